@@ -28,6 +28,7 @@ CLEAN = (  # held now; a folder moves up from OTHERS by one line
     "dwlab/problems",
     "dwlab/setup",
     "dwlab/training",
+    "dwlab/tuning",
     "dwlab/widgets",
 )
 OTHERS = (  # not yet; docs/results is written from report

@@ -1,0 +1,165 @@
+"""Sparse filters: magnitude pruning to N:M and V:N:M, the compressed form, and the product by it in float64.
+
+N:M keeps N of every M neighbouring weights along the summed channels, in each row (filter) for itself. V:N:M keeps, in
+each block of V rows and M columns, 2·N columns for all its rows, and in each row N of these: so "64:2:16" is 2:4 within
+four columns that 64 filters share, which sparse tensor cores run at seven eighths of zeros. N:M is 1:N:M where M = 2·N.
+
+Sizes that the pattern does not divide are padded with zeros, at the end, to whole blocks; the zeros are stored. A row
+of zeros is stored as zeros. Of equal magnitudes the first is kept. A NaN or an infinity has no magnitude: an error.
+
+Patterns: A. Mishra et al., "Accelerating Sparse Deep Neural Networks", arXiv 2104.08378 (2:4); R. L. Castro et al.,
+"VENOM", arXiv 2310.02065 (V:N:M). Metadata as in the PTX ISA, "mma.sp": two bits an index, the first one lowest, in
+order; a group without a nonzero weight is coded 2, 3.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwlab.problems import ProblemError
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """V rows share their columns; of M columns 2·N are kept, of these N in each row. Raises ProblemError."""
+
+    V: int
+    N: int
+    M: int
+
+    def __post_init__(self) -> None:
+        for name in ("V", "N", "M"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ProblemError(f"{name} of a pattern must be a whole number from 1 up, not {value!r}")
+        if 2 * self.N > 4 or 2 * self.N > self.M or self.M > 256:
+            raise ProblemError(f"{self}: a pattern is 1:2 to 1:256, or 2:4 to 2:256, whatever V is")
+        if self.V == 1 and self.M != 2 * self.N:
+            raise ProblemError(f"{self}: without rows that share columns M is 2·N; V > 1, such as 64:{self.N}:{self.M}")
+
+    def __str__(self) -> str:
+        return f"{self.N}:{self.M}" if self.V == 1 else f"{self.V}:{self.N}:{self.M}"
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of weights that are zero."""
+        return 1 - self.N / self.M
+
+    @property
+    def columns(self) -> int:
+        """Kept of M, for all rows of a block."""
+        return 2 * self.N
+
+
+def pattern(text: str | Pattern) -> Pattern:
+    """ "2:4" or "64:2:16". Raises ProblemError."""
+    if isinstance(text, Pattern):
+        return text
+    found = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", str(text).strip())
+    if not found:
+        raise ProblemError(f"{text!r} is no pattern: write N:M, such as 2:4, or V:N:M, such as 64:2:16")
+    return Pattern(int(found[1] or 1), int(found[2]), int(found[3]))
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """Filters in a pattern. F, C: rows and columns before they were padded.
+
+    values: (rows, groups · N), the kept weights, rows and groups padded. indices: the same shape, uint8, places 0 to
+    2·N - 1 among the block's kept columns, ascending in each group. columns: (blocks, groups, 2·N), int32, columns of
+    the dense filter, ascending in each group.
+    """
+
+    pattern: Pattern
+    F: int
+    C: int
+    values: np.ndarray
+    indices: np.ndarray
+    columns: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Of values, of two bits an index, and of a byte for each kept column where blocks have a choice."""
+        choice = self.columns.size if self.pattern.M > self.pattern.columns else 0
+        return self.values.nbytes + -(-2 * self.indices.size // 8) + choice
+
+    def dense(self) -> np.ndarray:
+        """The filters (F, C), zeros and all."""
+        one = self.pattern
+        rows, groups = self.values.shape[0], self.columns.shape[1]
+        made = np.zeros((rows, groups * one.M), self.values.dtype)
+        places = np.repeat(self.columns, one.V, 0)  # (rows, groups, 2·N)
+        at = np.take_along_axis(places, self.indices.reshape(rows, groups, one.N).astype(np.int64), 2)
+        np.put_along_axis(made, at.reshape(rows, -1), self.values, 1)
+        return made[: self.F, : self.C]
+
+    def metadata(self) -> np.ndarray:
+        """(rows, words) uint16: four groups of 2:4 in a word, the first lowest, four bits each. For N = 2 only."""
+        if self.pattern.N != 2:
+            raise ProblemError(f"metadata of sparse tensor cores is of 2:4 in 16-bit types, not of {self.pattern}")
+        pairs = self.indices.reshape(len(self.indices), -1, 2).astype(np.uint16)
+        nibbles = pairs[..., 0] | pairs[..., 1] << 2
+        nibbles = np.pad(nibbles, ((0, 0), (0, -nibbles.shape[1] % 4)), constant_values=0b1110)
+        four = nibbles.reshape(len(nibbles), -1, 4)
+        return (four << np.arange(0, 16, 4, dtype=np.uint16)).sum(2, dtype=np.uint16)
+
+
+def _padded(w: np.ndarray, one: Pattern) -> np.ndarray:
+    w = np.asarray(w)
+    if w.ndim != 2 or 0 in w.shape:
+        raise ProblemError(f"filters are a matrix (F, C), not an array of shape {w.shape}")
+    if not np.isfinite(w.astype(np.float64)).all():
+        raise ProblemError("a weight is NaN or infinite: it has no magnitude to be pruned by")
+    return np.pad(w, ((0, -w.shape[0] % one.V), (0, -w.shape[1] % one.M)))
+
+
+def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
+    """Filters (F, C) pruned to a pattern, by magnitude: the columns of the largest sums, then each row's largest.
+
+    What is in the pattern already is stored as it is: compress(compress(w).dense()) is the same.
+    """
+    one = pattern(form)
+    full = _padded(w, one)
+    rows, groups = full.shape[0], full.shape[1] // one.M
+    size = np.abs(full.astype(np.float64)).reshape(rows // one.V, one.V, groups, one.M)
+    # By sums of magnitudes, nonzero columns first: a column of zeros is never kept in place of another.
+    order = np.argsort(-size.sum(1), axis=-1, kind="stable")[..., : one.columns]
+    columns = np.sort(order, axis=-1)  # (blocks, groups, 2·N)
+    spread = np.repeat(columns[:, None], one.V, 1).reshape(rows, groups, one.columns)
+    kept = np.take_along_axis(full.reshape(rows, groups, one.M), spread, 2)
+    magnitude = np.abs(kept.astype(np.float64))
+    # Zeros last, and of zeros the last first, so that a group without a weight has the last places: 2, 3 of four.
+    late = np.where(magnitude > 0, 0, -np.arange(one.columns))
+    ranked = np.lexsort((late, -magnitude), axis=-1)[..., : one.N]
+    indices = np.sort(ranked, axis=-1)
+    values = np.take_along_axis(kept, indices, 2)
+    base = (np.arange(groups) * one.M)[None, :, None]
+    return Compressed(
+        one, *np.shape(w), values.reshape(rows, -1), indices.reshape(rows, -1).astype(np.uint8),
+        (columns + base).astype(np.int32),
+    )  # fmt: skip
+
+
+def kept_magnitude(w: np.ndarray, form: str | Pattern) -> float:
+    """The share of the sum of magnitudes that pruning leaves, 0 to 1; 1 of filters that are all zero."""
+    total = np.abs(np.asarray(w, np.float64)).sum()
+    return float(np.abs(compress(w, form).dense().astype(np.float64)).sum() / total) if total else 1.0
+
+
+def product(filters: Compressed, x: np.ndarray) -> np.ndarray:
+    """filters · x in float64, by the compressed form: x (C, anything) -> (F, anything)."""
+    one = filters.pattern
+    rows, groups = filters.values.shape[0], filters.columns.shape[1]
+    x = np.asarray(x, np.float64)
+    if x.ndim != 2 or x.shape[0] != filters.C:
+        raise ProblemError(f"x is {x.shape}; filters of C = {filters.C} need ({filters.C}, n)")
+    x = np.pad(x, ((0, groups * one.M - filters.C), (0, 0)))
+    places = np.repeat(filters.columns, one.V, 0)
+    at = np.take_along_axis(places, filters.indices.reshape(rows, groups, one.N).astype(np.int64), 2).reshape(rows, -1)
+    sums = np.zeros((rows, x.shape[1]))
+    for k in range(at.shape[1]):  # a column of the compressed filters at a time: no array of rows x columns x n
+        sums += filters.values[:, k, None].astype(np.float64) * x[at[:, k]]
+    return sums[: filters.F]

@@ -1,0 +1,162 @@
+"""Benches: kernels that a search judges and times. `KernelBench` takes anybody's kernel; on a GPU or without one.
+
+Without a GPU no time exists. What is compared then is what the interpreter counts, as the time that a GPU of the
+records would need for the busiest of its resources: bytes at the speed of a copy, sectors at the L2's, wavefronts of
+shared memory, operations at the multiply-adds' rate. It has no waits and no occupancy; a search says that it counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dwlab.gpu import specs, target
+from dwlab.gpu.driver import allow_shared
+from dwlab.measure import timing
+from dwlab.simt import xray
+from dwlab.simt.options import SimtError
+from dwlab.simt.report import Report
+from dwlab.tuning.race import Out
+from dwlab.tuning.space import Candidate
+
+POISONS = (0xFF, 0x55)
+"""Bytes that outputs hold before a launch that is checked, one after the other: what is not written shows."""
+
+LAUNCH_US = 1.5
+"""Of a kernel in a CUDA graph, beside its work; about."""
+
+Made = tuple[Any, ...]
+"""kernel, grid, block, and bytes of dynamic shared memory if there are any."""
+
+
+class BenchError(ValueError):
+    """A bench that cannot be made: a reference that fails or writes nothing, arrays that cannot be used."""
+
+
+class KernelBench:
+    """A kernel with parameters, on arguments.
+
+    make: candidate -> (kernel, grid, block) or (kernel, grid, block, shared_bytes). reference: does on NumPy arrays
+    what the kernel does, in place, with the same arguments. args: NumPy arrays and numbers. tolerance: relative, of
+    floating-point outputs, beside the largest value of each. Raises BenchError.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Candidate], Made],
+        reference: Callable[..., object],
+        args: Sequence[Any],
+        tolerance: float = 1e-5,
+    ):
+        self.make, self.args, self.tolerance = make, tuple(args), tolerance
+        self.wanted = _wanted(reference, self.args)
+        self.exact = target.mode != "gpu"
+        self._device: list[Any] | None = None
+        self._made: dict[str, Made] = {}
+
+    def judge(self, candidate: Candidate) -> None:
+        """Runs it on poisoned outputs, twice. Raises Out("incorrect") with the first wrong element."""
+        kernel, grid, block, shared = self._of(candidate)
+        for poison in POISONS:
+            given = [np.array(one) if isinstance(one, np.ndarray) else one for one in self.args]
+            for place, (_, overwritten) in self.wanted.items():
+                if overwritten:
+                    given[place].view(np.uint8).fill(poison)
+            arrays = [target.cuda.to_device(one) if isinstance(one, np.ndarray) else one for one in given]
+            try:
+                allow_shared(kernel, arrays, shared)
+                kernel[grid, block, 0, shared](*arrays)
+                target.cuda.synchronize()
+            except SimtError as error:
+                state = "incorrect" if type(error).__name__ in ("HazardError", "KernelError") else "crashed"
+                raise Out(state, str(error).splitlines()[0]) from error
+            for place, one in enumerate(given):
+                if isinstance(one, np.ndarray):
+                    self._compare(place, arrays[place].copy_to_host())
+
+    def _compare(self, place: int, found: np.ndarray) -> None:
+        wanted = self.wanted[place][0] if place in self.wanted else self.args[place]
+        if found.dtype.kind == "f":
+            allowed = self.tolerance * max(1e-30, float(np.nanmax(np.abs(wanted), initial=0.0)))
+            right = np.isclose(found, wanted, self.tolerance, allowed, equal_nan=True)
+        else:
+            right = found == wanted
+        if not right.all():
+            at = tuple(int(i) for i in np.argwhere(~right)[0])
+            message = f"argument {place} at {list(at)} is {found[at]}, {wanted[at]} is right"
+            raise Out("incorrect", message if place in self.wanted else f"{message}: it is an input")
+
+    def time_us(self, candidate: Candidate) -> float:
+        """One round: µs on a GPU; without one, of what was counted."""
+        kernel, grid, block, shared = self._of(candidate)
+        if target.mode != "gpu":
+            return counted_us(xray(kernel, grid, block, *self.args, shared_bytes=shared))
+        if self._device is None:
+            self._device = [target.cuda.to_device(one) if isinstance(one, np.ndarray) else one for one in self.args]
+        arrays = self._device
+        allow_shared(kernel, arrays, shared)
+        return timing.time_launches(
+            lambda stream: kernel[grid, block, stream, shared](*arrays), rounds=3, min_seconds=0.01
+        ).median_us
+
+    def resources(self, candidate: Candidate) -> dict[str, float]:
+        """Threads and dynamic shared memory of a block; compiled kernels' registers and spilled bytes."""
+        kernel, _, block, shared = self._of(candidate)
+        found = {"threads": float(np.prod(block)), "shared_bytes": float(shared)}
+        for one in getattr(kernel, "overloads", {}).values():
+            for name, ask in (("registers", "regs_per_thread"), ("local_bytes", "local_mem_per_thread")):
+                if hasattr(one, ask):
+                    found[name] = float(getattr(one, ask))
+        return found
+
+    def _of(self, candidate: Candidate) -> Made:
+        name = repr(sorted(candidate.items()))
+        if name not in self._made:
+            made = tuple(self.make(candidate))
+            if len(made) not in (3, 4):
+                raise BenchError(f"make(…) gives {len(made)} values: kernel, grid, block, and shared bytes if any")
+            self._made[name] = (*made, 0)[:4]
+        return self._made[name]
+
+
+def _wanted(reference: Callable[..., object], args: Sequence[Any]) -> dict[int, tuple[np.ndarray, bool]]:
+    """Place of each output -> what the reference leaves there, and whether it does not read it first."""
+
+    def run(poison: int | None, outputs: Sequence[int] = ()) -> list[Any]:
+        given = [np.array(one) if isinstance(one, np.ndarray) else one for one in args]
+        for place in outputs:
+            given[place].view(np.uint8).fill(poison)
+        try:
+            reference(*given)
+        except Exception as error:
+            raise BenchError(f"the reference raises {type(error).__name__}: {error}") from error
+        return given
+
+    first = run(None)
+    outputs = [
+        place
+        for place, one in enumerate(args)
+        if isinstance(one, np.ndarray) and not np.array_equal(one, first[place], equal_nan=one.dtype.kind == "f")
+    ]
+    if not outputs:
+        raise BenchError("the reference changes none of the arrays: it writes its results in place, as the kernel does")
+    second = run(POISONS[1], outputs)
+    return {
+        place: (first[place], np.array_equal(first[place], second[place], equal_nan=first[place].dtype.kind == "f"))
+        for place in outputs
+    }
+
+
+def counted_us(report: Report, gpu: str = "h200") -> float:
+    """A launch, and what a GPU's busiest resource needs for what was counted, µs. gpu: a name of dwlab.gpu.specs."""
+    found = specs.find(gpu)
+    ceilings, totals = found.ceilings, report.totals
+    busy = [32 * sum(report.footprint.values()) / ceilings.copy_gbps / 1e3]
+    if ceilings.l2_gbps:
+        busy.append(totals.bytes_moved / ceilings.l2_gbps / 1e3)
+    if ceilings.fma_tflops:
+        busy.append(totals.flops / ceilings.fma_tflops / 1e6)
+    busy.append(totals.shared_wavefronts / found.sms / specs.boost_mhz(found))
+    return LAUNCH_US + max(busy)

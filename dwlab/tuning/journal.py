@@ -1,0 +1,191 @@
+"""What was tried: an append-only file of JSON lines, one a candidate, failures included.
+
+A line has its key (GPU, driver, versions, kernel, space, problem, storage type, sparsity, protocol), the candidate, how
+it ended and its times, and a checksum of all that. Two processes may write to one file: a line is appended whole, under
+a lock. A process that is killed leaves at most one line without its end, which the next writer closes; a line that does
+not parse or has another checksum is left where it is, counted, and not used. Nothing is ever rewritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dwlab.tuning.space import Candidate, text
+
+STATES = ("correct", "incorrect", "timeout", "crashed", "compile", "memory")
+"""How a candidate ended. "correct": checked before and after it was timed."""
+
+
+class JournalError(RuntimeError):
+    """A journal that cannot be read or written; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a measurement holds for. gpu: name; compute_capability: "9.0"; sms: multiprocessors. versions: of driver,
+    CUDA, numba-cuda and others, by name. kernel: the stage's or source's digest. space: Space.digest. problem: its
+    sizes in a text. sparsity: "dense", "2:4", "64:2:16". protocol: of the measurement.
+    """
+
+    gpu: str
+    compute_capability: str
+    sms: int
+    versions: Mapping[str, str]
+    kernel: str
+    space: str
+    subject: str
+    problem: str
+    dtype: str
+    sparsity: str = "dense"
+    protocol: int = 1
+
+    def differs(self, other: Key) -> tuple[str, ...]:
+        """Parts of the key in which another one differs, in sentences: "gpu: NVIDIA H200, here NVIDIA L4"."""
+        found = []
+        for one in fields(self):
+            mine, its = getattr(self, one.name), getattr(other, one.name)
+            if one.name == "versions":
+                found += [
+                    f"{name}: {its.get(name, 'none')}, here {mine.get(name, 'none')}"
+                    for name in sorted({*mine, *its})
+                    if mine.get(name) != its.get(name)
+                ]
+            elif mine != its:
+                found.append(f"{one.name}: {_short(its)}, here {_short(mine)}")
+        return tuple(found)
+
+
+def _short(value: Any) -> str:
+    return str(value)[:12] if isinstance(value, str) and len(value) == 64 else str(value)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One candidate: how it ended, why if not well, the time of each round in µs, what its kernel takes of a GPU."""
+
+    candidate: Candidate
+    state: str = "correct"
+    reason: str = ""
+    times_us: tuple[float, ...] = ()
+    resources: Mapping[str, float] = field(default_factory=dict)
+    compile_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise JournalError(f"state {self.state!r} is unknown: it is one of {', '.join(STATES)}")
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was right and was timed."""
+        return self.state == "correct" and bool(self.times_us)
+
+
+class Journal:
+    """A file of what was tried, made with its first line. Raises JournalError where it cannot be read or written."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self.damaged: tuple[int, ...] = ()
+        """Numbers of the lines that the last `read` did not use."""
+
+    def append(self, key: Key, tried: Tried) -> None:
+        """Adds a line, whole and on the disk when this returns. Raises JournalError (full disk, no permission)."""
+        body = json.dumps({"key": asdict(key), **asdict(tried)}, sort_keys=True, separators=(",", ":"))
+        line = f'{{"crc":{zlib.crc32(body.encode())},"line":{body}}}\n'.encode()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab+") as file, _locked(file):
+                end = file.seek(0, os.SEEK_END)
+                if end:
+                    file.seek(end - 1)
+                    if file.read(1) != b"\n":  # whoever wrote last was killed in the middle
+                        line = b"\n" + line
+                try:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(end)  # half a line on a full disk
+                    raise
+        except OSError as error:
+            raise JournalError(f"cannot write {self.path}: {error.strerror or error}; nothing in it is lost") from error
+
+    def read(self) -> Iterator[tuple[Key, Tried]]:
+        """Every sound line in order; `damaged` then has the numbers of the others. A missing file has none."""
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            raise JournalError(f"cannot read {self.path}: {error.strerror or error}") from error
+        damaged = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            found = _parsed(line)
+            if found is None:
+                damaged.append(number)
+            else:
+                yield found
+        self.damaged = tuple(damaged)
+
+    def results(self, key: Key) -> dict[str, Tried]:
+        """Candidate's text -> what was tried under this key, of each candidate the newest line."""
+        return {text(tried.candidate): tried for known, tried in self.read() if known == key}
+
+    def why_not(self, key: Key) -> str:
+        """Why nothing of this journal holds for a key: in what the nearest key differs. "" if something does."""
+        keys = dict.fromkeys(json.dumps(asdict(known), sort_keys=True) for known, _ in self.read())
+        known = [Key(**json.loads(one)) for one in keys]
+        if not known:
+            return f"{self.path} has no sound line"
+        differences = min((key.differs(one) for one in known), key=len)
+        return "; ".join(differences)
+
+    def message(self) -> str:
+        """What to say of lines that were set aside; "" if none were."""
+        if not self.damaged:
+            return ""
+        lines = ", ".join(map(str, self.damaged[:5])) + (", …" if len(self.damaged) > 5 else "")
+        return f"{self.path}: {len(self.damaged)} damaged (line {lines}): not used, and left where they are"
+
+
+def _parsed(line: bytes) -> tuple[Key, Tried] | None:
+    with contextlib.suppress(ValueError, TypeError, KeyError, JournalError):
+        outer = json.loads(line)
+        body = outer["line"]
+        if zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()) != outer["crc"]:
+            return None
+        key = Key(**body.pop("key"))
+        return key, Tried(**body | {"times_us": tuple(body["times_us"])})
+    return None
+
+
+@contextlib.contextmanager
+def _locked(file: Any) -> Iterator[None]:
+    """No other process appends within it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        try:
+            yield
+        finally:
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,0 +1,189 @@
+"""A search: candidates as a strategy proposes them, each checked and timed once, then a race of the best.
+
+`search(space, bench, strategy, most=…)` asks a bench for each candidate's rounds. What comes of each is a `Tried`; a
+journal, where there is one, gets each as soon as it is known, and what it knows already is not measured again.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dwlab.tuning.journal import Journal, Key, Tried
+from dwlab.tuning.race import BAIL, ROUNDS, Out, race
+from dwlab.tuning.space import Candidate, Space, text
+from dwlab.tuning.strategies import Strategy
+
+FINALISTS = 8
+"""Candidates of a race at most, the fastest of their first rounds."""
+FIRST = 3
+"""Rounds of a candidate when it is proposed: their median orders the finalists."""
+
+
+class SearchError(RuntimeError):
+    """A search that found nothing; the message has the number of candidates for each reason."""
+
+
+class Bench(Protocol):
+    """What makes candidates run. Each call may raise `race.Out`, with a state of the journal and a reason.
+
+    exact: one round says all, as where a time is counted and not measured; False if it is not said.
+    """
+
+    def judge(self, candidate: Candidate) -> None:
+        """Whether its outputs, which held something else before, are right: Out("incorrect", …) if not."""
+
+    def time_us(self, candidate: Candidate) -> float:
+        """One round."""
+
+    def resources(self, candidate: Candidate) -> dict[str, float]:
+        """Registers, shared memory and so on, as far as known."""
+
+
+@dataclass
+class Found:
+    """What a search found. tried: place -> what came of it. curve: best µs after each candidate, math.inf before any.
+
+    timed: candidates that were measured here, not known from a journal.
+    """
+
+    space: Space
+    winner: int
+    tried: dict[int, Tried] = field(default_factory=dict)
+    curve: list[float] = field(default_factory=list)
+    tied: tuple[int, ...] = ()
+    timed: int = 0
+
+    @property
+    def candidate(self) -> Candidate:
+        """The fastest."""
+        return self.space.candidates[self.winner]
+
+    @property
+    def time_us(self) -> float:
+        """Its median."""
+        return statistics.median(self.tried[self.winner].times_us)
+
+    def rejected(self) -> dict[str, int]:
+        """Reason -> candidates, those that the space's constraints refused among them."""
+        found = Counter(f"{one.state}: {one.reason}" for one in self.tried.values() if not one.ok)
+        return dict(self.space.rejected) | dict(found.most_common())
+
+
+def search(
+    space: Space,
+    bench: Bench,
+    strategy: Strategy,
+    *,
+    most: int | None = None,
+    seconds: float = math.inf,
+    journal: Journal | None = None,
+    key: Key | None = None,
+    rounds: int = ROUNDS,
+    progress: Callable[[int, float], None] = lambda place, best: None,
+) -> Found:
+    """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is checked, not timed.
+
+    Raises SearchError where every candidate failed.
+    """
+    until = time.monotonic() + seconds
+    known = journal.results(key) if journal is not None and key is not None else {}
+    found = Found(space, -1)
+    most = len(space) if most is None else max(1, most)
+    exact = getattr(bench, "exact", False)
+    proposals, sent = strategy(space), None
+    best = math.inf
+    while len(found.tried) < most and (not found.tried or time.monotonic() < until):
+        try:
+            place = proposals.send(sent)
+        except StopIteration:
+            break
+        tried = known.get(text(space.candidates[place]))
+        if tried is None:
+            tried = _first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
+            found.timed += 1
+            if journal is not None and key is not None:
+                journal.append(key, tried)
+        found.tried[place] = tried
+        sent = statistics.median(tried.times_us) if tried.ok else None
+        best = min(best, math.inf if sent is None else sent)
+        found.curve.append(best)
+        progress(place, best)
+    proposals.close()
+    if len(space) == 1 and found.tried[0].state == "correct":
+        found.winner = 0
+        return found
+    _race(found, bench, rounds, until, journal, key, known)
+    return found
+
+
+def _first(candidate: Candidate, bench: Bench, best: float, rounds: int) -> Tried:
+    """A candidate checked, timed in a few rounds, and checked again; a slow one has one round."""
+    times: list[float] = []
+    try:
+        bench.judge(candidate)
+        while len(times) < rounds and not (times and times[0] > BAIL * best):
+            times.append(bench.time_us(candidate))
+        if times:
+            bench.judge(candidate)
+        return Tried(candidate, times_us=tuple(times), resources=bench.resources(candidate))
+    except Out as why:
+        return Tried(candidate, why.state, why.reason)
+
+
+def _race(
+    found: Found,
+    bench: Bench,
+    rounds: int,
+    until: float,
+    journal: Journal | None,
+    key: Key | None,
+    known: dict[str, Tried],
+) -> None:
+    """The best of those that were tried, in a race. Fills in winner and tied; the race's rounds go into the journal."""
+    medians = {place: statistics.median(one.times_us) for place, one in found.tried.items() if one.ok}
+    while medians:
+        best = min(medians.values())
+        close = sorted(
+            (place for place, us in medians.items() if us <= BAIL * best), key=lambda one: (medians[one], one)
+        )
+        finalists = sorted(close[:FINALISTS])
+        settled = all(
+            len(known.get(text(found.space.candidates[one]), Tried({})).times_us) > FIRST for one in finalists
+        )
+        if len(finalists) == 1 or settled or getattr(bench, "exact", False):  # nothing to compare, or it is compared
+            found.winner, found.tied = min(finalists, key=lambda one: (medians[one], one)), (finalists[0],)
+            return
+        result = race(
+            finalists,
+            lambda place: bench.time_us(found.space.candidates[place]),
+            rounds,
+            lambda: time.monotonic() >= until,
+        )
+        for place, why in result.out.items():
+            found.tried[place] = Tried(found.space.candidates[place], why.state, why.reason)
+            medians.pop(place)
+        for place, times in result.times.items():
+            found.tried[place] = Tried(
+                found.space.candidates[place], times_us=tuple(times), resources=found.tried[place].resources
+            )
+        if journal is not None and key is not None:
+            for place in finalists:
+                journal.append(key, found.tried[place])
+        if result.winner is not None:
+            try:
+                bench.judge(found.space.candidates[result.winner])
+            except Out as why:
+                found.tried[result.winner] = Tried(found.space.candidates[result.winner], why.state, why.reason)
+                medians.pop(result.winner, None)
+                continue
+            found.winner, found.tied = result.winner, result.tied
+            return
+    raise SearchError(
+        "every candidate failed: " + "; ".join(f"{count} × {why}" for why, count in found.rejected().items())
+    )

@@ -1,0 +1,156 @@
+"""A bench in a process of its own: a candidate that hangs, or takes the GPU's context with it, costs itself alone.
+
+The process is started when it is first needed and again after each loss; what it had compiled is then made anew. A
+candidate without an answer in its time is "timeout", one that ends the process, or after which the GPU answers nothing
+but errors, "crashed".
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from dwlab.tuning.race import Out
+from dwlab.tuning.search import Bench
+from dwlab.tuning.space import Candidate
+
+SECONDS = 60.0
+"""Of the clock for each answer: compiling a candidate takes the most of it."""
+
+START_SECONDS = 300.0
+"""For the process to start and make its bench."""
+
+
+class Worker:
+    """A Bench whose work another process does. make: () -> Bench, a function of a module or a partial of one.
+
+    Use it as a context manager: the process ends with it.
+    """
+
+    def __init__(self, make: Callable[[], Bench], seconds: float = SECONDS, environment: dict[str, str] | None = None):
+        self.make, self.seconds, self.environment = make, seconds, dict(environment or {})
+        self.losses = 0
+        """Processes that were lost."""
+        self._process: Any = None
+        self._pipe: Any = None
+
+    def judge(self, candidate: Candidate) -> None:
+        """See Bench."""
+        self._ask("judge", candidate)
+
+    def time_us(self, candidate: Candidate) -> float:
+        """See Bench."""
+        return self._ask("time_us", candidate)
+
+    def resources(self, candidate: Candidate) -> dict[str, float]:
+        """See Bench."""
+        return self._ask("resources", candidate)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _start(self) -> None:
+        here = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU that its parent uses
+        self._pipe, theirs = here.Pipe()
+        self._process = here.Process(target=_serve, args=(theirs, self.make, self.environment), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._answer(START_SECONDS)
+
+    def _ask(self, what: str, candidate: Candidate) -> Any:
+        if self._process is None:
+            self._start()
+        try:
+            self._pipe.send((what, dict(candidate)))
+        except OSError:
+            self._lost()
+        return self._answer(self.seconds)
+
+    def _answer(self, seconds: float) -> Any:
+        try:
+            if not self._pipe.poll(seconds):
+                self.losses += 1
+                self._end()
+                raise Out("timeout", f"no answer in {seconds:g} s")
+            kind, *answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._lost()
+        if kind == "out":
+            state, reason, over = answer
+            if over:
+                self.losses += 1
+                self._end()
+            raise Out(state, reason)
+        return answer[0]
+
+    def _lost(self) -> None:
+        self.losses += 1
+        self._process.join(5)
+        code = self._process.exitcode
+        self._end()
+        name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+        raise Out("crashed", f"its process ended ({name})")
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+        self._process = self._pipe = None
+
+
+def _serve(pipe: Any, make: Callable[[], Bench], environment: dict[str, str]) -> None:
+    """Answers until the pipe is closed. Ends itself after an error of the GPU: its context is lost with it."""
+    import os
+
+    os.environ.update(environment)
+    try:
+        bench = make()
+    except Exception as error:
+        pipe.send(("out", "crashed", f"the bench cannot be made: {_message(error)}", True))
+        return
+    pipe.send(("ok", None))
+    while True:
+        try:
+            what, candidate = pipe.recv()
+        except (EOFError, OSError):
+            return
+        over = False
+        try:
+            answer = ("ok", getattr(bench, what)(candidate))
+        except Out as why:
+            answer = ("out", why.state, why.reason, False)
+        except MemoryError as error:
+            answer = ("out", "memory", _message(error), False)
+        except Exception as error:
+            state, over = state_of(error)
+            answer = ("out", state, _message(error), over)
+        try:
+            pipe.send(answer)
+        except OSError:
+            return
+        if over:
+            return
+
+
+def state_of(error: BaseException) -> tuple[str, bool]:
+    """How a candidate ended that raised this, and whether the GPU's context is lost with it."""
+    name, text = type(error).__name__, str(error)
+    if "OUT_OF_MEMORY" in text or isinstance(error, MemoryError):
+        return "memory", False
+    if name in ("CudaAPIError", "CUDAError"):
+        return "crashed", "LAUNCH_OUT_OF_RESOURCES" not in text and "INVALID_VALUE" not in text
+    if name in ("LinkerError", "NvvmError", "TypingError", "LoweringError", "UnsupportedError", "CompilationError"):
+        return "compile", False
+    return "crashed", False
+
+
+def _message(error: BaseException) -> str:
+    """An error's first line, after its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

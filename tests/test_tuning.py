@@ -1,0 +1,480 @@
+"""Autotuning without a GPU: spaces, the journal, races on made-up times, searches on replays, workers that are lost."""
+
+import functools
+import json
+import math
+import multiprocessing
+import os
+import random
+import re
+import statistics
+import sys
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tuning_benches import Plain, broken
+
+from dwlab import cuda, stage
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.problems.layers import Pointwise
+from dwlab.tuning import bench, race, replay, search, space, strategies, t4
+from dwlab.tuning.journal import Journal, JournalError, Key, Tried
+from dwlab.tuning.worker import Worker
+
+KEY = Key(
+    "NVIDIA H200", "9.0", 132, {"driver": "580.1", "numba-cuda": "0.30.4"}, "k" * 64, "s" * 64, "own", "n=3", "float32"
+)
+
+
+# --- spaces -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_space_has_the_default_first_and_the_rest_in_order():
+    made = space.space({"a": (1, 2, 3), "b": (4, 5)}, {"a odd": lambda c: c["a"] % 2}, {"a": 3, "b": 4})
+    assert [tuple(one.values()) for one in made.candidates] == [(3, 4), (1, 4), (1, 5), (3, 5)]
+    assert made.rejected == {"a odd": 2} and len(made) == 4
+    assert made.digest != space.space({"a": (1, 3), "b": (4, 5)}).digest  # another order
+
+
+@pytest.mark.parametrize(
+    "parameters, constraints, default, says",
+    [
+        ({}, {}, None, "the space has no parameters"),
+        ({"a": ()}, {}, None, "parameter 'a' has no values"),
+        ({"a": (1, 1)}, {}, None, "has a value twice"),
+        ({"a": (None,)}, {}, None, "None is no number"),
+        ({"a": range(2000), "b": range(2000)}, {}, None, "4,000,000 combinations"),
+        ({"a": (1, 2)}, {"large": lambda c: c["a"] > 2, "small": lambda c: c["a"] < 3}, None, "2 by 'large'"),
+        ({"a": (1, 2)}, {"large": lambda c: c["a"] > 1}, {"a": 1}, 'the default {"a":1} is not valid: large'),
+        ({"a": (1, 2)}, {}, {"a": 3}, "is none of the candidates"),
+        ({"a": (1, 2)}, {}, {"b": 1}, "the default has b; the space has a"),
+        ({"a": (1, 2)}, {"broken": lambda c: c["z"]}, None, "raises KeyError"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_says_why(parameters, constraints, default, says):
+    with pytest.raises(space.SpaceError, match=re.escape(says)):
+        space.space(parameters, constraints, default)
+
+
+def test_a_stages_space_is_its_tiles_that_fit_the_gpu():
+    one, layer = stage("pointwise/forward/tensor"), Pointwise(1, 64, 64, 14, 14, layout="NHWC", dtype="float16")
+    large, small = (space.of_stage(one, layer, gpus.Gpu((cc, 0), 80)) for cc in (9, 8))
+    assert large.candidates[0] == asdict(one.config(layer, gpus.Gpu((9, 0), 80)))
+    assert 1 < len(small) <= len(large)
+    order = space.model_order(one, layer, large, gpus.Gpu((9, 0), 80))
+    assert order[0] == 0 and sorted(order) == list(range(len(large)))
+    with pytest.raises(space.SpaceError, match="has no tiles"):
+        space.of_stage(stage("pointwise/forward/naive"), layer)
+    with pytest.raises(space.SpaceError, match="does not take"):
+        space.of_stage(one, Pointwise(1, 3, 5, 7, 7))
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_gives_back_what_was_tried_the_newest_of_each(tmp_path):
+    journal = Journal(tmp_path / "made" / "j.jsonl")
+    assert journal.results(KEY) == {} and "no sound line" in journal.why_not(KEY)
+    first, second = (
+        Tried({"a": 1}, times_us=(2.0, 3.0), resources={"registers": 40}),
+        Tried({"a": 2}, "timeout", "60 s"),
+    )
+    for one in (first, second, Tried({"a": 1}, times_us=(1.5,))):
+        journal.append(KEY, one)
+    assert list(journal.results(KEY).values()) == [Tried({"a": 1}, times_us=(1.5,)), second]
+    assert journal.why_not(KEY) == "" and journal.message() == ""
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"gpu": "NVIDIA L4"}, "gpu: NVIDIA H200, here NVIDIA L4"),
+        ({"versions": {"driver": "590.2", "numba-cuda": "0.30.4"}}, "driver: 580.1, here 590.2"),
+        ({"kernel": "x" * 64}, "kernel: kkkkkkkkkkkk, here xxxxxxxxxxxx"),
+        ({"dtype": "float16", "sparsity": "2:4"}, "dtype: float32, here float16; sparsity: dense, here 2:4"),
+    ],
+)
+def test_a_miss_names_the_part_of_the_key_that_differs(tmp_path, change, says):
+    journal = Journal(tmp_path / "j.jsonl")
+    journal.append(KEY, Tried({"a": 1}, times_us=(1.0,)))
+    other = replace(KEY, **change)
+    assert journal.results(other) == {} and journal.why_not(other) == says
+
+
+def test_a_journal_cut_at_any_byte_keeps_every_whole_line_and_takes_new_ones(tmp_path):
+    whole = Journal(tmp_path / "whole.jsonl")
+    for a in range(3):
+        whole.append(KEY, Tried({"a": a}, times_us=(1.0 + a,)))
+    data = whole.path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(data) if byte == ord("\n")]
+    for cut in [*range(0, len(data), 7), *ends, *(end - 1 for end in ends)]:
+        journal = Journal(tmp_path / "cut.jsonl")
+        journal.path.write_bytes(data[:cut])
+        journal.append(KEY, Tried({"a": 9}, times_us=(9.0,)))
+        # A line of which only its end is lost is whole.
+        expected = [a for a, end in enumerate(ends) if cut >= end - 1] + [9]
+        assert [one.candidate["a"] for _, one in journal.read()] == expected, cut
+        assert len(journal.damaged) <= 1 and ("damaged" in journal.message()) == bool(journal.damaged)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_damaged_line_is_set_aside_and_no_other(tmp_path_factory, data):
+    journal = Journal(tmp_path_factory.mktemp("j") / "j.jsonl")
+    for a in range(3):
+        journal.append(KEY, Tried({"a": a}, times_us=(1.25,)))
+    raw = bytearray(journal.path.read_bytes())
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] = data.draw(st.sampled_from([byte for byte in b'x0"{}\x00\xff' if byte != raw[at]]))
+    journal.path.write_bytes(raw)
+    found = [one.candidate["a"] for _, one in journal.read()]
+    hit = bytes(raw[:at]).count(b"\n")
+    assert set(found) >= {0, 1, 2} - {hit, hit + 1} and set(found) <= {0, 1, 2}
+    assert all(one == Tried({"a": one.candidate["a"]}, times_us=(1.25,)) for _, one in journal.read())
+
+
+def _write_many(path, who, count):
+    journal = Journal(path)
+    for i in range(count):
+        journal.append(KEY, Tried({"who": who, "i": i}, times_us=tuple(float(i) for _ in range(200))))
+
+
+def test_two_writers_lose_nothing(tmp_path):
+    here = multiprocessing.get_context("spawn")
+    writers = [here.Process(target=_write_many, args=(tmp_path / "j.jsonl", who, 40)) for who in "ab"]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join(120)
+    journal = Journal(tmp_path / "j.jsonl")
+    assert len(journal.results(KEY)) == 80 and journal.damaged == ()
+
+
+def test_a_journal_that_cannot_be_written_says_so_and_keeps_what_it_has(tmp_path, monkeypatch):
+    journal = Journal(tmp_path / "j.jsonl")
+    journal.append(KEY, Tried({"a": 1}, times_us=(1.0,)))
+    before = journal.path.read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(JournalError, match="No space left on device; nothing in it is lost"):
+        journal.append(KEY, Tried({"a": 2}, times_us=(1.0,)))
+    assert journal.path.read_bytes() == before
+    monkeypatch.undo()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot write"):
+        Journal(tmp_path / "file" / "j.jsonl").append(KEY, Tried({"a": 1}))
+    with pytest.raises(JournalError, match="cannot read"):
+        list(Journal(tmp_path).read())
+    with pytest.raises(JournalError, match="state 'slow' is unknown"):
+        Tried({"a": 1}, "slow")
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n, k", [(5, None), (6, 0), (8, 0), (9, 1), (15, 3), (25, 7)])
+def test_intervals_are_the_order_statistics_of_tables(n, k):
+    """95 % for a median, as in tables of the sign test's critical values (k + 1 of n from each end)."""
+    times = list(range(n))
+    assert race.interval(times) == ((-math.inf, math.inf) if k is None else (k, n - 1 - k))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_interval_holds_the_median_as_often_as_it_says(seed):
+    rng = random.Random(seed)
+    missed = 0
+    for _ in range(200):
+        low, high = race.interval([rng.lognormvariate(0, 1) for _ in range(15)])
+        missed += not low <= 1 <= high
+    assert missed <= 25  # 5 % are 10; more than 25 of 200 happen less than once in 100,000 tries
+
+
+def test_a_race_finds_the_fastest_in_noise_and_drops_the_slow_early():
+    rng = random.Random(3)
+    true = [10.0, 9.0, 30.0, 12.0, 9.9]
+    result = race.race(range(5), lambda place: true[place] * rng.uniform(0.98, 1.02))
+    assert result.winner == 1 and result.tied == (1,)
+    assert len(result.times[2]) == 1 and len(result.times[3]) < 15
+
+
+def test_equal_candidates_tie_and_the_first_is_taken():
+    rng = random.Random(5)
+    for _ in range(10):
+        result = race.race([4, 2, 7], lambda place: rng.gauss(10, 0.1), rounds=12)
+        if len(result.tied) == 3:
+            assert result.winner == 2
+    result = race.race([4, 2], lambda place: 5.0)
+    assert (result.winner, result.tied) == (2, (2, 4))
+
+
+def test_a_candidate_that_fails_in_a_race_is_out_and_the_others_go_on():
+    def measure(place):
+        if place == 1:
+            raise race.Out("timeout", "no answer in 60 s")
+        return 5.0 + place
+
+    result = race.race([0, 1, 2], measure)
+    assert result.winner == 0 and result.out[1].state == "timeout" and 1 not in result.times
+    nothing = race.race([1], measure)
+    assert nothing.winner is None
+    assert race.race([2, 0], measure, stop=lambda: True).winner == 2  # one round in any case
+
+
+# --- searches on replays ----------------------------------------------------------------------------------------------
+
+
+def sweep(seed=0, size=200, broken=0.1):
+    """A space whose times a model knows roughly: (sweep, the model's order)."""
+    rng = random.Random(seed)
+    made = space.space({"block": tuple(range(size // 4)), "unroll": (1, 2, 4, 8)})
+    tried, predicted = [], []
+    for i, one in enumerate(made.candidates):
+        true = 10 + 40 * rng.random() ** 2
+        predicted.append(true * rng.uniform(0.9, 1.1))
+        bad = i > 0 and rng.random() < broken
+        times = tuple(true * rng.uniform(0.99, 1.01) for _ in range(11))
+        tried.append(Tried(one, "incorrect", "wrong") if bad else Tried(one, times_us=times))
+    order = sorted(range(len(made)), key=predicted.__getitem__)
+    return replay.Sweep(made, tried), order
+
+
+def test_a_models_search_on_a_replay_is_near_the_best_after_a_twentieth_and_beats_chance():
+    regrets, chances = [], []
+    for seed in range(20):
+        recorded, order = sweep(seed)
+        budget = len(recorded.space) // 20
+        regrets.append(replay.regret_at(recorded, strategies.ordered(order), [budget])[0])
+        chances.append(replay.regret_at(recorded, strategies.random(seed), [budget])[0])
+    assert statistics.median(regrets) < 0.05 and statistics.mean(regrets) < statistics.mean(chances)
+
+
+def test_an_exhaustive_search_takes_the_best_of_the_sweep():
+    for seed in range(5):
+        recorded, _ = sweep(seed, size=40)
+        found = search.search(recorded.space, recorded, strategies.exhaustive)
+        assert recorded.regret(found.winner) < 0.01 and found.timed == len(recorded.space)
+        assert found.curve == sorted(found.curve, reverse=True) and len(found.curve) == len(recorded.space)
+        assert sum(found.rejected().values()) == sum(not one.ok for one in recorded.tried.values())
+
+
+def test_every_strategy_begins_with_the_default_and_proposes_nothing_twice():
+    made = space.space({"a": (1, 2, 3), "b": (1, 2)}, default={"a": 2, "b": 2})
+    chosen = [strategies.ordered([3, 1]), strategies.exhaustive, strategies.random(1)]
+    for strategy in chosen:
+        places = list(strategy(made))
+        assert places[0] == 0 and len(set(places)) == len(places)
+
+
+def test_optuna_by_ask_and_tell_proposes_each_candidate_once():
+    pytest.importorskip("optuna", reason="the strategy 'optuna' needs it: pip install '.[search]'")
+    recorded, _ = sweep(1, size=24)
+    found = search.search(recorded.space, recorded, strategies.optuna(0))
+    assert len(found.tried) == len(recorded.space) and recorded.regret(found.winner) < 0.01
+
+
+def test_a_search_resumes_from_its_journal(tmp_path):
+    recorded, order = sweep(2, size=40)
+    journal = Journal(tmp_path / "j.jsonl")
+    how = {"journal": journal, "key": KEY, "most": 10}
+    first = search.search(recorded.space, recorded, strategies.ordered(order), **how)
+
+    class Never(Plain):
+        def time_us(self, candidate):
+            raise AssertionError("it was timed already")
+
+    second = search.search(recorded.space, Never(), strategies.ordered(order), **how)
+    assert second.winner == first.winner and second.timed == 0 and first.timed == 10
+
+
+def test_one_candidate_is_judged_and_not_timed():
+    class Untimed(Plain):
+        def time_us(self, candidate):
+            raise AssertionError("nothing to compare it with")
+
+    only = space.space({"cost": (1,)})
+    assert search.search(only, Untimed(), strategies.exhaustive).winner == 0
+
+
+def test_where_all_fail_the_reasons_are_counted():
+    wrong = space.space({"cost": (1, 2), "wrong": (True,)})
+    with pytest.raises(search.SearchError, match=r"every candidate failed: 2 × incorrect: y\[3\] is 1.0"):
+        search.search(wrong, Plain(), strategies.exhaustive)
+
+
+def test_what_turns_wrong_after_the_race_does_not_win():
+    class Turns(Plain):
+        judged = 0
+
+        def judge(self, candidate):
+            self.judged += candidate["cost"] == 1
+            if candidate["cost"] == 1 and self.judged > 2:
+                raise race.Out("incorrect", "wrong on the third look")
+
+    made = space.space({"cost": (1, 2, 3)})
+    found = search.search(made, Turns(), strategies.exhaustive)
+    assert found.candidate == {"cost": 2} and found.tried[0].state == "incorrect"
+
+
+def test_a_sweep_must_be_whole():
+    made = space.space({"cost": (1, 2)})
+    with pytest.raises(replay.ReplayError, match="1 of 2 candidates were not recorded"):
+        replay.Sweep(made, [Tried({"cost": 1}, times_us=(1.0,))])
+    with pytest.raises(replay.ReplayError, match="no candidate of the sweep was right"):
+        replay.Sweep(made, [Tried({"cost": 1}, "timeout"), Tried({"cost": 2}, "crashed")])
+
+
+def test_what_one_gpus_best_costs_on_another():
+    made = space.space({"cost": (1, 2)})
+    one, other = (
+        replay.Sweep(made, [Tried({"cost": 1}, times_us=(a,)), Tried({"cost": 2}, times_us=(b,))])
+        for a, b in ((1.0, 2.0), (3.0, 2.0))
+    )
+    assert replay.moved(one, other) == 0.5 and replay.moved(one, one) == 0
+
+
+# --- anybody's kernel -------------------------------------------------------------------------------------------------
+
+
+def scaled(candidate):
+    """y = 2 x by threads of `vector` elements, which lie beside each other or a block apart; `bug` leaves some out."""
+    vector, apart, bug = candidate["vector"], candidate["apart"], candidate.get("bug", 0)
+
+    @cuda.jit
+    def kernel(x, y):
+        if apart:
+            first, step = cuda.blockIdx.x * 64 * vector + cuda.threadIdx.x, 64
+        else:
+            first, step = cuda.grid(1) * vector, 1
+        for j in range(vector - bug):
+            if first + j * step < x.size:
+                y[first + j * step] = 2 * x[first + j * step]
+
+    return kernel, -(-1000 // (64 * vector)), 64
+
+
+def doubled(x, y):
+    y[:] = 2 * x
+
+
+def arguments():
+    return np.arange(1, 1001, dtype=np.float32), np.zeros(1000, np.float32)
+
+
+def test_a_kernel_of_ones_own_is_tuned_by_what_is_counted():
+    made = space.space({"vector": (4, 1, 2), "apart": (False, True)})
+    found = search.search(made, bench.KernelBench(scaled, doubled, arguments()), strategies.exhaustive)
+    assert found.candidate["vector"] == 1 or found.candidate["apart"]
+    slow = next(one for one in found.tried.values() if one.candidate == {"vector": 4, "apart": False})
+    assert slow.times_us[0] > found.time_us and all(len(one.times_us) == 1 for one in found.tried.values())
+
+
+def test_a_wrong_candidate_is_told_by_poisoned_outputs():
+    made = space.space({"vector": (2,), "apart": (False,), "bug": (0, 1)})
+    found = search.search(made, bench.KernelBench(scaled, doubled, arguments()), strategies.exhaustive)
+    assert found.candidate["bug"] == 0
+    assert found.tried[1].state == "incorrect" and found.tried[1].reason == "argument 1 at [1] is nan, 4.0 is right"
+
+
+def test_an_output_that_is_read_is_not_poisoned_and_an_input_must_stay():
+    def make(candidate):
+        spoil = candidate["spoil"]
+
+        @cuda.jit
+        def kernel(x, y):
+            i = cuda.grid(1)
+            if i < x.size:
+                y[i] += x[i]
+                if spoil:
+                    x[i] = 0
+
+        return kernel, 16, 64
+
+    def added(x, y):
+        y += x
+
+    made = space.space({"spoil": (False, True)})
+    found = search.search(made, bench.KernelBench(make, added, arguments()), strategies.exhaustive)
+    assert found.winner == 0 and found.tried[1].reason.endswith("it is an input")
+
+
+@pytest.mark.parametrize(
+    "reference, says",
+    [
+        (lambda x, y: x[2000], "the reference raises IndexError"),
+        (lambda x, y: 2 * x, "the reference changes none of the arrays"),
+    ],
+)
+def test_a_reference_that_cannot_be_one_is_one_error(reference, says):
+    with pytest.raises(bench.BenchError, match=says):
+        bench.KernelBench(scaled, reference, arguments())
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "does, state, says",
+    [
+        ("hang", "timeout", "no answer in 2 s"),
+        ("die", "crashed", "its process ended (SIGKILL)"),
+        ("leave", "crashed", "its process ended (exit code 3)"),
+        ("memory", "memory", "MemoryError: of 80 GiB"),
+        ("raise", "crashed", "ZeroDivisionError: division by zero"),
+        ("context", "crashed", "CudaAPIError: [700] Call to cuEventSynchronize"),
+    ],
+)
+def test_a_candidate_costs_itself_alone(does, state, says):
+    if sys.platform == "win32" and does == "die":
+        pytest.skip("Windows has no SIGKILL")
+    made = space.space({"cost": (3, 1, 2), "does": ("", does)}, {"one": lambda c: not c["does"] or c["cost"] == 1})
+    with Worker(Plain, seconds=2) as bench:
+        found = search.search(made, bench, strategies.exhaustive)
+    assert found.candidate == {"cost": 1, "does": ""}
+    bad = next(one for one in found.tried.values() if one.candidate["does"])
+    assert bad.state == state and bad.reason.startswith(says)
+    assert bench.losses == (does in ("hang", "die", "leave", "context"))
+
+
+def test_a_bench_that_cannot_be_made_is_one_error_for_each_candidate():
+    made = space.space({"cost": (1, 2)})
+    with Worker(functools.partial(broken)) as bench, pytest.raises(search.SearchError, match="no GPU here"):
+        search.search(made, bench, strategies.exhaustive)
+
+
+# --- T4 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_t4_has_every_outcome_and_comes_back(tmp_path):
+    tried = [
+        Tried({"a": 1}, times_us=(2.0, 4.0), resources={"registers": 40.0}, compile_s=1.5),
+        Tried({"a": 2}, "incorrect", "y[0] is wrong"),
+        Tried({"a": 3}, "timeout", "no answer in 60 s"),
+        Tried({"a": 4}, "compile", "TypingError"),
+        Tried({"a": 5}, "crashed", "SIGSEGV"),
+    ]
+    t4.write(tmp_path / "r.json", KEY, tried)
+    raw = json.loads((tmp_path / "r.json").read_text())
+    assert [one["invalidity"] for one in raw["results"]] == ["correct", "correctness", "timeout", "compile", "runtime"]
+    assert [one["correctness"] for one in raw["results"]] == [1, 0, 0, 0, 0]
+    assert raw["results"][0]["times"] == {"compilation_time": 1.5, "runtimes": [0.002, 0.004]}
+    assert t4.read(tmp_path / "r.json") == tuple(tried)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("{", "this is no T4 file"),
+        ('{"results": [{"configuration": {}, "times": {}, "correctness": 1}]}', "missing required field `invalidity`"),
+        ('{"results": [{"configuration": {}, "times": {}, "correctness": 1, "invalidity": "odd"}]}', "'odd'"),
+    ],
+)
+def test_what_is_not_t4_says_where(text, says):
+    with pytest.raises(t4.T4Error, match=re.escape(says)):
+        t4.decoded(text.encode())
