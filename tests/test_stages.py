@@ -88,10 +88,22 @@ def test_ids_are_those_of_the_stages_in_order():
     assert registry.ids() == tuple(one.id for one in registry.stages())
 
 
+def test_the_lesson_of_a_stage_speaks_of_it():
+    folder = Path(registry.__file__).parents[2] / "notebooks" / "src"
+    lessons = {file.stem[:2]: file.read_text(encoding="utf-8") for file in folder.glob("[0-9]*.py")}
+    for one in registry.stages():
+        for number, text in lessons.items():
+            if one.lesson == number:
+                assert one.id in text or re.search(rf"`({one.path}/)?{one.name}`", text), one.id
+            elif not one.lesson:  # then no lesson shows its text
+                assert not re.search(rf"(stage|kernel):{one.id}\b", text), (one.id, number)
+        assert not one.lesson or one.lesson in lessons, one.id
+
+
 def test_describe_is_json_with_what_the_command_line_promises():
     rows = json.loads(json.dumps(registry.describe()))
     assert [row["id"] for row in rows] == [one.id for one in registry.stages()]
-    assert all({"op", "path", "order", "name", "file"} <= row.keys() for row in rows)
+    assert all({"op", "path", "order", "name", "file", "lesson"} <= row.keys() for row in rows)
     assert rows[0]["summary"].startswith("Naive: ")
 
 

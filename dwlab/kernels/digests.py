@@ -50,8 +50,8 @@ INTRINSICS = "dwlab.gpu.inline_ptx"
 LEFT_OUT = {("dwlab.kernels.parts.ptx", "available"), (INTRINSICS, "available"), ("dwlab.gpu.occupancy", "LIMITS")}
 """What decides whether a kernel is started, not which; and what a GPU has, which is not ours to change."""
 
-NOT_LAUNCHED = ("traffic", "supports", "needs")
-"""What a stage registers that decides whether its kernel is started, or says what it moves, not which it is."""
+NOT_LAUNCHED = ("traffic", "supports", "needs", "lesson")
+"""What a stage registers that decides whether its kernel is started, or says what it moves or where it is taught."""
 
 Scope = tuple[str, str]
 """Where a name is looked up: a module, and a function of it whose own names come first ("" for none)."""

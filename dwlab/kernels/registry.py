@@ -230,6 +230,7 @@ class Stage:
     that is a StageError, which names the stages that take them. aligned: bytes of which a device array's address
     must be a multiple. needs: instructions of dwlab.kernels.parts.ptx that its kernels have, which older GPUs do not;
     for all storage types, or by storage type. tiles: what it says of its tiles, None where it has no choice.
+    lesson: the number of the one that teaches it, "" if none does.
 
     supports, launch, traffic, kernel_for and config take the GPU as well, as dwlab.kernels.tiling.gpu.of does: by
     default the one at hand.
@@ -251,6 +252,7 @@ class Stage:
     needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     tiles: Tiles | None = None
     tiled: Tiled | None = None
+    lesson: str = ""
 
     @property
     def id(self) -> str:
@@ -614,13 +616,15 @@ def register(
     view: str = "shaped",
     needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = (),
     tiles: Tiles | None = None,
+    lesson: str = "",
 ) -> Callable[[Callable], Callable]:
     """Decorates a stage file's `launch` and puts the stage on the list.
 
     supports, otherwise: for a kernel made by_shape that is not for every problem: which ones it is for, and the id of
     the stage that takes the others, if their rows are float32. aligned: bytes of which the arrays' addresses must be
     multiples. needs: see Stage. tiles: where the stage has a choice of tiles; its `launch` and `traffic` then take the
-    tile after the problem, and so does what makes its kernel, as its last parameter, `config`.
+    tile after the problem, and so does what makes its kernel, as its last parameter, `config`. lesson: "10", the number
+    of the one that teaches it, if one does.
     The launch that comes back raises StageError where its grid would be beyond the hardware's limits, and
     for rows of 16 bits that the stage does not take. Stages of layers take only what they support, of `dtypes`, and get
     their arrays in a `view` (see VIEWS). Raises StageError if the file's name is not PATH_ORDER_NAME.py, another stage
@@ -695,6 +699,7 @@ def register(
             needs=needs,
             tiles=tiles,
             tiled=None if tiles is None else Tiled(started, traffic, supports or _any_problem),
+            lesson=lesson,
         )
         other = _registry.get(made.id)
         if other is not None and other.file != made.file:
@@ -747,6 +752,6 @@ def stage(id: str) -> Stage:
 
 
 def describe() -> list[dict[str, Any]]:
-    """One record a stage, in order: id, op, path, order, name, file, summary."""
-    fields = ("id", "op", "path", "order", "name", "file", "summary")
+    """One record a stage, in order: id, op, path, order, name, file, summary, lesson."""
+    fields = ("id", "op", "path", "order", "name", "file", "summary", "lesson")
     return [{field: getattr(one, field) for field in fields} for one in stages()]

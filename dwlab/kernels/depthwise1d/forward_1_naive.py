@@ -51,7 +51,7 @@ def traffic(problem):
     return Traffic(2 * warps * problem.taps, w_sectors + x_sectors, warps * L, y_sectors)
 
 
-@register(kernel=kernel, traffic=traffic)
+@register(kernel=kernel, traffic=traffic, lesson="10")
 def launch(problem):
     edges = zip((problem.B, problem.H, problem.L), BLOCK, strict=True)
     return Launch(grid=tuple(-(-size // edge) for size, edge in edges), block=BLOCK, scalars=(problem.shift,))

@@ -109,7 +109,7 @@ def block_of(problem):
     return width, min(THREADS // width, problem.B)
 
 
-@register(kernel=kernel, traffic=traffic)
+@register(kernel=kernel, traffic=traffic, lesson="12")
 def launch(problem):
     fits_uint32(problem)
     width, rows = block_of(problem)

@@ -141,7 +141,7 @@ def traffic(problem):
     )
 
 
-@register(kernel=kernel, traffic=traffic)
+@register(kernel=kernel, traffic=traffic, lesson="13")
 def launch(problem):
     rows = fits_uint32(problem)
     return Launch(grid=(-(-rows // WARPS),), block=(32, WARPS), scalars=(problem.shift,))

@@ -48,7 +48,7 @@ def traffic(problem):
     return Traffic(2 * warps * problem.taps, w_sectors + dy_sectors, warps * L, dx_sectors)
 
 
-@register(kernel=kernel, traffic=traffic)
+@register(kernel=kernel, traffic=traffic, lesson="20")
 def launch(problem):
     edges = zip((problem.B, problem.H, problem.L), BLOCK, strict=True)
     return Launch(grid=tuple(-(-size // edge) for size, edge in edges), block=BLOCK, scalars=(problem.shift,))

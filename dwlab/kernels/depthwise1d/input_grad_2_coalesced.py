@@ -55,7 +55,7 @@ def traffic(problem):
     )
 
 
-@register(kernel=kernel, traffic=traffic)
+@register(kernel=kernel, traffic=traffic, lesson="20")
 def launch(problem):
     rows = fits_uint32(problem)
     return Launch(grid=(-(-rows // ROWS), -(-problem.L // TILE)), block=(TILE, ROWS), scalars=(problem.shift,))

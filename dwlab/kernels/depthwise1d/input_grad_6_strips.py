@@ -28,7 +28,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/input_grad/warp_tiled", aligned=16,
-    needs=("copy4_async",),
+    needs=("copy4_async",), lesson="22",
 )  # fmt: skip
 def launch(problem):
     return strips.launch(problem)

@@ -81,7 +81,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/warp_tiled", aligned=16,
-    needs=("copy4_async",),
+    needs=("copy4_async",), lesson="22",
 )  # fmt: skip
 def launch(problem):
     fits_uint32(problem)

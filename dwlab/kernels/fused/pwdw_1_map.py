@@ -113,6 +113,8 @@ def supports(pair):
     return pair.second.H * pair.second.W <= MOST and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="32"
+)
 def launch(pair):
     return Launch((-(-pair.second.C // filters(pair)), pair.N), (THREADS,))

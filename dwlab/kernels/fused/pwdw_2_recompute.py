@@ -129,7 +129,9 @@ def supports(pair):
     return pair.second.K <= SIDE and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="32"
+)
 def launch(pair):
     dw = pair.second
     tiles = -(-dw.P // tile(dw.P, dw.K, dw.stride)[0]) * -(-dw.Q // tile(dw.Q, dw.K, dw.stride)[0])

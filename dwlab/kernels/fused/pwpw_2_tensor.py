@@ -140,7 +140,7 @@ def supports(pair):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwpw_plan.configs, pwpw_plan.resources, pwpw_plan.cost),
+    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwpw_plan.configs, pwpw_plan.resources, pwpw_plan.cost), lesson="32",
 )  # fmt: skip
 def launch(pair, config):
     shared_bytes = pwpw_plan.resources(pair.kernel_key, config).shared_bytes

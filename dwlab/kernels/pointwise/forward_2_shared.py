@@ -100,7 +100,9 @@ def traffic(layer):
     return Traffic(*(load + store * layer.residual), *store)
 
 
-@register(kernel=kernel, traffic=traffic, supports=small_indices, dtypes=("float32", "float16"), view="flat")
+@register(
+    kernel=kernel, traffic=traffic, supports=small_indices, dtypes=("float32", "float16"), view="flat", lesson="31"
+)
 def launch(layer):
     one = product(layer)
     return Launch((one.images * -(-one.M // TILE) * -(-one.N // TILE),), (TILE, TILE))

@@ -96,7 +96,7 @@ TYPES = ("float32", "float16", "bfloat16")
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=Tiles(configs, resources, cost),
+    needs=("copy4_async", "mma_f16"), tiles=Tiles(configs, resources, cost), lesson="31",
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

@@ -105,7 +105,7 @@ def supports(layer):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16, needs=("mma_f16",),
-    tiles=Tiles(configs, resources, cost),
+    tiles=Tiles(configs, resources, cost), lesson="31",
 )  # fmt: skip
 def launch(layer, config):
     return Launch((grid(layer, layer.N, config),), (32, config.warps_k))
