@@ -140,8 +140,8 @@ def supports(problem):
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="words",
-    aligned=16, needs=("mma_f16",), lesson="32", tiles=Tiles(slide_tiles.configs, slide_tiles.resources, slide_tiles.cost),
+    kernel=kernel, traffic=traffic, dtypes=("float32", "float16", "bfloat16"), view="words", aligned=16, lesson="32",
+    needs=("mma_f16",), supports=supports, tiles=Tiles(slide_tiles.configs, slide_tiles.resources, slide_tiles.cost),
 )  # fmt: skip
 def launch(problem, config):
     two = problem.second
