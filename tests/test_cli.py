@@ -592,11 +592,10 @@ def test_an_x_ray_of_several_files_names_them_keeps_indentation_and_says_where_m
     lines = out.splitlines()
     assert any(line.strip().startswith("# ") and line.endswith("forward_4_wide.py") for line in lines)
     assert lines[2].startswith("most of")
-    at = {
-        word: next(line.index(word) for line in lines if word in line)
-        for word in ("for e in", "for k in", "sums[first")
-    }
-    assert at["for e in"] + 8 == at["for k in"] + 4 == at["sums[first"]
+    last = next(i for i, line in enumerate(lines) if "sums[first" in line)
+    words = ("for e in", "for k in", "sums[first")
+    outer, inner, sums = (line.index(word) for line, word in zip(lines[last - 2 :], words, strict=False))
+    assert outer + 8 == inner + 4 == sums
 
 
 # --- pipes and encodings ----------------------------------------------------------------------------------------------
