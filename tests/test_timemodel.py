@@ -369,7 +369,7 @@ def test_no_stage_is_tuned_for(compared):
         best = np.argmin(logs[:, others & (names != name)].mean(axis=1))
         errors[str(name)] = logs[best, names == name]
     assert np.median(np.concatenate(list(errors.values()))) < np.log(1.25), errors
-    # These are missed by more than a third: 1.4 times as slow as predicted, or as fast. Who no longer is goes from here.
+    # These are missed by more than a third: 1.4 times as slow as predicted, or as fast. If not, it goes from here.
     missed = {name for name, error in errors.items() if np.median(error) >= np.log(1.35)}
     assert missed == {
         "depthwise1d/forward/registers",
