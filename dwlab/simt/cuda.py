@@ -9,9 +9,10 @@ from dwlab.simt import random_states as _random_states
 from dwlab.simt.hostapi import *  # noqa: F403
 from dwlab.simt.launch import jit
 from dwlab.simt.names import NAMES as _NAMES
+from dwlab.simt.reduce import Reduce, reduce
 
 globals().update(_NAMES)
 is_simulated = True
 _random_states.use(_sys.modules[__name__])
 
-__all__ = [*_hostapi.__all__, *_NAMES, "is_simulated", "jit", "void"]
+__all__ = [*_hostapi.__all__, *_NAMES, "is_simulated", "jit", "Reduce", "reduce", "void"]
