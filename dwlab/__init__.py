@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dwlab.kernels.registry import stage, stages
     from dwlab.problems import PAPER, DepthwiseConv1d
     from dwlab.simt import xray
-    from dwlab.widgets import roofline_explorer, traffic_calculator, warp_viewer
+    from dwlab.widgets import roofline_explorer, stepper, traffic_calculator, warp_viewer
 
 __all__ = [
     "PAPER",
@@ -31,6 +31,7 @@ __all__ = [
     "roofline_explorer",
     "stage",
     "stages",
+    "stepper",
     "traffic_calculator",
     "warp_viewer",
     "xray",
@@ -48,6 +49,7 @@ _HOMES = {
     "roofline_explorer": "dwlab.widgets",
     "stage": "dwlab.kernels.registry",
     "stages": "dwlab.kernels.registry",
+    "stepper": "dwlab.widgets",
     "traffic_calculator": "dwlab.widgets",
     "warp_viewer": "dwlab.widgets",
     "xray": "dwlab.simt",

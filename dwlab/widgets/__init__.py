@@ -7,6 +7,8 @@ Each has a function that makes a value, and a face for a notebook that shows the
     calculator.view(problem, tile, rows)                  traffic_calculator(problem, tile)
     planner.view("mobilenet_v1 3.depthwise", "t4")        fuse_planner()
 
+and the stepper, `stepper(kernel, grid, block, *arguments)`, which plays a launch and needs no widgets at all.
+
 The value is a Panel: `.figure()` is a matplotlib figure, `.alt` says what is shown, `.tables` hold its numbers,
 `.text()`, `.markdown()` and `.html()` all of it. Importing this package loads neither ipywidgets nor matplotlib.
 """
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dwlab.widgets._panel import Panel, Table
+    from dwlab.widgets._stepper import stepper
     from dwlab.widgets.calculator import traffic_calculator
     from dwlab.widgets.planner import fuse_planner
     from dwlab.widgets.roofline import roofline_explorer
@@ -31,6 +34,7 @@ __all__ = [
     "planner",
     "roofline",
     "roofline_explorer",
+    "stepper",
     "traffic_calculator",
     "warp",
     "warp_viewer",
@@ -41,6 +45,7 @@ _HOMES = {
     "Table": "_panel",
     "fuse_planner": "planner",
     "roofline_explorer": "roofline",
+    "stepper": "_stepper",
     "traffic_calculator": "calculator",
     "warp_viewer": "warp",
 }
