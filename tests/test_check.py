@@ -114,7 +114,7 @@ def taps_backwards_in_float64(x, w, y, shift):
     ("kernel", "launch"),
     [
         (returns_before_barrier, by_tile(WIDE)),
-        (grid_stride, lambda problem: Launch((2,), (7,), (problem.shift,))),
+        (grid_stride, lambda problem: Launch((5,), (37,), (problem.shift,))),
         (taps_backwards_in_float64, by_tile(TILE)),
     ],
     ids=["returns_before_barrier", "grid_stride", "taps_backwards_in_float64"],

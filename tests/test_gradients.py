@@ -265,11 +265,15 @@ def test_predicted_is_counted_where_blocks_go_round(name, problem):
     compare(stage(f"depthwise1d/weight_grad/{name}"), problem).raise_if_different()
 
 
+HUGE = part("test_gradients: huge problems", [one.id for one in STAGES], share=0.3)
+
+
 @each_stage
 def test_formulas_are_exact_whole_and_quick_at_large_shapes(one):
     assert one.traffic(PAPER).exact
-    traffic = one.traffic(DepthwiseConv1d(100_000, 1000, 60, 100))
-    assert type(traffic.load_sectors) is int and traffic.load_sectors > 100_000 * 1000 * 60 // 8
+    if one.id in HUGE:
+        traffic = one.traffic(DepthwiseConv1d(100_000, 1000, 60, 100))
+        assert type(traffic.load_sectors) is int and traffic.load_sectors > 100_000 * 1000 * 60 // 8
     assert one.traffic(PAPER).sectors >= (PAPER.compulsory_bytes(one.path) - 4 * PAPER.H * PAPER.K) // 32
 
 
@@ -330,7 +334,7 @@ def test_fill_zero_keeps_to_its_array():
 
 @each_stage
 def test_every_stage_passes_the_judge(one):
-    verdict = check(one, most=most(30))
+    verdict = check(one, most=most(16))
     assert verdict.passed, verdict
     assert len(verdict.notes) == (one.name == "naive" and one.path != "backward")
 
@@ -419,7 +423,7 @@ def test_places_in_the_weight_gradient_are_named(places, pattern, words):
 
 @pytest.mark.parametrize("path", ["input_grad", "weight_grad", "backward"])
 def test_study_of_a_gradient(path, capsys):
-    status = main(["study", "--path", path, "--problem", "8,16,48,48", "--quick", "--json"])
+    status = main(["study", "--path", path, "--problem", "3,8,48,48", "--quick", "--json"])
     made = json.loads(capsys.readouterr().out)
     assert status == 0 and made["passed"]
     assert [row["stage"] for row in made["rows"]] == [one.name for one in stages("depthwise1d", path)]

@@ -176,9 +176,9 @@ def judged_on(one):
 def test_each_stage_of_layers_passes_the_judge(one):
     whole = one.id in WHOLE
     before = time.process_time()
-    verdict = check(one, most=None if whole else most(30)).raise_if_wrong()  # both families, spread: others take long
+    verdict = check(one, most=None if whole else most(14)).raise_if_wrong()  # both families, spread: others take long
     assert not whole or time.process_time() - before < 24  # 3 to 7 where nothing else runs
-    assert len(verdict.results) >= 25  # a stage that takes hardly any problem is judged on hardly any
+    assert len(verdict.results) >= 12  # a stage that takes hardly any problem is judged on hardly any
     assert {result.case.drawn for result in verdict.results} == {True, False}
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parts import most
+from parts import most, part
 
 from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels import traffic
@@ -162,7 +162,7 @@ def test_the_papers_shape_gets_less_from_stage_to_stage_until_the_filter_is_copi
     assert shared.bytes_moved < 1.15 * PAPER.compulsory_bytes("forward")
 
 
-@pytest.mark.parametrize("one", STAGES, ids=IDS)
+@pytest.mark.parametrize("one", part("test_traffic: huge problems", STAGES, share=0.3), ids=lambda one: one.name)
 def test_formulas_of_huge_problems_are_quick_and_whole(one):
     traffic = one.traffic(DepthwiseConv1d(100_000, 1000, 60, 100))
     assert type(traffic.load_sectors) is int and traffic.load_sectors > 100_000 * 1000 * 60 // 8

@@ -717,14 +717,22 @@ def _load() -> None:
             importlib.import_module(f"dwlab.kernels.{file.parent.name}.{file.stem}")
 
 
+@functools.cache
+def _files(folder: Path) -> dict[str, tuple[str, int, float]]:
+    """Id of each stage file -> its place in the order, from their names."""
+    found = {}
+    for file in folder.glob("*/*.py"):
+        if name := _FILE.match(file.name):
+            place = file.parent.name, (PATHS + KINDS).index(name[1]), _order(name[2])
+            found[f"{file.parent.name}/{name[1]}/{name[3]}"] = place
+    return found
+
+
 def ids() -> tuple[str, ...]:
     """The ids of all stages, OP/PATH/NAME, in the order of `stages`, from their files' names: nothing is imported."""
-    found = {id: (one.op, (PATHS + KINDS).index(one.path), one.order) for id, one in _registry.items()}
-    for file in _FOLDER.glob("*/*.py"):
-        name = _FILE.match(file.name)
-        if name:
-            place = file.parent.name, (PATHS + KINDS).index(name[1]), _order(name[2])
-            found.setdefault(f"{file.parent.name}/{name[1]}/{name[3]}", place)
+    found = _files(_FOLDER) | {
+        id: (one.op, (PATHS + KINDS).index(one.path), one.order) for id, one in _registry.items()
+    }
     return tuple(sorted(found, key=lambda id: found[id]))
 
 
