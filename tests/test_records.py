@@ -241,7 +241,10 @@ def test_what_is_no_record_is_refused(tmp_path, content, message):
         (lambda d: d["measurements"].append(None), "measurement 2 is a NoneType"),
         (lambda d: d["measurements"][0].update(time_us=float("nan")), "holds NaN"),
         (lambda d: d["measurements"][0].update(speedup_vs_peer="fast"), "speedup_vs_peer is 'fast'"),
-        (lambda d: d["measurements"][1].update(peer_time_us=None), "its `peer` 'PyTorch 2.11.0 conv1d' has no peer_time"),
+        (
+            lambda d: d["measurements"][1].update(peer_time_us=None),
+            "its `peer` 'PyTorch 2.11.0 conv1d' has no peer_time",
+        ),
         (lambda d: d["measurements"][0].update(intensity=-1), "intensity is -1"),
         (lambda d: d["measurements"][0].update(order="1"), "order is '1'"),
         (lambda d: d["environment"].update(compute_capability=9), "compute_capability is 9, not two whole"),
@@ -469,7 +472,10 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ablations, ceilings, compar"),
+        (
+            "<!-- begin:nothing -->\n<!-- end:nothing -->",
+            "no table is named 'nothing': there are ablations, ceilings, compar",
+        ),
         ("<!-- begin:ceilings -->\n", "has no <!-- end:ceilings"),
         ("<!-- end:ceilings -->", "closes no table"),
         ("<!-- begin:ceilings --><!-- begin:depthwise1d/forward -->", "stands inside 'ceilings'"),

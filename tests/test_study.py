@@ -671,7 +671,7 @@ def test_on_a_gpu_kernels_are_compiled_before_they_are_judged_and_timed(compiled
 
 
 def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
-    from dwlab.judge.check import judged_on
+    from dwlab.judge.check import checked_on
 
     wide = registry.stage("depthwise1d/forward/wide")
     layer = DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC")
@@ -680,12 +680,12 @@ def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
     (wanted,) = compiled
     assert (wide, PAPER) in wanted and (planes, layer) not in wanted  # planes is for NCHW
     few = running.CHECKED_ON  # of kernels that are made for each shape
-    assert {problem for one, problem in wanted if one is planes} == set(judged_on(planes, most=few))
-    assert {problem for one, problem in wanted if one is wide} == {PAPER, *judged_on(wide, most=few)}
-    assert len(judged_on(wide)) > 3 * len(judged_on(wide, most=few)) == 3 * few
-    assert [result.case.problem for result in running._judge(wide).results] == list(judged_on(wide, most=few))
+    assert {problem for one, problem in wanted if one is planes} == set(checked_on(planes, most=few))
+    assert {problem for one, problem in wanted if one is wide} == {PAPER, *checked_on(wide, most=few)}
+    assert len(checked_on(wide)) > 3 * len(checked_on(wide, most=few)) == 3 * few
+    assert [result.case.problem for result in running._judge(wide).results] == list(checked_on(wide, most=few))
     naive = registry.stage("depthwise1d/forward/naive")
-    assert [result.case.problem for result in running._judge(naive).results] == list(judged_on(naive))
+    assert [result.case.problem for result in running._judge(naive).results] == list(checked_on(naive))
 
 
 def test_a_kernel_that_is_not_its_stages_own_is_left_to_its_launch(compiled):

@@ -27,6 +27,7 @@ CLEAN = (  # held now; a folder moves up from OTHERS by one line
     "dwlab/compiler",
     "dwlab/gpu",
     "dwlab/inference",
+    "dwlab/judge",
     "dwlab/measure",
     "dwlab/model",
     "dwlab/planner",
@@ -40,7 +41,6 @@ CLEAN = (  # held now; a folder moves up from OTHERS by one line
     "dwlab/widgets",
 )
 OTHERS = (  # not yet
-    "dwlab/judge",
     "dwlab/kernels",
     "dwlab/simt",
 )

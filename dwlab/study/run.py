@@ -214,7 +214,7 @@ def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bo
         here = [shape for shape in shapes if _is_for(stage, shape)]
         wanted += [(stage, shape) for shape in here if stage.supports(shape)]
         for dtype in dict.fromkeys(shape.dtype for shape in here if judging):
-            wanted += [(stage, problem) for problem in check.judged_on(stage, dtype, _most(stage), OWN_SEED)]
+            wanted += [(stage, problem) for problem in check.checked_on(stage, dtype, _most(stage), OWN_SEED)]
     ahead.compile_for(wanted)
 
 
