@@ -23,7 +23,7 @@ activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
 that are meant. A launch that takes more than 120 seconds of the processor's time there is stopped, and counts as wrong,
-for it cannot be told from an endless one: so long takes one thread that does the work of all of a large pointwise layer
+for it looks like an endless one: so long takes one thread that does the work of all of a large pointwise layer
 or pair; of rows and depthwise layers it may. There kernels must be what @cuda.jit makes, and where numba-cuda is
 installed one that passes is compiled, too. A kernel that passes gets the same text in either mode.
 """
@@ -103,7 +103,7 @@ _RACES = {
 
 
 class CheckError(ValueError):
-    """The judge was asked for something that it cannot judge; the message says what to do."""
+    """The judge was given something that it cannot judge; the message says what to do."""
 
 
 class CheckFailed(AssertionError):
@@ -161,7 +161,7 @@ class Verdict:
         for result in self.failures:
             for one in _as_findings(result.hazards, str(result.case.problem)):
                 known = certain.setdefault(one.identity, one)
-                # Of two races within a block, the one that only a barrier of the block would mend: it mends both.
+                # Of two races within a block, the one that only a barrier of the block removes: it removes both.
                 if "syncthreads" in one.text and "syncthreads" not in known.text:
                     certain[one.identity] = one
         for result in self.failures:
@@ -187,19 +187,19 @@ class Verdict:
     @cached_property
     def rule(self) -> contrast.Rule | None:
         """The simplest rule that tells the failing problems from the passing ones; None if there is none."""
-        return contrast.exact(*self._judged) if self._comparable else None
+        return contrast.exact(*self._outcomes) if self._comparable else None
 
     @cached_property
     def bound(self) -> contrast.Rule | None:
         """Where there is no such rule: the narrowest outside of which no problem failed; None if that says little."""
-        return contrast.necessary(*self._judged) if self._comparable and not self.rule else None
+        return contrast.necessary(*self._outcomes) if self._comparable and not self.rule else None
 
     @property
     def _comparable(self) -> bool:
         return not self.passed and all(result.ran or result.passed for result in self.results)
 
     @property
-    def _judged(self) -> tuple[list[Problem], list[bool], list[str]]:
+    def _outcomes(self) -> tuple[list[Problem], list[bool], list[str]]:
         """Problems, which failed, and what their inputs are like."""
         ran = [result for result in self.results if result.ran]
         cases = [result.case for result in ran]
@@ -224,7 +224,7 @@ class Verdict:
             return ()
         first = self.failures[0]
         steps = [f"Try it on the smallest problem that fails: {first.case.problem} ({first.case.why})."]
-        steps += [f"What is wrong: {_told(one, first)}." for one in self.findings[:2]]
+        steps += [f"What is wrong: {_with_problem(one, first)}." for one in self.findings[:2]]
         if self._common:
             steps.append(self._common)
         steps += [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
@@ -265,7 +265,7 @@ class Verdict:
             lines.append(f"first on {first.case.problem} ({first.case.why})")
             if first.size:
                 lines.append(f"{first.wrong} of {first.size} outputs wrong there")
-            lines += [f"- {_told(one, first)}" for one in self.findings]
+            lines += [f"- {_with_problem(one, first)}" for one in self.findings]
             if self._common:
                 lines.append(self._common)
             lines.append(f"Hints: verdict.hint(1) to verdict.hint({len(self.hints)}).")
@@ -289,7 +289,7 @@ class Verdict:
             ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))
             for r in self.results
         ]
-        items = [html.escape(_told(one, self.failures[0])) for one in self.findings]
+        items = [html.escape(_with_problem(one, self.failures[0])) for one in self.findings]
         if self._common:
             items.append(html.escape(self._common))
         items += [f"note: {html.escape(note)}" for note in self.notes]
@@ -339,7 +339,7 @@ def _summary(result: CaseResult) -> str:
     return "; ".join(names) or f"{result.wrong} of {result.size} outputs wrong"
 
 
-def _told(one: Finding, first: CaseResult) -> str:
+def _with_problem(one: Finding, first: CaseResult) -> str:
     """A finding, with its problem where that is not the one of the headline."""
     return str(one) if one.where in ("", str(first.case.problem)) else f"{one} (on {one.where})"
 
@@ -399,34 +399,34 @@ def check(
     lacks a launch, has another path or is not written for rows of that dtype, and for unknown options; StageError or
     ProblemError for an unknown name.
     """
-    judged, name = _subject(subject, path, launch)
-    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, judged.splits)
-    rules.check(judged)
+    stage, name = _subject(subject, path, launch)
+    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, stage.splits)
+    rules.check(stage)
     seed = _fresh(seed)
     if problem is not None:
-        find = _problems.problem if judged.op == "depthwise1d" else layers.problem
+        find = _problems.problem if stage.op == "depthwise1d" else layers.problem
         problem = find(problem)
         if dtype is not None:
-            problem = replace(problem, dtype=dtype) if judged.op == "depthwise1d" else layers.stored(problem, dtype)
+            problem = replace(problem, dtype=dtype) if stage.op == "depthwise1d" else layers.stored(problem, dtype)
     rows = problem.dtype if problem is not None else dtype or "float32"
-    if judged.op == "depthwise1d":
+    if stage.op == "depthwise1d":
         DepthwiseConv1d(1, 1, 1, 1, dtype=rows)  # refuses unknown names
-        if rows not in judged.dtypes:
+        if rows not in stage.dtypes:
             raise CheckError(
-                f"{name} takes rows of {', '.join(judged.dtypes)}, not of {rows}; a kernel for all of them is made "
+                f"{name} takes rows of {', '.join(stage.dtypes)}, not of {rows}; a kernel for all of them is made "
                 "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
             )
-    chosen = spread(_chosen(judged, problem, dtype, seed), most)
+    chosen = spread(_chosen(stage, problem, dtype, seed), most)
     if not chosen:
-        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
-    results = _judge_all(judged, chosen, rules)
+        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(stage.dtypes)}")
+    results = _judge_all(stage, chosen, rules)
     notes = [note for result in results for note in result.notes]
     if results[-1].ran:
-        small = _NOTED if judged.op == "depthwise1d" and problem is None and rows == "float32" else chosen[0].problem
-        notes += _notes(judged, chosen[-1].problem if problem is not None else small)
+        small = _NOTED if stage.op == "depthwise1d" and problem is None and rows == "float32" else chosen[0].problem
+        notes += _notes(stage, chosen[-1].problem if problem is not None else small)
     if algorithm != "direct":
-        notes.append(f"judged by the error that {algorithm} algorithms may have")
-    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
+        notes.append(f"checked against the error that {algorithm} algorithms may have")
+    return Verdict(name, f"{stage.op}/{stage.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
 
 
 @dataclass(frozen=True)
@@ -437,18 +437,18 @@ class _Rules:
     algorithm: str = "direct"
     split: bool = False
 
-    def check(self, judged: Stage) -> None:
+    def check(self, stage: Stage) -> None:
         for kind in self.allow:
             if kind not in _KINDS:
                 raise CheckError(f"allow={kind!r}: only {' and '.join(map(repr, _KINDS))} can be meant")
         if self.algorithm not in ("direct", "fast"):
             raise CheckError(f"algorithm={self.algorithm!r} is unknown: 'direct' or 'fast'")
-        fast = judged.op == "depthwise2d" or (judged.op, judged.path) in (
+        fast = stage.op == "depthwise2d" or (stage.op, stage.path) in (
             ("depthwise1d", "forward"),
             ("depthwise1d", "input_grad"),
         )
         if self.algorithm == "fast" and not fast:
-            raise CheckError(f"algorithm='fast' has no bound for {judged.op}/{judged.path}: leave it out")
+            raise CheckError(f"algorithm='fast' has no bound for {stage.op}/{stage.path}: leave it out")
 
 
 def _fresh(seed: int | None) -> int:
@@ -464,7 +464,7 @@ def _fresh(seed: int | None) -> int:
     raise CheckError(f"{what}={given!r} is no seed: give a whole number from 0 up, or leave it out for a new one")
 
 
-def judged_on(
+def checked_on(
     stage: Stage, dtype: str = "float32", most: int | None = None, seed: int | None = None
 ) -> tuple[Problem, ...]:
     """The problems on which `check` judges a stage with rows of this dtype; () if it is not written for them.
@@ -483,36 +483,36 @@ def spread(listed: Sequence[Any], most: int | None) -> tuple[Any, ...]:
     return tuple(listed[round(i * (len(listed) - 1) / max(1, most - 1))] for i in range(most))
 
 
-def _chosen(judged: Stage, problem: Problem | None, dtype: str | None, seed: int) -> tuple[Case, ...]:
+def _chosen(stage: Stage, problem: Problem | None, dtype: str | None, seed: int) -> tuple[Case, ...]:
     """The problem's cases; without one, those of the fixed family, and then the drawn ones."""
     if problem is not None:
-        return cases(problem, path=judged.path, seed=seed)
-    dtypes = judged.dtypes if dtype is None else (dtype,)
-    if judged.op != "depthwise1d":
-        fixed = layer_cases(judged.op, judged.path, dtypes, seed, judged.supports)
+        return cases(problem, path=stage.path, seed=seed)
+    dtypes = stage.dtypes if dtype is None else (dtype,)
+    if stage.op != "depthwise1d":
+        fixed = layer_cases(stage.op, stage.path, dtypes, seed, stage.supports)
     else:
         rows = dtype or "float32"
-        how = _launch(judged, cases(dtype=rows)[0].problem)  # one that fails is judged with the cases
-        fixed = cases(None, how.block if isinstance(how, Launch) else (), judged.path, rows, seed)
-    return (*fixed, *drawn(judged.op, judged.path, dtypes, seed, judged.supports))
+        how = _launch(stage, cases(dtype=rows)[0].problem)  # one that fails is reported with the cases
+        fixed = cases(None, how.block if isinstance(how, Launch) else (), stage.path, rows, seed)
+    return (*fixed, *drawn(stage.op, stage.path, dtypes, seed, stage.supports))
 
 
-def _judge_all(judged: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
+def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
     results: list[CaseResult] = []
     for case in chosen:
         failed = sum(not result.passed for result in results)
         # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
         # small drawn ones help to say, for a rule must hold on them too.
         known = case.drawn and any(not (result.passed or result.case.drawn) for result in results)
-        each = isinstance(judged.kernel, ByShape)  # a compiler would take seconds for each
-        if known and (each or case.values != "plain" or case.problem.flops_of(judged.path) > _SMALL):
+        each = isinstance(stage.kernel, ByShape)  # a compiler would take seconds for each
+        if known and (each or case.values != "plain" or case.problem.flops_of(stage.path) > _SMALL):
             continue
-        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED and not known))
+        results.append(_judge(stage, case, rules, diagnose=failed < _DIAGNOSED and not known))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not (results[-1].ran or results[-1].passed):
             break  # the others would say the same
     if all(result.passed for result in results):
-        refused = _refused(judged, chosen[len(chosen) // 2].problem)
+        refused = _refused(stage, chosen[len(chosen) // 2].problem)
         if refused is not None:
             results[len(chosen) // 2] = _not_run(chosen[len(chosen) // 2], refused)
     return results
@@ -532,8 +532,8 @@ def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[S
             raise CheckError(f"{subject.id} computes {subject.path}, not {path!r}: leave path out")
         if not _is_kernel(subject.kernel):
             raise CheckError(f"{subject.kernel!r} is no kernel: decorate a function with @cuda.jit")
-        judged = subject if launch is None else replace(subject, launch=launch)
-        return judged, subject.id if subject.kernel is listed.kernel else _name(subject.kernel)
+        stage = subject if launch is None else replace(subject, launch=launch)
+        return stage, subject.id if subject.kernel is listed.kernel else _name(subject.kernel)
     path = path or "forward"
     if not _is_kernel(subject):
         raise CheckError(
@@ -580,7 +580,7 @@ def _name(kernel: Any) -> str:
     return found[0] if found else own
 
 
-# ---- apart from the judge
+# ---- isolated from the judge
 
 
 class _Stopped(BaseException):
@@ -591,7 +591,7 @@ class _TooLong(Exception):
     """What was called took longer than it may."""
 
 
-def _apart(call: Callable[[], Any], seconds: float, wall: float) -> Any:
+def _isolated(call: Callable[[], Any], seconds: float, wall: float) -> Any:
     """What `call` returns, or the exception that it raises, of any kind: as a value, so that none gets past the judge.
 
     It runs in a thread of its own, with this one's context variables. One that takes more than `seconds` of this
@@ -630,49 +630,49 @@ def _stop(thread: threading.Thread, done: threading.Event, what: str) -> _TooLon
     return _TooLong(what)
 
 
-def _launch(judged: Stage, problem: Problem) -> Launch | Finding:
+def _launch(stage: Stage, problem: Problem) -> Launch | Finding:
     """How the kernel is to be started, or what is wrong with that."""
-    how = _apart(lambda: judged.launch(problem), _LAUNCH_SECONDS, _LAUNCH_WALL)
+    how = _isolated(lambda: stage.launch(problem), _LAUNCH_SECONDS, _LAUNCH_WALL)
     if isinstance(how, _TooLong):
         text = f"the launch function did not return: it took {how}"
         return Finding("does not end", text, "a loop in the launch function that does not end, or a sleep?")
     if isinstance(how, StageError):
         return Finding("launch", str(how), _LOOK["launch"])
     if isinstance(how, BaseException):
-        return Finding("raises", f"the launch function raised {_said(how)}", "the launch function")
+        return Finding("raises", f"the launch function raised {_message(how)}", "the launch function")
     if not isinstance(how, Launch):
-        told = f"the launch function returned {type(how).__name__}, not a Launch"
-        return Finding("launch", told, "return Launch(grid, block, scalars)")
+        text = f"the launch function returned {type(how).__name__}, not a Launch"
+        return Finding("launch", text, "return Launch(grid, block, scalars)")
     over = limits(how)
     return Finding("launch", over[0], _LOOK["launch"]) if over else how
 
 
-def _judge(judged: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
+def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
     """Runs one case and says what is wrong with it."""
-    how = _launch(judged, case.problem)
+    how = _launch(stage, case.problem)
     if isinstance(how, Finding):
         if how.pattern == "launch" and case.vast:  # refused, not wrong
             return CaseResult(case, True, ran=False, notes=(f"does not start on {case.problem}: {how.text}",))
         return _not_run(case, how)
-    inputs = case.inputs(judged.path)
+    inputs = case.inputs(stage.path)
     hazards: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
-    run = _try(judged, case, how, inputs)
+    run = _try(stage, case, how, inputs)
     if isinstance(run, BaseException) and _hazards(run):
         hazards = _hazards(run)
         if diagnose or rules.allow:
-            hazards = _all_hazards(judged, case, how, inputs) or hazards
+            hazards = _all_hazards(stage, case, how, inputs) or hazards
         meant = [one for one in hazards if one.kind in rules.allow]
         hazards = tuple(one for one in hazards if one not in meant)
         notes = tuple(f"line {one.line}: {one.kind}, allowed: {one.message}" for one in meant)
         if hazards and not diagnose:
             return CaseResult(case, False, hazards=hazards)
-        run = _try(judged, case, how, inputs, lenient=True)
+        run = _try(stage, case, how, inputs, lenient=True)
         if isinstance(run, BaseException) and _hazards(run):
             return CaseResult(case, False, hazards=hazards or _hazards(run))
     if isinstance(run, BaseException):
         return _not_run(case, _why_not(run))
-    result = _compare(judged, case, how, inputs, run, hazards, rules, diagnose)
+    result = _compare(stage, case, how, inputs, run, hazards, rules, diagnose)
     return replace(result, notes=notes)
 
 
@@ -680,7 +680,7 @@ def _not_run(case: Case, finding: Finding) -> CaseResult:
     return CaseResult(case, False, (finding,), ran=False)
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:400]}{'…' if len(text) > 400 else ''}"
 
@@ -709,28 +709,28 @@ def _why_not(error: BaseException) -> Finding:
             "run the same check with DWLAB_TARGET=simulated: it names the line and the thread",
         )
     if {one.__name__ for one in type(error).__mro__} & {"NumbaError", "NvvmError", "LinkerError", "NvJitLinkError"}:
-        return Finding("does not compile", f"Numba does not compile the kernel: {_said(error)}", _COMPILES)
-    return Finding("raises", f"the kernel raised {_said(error)}", "the message, and the line that it names")
+        return Finding("does not compile", f"Numba does not compile the kernel: {_message(error)}", _COMPILES)
+    return Finding("raises", f"the kernel raised {_message(error)}", "the message, and the line that it names")
 
 
 _COMPILES = "the construct that the message names: Numba-CUDA knows a part of Python, and needs a type for each name"
 
 
-def _refused(judged: Stage, problem: Problem) -> Finding | None:
+def _refused(stage: Stage, problem: Problem) -> Finding | None:
     """What the compiler says against a kernel that is no registered stage's, where there is a compiler and no GPU."""
     from dwlab.compiler import inspect
     from dwlab.gpu import target
 
-    registered = judged.op and any(judged.kernel is one.kernel for one in _stages(judged.op))
+    registered = stage.op and any(stage.kernel is one.kernel for one in _stages(stage.op))
     if target.mode == "gpu" or registered or inspect.missing():
         return None
     try:
-        inspect.compile(judged, problem=problem)
+        inspect.compile(stage, problem=problem)
     except inspect.NoCompilerError:
         return None
     except inspect.InspectError as error:
         if "does not compile" not in str(error):
-            return None  # it could not be asked
+            return None  # there was no answer
         return Finding("does not compile", _short(str(error)), _COMPILES)
     return None
 
@@ -758,7 +758,7 @@ class _Run:
 
 
 def _try(
-    judged: Stage,
+    stage: Stage,
     case: Case,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -769,10 +769,10 @@ def _try(
     from dwlab.gpu import target
 
     def call() -> _Run:
-        return _run(judged, case.problem, how, inputs, filling, lenient)
+        return _run(stage, case.problem, how, inputs, filling, lenient)
 
     if target.mode != "gpu":
-        return _apart(call, _SECONDS, _WALL)
+        return _isolated(call, _SECONDS, _WALL)
     try:
         return call()
     except Exception as error:
@@ -780,7 +780,7 @@ def _try(
 
 
 def _run(
-    judged: Stage,
+    stage: Stage,
     problem: Problem,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -791,8 +791,8 @@ def _run(
     from dwlab.gpu import target
     from dwlab.gpu.target import cuda
 
-    shapes = problem.shapes(judged.path)
-    names = list(problem.arrays(judged.path))
+    shapes = problem.shapes(stage.path)
+    names = list(problem.arrays(stage.path))
     if how.parts:
         shapes = shapes | {_PARTS: (how.parts, *shapes[names[-1]])}
         names.append(_PARTS)
@@ -806,10 +806,10 @@ def _run(
         before[name] = flat
         device[name] = cuda.to_device(flat)
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
-    kernel = judged.kernel_for(problem)  # refuses rows that cannot be seen as words
+    kernel = stage.kernel_for(problem)  # refuses rows that cannot be seen as words
     if not _is_launchable(kernel):
-        raise _NoKernel(f"{_name(judged.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
-    args = [words(problem, name, views[name], judged.view) for name in problem.slots(judged.path)]
+        raise _NoKernel(f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
+    args = [words(problem, name, views[name], stage.view) for name in problem.slots(stage.path)]
     output = args[-1]
     if how.parts:
         args[-1] = views[_PARTS]
@@ -817,7 +817,7 @@ def _run(
     if target.mode != "gpu" and not lenient:
         for name in stored:  # from here on, because views of other item sizes end the record
             device[name].allocation.written = np.zeros(before[name].nbytes, np.bool_)
-    with _options(problem, judged.path, lenient), warnings.catch_warnings():
+    with _options(problem, stage.path, lenient), warnings.catch_warnings():
         # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
         enqueue(how, kernel, (*args, *how.scalars), output, views.get(_PARTS))
@@ -848,7 +848,7 @@ def _filled(size: int, dtype: str, bits: int) -> np.ndarray:
 
 
 def _filling(dtype: str, number: float | None) -> int:
-    """The bits of an element that nobody has written: `_poison`, or a number's (in whole numbers 77)."""
+    """The bits of an element that nobody has written: `_poison`, or a number's (in integers 77)."""
     if number is None:
         return _poison(dtype)
     if dtype.startswith("int"):
@@ -895,32 +895,32 @@ def _hazards(error: BaseException) -> tuple[Any, ...]:
     return error.hazards if isinstance(error, simt.HazardError) else ()
 
 
-def _xray(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
+def _xray(stage: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
     from dwlab import simt
 
-    shapes = problem.shapes(judged.path)
-    names = problem.slots(judged.path)
+    shapes = problem.shapes(stage.path)
+    names = problem.slots(stage.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
-    arrays = [words(problem, name, array, judged.view) for name, array in zip(names, arrays, strict=True)]
+    arrays = [words(problem, name, array, stage.view) for name, array in zip(names, arrays, strict=True)]
     if how.parts:
         arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
-    options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, judged.path))
-    kernel, shared = judged.kernel_for(problem), how.shared_bytes
+    options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, stage.path))
+    kernel, shared = stage.kernel_for(problem), how.shared_bytes
     return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
 
 
-def _all_hazards(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
-    found = _apart(lambda: _xray(judged, case.problem, how, inputs).hazards, _SECONDS, _WALL)
+def _all_hazards(stage: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
+    found = _isolated(lambda: _xray(stage, case.problem, how, inputs).hazards, _SECONDS, _WALL)
     return () if isinstance(found, BaseException) else tuple(found)  # the first hazard is known all the same
 
 
-def _notes(judged: Stage, problem: Problem) -> tuple[str, ...]:
+def _notes(stage: Stage, problem: Problem) -> tuple[str, ...]:
     """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
 
     def lines() -> Any:
-        return _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path)).float64_leaks
+        return _xray(stage, problem, stage.launch(problem), problem.inputs(stage.path)).float64_leaks
 
-    found = _apart(lines, _SECONDS, _WALL)
+    found = _isolated(lines, _SECONDS, _WALL)
     if isinstance(found, BaseException):  # what the interpreter cannot run gets no note
         return ()
     return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in found)
@@ -1008,7 +1008,7 @@ def _layers_of(problem: Problem) -> tuple[Any, ...]:
 
 
 def _compare(
-    judged: Stage,
+    stage: Stage,
     case: Case,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -1017,14 +1017,14 @@ def _compare(
     rules: _Rules,
     diagnose: bool,
 ) -> CaseResult:
-    problem, path = case.problem, judged.path
+    problem, path = case.problem, stage.path
     right = _right(case, path, inputs, rules)
     look = "a kernel may write its output and nothing else: guard the store, and check its index"
     findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
     again = None
     if len(run.written) < len(run.outputs) or _launched_twice(case, path):
-        anew = _launch(judged, case.problem)
-        again = _try(judged, case, anew, inputs, _FILL, lenient=True) if isinstance(anew, Launch) else None
+        anew = _launch(stage, case.problem)
+        again = _try(stage, case, anew, inputs, _FILL, lenient=True) if isinstance(anew, Launch) else None
     untouched = {name: _untouched(problem, run, again, name) for name in run.outputs}
     missing = untouched.pop(_PARTS, np.zeros(0, bool))
     if missing.any():
@@ -1042,9 +1042,9 @@ def _compare(
         explained = missing.any() and name == problem.arrays(path)[-1]
         if off.any() and diagnose and not explained:
             if not isinstance(again, _Run):
-                again = _try(judged, case, how, inputs, _FILL, lenient=True)
+                again = _try(stage, case, how, inputs, _FILL, lenient=True)
             second = again if isinstance(again, _Run) else None
-            faults += _diagnose(judged, case, how, inputs, run, second, name, right[name], off, untouched[name])
+            faults += _diagnose(stage, case, how, inputs, run, second, name, right[name], off, untouched[name])
     added = [fault[0].pattern for fault in faults] == ["adds to the output"] * max(1, len(faults))
     if added and all(one.kind == "uninitialised" and one.array == problem.outputs(path)[-1] for one in hazards):
         hazards = ()  # the same, said better
@@ -1069,7 +1069,7 @@ def _untouched(problem: Problem, run: _Run, again: _Run | BaseException | None, 
 
 
 def _diagnose(
-    judged: Stage,
+    stage: Stage,
     case: Case,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -1088,7 +1088,7 @@ def _diagnose(
     differ = np.zeros(off.shape, bool)
     if refilled is not None:
         differ = diagnosis.wrong_mask(refilled, got, 2 * right.allowed) & ~untouched & np.isfinite(got)
-    if differ.any() and not _same(judged, case, how, inputs, run, name):
+    if differ.any() and not _same(stage, case, how, inputs, run, name):
         look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
         if run.written:  # races are found there, where there is a record
             look = (
@@ -1118,9 +1118,9 @@ def _diagnose(
     return faults
 
 
-def _same(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray], run: _Run, name: str) -> bool:
+def _same(stage: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray], run: _Run, name: str) -> bool:
     """Whether another run like the first one gives the same bits."""
-    third = _try(judged, case, how, inputs, lenient=True)
+    third = _try(stage, case, how, inputs, lenient=True)
     return isinstance(third, _Run) and np.array_equal(_bits(third.outputs[name]), _bits(run.outputs[name]))
 
 
