@@ -514,7 +514,7 @@ def test_what_a_launch_function_raises_is_a_verdict(error):
 
 @pytest.mark.parametrize("what", ["loops", "sleeps"])
 def test_a_launch_function_that_does_not_end_is_a_verdict(what, monkeypatch):
-    monkeypatch.setattr(judge, "_LAUNCH_SECONDS", 0.3)
+    monkeypatch.setattr(judge, "LAUNCH_SECONDS", 0.3)
     monkeypatch.setattr(judge, "_LAUNCH_WALL", 1.0)
     left = threading.Event()
 
@@ -536,7 +536,7 @@ def test_a_launch_function_that_does_not_end_is_a_verdict(what, monkeypatch):
 
 @simulated
 def test_a_kernel_that_takes_too_much_time_is_a_verdict(monkeypatch):
-    monkeypatch.setattr(judge, "_SECONDS", 0.3)
+    monkeypatch.setattr(judge, "SECONDS", 0.3)
     monkeypatch.setattr(judge, "_steps", lambda problem, path: 10**9)
 
     @cuda.jit

@@ -5,6 +5,7 @@
     check(k, launch=lambda problem: Launch(...))              a kernel with a launch of its own
     check(k, PAPER, launch=...)                               one problem, cut down to a few rows
     check(k, launch=..., seed=1234)                           the same problems and inputs as the verdict with this seed
+    check(k, want=function, args=(x, y), grid=4, block=64)    any kernel, against a function on NumPy arrays
     verdict.raise_if_wrong()
 
 Problems and inputs. Beside a fixed family stands one that is drawn anew at each call (dwlab.problems.cases), and so are
@@ -31,16 +32,12 @@ installed one that passes is compiled, too. A kernel that passes gets the same t
 from __future__ import annotations
 
 import contextlib
-import contextvars
-import ctypes
 import html
 import inspect
 import os
 import secrets
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -48,8 +45,20 @@ from typing import Any
 import numpy as np
 
 from dwlab import problems as _problems
-from dwlab.judge import contrast, diagnosis
+from dwlab.judge import contrast, diagnosis, reference
+from dwlab.judge.causes import (
+    COMPILES,
+    LOOK,
+    CheckError,
+    CheckFailed,
+    NoKernel,
+    as_findings,
+    message,
+    shortened,
+    why_not,
+)
 from dwlab.judge.diagnosis import Finding
+from dwlab.judge.isolation import LAUNCH_SECONDS, LAUNCH_WALL, SECONDS, WALL, TooLong, isolated
 from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
 from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
@@ -73,45 +82,6 @@ _DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or
 _TWICE = 3_000  # operations of a problem that is launched twice
 _SMALL = 20_000  # operations of a drawn problem that a kernel which is known to be wrong is tried on
 _SHOWN = 2  # findings about the output that a verdict names
-
-_LOOK = {
-    "race": "two threads of a block use one address without a barrier between: syncthreads() belongs after the "
-    "staging, and again before what was staged is overwritten",
-    "two writers": "two threads store to one element: which thread owns which output? That both store the same cannot "
-    'be seen here; if it is meant, allow="two writers"',
-    "divergent barrier": "every thread of the block that has not returned must come to the same barrier: move it out "
-    "of the if, and let the if hold the work alone",
-    "out of bounds": "guard the access: is the index below the array's length for the last block and thread?",
-    "misaligned": "16 bytes are moved at 16-byte addresses only: is the index a multiple of 4 for every thread?",
-    "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access; if it "
-    'is meant, allow="negative index"',
-    "uninitialised": "something is read that no thread has written: is the whole window staged, the halo too, and are "
-    "zeros stored where it lies outside the row?",
-    "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
-    "division by zero": "a divisor is 0 for some thread",
-    "launch": "the launch itself: grid and block within the hardware's limits",
-}
-
-# What would order the two accesses of a race, as the interpreter says it -> where to look.
-_RACES = {
-    "cuda.syncwarp()": "two lanes of one warp use one address without syncwarp() between, and they do not run in "
-    "step: it belongs after the store, and again before the next one",
-    "cuda.syncthreads()": _LOOK["race"],
-    "another launch or an atomic": "two blocks use one address, and no barrier joins blocks, which run in any order: "
-    "give each element to one block, add with cuda.atomic.add, or read it in another launch",
-}
-
-
-class CheckError(ValueError):
-    """The judge was given something that it cannot judge; the message says what to do."""
-
-
-class CheckFailed(AssertionError):
-    """A kernel that is wrong. `.verdict` says how."""
-
-    def __init__(self, verdict: Verdict):
-        self.verdict = verdict
-        super().__init__(str(verdict))
 
 
 @dataclass(frozen=True)
@@ -159,7 +129,7 @@ class Verdict:
         """What is wrong, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
         certain: dict[str, Finding] = {}
         for result in self.failures:
-            for one in _as_findings(result.hazards, str(result.case.problem)):
+            for one in as_findings(result.hazards, str(result.case.problem)):
                 known = certain.setdefault(one.identity, one)
                 # Of two races within a block, the one that only a barrier of the block removes: it removes both.
                 if "syncthreads" in one.text and "syncthreads" not in known.text:
@@ -335,7 +305,7 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
 
 def _summary(result: CaseResult) -> str:
     likely = [fault[0] for fault in result.faults]
-    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards, ""), *result.findings, *likely))
+    names = dict.fromkeys(one.pattern for one in (*as_findings(result.hazards, ""), *result.findings, *likely))
     return "; ".join(names) or f"{result.wrong} of {result.size} outputs wrong"
 
 
@@ -344,27 +314,10 @@ def _with_problem(one: Finding, first: CaseResult) -> str:
     return str(one) if one.where in ("", str(first.case.problem)) else f"{one} (on {one.where})"
 
 
-def _as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
-    found = []
-    for one in hazards:
-        look, key = _LOOK.get(one.kind, "the line that is named"), ""
-        if one.kind == "race":
-            cure = next((cure for cure in _RACES if cure in one.message), "cuda.syncthreads()")
-            look = _RACES[cure]
-            key = "race between blocks" if cure.startswith("another") else "race"
-        found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
-    return found
-
-
 # ---- judging
 
 
 _KINDS = ("two writers", "negative index")  # hazards that a kernel may mean: see `check`
-_SECONDS = 120.0  # of the processor's time that one launch may take on the laptop GPU
-_LAUNCH_SECONDS = 20.0  # and a launch function; most take microseconds
-_WALL = 1200.0  # seconds that either may take by the clock: a sleep takes none of the processor's
-_LAUNCH_WALL = 60.0
-
 # What stands around each array, by its storage: none of it is what outputs hold.
 _GUARD_BITS = {"float32": 0x7FC0BEEF, "float16": 0x7FEB, "bfloat16": 0x7FEB, "int32": 0x99999999, "int8": 0x99}
 
@@ -380,8 +333,17 @@ def check(
     seed: int | None = None,
     allow: Sequence[str] = (),
     algorithm: str = "direct",
-) -> Verdict:
+    want: Callable[..., object] | None = None,
+    args: Sequence[Any] = (),
+    grid: Any = None,
+    block: Any = None,
+    shared_bytes: int = 0,
+    tolerance: float | None = None,
+) -> Verdict | reference.Compared:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
+
+    With `want`, any kernel against a function on NumPy arrays that does the same, launched as kernel[grid, block] with
+    shared_bytes on `args`; tolerance and the result as `dwlab.judge.reference.against` has them.
 
     path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
     name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. dtype: how rows are stored; None
@@ -399,6 +361,10 @@ def check(
     lacks a launch, has another path or is not written for rows of that dtype, and for unknown options; StageError or
     ProblemError for an unknown name.
     """
+    if want is not None:
+        return _against(subject, want, args, grid, block, shared_bytes, tolerance, allow)
+    if args or grid is not None or block is not None:
+        raise CheckError("args, grid and block go with want=, the function that the kernel is compared with")
     stage, name = _subject(subject, path, launch)
     rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, stage.splits)
     rules.check(stage)
@@ -427,6 +393,25 @@ def check(
     if algorithm != "direct":
         notes.append(f"checked against the error that {algorithm} algorithms may have")
     return Verdict(name, f"{stage.op}/{stage.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
+
+
+def _against(
+    kernel: Any,
+    want: Callable[..., object],
+    args: Sequence[Any],
+    grid: Any,
+    block: Any,
+    shared_bytes: int,
+    tolerance: float | None,
+    allow: Sequence[str],
+) -> reference.Compared:
+    if grid is None or block is None:
+        raise CheckError("a kernel that is compared with a function is launched: give grid= and block=")
+    if not _is_launchable(kernel):
+        raise CheckError(f"{_name(kernel)} is no kernel: decorate the function with @cuda.jit")
+    allow = [allow] if isinstance(allow, str) else allow
+    how = {"shared_bytes": shared_bytes, "tolerance": tolerance, "allow": allow}
+    return reference.against(kernel, grid, block, want, args, **how)
 
 
 @dataclass(frozen=True)
@@ -580,71 +565,21 @@ def _name(kernel: Any) -> str:
     return found[0] if found else own
 
 
-# ---- isolated from the judge
-
-
-class _Stopped(BaseException):
-    """Raised in a thread that took too long."""
-
-
-class _TooLong(Exception):
-    """What was called took longer than it may."""
-
-
-def _isolated(call: Callable[[], Any], seconds: float, wall: float) -> Any:
-    """What `call` returns, or the exception that it raises, of any kind: as a value, so that none gets past the judge.
-
-    It runs in a thread of its own, with this one's context variables. One that takes more than `seconds` of this
-    process' processor time, or `wall` by the clock, is left behind: a _TooLong. A Ctrl-C meets this thread, and stops
-    both.
-    """
-    done, found = threading.Event(), []
-
-    def body() -> None:
-        try:
-            found.append(call())
-        except BaseException as error:
-            found.append(error)
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(body,), daemon=True)
-    before, began = time.process_time(), time.monotonic()
-    thread.start()
-    try:
-        while not done.wait(0.05):
-            if time.process_time() - before > seconds:
-                return _stop(thread, done, f"more than {seconds:g} s of the processor's time")
-            if time.monotonic() - began > wall:
-                return _stop(thread, done, f"more than {wall:g} s")
-    except BaseException:
-        _stop(thread, done, "")
-        raise
-    return found[0]
-
-
-def _stop(thread: threading.Thread, done: threading.Event, what: str) -> _TooLong:
-    """Raises _Stopped in the thread: it ends at its next step in Python, a sleep when it is over."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
-    done.wait(2)
-    return _TooLong(what)
-
-
 def _launch(stage: Stage, problem: Problem) -> Launch | Finding:
     """How the kernel is to be started, or what is wrong with that."""
-    how = _isolated(lambda: stage.launch(problem), _LAUNCH_SECONDS, _LAUNCH_WALL)
-    if isinstance(how, _TooLong):
+    how = isolated(lambda: stage.launch(problem), LAUNCH_SECONDS, LAUNCH_WALL)
+    if isinstance(how, TooLong):
         text = f"the launch function did not return: it took {how}"
         return Finding("does not end", text, "a loop in the launch function that does not end, or a sleep?")
     if isinstance(how, StageError):
-        return Finding("launch", str(how), _LOOK["launch"])
+        return Finding("launch", str(how), LOOK["launch"])
     if isinstance(how, BaseException):
-        return Finding("raises", f"the launch function raised {_message(how)}", "the launch function")
+        return Finding("raises", f"the launch function raised {message(how)}", "the launch function")
     if not isinstance(how, Launch):
         text = f"the launch function returned {type(how).__name__}, not a Launch"
         return Finding("launch", text, "return Launch(grid, block, scalars)")
     over = limits(how)
-    return Finding("launch", over[0], _LOOK["launch"]) if over else how
+    return Finding("launch", over[0], LOOK["launch"]) if over else how
 
 
 def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
@@ -671,49 +606,13 @@ def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResul
         if isinstance(run, BaseException) and _hazards(run):
             return CaseResult(case, False, hazards=hazards or _hazards(run))
     if isinstance(run, BaseException):
-        return _not_run(case, _why_not(run))
+        return _not_run(case, why_not(run))
     result = _compare(stage, case, how, inputs, run, hazards, rules, diagnose)
     return replace(result, notes=notes)
 
 
 def _not_run(case: Case, finding: Finding) -> CaseResult:
     return CaseResult(case, False, (finding,), ran=False)
-
-
-def _message(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:400]}{'…' if len(text) > 400 else ''}"
-
-
-def _why_not(error: BaseException) -> Finding:
-    from dwlab import simt
-
-    if isinstance(error, simt.StepLimitError):
-        return Finding(
-            "does not end", f"the kernel did not end: {error}", "which loop's condition never becomes false?"
-        )
-    if isinstance(error, _TooLong):
-        look = "which loop's condition never becomes false? Or does one thread do the work of all?"
-        return Finding("does not end", f"the kernel was stopped: it took {error}", look)
-    if isinstance(error, simt.UnsupportedError):
-        return Finding("cannot be interpreted", str(error), "the construct in the message")
-    if isinstance(error, simt.LaunchError):
-        return Finding("launch", str(error), _LOOK["launch"])
-    if isinstance(error, _NoKernel):
-        return Finding("no kernel", str(error), "decorate the function with @cuda.jit")
-    text = str(error)
-    if "ILLEGAL_ADDRESS" in text or "illegal memory access" in text:
-        return Finding(
-            "out of bounds",
-            "the GPU stopped the kernel: it accessed memory that is not its own. The process must be restarted",
-            "run the same check with DWLAB_TARGET=simulated: it names the line and the thread",
-        )
-    if {one.__name__ for one in type(error).__mro__} & {"NumbaError", "NvvmError", "LinkerError", "NvJitLinkError"}:
-        return Finding("does not compile", f"Numba does not compile the kernel: {_message(error)}", _COMPILES)
-    return Finding("raises", f"the kernel raised {_message(error)}", "the message, and the line that it names")
-
-
-_COMPILES = "the construct that the message names: Numba-CUDA knows a part of Python, and needs a type for each name"
 
 
 def _refused(stage: Stage, problem: Problem) -> Finding | None:
@@ -731,21 +630,11 @@ def _refused(stage: Stage, problem: Problem) -> Finding | None:
     except inspect.InspectError as error:
         if "does not compile" not in str(error):
             return None  # there was no answer
-        return Finding("does not compile", _short(str(error)), _COMPILES)
+        return Finding("does not compile", shortened(str(error)), COMPILES)
     return None
 
 
-def _short(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    joined = " ".join(lines)
-    return joined if len(joined) <= 600 else joined[:600] + " …"
-
-
 # ---- one launch
-
-
-class _NoKernel(Exception):
-    """What a function decorated with @by_shape made is no kernel."""
 
 
 @dataclass(frozen=True)
@@ -772,7 +661,7 @@ def _try(
         return _run(stage, case.problem, how, inputs, filling, lenient)
 
     if target.mode != "gpu":
-        return _isolated(call, _SECONDS, _WALL)
+        return isolated(call, SECONDS, WALL)
     try:
         return call()
     except Exception as error:
@@ -808,7 +697,7 @@ def _run(
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
     kernel = stage.kernel_for(problem)  # refuses rows that cannot be seen as words
     if not _is_launchable(kernel):
-        raise _NoKernel(f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
+        raise NoKernel(f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
     args = [words(problem, name, views[name], stage.view) for name in problem.slots(stage.path)]
     output = args[-1]
     if how.parts:
@@ -880,7 +769,7 @@ _STEPS = 100_000  # statements that any problem may take, the smallest one, too
 
 def _steps(problem: Problem, path: str) -> int:
     """More statements than one thread needs that computes everything: of a product and of an output, with its indices,
-    tests and calls. What is endless ends at `_SECONDS` if not before."""
+    tests and calls. What is endless ends at `SECONDS` if not before."""
     if isinstance(problem, DepthwiseConv1d):
         products = problem.flops_dense // 2 * len(problem.outputs(path))
     else:
@@ -910,7 +799,7 @@ def _xray(stage: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndar
 
 
 def _all_hazards(stage: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
-    found = _isolated(lambda: _xray(stage, case.problem, how, inputs).hazards, _SECONDS, _WALL)
+    found = isolated(lambda: _xray(stage, case.problem, how, inputs).hazards, SECONDS, WALL)
     return () if isinstance(found, BaseException) else tuple(found)  # the first hazard is known all the same
 
 
@@ -920,7 +809,7 @@ def _notes(stage: Stage, problem: Problem) -> tuple[str, ...]:
     def lines() -> Any:
         return _xray(stage, problem, stage.launch(problem), problem.inputs(stage.path)).float64_leaks
 
-    found = _isolated(lines, _SECONDS, _WALL)
+    found = isolated(lines, SECONDS, WALL)
     if isinstance(found, BaseException):  # what the interpreter cannot run gets no note
         return ()
     return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in found)
