@@ -50,7 +50,7 @@ def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
     """All layers and pairs with a time, each time once."""
     runs = records.load_runs() if runs is None else list(runs)
     gpu, found = planner.find(GPU), {}
-    for network, dtype, batch in itertools.product(report.JUDGED, ("float32", "float16", "int8"), (1, 32)):
+    for network, dtype, batch in itertools.product(report.VALIDATED, ("float32", "float16", "int8"), (1, 32)):
         made = planner.plan(network, gpu, dtype=dtype, batch=batch, layout="NHWC")
         validated = validation.validate(made, runs=runs)
         for problem, time_us in validated.times.items():

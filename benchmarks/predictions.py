@@ -91,7 +91,7 @@ def main() -> int:
         "date": now.isoformat(timespec="seconds"),
         "ceilings": {found.name: asdict(found.ceilings) for found in map(gpus.find, names)},
         "stages": rows,
-        "networks": [of_network(name, batch, dtype, names) for name in report.JUDGED for batch in (1, 32)
+        "networks": [of_network(name, batch, dtype, names) for name in report.VALIDATED for batch in (1, 32)
                      for dtype in ("float32", "float16")],
     }  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)

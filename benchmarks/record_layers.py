@@ -3,10 +3,10 @@
 Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
 Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
 network's bytes first, operators and storage types in turn, until the time is over. Ours: the last stages that take the
-layer, in either layout; theirs: what dwlab.measure.layer_peers finds, in either memory format. int8 is measured against
-their float16, and fused layers of int8 against our own two kernels, too. Both sides run in CUDA graphs on several sets
-of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a time is
-taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
+layer, in either layout; theirs: what dwlab.measure.layer_baselines finds, in either memory format. int8 is measured
+against their float16, and fused layers of int8 against our own two kernels, too. Both sides run in CUDA graphs on
+several sets of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a
+time is taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
 measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
@@ -40,12 +40,12 @@ from dwlab import records, report, study
 from dwlab.compiler import precompile as ahead
 from dwlab.gpu.machine import Ceilings
 from dwlab.kernels import registry
-from dwlab.measure import device, layer_peers, peers, timing
+from dwlab.measure import baselines, device, layer_baselines, timing
 from dwlab.model import roofline
 from dwlab.problems import networks
 from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
 
-NETWORKS = report.JUDGED
+NETWORKS = report.VALIDATED
 OPS = ("depthwise2d", "pointwise", "fused", "fused/dwpw", "fused/pwdw", "fused/pwpw")
 TURN = ("depthwise2d", "fused", "pointwise")
 HOW = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
@@ -305,14 +305,14 @@ class Buffers:
             launches.append(lambda stream=0, starts=starts: [start(stream) for start in starts])
         return self.check(launches[0]) or timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
 
-    def peers(self, compiled: bool) -> list[peers.Peer]:
+    def baselines(self, compiled: bool) -> list[baselines.Baseline]:
         """PyTorch's times. The problem is one that it has."""
         problem, number = self.prepared.problem, self.number
 
         def verify(tensors: dict[str, Any]) -> str:
-            return self.prepared.wrong(tensors["y"], number, layer_peers.relative_error(problem.dtype))
+            return self.prepared.wrong(tensors["y"], number, layer_baselines.relative_error(problem.dtype))
 
-        return layer_peers.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, **HOW)
+        return layer_baselines.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, **HOW)
 
 
 def measured(
@@ -337,7 +337,7 @@ def layer_row(
     group: Group,
     batch: int,
     tried: Sequence[tuple[Any, Problem, records.Measurement | str]],
-    ran: Sequence[peers.Peer],
+    ran: Sequence[baselines.Baseline],
     machine: dict[str, Any],
     separate: timing.Timing | str = "",
 ) -> dict[str, Any]:
@@ -361,7 +361,7 @@ def layer_row(
         made |= {key: getattr(row, key) for key in ("time_us", "p10_us", "p90_us", "fraction_of_copy", "cold")}
     elif not tried:
         failed = ["no stage takes it"]
-    peer = peers.fastest(ran)
+    peer = baselines.fastest(ran)
     if peer is not None:
         made |= {"peer": peer.name, "peer_time_us": peer.time.median_us}
         if right:
@@ -386,7 +386,7 @@ def measure(
     made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
     for batch, layouts, theirs in ready:
         tried: list[tuple[Any, Problem, records.Measurement | str]] = []
-        ran: list[peers.Peer] = []
+        ran: list[baselines.Baseline] = []
         separate: timing.Timing | str = ""
         for prepared, chosen in layouts:
             buffers = None
@@ -410,22 +410,22 @@ def measure(
                 except Exception as error:
                     separate = said(error)
             if buffers and prepared is theirs:
-                ran = buffers.peers(compiled)
+                ran = buffers.baselines(compiled)
             buffers = None
             torch.cuda.empty_cache()  # other processes want the memory
         if theirs is not None and all(prepared is not theirs for prepared, _ in layouts):  # of another storage type
-            ran = Buffers(theirs, machine["l2_bytes"]).peers(compiled)
+            ran = Buffers(theirs, machine["l2_bytes"]).baselines(compiled)
             torch.cuda.empty_cache()
-        peer = peers.fastest(ran)
+        peer = baselines.fastest(ran)
         for _, _, row in tried:
             if isinstance(row, records.Measurement):
-                made["measurements"].append(study.with_peer(row, peer).to_dict())
+                made["measurements"].append(study.with_baseline(row, peer).to_dict())
         made["layers"].append(layer_row(group, batch, tried, ran, machine, separate))
         made["peers"] += peer_rows(theirs, ran) if theirs is not None else []
     return made
 
 
-def peer_rows(theirs: Prepared, ran: Sequence[peers.Peer]) -> list[dict[str, Any]]:
+def peer_rows(theirs: Prepared, ran: Sequence[baselines.Baseline]) -> list[dict[str, Any]]:
     """What a record says of PyTorch's ways for a problem."""
     shown = {"path": theirs.path, "shape": records.describe_problem(theirs.problem), "dtype": theirs.problem.dtype}
     return [one.to_dict() | shown for one in ran]
@@ -450,7 +450,7 @@ def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: 
         theirs = None
         if here:
             problem = here[0][0].problem
-            other = layer_peers.peer_problem(problem)
+            other = layer_baselines.baseline_problem(problem)
             theirs = here[0][0] if other == problem else Prepared(other)
         ready.append((batch, here, theirs))
     return ready
@@ -474,9 +474,9 @@ def work(tasks: Any, results: Any, gpu: Any, go: Any, machine: dict[str, Any], o
                 results.put(made_of(group, gpu, machine, clock, options))
                 continue
             for batch in options["batches"]:
-                problem = layer_peers.peer_problem(variant(group.problem, batch, "NHWC"))
+                problem = layer_baselines.baseline_problem(variant(group.problem, batch, "NHWC"))
                 with contextlib.suppress(Exception):  # it fails again where it is measured, and is said there
-                    layer_peers.compile_ahead(problem)
+                    layer_baselines.compile_ahead(problem)
             mine.append(group)
             results.put(COMPILED)
         go.wait()
@@ -662,7 +662,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(*notes, f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}", sep="\n")
         return 0
     folder = needs_gpu(options.folder, threads=1)
-    if not peers.available():
+    if not baselines.available():
         print("record_layers needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
     if not groups:

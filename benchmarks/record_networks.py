@@ -41,13 +41,13 @@ from recording import Parser, above, at_least, needs_gpu, said, status, written
 from dwlab import inference, planner, records, report
 from dwlab.inference import comparison, images, int8, selection, timing
 from dwlab.inference.weights import random_weights
-from dwlab.measure import device, energy, peers
+from dwlab.measure import baselines, device, energy
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.layers import LAYOUTS, Fused
 from dwlab.problems.networks import Network
 
-NETWORKS = report.JUDGED
+NETWORKS = report.VALIDATED
 HOW = {"rounds": 5, "min_seconds": 0.05}
 MOST_PEERS_AHEAD = 8  # processes in which torch.compile runs at once: each takes some GB of memory
 
@@ -125,11 +125,11 @@ def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) ->
             send("row", row | {"failure": "WRONG: " + "; ".join(found)})
             return
         row["checked"] = checked(network)
-        timed = {what: peers.time_graph(model.graph, **HOW) for what, model in models.items()}
+        timed = {what: baselines.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
         made = timing.measure(models[best], compiled=options["compiled"], **HOW)
         timed[best] = made.ours
-        plain = {what: peers.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
+        plain = {what: baselines.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         wrong = wrong_after(models)
         if wrong:
             send("row", row | {"failure": f"WRONG: {wrong}"})
@@ -214,7 +214,7 @@ def _wrong_whole(model: inference.Model, image: Any) -> str:
 
 
 def times(
-    models: Mapping[str, inference.Model], timed: Mapping[str, Timing], ran: Sequence[peers.Peer],
+    models: Mapping[str, inference.Model], timed: Mapping[str, Timing], ran: Sequence[baselines.Baseline],
     plain: Mapping[str, Timing],
 ) -> dict[str, Any]:  # fmt: skip
     """A row's times, ours and the fastest peer's, and what our models are made of. plain: of those whose kernels
@@ -233,7 +233,7 @@ def times(
         "operations": last.launches[1],
         "cold": timed["apart"].cold,
     }
-    peer = peers.fastest(ran)
+    peer = baselines.fastest(ran)
     if peer is None:
         why = "; ".join(f"{one.way}: {one.failure}" for one in ran) or "PyTorch was not tried"
         return made | {"failure": f"no peer: {why}"}
@@ -242,7 +242,7 @@ def times(
     return made | {"peer": peer.name, "peer_time_us": us, "speedup_vs_peer": us / ours}
 
 
-def energies(model: inference.Model, peer: peers.Peer | None, seconds: float) -> dict[str, Any]:
+def energies(model: inference.Model, peer: baselines.Baseline | None, seconds: float) -> dict[str, Any]:
     """J an image of ours and of the peer's graph; or why not."""
     made: dict[str, Any] = {}
     batch = model.network.batch
@@ -525,7 +525,7 @@ def main(given: Sequence[str] | None = None) -> int:
                 print(group.network(batch).summary())
         return 0
     folder = needs_gpu(options.folder, threads=2)
-    if not peers.available():
+    if not baselines.available():
         print("record_networks needs a GPU and PyTorch, which runs what our kernels do not, and is the peer",
               file=sys.stderr)  # fmt: skip
         return 2

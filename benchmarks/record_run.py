@@ -159,7 +159,8 @@ def measure(
         here = chosen(todo, shape, i == 0)
         checks = study.Checks(judge(passed, shapes), hardware=i == 0)
         one = study.study(problem=shape, quick=quick or alone, stages=here, bench=bench, checks=checks, runs=[])
-        made = one if made is None else replace(made, rows=made.rows + one.rows, peers=made.peers + one.peers)
+        both = {} if made is None else {"rows": made.rows + one.rows, "baselines": made.baselines + one.baselines}
+        made = one if made is None else replace(made, **both)
         told(f"{shape}: {len(here)} stages, {time.monotonic() - started:.0f} s in all")
     date = made.environment["date"]  # one record has one date
     rows = [replace(row, measured=replace(row.measured, date=date)) if row.measured else row for row in made.rows]

@@ -548,7 +548,7 @@ def main() -> int:
     if not any(one.get("time_us") for one in rows):
         print("nothing was measured", file=sys.stderr)
         return 1
-    print(report.tries_table([written(folder, {"tries": rows}, notes=notes)]))
+    print(report.ablations_table([written(folder, {"tries": rows}, notes=notes)]))
     print(f"{time.monotonic() - started:.0f} s")
     return status(rows)
 

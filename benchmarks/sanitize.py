@@ -92,7 +92,7 @@ def problems_of(stage: Stage, tool: str) -> list[Problem]:
 
     rows = [problems.problem(shape) for shape in SHAPES] if stage.op == "depthwise1d" else []
     dtypes = [dtype for dtype in stage.dtypes if not rows or dtype != "float32"]
-    judged = [problem for dtype in dtypes for problem in check.judged_on(stage, dtype, MOST)]
+    judged = [problem for dtype in dtypes for problem in check.checked_on(stage, dtype, MOST)]
     return rows + judged + (small_maps(stage) if tool == "memcheck" and stage.op == "fused" else [])
 
 

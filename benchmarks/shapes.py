@@ -36,7 +36,7 @@ from recording import Parser, at_least, needs_gpu, said, shared, status, written
 from dwlab import problems, records, report
 from dwlab.compiler import precompile as ahead
 from dwlab.kernels import dispatch, registry
-from dwlab.measure import device, peers, timing
+from dwlab.measure import baselines, device, timing
 from dwlab.problems import DepthwiseConv1d, references
 from dwlab.report import drawn as drawn_report
 
@@ -163,9 +163,9 @@ def exact(problem: DepthwiseConv1d, path: str, inputs: Mapping[str, Any]) -> dic
     """Output -> (value, allowed error), float64, for tensors on the GPU: PyTorch's FFT in float64, whose own error is
     some 2**-50 of the greatest sum."""
     inputs = {name: array.double() for name, array in inputs.items()}
-    call, outputs = peers.ways(problem, path)[FFT](**inputs)
+    call, outputs = baselines.ways(problem, path)[FFT](**inputs)
     value = outputs(call())
-    call, outputs = peers.ways(problem, path)[FFT](**{name: array.abs() for name, array in inputs.items()})
+    call, outputs = baselines.ways(problem, path)[FFT](**{name: array.abs() for name, array in inputs.items()})
     sums = outputs(call())
     return {
         name: (value[name], references.tolerance(problem, path) * size + 2.0**-44 * size.max() + 1e-37)
@@ -236,10 +236,10 @@ class Buffers:
         cuda.synchronize()
         return self.differs(outputs)
 
-    def peers(self, how: Mapping[str, Any], only: Sequence[str] = ()) -> list[peers.Peer]:
+    def baselines(self, how: Mapping[str, Any], only: Sequence[str] = ()) -> list[baselines.Baseline]:
         """PyTorch's ways, FFT and TF32-free cuDNN right in their own precision."""
         verify = lambda values: self.differs(values, 1e4)  # noqa: E731
-        return peers.measure(self.problem, self.path, self.sets, verify, cold=self.cold, only=only, **how)
+        return baselines.measure(self.problem, self.path, self.sets, verify, cold=self.cold, only=only, **how)
 
 
 def starter(way: Sequence[Any], problem: DepthwiseConv1d, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
@@ -271,9 +271,9 @@ def named(problem: DepthwiseConv1d, path: str) -> dict[str, Any]:
     return {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
 
 
-def with_peer(row: dict[str, Any], tried: Sequence[peers.Peer]) -> dict[str, Any]:
+def with_peer(row: dict[str, Any], tried: Sequence[baselines.Baseline]) -> dict[str, Any]:
     """A row with PyTorch's fastest way."""
-    best = peers.fastest(tried)
+    best = baselines.fastest(tried)
     return row if best is None else row | {"peer": best.name, "peer_time_us": best.time.median_us}
 
 
@@ -306,7 +306,7 @@ def drawn_row(
     best = min(row["times"], key=row["times"].__getitem__, default=",")
     if "," not in best:
         fastest[path] = registry.stage(best)
-    return with_peer(row, on.peers(DRAWN)) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
+    return with_peer(row, on.baselines(DRAWN)) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
 
 
 def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,7 +331,7 @@ def grid_row(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], cl
     timed = timing.time_launches(launches, cold=on.cold, clock=clock, **OF_GRID)
     row |= {"time_us": timed.median_us, "p10_us": timed.p10_us, "p90_us": timed.p90_us}
     row["fraction_of_copy"] = row["copy_bound_us"] / timed.median_us
-    tried = on.peers(OF_GRID, peers.LIBRARY_WAYS)
+    tried = on.baselines(OF_GRID, baselines.LIBRARY_WAYS)
     row = with_peer(row, tried)
     if "peer" in row:
         return row | {"speedup_vs_peer": row["peer_time_us"] / timed.median_us}
@@ -428,7 +428,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(table(records.read_run(options.again)))
         return 0
     folder = needs_gpu(options.folder)
-    if not peers.available():
+    if not baselines.available():
         print("shapes needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
     started = time.monotonic()

@@ -13,7 +13,7 @@ import math
 import operator
 import random
 
-from dwlab.judge.exercises import Asked, Wrong, drawn, function, run
+from dwlab.judge.exercises import Lookups, Wrong, drawn, function, run
 
 MANY = 120  # layers, of which nobody tries all partitions
 
@@ -70,16 +70,16 @@ def judge(answer):
                 HINTS,
             )
     costs, limit = made(MANY, 3, rng), 60_000
-    asked = Asked(
+    lookups = Lookups(
         costs, limit, f"Costs were looked up {limit:,} times for {MANY} layers, and no plan was made yet.", HINTS
     )
-    pieces = _plan(cheapest(MANY, asked), MANY, costs)
+    pieces = _plan(cheapest(MANY, lookups), MANY, costs)
     got, least = sum(costs[piece] for piece in pieces), _least(MANY, costs)
     if not math.isclose(got, least):
         raise Wrong(f"{MANY} layers: your plan costs {got:g}; the best costs {least:g}.", HINTS)
     saved = 1 - got / sum(costs[i, i + 1] for i in range(MANY))
     found = f"The best of all plans for {len(cases) + 1} chains"
-    return f"{found}; {asked.asked:,} look-ups for {MANY} layers, {saved:.0%} saved."
+    return f"{found}; {lookups.lookups:,} look-ups for {MANY} layers, {saved:.0%} saved."
 
 
 def _least(count, costs):

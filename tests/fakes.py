@@ -10,8 +10,8 @@ import types
 from dwlab import records
 from dwlab.gpu.machine import Ceilings, known
 from dwlab.kernels import registry
+from dwlab.measure.baselines import Baseline
 from dwlab.measure.counters import Counters, CountersError
-from dwlab.measure.peers import Peer
 from dwlab.measure.timing import GraphUnavailable, Timing
 from dwlab.problems import PAPER
 from dwlab.records import Measurement, writing
@@ -191,10 +191,13 @@ class FakeBench:
             raise WrongResult(f"{stage.id}: y[0, 0, 0] is 1, not 2")
         return timed(self.times[stage.name])
 
-    def peers(self):
+    def baselines(self):
         self.log.append(("peers",))
-        ways = [Peer("PyTorch 2.11.0 FFT", "FFT", timed(4000.0)), Peer("PyTorch 2.11.0 bmm", "bmm", failure="out of")]
-        return ways + [Peer("PyTorch 2.11.0 conv1d", "conv1d", timed(self.peer_us))]
+        ways = [
+            Baseline("PyTorch 2.11.0 FFT", "FFT", timed(4000.0)),
+            Baseline("PyTorch 2.11.0 bmm", "bmm", failure="out of"),
+        ]
+        return ways + [Baseline("PyTorch 2.11.0 conv1d", "conv1d", timed(self.peer_us))]
 
     def environment(self):
         return {"gpu": MACHINE.name, "compute_capability": [9, 0], "date": ENVIRONMENT["date"]}

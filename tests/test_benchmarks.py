@@ -16,7 +16,7 @@ from dwlab import problems, records, report
 from dwlab.gpu import provenance, target
 from dwlab.gpu import specs as gpus
 from dwlab.kernels import dispatch, registry
-from dwlab.measure import device, peers
+from dwlab.measure import baselines, device
 from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.records import RecordError, writing
@@ -129,7 +129,7 @@ def on_host(monkeypatch):
     monkeypatch.setattr(torch, "rand", lambda *sizes, device=None: rand(*sizes))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
-    monkeypatch.setattr(shapes.peers, "measure", lambda *_, **__: [])
+    monkeypatch.setattr(shapes.baselines, "measure", lambda *_, **__: [])
     monkeypatch.setattr(shapes.timing, "time_launches", lambda *_, **__: Timing(next(times), 1, 1, 3, 1, "graph", ""))
     monkeypatch.setattr(shapes, "alone_us", lambda _: 1.0)
 
@@ -246,7 +246,7 @@ def test_the_command_shows_the_grid(tmp_path, capsys):
     grid_run(tmp_path, [grid_row()])
     assert command.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
     shown = capsys.readouterr().out
-    assert "× peer" in shown and "2.00" in shown  # 600 µs over 300
+    assert "× baseline" in shown and "2.00" in shown  # 600 µs over 300
     assert command.main(argparse.Namespace(folder=tmp_path, json=True, grid=True)) == 0
     assert json.loads(capsys.readouterr().out)[0]["stage"] == "wide"
     assert command.main(argparse.Namespace(folder=tmp_path / "none", json=False, grid=True)) == 1
@@ -429,7 +429,7 @@ def each_kernel(on):
 
 def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data):
     todo = each_kernel(small_data)
-    assert tuple(dict.fromkeys(one.group for one in todo)) == report.TRIES[:-3]
+    assert tuple(dict.fromkeys(one.group for one in todo)) == report.ABLATIONS[:-3]
     judges = [(one, one.prepare(small_data)[1]) for one in todo]
     assert {one.name: said for one, wrong in judges if (said := wrong())} == {}
     kept = small_data.x[:1].copy_to_host()
@@ -463,18 +463,18 @@ def test_a_batch_that_is_no_repetition_is_refused():
 def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path):
     notes = ["3 of 6 tries were not reached in 38 s.", "Another run's words."]
     runs = [recorded(tmp_path, ceilings={}, sections={"tries": TRIES}, notes=notes)]
-    whole, copy = report.tries_table(runs), report.tries_table(runs, "copy")
+    whole, copy = report.ablations_table(runs), report.ablations_table(runs, "copy")
     assert "| copy | 8 × 16 bytes |  | 250.0 | 249.0 to 251.0 | 3,200 | 80.0 % |  |" in whole
     assert "| read | in bulk |  | needs compute capability 9.0 |" in whole and "not reached" in whole
     assert "| 1 × 16 bytes | blocks of 256 threads | 200.0 | 199.0 to 201.0 | 4,000 | 100.0 % | 16 |" in copy
     assert "in bulk" not in copy and "Another run" not in whole
-    assert report.tables(runs)["tries"]() == whole
-    with pytest.raises(RecordError, match="no group of tries is called 'cpoy': there are copy, read"):
-        report.tries_table(runs, "cpoy")
-    assert "No recorded tries have any of 'outputs a lane'" in report.tries_table(runs, "outputs a lane")
+    assert report.tables(runs)["ablations"]() == whole
+    with pytest.raises(RecordError, match="no group of ablations is called 'cpoy': there are copy, read"):
+        report.ablations_table(runs, "cpoy")
+    assert "No recorded ablations have any of 'outputs a lane'" in report.ablations_table(runs, "outputs a lane")
     runs.append(recorded(tmp_path, day="23", ceilings={}, sections={"tries": TRIES[2:]}))
-    assert report.tries_table(runs, "copy") == copy, "of the newest run that has the group"
-    assert "No tries are recorded. On a GPU: `python benchmarks/roof_tries.py`." in report.tries_table([])
+    assert report.ablations_table(runs, "copy") == copy, "of the newest run that has the group"
+    assert "No ablations are recorded. On a GPU: `python benchmarks/roof_tries.py`." in report.ablations_table([])
 
 
 # ---------------------------------------------------------------------------------------------------- their records
@@ -690,7 +690,7 @@ def test_scripts_that_write_a_record_say_where():
 @on_interpreter
 @pytest.mark.parametrize("module", RECORDING, ids=lambda one: one.__name__)
 def test_without_a_gpu_and_pytorch_a_script_says_so(module, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(peers, "available", lambda: False)
+    monkeypatch.setattr(baselines, "available", lambda: False)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
     assert module.main([str(tmp_path)]) == 2
     assert "needs a GPU and PyTorch" in capsys.readouterr().err and list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from wrong_kernels import FAMILY, TILE, WIDE, by_row, by_tile
 from dwlab.gpu import target
 from dwlab.gpu.target import cuda
 from dwlab.judge import diagnosis
-from dwlab.judge.check import GUARD, POISON, CheckError, CheckFailed, cases, check, judged_on
+from dwlab.judge.check import GUARD, POISON, CheckError, CheckFailed, cases, check, checked_on
 from dwlab.judge.contrast import exact
 from dwlab.judge.diagnosis import Evidence, Finding, diagnose, explain, region, rules_of
 from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
@@ -686,20 +686,20 @@ def test_contrast_finds_multiples():
 )
 def test_what_a_stage_is_judged_on_can_be_asked_beforehand(id, dtype):
     judged = stage(id)
-    assert judged_on(judged, dtype) == tuple(result.case.problem for result in check(judged, dtype=dtype).results)
+    assert checked_on(judged, dtype) == tuple(result.case.problem for result in check(judged, dtype=dtype).results)
 
 
 @pytest.mark.parametrize("id", ["depthwise1d/forward/naive", "pointwise/forward/naive"])
 def test_a_few_problems_are_spread_over_all(id):
-    every, few = judged_on(stage(id)), judged_on(stage(id), most=4)
+    every, few = checked_on(stage(id)), checked_on(stage(id), most=4)
     assert tuple(result.case.problem for result in check(id, dtype="float32", most=4).results) == few
     assert len(few) == len(set(few)) == 4 < len(every) and set(few) <= set(every)
     assert (few[0], few[-1]) == (every[0], every[-1])
-    assert judged_on(stage(id), most=1) == every[:1] and judged_on(stage(id), most=1000) == every
+    assert checked_on(stage(id), most=1) == every[:1] and checked_on(stage(id), most=1000) == every
 
 
 def test_a_stage_is_judged_on_nothing_in_a_dtype_that_it_is_not_written_for():
-    assert judged_on(stage("depthwise1d/forward/naive"), "float16") == ()
+    assert checked_on(stage("depthwise1d/forward/naive"), "float16") == ()
 
 
 def test_a_kernel_that_a_make_makes_has_a_name():

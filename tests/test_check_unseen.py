@@ -19,7 +19,7 @@ from numba import float32, int32
 
 from dwlab.gpu import target
 from dwlab.gpu.target import cuda
-from dwlab.judge.check import CheckError, check, judged_on
+from dwlab.judge.check import CheckError, check, checked_on
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, by_shape, stage
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
@@ -120,7 +120,7 @@ def test_the_seed_is_said_and_repeats_a_verdict(monkeypatch):
     assert [r.case for r in two.results] != [r.case for r in one.results]
     fixed = [r.case.problem for r in one.results if not r.case.drawn]
     assert fixed == [r.case.problem for r in two.results if not r.case.drawn]
-    assert judged_on(stage("depthwise1d/forward/coalesced"), seed=one.seed) == tuple(
+    assert checked_on(stage("depthwise1d/forward/coalesced"), seed=one.seed) == tuple(
         r.case.problem for r in one.results
     )
     monkeypatch.setenv("DWLAB_SEED", "77")
@@ -514,7 +514,7 @@ def test_what_a_launch_function_raises_is_a_verdict(error):
 
 @pytest.mark.parametrize("what", ["loops", "sleeps"])
 def test_a_launch_function_that_does_not_end_is_a_verdict(what, monkeypatch):
-    monkeypatch.setattr(judge, "_LAUNCH_SECONDS", 0.3)
+    monkeypatch.setattr(judge, "LAUNCH_SECONDS", 0.3)
     monkeypatch.setattr(judge, "_LAUNCH_WALL", 1.0)
     left = threading.Event()
 
@@ -536,7 +536,7 @@ def test_a_launch_function_that_does_not_end_is_a_verdict(what, monkeypatch):
 
 @simulated
 def test_a_kernel_that_takes_too_much_time_is_a_verdict(monkeypatch):
-    monkeypatch.setattr(judge, "_SECONDS", 0.3)
+    monkeypatch.setattr(judge, "SECONDS", 0.3)
     monkeypatch.setattr(judge, "_steps", lambda problem, path: 10**9)
 
     @cuda.jit
@@ -744,7 +744,7 @@ def test_winograd_passes_with_its_own_bound_and_a_wrong_kernel_does_not():
     for seed in range(8):
         for sizes_ in ("2,3,333,3,same", "3,2,64,3", "1,1,1,3,0"):
             verdict = check(winograd, sizes_, launch=by_output, algorithm="fast", seed=seed).raise_if_wrong()
-            assert "judged by the error that fast algorithms may have" in verdict.notes
+            assert "checked against the error that fast algorithms may have" in verdict.notes
     assert not check(winograd_with_a_wrong_sign, "2,3,333,3,same", launch=by_output, algorithm="fast").passed
     for kernel in (row_a_block, winograd):
         with pytest.raises(CheckError, match="algorithm='fast' has no bound for depthwise1d/weight_grad"):

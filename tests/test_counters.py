@@ -105,9 +105,9 @@ def test_a_user_who_may_not_read_counters_is_told_what_to_do():
     [
         (Ncu(output(3)), "3 of 4 launches"),
         (Ncu(output(5)), "5 of 4 launches"),
-        (Ncu(output(), "Traceback\nValueError: no", 1), "status 1 and 4 of 4 launches; it said: ValueError: no"),
-        (Ncu(""), "0 of 4 launches; it said: no output"),
-        (Ncu("no kernels were profiled"), "it said: no kernels were profiled"),
+        (Ncu(output(), "Traceback\nValueError: no", 1), "status 1 and 4 of 4 launches; its last line: ValueError: no"),
+        (Ncu(""), "0 of 4 launches; its last line: no output"),
+        (Ncu("no kernels were profiled"), "its last line: no kernels were profiled"),
     ],
 )
 def test_an_answer_that_is_not_whole_is_not_used(ncu, message):

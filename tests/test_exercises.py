@@ -525,7 +525,7 @@ def test_a_file_handed_in_twice_shows_both_results(given, tmp_path):
         (tmp_path / "mia").mkdir(exist_ok=True)
         (tmp_path / "mia" / name).write_text((home / "00_2_sectors.py").read_text(encoding="utf-8"))
     told = []
-    results = exercises.grade_folder(tmp_path, told=lambda judged, files: told.append((judged, files)))
+    results = exercises.grade_folder(tmp_path, progress=lambda judged, files: told.append((judged, files)))
     _, ((exercise, cell),) = results.rows()
     assert exercise == "00_2" and sorted(cell.split(" / ")) == ["not solved yet", "passed"]
     assert sorted(told) == [(1, 2), (2, 2)]
@@ -642,7 +642,7 @@ def test_all_is_said_once_and_while_it_works(given, capsys, monkeypatch):
     assert command() == 1
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == len(IDS) + 3 and shown.out.count("not solved yet") == len(IDS)
-    assert f"{len(IDS)} of {len(IDS)} files judged" in shown.err
+    assert f"{len(IDS)} of {len(IDS)} files graded" in shown.err
 
 
 def test_a_seed_is_shown_and_repeats_what_was_drawn(tmp_path):

@@ -15,7 +15,7 @@ from dwlab.inference import comparison, images, selection, timing, with_torch  #
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.kernels import registry  # noqa: E402
 from dwlab.kernels.parts import dependent_launch, ptx  # noqa: E402
-from dwlab.measure import peers  # noqa: E402
+from dwlab.measure import baselines  # noqa: E402
 from dwlab.problems.layers import DepthwiseConv2d  # noqa: E402
 from dwlab.problems.networks import INPUT, NETWORKS, InferenceError, network  # noqa: E402
 
@@ -211,7 +211,7 @@ def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3,
     monkeypatch.setattr(inference, "overlapping", overlapping)
     monkeypatch.setattr(inference, "give", lambda model, image: None)
     monkeypatch.setattr(inference, "random_image", lambda network: None)
-    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
+    monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
     network = SimpleNamespace(summary=lambda: "A network.")
     return inference._captured(inference.Model(network, {}, (), {}, (), None), ports)
 

@@ -134,7 +134,7 @@ def test_on_a_gpu_the_faster_way_is_run_and_timed_beside_the_other(
 
     compared = SimpleNamespace(ok=True, same_class=None, to_dict=dict, summary=str)
     for room, name, fake in (
-        (selection, "decide", decide), (inference, "prepare", prepare), (timing.peers, "time_graph", time_graph),
+        (selection, "decide", decide), (inference, "prepare", prepare), (timing.baselines, "time_graph", time_graph),
         (timing, "measure", measure), (comparison, "compare", lambda *a: compared),
     ):  # fmt: skip
         monkeypatch.setattr(room, name, fake)

@@ -70,7 +70,7 @@ def test_of_both_ways_timed_here_the_faster_is_run(monkeypatch, together, alone,
     made = tiny()
     took = {"together": together, "alone": alone}
     monkeypatch.setattr(
-        timing.peers, "time_graph", lambda graph: Timing(took[graph], took[graph], took[graph], 3, 1, "graph", "")
+        timing.baselines, "time_graph", lambda graph: Timing(took[graph], took[graph], took[graph], 3, 1, "graph", "")
     )
     by_kernels = selection.decide(made, runs=[])
     assert by_kernels.pairs and by_kernels.by == "prediction"

@@ -93,7 +93,7 @@ def test_a_sum_kept_from_one_output_of_a_thread_to_its_next_is_named(op):
     evidence = Evidence(problem, problem.main_path, given, got, want, allowed, np.zeros(got.shape, bool))
     assert (got.ravel()[:64] == want.ravel()[:64].astype(np.float32)).all()
     first = explain(diagnose(evidence))[0]
-    assert first.pattern == "accumulator not reset" and "64 apart" in first.text
+    assert first.pattern == "accumulator not reset" and "stride of 64" in first.text
 
 
 @pytest.mark.parametrize("path", ["forward", "input_grad"])
@@ -105,7 +105,7 @@ def test_taps_of_rows_that_lie_two_apart_are_named(path):
         at = t + problem.shift - 2 * j if path == "forward" else t - problem.shift + 2 * j
         if 0 <= at < 17:
             got[..., t] += x[..., at] * w[:, j]
-    assert named(problem, path, inputs, got) == "taps too far apart"
+    assert named(problem, path, inputs, got) == "dilated taps"
 
 
 def test_rows_that_are_exchanged_are_named():

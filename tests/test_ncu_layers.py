@@ -197,8 +197,8 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
     assert slide.startswith("| fused/dwpw/slide | float32 | 2 | 2 of 2 | 1 of 2 | 1.00 to 2.00 | 1.00 | 0.00 to ")
     half = f"{formula.bytes_moved / (formula.bytes_moved + 32 * formula.load_sectors):.2f}"
     assert slide.endswith(f"| 0.00 to 1.00 | 1 of 2 | {half} to 1.00 | 1 of 2 | 0.00 to 1.00 | 1 of 2 |")
-    said = "fused, launches within 10 %: accesses / asked for in 1 of 2, planner / asked for in 1 of 2, accesses / L2 "
-    assert f"{said}in 1 of 2. Beyond, of what was asked for: fused/dwpw/slide on DW" in summary
+    said = "fused, launches within 10 %: accesses / requested in 1 of 2, planner / requested in 1 of 2, accesses / L2 "
+    assert f"{said}in 1 of 2. Beyond, of what was requested: fused/dwpw/slide on DW" in summary
     assert f"(float32, NHWC, batch 32) {half}" in summary and "All." not in summary
     assert "Measured on NVIDIA H200" in summary
 
@@ -221,7 +221,7 @@ def test_requests_that_were_split_are_told_from_sectors_that_were_not_foreseen(t
     row = ncu_layers.row_of(few()[0], counted_of(few()[0]))
     more = row["predicted_load_requests"] + 1
     split = run_of(tmp_path / "split", [row | {"load_requests": more}])
-    assert "they no longer ask together (fused/dwpw/slide).  " in report.counters_summary([split])
+    assert "they no longer request together (fused/dwpw/slide).  " in report.counters_summary([split])
     for number, change in enumerate([{}, {"load_requests": more, "load_sectors": 1}, {"load_requests": None}]):
         run = run_of(tmp_path / str(number), [row | change])
         assert "More requests than" not in report.counters_summary([run])
@@ -230,7 +230,7 @@ def test_requests_that_were_split_are_told_from_sectors_that_were_not_foreseen(t
 def test_of_a_launch_without_planned_sectors_the_accesses_say_how_far_the_planner_is_off(tmp_path):
     row = ncu_layers.row_of(few()[0], counted_of(few()[0])) | {"planned_bytes": 1}
     summary = report.counters_summary([run_of(tmp_path, [row])])
-    assert "fused, launches within 10 %: accesses / asked for in 0 of 1, accesses / L2 in 0 of 1. Beyond" in summary
+    assert "fused, launches within 10 %: accesses / requested in 0 of 1, accesses / L2 in 0 of 1. Beyond" in summary
     assert "(float32, NHWC, batch 1) 0.00" in summary
 
 

@@ -631,19 +631,19 @@ def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
     # Wherever the planner fuses, two kernels are faster: by a tenth of what they take.
     kernels = kernels_of(made, lambda name: (22.0 if fused[name] else 30.0) if name in fused else 10.0)
     run = recorded(tmp_path, kernels)
-    (found,) = report.judgements([run])
+    (found,) = report.validations([run])
     wrong = sum(row.pair.fuse for row in found.rows)
     assert [row.right for row in found.rows] == [not row.pair.fuse for row in found.rows]
     assert found.largest == pytest.approx(0.1) and 0 < wrong
-    text = report.judged_summary([run])
+    text = report.validated_summary([run])
     count = len(found.rows)
     assert f"| mobilenet_v1 | float32 | 1 | {count} | 0 | {count - wrong} | {wrong} | 0 |" in text
     assert f"In all {count - wrong} of {count} decisions are right" in text and "--validate" in text
     assert "No pair is measured of mobilenet_v1 (float32 batch 32, float16 batch 1, float16 batch 32); mob" in text
-    assert report.tables([run])["planner/judged"]() == text
+    assert report.tables([run])["planner/validated"]() == text
     assert report.chosen_summary([]).startswith("No layers of image networks are recorded.")
-    assert report.judged_summary([]).startswith("No pair of layers has measured times of both ways. On a GPU: ")
-    assert report.judgements([run], "Tesla T4") == []
+    assert report.validated_summary([]).startswith("No pair of layers has measured times of both ways. On a GPU: ")
+    assert report.validations([run], "Tesla T4") == []
 
 
 def test_what_was_not_measured_is_named_and_judged_by_nothing():
@@ -694,7 +694,7 @@ def test_the_pairs_that_are_fused_are_summed_up():
     pairs, measured = (int(cell) for cell in rows[0].split(" | ")[2:4])
     chosen = {
         tuple(dataclasses.replace(one.layers[0], bias=False, activation="none", residual=False) for one in step.unfused)
-        for name in report.JUDGED
+        for name in report.VALIDATED
         for step in plan(name, run.gpu, layout="NHWC").steps
         if step.fused
     }
@@ -713,7 +713,7 @@ def test_int8_pairs_that_are_fused_stand_beside_our_own_two_kernels_too():
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     fused = {
         report.layer_text(Fused(*(one.layers[0] for one in step.unfused)))
-        for name in report.JUDGED
+        for name in report.VALIDATED
         for step in plan(name, "h200", dtype="int8", layout="NHWC").steps
         if step.fused
     }

@@ -14,8 +14,8 @@ from fakes import recorded as written
 from dwlab import problems, records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.measure import layer_peers, peers, timing
-from dwlab.measure.peers import Peer
+from dwlab.measure import baselines, layer_baselines, timing
+from dwlab.measure.baselines import Baseline
 from dwlab.model import timemodel
 from dwlab.problems import networks, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
@@ -117,9 +117,9 @@ def no_gpu(monkeypatch):
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
-    monkeypatch.setattr(peers, "available", lambda: True)
-    monkeypatch.setattr(layer_peers, "TorchClock", lambda: Peers(1000.0))
-    monkeypatch.setattr(layer_peers, "SCREENING", {"rounds": 3, "min_seconds": 0.001})
+    monkeypatch.setattr(baselines, "available", lambda: True)
+    monkeypatch.setattr(layer_baselines, "TorchClock", lambda: Peers(1000.0))
+    monkeypatch.setattr(layer_baselines, "SCREENING", {"rounds": 3, "min_seconds": 0.001})
     return Clock(500.0)
 
 
@@ -295,7 +295,11 @@ def test_a_layer_that_no_stage_takes_says_so(no_gpu, monkeypatch):
 
 def test_a_peer_that_never_ran_is_said():
     row = record_layers.layer_row(
-        group_of(LAYER), 1, [(NAIVE, LAYER, "y is wrong")], [Peer("a", "conv2d: NCHW", failure="no memory")], MACHINE
+        group_of(LAYER),
+        1,
+        [(NAIVE, LAYER, "y is wrong")],
+        [Baseline("a", "conv2d: NCHW", failure="no memory")],
+        MACHINE,
     )
     assert row["failure"] == "WRONG: naive, NHWC: y is wrong; conv2d: NCHW: no memory"
 
@@ -334,7 +338,7 @@ def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, c
     monkeypatch.setattr("torch.cuda.init", lambda: None)
     monkeypatch.setattr(record_layers.timing, "DeviceClock", lambda: None)
     monkeypatch.setattr(record_layers, "search_alone", lambda gpu: done.append(gpu))
-    monkeypatch.setattr(layer_peers, "compile_ahead", lambda problem: done.append(problem.N))
+    monkeypatch.setattr(layer_baselines, "compile_ahead", lambda problem: done.append(problem.N))
     monkeypatch.setattr(record_layers, "made_of", lambda group, *more: done.append(group) or {"layers": []})
     tasks, results, go = queue.Queue(), queue.Queue(), threading.Event()
     groups = [group_of(LAYER), group_of(dataclasses.replace(LAYER, C=8))]
@@ -459,7 +463,7 @@ def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path
     )
     assert "| depthwise2d | float32 | 1 | 1 | 32 | 1.50 | 1.50 | 1.50 | 0 | 0 | 50.0 % |  |  |  |" in text
     assert "| fused/dwpw | float16 | 32 | 1 | 42 | 3.00 |" in text
-    assert "Slower than the peer, 1 of 6: a (depthwise2d, float32, batch 32) 0.50." in text
+    assert "Slower than the baseline, 1 of 6: a (depthwise2d, float32, batch 32) 0.50." in text
     assert "DW 5×5 8@7 (depthwise2d, float32, batch 32): no stage takes it" in text
     assert "Measured on NVIDIA H200" in text
     # The order: operators, float32 before float16, batch 1 before 32.
@@ -505,7 +509,7 @@ def test_beside_ours_stands_the_fastest_way_of_any_record(tmp_path):
     first = DepthwiseConv2d(32, 8, 9, 9, 3, layout="NHWC", dtype="int8", zero_x=3, zero_y=4)
     pair = Fused(first, Pointwise(32, 8, 16, 9, 9, layout="NHWC", dtype="int8", zero_x=4))
     for number, one in enumerate((layer, pair)):
-        theirs = records.describe_problem(layer_peers.peer_problem(one))
+        theirs = records.describe_problem(layer_baselines.baseline_problem(one))
         run = recorded(
             tmp_path / str(number), [row(one.op, one.main_path, dtype="int8", problem=records.describe_problem(one))],
             peers=[way(25.0, path=one.main_path, dtype="float16", shape=theirs)],
@@ -538,7 +542,7 @@ def test_pairs_beside_our_own_layer_by_layer(tmp_path):
     mean = math.sqrt(1.5 * 0.6)
     assert [one[-3:] for one in rows] == [["", "", " |"], [f"{mean:.2f}", "0.60", "1 of 2 |"]]
     assert "Slower than our own layer by layer, 1 of 2: b (fused/dwpw, int8, batch 32) 0.60." in text
-    assert "Slower than the peer" not in text and "× unfused: our own kernels of a pair" in text
+    assert "Slower than the baseline" not in text and "× unfused: our own kernels of a pair" in text
     without = recorded(tmp_path / "without", [row(), row(layer="c")])
     assert "unfused" not in report.layers_summary([without])  # no column of nothing
 
@@ -573,7 +577,7 @@ def test_a_row_whose_rounds_scattered_does_not_take_the_place_of_a_calm_one(tmp_
 def test_the_layers_that_are_missing_are_those_that_the_script_plans(tmp_path, dtype):
     """Of each op as many as the script would measure, less those with a row at that batch; of alike ones one."""
     planned = {}
-    for group in record_layers.plan((*record_layers.OPS, "fused/pwpw"), [dtype], report.JUDGED):
+    for group in record_layers.plan((*record_layers.OPS, "fused/pwpw"), [dtype], report.VALIDATED):
         planned.setdefault(group.key[:2], []).append(group.problem)
     (_, _, *others), layers = planned["depthwise2d", "forward"], planned["depthwise2d", "forward"]
     rows = [row(layer=report.layer_text(one), dtype=dtype) for one in layers[:2]]

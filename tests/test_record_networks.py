@@ -17,9 +17,9 @@ from dwlab.gpu import provenance, target
 from dwlab.inference import timing
 from dwlab.inference.timing import Measured, Tuned
 from dwlab.inference.weights import random_weights
-from dwlab.measure import device, energy, peers
+from dwlab.measure import baselines, device, energy
+from dwlab.measure.baselines import Baseline
 from dwlab.measure.energy import Energy
-from dwlab.measure.peers import Peer
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.layers import Fused
@@ -117,8 +117,11 @@ def made(monkeypatch):
         times[problem] = {stage.id: 1.0 if hasattr(problem, "first") else 2.0}
     monkeypatch.setattr(timing, "tune", lambda made, last: Tuned(rebatched(times, made.batch), {}))
     graphs = iter(itertools.cycle([50.0, 40.0]))
-    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: timing_of(next(graphs)))
-    ran = (Peer("PyTorch eager", "eager", timing_of(120.0)), Peer("PyTorch other", "other", failure="no memory"))
+    monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: timing_of(next(graphs)))
+    ran = (
+        Baseline("PyTorch eager", "eager", timing_of(120.0)),
+        Baseline("PyTorch other", "other", failure="no memory"),
+    )
     monkeypatch.setattr(timing, "measure", lambda model, compiled, **how: Measured(timing_of(40.0), ran))
     monkeypatch.setattr(energy, "of_graph", lambda graph, per_launch, seconds: energy_of(graph, per_launch, seconds))
     monkeypatch.setattr(timing, "baseline_graph", lambda model, name: contextlib.nullcontext((name, None)))
@@ -168,8 +171,8 @@ def test_a_model_whose_kernels_overlap_is_timed_one_after_the_other_too(made, mo
         return models | {"fused": dataclasses.replace(models["fused"], port="begin", early=2, plain="plain")}
 
     monkeypatch.setattr(record_networks, "prepare", overlapped)
-    times = peers.time_graph
-    monkeypatch.setattr(peers, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
+    times = baselines.time_graph
+    monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
     last = measured(1, energy=None)[1][1]
     assert (last["fused_us"], last["fused_plain_us"], last["fused_launches"]) == (
         40, 44, "overlapped from the beginning"
@@ -277,7 +280,7 @@ def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
 
 def test_no_peer_is_said():
     model = types.SimpleNamespace(launches=(3, 2), steps=(), order="one after the other")
-    ran = [Peer("a", "eager", failure="no memory")]
+    ran = [Baseline("a", "eager", failure="no memory")]
     row = record_networks.times({"apart": model}, {"apart": timing_of(50.0)}, ran, {})
     assert row["failure"] == "no peer: eager: no memory" and "speedup_vs_peer" not in row and row["apart_us"] == 50
 
@@ -444,7 +447,7 @@ def test_ways_to_take_less_energy_stand_beside_pytorchs_least(tmp_path):
 
     def table(*rows, before=()):
         run = written(tmp_path, ceilings={}, sections={"energy_tries": rows})
-        return report.energy_tries_table([*before, run])
+        return report.energy_ablations_table([*before, run])
 
     rows = tried("fused, one after the other", 0.02), tried(report.EMPTY, 0.006, 30.0)
     theirs = tried("PyTorch 2.11.0 eager, NCHW", 0.05, 90.0, 0), tried("PyTorch 2.11.0 other", 0.04, 99.0, 0)
@@ -463,7 +466,7 @@ def test_ways_to_take_less_energy_stand_beside_pytorchs_least(tmp_path):
 
 
 def test_networks_without_a_row_are_named_not_what_a_run_did_not_reach(tmp_path):
-    old = recorded(tmp_path, [row(name) for name in report.JUDGED], "20",
+    old = recorded(tmp_path, [row(name) for name in report.VALIDATED], "20",
                    notes=["3 of 8 networks were not reached: xception float32 batch 1."])  # fmt: skip
     assert "ot measured" not in report.networks_summary([old]) and "reached" not in report.networks_summary([old])
     new = recorded(tmp_path, [row(batch=1), row("xception", 1), row("mobilenet_v2", 32, "float16")])
@@ -536,7 +539,7 @@ def on_a_gpu(monkeypatch):
 
     ceilings = machine.Ceilings(4000.0, 6500.0, 60.0, launch_us=10.0, measured=True, source="a test")
     here = types.SimpleNamespace(ceilings=ceilings, to_dict=lambda: {"name": "NVIDIA H200"})
-    monkeypatch.setattr(peers, "available", lambda: True)
+    monkeypatch.setattr(baselines, "available", lambda: True)
     monkeypatch.setattr(device, "measure", lambda quick: here)
     monkeypatch.setattr(provenance, "environment", lambda machine: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")  # the script sets it: back afterwards

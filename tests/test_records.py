@@ -241,7 +241,10 @@ def test_what_is_no_record_is_refused(tmp_path, content, message):
         (lambda d: d["measurements"].append(None), "measurement 2 is a NoneType"),
         (lambda d: d["measurements"][0].update(time_us=float("nan")), "holds NaN"),
         (lambda d: d["measurements"][0].update(speedup_vs_peer="fast"), "speedup_vs_peer is 'fast'"),
-        (lambda d: d["measurements"][1].update(peer_time_us=None), "its peer 'PyTorch 2.11.0 conv1d' has no peer_time"),
+        (
+            lambda d: d["measurements"][1].update(peer_time_us=None),
+            "its `peer` 'PyTorch 2.11.0 conv1d' has no peer_time",
+        ),
         (lambda d: d["measurements"][0].update(intensity=-1), "intensity is -1"),
         (lambda d: d["measurements"][0].update(order="1"), "order is '1'"),
         (lambda d: d["environment"].update(compute_capability=9), "compute_capability is 9, not two whole"),
@@ -435,7 +438,7 @@ def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
     text = report.table(runs=records.load_runs(tmp_path))
     lines = text.splitlines()
     firsts = [line.split(" | ")[0] for line in lines[2:6]]
-    assert firsts == ["| naive", "| slow", "| shared", "| peer: PyTorch 2.11.0 conv1d"]
+    assert firsts == ["| naive", "| slow", "| shared", "| baseline: PyTorch 2.11.0 conv1d"]
     assert "0.50 (slower)" in lines[3]
     assert "2,771" in lines[5]
     for said in ("NVIDIA H200 (compute capability 9.0)", "driver 580.159", "numba-cuda 0.30.4", "2026-11-21", "4,130"):
@@ -469,7 +472,10 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ceilings, compar"),
+        (
+            "<!-- begin:nothing -->\n<!-- end:nothing -->",
+            "no table is named 'nothing': there are ablations, ceilings, compar",
+        ),
         ("<!-- begin:ceilings -->\n", "has no <!-- end:ceilings"),
         ("<!-- end:ceilings -->", "closes no table"),
         ("<!-- begin:ceilings --><!-- begin:depthwise1d/forward -->", "stands inside 'ceilings'"),

@@ -334,7 +334,7 @@ def test_a_record_of_another_gpu_changes_no_table_of_what_fusion_brings(make):
 def test_what_the_readme_says_of_fusion_is_what_is_recorded():
     """ "The kernels bring more than their fusion, in each type and batch"; "loses for most"."""
     found, _ = report.brought_to_networks()
-    judged = [one for one in found if one.name in report.JUDGED]
+    judged = [one for one in found if one.name in report.VALIDATED]
     assert len(judged) >= 24 and all(one.kernels > (one.fusion or 1.0) for one in judged)
     text = report.fusion_pairs()
     won, lost = (int(re.search(says, text)[1]) for says in (r"in (\d+) of \d+ rows", r"measured, in (\d+):"))
@@ -354,9 +354,9 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
         ("layers/summary", "record_layers.py"), ("fusion/pairs", "record_layers.py"),
         ("layers/counters", "ncu_layers.py"),
         ("networks/summary", "record_networks.py"), ("fusion/networks", "record_networks.py"),
-        ("headline", "record_networks.py"), ("losses", "record_layers.py"), ("planner/judged", "record_networks.py"),
+        ("headline", "record_networks.py"), ("losses", "record_layers.py"), ("planner/validated", "record_networks.py"),
         ("planner/chosen", "record_layers.py"), ("sanitizer", "sanitize.py"), ("copies", "copy_sizes.py"),
-        ("comparisons", "record_run.py"), ("tries", "roof_tries.py"), ("depthwise1d/total", "study --record"),
+        ("comparisons", "record_run.py"), ("ablations", "roof_tries.py"), ("depthwise1d/total", "study --record"),
         ("depthwise1d/bandwidth", "study --record"), ("drawn", "shapes.py"), ("networks/energy", ""),
     ],
 )  # fmt: skip

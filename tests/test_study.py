@@ -13,8 +13,8 @@ from fakes import accepts as right
 from dwlab import problems, records, report, simt, study
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.measure import peers, timing
-from dwlab.measure.peers import Peer
+from dwlab.measure import baselines, timing
+from dwlab.measure.baselines import Baseline
 from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.records import packing
@@ -72,9 +72,10 @@ def test_a_stage_that_asks_for_more_bytes_does_not_look_faster():
 
 def test_the_peer_is_the_fastest_that_ran_and_all_are_kept():
     made = make()
-    assert [one["name"] for one in made.peers] == ["PyTorch 2.11.0 FFT", "PyTorch 2.11.0 bmm", "PyTorch 2.11.0 conv1d"]
-    assert made.peers[1]["failure"] == "out of" and made.peers[1]["time"] is None
-    assert made.peers[0]["shape"] == records.describe_problem(PAPER)
+    names = [one["name"] for one in made.baselines]
+    assert names == ["PyTorch 2.11.0 FFT", "PyTorch 2.11.0 bmm", "PyTorch 2.11.0 conv1d"]
+    assert made.baselines[1]["failure"] == "out of" and made.baselines[1]["time"] is None
+    assert made.baselines[0]["shape"] == records.describe_problem(PAPER)
 
 
 def test_a_stage_that_loses_to_its_peer_says_so(tmp_path):
@@ -298,7 +299,7 @@ def bench_run(kernel=None, machine=MACHINE, problem=TINY):
     bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=machine)
     stage = NAIVE.with_kernel(kernel) if kernel else NAIVE
     with bench.prepare(problem, "forward") as prepared:
-        return prepared, prepared.time(stage), prepared.peers()
+        return prepared, prepared.time(stage), prepared.baselines()
 
 
 @on_interpreter
@@ -453,9 +454,12 @@ def test_tf32_accuracy_is_not_good_enough_for_a_peer():
 
 
 def test_the_fastest_peer_is_one_that_ran():
-    assert peers.fastest([]) is None
-    assert peers.fastest([Peer("a", "a", failure="out of GPU memory")]) is None
-    assert peers.fastest([Peer("a", "a", timed(3.0)), Peer("b", "b", timed(2.0)), Peer("c", "c")]).name == "b"
+    assert baselines.fastest([]) is None
+    assert baselines.fastest([Baseline("a", "a", failure="out of GPU memory")]) is None
+    assert (
+        baselines.fastest([Baseline("a", "a", timed(3.0)), Baseline("b", "b", timed(2.0)), Baseline("c", "c")]).name
+        == "b"
+    )
 
 
 @pytest.mark.parametrize(
@@ -467,7 +471,7 @@ def test_fast_lengths_of_ffts(least, length):
 
 @pytest.mark.parametrize("number, text", [(91002, "9.10.2"), (8907, "8.9.7"), (90100, "9.1.0"), (None, "absent")])
 def test_cudnn_versions(number, text):
-    assert peers._cudnn_version(number) == text
+    assert baselines._cudnn_version(number) == text
 
 
 SHAPES = [
@@ -477,7 +481,7 @@ SHAPES = [
     DepthwiseConv1d(2, 4, 17, 5, 3),
     DepthwiseConv1d(1, 1, 1, 1),
     DepthwiseConv1d(2, 3, 4, 9, 2),
-    DepthwiseConv1d(1, 2, peers.TOEPLITZ_LENGTH + 1, 3),
+    DepthwiseConv1d(1, 2, baselines.TOEPLITZ_LENGTH + 1, 3),
 ]
 
 
@@ -486,9 +490,9 @@ SHAPES = [
 def test_every_way_of_pytorch_computes_the_same(problem, path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: its ways are not checked here")
     inputs = problem.inputs(path, seed=5)
-    ways = peers.ways(problem, path)
-    kinds = {peers.kind(way) for way in ways}
-    assert kinds >= set(peers.LIBRARY_WAYS) and ("bmm" in kinds) == (problem.L <= peers.TOEPLITZ_LENGTH)
+    ways = baselines.ways(problem, path)
+    kinds = {baselines.kind(way) for way in ways}
+    assert kinds >= set(baselines.LIBRARY_WAYS) and ("bmm" in kinds) == (problem.L <= baselines.TOEPLITZ_LENGTH)
     for way, prepare in ways.items():
         call, outputs = prepare(**{name: torch.from_numpy(values) for name, values in inputs.items()})
         found = outputs(call())
@@ -503,7 +507,7 @@ def test_a_gradient_alone_is_asked_for_alone(path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: its ways are not checked here")
     problem = DepthwiseConv1d(2, 3, 8, 5)
     inputs = {name: torch.from_numpy(values) for name, values in problem.inputs(path).items()}
-    for way, prepare in peers.ways(problem, path).items():
+    for way, prepare in baselines.ways(problem, path).items():
         if "backward" in way:
             grads = prepare(**inputs)[0]()
             assert [grad is not None for grad in grads] == [path == "input_grad", path == "weight_grad", False], way
@@ -512,14 +516,14 @@ def test_a_gradient_alone_is_asked_for_alone(path):
 def test_peers_of_a_path_that_does_not_exist_are_an_error():
     pytest.importorskip("torch", reason="PyTorch is not installed: its ways are not listed here")
     with pytest.raises(problems.ProblemError, match="there is no path 'sideways'"):
-        peers.ways(PAPER, "sideways")
+        baselines.ways(PAPER, "sideways")
 
 
 def test_the_fastest_of_some_kinds():
-    ran = [Peer("a", "bmm: a matrix product", timed(1.0)), Peer("b", "conv1d backward: NCL", timed(3.0))]
-    ran.append(Peer("c", "FFT: rfft", timed(2.0)))
-    assert peers.fastest(ran).name == "a" and peers.fastest(ran, peers.LIBRARY_WAYS).name == "c"
-    assert peers.fastest(ran, ("conv1d",)).name == "b" and peers.fastest(ran, ("conv2d",)) is None
+    ran = [Baseline("a", "bmm: a matrix product", timed(1.0)), Baseline("b", "conv1d backward: NCL", timed(3.0))]
+    ran.append(Baseline("c", "FFT: rfft", timed(2.0)))
+    assert baselines.fastest(ran).name == "a" and baselines.fastest(ran, baselines.LIBRARY_WAYS).name == "c"
+    assert baselines.fastest(ran, ("conv1d",)).name == "b" and baselines.fastest(ran, ("conv2d",)) is None
 
 
 # ---------------------------------------------------------------------------------------------------- command
@@ -667,7 +671,7 @@ def test_on_a_gpu_kernels_are_compiled_before_they_are_judged_and_timed(compiled
 
 
 def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
-    from dwlab.judge.check import judged_on
+    from dwlab.judge.check import checked_on
 
     wide = registry.stage("depthwise1d/forward/wide")
     layer = DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC")
@@ -675,13 +679,13 @@ def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
     running._compile_ahead([wide, planes], [PAPER, layer], True)
     (wanted,) = compiled
     assert (wide, PAPER) in wanted and (planes, layer) not in wanted  # planes is for NCHW
-    few = running.JUDGED_ON  # of kernels that are made for each shape
-    assert {problem for one, problem in wanted if one is planes} == set(judged_on(planes, most=few))
-    assert {problem for one, problem in wanted if one is wide} == {PAPER, *judged_on(wide, most=few)}
-    assert len(judged_on(wide)) > 3 * len(judged_on(wide, most=few)) == 3 * few
-    assert [result.case.problem for result in running._judge(wide).results] == list(judged_on(wide, most=few))
+    few = running.CHECKED_ON  # of kernels that are made for each shape
+    assert {problem for one, problem in wanted if one is planes} == set(checked_on(planes, most=few))
+    assert {problem for one, problem in wanted if one is wide} == {PAPER, *checked_on(wide, most=few)}
+    assert len(checked_on(wide)) > 3 * len(checked_on(wide, most=few)) == 3 * few
+    assert [result.case.problem for result in running._judge(wide).results] == list(checked_on(wide, most=few))
     naive = registry.stage("depthwise1d/forward/naive")
-    assert [result.case.problem for result in running._judge(naive).results] == list(judged_on(naive))
+    assert [result.case.problem for result in running._judge(naive).results] == list(checked_on(naive))
 
 
 def test_a_kernel_that_is_not_its_stages_own_is_left_to_its_launch(compiled):

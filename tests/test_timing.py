@@ -81,7 +81,7 @@ def test_one_slow_round_does_not_move_the_median():
     assert time_launches(launch, rounds=15, min_seconds=0.0, clock=gpu).median_us == pytest.approx(10_000)
 
 
-@pytest.mark.parametrize("disturbed, turns", [(0, 1), (8, 2), (10**9, timing.TRIES)])
+@pytest.mark.parametrize("disturbed, turns", [(0, 1), (8, 2), (10**9, timing.ATTEMPTS)])
 def test_rounds_that_something_disturbed_are_measured_again(disturbed, turns):
     class Busy(FakeGpu):
         rounds = 0
@@ -94,7 +94,7 @@ def test_rounds_that_something_disturbed_are_measured_again(disturbed, turns):
     gpu = Busy(1_000)
     timed = time_launches(launch, rounds=10, min_seconds=0.0, clock=gpu)
     assert 10 * turns < gpu.rounds < 10 * turns + 10  # and a few of the first estimate
-    if turns < timing.TRIES:
+    if turns < timing.ATTEMPTS:
         assert timed.median_us == pytest.approx(1_000) and timed.spread < timing.CALM
     else:
         assert timed.spread > timing.CALM  # and says so

@@ -53,7 +53,7 @@ from dwlab.kernels import operations
 from dwlab.kernels.operations import kernel_array
 from dwlab.kernels.parts import dependent_launch, ptx
 from dwlab.kernels.registry import Launch, Stage, StageError
-from dwlab.measure import peers
+from dwlab.measure import baselines
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
@@ -421,7 +421,7 @@ def _tried(graphs: Mapping[str, Any]) -> dict[str, float]:
     found = dict.fromkeys(graphs, math.inf)
     for _ in range(ROUNDS):
         for port, graph in graphs.items():
-            found[port] = min(found[port], peers.time_graph(graph, **TRIED).median_us)
+            found[port] = min(found[port], baselines.time_graph(graph, **TRIED).median_us)
     return found
 
 

@@ -20,7 +20,7 @@ from dwlab.inference.selection import Decision, Planned, Times
 from dwlab.inference.weights import Weights, as_tensors, random_weights
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
 from dwlab.kernels.registry import Stage
-from dwlab.measure import energy, peers, timing
+from dwlab.measure import baselines, energy, timing
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.layers import Fused
@@ -39,13 +39,13 @@ class Measured:
     """
 
     ours: Timing
-    baselines: tuple[peers.Peer, ...]
+    baselines: tuple[baselines.Baseline, ...]
     unfused: Timing | None = None
 
     @property
-    def best(self) -> peers.Peer | None:
+    def best(self) -> baselines.Baseline | None:
         """PyTorch's fastest way."""
-        return peers.fastest(self.baselines)
+        return baselines.fastest(self.baselines)
 
     @property
     def speedup(self) -> float | None:
@@ -61,7 +61,7 @@ class Measured:
 
     def __str__(self) -> str:
         rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
-        ours = () if self.unfused is None else (peers.Peer("dwlab, layer by layer", "unfused", self.unfused),)
+        ours = () if self.unfused is None else (baselines.Baseline("dwlab, layer by layer", "unfused", self.unfused),)
         for one in (*ours, *self.baselines):
             if one.time is None:
                 rows.append([one.name, "", "", "", one.failure])
@@ -85,8 +85,8 @@ def measure(model: Model, compiled: bool = True, unfused: Model | None = None, *
     inference.give(model, random_image(model.network))
     inference.launch(model)
     y = inference.output(model).float()
-    ours = peers.time_graph(model.graph, **how)
-    alone = None if unfused is None else peers.time_graph(unfused.graph, **how)
+    ours = baselines.time_graph(model.graph, **how)
+    alone = None if unfused is None else baselines.time_graph(unfused.graph, **how)
     found = []
     for name in ways(_baseline(model.network), model.weights, compiled):
         try:
@@ -94,14 +94,14 @@ def measure(model: Model, compiled: bool = True, unfused: Model | None = None, *
                 graph.replay()
                 off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
                 if not off <= allowed:
-                    found.append(peers.Peer(name, name, failure=f"its output differs from ours by {off:.1e}"))
+                    found.append(baselines.Baseline(name, name, failure=f"its output differs from ours by {off:.1e}"))
                     continue
-                found.append(peers.Peer(name, name, peers.time_graph(graph, **how)))
+                found.append(baselines.Baseline(name, name, baselines.time_graph(graph, **how)))
         except torch.OutOfMemoryError:
-            found.append(peers.Peer(name, name, failure="out of GPU memory"))
+            found.append(baselines.Baseline(name, name, failure="out of GPU memory"))
         except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
             first = (str(error).splitlines() or [""])[0]
-            found.append(peers.Peer(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
+            found.append(baselines.Baseline(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
         finally:
             graph = theirs = None
     return Measured(ours, tuple(found), alone)
@@ -113,7 +113,7 @@ def faster(decided: Decision, fused: Model, unfused: Model, **how: Any) -> tuple
     decided: for the fused plan, by times of kernels alone, which in one graph need not be the network's. how: what
     timing.time_launches takes.
     """
-    together, alone = (peers.time_graph(model.graph, **how).median_us for model in (fused, unfused))
+    together, alone = (baselines.time_graph(model.graph, **how).median_us for model in (fused, unfused))
     pairs = f"{decided.pairs} pair{'s' * (decided.pairs != 1)} of layers in one kernel each"
     times = f"timed here, {alone:,.1f} µs layer by layer, {together:,.1f} µs with {pairs}."
     found = replace(decided, by="network", unfused_us=alone, fused_us=together)
@@ -191,7 +191,7 @@ def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callab
 
     def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
         if compile:
-            peers.compile_often()
+            baselines.compile_often()
             network.readers(INPUT)  # found once, outside of what is traced
         device = "cuda" if target.mode == "gpu" else "cpu"
         own = as_tensors(network, weights, dtype, device)
@@ -266,7 +266,7 @@ def median_us(start: Callable[[Any], None]) -> float:
     """What `tune` measures of a kernel: µs of a launch, in CUDA graphs."""
     time = timing.time_launches(
         lambda stream: start(inference.current_stream()),
-        rounds=3, min_seconds=0.003, most_seconds=0.02, clock=peers.TorchClock(),
+        rounds=3, min_seconds=0.003, most_seconds=0.02, clock=baselines.TorchClock(),
     )  # fmt: skip
     return time.median_us
 

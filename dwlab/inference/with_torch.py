@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from dwlab.gpu.target import NO_TORCH
-from dwlab.measure import peers
+from dwlab.measure import baselines
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
@@ -32,7 +32,7 @@ def same_precision() -> Iterator[None]:
     """float32 is float32: TF32 off, no sums in float16; cuDNN searches for its best algorithm."""
     matmul = pytorch().backends.cuda.matmul
     saved = matmul.allow_fp16_reduced_precision_reduction
-    with peers._full_precision():
+    with baselines._full_precision():
         matmul.allow_fp16_reduced_precision_reduction = False
         try:
             yield

@@ -248,22 +248,22 @@ class _Stopped(BaseException):
 
 def failure(error: BaseException, file: Path) -> dict[str, Any]:
     """Status and one line for what a student's code raised."""
-    said = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     if isinstance(error, NameError) and error.name in _IMPORTED:
-        said += f": import it above, `{_IMPORTED[error.name]}`"
+        text += f": import it above, `{_IMPORTED[error.name]}`"
     where = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file]
     at = f"Line {where[-1].lineno}, `{where[-1].line}`: " if where else ""
-    status, message = "error", f"{at}{type(error).__name__}: {said}".rstrip(": ")
+    status, message = "error", f"{at}{type(error).__name__}: {text}".rstrip(": ")
     if "dwlab.simt" in sys.modules:
         from dwlab import simt
 
         if isinstance(error, simt.StepLimitError):
-            status, message = "timeout", f"The kernel does not end: {said}"
+            status, message = "timeout", f"The kernel does not end: {text}"
         elif isinstance(error, simt.SimtError):
             for name, how in _IMPORTED.items():
-                if f"name {name!r} is not defined" in said:
-                    said += f": import it above, `{how}`"
-            status, message = "wrong", f"The kernel does not run as it should: {said}"
+                if f"name {name!r} is not defined" in text:
+                    text += f": import it above, `{how}`"
+            status, message = "wrong", f"The kernel does not run as it should: {text}"
     return {"status": status, "message": message, "names": [c.__name__ for c in type(error).__mro__]}
 
 
@@ -346,7 +346,7 @@ def _state(argument: Any) -> Any:
     """What a call may have changed of an argument."""
     if isinstance(argument, np.ndarray):
         return packed(argument)
-    return getattr(argument, "asked", None)
+    return getattr(argument, "lookups", None)
 
 
 def _serve(file: Path, seconds: float) -> None:
@@ -524,7 +524,7 @@ class Function:
                 changed = unpacked(after)
                 one[...] = changed if changed.shape == one.shape else np.nan
             elif isinstance(after, int):
-                one.asked = after
+                one.lookups = after
         return STOPPED if reply.get("stopped") else unpacked(reply["value"])
 
 

@@ -5,6 +5,7 @@
     check(k, launch=lambda problem: Launch(...))              a kernel with a launch of its own
     check(k, PAPER, launch=...)                               one problem, cut down to a few rows
     check(k, launch=..., seed=1234)                           the same problems and inputs as the verdict with this seed
+    check(k, want=function, args=(x, y), grid=4, block=64)    any kernel, against a function on NumPy arrays
     verdict.raise_if_wrong()
 
 Problems and inputs. Beside a fixed family stands one that is drawn anew at each call (dwlab.problems.cases), and so are
@@ -23,7 +24,7 @@ activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
 that are meant. A launch that takes more than 120 seconds of the processor's time there is stopped, and counts as wrong,
-for it cannot be told from an endless one: so long takes one thread that does the work of all of a large pointwise layer
+for it looks like an endless one: so long takes one thread that does the work of all of a large pointwise layer
 or pair; of rows and depthwise layers it may. There kernels must be what @cuda.jit makes, and where numba-cuda is
 installed one that passes is compiled, too. A kernel that passes gets the same text in either mode.
 """
@@ -31,16 +32,12 @@ installed one that passes is compiled, too. A kernel that passes gets the same t
 from __future__ import annotations
 
 import contextlib
-import contextvars
-import ctypes
 import html
 import inspect
 import os
 import secrets
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -48,8 +45,20 @@ from typing import Any
 import numpy as np
 
 from dwlab import problems as _problems
-from dwlab.judge import contrast, diagnosis
+from dwlab.judge import contrast, diagnosis, reference
+from dwlab.judge.causes import (
+    COMPILES,
+    LOOK,
+    CheckError,
+    CheckFailed,
+    NoKernel,
+    as_findings,
+    message,
+    shortened,
+    why_not,
+)
 from dwlab.judge.diagnosis import Finding
+from dwlab.judge.isolation import LAUNCH_SECONDS, LAUNCH_WALL, SECONDS, WALL, TooLong, isolated
 from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
 from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
@@ -73,45 +82,6 @@ _DIAGNOSED = 12  # wrong cases that are looked into; others are only counted, or
 _TWICE = 3_000  # operations of a problem that is launched twice
 _SMALL = 20_000  # operations of a drawn problem that a kernel which is known to be wrong is tried on
 _SHOWN = 2  # findings about the output that a verdict names
-
-_LOOK = {
-    "race": "two threads of a block use one address without a barrier between: syncthreads() belongs after the "
-    "staging, and again before what was staged is overwritten",
-    "two writers": "two threads store to one element: which thread owns which output? That both store the same cannot "
-    'be seen here; if it is meant, allow="two writers"',
-    "divergent barrier": "every thread of the block that has not returned must come to the same barrier: move it out "
-    "of the if, and let the if hold the work alone",
-    "out of bounds": "guard the access: is the index below the array's length for the last block and thread?",
-    "misaligned": "16 bytes are moved at 16-byte addresses only: is the index a multiple of 4 for every thread?",
-    "negative index": "a negative index counts from the end of the axis in Numba: test for it before the access; if it "
-    'is meant, allow="negative index"',
-    "uninitialised": "something is read that no thread has written: is the whole window staged, the halo too, and are "
-    "zeros stored where it lies outside the row?",
-    "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
-    "division by zero": "a divisor is 0 for some thread",
-    "launch": "the launch itself: grid and block within the hardware's limits",
-}
-
-# What would order the two accesses of a race, as the interpreter says it -> where to look.
-_RACES = {
-    "cuda.syncwarp()": "two lanes of one warp use one address without syncwarp() between, and they do not run in "
-    "step: it belongs after the store, and again before the next one",
-    "cuda.syncthreads()": _LOOK["race"],
-    "another launch or an atomic": "two blocks use one address, and no barrier joins blocks, which run in any order: "
-    "give each element to one block, add with cuda.atomic.add, or read it in another launch",
-}
-
-
-class CheckError(ValueError):
-    """The judge was asked for something that it cannot judge; the message says what to do."""
-
-
-class CheckFailed(AssertionError):
-    """A kernel that is wrong. `.verdict` says how."""
-
-    def __init__(self, verdict: Verdict):
-        self.verdict = verdict
-        super().__init__(str(verdict))
 
 
 @dataclass(frozen=True)
@@ -159,9 +129,9 @@ class Verdict:
         """What is wrong, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
         certain: dict[str, Finding] = {}
         for result in self.failures:
-            for one in _as_findings(result.hazards, str(result.case.problem)):
+            for one in as_findings(result.hazards, str(result.case.problem)):
                 known = certain.setdefault(one.identity, one)
-                # Of two races within a block, the one that only a barrier of the block would mend: it mends both.
+                # Of two races within a block, the one that only a barrier of the block removes: it removes both.
                 if "syncthreads" in one.text and "syncthreads" not in known.text:
                     certain[one.identity] = one
         for result in self.failures:
@@ -187,19 +157,19 @@ class Verdict:
     @cached_property
     def rule(self) -> contrast.Rule | None:
         """The simplest rule that tells the failing problems from the passing ones; None if there is none."""
-        return contrast.exact(*self._judged) if self._comparable else None
+        return contrast.exact(*self._outcomes) if self._comparable else None
 
     @cached_property
     def bound(self) -> contrast.Rule | None:
         """Where there is no such rule: the narrowest outside of which no problem failed; None if that says little."""
-        return contrast.necessary(*self._judged) if self._comparable and not self.rule else None
+        return contrast.necessary(*self._outcomes) if self._comparable and not self.rule else None
 
     @property
     def _comparable(self) -> bool:
         return not self.passed and all(result.ran or result.passed for result in self.results)
 
     @property
-    def _judged(self) -> tuple[list[Problem], list[bool], list[str]]:
+    def _outcomes(self) -> tuple[list[Problem], list[bool], list[str]]:
         """Problems, which failed, and what their inputs are like."""
         ran = [result for result in self.results if result.ran]
         cases = [result.case for result in ran]
@@ -224,7 +194,7 @@ class Verdict:
             return ()
         first = self.failures[0]
         steps = [f"Try it on the smallest problem that fails: {first.case.problem} ({first.case.why})."]
-        steps += [f"What is wrong: {_told(one, first)}." for one in self.findings[:2]]
+        steps += [f"What is wrong: {_with_problem(one, first)}." for one in self.findings[:2]]
         if self._common:
             steps.append(self._common)
         steps += [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
@@ -265,7 +235,7 @@ class Verdict:
             lines.append(f"first on {first.case.problem} ({first.case.why})")
             if first.size:
                 lines.append(f"{first.wrong} of {first.size} outputs wrong there")
-            lines += [f"- {_told(one, first)}" for one in self.findings]
+            lines += [f"- {_with_problem(one, first)}" for one in self.findings]
             if self._common:
                 lines.append(self._common)
             lines.append(f"Hints: verdict.hint(1) to verdict.hint({len(self.hints)}).")
@@ -289,7 +259,7 @@ class Verdict:
             ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))
             for r in self.results
         ]
-        items = [html.escape(_told(one, self.failures[0])) for one in self.findings]
+        items = [html.escape(_with_problem(one, self.failures[0])) for one in self.findings]
         if self._common:
             items.append(html.escape(self._common))
         items += [f"note: {html.escape(note)}" for note in self.notes]
@@ -335,36 +305,19 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
 
 def _summary(result: CaseResult) -> str:
     likely = [fault[0] for fault in result.faults]
-    names = dict.fromkeys(one.pattern for one in (*_as_findings(result.hazards, ""), *result.findings, *likely))
+    names = dict.fromkeys(one.pattern for one in (*as_findings(result.hazards, ""), *result.findings, *likely))
     return "; ".join(names) or f"{result.wrong} of {result.size} outputs wrong"
 
 
-def _told(one: Finding, first: CaseResult) -> str:
+def _with_problem(one: Finding, first: CaseResult) -> str:
     """A finding, with its problem where that is not the one of the headline."""
     return str(one) if one.where in ("", str(first.case.problem)) else f"{one} (on {one.where})"
-
-
-def _as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
-    found = []
-    for one in hazards:
-        look, key = _LOOK.get(one.kind, "the line that is named"), ""
-        if one.kind == "race":
-            cure = next((cure for cure in _RACES if cure in one.message), "cuda.syncthreads()")
-            look = _RACES[cure]
-            key = "race between blocks" if cure.startswith("another") else "race"
-        found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
-    return found
 
 
 # ---- judging
 
 
 _KINDS = ("two writers", "negative index")  # hazards that a kernel may mean: see `check`
-_SECONDS = 120.0  # of the processor's time that one launch may take on the laptop GPU
-_LAUNCH_SECONDS = 20.0  # and a launch function; most take microseconds
-_WALL = 1200.0  # seconds that either may take by the clock: a sleep takes none of the processor's
-_LAUNCH_WALL = 60.0
-
 # What stands around each array, by its storage: none of it is what outputs hold.
 _GUARD_BITS = {"float32": 0x7FC0BEEF, "float16": 0x7FEB, "bfloat16": 0x7FEB, "int32": 0x99999999, "int8": 0x99}
 
@@ -380,8 +333,17 @@ def check(
     seed: int | None = None,
     allow: Sequence[str] = (),
     algorithm: str = "direct",
-) -> Verdict:
+    want: Callable[..., object] | None = None,
+    args: Sequence[Any] = (),
+    grid: Any = None,
+    block: Any = None,
+    shared_bytes: int = 0,
+    tolerance: float | None = None,
+) -> Verdict | reference.Compared:
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
+
+    With `want`, any kernel against a function on NumPy arrays that does the same, launched as kernel[grid, block] with
+    shared_bytes on `args`; tolerance and the result as `dwlab.judge.reference.against` has them.
 
     path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
     name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. dtype: how rows are stored; None
@@ -399,34 +361,57 @@ def check(
     lacks a launch, has another path or is not written for rows of that dtype, and for unknown options; StageError or
     ProblemError for an unknown name.
     """
-    judged, name = _subject(subject, path, launch)
-    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, judged.splits)
-    rules.check(judged)
+    if want is not None:
+        return _against(subject, want, args, grid, block, shared_bytes, tolerance, allow)
+    if args or grid is not None or block is not None:
+        raise CheckError("args, grid and block go with want=, the function that the kernel is compared with")
+    stage, name = _subject(subject, path, launch)
+    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, stage.splits)
+    rules.check(stage)
     seed = _fresh(seed)
     if problem is not None:
-        find = _problems.problem if judged.op == "depthwise1d" else layers.problem
+        find = _problems.problem if stage.op == "depthwise1d" else layers.problem
         problem = find(problem)
         if dtype is not None:
-            problem = replace(problem, dtype=dtype) if judged.op == "depthwise1d" else layers.stored(problem, dtype)
+            problem = replace(problem, dtype=dtype) if stage.op == "depthwise1d" else layers.stored(problem, dtype)
     rows = problem.dtype if problem is not None else dtype or "float32"
-    if judged.op == "depthwise1d":
+    if stage.op == "depthwise1d":
         DepthwiseConv1d(1, 1, 1, 1, dtype=rows)  # refuses unknown names
-        if rows not in judged.dtypes:
+        if rows not in stage.dtypes:
             raise CheckError(
-                f"{name} takes rows of {', '.join(judged.dtypes)}, not of {rows}; a kernel for all of them is made "
+                f"{name} takes rows of {', '.join(stage.dtypes)}, not of {rows}; a kernel for all of them is made "
                 "by a function of (L, K, SHIFT, DTYPE), decorated with @by_shape"
             )
-    chosen = spread(_chosen(judged, problem, dtype, seed), most)
+    chosen = spread(_chosen(stage, problem, dtype, seed), most)
     if not chosen:
-        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(judged.dtypes)}")
-    results = _judge_all(judged, chosen, rules)
+        raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(stage.dtypes)}")
+    results = _judge_all(stage, chosen, rules)
     notes = [note for result in results for note in result.notes]
     if results[-1].ran:
-        small = _NOTED if judged.op == "depthwise1d" and problem is None and rows == "float32" else chosen[0].problem
-        notes += _notes(judged, chosen[-1].problem if problem is not None else small)
+        small = _NOTED if stage.op == "depthwise1d" and problem is None and rows == "float32" else chosen[0].problem
+        notes += _notes(stage, chosen[-1].problem if problem is not None else small)
     if algorithm != "direct":
-        notes.append(f"judged by the error that {algorithm} algorithms may have")
-    return Verdict(name, f"{judged.op}/{judged.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
+        notes.append(f"checked against the error that {algorithm} algorithms may have")
+    return Verdict(name, f"{stage.op}/{stage.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
+
+
+def _against(
+    kernel: Any,
+    want: Callable[..., object],
+    args: Sequence[Any],
+    grid: Any,
+    block: Any,
+    shared_bytes: int,
+    tolerance: float | None,
+    allow: Sequence[str],
+) -> reference.Compared:
+    if grid is None or block is None:
+        raise CheckError("a kernel that is compared with a function is launched: give grid= and block=")
+    if not _is_launchable(kernel):
+        raise CheckError(f"{_name(kernel)} is no kernel: decorate the function with @cuda.jit")
+    allow = [allow] if isinstance(allow, str) else allow
+    how = {"shared_bytes": shared_bytes, "tolerance": tolerance, "allow": allow}
+    return reference.against(kernel, grid, block, want, args, **how)
 
 
 @dataclass(frozen=True)
@@ -437,18 +422,18 @@ class _Rules:
     algorithm: str = "direct"
     split: bool = False
 
-    def check(self, judged: Stage) -> None:
+    def check(self, stage: Stage) -> None:
         for kind in self.allow:
             if kind not in _KINDS:
                 raise CheckError(f"allow={kind!r}: only {' and '.join(map(repr, _KINDS))} can be meant")
         if self.algorithm not in ("direct", "fast"):
             raise CheckError(f"algorithm={self.algorithm!r} is unknown: 'direct' or 'fast'")
-        fast = judged.op == "depthwise2d" or (judged.op, judged.path) in (
+        fast = stage.op == "depthwise2d" or (stage.op, stage.path) in (
             ("depthwise1d", "forward"),
             ("depthwise1d", "input_grad"),
         )
         if self.algorithm == "fast" and not fast:
-            raise CheckError(f"algorithm='fast' has no bound for {judged.op}/{judged.path}: leave it out")
+            raise CheckError(f"algorithm='fast' has no bound for {stage.op}/{stage.path}: leave it out")
 
 
 def _fresh(seed: int | None) -> int:
@@ -464,7 +449,7 @@ def _fresh(seed: int | None) -> int:
     raise CheckError(f"{what}={given!r} is no seed: give a whole number from 0 up, or leave it out for a new one")
 
 
-def judged_on(
+def checked_on(
     stage: Stage, dtype: str = "float32", most: int | None = None, seed: int | None = None
 ) -> tuple[Problem, ...]:
     """The problems on which `check` judges a stage with rows of this dtype; () if it is not written for them.
@@ -483,36 +468,36 @@ def spread(listed: Sequence[Any], most: int | None) -> tuple[Any, ...]:
     return tuple(listed[round(i * (len(listed) - 1) / max(1, most - 1))] for i in range(most))
 
 
-def _chosen(judged: Stage, problem: Problem | None, dtype: str | None, seed: int) -> tuple[Case, ...]:
+def _chosen(stage: Stage, problem: Problem | None, dtype: str | None, seed: int) -> tuple[Case, ...]:
     """The problem's cases; without one, those of the fixed family, and then the drawn ones."""
     if problem is not None:
-        return cases(problem, path=judged.path, seed=seed)
-    dtypes = judged.dtypes if dtype is None else (dtype,)
-    if judged.op != "depthwise1d":
-        fixed = layer_cases(judged.op, judged.path, dtypes, seed, judged.supports)
+        return cases(problem, path=stage.path, seed=seed)
+    dtypes = stage.dtypes if dtype is None else (dtype,)
+    if stage.op != "depthwise1d":
+        fixed = layer_cases(stage.op, stage.path, dtypes, seed, stage.supports)
     else:
         rows = dtype or "float32"
-        how = _launch(judged, cases(dtype=rows)[0].problem)  # one that fails is judged with the cases
-        fixed = cases(None, how.block if isinstance(how, Launch) else (), judged.path, rows, seed)
-    return (*fixed, *drawn(judged.op, judged.path, dtypes, seed, judged.supports))
+        how = _launch(stage, cases(dtype=rows)[0].problem)  # one that fails is reported with the cases
+        fixed = cases(None, how.block if isinstance(how, Launch) else (), stage.path, rows, seed)
+    return (*fixed, *drawn(stage.op, stage.path, dtypes, seed, stage.supports))
 
 
-def _judge_all(judged: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
+def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
     results: list[CaseResult] = []
     for case in chosen:
         failed = sum(not result.passed for result in results)
         # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
         # small drawn ones help to say, for a rule must hold on them too.
         known = case.drawn and any(not (result.passed or result.case.drawn) for result in results)
-        each = isinstance(judged.kernel, ByShape)  # a compiler would take seconds for each
-        if known and (each or case.values != "plain" or case.problem.flops_of(judged.path) > _SMALL):
+        each = isinstance(stage.kernel, ByShape)  # a compiler would take seconds for each
+        if known and (each or case.values != "plain" or case.problem.flops_of(stage.path) > _SMALL):
             continue
-        results.append(_judge(judged, case, rules, diagnose=failed < _DIAGNOSED and not known))
+        results.append(_judge(stage, case, rules, diagnose=failed < _DIAGNOSED and not known))
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not (results[-1].ran or results[-1].passed):
             break  # the others would say the same
     if all(result.passed for result in results):
-        refused = _refused(judged, chosen[len(chosen) // 2].problem)
+        refused = _refused(stage, chosen[len(chosen) // 2].problem)
         if refused is not None:
             results[len(chosen) // 2] = _not_run(chosen[len(chosen) // 2], refused)
     return results
@@ -532,8 +517,8 @@ def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[S
             raise CheckError(f"{subject.id} computes {subject.path}, not {path!r}: leave path out")
         if not _is_kernel(subject.kernel):
             raise CheckError(f"{subject.kernel!r} is no kernel: decorate a function with @cuda.jit")
-        judged = subject if launch is None else replace(subject, launch=launch)
-        return judged, subject.id if subject.kernel is listed.kernel else _name(subject.kernel)
+        stage = subject if launch is None else replace(subject, launch=launch)
+        return stage, subject.id if subject.kernel is listed.kernel else _name(subject.kernel)
     path = path or "forward"
     if not _is_kernel(subject):
         raise CheckError(
@@ -580,99 +565,49 @@ def _name(kernel: Any) -> str:
     return found[0] if found else own
 
 
-# ---- apart from the judge
-
-
-class _Stopped(BaseException):
-    """Raised in a thread that took too long."""
-
-
-class _TooLong(Exception):
-    """What was called took longer than it may."""
-
-
-def _apart(call: Callable[[], Any], seconds: float, wall: float) -> Any:
-    """What `call` returns, or the exception that it raises, of any kind: as a value, so that none gets past the judge.
-
-    It runs in a thread of its own, with this one's context variables. One that takes more than `seconds` of this
-    process' processor time, or `wall` by the clock, is left behind: a _TooLong. A Ctrl-C meets this thread, and stops
-    both.
-    """
-    done, found = threading.Event(), []
-
-    def body() -> None:
-        try:
-            found.append(call())
-        except BaseException as error:
-            found.append(error)
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(body,), daemon=True)
-    before, began = time.process_time(), time.monotonic()
-    thread.start()
-    try:
-        while not done.wait(0.05):
-            if time.process_time() - before > seconds:
-                return _stop(thread, done, f"more than {seconds:g} s of the processor's time")
-            if time.monotonic() - began > wall:
-                return _stop(thread, done, f"more than {wall:g} s")
-    except BaseException:
-        _stop(thread, done, "")
-        raise
-    return found[0]
-
-
-def _stop(thread: threading.Thread, done: threading.Event, what: str) -> _TooLong:
-    """Raises _Stopped in the thread: it ends at its next step in Python, a sleep when it is over."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
-    done.wait(2)
-    return _TooLong(what)
-
-
-def _launch(judged: Stage, problem: Problem) -> Launch | Finding:
+def _launch(stage: Stage, problem: Problem) -> Launch | Finding:
     """How the kernel is to be started, or what is wrong with that."""
-    how = _apart(lambda: judged.launch(problem), _LAUNCH_SECONDS, _LAUNCH_WALL)
-    if isinstance(how, _TooLong):
+    how = isolated(lambda: stage.launch(problem), LAUNCH_SECONDS, LAUNCH_WALL)
+    if isinstance(how, TooLong):
         text = f"the launch function did not return: it took {how}"
         return Finding("does not end", text, "a loop in the launch function that does not end, or a sleep?")
     if isinstance(how, StageError):
-        return Finding("launch", str(how), _LOOK["launch"])
+        return Finding("launch", str(how), LOOK["launch"])
     if isinstance(how, BaseException):
-        return Finding("raises", f"the launch function raised {_said(how)}", "the launch function")
+        return Finding("raises", f"the launch function raised {message(how)}", "the launch function")
     if not isinstance(how, Launch):
-        told = f"the launch function returned {type(how).__name__}, not a Launch"
-        return Finding("launch", told, "return Launch(grid, block, scalars)")
+        text = f"the launch function returned {type(how).__name__}, not a Launch"
+        return Finding("launch", text, "return Launch(grid, block, scalars)")
     over = limits(how)
-    return Finding("launch", over[0], _LOOK["launch"]) if over else how
+    return Finding("launch", over[0], LOOK["launch"]) if over else how
 
 
-def _judge(judged: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
+def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
     """Runs one case and says what is wrong with it."""
-    how = _launch(judged, case.problem)
+    how = _launch(stage, case.problem)
     if isinstance(how, Finding):
         if how.pattern == "launch" and case.vast:  # refused, not wrong
             return CaseResult(case, True, ran=False, notes=(f"does not start on {case.problem}: {how.text}",))
         return _not_run(case, how)
-    inputs = case.inputs(judged.path)
+    inputs = case.inputs(stage.path)
     hazards: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
-    run = _try(judged, case, how, inputs)
+    run = _try(stage, case, how, inputs)
     if isinstance(run, BaseException) and _hazards(run):
         hazards = _hazards(run)
         if diagnose or rules.allow:
-            hazards = _all_hazards(judged, case, how, inputs) or hazards
+            hazards = _all_hazards(stage, case, how, inputs) or hazards
         meant = [one for one in hazards if one.kind in rules.allow]
         hazards = tuple(one for one in hazards if one not in meant)
         notes = tuple(f"line {one.line}: {one.kind}, allowed: {one.message}" for one in meant)
         if hazards and not diagnose:
             return CaseResult(case, False, hazards=hazards)
-        run = _try(judged, case, how, inputs, lenient=True)
+        run = _try(stage, case, how, inputs, lenient=True)
         if isinstance(run, BaseException) and _hazards(run):
             return CaseResult(case, False, hazards=hazards or _hazards(run))
     if isinstance(run, BaseException):
-        return _not_run(case, _why_not(run))
-    result = _compare(judged, case, how, inputs, run, hazards, rules, diagnose)
+        return _not_run(case, why_not(run))
+    result = _compare(stage, case, how, inputs, run, hazards, rules, diagnose)
     return replace(result, notes=notes)
 
 
@@ -680,72 +615,26 @@ def _not_run(case: Case, finding: Finding) -> CaseResult:
     return CaseResult(case, False, (finding,), ran=False)
 
 
-def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:400]}{'…' if len(text) > 400 else ''}"
-
-
-def _why_not(error: BaseException) -> Finding:
-    from dwlab import simt
-
-    if isinstance(error, simt.StepLimitError):
-        return Finding(
-            "does not end", f"the kernel did not end: {error}", "which loop's condition never becomes false?"
-        )
-    if isinstance(error, _TooLong):
-        look = "which loop's condition never becomes false? Or does one thread do the work of all?"
-        return Finding("does not end", f"the kernel was stopped: it took {error}", look)
-    if isinstance(error, simt.UnsupportedError):
-        return Finding("cannot be interpreted", str(error), "the construct in the message")
-    if isinstance(error, simt.LaunchError):
-        return Finding("launch", str(error), _LOOK["launch"])
-    if isinstance(error, _NoKernel):
-        return Finding("no kernel", str(error), "decorate the function with @cuda.jit")
-    text = str(error)
-    if "ILLEGAL_ADDRESS" in text or "illegal memory access" in text:
-        return Finding(
-            "out of bounds",
-            "the GPU stopped the kernel: it accessed memory that is not its own. The process must be restarted",
-            "run the same check with DWLAB_TARGET=simulated: it names the line and the thread",
-        )
-    if {one.__name__ for one in type(error).__mro__} & {"NumbaError", "NvvmError", "LinkerError", "NvJitLinkError"}:
-        return Finding("does not compile", f"Numba does not compile the kernel: {_said(error)}", _COMPILES)
-    return Finding("raises", f"the kernel raised {_said(error)}", "the message, and the line that it names")
-
-
-_COMPILES = "the construct that the message names: Numba-CUDA knows a part of Python, and needs a type for each name"
-
-
-def _refused(judged: Stage, problem: Problem) -> Finding | None:
+def _refused(stage: Stage, problem: Problem) -> Finding | None:
     """What the compiler says against a kernel that is no registered stage's, where there is a compiler and no GPU."""
     from dwlab.compiler import inspect
     from dwlab.gpu import target
 
-    registered = judged.op and any(judged.kernel is one.kernel for one in _stages(judged.op))
+    registered = stage.op and any(stage.kernel is one.kernel for one in _stages(stage.op))
     if target.mode == "gpu" or registered or inspect.missing():
         return None
     try:
-        inspect.compile(judged, problem=problem)
+        inspect.compile(stage, problem=problem)
     except inspect.NoCompilerError:
         return None
     except inspect.InspectError as error:
         if "does not compile" not in str(error):
-            return None  # it could not be asked
-        return Finding("does not compile", _short(str(error)), _COMPILES)
+            return None  # there was no answer
+        return Finding("does not compile", shortened(str(error)), COMPILES)
     return None
 
 
-def _short(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    joined = " ".join(lines)
-    return joined if len(joined) <= 600 else joined[:600] + " …"
-
-
 # ---- one launch
-
-
-class _NoKernel(Exception):
-    """What a function decorated with @by_shape made is no kernel."""
 
 
 @dataclass(frozen=True)
@@ -758,7 +647,7 @@ class _Run:
 
 
 def _try(
-    judged: Stage,
+    stage: Stage,
     case: Case,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -769,10 +658,10 @@ def _try(
     from dwlab.gpu import target
 
     def call() -> _Run:
-        return _run(judged, case.problem, how, inputs, filling, lenient)
+        return _run(stage, case.problem, how, inputs, filling, lenient)
 
     if target.mode != "gpu":
-        return _apart(call, _SECONDS, _WALL)
+        return isolated(call, SECONDS, WALL)
     try:
         return call()
     except Exception as error:
@@ -780,7 +669,7 @@ def _try(
 
 
 def _run(
-    judged: Stage,
+    stage: Stage,
     problem: Problem,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -791,8 +680,8 @@ def _run(
     from dwlab.gpu import target
     from dwlab.gpu.target import cuda
 
-    shapes = problem.shapes(judged.path)
-    names = list(problem.arrays(judged.path))
+    shapes = problem.shapes(stage.path)
+    names = list(problem.arrays(stage.path))
     if how.parts:
         shapes = shapes | {_PARTS: (how.parts, *shapes[names[-1]])}
         names.append(_PARTS)
@@ -806,10 +695,10 @@ def _run(
         before[name] = flat
         device[name] = cuda.to_device(flat)
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
-    kernel = judged.kernel_for(problem)  # refuses rows that cannot be seen as words
+    kernel = stage.kernel_for(problem)  # refuses rows that cannot be seen as words
     if not _is_launchable(kernel):
-        raise _NoKernel(f"{_name(judged.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
-    args = [words(problem, name, views[name], judged.view) for name in problem.slots(judged.path)]
+        raise NoKernel(f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
+    args = [words(problem, name, views[name], stage.view) for name in problem.slots(stage.path)]
     output = args[-1]
     if how.parts:
         args[-1] = views[_PARTS]
@@ -817,7 +706,7 @@ def _run(
     if target.mode != "gpu" and not lenient:
         for name in stored:  # from here on, because views of other item sizes end the record
             device[name].allocation.written = np.zeros(before[name].nbytes, np.bool_)
-    with _options(problem, judged.path, lenient), warnings.catch_warnings():
+    with _options(problem, stage.path, lenient), warnings.catch_warnings():
         # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
         enqueue(how, kernel, (*args, *how.scalars), output, views.get(_PARTS))
@@ -848,7 +737,7 @@ def _filled(size: int, dtype: str, bits: int) -> np.ndarray:
 
 
 def _filling(dtype: str, number: float | None) -> int:
-    """The bits of an element that nobody has written: `_poison`, or a number's (in whole numbers 77)."""
+    """The bits of an element that nobody has written: `_poison`, or a number's (in integers 77)."""
     if number is None:
         return _poison(dtype)
     if dtype.startswith("int"):
@@ -880,7 +769,7 @@ _STEPS = 100_000  # statements that any problem may take, the smallest one, too
 
 def _steps(problem: Problem, path: str) -> int:
     """More statements than one thread needs that computes everything: of a product and of an output, with its indices,
-    tests and calls. What is endless ends at `_SECONDS` if not before."""
+    tests and calls. What is endless ends at `SECONDS` if not before."""
     if isinstance(problem, DepthwiseConv1d):
         products = problem.flops_dense // 2 * len(problem.outputs(path))
     else:
@@ -895,32 +784,32 @@ def _hazards(error: BaseException) -> tuple[Any, ...]:
     return error.hazards if isinstance(error, simt.HazardError) else ()
 
 
-def _xray(judged: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
+def _xray(stage: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
     from dwlab import simt
 
-    shapes = problem.shapes(judged.path)
-    names = problem.slots(judged.path)
+    shapes = problem.shapes(stage.path)
+    names = problem.slots(stage.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
-    arrays = [words(problem, name, array, judged.view) for name, array in zip(names, arrays, strict=True)]
+    arrays = [words(problem, name, array, stage.view) for name, array in zip(names, arrays, strict=True)]
     if how.parts:
         arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
-    options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, judged.path))
-    kernel, shared = judged.kernel_for(problem), how.shared_bytes
+    options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, stage.path))
+    kernel, shared = stage.kernel_for(problem), how.shared_bytes
     return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
 
 
-def _all_hazards(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
-    found = _apart(lambda: _xray(judged, case.problem, how, inputs).hazards, _SECONDS, _WALL)
+def _all_hazards(stage: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
+    found = isolated(lambda: _xray(stage, case.problem, how, inputs).hazards, SECONDS, WALL)
     return () if isinstance(found, BaseException) else tuple(found)  # the first hazard is known all the same
 
 
-def _notes(judged: Stage, problem: Problem) -> tuple[str, ...]:
+def _notes(stage: Stage, problem: Problem) -> tuple[str, ...]:
     """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
 
     def lines() -> Any:
-        return _xray(judged, problem, judged.launch(problem), problem.inputs(judged.path)).float64_leaks
+        return _xray(stage, problem, stage.launch(problem), problem.inputs(stage.path)).float64_leaks
 
-    found = _apart(lines, _SECONDS, _WALL)
+    found = isolated(lines, SECONDS, WALL)
     if isinstance(found, BaseException):  # what the interpreter cannot run gets no note
         return ()
     return tuple(f"line {one.line} computes in float64: {one.text.strip()}" for one in found)
@@ -1008,7 +897,7 @@ def _layers_of(problem: Problem) -> tuple[Any, ...]:
 
 
 def _compare(
-    judged: Stage,
+    stage: Stage,
     case: Case,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -1017,14 +906,14 @@ def _compare(
     rules: _Rules,
     diagnose: bool,
 ) -> CaseResult:
-    problem, path = case.problem, judged.path
+    problem, path = case.problem, stage.path
     right = _right(case, path, inputs, rules)
     look = "a kernel may write its output and nothing else: guard the store, and check its index"
     findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
     again = None
     if len(run.written) < len(run.outputs) or _launched_twice(case, path):
-        anew = _launch(judged, case.problem)
-        again = _try(judged, case, anew, inputs, _FILL, lenient=True) if isinstance(anew, Launch) else None
+        anew = _launch(stage, case.problem)
+        again = _try(stage, case, anew, inputs, _FILL, lenient=True) if isinstance(anew, Launch) else None
     untouched = {name: _untouched(problem, run, again, name) for name in run.outputs}
     missing = untouched.pop(_PARTS, np.zeros(0, bool))
     if missing.any():
@@ -1042,9 +931,9 @@ def _compare(
         explained = missing.any() and name == problem.arrays(path)[-1]
         if off.any() and diagnose and not explained:
             if not isinstance(again, _Run):
-                again = _try(judged, case, how, inputs, _FILL, lenient=True)
+                again = _try(stage, case, how, inputs, _FILL, lenient=True)
             second = again if isinstance(again, _Run) else None
-            faults += _diagnose(judged, case, how, inputs, run, second, name, right[name], off, untouched[name])
+            faults += _diagnose(stage, case, how, inputs, run, second, name, right[name], off, untouched[name])
     added = [fault[0].pattern for fault in faults] == ["adds to the output"] * max(1, len(faults))
     if added and all(one.kind == "uninitialised" and one.array == problem.outputs(path)[-1] for one in hazards):
         hazards = ()  # the same, said better
@@ -1069,7 +958,7 @@ def _untouched(problem: Problem, run: _Run, again: _Run | BaseException | None, 
 
 
 def _diagnose(
-    judged: Stage,
+    stage: Stage,
     case: Case,
     how: Launch,
     inputs: dict[str, np.ndarray],
@@ -1088,7 +977,7 @@ def _diagnose(
     differ = np.zeros(off.shape, bool)
     if refilled is not None:
         differ = diagnosis.wrong_mask(refilled, got, 2 * right.allowed) & ~untouched & np.isfinite(got)
-    if differ.any() and not _same(judged, case, how, inputs, run, name):
+    if differ.any() and not _same(stage, case, how, inputs, run, name):
         look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
         if run.written:  # races are found there, where there is a record
             look = (
@@ -1118,9 +1007,9 @@ def _diagnose(
     return faults
 
 
-def _same(judged: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray], run: _Run, name: str) -> bool:
+def _same(stage: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray], run: _Run, name: str) -> bool:
     """Whether another run like the first one gives the same bits."""
-    third = _try(judged, case, how, inputs, lenient=True)
+    third = _try(stage, case, how, inputs, lenient=True)
     return isinstance(third, _Run) and np.array_equal(_bits(third.outputs[name]), _bits(run.outputs[name]))
 
 

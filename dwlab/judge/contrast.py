@@ -1,7 +1,7 @@
 """Which problems a kernel fails on: the simplest rule over a problem's fields that tells them from the others.
 
 A rule holds *exactly* if it is true of each failing problem and of no passing one; it is *necessary* if it is only true
-of each failing one. Rules are asked for from the simplest on: one field, a size, a multiple, two fields together.
+of each failing one. Rules are tried from the simplest on: one field, a size, a multiple, two fields together.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def exact(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[
             return Rule(
                 VALUES[what].replace("a NaN", "there is a NaN") if what == "NaN" else f"there are {VALUES[what]}",
                 lambda p: False,
-                "what such numbers meet on their way to the output",
+                "what is done to such numbers before the store",
             )
     problems, failed = _plain(problems, failed, values)
     if all(failed):
@@ -132,7 +132,7 @@ def _layers(problem: Problem) -> tuple[Any, ...]:
 
 
 def _rules(problems: Sequence[Problem]) -> Iterator[Rule]:
-    """All rules worth asking for, the simplest first."""
+    """All rules worth a try, the simplest first."""
     if isinstance(problems[0], DepthwiseConv1d):
         yield from _of_dtype(problems)
         yield from _of_rows(problems)

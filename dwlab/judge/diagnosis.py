@@ -25,7 +25,7 @@ from dwlab.problems.references import correlate, reference, tap_sums
 class Finding:
     """One thing that is wrong. pattern: its short name; text: what was seen; look: where to look.
 
-    key: what two findings must share to be the same one, seen twice; the pattern if nothing else is said. where: the
+    key: what two findings must share to be the same one, seen twice; the pattern if nothing else is given. where: the
     problem whose elements and values the text has. weight: how much it says, 1 or less where few outputs say it. place:
     whether it says only which outputs are wrong, and not what is done to them.
     """
@@ -72,7 +72,7 @@ class Evidence:
         object.__setattr__(self, "wrong", wrong_mask(self.got, self.want, self.allowed))
 
     @cached_property
-    def told(self) -> tuple[np.ndarray, ...]:
+    def written(self) -> tuple[np.ndarray, ...]:
         """got, want, allowed and wrong of the elements that were written, one after the other."""
         written = ~self.unwritten
         return tuple(a[written] for a in (self.got.astype(np.float64), self.want, self.allowed, self.wrong))
@@ -139,8 +139,8 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
             places = {one.identity for fault in left for one in fault if one.place}
             done = [name for name in votes if name not in places and name not in WEAK]
             if best in places:
-                told = [name for name in done if votes[name] > _TOLD * votes[best]]
-                best = max(told, key=lambda name: (votes[name], -rank[name]), default=best)
+                likely = [name for name in done if votes[name] > _LIKELY * votes[best]]
+                best = max(likely, key=lambda name: (votes[name], -rank[name]), default=best)
         if chosen and votes[best] < enough:
             break
         chosen.append(next(one for fault in left for one in fault if one.identity == best))
@@ -148,7 +148,7 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
     return tuple(chosen)
 
 
-_TOLD = 0.4  # of the faults that a place accounts for, so many must a mistake account for to be named first
+_LIKELY = 0.4  # of the faults that a place accounts for, so many must a mistake account for to be named first
 
 VAGUE = ("some wrong", "all wrong")
 """Patterns that say no more than that outputs are wrong."""
@@ -183,7 +183,7 @@ class Rule:
 
     def words(self, name: str, n: int) -> str:
         """In English, `name` being what is indexed."""
-        name = _SAID.get(name, name)
+        name = _AXES.get(name, name)
         some = "" if self.count == 1 else f" {self.count}"
         if self.kind == "all":
             return f"every {name}"
@@ -208,7 +208,7 @@ class Rule:
 
 
 # The letters of a map's axes.
-_SAID = {"n": "n (images)", "c": "c (channels)", "p": "p (rows)", "q": "q (columns)"}
+_AXES = {"n": "n (images)", "c": "c (channels)", "p": "p (rows)", "q": "q (columns)"}
 
 
 _LONGEST = 1024  # period that is looked for where no tile has it
@@ -514,12 +514,12 @@ def _is(evidence: Evidence, output: np.ndarray, unknown: bool = False) -> bool:
 
     unknown: where this one is NaN it says nothing; otherwise the kernel's must be NaN there.
     """
-    got, want, allowed, wrong = evidence.told
+    got, want, allowed, wrong = evidence.written
     other = np.broadcast_to(output, evidence.got.shape)[~evidence.unwritten]
     both = np.isfinite(got) & np.isfinite(other)
     if unknown:
-        told = ~np.isnan(other)
-        if not np.array_equal(np.isfinite(got)[told], np.isfinite(other)[told]) or both.sum() * 2 < got.size:
+        known = ~np.isnan(other)
+        if not np.array_equal(np.isfinite(got)[known], np.isfinite(other)[known]) or both.sum() * 2 < got.size:
             return False
     elif not np.array_equal(np.isfinite(got), np.isfinite(other)) or not both.any():
         return False
@@ -614,15 +614,15 @@ def _sign_guesses(evidence: Evidence) -> Iterator[_Guess]:
 def _constant_guesses(evidence: Evidence) -> Iterator[_Guess]:
     """The right outputs times a number, or with a number added, which is read off them."""
     got, want = evidence.got.astype(np.float64), evidence.want
-    told = ~evidence.unwritten & np.isfinite(got) & np.isfinite(want)
-    if told.sum() < 2:
+    known = ~evidence.unwritten & np.isfinite(got) & np.isfinite(want)
+    if known.sum() < 2:
         return
-    off = float(np.median((got - want)[told]))
+    off = float(np.median((got - want)[known]))
     whole = evidence.problem.dtype == "int8"
     output = np.clip(want + off, -128, 127) if whole else want + off
     text = f"every output is {abs(off):.6g} too {'large' if off > 0 else 'small'}"
     yield _Guess("constant offset", output, text, "what is added to every output, or not?", f"offset {off:.4g}")
-    large = told & (np.abs(want) > 0.05 * np.abs(want[told]).max())
+    large = known & (np.abs(want) > 0.05 * np.abs(want[known]).max())
     if large.sum() < 2 or whole:
         return
     factor = float(np.median(got[large] / want[large]))
@@ -657,11 +657,11 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
             f"the output is the forward pass of dy: {name}[s + shift - j] is used where {right} belongs",
             "in the gradient time runs the other way: y[t] took x[t + shift - j], so dx[s] takes dy[s - shift + j]",
         )
-    apart = np.zeros((len(w), 2 * K - 1))
-    apart[:, ::2] = w
+    dilated = np.zeros((len(w), 2 * K - 1))
+    dilated[:, ::2] = w
     ahead = shift if evidence.path == "forward" else shift + K - 1  # tap 0 stays where it is
-    text = f"the taps lie 2 apart, as in a dilated filter: {right} is right"
-    yield _Guess("taps too far apart", correlate(x, apart, ahead), text, "the factor of j in the time index")
+    text = f"the taps have a dilation of 2: {right} is right"
+    yield _Guess("dilated taps", correlate(x, dilated, ahead), text, "the factor of j in the time index")
     if evidence.problem.shift:
         yield _Guess(
             "wrong sign of shift",
@@ -807,8 +807,8 @@ def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
     length = x.shape[2]
     time = np.arange(length)[:, None] + shift - np.arange(K)
     inside = (time >= 0) & (time < length)
-    turn = 1 if evidence.path == "input_grad" else -1  # the filter is turned round there, and with it the loop
-    last = inside & (np.cumsum(inside[:, ::turn], axis=1)[:, ::turn] == 1)
+    order = 1 if evidence.path == "input_grad" else -1  # the filter is reversed there, and with it the loop
+    last = inside & (np.cumsum(inside[:, ::order], axis=1)[:, ::order] == 1)
     product = np.where(last, x[:, :, np.clip(time, 0, length - 1)], 0.0)
     yield _Guess(
         "sum reset at each tap",
@@ -924,7 +924,7 @@ def _carried_guesses(evidence: Evidence) -> Iterator[_Guess]:
     """Sums that a thread keeps from one of its outputs to the next."""
     look = "set the sum to 0 for each output, inside the loop over outputs"
     for step in mistakes.steps(evidence.wrong):
-        text = f"a thread's outputs, which lie {step} apart, have the sums of those before them added"
+        text = f"a thread's outputs, at a stride of {step}, have the sums of those before them added"
         yield _Guess("accumulator not reset", mistakes.carried(evidence.want, step), text, look)
 
 
@@ -1191,7 +1191,7 @@ def _late(evidence: Evidence) -> Iterator[Finding]:
 
 def _by_value(evidence: Evidence) -> Iterator[Finding]:
     """Wrong exactly where the right number lies on one side of a bound: what is cut off, or done to one sign alone."""
-    got, want, _, wrong = evidence.told
+    got, want, _, wrong = evidence.written
     name = evidence.problem.outputs(evidence.path)[0]
     measures = [(f"the right {name}", want), (f"the magnitude of the right {name}", np.abs(want))]
     if not isinstance(evidence.problem, DepthwiseConv1d) and evidence.problem.dtype != "int8":
@@ -1209,8 +1209,8 @@ def _by_value(evidence: Evidence) -> Iterator[Finding]:
             bound = (low.max() + high.min()) / 2 if side == "below" else (low.min() + high.max()) / 2
             bound = 0.0 if min(low.min(), high.min()) < 0 < max(low.max(), high.max()) and abs(bound) < 0.05 else bound
             given = got[wrong]
-            told = f"; all of these are {given[0]:.4g}" if np.ptp(given) == 0 else ""
-            text = f"wrong are exactly those where {what} is {side} {bound:.3g}{told}"
+            alike = f"; all of these are {given[0]:.4g}" if np.ptp(given) == 0 else ""
+            text = f"wrong are exactly those where {what} is {side} {bound:.3g}{alike}"
             text = f"{text}; {_example(evidence, evidence.wrong)}"
             look = (
                 "what is done to numbers beyond a bound, or of one sign: a max, a min, an abs, an if, a type that ends?"

@@ -11,7 +11,7 @@ each file, which may raise, run for ever, print rubbish or end Python, and gets 
 steps, so a busy machine changes no verdict; a wall clock only stops what sleeps.
 
 A judge launches a kernel on shapes that are always the same and on some that are drawn from a seed at each call
-(`drawn`; the seed is shown, and `grade(..., seed=)` repeats it). Every launch is judged and counted in one: its output
+(`drawn`; the seed is shown, and `grade(..., seed=)` repeats it). Every launch is checked and counted in one: its output
 is compared, its inputs must be unchanged, and its accesses are those of this very launch. First all launches are
 compared, then all are counted, the small ones too: no size may be slow because nobody looks at it.
 
@@ -19,7 +19,7 @@ The second half of this module are the tools that judges are made of: `kernel` a
 `launched` and `agree` judge a launch, `convolves` a convolution by `dwlab.judge.check`, `convolution` one launch of it;
 `coalesced`, `moves_at_most`, `at_most`, `without`, `written_once`, `stored_by_a_thread` and `float32_only` judge a
 launch's report, `predicted` a number. All but `convolves` run kernels on the interpreter in either mode, so memory
-behaviour is judged alike on a laptop and on a GPU.
+behaviour is graded alike on a laptop and on a GPU.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Result:
         if not self.passed:
             raise AssertionError(str(self))
 
-    def _said(self, more: str) -> list[str]:
-        """The verdict, and what is said beside it, each in a line."""
+    def _lines(self, more: str) -> list[str]:
+        """The verdict and its hints, each in a line."""
         lines = [f"{self.exercise or self.file}: {STATUS[self.status]}. {self.message}".rstrip()]
         if self.hints:
             n = min(max(self.shown, 1), len(self.hints))
@@ -122,9 +122,9 @@ class Result:
         return lines
 
     def text(self, more: str = 'grade("{exercise}", hint={hint})') -> str:
-        """What the student reads; `more` is how to ask for the next hint."""
+        """What the student reads; `more` says how to get the next hint."""
         printed = [f"| {line}" for line in self.output.rstrip().split("\n")] if self.output.strip() else []
-        return "\n  ".join([*self._said(more), *printed])
+        return "\n  ".join([*self._lines(more), *printed])
 
     def __str__(self) -> str:
         return self.text()
@@ -137,7 +137,7 @@ class Result:
     def _repr_html_(self) -> str:
         from dwlab.records import tabular
 
-        verdict, *beside = map(tabular.prose, self._said('`grade("{exercise}", hint={hint})`'))
+        verdict, *beside = map(tabular.prose, self._lines('`grade("{exercise}", hint={hint})`'))
         items = "".join(f"<li>{one}</li>" for one in beside)
         printed = f"<pre>{html.escape(self.output.rstrip())}</pre>" if self.output.strip() else ""
         return f"<p>{verdict}</p>" + (f"<ul>{items}</ul>" if items else "") + printed
@@ -236,7 +236,7 @@ def grade(
     """
     if what is None:
         files = [("", i, EXERCISES / f.name) for i, f in known().items()]
-        return grade_files(files, time_limit=time_limit, done=_told(len(files)), seed=seed)
+        return grade_files(files, time_limit=time_limit, done=_counting(len(files)), seed=seed)
     exercise, file = _find(str(what), EXERCISES)
     return judge_file(file, exercise, hint=hint, time_limit=time_limit, seed=seed)
 
@@ -244,12 +244,12 @@ def grade(
 def grade_folder(
     folder: str | Path,
     time_limit: float = TIME_LIMIT_S,
-    told: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     seed: int | None = None,
 ) -> Results:
     """Judge every Python file below `folder`: handed in as STUDENT/01_2_topic.py or as STUDENT_01_2_topic.py.
 
-    told: called after each file with how many are judged, of how many.
+    progress: called after each file with how many are graded, of how many.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -265,8 +265,8 @@ def grade_folder(
         found.append((student, ids[0][1] if ids else "", file))
     if not found:
         raise GradeError(f"{folder} holds no Python file")
-    judged = itertools.count(1)
-    done = told and (lambda: told(next(judged), len(found)))
+    graded = itertools.count(1)
+    done = progress and (lambda: progress(next(graded), len(found)))
     return grade_files(found, time_limit=time_limit, done=done, seed=seed)
 
 
@@ -390,7 +390,7 @@ class _Judge:
             late.cancel()
         stop(self.process)
         status, self.process = self.process.returncode, None
-        message = f"Python ended ({_end(status)}) while the answer was judged."
+        message = f"Python ended ({_end(status)}) while the answer was graded."
         return {"status": "error", "message": message, "hints": [], "output": "", "seconds": 0.0, "seed": task["seed"]}
 
     def close(self) -> None:
@@ -425,7 +425,7 @@ def _unsolved(tree: ast.Module, judge: Path, name: str) -> str:
     if stub := _stub_line(tree):
         return f"Line {stub} of {name} still holds the stub: replace it with your code."
     stubs = re.findall(r"^(?:# )?(\w+(?:, \w+)*) = None(?:, None)*$", _source(judge), re.M)
-    asked = [one for names in stubs for one in names.split(", ")]
+    wanted = [one for names in stubs for one in names.split(", ")]
     empty = set()
     for node in (n for n in tree.body if isinstance(n, ast.Assign)):
         for target in node.targets:
@@ -434,8 +434,8 @@ def _unsolved(tree: ast.Module, judge: Path, name: str) -> str:
                 if isinstance(one, ast.Name):
                     nothing = isinstance(value, ast.Constant) and value.value is None
                     (empty.add if nothing else empty.discard)(one.id)
-    if asked and empty.issuperset(asked):
-        return f"`{asked[0]}` is still None: write your prediction down, then run this again."
+    if wanted and empty.issuperset(wanted):
+        return f"`{wanted[0]}` is still None: write your prediction down, then run this again."
     return ""
 
 
@@ -486,7 +486,7 @@ def main(args: argparse.Namespace) -> int:
         if folder:
             if names:
                 raise GradeError(f"give names or --all DIR, not both: {', '.join(names)}")
-            results = grade_folder(folder, told=_progress if _watched() else None, seed=seed)
+            results = grade_folder(folder, progress=_progress if _watched() else None, seed=seed)
         else:
             picked = [_find(n, home) for n in names] or [(i, home / f.name) for i, f in known().items()]
             hint = getattr(args, "hint", None) or 1
@@ -494,7 +494,7 @@ def main(args: argparse.Namespace) -> int:
                 one = judge_file(picked[0][1], picked[0][0], hint=hint, seed=seed)
                 print(one.text(f"python -m dwlab grade {(names or picked[0])[0]} --hint {{hint}}"))
                 return 0 if one.passed else 1
-            results = grade_files([("", i, f) for i, f in picked], done=_told(len(picked)), seed=seed)
+            results = grade_files([("", i, f) for i, f in picked], done=_counting(len(picked)), seed=seed)
     except GradeError as error:
         from dwlab.records.terminal import plain
 
@@ -509,15 +509,15 @@ def _watched() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-def _told(files: int) -> Callable[[], None] | None:
-    """What says after each file how many are judged, where somebody looks on."""
-    judged = itertools.count(1)
-    return (lambda: _progress(next(judged), files)) if _watched() else None
+def _counting(files: int) -> Callable[[], None] | None:
+    """What prints after each file how many are graded, where somebody looks on."""
+    graded = itertools.count(1)
+    return (lambda: _progress(next(graded), files)) if _watched() else None
 
 
-def _progress(judged: int, files: int) -> None:
-    end = "\n" if judged == files else ""
-    print(f"\r{judged} of {files} files judged", end=end, file=sys.stderr, flush=True)
+def _progress(graded: int, files: int) -> None:
+    end = "\n" if graded == files else ""
+    print(f"\r{graded} of {files} files graded", end=end, file=sys.stderr, flush=True)
 
 
 def run(file: str) -> None:
@@ -563,8 +563,8 @@ def _judge(file: Path, judge: Path, seed: int = 0, seconds: float = TIME_LIMIT_S
 def _verdict(answer: Answer, judge: Path) -> dict[str, Any]:
     try:
         answer.task = load(judge, "dwlab_judge")
-        said = answer.task.judge(answer)
-        return {"status": "passed", "message": said or ""}
+        sentence = answer.task.judge(answer)
+        return {"status": "passed", "message": sentence or ""}
     except Wrong as wrong:
         status = "unsolved" if isinstance(wrong, Unsolved) else "wrong"
         return {"status": status, "message": str(wrong), "hints": list(wrong.hints)}
@@ -572,7 +572,7 @@ def _verdict(answer: Answer, judge: Path) -> dict[str, Any]:
         return {"status": raised.status, "message": str(raised)}
     except Ended as ended:
         if ended.status is not None:
-            return {"status": "error", "message": f"Python ended ({_end(ended.status)}) before the answer was judged."}
+            return {"status": "error", "message": f"Python ended ({_end(ended.status)}) before the answer was graded."}
         what = f"It was stopped after {answer.seconds:g} s of computing, or it slept"
         message = f"{what}. Look for a loop that never ends, in the kernel or around it."
         return {"status": "timeout", "message": message}
@@ -622,14 +622,14 @@ def kernel(answer: Answer, name: str) -> Any:
         if getattr(found, "device", False) is True:
             raise Wrong(f"`{name}` is a device function; it must be a kernel: @cuda.jit without device=True.")
         if (own := getattr(answer.task, name, None)) is not None:
-            asked, has = parameters(own), parameters(found)
-            if len(asked) != len(has):
+            expected, has = parameters(own), parameters(found)
+            if len(expected) != len(has):
                 raise Wrong(
                     f"`{name}` takes {_many(len(has), 'parameters')} ({', '.join(has)}); it is called with "
-                    f"{len(asked)}: leave its first line as it was.",
-                    (f"def {name}({', '.join(asked)}):",),
+                    f"{len(expected)}: leave its first line as it was.",
+                    (f"def {name}({', '.join(expected)}):",),
                 )
-            found.py_func.__dict__["asked"] = asked
+            found.py_func.__dict__["expected"] = expected
         return found
     if isinstance(found, Function):
         raise Wrong(f"`{name}` is a plain Python function: the line @cuda.jit above it is missing.")
@@ -767,14 +767,15 @@ def _launched(
                 raise Wrong(f"Line {access.line}: a store to `{name}`, which is an input and stays as it is.", hints)
         if one.tobytes() != before.tobytes():
             raise Wrong(f"`{name}` is an input, and was changed.", hints)
-    asked = dict(zip(names, getattr(kernel.py_func, "asked", names), strict=True))
+    expected = dict(zip(names, getattr(kernel.py_func, "expected", names), strict=True))
     accesses = tuple(
-        dataclasses.replace(a, array=asked.get(a.array, a.array)) if a.space == "global" else a for a in report.accesses
+        dataclasses.replace(a, array=expected.get(a.array, a.array)) if a.space == "global" else a
+        for a in report.accesses
     )
     return _counted_class()(
         **{**vars(report), "accesses": accesses}, what=what, products=counted.products, copied=counted.copied,
-        stored={asked.get(name, name): int(each.max()) for name, each in counted.stored.items()},
-        loaded={asked.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
+        stored={expected.get(name, name): int(each.max()) for name, each in counted.stored.items()},
+        loaded={expected.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
     )  # fmt: skip
 
 
@@ -864,7 +865,7 @@ def _run(
 
 
 def _race_of_warps(kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared: int) -> Any:
-    """A race that barriers of the warp do not mend, if there is one: what a launch has in which they are everywhere."""
+    """A race that barriers of the warp do not remove, if there is one: of a launch that has them everywhere."""
     from dwlab import simt
     from dwlab.simt import launch
     from dwlab.simt.interpreter import Execution
@@ -916,7 +917,7 @@ def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6,
     first = tuple(int(i) for i in np.argwhere(~close)[0])
     place = ", ".join(map(str, first))
     never = not written[first] if written is not None and written.shape == close.shape else False
-    it, right = _apart(got[first], want[first])
+    it, right = _distinct(got[first], want[first])
     seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {it}"
     raise Wrong(
         f"{what}: element [{place}] {seen}; {right} is right. "
@@ -925,7 +926,7 @@ def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6,
     )
 
 
-def _apart(got: float, want: float) -> tuple[str, str]:
+def _distinct(got: float, want: float) -> tuple[str, str]:
     """Two numbers as text, with so many digits that they do not look alike."""
     for digits in (7, 9, 12, 17):
         texts = f"{got:.{digits}g}", f"{want:.{digits}g}"
@@ -1022,7 +1023,7 @@ def counted(kernel: Any, launch: Callable[[Any], Any], problem: Any, path: str =
 
 
 def typical_first(launches: Sequence[Any], given: int) -> list[Any]:
-    """The order in which launches are counted: of the first `given` ones the last is the typical one, and is told of.
+    """The order in which launches are counted: of the first `given` ones the last is the typical one, and is reported.
 
     The last of all, a drawn one, stays the last.
     """
@@ -1030,7 +1031,7 @@ def typical_first(launches: Sequence[Any], given: int) -> list[Any]:
 
 
 COALESCE = (
-    "The 32 threads of a warp have neighbouring values of threadIdx.x. Which addresses do they ask for at one moment?",
+    "The 32 threads of a warp have neighbouring values of threadIdx.x. Which addresses do they request at one moment?",
     "Let threadIdx.x run along the last axis of the array: neighbours in the warp should be neighbours in memory.",
 )
 
@@ -1147,7 +1148,7 @@ def predicted(
 ) -> str:
     """Wrong unless the number that the student wrote down as `name` is what was counted (to a relative `tolerance`).
 
-    The count itself is told by the last hint only. Returns the sentence for a judge to end with.
+    Only the last hint has the count itself. Returns the sentence for a judge to end with.
     """
     value = _given(answer, name)
     if value is None or value is Ellipsis:
@@ -1195,16 +1196,16 @@ def whole(value: Any, what: str, hints: Sequence[str] = ()) -> int:
     return int(value)
 
 
-class Asked(dict):
-    """A dictionary that counts how often it is asked; more than `limit` times is Wrong, with `text`."""
+class Lookups(dict):
+    """A dictionary that counts its look-ups; more than `limit` of them are Wrong, with `text`."""
 
     def __init__(self, values: dict, limit: int, text: str, hints: Sequence[str] = ()):
         super().__init__(values)
-        self.asked, self.limit, self.text, self.hints = 0, limit, text, tuple(hints)
+        self.lookups, self.limit, self.text, self.hints = 0, limit, text, tuple(hints)
 
     def _count(self) -> None:
-        self.asked += 1
-        if self.asked > self.limit:
+        self.lookups += 1
+        if self.lookups > self.limit:
             raise Wrong(self.text, self.hints)
 
     def __reduce__(self):

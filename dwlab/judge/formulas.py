@@ -1,4 +1,4 @@
-"""A stage's traffic formula beside what the interpreter counts: equal in every number, where the formula is exact."""
+"""A stage's traffic formula compared with the interpreter's counts: all numbers are equal where it is exact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dwlab.records import tabular
 class Comparison:
     """A stage's traffic on a problem: what its formula predicts and what the interpreter counts.
 
-    `agrees`: for an exact formula, whether all numbers are equal; an estimate is never held to them.
+    `agrees`: for an exact formula, whether all numbers are equal; an estimate need not be.
     """
 
     stage: str

@@ -29,7 +29,7 @@ MOST_PRODUCTS = 400_000
 
 @dataclass(frozen=True)
 class Mistake:
-    """pattern: its short name. output: what a kernel with it would give, NaN where that cannot be said. text: what the
+    """pattern: its short name. output: what a kernel with it would give, NaN where that is not known. text: what the
     kernel does. look: where to look. key: what tells it from others of the same pattern, "" for nothing."""
 
     pattern: str
@@ -234,13 +234,13 @@ class _Part:
         return np.einsum("ncpqij,cij->ncpq", self.columns(values, **how), w)
 
     def places(
-        self, rows: bool, pad: int | None = None, step: int | None = None, ahead: int = 0, apart: int = 1
+        self, rows: bool, pad: int | None = None, step: int | None = None, ahead: int = 0, dilation: int = 1
     ) -> np.ndarray:
-        """(outputs, K): the row, or column, of x of each output and tap; taps lie `apart`."""
+        """(outputs, K): the row, or column, of x of each output and tap; taps at a stride of `dilation`."""
         one = self.layer
         pad = one.padding if pad is None else pad
         step = one.stride if step is None else step
-        return np.arange(one.P if rows else one.Q)[:, None] * step - pad + ahead + apart * np.arange(one.K)
+        return np.arange(one.P if rows else one.Q)[:, None] * step - pad + ahead + dilation * np.arange(one.K)
 
     def columns(
         self,
@@ -664,9 +664,9 @@ def _filter_sums(part: _Part) -> Iterator[_Found]:
                     f"the filter is the other way round {words}",
                     look,
                 )
-            turned = np.rot90(w, 1, (1, 2)), np.rot90(w, -1, (1, 2))
-            for one in turned:
-                yield "filter flipped", partial(part.sum, w=one), "the filter is turned by 90 degrees", look
+            rotated = np.rot90(w, 1, (1, 2)), np.rot90(w, -1, (1, 2))
+            for one in rotated:
+                yield "filter flipped", partial(part.sum, w=one), "the filter is rotated by 90 degrees", look
         if C > 1 and K > 1:
             as_other = part.flat_w.reshape((K, K, C) if layer.layout == "NCHW" else (C, K, K))
             other = as_other.transpose(2, 0, 1) if layer.layout == "NCHW" else as_other
@@ -774,12 +774,12 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             text = f"every x is taken one {words} too far {'on' if off > 0 else 'back'}"
             yield "shifted by one", partial(seen, **how), text, look
     if K > 1:
-        apart = part.places(True, apart=2), part.places(False, apart=2)
-        for how, words in zip(_either(*apart), ("", " of rows", " of columns"), strict=True):
+        dilated = part.places(True, dilation=2), part.places(False, dilation=2)
+        for how, words in zip(_either(*dilated), ("", " of rows", " of columns"), strict=True):
             yield (
-                "taps too far apart",
+                "dilated taps",
                 partial(seen, **how),
-                f"the taps{words} lie 2 apart, as in a dilated filter",
+                f"the taps{words} have a dilation of 2",
                 look,
             )
     outside = "what lies outside the map counts as 0: leave the product out; test the row and the column, on both sides"
@@ -846,9 +846,9 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
         yield "sides exchanged", partial(part.sum, x=pitched), "from a row of x to the next it is W, not H", look
         shape = (N, C, W, H) if layer.layout == "NCHW" else (N, W, H, C)
         text = "the rows of x are taken to be H long, not W"
-        turned = _rows(flat.reshape(shape), layer.layout)
+        exchanged = _rows(flat.reshape(shape), layer.layout)
         padded = np.full(part.x.shape, np.nan)
-        padded[:, :, : min(H, W), : min(H, W)] = turned[:, :, : min(H, W), : min(H, W)]
+        padded[:, :, : min(H, W), : min(H, W)] = exchanged[:, :, : min(H, W), : min(H, W)]
         yield "sides exchanged", partial(part.sum, x=padded), text, look
     if K > 1:
         sums = "the loops over the K x K taps: do both run from 0 to K?"
@@ -1002,8 +1002,8 @@ def carried(sums: np.ndarray, step: int) -> np.ndarray:
 
 
 def steps(wrong: np.ndarray) -> tuple[int, ...]:
-    """How far a thread's outputs may lie apart whose first are right: the first wrong element's place, and whole warps
-    and blocks before it, for one that is not reset may be right by accident."""
+    """The strides that a thread's outputs may have whose first are right: the first wrong element's place, and whole
+    warps and blocks before it, for one that is not reset may be right by accident."""
     first = int(np.argmax(wrong.ravel())) if wrong.any() else 0
     return tuple(dict.fromkeys(n for n in (first, *(first // size * size for size in (32, 64, 128, 256))) if n))
 
@@ -1045,7 +1045,7 @@ def _scaled_sums(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
         right = part.right
         off = ~(np.abs(got - right) <= 1e-3 * np.abs(right[np.isfinite(right)]).max(initial=0.0))
         for step in steps(_stored(off, layer.layout)):
-            text = f"a thread's outputs, which lie step = {step} apart, have the sums of those before them added"
+            text = f"a thread's outputs, at a stride of {step}, have the sums of those before them added"
             yield "accumulator not reset", partial(_carried, part, step), text, look
 
 
@@ -1109,7 +1109,7 @@ def _read_off(parts: list[_Place], got: np.ndarray) -> Iterator[Mistake]:
     parts: the layers, the last one last. The number is found by secants: an output changes with it smoothly, but for
     the few at an edge of the activation.
     """
-    told = np.isfinite(got)
+    known = np.isfinite(got)
     for one in _NUMBERS:
         having = [place for place in reversed(parts) if one.there(place.part.layer)]
         for places in [[place] for place in having] + ([having] if len(having) > 1 else []):
@@ -1123,19 +1123,19 @@ def _read_off(parts: list[_Place], got: np.ndarray) -> Iterator[Mistake]:
                     value = one.done(part, total, number) if place in places else part.close(total)
                 return value
 
-            number = _solved(output, one.right, got, told)
+            number = _solved(output, one.right, got, known)
             if number is not None:
                 text = where + one.text.format(number)
                 yield Mistake(one.pattern, output(number), text, one.look, f"{one.pattern} {where}{number:.3g}")
 
 
-def _solved(output: Callable[[float], np.ndarray], right: float, got: np.ndarray, told: np.ndarray) -> float | None:
+def _solved(output: Callable[[float], np.ndarray], right: float, got: np.ndarray, known: np.ndarray) -> float | None:
     """The number whose output is nearest to what there is; None if that is the right one, or there is none."""
     number, step = right, 1e-3
     for _ in range(3):
         now = output(number)
         slope = (output(number + step) - now) / step
-        steep = told & (np.abs(slope) > 0.1 * np.abs(slope[told]).max(initial=0.0)) & (slope != 0)
+        steep = known & (np.abs(slope) > 0.1 * np.abs(slope[known]).max(initial=0.0)) & (slope != 0)
         if not steep.any():
             return None
         change = float(np.median(((got - now) / np.where(slope == 0, 1, slope))[steep]))
@@ -1163,8 +1163,8 @@ def _output_mistakes(problem: Any, part: _Part, want: np.ndarray) -> Iterator[Mi
     if P == Q and P > 1:
         yield one("map transposed", rows.transpose(0, 1, 3, 2), "rows and columns of y are exchanged")
     elif P * Q > 1:
-        turned = rows.transpose(0, 1, 3, 2).reshape(rows.shape)
-        yield one("map transposed", turned, "rows and columns of y are exchanged")
+        transposed = rows.transpose(0, 1, 3, 2).reshape(rows.shape)
+        yield one("map transposed", transposed, "rows and columns of y are exchanged")
     if N > 1:
         yield one("one image for all", np.broadcast_to(rows[:1], rows.shape), "every image gets the output of image 0")
     for axis, name in ((3, "columns"), (2, "rows"), (1, "channels")):

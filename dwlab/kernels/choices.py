@@ -96,9 +96,9 @@ def samples(runs: Iterable[Record]) -> dict[tuple[str, str], tuple[Sample, ...]]
             times = {PAIR if "," in id else id: us for id, us in times.items()}
             add(one["op"], path, problem, one["dtype"], times, us)
         for (op, path, *rest), times in here.items():
-            apart = [here.get((op, one, *rest)) for one in PAIR.split(", ")]
-            if path == "backward" and PAIR not in times and all(apart):
-                times[PAIR] = sum(min(one.values()) for one in apart if one)
+            unfused = [here.get((op, one, *rest)) for one in PAIR.split(", ")]
+            if path == "backward" and PAIR not in times and all(unfused):
+                times[PAIR] = sum(min(one.values()) for one in unfused if one)
             known = found.setdefault((run.gpu, op, path, *rest), {})
             known.update({id: math.log(us / least[op, path, *rest]) for id, us in times.items()})
     made: dict[tuple[str, str], list[Sample]] = {}

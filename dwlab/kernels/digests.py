@@ -33,7 +33,7 @@ BEFORE_FOLDERS = {
 """What modules that have a rule of their own were called in earlier trees, which are digested as well."""
 
 BESIDE = {"Launch(zero": "fill_zero", "Launch(parts": "add_parts"}
-"""What else of the registry is launched where a stage's Launch asks for it."""
+"""What else of the registry is launched where a stage's Launch needs it."""
 
 CONSTANTS_ONLY = (
     "dwlab.kernels.registry",

@@ -7,7 +7,7 @@
 
 Rows x, y, dy, dx are (B, H, L), filters w, dw (H, K), C-contiguous, all of one kind. Filters are float32, rows all
 float32, float16 or bfloat16, whose bits NumPy and Numba arrays hold in uint16 (dwlab.problems.encode); the arithmetic
-is float32. Rows of 16 bits need L a multiple of 8, so that they are whole pieces of 16 bytes. Kinds of arrays:
+is float32. Rows of 16 bits need L a multiple of 8, so that they are whole 16-byte vectors. Kinds of arrays:
 
 - *NumPy arrays* are copied to the GPU, and the result back, each time: for trying things out.
 - *Numba device arrays* stay where they are. The launch is enqueued on `stream` (0 if None) and not waited for. Outputs

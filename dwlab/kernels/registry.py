@@ -302,7 +302,7 @@ class Stage:
         from dwlab.kernels.parts import ptx  # which imports numba: whoever looks up a stage does without
 
         here = gpus.of(gpu).compute_capability
-        return next((said for said in (ptx.lacks(name, here) for name in names) if said), "")
+        return next((why for why in (ptx.lacks(name, here) for name in names) if why), "")
 
     def why_not(self, problem: Problem, gpu: Any = None) -> str:
         """Why the stage does not take a problem on a GPU, "" if it does."""
@@ -460,7 +460,7 @@ def _sum_kernel() -> Any:
         i = uint32(cuda.blockIdx.x * _SUM_LANES + lane)
         n = uint32(parts.shape[0])
         part = uint32(share)
-        a = b = c = d = float32(0)  # four sums, so that four loads are on their way at once
+        a = b = c = d = float32(0)  # four sums, so that four loads are in flight at once
         if i < output.size:
             while part + 3 * _SUM_SHARES < n:
                 a += parts[part, i]

@@ -53,7 +53,7 @@ def depthwise_conv1d(
     one of them and not "backward"; or a mapping with one of these two paths and without "backward".
 
     Raises DispatchError for tensors that cannot be used, a path or a name that is not there; RuntimeError if a gradient
-    of a gradient is asked for.
+    of a gradient is requested.
     """
     for name, tensor in (("x", x), ("w", w)):
         if not isinstance(tensor, torch.Tensor):
@@ -77,7 +77,7 @@ class _DepthwiseConv1d(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, w = ctx.saved_tensors
         grads = _gradients(ctx, dy, x, w)
-        if torch.is_grad_enabled():  # create_graph=True: somebody may ask for the gradient of these
+        if torch.is_grad_enabled():  # create_graph=True: somebody may want the gradient of these
             grads = [grad if grad is None else _OnceOnly.apply(grad, dy, x, w) for grad in grads]
         return *grads, None, None
 
@@ -108,7 +108,7 @@ class _OnceOnly(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Any) -> None:
         raise RuntimeError(
-            "depthwise_conv1d can be differentiated once, and a gradient of its gradient was asked for: use "
+            "depthwise_conv1d can be differentiated once, and a gradient of its gradient was requested: use "
             "dwlab.kernels.torch_ops.reference_conv1d in its place"
         )
 
@@ -157,8 +157,8 @@ def _by_path(given: tuple[tuple[str, str | None], ...]) -> _Chosen:
         known = _stage_names(path)
         if name is not None and name not in known:
             raise DispatchError(f"there is no stage {name!r} of {path}. {nearest(name, known)}")
-    apart = "backward" not in names and any(path in names for path in _GRADIENTS)
-    return _Chosen(**names, fused=not apart)
+    unfused = "backward" not in names and any(path in names for path in _GRADIENTS)
+    return _Chosen(**names, fused=not unfused)
 
 
 def _stage_names(path: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 Requests and sectors as dwlab.simt counts them: a request is one warp executing one global access with at least one
 active lane; its sectors are the distinct 32-byte pieces that its lanes touch. Nothing between the warp and the sectors
-is assumed to cache, so a sector asked for twice counts twice. Arrays start at a multiple of 256 bytes. Elements are
+is assumed to cache, so a sector requested twice counts twice. Arrays start at a multiple of 256 bytes. Elements are
 float32: 8 to a sector. The formulas beside the kernels are put together from the functions here, which know shapes and
 alignment only and share no code with the interpreter.
 """
@@ -131,7 +131,7 @@ def pieces(n: int, size: int) -> list[tuple[int, int, int]]:
 def alike(count: int, *pitches: int, per_sector: int = SECTOR_ELEMENTS) -> list[tuple[int, int]]:
     """Images that lie alike in their sectors, in all of their arrays: (the first of them, how many there are).
 
-    pitches: elements of an image in each array. What one of them asks for, each of them does.
+    pitches: elements of an image in each array. What one of them requests, each of them does.
     """
     found: dict[tuple[int, ...], tuple[int, int]] = {}
     for image in range(count):

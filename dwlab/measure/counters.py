@@ -78,9 +78,8 @@ class Counters:
 
     Requests, sectors of 32 bytes, bytes; None for what this GPU or its driver does not count. Atomics are reductions
     and atomics together. l2_write_sectors: stores, and what reductions and atomics wrote; l2_sm_*: of these what the
-    multiprocessors asked for, the L2's own traffic between its halves left out. shared_bank_conflicts:
-    wavefronts beyond the least, of loads and stores. What is still in L2 when the kernel ends has not been written to
-    DRAM.
+    multiprocessors requested, the L2's own traffic between its halves left out. shared_bank_conflicts: wavefronts
+    beyond the least, of loads and stores. What is still in L2 when the kernel ends has not been written to DRAM.
     """
 
     op: str
@@ -147,15 +146,15 @@ def count(
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "gpu"}
-    asked = list(_ALL)
+    wanted = list(_ALL)
     with ThreadPoolExecutor(1) as pool:  # formulas of large problems take a while: meanwhile
         formulas = [pool.submit(stage.traffic, problem) for stage, problem in launches]
         try:
-            done = (run or _run)(_command(ncu, asked, child), environment)
+            done = (run or _run)(_command(ncu, wanted, child), environment)
             unknown = set(_UNKNOWN.findall(done.stdout + done.stderr))
-            if unknown & set(asked):  # of another ncu or GPU: the others are as good without
-                asked = [metric for metric in asked if metric not in unknown]
-                done = (run or _run)(_command(ncu, asked, child), environment)
+            if unknown & set(wanted):  # of another ncu or GPU: the others are as good without
+                wanted = [metric for metric in wanted if metric not in unknown]
+                done = (run or _run)(_command(ncu, wanted, child), environment)
             counted = _counted(done, len(launches), seconds is not None)
         except CountersError:
             pool.shutdown(cancel_futures=True)
@@ -200,7 +199,7 @@ def _counted(done: subprocess.CompletedProcess[str], expected: int, fewer: bool)
     if done.returncode != 0 or not enough:
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise CountersError(
-            f"ncu ended with status {done.returncode} and {len(launches)} of {expected} launches; it said: {last}"
+            f"ncu ended with status {done.returncode} and {len(launches)} of {expected} launches; its last line: {last}"
         )
     there = iter(launches)
     return [None if number in failed else next(there, None) for number in range(expected)]

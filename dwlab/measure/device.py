@@ -188,9 +188,9 @@ def _kernels() -> dict[str, Any]:
             tile[word] = float32(word % uint32(7))
         cuda.syncthreads()
         a = b = c = d = float32(0)
-        for turn in range(repeats):
+        for iteration in range(repeats):
             # A place further each time: what is read twice at one place, the compiler reads once.
-            place = uint32(uint32(thread + uint32(turn)) % uint32(_THREADS))
+            place = uint32(uint32(thread + uint32(iteration)) % uint32(_THREADS))
             # 16 bytes a lane, four passes of the banks an instruction: the passes are waited for, not the instructions.
             for k in range(_SHARED_WORDS // (4 * _THREADS)):
                 p, q, r, s = load4_shared(tile, uint32(uint32(4) * place + uint32(4 * _THREADS * k)))

@@ -32,7 +32,7 @@ HEAD_START_US = 400.0  # work enqueued ahead of the first event, so that the GPU
 ROUND_US = 5_000.0
 MAX_LAUNCHES = 4_096  # in one round
 MAX_SETS = 64
-TRIES = 3
+ATTEMPTS = 3
 PILOTS = 3  # first estimates: the least counts. One made while the host was busy would make rounds too short to hide it
 
 SIMULATED = (
@@ -176,7 +176,7 @@ def time_launches(
     rounds: how often to measure. min_seconds: the measured time in all, at least. most_seconds: a slow launch is
     measured in fewer rounds, 3 at least, so that all of them take about this long at most. cold: the cache's state in
     words (``cache_state``), kept with the timing.
-    Rounds that scatter by CALM of their median or more, as where the host was busy, are measured again, up to TRIES
+    Rounds that scatter by CALM of their median or more, as where the host was busy, are measured again, up to ATTEMPTS
     times in all; of these the calmest counts.
     Raises TimingError in simulated mode, and if the device's events make no sense.
     """
@@ -186,11 +186,11 @@ def time_launches(
     if rounds < 3:
         raise TimingError(f"rounds={rounds} gives no spread: use at least 3")
     clock = clock if clock is not None else DeviceClock()
-    turn = itertools.cycle(functions)
+    rotation = itertools.cycle(functions)
 
     def enqueue(n: int) -> None:
         for _ in range(n):
-            clock.launch(next(turn))
+            clock.launch(next(rotation))
 
     enqueue(len(functions))
     clock.synchronize()
@@ -224,7 +224,7 @@ def time_launches(
     if math.isfinite(most_seconds):
         rounds = max(3, min(rounds, int(1e6 * most_seconds / (pilot_us * per_step * (steps + ahead)))))
     found = []
-    while len(found) < TRIES and not (found and found[-1].spread < CALM):
+    while len(found) < ATTEMPTS and not (found and found[-1].spread < CALM):
         samples = [_positive(clock.elapsed_us(repeat(ahead), repeat(steps))) / launches for _ in range(rounds)]
         p10, median, p90 = (float(value) for value in np.percentile(samples, [10, 50, 90]))
         found.append(Timing(median, p10, p90, rounds, launches, method, cold or "cache state not stated", note))
@@ -249,7 +249,7 @@ def _least(clock: Clock, before: Callable[[], None], body: Callable[[], None]) -
 def _positive(elapsed_us: float) -> float:
     if not math.isfinite(elapsed_us) or elapsed_us <= 0:
         raise TimingError(
-            f"the device's events are {elapsed_us} µs apart: the launches did no work between them, "
+            f"{elapsed_us} µs lie between the device's events: the launches did no work between them, "
             "or the work went to another stream. Pass the stream that fn receives to the launch"
         )
     return elapsed_us

@@ -229,7 +229,7 @@ def _packed_runs(*paths: Path) -> list[Record | RecordError]:
         except RecordError as error:
             found.append(error)
             whole = False
-    for name in sorted(rest.keys() - runs.keys()) if whole else ():  # else the damaged file has them, which is said
+    for name in sorted(rest.keys() - runs.keys()) if whole else ():  # else the damaged file has them, and is named
         found.append(RecordError(f"{name} has rows in {HISTORY}, and no other: restore its GPU's file (git checkout)"))
     for name, one in runs.items():
         try:
@@ -394,7 +394,7 @@ def copy_us(nbytes: int, run: Record) -> float | None:
 
 
 def describe_problem(problem: Any) -> dict[str, Any]:
-    """A problem's fields without its dtype, which a measurement keeps apart; a mapping is copied."""
+    """A problem's fields without its dtype, which a measurement has in a field of its own; a mapping is copied."""
     if hasattr(problem, "fields"):  # layers that are fused say it in words
         return problem.fields()
     fields = dict(problem) if isinstance(problem, Mapping) else dataclasses.asdict(problem)
@@ -449,8 +449,9 @@ def _record(found: Any, name: str) -> Record:
 
 
 def _measurement(row: Mapping[str, Any], index: int, shared: Mapping[str, Any]) -> Measurement:
-    if row.get("peer") and row.get("peer_time_us") is None:
-        raise Damage(f"measurement {index}: its peer {row['peer']!r} has no peer_time_us")
+    name = row.get("peer")
+    if name and row.get("peer_time_us") is None:
+        raise Damage(f"measurement {index}: its `peer` {name!r} has no peer_time_us")
     known = dict(row)
     if known.get("kernel_sha256"):
         id = f"{row['op']}/{row['path']}/{row['stage']}"

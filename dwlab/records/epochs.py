@@ -135,8 +135,8 @@ def read(path: str | os.PathLike[str]) -> EpochRun:
 
 
 def _run(data: bytes, name: str) -> EpochRun:
-    said = schema.plain(data)
-    kind = said.get("kind"), said.get("schema")
+    content = schema.plain(data)
+    kind = content.get("kind"), content.get("schema")
     if kind != (KIND, schema.SCHEMA):
         raise RecordError(
             f"is no record of an epoch: its kind is {kind[0]!r} and its schema {kind[1]!r}, not {KIND!r} and "

@@ -2,10 +2,10 @@
 
 A packed file has a line a run, oldest first, as `schema` describes it, behind "file", the name that the run had. It is
 compressed without a date, so the same runs make the same file. What the project shows is in NAME-OF-GPU.jsonl.gz: of
-everything that was timed or counted the newest row, the newest calm one and the fastest (`current`). All other rows
-are in history.jsonl.gz, with their places among the run's, and so are runs that have no others. Nothing is lost: read
-together, the files say what the loose ones said. Without the history every table can still be made, of the same rows;
-it may leave the package when it has grown too large for it.
+everything that was timed or counted the newest row, the newest calm one and the fastest (`current`). All other rows are
+in history.jsonl.gz, with their places among the run's, and so are runs that have no others. Nothing is lost: read
+together, the files say what the loose ones content. Without the history every table can still be made, of the same
+rows; it may leave the package when it has grown too large for it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def current(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, set[int]]]:
         for part, names in KEYS.items():
             for place, row in enumerate(run.get(part) or ()):
                 key = run["environment"]["gpu"], part, *(msgspec.json.encode(row.get(name)) for name in names)
-                timed = row.get("time") or {}  # of a peer
+                timed = row.get("time") or {}  # of a baseline
                 timed = row | timed | {"time_us": timed.get("median_us", row.get("time_us"))}
                 for kind in ("any", "calm") if records.calm(timed) else ("any",):
                     if newest.get((kind, key), (None,))[0] != number:
@@ -104,7 +104,7 @@ def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
             text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
             (Path(made) / name).write_bytes(gzip.compress(text, 9, mtime=0))
         if records.load_runs(made, refuse) != before:
-            raise RecordError("what was packed is not what the records said: nothing was changed")
+            raise RecordError("what was packed is not what the records content: nothing was changed")
         for name in files:
             os.replace(Path(made) / name, folder / name)
     for path in loose:
@@ -113,7 +113,7 @@ def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
 
 
 def plain_runs(folder: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Every run of a folder as plain values, oldest first, "file" first in each: what its own file said."""
+    """Every run of a folder as plain values, oldest first, "file" first in each: what its own file content."""
     folder = Path(folder) if folder is not None else records.FOLDER
     found: dict[str, dict[str, Any]] = {}
     older: dict[str, dict[str, Any]] = {}
@@ -135,5 +135,5 @@ def unpacked(name: str, folder: str | os.PathLike[str] | None = None) -> bytes:
     run = next((run for run in plain_runs(folder) if run["file"] == name), None)
     if run is None:
         raise RecordError(f"there is no run {name!r}. See what there is: python -m dwlab records --json")
-    said = {key: value for key, value in run.items() if key != "file"}
-    return msgspec.json.format(msgspec.json.encode(said), indent=1) + b"\n"
+    content = {key: value for key, value in run.items() if key != "file"}
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"

@@ -1,9 +1,9 @@
 """What a record may hold: the type of each field, checked by msgspec, and words for what is wrong with one.
 
 A run is one JSON object: the schema's number, the environment (GPU, driver, versions, git revision, date, clocks), the
-ceilings measured in the same run, the peers tried, the hardware's counters where they could be read, the measurements,
-and those of SECTIONS that it has. It names no user, no host and no absolute path. Fields that are not listed here are a
-later dwlab's, and are passed over.
+ceilings measured in the same run, the baselines tried (`peers`), the hardware's counters where they could be read, the
+measurements, and those of SECTIONS that it has. It names no user, no host and no absolute path. Fields that are not
+listed here are a later dwlab's, and are passed over.
 """
 
 # No `from __future__ import annotations`: a TypedDict cannot tell what is NotRequired from a string.
@@ -65,9 +65,10 @@ class Measurement:
     effective_gbps: compulsory_bytes / time, in 1e9 bytes a second; copy_gbps: the device copy measured in the same
     run (bytes read plus bytes written); fraction_of_copy: their ratio. flops: multiplications and additions of the
     taps inside the signal; intensity: flops / compulsory_bytes. predicted_bytes: what the stage's formula says that
-    its warps ask for, 32 bytes a sector. speedup_vs_naive: the naive stage's time over this one, same run and problem.
-    peer, peer_time_us, speedup_vs_peer: the fastest library that computed the same, None where none was measured.
-    kernel_sha256: the stage's digest (dwlab.kernels.digests), so that a row of an earlier kernel can be told; of
+    its warps request, 32 bytes a sector. speedup_vs_naive: the naive stage's time over this one, same run and problem.
+    `peer`, peer_time_us, speedup_vs_peer: the baseline, the fastest library that computed the same, None where none was
+    measured.
+    kernel_sha256: the stage's digest (dwlab.kernels.digests), so that a row of an earlier kernel is known; of
     records that have another digest, what `kernels.csv` says in its place. ptx_sha256: of the machine-independent code
     of the kernel that was launched, and how (dwlab.compiler.precompile.code_digest), where it is known.
     """
@@ -263,9 +264,9 @@ class Shape(_Kernel, _Beside):
 
 
 class Layer(_Kernel, _Rounds, _Beside):
-    """One layer of an image network, or two of them fused, at a batch: our fastest stage and layout, the fastest peer.
+    """One layer of an image network, or two of them fused, at a batch: our fastest stage and layout, the baseline.
 
-    apart: of fused layers of int8, our own kernels of the two, one after the other.
+    `apart`: of fused layers of int8, our own kernels of the two, one after the other.
     """
 
     layer: str
@@ -284,7 +285,7 @@ class Layer(_Kernel, _Rounds, _Beside):
 class LayerCounters(_Kernel):
     """What the hardware counted of one launch of a stage on a layer.
 
-    Beside what its formula predicts; planned_*: in bytes the planner's model at the kernel's tile, of earlier records.
+    And what its formula predicts; planned_*: in bytes the planner's model at the kernel's tile, of earlier records.
     Null for what that GPU does not count.
     """
 
@@ -325,10 +326,10 @@ class Tile(_Kernel):
 
 
 class Whole(_Network, _Beside, _Energy):
-    """A whole network at a batch, layer by layer (apart) and with fused pairs, beside the fastest peer.
+    """A whole network at a batch, layer by layer (`apart`) and with fused pairs, and the baseline.
 
-    joules: an image, ours and the peer's, each over a window of seconds beside the GPU's power at rest. *_launches: how
-    kernels follow each other (dependent_launch.WORDS), *_plain_us: the time one after the other.
+    joules: an image, ours and the baseline's, each over a window of seconds, and the GPU's power at rest. *_launches:
+    how kernels follow each other (dependent_launch.WORDS), *_plain_us: the time one after the other.
     """
 
     resolution: Positive
@@ -522,8 +523,9 @@ def decode(data: bytes, kind: Any) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         value = plain(data)
         if not isinstance(value, dict):
-            said = f"it is a {_kind(value)}, not an object"
-            raise RecordError(f"is JSON but no dwlab record: {said}. {ELSEWHERE}") from None
+            raise RecordError(
+                f"is JSON but no dwlab record: it is a {_kind(value)}, not an object. {ELSEWHERE}"
+            ) from None
         check_schema(value.get("schema", SCHEMA if kind is Rest else None))
         raise Damage(_wrong(value, kind, str(error))) from None
 
@@ -534,8 +536,8 @@ ELSEWHERE = "Move it out of the records' folder"
 def check_schema(schema: Any) -> None:
     """Raises RecordError unless this dwlab reads records of a schema."""
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        said = f"its 'schema' is {schema!r}, not a number from 1 up"
-        raise RecordError(f"is JSON but no dwlab record: {said}. {ELSEWHERE}")
+        why = f"its 'schema' is {schema!r}, not a number from 1 up"
+        raise RecordError(f"is JSON but no dwlab record: {why}. {ELSEWHERE}")
     if schema > SCHEMA:
         raise RecordError(
             f"was written by a newer dwlab (schema {schema}; this one reads up to {SCHEMA}). "
@@ -608,23 +610,23 @@ def _fields(hint: Any) -> dict[str, Any]:
     return typing.get_type_hints(hint, include_extras=True) if isinstance(hint, type) else {}
 
 
-def _wrong(value: Any, hint: Any, said: str) -> str:
+def _wrong(value: Any, hint: Any, message: str) -> str:
     """What msgspec said of a value, with the value, and the field's place in words."""
-    said, _, at = said.partition(" - at `$")
+    problem, _, at = message.partition(" - at `$")
     tokens: list[str | int] = [int(a) if a else b for a, b in re.findall(r"\[(\d+)\]|\.([^.\[`]+)", at)]
     names: list[str] = []
     for token in tokens:
         try:
             value = value[token]
         except (LookupError, TypeError):  # what msgspec took for the place of something else
-            return f"{said} at {at.rstrip('`')}"
+            return f"{problem} at {at.rstrip('`')}"
         hint = _inner(hint, token)
         names.append(str(token))
     what = ".".join(names)
     if len(tokens) > 1 and isinstance(tokens[1], int):
         rest = ".".join(names[2:])
         what = f"{_ONE_OF.get(names[0], names[0])} {names[1]}" + (f": {rest}" if rest else "")
-    missing = re.fullmatch("Object missing required field `(.*)`", said)
+    missing = re.fullmatch("Object missing required field `(.*)`", problem)
     if missing and not tokens:
         return f"its {missing[1]!r} is missing"
     if missing and len(tokens) == 1:

@@ -161,7 +161,7 @@ def times(value: float | None, slower: bool = False) -> str:
 
 
 def result(one: Mapping[str, Any]) -> str:
-    """Whether a row with a peer won; "" where it has none."""
+    """Whether a row with a baseline won; "" where it has none."""
     ratio = one.get("speedup_vs_peer")
     return "" if ratio is None else "won" if ratio >= 1 else "LOST"
 

@@ -1,6 +1,6 @@
 """What commands print on a terminal: tables and sentences that fit its width, progress, errors without escape codes.
 
-`attended` does it for a whole command: whatever a room prints is fitted, and who waits for it is told that it works.
+`attended` does it for a whole command: whatever a room prints is fitted, and who waits for it sees that it works.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ESCAPES = re.compile(
 _ENDLESS = re.compile(r"(\S{120})\S{120,}(\S{40})")
 
 PATIENCE_S = 2.0
-"""Seconds without a sign of life after which a terminal is told that a command works."""
+"""Seconds without a sign of life after which a terminal shows that a command works."""
 
 
 def plain(text: object) -> str:
@@ -90,13 +90,13 @@ def attended(what: str, fit: bool = True) -> Iterator[None]:
     Pipes and files get what is printed, and nothing else.
     """
     out, err = sys.stdout, sys.stderr
-    done, lock, said = threading.Event(), threading.Lock(), [0]
+    done, lock, shown = threading.Event(), threading.Lock(), [0]
 
     def first() -> None:
         with lock:
             if not done.is_set():
                 done.set()
-                err.write("\r" + " " * said[0] + "\r" if said[0] else "")
+                err.write("\r" + " " * shown[0] + "\r" if shown[0] else "")
                 err.flush()
 
     def tell() -> None:
@@ -106,22 +106,22 @@ def attended(what: str, fit: bool = True) -> Iterator[None]:
             with lock:
                 if not done.is_set():
                     text = f"{what} works, {time.monotonic() - start:.0f} s so far"
-                    said[0], wait = len(text), 1.0
+                    shown[0], wait = len(text), 1.0
                     err.write(f"\r{text}")
                     err.flush()
 
-    told = threading.Thread(target=tell, daemon=True) if err.isatty() else None
-    if told is not None:
+    watcher = threading.Thread(target=tell, daemon=True) if err.isatty() else None
+    if watcher is not None:
         sys.stderr = _Watched(err, first)
-        told.start()
-    if told is not None or out.isatty():
-        sys.stdout = _Watched(out, first if told is not None else lambda: None, width() if fit else None)
+        watcher.start()
+    if watcher is not None or out.isatty():
+        sys.stdout = _Watched(out, first if watcher is not None else lambda: None, width() if fit else None)
     try:
         yield
     finally:
-        if told is not None:
+        if watcher is not None:
             first()
-            told.join()
+            watcher.join()
         if sys.stdout is not out:
             sys.stdout.flush()
         sys.stdout, sys.stderr = out, err
@@ -180,11 +180,11 @@ def progress(total: int | None = None, unit: str = "step") -> Iterator[Callable[
     # disable=None: tqdm keeps quiet where stderr is no terminal.
     with tqdm(total=total, disable=None, file=sys.stderr, leave=False, unit=unit) as bar:
 
-        def told(what: str) -> None:
+        def step(what: str) -> None:
             bar.set_description_str(what)
             bar.update()
 
-        yield told
+        yield step
 
 
 def wrote(*paths: object) -> None:

@@ -69,7 +69,7 @@ def write(
         "environment": dict(environment),
         "ceilings": dict(ceilings),
         "machine": dict(machine or {}),
-        "peers": [dict(peer) for peer in peers],
+        "peers": [dict(one) for one in peers],
         "counters": [dict(one) for one in counters],
         "measurements": [
             {k: v for k, v in (row.to_dict() if isinstance(row, Measurement) else row).items() if k not in SHARED}

@@ -1,4 +1,4 @@
-"""The hardware's counters beside what stages' formulas predict: docs/results/counters.md."""
+"""The hardware's counters compared with what stages' formulas predict: docs/results/counters.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dwlab.problems.layers import DTYPES
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows
 from dwlab.report.layer import layers_of
-from dwlab.report.shared import JUDGED, Row, Runs, grouped, measured_on, op_of, order_of, over, share
+from dwlab.report.shared import VALIDATED, Row, Runs, grouped, measured_on, op_of, order_of, over, share
 
 NEAR = 0.1
 """How far the planner's bytes may be from the hardware's, as a fraction of these, and count as right."""
@@ -25,7 +25,7 @@ _NO_COUNTERS = (
 def traffic_table(
     op: str = "depthwise1d", path: str = "forward", *, gpu: str | None = None, dtype: str = "float32", runs: Runs = None
 ) -> Markdown:
-    """Predicted traffic beside the hardware's counters, of the newest run that has them; a row a stage and problem.
+    """Predicted traffic and the hardware's counters, of the newest run that has them; a row a stage and problem.
 
     dtype: the rows' storage type.
     """
@@ -84,13 +84,13 @@ def layer_counters(runs: Runs = None, gpu: str | None = None) -> tuple[list[Row]
     return sorted(rows, key=place), used
 
 
-def asked_bytes(row: Row) -> int | None:
-    """What the warps asked for, sectors of loads and stores by the hardware's counters; None if it has none."""
+def requested_bytes(row: Row) -> int | None:
+    """What the warps requested, sectors of loads and stores by the hardware's counters; None if it has none."""
     return _sectors(row, "load_sectors", "store_sectors")
 
 
 def l2_bytes(row: Row) -> int | None:
-    """What the multiprocessors asked the L2 to read and write, by the hardware's counters; None if it has none."""
+    """What the multiprocessors read and wrote in the L2, by the hardware's counters; None if it has none."""
     return _sectors(row, "l2_sm_read_sectors", "l2_sm_write_sectors")
 
 
@@ -100,8 +100,8 @@ def _sectors(row: Row, *names: str) -> int | None:
 
 
 _COMPARED = (
-    ("accesses", "asked for", "planned_bytes", asked_bytes),
-    ("planner", "asked for", "planned_asked_bytes", asked_bytes),
+    ("accesses", "requested", "planned_bytes", requested_bytes),
+    ("planner", "requested", "planned_asked_bytes", requested_bytes),
     ("accesses", "L2", "planned_bytes", l2_bytes),
 )
 """What is predicted, of what, and the fields of a row that have them."""
@@ -140,7 +140,7 @@ def counters_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
 
     In how many launches the formula's requests and sectors are the hardware's, and the hardware's sectors over the
     formula's. At the kernel's own tile the planner's accesses, in bytes, and its sectors over those that the warps
-    asked for; and the accesses over those that the multiprocessors asked of the L2.
+    requested; and the accesses over those that the multiprocessors requested of the L2.
     """
     rows, used = layer_counters(runs, gpu)
     if not rows:
@@ -166,15 +166,15 @@ def counters_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     notes = []
     for op, here in grouped(rows, lambda row: row["op"]).items():
         each = {(what, of): _planned(here, name, counted) for what, of, name, counted in _COMPARED}
-        said = [f"{what} / {of} in {_how_many(ratios)}" for (what, of), ratios in each.items() if ratios]
-        if not said:
+        shares = [f"{what} / {of} in {_how_many(ratios)}" for (what, of), ratios in each.items() if ratios]
+        if not shares:
             continue
-        text = f"{op}, launches within {100 * NEAR:g} %: {', '.join(said)}."
-        best = each["planner", "asked for"]
+        text = f"{op}, launches within {100 * NEAR:g} %: {', '.join(shares)}."
+        best = each["planner", "requested"]
         known = [id(row) for row, _ in best]
-        best = best + [(row, ratio) for row, ratio in each["accesses", "asked for"] if id(row) not in known]
+        best = best + [(row, ratio) for row, ratio in each["accesses", "requested"] if id(row) not in known]
         far = [f"{_launch(row)} {ratio:.2f}" for row, ratio in best if not _near(ratio)] if op == "fused" else []
-        notes.append(f"{text} Beyond, of what was asked for: {'; '.join(far)}.  " if far else f"{text}  ")
+        notes.append(f"{text} Beyond, of what was requested: {'; '.join(far)}.  " if far else f"{text}  ")
     return of_rows(columns, groups.items(), [*notes, *_notes(rows, used)])
 
 
@@ -184,40 +184,40 @@ def _launch(row: Row) -> str:
 
 def _notes(rows: Sequence[Row], used: Sequence[Record]) -> list[str]:
     launched = {(row["op"], row["path"], row["layer"], row["dtype"]) for row in rows if row["dtype"] in DTYPES}
-    having = {one: [name for name in JUDGED if one[:3] in layers_of(name, one[3])] for one in launched}
-    names = [name for name in JUDGED if all(name in here for here in having.values())]
+    having = {one: [name for name in VALIDATED if one[:3] in layers_of(name, one[3])] for one in launched}
+    names = [name for name in VALIDATED if all(name in here for here in having.values())]
     joined = " or ".join(names)
     if not names and all(having.values()):
-        joined = ", ".join(name for name in JUDGED if any(name in here for here in having.values()))
+        joined = ", ".join(name for name in VALIDATED if any(name in here for here in having.values()))
     counted = {(row["op"], row["path"], row["stage"]) for row in rows}
     ops = {row["op"] for row in rows}
     others = [one for one in registry.stages() if one.op in ops and (one.op, one.path, one.name) not in counted]
     without = [f"{op_of({'op': one.op, 'path': one.path})}/{one.name}" for one in others]
-    said = f"{len(rows)} launch{'es' * (len(rows) > 1)}"
+    launches = f"{len(rows)} launch{'es' * (len(rows) > 1)}"
     if joined:
-        said += f", on {len({one[:3] for one in launched})} layers and pairs of {joined}"
+        launches += f", on {len({one[:3] for one in launched})} layers and pairs of {joined}"
     if without:
-        said += f"; none of {', '.join(without)}"
-    split = dict.fromkeys(f"{op_of(row)}/{row['stage']}" for row in rows if _asks_more_often(row))
+        launches += f"; none of {', '.join(without)}"
+    split = dict.fromkeys(f"{op_of(row)}/{row['stage']}" for row in rows if _has_more_requests(row))
     more = (
         "More requests than the formula's for the same sectors: where lanes of a warp go round a loop differently "
-        f"often, and the compiler unrolls it, they no longer ask together ({', '.join(split)}).  "
+        f"often, and the compiler unrolls it, they no longer request together ({', '.join(split)}).  "
     )
     return [
-        f"{said}.  ",
+        f"{launches}.  ",
         *([more] if split else []),
         "accesses: the planner's at the tile that the kernel has, each element that a block needs once. planner: these "
-        "and what the kernel asks for beyond them, in sectors. Both as earlier records have them. asked for: 32 bytes "
+        "and what the kernel requests beyond them, in sectors. Both as earlier records have them. requested: 32 bytes "
         "for each sector that warps load or store. "
         "L2: for each that multiprocessors read or write there, without what it moves between its halves. Of copies "
         "past the registers (cp.async) the hardware counts a sector for each 32 bytes of shared memory that a 128-byte "
-        "line goes to: more than the formula where rows lie 16 bytes askew, as the interpreter's `copied_again` "
-        "counts. Counted by Nsight Compute, one launch each, from cold caches.  ",
+        "line goes to: more than the formula where rows are misaligned by 16 bytes, as the interpreter's "
+        "`copied_again` counts. Counted by Nsight Compute, one launch each, from cold caches.  ",
         measured_on(used),
     ]
 
 
-def _asks_more_often(row: Row) -> bool:
+def _has_more_requests(row: Row) -> bool:
     """Whether the hardware counted more requests than the formula has, for no more sectors."""
     requests, sectors = ((row.get(f"load_{what}"), row[f"predicted_load_{what}"]) for what in ("requests", "sectors"))
     return None not in requests and requests[0] > requests[1] and sectors[0] == sectors[1]

@@ -1,4 +1,4 @@
-"""What our kernels bring to pairs of layers and to networks, and what fusing brings beside: docs/results/fusion.md."""
+"""What our kernels bring to pairs of layers and to networks, and what fusing brings besides: docs/results/fusion.md."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dwlab.report import paper
 from dwlab.report.layer import layer_text, layers
 from dwlab.report.network import key_of, networks
 from dwlab.report.shared import (
-    JUDGED,
     NO_LAYERS,
     NO_NETWORKS,
+    VALIDATED,
     Runs,
     all_of,
     geometric,
@@ -94,16 +94,16 @@ def brought_to_pairs(runs: Runs = None, gpu: str | None = None) -> tuple[list[Br
 
 
 def brought_in_networks(runs: Runs = None, gpu: str | None = None) -> tuple[list[Brought], list[Record]]:
-    """(pairs, runs): every pair of the JUDGED networks that was timed both ways in one run of its network.
+    """(pairs, runs): every pair of the VALIDATED networks that was timed both ways in one run of its network.
 
     Arrays are in the L2 as far as they fit, as in the network. No baseline is timed so. Alike ones count once.
     """
     runs = records.shown_runs([run for run in all_of(runs) if run.sections.get("network_kernels")], gpu)
-    asked = {key_of(row) for run in runs for row in run.sections["network_kernels"]}
+    recorded = {key_of(row) for run in runs for row in run.sections["network_kernels"]}
     found: dict[tuple[str, str, int], Brought] = {}
     used: list[Record] = []
-    for name, batch, dtype, layout in sorted(asked, key=lambda one: (one[0], one[2], one[1], one[3])):
-        if name not in JUDGED:
+    for name, batch, dtype, layout in sorted(recorded, key=lambda one: (one[0], one[2], one[1], one[3])):
+        if name not in VALIDATED:
             continue
         timed, run = validation.timed_kernels(network(name, batch, layout, dtype), runs[-1].gpu, runs)
         times = {problem: us for _, problem, us in timed}
@@ -229,12 +229,14 @@ def _times(ratio: float) -> str:
 
 
 def _fusion_means(found: Sequence[Brought]) -> str:
-    """Geometric means over JUDGED networks of what kernels and what fusion bring, in one line."""
-    said = []
-    for (_, dtype, batch), here in _groups([one for one in found if one.name in JUDGED]).items():
+    """Geometric means over VALIDATED networks of what kernels and what fusion bring, in one line."""
+    means = []
+    for (_, dtype, batch), here in _groups([one for one in found if one.name in VALIDATED]).items():
         kernels, brings = geometric(one.kernels for one in here), geometric(max(one.fusion or 1.0, 1.0) for one in here)
-        said.append(f"{dtype} batch {batch}: kernels {kernels}, fusion {brings}")
-    return f"Geometric means over {', '.join(JUDGED)}, where the faster way is run: {'; '.join(said)}." if said else ""
+        means.append(f"{dtype} batch {batch}: kernels {kernels}, fusion {brings}")
+    if not means:
+        return ""
+    return f"Geometric means over {', '.join(VALIDATED)}, where the faster way is run: {'; '.join(means)}."
 
 
 # ------------------------------------------------------------------------------------------------------------- README
@@ -253,10 +255,10 @@ def headline(runs: Runs = None, gpu: str | None = None) -> Markdown:
     ]
     run = paper.newest(gpu=gpu, runs=runs)
     forward = paper.rows_at(run, PAPER).get("forward") if run is not None else None
-    if forward and (peer := paper.peer_us(run, "forward", PAPER)):
+    if forward and (theirs := paper.baseline_us(run, "forward", PAPER)):
         best = min(row.time_us for row in forward.values())
         rows.append(("1-D convolution (S4ConvD), forward, float32",
-                     Brought("", "", "float32", PAPER.B, peer, best, None)))  # fmt: skip
+                     Brought("", "", "float32", PAPER.B, theirs, best, None)))  # fmt: skip
         used = [*used, run]
     if not rows:
         return Markdown(NO_NETWORKS)
@@ -285,8 +287,8 @@ def losses(runs: Runs = None, gpu: str | None = None) -> Markdown:
             lost.setdefault(name, []).append(f"{dtype} batch {batch} ({times(mean)} ×)")
     if rows:
         slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
-        said = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
-        mean = f" On the mean: {said}." if said else ""
+        kinds = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
+        mean = f" On the mean: {kinds}." if kinds else ""
         lines.append(f"- Slower than PyTorch's best way: {slower} of {len(rows)} recorded layers and pairs.{mean}")
     pairs = [one for one in brought_to_pairs(runs, gpu)[0] if one.fusion]
     pairs.sort(key=lambda one: (DTYPES.index(one.dtype), one.batch))
@@ -299,8 +301,8 @@ def losses(runs: Runs = None, gpu: str | None = None) -> Markdown:
     found = brought_to_networks(runs, gpu)[0]
     if found:
         behind = [one for one in found if one.kernels and one.kernels * max(one.fusion or 1.0, 1.0) < 1]
-        said = listed([f"{one.name} in {one.dtype} at batch {one.batch}" for one in behind])
-        lines.append(f"- Slower than PyTorch's best as a whole: {len(behind)} of {len(found)} networks{said}.")
+        names = listed([f"{one.name} in {one.dtype} at batch {one.batch}" for one in behind])
+        lines.append(f"- Slower than PyTorch's best as a whole: {len(behind)} of {len(found)} networks{names}.")
     return Markdown("\n".join(lines or [NO_LAYERS]) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Layers of image networks, our fastest stage beside PyTorch's fastest way: docs/results/layers.md."""
+"""Layers of image networks, our fastest stage compared with PyTorch's fastest way: docs/results/layers.md."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dwlab import records
-from dwlab.measure import peers
+from dwlab.measure import baselines
 from dwlab.problems.layers import DTYPES, LAYOUTS, Fused
 from dwlab.problems.networks import network
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.shared import (
-    JUDGED,
     NO_LAYERS,
+    VALIDATED,
     Row,
     Runs,
     all_of,
@@ -70,9 +70,9 @@ def layers_of(name: str, dtype: str) -> frozenset[tuple[str, str, str]]:
 def layers(runs: Runs = None, gpu: str | None = None) -> tuple[list[Row], list[Record]]:
     """(rows, runs): the newest row of each layer, batch and storage type on one GPU, and the runs that they are from.
 
-    Beside ours stands the fastest time that any record has of the same version of PyTorch: not every run tries all of
-    its ways; compiled: whether torch.compile was among them. file: of the record. gpu: that of the newest run with
-    layers if None.
+    PyTorch's time is the fastest that any record has of the same version: not every run tries all of its ways;
+    compiled: whether torch.compile was among them. file: of the record. gpu: that of the newest run with layers if
+    None.
     """
     names = ("op", "path", "layer", "batch", "dtype")
     runs = all_of(runs)
@@ -103,8 +103,8 @@ def _computed(row: Row, problem: str, name: str) -> tuple[Any, ...]:
 
 
 def _with_best_way(row: Row, ways: Sequence[Row]) -> Row:
-    """A row of layers with the fastest of these ways of PyTorch's for its problem, if one is faster than its peer."""
-    made = {**row, "compiled": any(peers.kind(one["way"]) == "compile" for one in ways)}
+    """A row of layers with the fastest of these ways of PyTorch's, if one is faster than its baseline."""
+    made = {**row, "compiled": any(baselines.kind(one["way"]) == "compile" for one in ways)}
     best = min(ways, key=lambda one: one["time"]["median_us"], default=None)
     if best is not None and row.get("peer_time_us") and best["time"]["median_us"] < row["peer_time_us"]:
         made |= {"peer": best["name"], "peer_time_us": best["time"]["median_us"]}
@@ -119,12 +119,12 @@ def key_of(row: Row) -> Key:
 
 
 def _missing(rows: Sequence[Row]) -> dict[Key, int]:
-    """How many layers and pairs of JUDGED networks have no row, of the types and batches that any row has."""
+    """How many layers and pairs of VALIDATED networks have no row, of the types and batches that any row has."""
     here = {(row["op"], row["path"], row["layer"], row["dtype"], row["batch"]) for row in rows}
     found: Counter[Key] = Counter()
     for dtype, batch in itertools.product(DTYPES, sorted({row["batch"] for row in rows})):
         if any(row["dtype"] == dtype for row in rows):
-            for op, path, layer in sorted(set().union(*(layers_of(name, dtype) for name in JUDGED))):
+            for op, path, layer in sorted(set().union(*(layers_of(name, dtype) for name in VALIDATED))):
                 found[op_of({"op": op, "path": path}), dtype, batch] += (op, path, layer, dtype, batch) not in here
     return found
 
@@ -135,10 +135,11 @@ def _missing(rows: Sequence[Row]) -> dict[Key, int]:
 def layers_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     """Our stages against PyTorch's best on layers of image networks, a row an op, storage type and batch; the losses.
 
-    How many have a row, and how many of the networks' have none; the geometric mean, least and greatest of the peer's
-    time over ours; how many layers are slower, or have no time of ours or no peer; the fraction of the copy bandwidth,
-    of all layers and of large ones, and of these the time of a copy of as many bytes over ours. Where fused layers were
-    timed beside our own two kernels, the geometric mean and the least of that, and how many of how many are slower.
+    How many have a row, and how many of the networks' have none; the geometric mean, least and greatest of the
+    baseline's time over ours; how many layers are slower, or have no time of ours or no baseline; the fraction of the
+    copy bandwidth, of all layers and of large ones, and of these the time of a copy of as many bytes over ours. Where
+    fused layers were timed as well as our own two kernels, the geometric mean and the least of that, and how many of
+    how many are slower.
     """
     rows, used = layers(runs, gpu)
     if not rows:
@@ -165,8 +166,8 @@ def layers_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
         Col("batch", lambda key: key[2]),
         Col("layers", lambda key: len(groups[key])),
         Col("not measured", lambda key: missing.get(key, 0)),
-        *ratio_columns("× peer", ratios),
-        Col("no time or no peer", lambda key: len(groups[key]) - len(ratios(key))),
+        *ratio_columns("× baseline", ratios),
+        Col("no time or no baseline", lambda key: len(groups[key]) - len(ratios(key))),
         Col("of copy, median", fractions, median),
         Col("large layers: least", large, lambda found: percent(min(found, default=None))),
         Col("median", large, median),
@@ -178,32 +179,32 @@ def layers_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     if beside:
         columns += ratio_columns("× unfused", own, False, lambda found: share([one < 1 for one in found]))
     notes = []
-    for name, whom in (("speedup_vs_peer", "the peer"), ("speedup_vs_apart", "our own layer by layer")):
+    for name, whom in (("speedup_vs_peer", "the baseline"), ("speedup_vs_apart", "our own layer by layer")):
         timed = [row for row in rows if row.get(name)]
         lost = [f"{_name(row)} {row[name]:.2f}" for row in timed if row[name] < 1]
         if lost:
-            among = len(rows) if whom == "the peer" else len(timed)
+            among = len(rows) if whom == "the baseline" else len(timed)
             notes.append(f"Slower than {whom}, {len(lost)} of {among}: " + "; ".join(lost) + ".  ")
     failed = [f"{_name(row)}: {row['failure']}" for row in rows if row.get("failure")]
     if failed:
-        notes.append(f"Without a time or a peer, or with a wrong stage, {len(failed)}: {'; '.join(failed)}.  ")
+        notes.append(f"Without a time or a baseline, or with a wrong stage, {len(failed)}: {'; '.join(failed)}.  ")
     unseen = grouped((key for key in missing if key not in groups), lambda key: (key[0], missing[key]))
     if unseen:
-        said = (
+        none = (
             f"{op}, {count} ({', '.join(f'{dtype} batch {batch}' for _, dtype, batch in keys)})"
             for (op, count), keys in unseen.items()
         )
-        notes.append(f"None is measured of {'; '.join(said)}.  ")
-    notes.append(f"not measured: of the distinct layers and pairs of {', '.join(JUDGED)}, those without a row.  ")
+        notes.append(f"None is measured of {'; '.join(none)}.  ")
+    notes.append(f"not measured: of the distinct layers and pairs of {', '.join(VALIDATED)}, those without a row.  ")
     return of_rows(columns, groups, [*notes, *_notes(rows, used, beside)])
 
 
 def layers_text(rows: Sequence[Row], shown: int = 6) -> str:
     """Rows of `layers` as lines of text, by operator, storage type and batch: of each the worst and the best.
 
-    The geometric mean of the peer's time over ours and how many are slower, of pairs also against our own kernels of
-    the two layers where that was timed; then so many rows, those of the least and of the greatest ratio. Rows without a
-    time or a peer are left out.
+    The geometric mean of the baseline's time over ours and how many are slower, of pairs also against our own kernels
+    of the two layers where that was timed; then so many rows, those of the least and of the greatest ratio. Rows
+    without a time or a baseline are left out.
     """
     lines = []
     groups: Mapping[Key, list[Row]] = grouped((row for row in rows if row.get("speedup_vs_peer")), key_of)
@@ -239,8 +240,8 @@ def _tried(rows: Sequence[Row], used: Sequence[Record]) -> list[str]:
             if row["file"] == run.file and tried:
                 layouts = " and ".join(sorted({layout for _, layout in tried}))
                 found[f"{len({stage for stage, _ in tried})} in {layouts}"] += 1
-    said = [f"{tried} ({count} row{'s' * (count > 1)})" for tried, count in found.most_common()]
-    return [f"A row has the fastest of our stages that were timed for it: {', '.join(said)}.  "] if said else []
+    counts = [f"{tried} ({count} row{'s' * (count > 1)})" for tried, count in found.most_common()]
+    return [f"A row has the fastest of our stages that were timed for it: {', '.join(counts)}.  "] if counts else []
 
 
 def _without_layout(problem: Any) -> tuple[tuple[str, ...], str]:
@@ -260,8 +261,8 @@ def _notes(rows: Sequence[Row], used: Sequence[Record], beside: bool) -> list[st
     return [
         *_tried(rows, used),
         with_compile(rows),
-        "× peer: the fastest of PyTorch's ways in any record over our fastest stage, both in CUDA graphs, each in its "
-        "best layout; int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy "
+        "× baseline: the fastest of PyTorch's ways in any record over our fastest stage, both in CUDA graphs, each in "
+        "its best layout; int8 against PyTorch's float16. of copy: compulsory bytes over the time, against the copy "
         f"measured in the same run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a copy as large: the time "
         "of a copy of as many bytes, which begins and ends as a launch does, over ours.  ",
         *(["× unfused: our own kernels of a pair, one after the other in a graph, over the fused one.  "] * beside),

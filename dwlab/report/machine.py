@@ -43,8 +43,8 @@ def copies_table(runs: Runs = None) -> Markdown:
         Col("of the largest's", lambda row: row["gbps"] / rows[-1]["gbps"], percent),
         Col("way", "way", left=True),
     ]
-    said = "Read and written together, out of the L2 as far as that can be; the fastest of three ways.  "
-    return of_rows(columns, rows, [said, measured_on([run])])
+    note = "Read and written together, out of the L2 as far as that can be; the fastest of three ways.  "
+    return of_rows(columns, rows, [note, measured_on([run])])
 
 
 def sanitizer_rows(runs: Runs = None) -> tuple[list[Row], list[Record]]:
@@ -55,27 +55,30 @@ def sanitizer_rows(runs: Runs = None) -> tuple[list[Row], list[Record]]:
 def sanitizer_table(runs: Runs = None, digests: Mapping[str, str] | None = None) -> Markdown:
     """What compute-sanitizer said of each stage when it last ran on it: a column a tool.
 
-    digests: of the kernels that the stages have now; a row of another is told, and one of none of them is left out.
+    digests: of the kernels that the stages have now; a stage whose row has another is named, and one that is not among
+    them is left out.
     """
     rows, used = sanitizer_rows(runs)
     digests = digests or {}
-    said = {(one["stage"], one["tool"]): one for one in rows if not digests or one["stage"] in digests}
-    if not said:
+    found = {(one["stage"], one["tool"]): one for one in rows if not digests or one["stage"] in digests}
+    if not found:
         return Markdown(f"No run of compute-sanitizer is recorded. {_HOW.format('sanitize')}")
 
     def of_tool(tool: str) -> Col:
         def cell(stage: str) -> str:
-            one = said.get((stage, tool))
+            one = found.get((stage, tool))
             return "" if one is None else "clean" if one["clean"] else one.get("message") or "errors"
 
         return Col(tool, cell, left=True)
 
-    columns = [Col("stage", lambda stage: stage, left=True), *map(of_tool, dict.fromkeys(tool for _, tool in said))]
-    earlier = dict.fromkeys(stage for (stage, _), one in said.items() if one.get("kernel_sha256") != digests.get(stage))
+    columns = [Col("stage", lambda stage: stage, left=True), *map(of_tool, dict.fromkeys(tool for _, tool in found))]
+    earlier = dict.fromkeys(
+        stage for (stage, _), one in found.items() if one.get("kernel_sha256") != digests.get(stage)
+    )
     notes = [f"Of an earlier kernel, which has changed since: {', '.join(earlier)}.  "] if earlier else []
-    versions = ", ".join(dict.fromkeys(one["version"] for one in said.values() if one.get("version")))
+    versions = ", ".join(dict.fromkeys(one["version"] for one in found.values() if one.get("version")))
     place = f"{versions + '. ' if versions else ''}{measured_on(used, 'Run')}"
-    return of_rows(columns, dict.fromkeys(stage for stage, _ in said), [*notes, place])
+    return of_rows(columns, dict.fromkeys(stage for stage, _ in found), [*notes, place])
 
 
 def comparisons_table(runs: Runs = None) -> Markdown:
@@ -88,12 +91,12 @@ def comparisons_table(runs: Runs = None) -> Markdown:
     return of_rows(columns, run.sections["comparisons"], [measured_on([run], "Run")])
 
 
-TRIES = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
+ABLATIONS = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
          "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
 """The groups of benchmarks/roof_tries.py; the last three, of an earlier revision of it, stand in records alone."""
 
 
-def tries_table(runs: Runs = None, group: str | None = None) -> Markdown:
+def ablations_table(runs: Runs = None, group: str | None = None) -> Markdown:
     """What was tried on the way to the roof: every group, or one, each of the newest run that has it.
 
     of the fastest: the least time of the group, over the time. Raises RecordError for a group that there is not.
@@ -102,12 +105,12 @@ def tries_table(runs: Runs = None, group: str | None = None) -> Markdown:
     for one in shown_runs(runs):
         newest |= dict.fromkeys((row["group"] for row in one.sections.get("tries") or ()), one)
     if not newest:
-        return Markdown(f"No tries are recorded. {_HOW.format('roof_tries')}")
-    if group is not None and group not in (*TRIES, *newest):
-        raise RecordError(f"no group of tries is called {group!r}: there are {', '.join(TRIES)}")
+        return Markdown(f"No ablations are recorded. {_HOW.format('roof_tries')}")
+    if group is not None and group not in (*ABLATIONS, *newest):
+        raise RecordError(f"no group of ablations is called {group!r}: there are {', '.join(ABLATIONS)}")
     if group is not None and group not in newest:
-        return Markdown(f"No recorded tries have any of {group!r}. {_HOW.format('roof_tries')}")
-    chosen = sorted(newest, key=lambda name: (*TRIES, *newest).index(name)) if group is None else [group]
+        return Markdown(f"No recorded ablations have any of {group!r}. {_HOW.format('roof_tries')}")
+    chosen = sorted(newest, key=lambda name: (*ABLATIONS, *newest).index(name)) if group is None else [group]
     rows = [row for name in chosen for row in newest[name].sections["tries"] if row["group"] == name]
     least = {
         name: min((row["time_us"] for row in rows if row["group"] == name and row.get("time_us")), default=None)
@@ -120,7 +123,7 @@ def tries_table(runs: Runs = None, group: str | None = None) -> Markdown:
 
     columns = [
         *([Col("group", "group", left=True)] * (group is None)),
-        Col("try", "name", left=True),
+        Col("variant", "name", left=True),
         Col("how", "note", left=True),
         Col("time (µs)", lambda row: rounded(row.get("time_us") or None) or row.get("failure")),
         Col("10 % to 90 %", spread),

@@ -1,4 +1,4 @@
-"""What the time model said of a GPU before anything ran on it, beside what was measured: docs/results/model.md."""
+"""Times predicted for a GPU before anything ran on it, compared with what was measured: docs/results/model.md."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def compared(folder: Path = PREDICTIONS) -> Markdown:
     for them. For each stage and shape that was timed on both, the measured change, the predicted one, and none, which
     is what carrying the first GPU's times over would say.
     """
-    said = _newest(folder)
-    if said is None:
+    predictions = _newest(folder)
+    if predictions is None:
         return Markdown(_NOTHING)
     taken, where = {}, []
     for run in load_runs(folder):
@@ -38,7 +38,7 @@ def compared(folder: Path = PREDICTIONS) -> Markdown:
             key = one.id, shape_text(one.problem), run.gpu
             taken[key] = one.time_us, "warm" if one.cold.startswith("warm") else "cold"
     found: dict[str, list[tuple[float, float]]] = {"device memory": [], "something else": []}
-    for row in said["stages"]:
+    for row in predictions["stages"]:
         (basis, old), (gpu, new) = row["gpus"].items()
         shape = shape_text({key: value for key, value in row["problem"].items() if key != "dtype"})
         before, after = (taken.get((row["stage"], shape, name)) for name in (basis, gpu))
@@ -48,7 +48,7 @@ def compared(folder: Path = PREDICTIONS) -> Markdown:
         kind = "device memory" if new[f"bound_{after[1]}"] == "dram" else "something else"
         found[kind].append((after[0] / before[0], predicted))
     errors = {
-        kind: ([abs(said / now - 1) for now, said in rows], [abs(1 / now - 1) for now, _ in rows])
+        kind: ([abs(expected / now - 1) for now, expected in rows], [abs(1 / now - 1) for now, _ in rows])
         for kind, rows in found.items()
         if rows
     }
@@ -65,15 +65,16 @@ def compared(folder: Path = PREDICTIONS) -> Markdown:
         Col("carried over: error, median", lambda kind: median(errors[kind][1]), percent),
         Col("within 10 %", lambda kind: near(kind, 1)),
     ]
-    told = " ".join(
+    near_counts = " ".join(
         f"Bound by {kind}, the model is within 10 % in {near(kind, 0)} of {len(found[kind])}, times carried over in "
         f"{near(kind, 1)}."
         for kind in errors
     )
     return of_rows(columns, errors, [
-        f"{told or 'No row was timed on both GPUs.'}  ",
+        f"{near_counts or 'No row was timed on both GPUs.'}  ",
         f"A row is a stage at a shape. Change: the time on {gpu} over that on {basis}. Carried over: as if nothing "
-        f"changed. Predicted {said['date'][:10]}, before the second GPU ran anything. Measured on {'; '.join(where)}.",
+        f"changed. Predicted {predictions['date'][:10]}, before the second GPU ran anything. Measured on "
+        f"{'; '.join(where)}.",
     ])  # fmt: skip
 
 
@@ -82,8 +83,8 @@ def compared_networks(runs: Runs = None, folder: Path = PREDICTIONS) -> Markdown
 
     runs: those of both GPUs (the project's own if None), of which each network's newest row counts.
     """
-    said = _newest(folder)
-    if said is None:
+    predictions = _newest(folder)
+    if predictions is None:
         return Markdown(_NOTHING)
     taken, where = {}, {}
     for run in all_of(runs):
@@ -92,7 +93,7 @@ def compared_networks(runs: Runs = None, folder: Path = PREDICTIONS) -> Markdown
                 taken[row["network"], row["batch"], row["dtype"], run.gpu] = row["fused_us"]
                 where[run.gpu] = run.where()
     found = []
-    for row in said["networks"]:
+    for row in predictions["networks"]:
         (basis, old), (gpu, new) = row["gpus"].items()
         key = row["network"], row["batch"], row["dtype"]
         before, after = (taken.get((*key, name)) for name in (basis, gpu))
@@ -114,7 +115,7 @@ def compared_networks(runs: Runs = None, folder: Path = PREDICTIONS) -> Markdown
     model, carried = (median(one[name] for one in found) for name in ("error", "carried"))
     return of_rows(columns, found, [
         f"Median error: the model's {percent(model)}, times carried over {percent(carried)}; {len(found)} of "
-        f"{len(said['networks'])} predicted networks were timed on both.  ",
+        f"{len(predictions['networks'])} predicted networks were timed on both.  ",
         f"Change: the time of an inference on {gpu} over that on {basis}, pairs fused, one CUDA graph, maps in NHWC. "
-        f"Predicted {said['date'][:10]}. Measured on {where[basis]}; {where[gpu]}.",
+        f"Predicted {predictions['date'][:10]}. Measured on {where[basis]}; {where[gpu]}.",
     ])  # fmt: skip

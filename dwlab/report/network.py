@@ -1,4 +1,4 @@
-"""Whole networks, ours beside PyTorch's best, in time and energy: docs/results/networks.md."""
+"""Whole networks, ours compared with PyTorch's best, in time and energy: docs/results/networks.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dwlab.kernels.parts import dependent_launch
 from dwlab.problems.layers import DTYPES
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows, result, rounded, times
-from dwlab.report.shared import JUDGED, NO_NETWORKS, Row, Runs, all_of, grouped, measured_on, over
+from dwlab.report.shared import NO_NETWORKS, VALIDATED, Row, Runs, all_of, grouped, measured_on, over
 
 EMPTY = "kernels that do nothing"
 """A row of `energy_tries`: what launching costs."""
@@ -29,8 +29,8 @@ def key_of(row: Row) -> tuple[Any, ...]:
 def networks(runs: Runs = None, gpu: str | None = None) -> tuple[list[Row], list[Record]]:
     """(rows, runs): the newest row of each network, batch, storage type and layout on one GPU, and their runs.
 
-    Beside ours stands the fastest time, and the least energy, that any record has of the same version of PyTorch: not
-    every run tries all of its ways; compiled: whether torch.compile was among them. Not every run measures energy
+    PyTorch's time and energy are the least that any record has of the same version: not every run tries all of its
+    ways; compiled: whether torch.compile was among them. Not every run measures energy
     either: ours is then from the newest that did, and earlier_energy says so. gpu: that of the newest run with networks
     if None.
     """
@@ -41,7 +41,7 @@ def networks(runs: Runs = None, gpu: str | None = None) -> tuple[list[Row], list
     ways = [one for run in here for one in run.peers if isinstance(one, Mapping)]
     energies = {key_of(row): row for row in every if row.get("joules")}
     rows = [_with_energy(row, energies.get(key_of(row))) for row in rows]
-    rows = [_with_best_peer(row, every) | {"compiled": _compiled(row, ways)} for row in rows]
+    rows = [_with_best_baseline(row, every) | {"compiled": _compiled(row, ways)} for row in rows]
 
     def place(row: Row) -> tuple[Any, ...]:
         return (row["network"], -len(row["dtype"]), row["dtype"], row["batch"], row["layout"])
@@ -57,10 +57,10 @@ def _with_energy(row: Row, newest: Row | None) -> Row:
     return {**row, **taken, "earlier_energy": True}
 
 
-def _with_best_peer(row: Row, every: Sequence[Row]) -> Row:
-    """A row of networks with the fastest peer for its network in these rows, and the least energy.
+def _with_best_baseline(row: Row, every: Sequence[Row]) -> Row:
+    """A row of networks with the fastest baseline for its network in these rows, and the least energy.
 
-    Of the same storage type (int8 stands beside float16) and version of PyTorch.
+    Of the same storage type (of int8, float16) and version of PyTorch.
     """
     if not row.get("speedup_vs_peer"):
         return row
@@ -97,13 +97,13 @@ def _compiled(row: Row, ways: Sequence[Row]) -> bool:
 
 
 def networks_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
-    """Whole networks, layer by layer and with fused modules, beside PyTorch's best; energy of an image; the losses."""
+    """Whole networks, layer by layer and fused, compared with PyTorch's best; energy of an image; the losses."""
     rows, used = networks(runs, gpu)
     if not rows:
         return Markdown(NO_NETWORKS)
     layouts = {row["layout"] for row in rows}
 
-    def peer(row: Row) -> str:
+    def baseline(row: Row) -> str:
         name, other = (row.get("peer") or "").removeprefix("PyTorch "), row.get("peer_dtype")
         return f"{other}: {name}" if name and other else name  # PyTorch has no int8 of these layers
 
@@ -115,7 +115,7 @@ def networks_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
         Col("unfused (µs)", "apart_us", rounded),
         Col("fused (µs)", "fused_us", rounded),
         Col("fused pairs", "pairs"),
-        Col("PyTorch's best", peer, left=True),
+        Col("PyTorch's best", baseline, left=True),
         Col("its time (µs)", "peer_time_us", rounded),
         Col("× PyTorch", "speedup_vs_peer", times),
         Col("mJ an image", "joules", _mj),
@@ -150,7 +150,7 @@ def networks_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
         "for each layer; fused: two layers in one kernel where kernels timed alone say so. × PyTorch: its fastest way "
         "over the faster of ours, in time, and PyTorch's energy over ours; of PyTorch the best that any of the records "
         "has.  ",
-        *(["int8: beside PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "]
+        *(["int8: compared with PyTorch's float16, as PyTorch has no int8 of these layers on a GPU.  "]
           * any(row["dtype"] == "int8" for row in rows)),
         measured_on(used),
     ]  # fmt: skip
@@ -166,75 +166,75 @@ def _mj(joules: float) -> str:
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:
-    """Which of JUDGED networks have no row, of the storage types and batches that any row has, in one line."""
+    """Which of VALIDATED networks have no row, of the storage types and batches that any row has, in one line."""
     here = {(row["network"], row["dtype"], row["batch"]) for row in rows}
     types, batches = {row["dtype"] for row in rows}, sorted({row["batch"] for row in rows})
     none = {
-        (dtype, batch): [name for name in JUDGED if (name, dtype, batch) not in here]
+        (dtype, batch): [name for name in VALIDATED if (name, dtype, batch) not in here]
         for dtype, batch in itertools.product((one for one in DTYPES if one in types), batches)
     }
     found = [f"{', '.join(names)} ({dtype}, batch {batch})" for (dtype, batch), names in none.items() if names]
-    asked = len(JUDGED) * len(types) * len(batches)
-    return [f"Not measured, {sum(map(len, none.values()))} of {asked}: {'; '.join(found)}.  "] if found else []
+    wanted = len(VALIDATED) * len(types) * len(batches)
+    return [f"Not measured, {sum(map(len, none.values()))} of {wanted}: {'; '.join(found)}.  "] if found else []
 
 
 def _means(rows: Sequence[Row]) -> list[str]:
-    """The geometric mean of each storage type and batch over JUDGED networks, in one line."""
-    judged = (row for row in rows if row.get("speedup_vs_peer") and row["network"] in JUDGED)
-    groups = grouped(judged, lambda row: (row["dtype"], row["batch"]))
-    said = []
+    """The geometric mean of each storage type and batch over VALIDATED networks, in one line."""
+    compared = (row for row in rows if row.get("speedup_vs_peer") and row["network"] in VALIDATED)
+    groups = grouped(compared, lambda row: (row["dtype"], row["batch"]))
+    means = []
     for (dtype, batch), here in sorted(groups.items(), key=lambda one: (-len(one[0][0]), one[0])):
         mean = statistics.geometric_mean(row["speedup_vs_peer"] for row in here)
-        said.append(f"{mean:.2f} ({dtype}, batch {batch}, {len(here)} networks)")
-    return [f"Geometric means of × PyTorch, in time: {'; '.join(said)}.  "] if said else []
+        means.append(f"{mean:.2f} ({dtype}, batch {batch}, {len(here)} networks)")
+    return [f"Geometric means of × PyTorch, in time: {'; '.join(means)}.  "] if means else []
 
 
 def _overlap(rows: Sequence[Row]) -> list[str]:
     """What kernels that start early save of the faster of our two graphs, in one line. Older rows do not say."""
-    saved, asked = [], 0
+    saved, compared = [], 0
     for row in rows:
         ours = [(row[f"{what}_us"], what) for what in ("apart", "fused") if row.get(f"{what}_us")]
         us, what = min(ours, default=(0, ""))
         if row.get(f"{what}_plain_us"):
-            asked += 1
+            compared += 1
             if row[f"{what}_launches"] != dependent_launch.WORDS[""]:
                 saved.append(100 * (1 - us / row[f"{what}_plain_us"]))
-    if not asked:
+    if not compared:
         return []
-    said = f"are no faster in any of {asked}"
+    effect = f"are no faster in any of {compared}"
     if saved:
         percents = " to ".join(dict.fromkeys(f"{one:.1f}" for one in (min(saved), max(saved))))
-        said = f"save {percents} % of the time in {len(saved)} of {asked}"
-    return [f"Kernels that start while the one before runs {said} networks.  "]
+        effect = f"save {percents} % of the time in {len(saved)} of {compared}"
+    return [f"Kernels that start while the one before runs {effect} networks.  "]
 
 
-def energy_tries_table(runs: Runs = None) -> Markdown:
-    """Ways to run a network that might take less energy: W and J of each, beside PyTorch's way of least energy.
+def energy_ablations_table(runs: Runs = None) -> Markdown:
+    """Ways to run a network that might take less energy: W and J of each, and of PyTorch's way of least energy.
 
-    That is one of the same run; where it has none, the least of any record of whole networks. How our least stands
-    beside that one is said in any case: torch.compile does not make the same of a network each time.
+    That is one of the same run; where it has none, the least of any record of whole networks. A line
+    compares our least with that one in any case: torch.compile does not make the same of a network each time.
     """
     rows, used = records.newest_rows("energy_tries", lambda row: (*key_of(row), row["way"]), runs)
     if not rows:
-        return Markdown("No such tries are recorded.\n")
+        return Markdown("No such ablations are recorded.\n")
     recorded = {key_of(row): row for row in networks(runs, used[-1].gpu)[0] if row.get("peer_joules")}
     body: list[tuple[Row, float | None]] = []
     elsewhere, strictly = [], []
     groups = sorted(grouped(rows, key_of).items(), key=lambda item: item[0])
     for key, found in groups:
         theirs = [row for row in found if row["way"].startswith("PyTorch ")]
-        peer = min(theirs, key=lambda row: row["joules"], default=None)
-        least = None if peer is None else peer["joules"]
-        if peer is None and key in recorded:
+        best = min(theirs, key=lambda row: row["joules"], default=None)
+        least = None if best is None else best["joules"]
+        if best is None and key in recorded:
             least = recorded[key]["peer_joules"]
             elsewhere.append(recorded[key].get("peer_rest_watts"))
         ours = min((row["joules"] for row in found if row not in theirs and row["way"] != EMPTY), default=None)
         if ours and key in recorded:
             strictly.append(f"{times(recorded[key]['peer_joules'] / ours)} ({key[0]}, {key[2]})")
         body += [
-            (row, None if row is peer or row["way"] == EMPTY else over(least, row["joules"]))
+            (row, None if row is best or row["way"] == EMPTY else over(least, row["joules"]))
             for row in found
-            if row not in theirs or row is peer
+            if row not in theirs or row is best
         ]
     columns = [
         *(Col(name, lambda one, name=name: one[0][name], left=True) for name in ("network", "dtype", "way")),
@@ -255,12 +255,12 @@ def energy_tries_table(runs: Runs = None) -> Markdown:
     ]
     if elsewhere:
         at_rest = sorted(one for one in elsewhere if one)
-        said = f", where a GPU took {at_rest[0]:.0f} to {at_rest[-1]:.0f} W at rest" if at_rest else ""
+        rest_text = f", where a GPU took {at_rest[0]:.0f} to {at_rest[-1]:.0f} W at rest" if at_rest else ""
         share = f"{len(elsewhere)} of {len(groups)}"
-        notes.append(f"Of {share} networks PyTorch's is from records of whole networks{said}.  ")
+        notes.append(f"Of {share} networks PyTorch's is from records of whole networks{rest_text}.  ")
     if strictly:
         notes.append(
-            "Our least beside the least of PyTorch's that any record of whole networks has, on whichever GPU: "
+            "Our least compared with the least of PyTorch's that any record of whole networks has, on whichever GPU: "
             f"{', '.join(strictly)}.  "
         )
     return of_rows(columns, body, [*notes, measured_on(used)])

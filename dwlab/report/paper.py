@@ -8,7 +8,7 @@ from typing import Any
 
 from dwlab import records
 from dwlab.gpu.machine import Ceilings
-from dwlab.measure import peers
+from dwlab.measure import baselines
 from dwlab.model import roofline
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Measurement, Record
@@ -82,20 +82,20 @@ def newest(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs = None) -
     return next(whole, None) or next(iter(given), None)
 
 
-def peer_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ()) -> float | None:
-    """The time of the fastest peer of these kinds (all if none are given). Peers without a dtype are float32's."""
+def baseline_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ()) -> float | None:
+    """The time of the fastest baseline of these kinds (all if none are given); those without a dtype are float32's."""
     wanted, dtype = records.describe_problem(problem), dtype_of(run, problem)
     ran = []
-    for peer in run.peers:
-        if not isinstance(peer, Mapping):  # a damaged record's
+    for one in run.peers:
+        if not isinstance(one, Mapping):  # a damaged record's
             continue
-        time, way = peer.get("time"), peer.get("way")
-        if not isinstance(time, Mapping) or not isinstance(way, str) or peer.get("path") != path:
+        time, way = one.get("time"), one.get("way")
+        if not isinstance(time, Mapping) or not isinstance(way, str) or one.get("path") != path:
             continue
         us = time.get("median_us")
         timed = isinstance(us, int | float) and not isinstance(us, bool) and us > 0
-        same = (peer.get("shape"), peer.get("dtype", "float32")) == (wanted, dtype)
-        if timed and same and (not kinds or peers.kind(way) in kinds):
+        same = (one.get("shape"), one.get("dtype", "float32")) == (wanted, dtype)
+        if timed and same and (not kinds or baselines.kind(way) in kinds):
             ran.append(float(us))
     return min(ran, default=None)
 
@@ -114,8 +114,8 @@ def totals(run: Record, problem: Any = PAPER) -> dict[str, dict[str, float]]:
         if all(stage in found.get(path, {}) for path in THREE)
     }
     fastest = {"best": {path: min(row.time_us for row in rows.values()) for path, rows in found.items()}}
-    for label, kinds in ((_LIBRARY, peers.LIBRARY_WAYS), (_ANY, ())):
-        fastest[label] = {path: us for path in PATHS if (us := peer_us(run, path, problem, kinds))}
+    for label, kinds in ((_LIBRARY, baselines.LIBRARY_WAYS), (_ANY, ())):
+        fastest[label] = {path: us for path in PATHS if (us := baseline_us(run, path, problem, kinds))}
     for label, us in fastest.items():
         made[label] = {path: us[path] for path in THREE if path in us}
         made[f"{label}, fused backward"] = {path: us[path] for path in ("forward", "backward") if path in us}
@@ -127,7 +127,7 @@ def totals(run: Record, problem: Any = PAPER) -> dict[str, dict[str, float]]:
 
 
 def totals_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs = None) -> Markdown:
-    """The paper's table for the newest run with all three paths at a problem, with the paper's own figures beside."""
+    """The paper's table for the newest run with all three paths at a problem, and the paper's own figures."""
     run = newest(problem, gpu=gpu, runs=runs)
     if run is None:
         return Markdown(
@@ -156,7 +156,7 @@ def totals_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs = N
 
 def _ratios(made: Mapping[str, Mapping[str, float]]) -> list[str]:
     """What the best stages gain over PyTorch and over naive, in a sentence each."""
-    said = []
+    sentences = []
     for label, other in (
         ("the naive ones", "naive"),
         ("PyTorch's best of conv1d, conv2d and FFT for each path", _LIBRARY),
@@ -171,12 +171,12 @@ def _ratios(made: Mapping[str, Mapping[str, float]]) -> list[str]:
                 least = min(theirs, made.get(f"{other}, fused backward", {}).get("total", theirs))
                 text += f", with the fused backward {least / fused:,.2f} times"
                 text += "" if least == theirs else " (theirs fused as well, which is faster)"
-            said.append(text + ".  ")
-    return said
+            sentences.append(text + ".  ")
+    return sentences
 
 
 def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs = None) -> Markdown:
-    """Effective bandwidth and place under the roof of every stage and path, the paper's beside."""
+    """Effective bandwidth and place under the roof of every stage and path, and the paper's."""
     run = newest(problem, gpu=gpu, runs=runs)
     if run is None and runs is not None:  # a run of layers
         run = next((one for one in reversed(list(runs)) if gpu in (None, one.gpu) and by_path(one, problem)), None)

@@ -1,4 +1,4 @@
-"""The planner's decisions beside measured times: docs/results/planner.md."""
+"""The planner's decisions compared with measured times: docs/results/planner.md."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from dwlab import planner, records
 from dwlab.planner import validation
 from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.layer import layers, with_compile
-from dwlab.report.shared import JUDGED, NO_LAYERS, Row, Runs, all_of, measured_on, ratio_columns
+from dwlab.report.shared import NO_LAYERS, VALIDATED, Row, Runs, all_of, measured_on, ratio_columns
 
 
-def judgements(runs: Runs = None, gpu: str | None = None) -> list[validation.Validation]:
-    """The planner beside recorded times: of each network, storage type and batch of which a pair was measured.
+def validations(runs: Runs = None, gpu: str | None = None) -> list[validation.Validation]:
+    """The planner validated by recorded times: of each network, storage type and batch of which a pair was measured.
 
     gpu: as its driver names it; as `records.shown_runs` takes it. Maps are NHWC.
     """
     having = [run for run in all_of(runs) if run.sections.get("network_kernels") or run.sections.get("layers")]
     having = records.shown_runs(having, gpu)
-    asked: set[tuple[str, str, int]] = set()
+    recorded: set[tuple[str, str, int]] = set()
     for run in having:
         for row in run.sections.get("network_kernels", ()):
             if row["layout"] == "NHWC":
-                asked.add((row["network"], row["dtype"], row["batch"]))
+                recorded.add((row["network"], row["dtype"], row["batch"]))
         for row in run.sections.get("layers", ()):
             if row["op"] == "fused":
-                asked |= {(name, row["dtype"], row["batch"]) for name in JUDGED if name in row["networks"]}
+                recorded |= {(name, row["dtype"], row["batch"]) for name in VALIDATED if name in row["networks"]}
     made = []
-    for name, dtype, batch in sorted(asked, key=lambda one: (one[0], -len(one[1]), one[1], one[2])):
+    for name, dtype, batch in sorted(recorded, key=lambda one: (one[0], -len(one[1]), one[1], one[2])):
         try:
             plan = planner.plan(name, having[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
         except (ValueError, LookupError):  # a network, type or GPU that is no longer known
@@ -39,9 +39,9 @@ def judgements(runs: Runs = None, gpu: str | None = None) -> list[validation.Val
     return made
 
 
-def judged_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
-    """The planner's decisions beside measured times: a row a network, storage type and batch."""
-    made = judgements(runs, gpu)
+def validated_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
+    """The planner's decisions compared with measured times: a row a network, storage type and batch."""
+    made = validations(runs, gpu)
     if not made:
         return Markdown(
             "No pair of layers has measured times of both ways. On a GPU: `python benchmarks/record_networks.py`.\n"
@@ -67,7 +67,7 @@ def judged_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     right = sum(row.right for row in rows)
     here = {(one.plan.network.name, one.plan.network.dtype, one.plan.network.batch) for one in made}
     without = []
-    for name in JUDGED:
+    for name in VALIDATED:
         none = [f"{dtype} batch {batch}" for dtype, batch in itertools.product(("float32", "float16"), (1, 32))
                 if (name, dtype, batch) not in here]  # fmt: skip
         without += [f"{name} ({', '.join(none)})"] if none else []
@@ -98,7 +98,7 @@ def chosen_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     groups: list[tuple[str, int, int, list[Row]]] = []
     for dtype, batch in itertools.product(("float32", "float16", *["int8"] * beside), (1, 32)):
         pairs: dict[str, None] = {}
-        for name in JUDGED:
+        for name in VALIDATED:
             plan = planner.plan(name, used[-1].gpu, dtype=dtype, batch=batch, layout="NHWC")
             pairs |= {records.shape_text(validation.bare(records.describe_problem(one))): None for one in plan.fused}
         rows = [found[dtype, pair] for pair in pairs if (dtype, pair) in found]
@@ -112,11 +112,11 @@ def chosen_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
         Col("batch", lambda group: group[1]),
         Col("pairs that the planner fuses", lambda group: group[2]),
         Col("measured", lambda group: len(group[3])),
-        *ratio_columns("× peer", ratios("speedup_vs_peer")),
+        *ratio_columns("× baseline", ratios("speedup_vs_peer")),
         *(ratio_columns("× unfused", ratios("speedup_vs_apart"), False) if beside else []),
     ]
     return of_rows(columns, groups, [
-        "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × peer: the "
+        "Pairs of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU that are alike count once. × baseline: the "
         "fastest of PyTorch's ways for the two layers over our fused kernel, both in CUDA graphs. What the planner "
         "takes kernels to reach was fitted to records that hold these pairs, too.  ",
         *(["int8: against PyTorch's float16; × unfused: our own int8 kernels of the two layers over the fused one.  "]

@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 _NOTHING = "Nothing is recorded yet. On a GPU: python -m dwlab study --record FILE"
-_SPARE = ("peer", "eff. GB/s", "× naive", "of bound", "of FMA rate", "gpu", "date", "layout")
+_SPARE = ("baseline", "eff. GB/s", "× naive", "of bound", "of FMA rate", "gpu", "date", "layout")
 
 
 def _check(wanted: Mapping[str, Any]) -> None:
@@ -170,8 +170,8 @@ MEASUREMENTS = (
     Col("eff. GB/s", "effective_gbps", rounded),
     Col("of copy", "fraction_of_copy", percent),
     Col("× naive", "speedup_vs_naive", times),
-    Col("× peer", "speedup_vs_peer", times),
-    Col("peer", "peer", left=True),
+    Col("× baseline", "speedup_vs_peer", times),
+    Col("baseline", "peer", left=True),
 )
 GRID = (
     Col("path", "path", left=True),
@@ -180,9 +180,9 @@ GRID = (
     Col("dtype", "dtype", left=True),
     Col("time µs", "time_us", rounded),
     Col("of copy", lambda row: percent(over(row["copy_bound_us"], row.get("time_us"))) or row.get("failure")),
-    Col("× peer", "speedup_vs_peer", _slower),
-    Col("peer µs", "peer_time_us", rounded),
-    Col("peer", "peer", left=True),
+    Col("× baseline", "speedup_vs_peer", _slower),
+    Col("baseline µs", "peer_time_us", rounded),
+    Col("baseline", "peer", left=True),
 )
 NETWORKS = (
     Col("network", "network", left=True),
@@ -190,10 +190,10 @@ NETWORKS = (
     Col("batch", "batch"),
     Col("unfused µs", "apart_us", rounded),
     Col("fused µs", "fused_us", rounded),
-    Col("peer µs", "peer_time_us", rounded),
-    Col("× peer", "speedup_vs_peer", _slower),
+    Col("baseline µs", "peer_time_us", rounded),
+    Col("× baseline", "speedup_vs_peer", _slower),
     Col("gpu", "gpu", left=True),
     Col("date", "date", _date, left=True),
     Col("layout", "layout", left=True),
-    Col("peer", lambda row: row.get("peer") or row.get("failure"), left=True),
+    Col("baseline", lambda row: row.get("peer") or row.get("failure"), left=True),
 )

@@ -14,8 +14,8 @@ Row = Mapping[str, Any]
 Runs = Sequence[Record] | None
 """The runs to take; all of the project's where it is None."""
 
-JUDGED = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
-"""The networks whose layers are measured, and that the planner is judged on."""
+VALIDATED = ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas")
+"""The networks whose layers are measured, and that the planner is validated on."""
 
 NO_LAYERS = "No layers of image networks are recorded. On a GPU: `python benchmarks/record_layers.py`.\n"
 NO_NETWORKS = "No networks are recorded. On a GPU: `python benchmarks/record_networks.py`.\n"

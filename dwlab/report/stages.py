@@ -25,13 +25,13 @@ def newest_runs(runs: Runs, gpu: str | None, op: str, path: str, dtype: str) -> 
             yield run, rows
 
 
-def _times(peer: bool) -> list[Col]:
-    """The columns that both tables of stages have; peer: × peer too."""
+def _times(baseline: bool) -> list[Col]:
+    """The columns that both tables of stages have; baseline: × baseline too."""
     return [
         Col("effective GB/s", "effective_gbps", rounded),
         Col("of copy", "fraction_of_copy", percent),
         Col("× naive", "speedup_vs_naive", times),
-        *([Col("× peer", "speedup_vs_peer", lambda ratio: times(ratio, slower=True))] * peer),
+        *([Col("× baseline", "speedup_vs_peer", lambda ratio: times(ratio, slower=True))] * baseline),
     ]
 
 
@@ -47,8 +47,8 @@ def table(
     """The newest recorded run of one op and path on one problem, a row a stage, with device, versions and date.
 
     problem: None for the run's main problem. dtype: the rows' storage type; if None the problem's, and float32 where
-    that is only its sizes. A stage that loses to its peer is marked slower. Where nothing is recorded, a sentence says
-    so.
+    that is only its sizes. A stage that loses to its baseline is marked slower. Where nothing is recorded, a sentence
+    says so.
     """
     dtype = getattr(problem, "dtype", "float32") if dtype is None else dtype
     for run, rows in newest_runs(runs, gpu, op, path, dtype):
@@ -61,17 +61,17 @@ def table(
 
 
 def _run_table(run: Record, rows: Sequence[Measurement]) -> Markdown:
-    first, peer = rows[0], next((row for row in rows if row.peer), None)
+    first, compared = rows[0], next((row for row in rows if row.peer), None)
     columns = [
         Col("stage", "stage", left=True),
         Col("time (µs)", "time_us", rounded),
         Col("p10 to p90 (µs)", lambda row: f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}" if "p10_us" in row
             else None),
-        *_times(peer is not None),
+        *_times(compared is not None),
     ]  # fmt: skip
     body: list[Row] = [row.to_dict() for row in rows]
-    if peer is not None:
-        body.append({"stage": f"peer: {peer.peer}", "time_us": peer.peer_time_us})
+    if compared is not None:
+        body.append({"stage": "baseline: " + compared.peer, "time_us": compared.peer_time_us})
     return of_rows(columns, body, [
         f"{shape_text(first.problem)}, {first.dtype}. Effective GB/s counts the {first.compulsory_bytes / 1e6:,.1f} MB "
         f"that must move at least; a device copy in the same run moved {rounded(run.ceilings['copy_gbps'])} GB/s.",
@@ -103,15 +103,15 @@ def shapes_table(
         Col("problem", lambda row: shape_text(row.problem), left=True),
         Col("stage", "stage", left=True),
         Col("time (µs)", "time_us", rounded),
-        *_times(peer=True),
+        *_times(baseline=True),
     ]
-    peers = sorted({row.peer for row in rows if row.peer})
-    notes = [f"Peer: the fastest of {', '.join(peers)}, for each problem.", ""] if peers else []
+    names = sorted({row.peer for row in rows if row.peer})
+    notes = [f"Baseline: the fastest of {', '.join(names)}, for each problem.", ""] if names else []
     return of_rows(columns, rows, [*notes, f"{dtype}. {measured_on([run])}"])
 
 
 def _grid_notes(rows: Sequence[Row], used: Sequence[Record]) -> list[str]:
-    """What is said below a table of the grid: notes of a run alone, or how many shapes came together."""
+    """The notes below a table of the grid: those of a run alone, or how many shapes came together."""
     if len(used) == 1:
         return [*(f"{note}  " for note in used[0].notes), *[""] * bool(used[0].notes)]
     shapes = {tuple(one["problem"].values()) for one in rows}
@@ -124,7 +124,7 @@ def _bound_us(one: Row) -> float:
 
 
 def grid_summary(runs: Runs = None) -> Markdown:
-    """The grid, a row a path: shapes won and lost, and the fractions reached where the launch is large."""
+    """The grid, a row a path: shapes won and lost, and the efficiency where the launch is large."""
     rows, used = records.grid_rows(runs)
     if not used:
         return Markdown(_NO_GRID)
@@ -155,10 +155,10 @@ def grid_summary(runs: Runs = None) -> Markdown:
     columns = [
         Col("path", "path", left=True),
         Col("shapes", "shapes"),
-        Col("faster than the peer", "won"),
+        Col("faster than the baseline", "won"),
         Col("slower", lambda one: len(one["ratios"]) - one["won"]),
-        Col("no peer or no time", lambda one: one["shapes"] - len(one["ratios"])),
-        Col("× peer, least", ratio(lambda n: 0), times),
+        Col("no baseline or no time", lambda one: one["shapes"] - len(one["ratios"])),
+        Col("× baseline, least", ratio(lambda n: 0), times),
         Col("median", ratio(lambda n: n // 2), times),
         Col("most", ratio(lambda n: -1), times),
         Col("of bound, median", "bound", percent),

@@ -18,7 +18,7 @@ from dwlab.study.run import (
     measurement,
     steps,
     study,
-    with_peer,
+    with_baseline,
 )
 from dwlab.study.sizes import OutOfMemory, check_memory, counted_problem, memory_needed, smaller
 from dwlab.study.spot_check import Excerpt, excerpt, spot_check
@@ -26,5 +26,5 @@ from dwlab.study.spot_check import Excerpt, excerpt, spot_check
 __all__ = [
     "LAYERS", "PROBLEM", "QUICK_PROBLEM", "Bench", "Checks", "Excerpt", "GpuBench", "OutOfMemory", "Prepared", "Row",
     "Study", "StudyError", "WrongResult", "check_memory", "count", "counted_problem", "excerpt", "main_problems",
-    "measurement", "memory_needed", "smaller", "spot_check", "steps", "study", "with_peer",
+    "measurement", "memory_needed", "smaller", "spot_check", "steps", "study", "with_baseline",
 ]  # fmt: skip

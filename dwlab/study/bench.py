@@ -15,9 +15,9 @@ from dwlab import problems
 from dwlab.gpu import provenance
 from dwlab.gpu.machine import Machine
 from dwlab.kernels.registry import Stage
-from dwlab.measure import counters, device, layer_peers, peers, timing
+from dwlab.measure import baselines, counters, device, layer_baselines, timing
+from dwlab.measure.baselines import Baseline
 from dwlab.measure.counters import Counters
-from dwlab.measure.peers import Peer
 from dwlab.measure.timing import Timing
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.study.sizes import OutOfMemory, check_memory, is_out_of_memory, memory_message
@@ -38,7 +38,7 @@ class Prepared(Protocol):
     def time(self, stage: Stage) -> Timing:
         """Check, time, check again on fresh inputs. Raises WrongResult."""
 
-    def peers(self) -> list[Peer]:
+    def baselines(self) -> list[Baseline]:
         """The libraries' times for the same."""
 
 
@@ -174,9 +174,9 @@ class _OnGpu:
         self.check(stage)
         return timed
 
-    def peers(self) -> list[Peer]:
+    def baselines(self) -> list[Baseline]:
         if not isinstance(self.problem, DepthwiseConv1d):
-            return self._layer_peers()
+            return self._layer_baselines()
 
         def verify(tensors: dict[str, Any]) -> str:
             for name, tensor in tensors.items():
@@ -191,22 +191,22 @@ class _OnGpu:
                     return wrong
             return ""
 
-        return peers.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
+        return baselines.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
 
-    def _layer_peers(self) -> list[Peer]:
-        theirs = layer_peers.peer_problem(self.problem)
+    def _layer_baselines(self) -> list[Baseline]:
+        theirs = layer_baselines.baseline_problem(self.problem)
         if theirs != self.problem:  # stored otherwise: in buffers of their own
-            if not peers.available():
+            if not baselines.available():
                 return []
             with self.bench.prepare(theirs, self.path) as prepared:
-                return prepared.peers()
+                return prepared.baselines()
 
         def verify(tensors: dict[str, Any]) -> str:
             values = tensors["y"].contiguous().float().cpu().numpy()
-            allowed = layer_peers.relative_error(self.problem.dtype)
+            allowed = layer_baselines.relative_error(self.problem.dtype)
             return spot_check(self.problem, self.path, self.inputs, "y", values, allowed)
 
-        return layer_peers.measure(self.problem, self.sets, verify, cold=self.cold, compiled=True, **self.bench.how)
+        return layer_baselines.measure(self.problem, self.sets, verify, cold=self.cold, compiled=True, **self.bench.how)
 
     def close(self) -> None:
         """Gives the buffers back."""

@@ -44,8 +44,8 @@ def main(args: argparse.Namespace) -> int:
     todo = registry.stages(args.op, args.path)
     # A record that cannot be read is named, and the others serve.
     runs = [] if target.mode == "gpu" else records.load_runs(on_error=lambda e: print(f"dwlab: {e}", file=sys.stderr))
-    asked = shapes or run.main_problems(todo, args.quick and target.mode == "gpu")
-    with terminal.progress(run.steps(todo, asked, target.mode, args.quick)) as progress:
+    studied = shapes or run.main_problems(todo, args.quick and target.mode == "gpu")
+    with terminal.progress(run.steps(todo, studied, target.mode, args.quick)) as progress:
         made = run.study(problem=shapes, quick=args.quick, stages=todo, runs=runs, progress=progress)
     print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if args.json else made.table(terminal.width()))
     if args.record:

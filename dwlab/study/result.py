@@ -14,16 +14,16 @@ from dwlab.records.tabular import Col, Markdown
 
 
 class StudyError(RuntimeError):
-    """A study that cannot be made as asked; the message says what to do."""
+    """A study that cannot be made as it is wanted; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One stage on one problem.
 
-    passed: judged right, counted as predicted, right at the measured shape and under its ceilings; verdict: why not.
+    passed: checked right, counted as predicted, right at the measured shape and under its ceilings; verdict: why not.
     flops: of the taps inside the signal. intensity: flops / compulsory bytes. predicted_bytes: 32 bytes for each
-    sector that the stage's formula predicts its warps ask for; intensity_asked: flops / predicted_bytes.
+    sector that the stage's formula predicts for its warps' requests; intensity_requested: flops / predicted_bytes.
     counted_bytes and counted_prediction: what the interpreter counted, and the formula said, on ``counted_problem``.
     measured: the timing with all that follows from it, from this run or from a record; source says which ("": none).
     """
@@ -40,7 +40,7 @@ class Row:
     compulsory_bytes: int
     intensity: float
     predicted_bytes: int
-    intensity_asked: float
+    intensity_requested: float
     counted_problem: dict[str, Any]
     counted_bytes: int
     counted_prediction: int
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Study:
-    """A study's rows, with the machine that they were measured on (None if nothing was) and the peers tried.
+    """A study's rows, with the machine that they were measured on (None if nothing was) and the baselines tried.
 
     counters: the hardware's counters (dwlab.measure.counters); uncounted: why there are none on a GPU.
     """
@@ -74,7 +74,7 @@ class Study:
     rows: tuple[Row, ...]
     machine: Machine | None = None
     environment: dict[str, Any] | None = None
-    peers: tuple[dict[str, Any], ...] = ()
+    baselines: tuple[dict[str, Any], ...] = ()
     counters: tuple[dict[str, Any], ...] = ()
     uncounted: str = ""
 
@@ -95,7 +95,7 @@ class Study:
             "environment": self.environment,
             "machine": self.machine.to_dict() if self.machine else None,
             "ceilings": self.machine.ceilings.to_dict() if self.machine and self.machine.ceilings else None,
-            "peers": list(self.peers),
+            "peers": list(self.baselines),
             "counters": list(self.counters),
             "uncounted": self.uncounted,
             "rows": [row.to_dict() for row in self.rows],
@@ -113,7 +113,7 @@ class Study:
             self.measurements(),
             self.environment,
             self.machine.ceilings.to_dict(),
-            peers=self.peers,
+            peers=self.baselines,
             machine=self.machine.to_dict(),
             counters=self.counters,
             **more,
@@ -132,9 +132,9 @@ class Study:
             timed("eff. GB/s", "effective_gbps", tabular.rounded),
             timed("of copy", "fraction_of_copy", tabular.percent),
             timed("× naive", "speedup_vs_naive", tabular.times),
-            timed("× peer", "speedup_vs_peer", tabular.times),
+            timed("× baseline", "speedup_vs_peer", tabular.times),
             Col("FLOP/B", "intensity", "{:.3g}".format),
-            Col("FLOP/B asked", "intensity_asked", "{:.3g}".format),
+            Col("FLOP/B requested", "intensity_requested", "{:.3g}".format),
             Col("predicted MB", lambda row: row.predicted_bytes / 1e6, "{:,.1f}".format),
             Col("counted kB", lambda row: row.counted_bytes / 1e3, "{:,.1f}".format),
             Col("formula kB", lambda row: row.counted_prediction / 1e3, "{:,.1f}".format),
@@ -154,8 +154,8 @@ class Study:
         found = []
         counted = {records.shape_text(row.counted_problem) for row in rows}
         found.append(
-            "FLOP/B: FLOP for each compulsory byte, and for each byte that the warps ask for. predicted: what they ask "
-            "for, by the stage's formula. counted: by the interpreter, with the formula beside it, at "
+            "FLOP/B: FLOP for each compulsory byte, and for each byte that the warps request. predicted: what they "
+            "request, by the stage's formula. counted: by the interpreter, with the formula beside it, at "
             f"{', '.join(sorted(counted))}."
         )
         sources = {row.source for row in rows}
@@ -169,7 +169,7 @@ class Study:
                 found.append("Nothing is timed in simulated mode; an empty cell has no record of this problem.")
         named = sorted({row.measured.peer for row in rows if row.measured and row.measured.peer})
         if named:
-            found.append(f"peer: {', '.join(named)}.")
+            found.append(f"baseline: {', '.join(named)}.")
         found += [f"{row.id}: {row.verdict}" for row in rows if not row.passed]
         return found
 

@@ -1,4 +1,4 @@
-"""The study itself: every stage judged, counted, timed. `study`."""
+"""The study itself: every stage checked, counted, timed. `study`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dwlab.compiler import precompile as ahead
 from dwlab.judge import check, formulas
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
-from dwlab.measure import peers
+from dwlab.measure import baselines
+from dwlab.measure.baselines import Baseline
 from dwlab.measure.counters import CountersError
-from dwlab.measure.peers import Peer
 from dwlab.measure.timing import Timing
 from dwlab.model import roofline
 from dwlab.problems import DepthwiseConv1d, Problem
@@ -46,7 +46,7 @@ def _mobilenet_v2(layout: str) -> dict[tuple[str, str], Problem]:
 LAYERS = {key: (one, _mobilenet_v2("NCHW")[key]) for key, one in _mobilenet_v2("NHWC").items()}
 """Op and path -> the layers that a study takes where it is given none, in both layouts."""
 
-JUDGED_ON = 6  # problems, of kernels that are compiled anew for each
+CHECKED_ON = 6  # problems, of kernels that are compiled anew for each
 MOST_PRODUCTS = 2**30  # L*K of a problem: the formulas look at each warp and tap of a row
 
 
@@ -63,9 +63,9 @@ def count(stage: Stage, problem: Problem) -> tuple[int, str]:
     except simt.SimtError as error:
         return 0, f"it cannot be counted: {error}"
     differ = [
-        f"{name.replace('_', ' ')} {counted:,} counted, {said:,} predicted"
+        f"{name.replace('_', ' ')} {counted:,} counted, {expected:,} predicted"
         for name in traffic.COUNTS
-        if (counted := getattr(found.counted, name)) != (said := getattr(found.predicted, name))
+        if (counted := getattr(found.counted, name)) != (expected := getattr(found.predicted, name))
     ]
     return found.counted.bytes_moved, "; ".join(differ) if found.predicted.exact else ""
 
@@ -98,9 +98,9 @@ def study(
     """Every stage of an op and path, on one problem or several; each problem with the stages of its op.
 
     problem: the paper's and, for each op and path of layers, LAYERS if None; with ``quick`` smaller ones. quick: fewer
-    rounds, no peers. stages: these in place of an op's and path's. bench: what times them; if None the present GPU in
-    gpu mode, and nothing in simulated mode. runs: the records to show then. progress: told what is next.
-    Raises StageError for an op or path that does not exist, OutOfMemory for a problem too large for the GPU.
+    rounds, no baselines. stages: these in place of an op's and path's. bench: what times them; if None the present GPU
+    in gpu mode, and nothing in simulated mode. runs: the records to show then. progress: told what is next. Raises
+    StageError for an op or path that does not exist, OutOfMemory for a problem too large for the GPU.
     """
     from dwlab.gpu import target
 
@@ -148,20 +148,20 @@ def study(
     rows = [
         replace(row, measured=replace(row.measured, date=environment["date"])) if row.measured else row for row in rows
     ]
-    why = "left out for --quick" if quick else "" if checks.hardware else "not asked for"
+    why = "left out for --quick" if quick else "" if checks.hardware else "switched off"
     right = [stage for stage in todo if all(row.passed for row in rows if row.id == stage.id)]
     found, why = ([], why) if why else _hardware(bench, right, shapes, progress)
     return Study(mode, tuple(rows), bench.machine, environment, tuple(tried), tuple(found), why)
 
 
 def _shapes(problem: Problem | Sequence[Problem], todo: Sequence[Stage]) -> tuple[Problem, ...]:
-    """The problems that are asked for. Raises StudyError for what is none, and for one that no stage computes."""
+    """The problems that are given. Raises StudyError for what is none, and for one that no stage computes."""
     shapes = (problem,) if isinstance(problem, Problem) else tuple(problem)
     if not shapes or not all(isinstance(shape, Problem) for shape in shapes):
         raise StudyError(f"{problem!r} is no problem, nor a sequence of some: give a dwlab.DepthwiseConv1d")
     for shape in shapes:
         if not any(_is_for(stage, shape) for stage in todo):
-            raise StudyError(f"{shape} is a problem of {shape.op}, which none of the stages asked for computes")
+            raise StudyError(f"{shape} is a problem of {shape.op}, which none of these stages computes")
     return shapes
 
 
@@ -178,8 +178,8 @@ def _verdicts(
                 lines = [line.strip() for line in str(verdict).splitlines() if line.strip()]
                 # The first line says how many problems failed, the first finding what is wrong.
                 wrong = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
-                said = "; ".join([*lines[:1], *wrong[:1]]) or "rejected"
-                found[stage.id, dtype] = "" if verdict.passed else said
+                text = "; ".join([*lines[:1], *wrong[:1]]) or "rejected"
+                found[stage.id, dtype] = "" if verdict.passed else text
     return found
 
 
@@ -203,7 +203,7 @@ def _hardware(
 
 def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bool) -> None:
     """Compiles what a study will launch on the GPU, several kernels at a time: one after the other they take far
-    longer than all that is judged and timed with them. judging: the judge's problems too.
+    longer than all that is checked and timed with them. judging: the judge's problems too.
     """
     from dwlab.gpu import target
 
@@ -214,7 +214,7 @@ def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bo
         here = [shape for shape in shapes if _is_for(stage, shape)]
         wanted += [(stage, shape) for shape in here if stage.supports(shape)]
         for dtype in dict.fromkeys(shape.dtype for shape in here if judging):
-            wanted += [(stage, problem) for problem in check.judged_on(stage, dtype, _most(stage), OWN_SEED)]
+            wanted += [(stage, problem) for problem in check.checked_on(stage, dtype, _most(stage), OWN_SEED)]
     ahead.compile_for(wanted)
 
 
@@ -222,11 +222,11 @@ def _most(stage: Stage) -> int | None:
     """On how many problems a study judges a stage before it times it: all, but of kernels that are compiled anew for
     each, some seconds long. Tests judge these on all, and `Prepared.check` where they are timed.
     """
-    return JUDGED_ON if isinstance(stage.kernel, registry.ByShape) else None
+    return CHECKED_ON if isinstance(stage.kernel, registry.ByShape) else None
 
 
 def _judge(stage: Stage, dtype: str = "float32") -> check.Verdict:
-    # One seed: what is compiled ahead is what is judged.
+    # One seed: what is compiled ahead is what is checked.
     return check.check(stage, dtype=dtype, most=_most(stage), seed=OWN_SEED)
 
 
@@ -244,7 +244,7 @@ def _is_for(stage: Stage, problem: Problem) -> bool:
 
 
 def main_problems(todo: Sequence[Stage], quick: bool = False) -> tuple[Problem, ...]:
-    """What these stages are studied on where nothing else is asked for. quick: with few rows, and one image."""
+    """What these stages are studied on where no problem is given. quick: with few rows, and one image."""
     found: dict[Problem, None] = {}
     for stage in todo:
         for one in LAYERS.get((stage.op, stage.path), (PROBLEM,)):
@@ -260,15 +260,15 @@ def steps(todo: Sequence[Stage], shapes: Sequence[Problem], mode: str, quick: bo
     """How often a study of these stages on these problems tells its progress."""
     pairs = [(stage, shape) for shape in shapes for stage in todo if _is_for(stage, shape)]
     here = [(stage, shape) for stage, shape in pairs if stage.supports(shape)]
-    told = len({stage.id for stage, _ in pairs}) + len(here)
+    count = len({stage.id for stage, _ in pairs}) + len(here)
     if mode != "gpu":
-        return told
+        return count
     counters_read = not quick and any(isinstance(shape, DepthwiseConv1d) for shape in shapes)
-    return 2 + told + len(here) + len({(stage.path, shape) for stage, shape in here}) + counters_read
+    return 2 + count + len(here) + len({(stage.path, shape) for stage, shape in here}) + counters_read
 
 
 def _row(stage: Stage, shape: Problem, small: Problem, wrong: str, counted: int, differs: str) -> Row:
-    size, asked = shape.compulsory_bytes(stage.path), stage.traffic(shape).bytes_moved
+    size, requested = shape.compulsory_bytes(stage.path), stage.traffic(shape).bytes_moved
     verdict = wrong or (f"traffic at {small}: {differs}" if differs else "")
     return Row(
         op=stage.op,
@@ -282,8 +282,8 @@ def _row(stage: Stage, shape: Problem, small: Problem, wrong: str, counted: int,
         flops=shape.flops_of(stage.path),
         compulsory_bytes=size,
         intensity=shape.flops_of(stage.path) / size,
-        predicted_bytes=asked,
-        intensity_asked=shape.flops_of(stage.path) / asked,
+        predicted_bytes=requested,
+        intensity_requested=shape.flops_of(stage.path) / requested,
         counted_problem=records.describe_problem(small),
         counted_bytes=counted,
         counted_prediction=stage.traffic(small).bytes_moved,
@@ -291,7 +291,7 @@ def _row(stage: Stage, shape: Problem, small: Problem, wrong: str, counted: int,
 
 
 def _with_record(row: Row, digest: str, runs: Sequence[records.Record]) -> Row:
-    """The row with its newest recorded measurement, if there is one; said where its kernel was another then."""
+    """The row with its newest recorded measurement, if there is one; source says if its kernel was another."""
     for run in reversed(runs):
         alike = [one for one in run.measurements if one.dtype == row.dtype]
         found = records.best(row.op, row.path, row.stage, row.problem, rows=alike)
@@ -309,7 +309,7 @@ def _timed(
     quick: bool,
     progress: Callable[[str], None],
 ) -> tuple[list[Row], list[dict[str, Any]]]:
-    """The rows with their measurements, and the peers tried."""
+    """The rows with their measurements, and the baselines tried."""
     ceilings = bench.machine.ceilings
     if ceilings is None:
         raise StudyError(f"no ceilings were measured for {bench.machine.name}")
@@ -324,15 +324,15 @@ def _timed(
                 times[i] = prepared.time(stage)
             except WrongResult as error:
                 made[i] = replace(made[i], passed=False, verdict=str(error))
-        progress("peers")
-        ran = [] if quick else prepared.peers()
-    peer = peers.fastest(ran)
+        progress("baselines")
+        ran = [] if quick else prepared.baselines()
+    fastest = baselines.fastest(ran)
     naive_us = next((timed.median_us for i, timed in times.items() if here[i].name == "naive"), None)
     for i, timed in times.items():
         more = {"speedup_vs_naive": naive_us / timed.median_us if naive_us else None}
         more["predicted_bytes"] = made[i].predicted_bytes
         measured = measurement(here[i], shape, timed, ceilings.copy_gbps, bench.machine.name, **more)
-        measured = with_peer(measured, peer)
+        measured = with_baseline(measured, fastest)
         try:
             roofline.points([measured], report.roof_of(shape.op, ceilings))
         except roofline.RooflineError as error:
@@ -346,7 +346,7 @@ def _timed(
 def measurement(
     stage: Stage, shape: Problem, timed: Timing, copy_gbps: float, gpu: str = "", note: str | None = None, **more: Any
 ) -> Measurement:
-    """A record's row from a timing, without its peer. The date is the record's own, and empty until it is written."""
+    """A record's row from a timing, without its baseline. The date is the record's, empty until it is written."""
     size, flops = shape.compulsory_bytes(stage.path), shape.flops_of(stage.path)
     gbps = size / timed.median_us / 1e3
     return Measurement(
@@ -378,9 +378,9 @@ def measurement(
     )
 
 
-def with_peer(row: Measurement, peer: Peer | None) -> Measurement:
-    """The row beside its fastest peer."""
-    if peer is None or peer.time is None:
+def with_baseline(row: Measurement, baseline: Baseline | None) -> Measurement:
+    """The row with its fastest baseline."""
+    if baseline is None or baseline.time is None:
         return row
-    us = peer.time.median_us
-    return replace(row, peer=peer.name, peer_time_us=us, speedup_vs_peer=us / row.time_us)
+    us = baseline.time.median_us
+    return replace(row, peer=baseline.name, peer_time_us=us, speedup_vs_peer=us / row.time_us)

@@ -11,7 +11,7 @@ from dwlab.problems import DepthwiseConv1d, Problem, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused
 from dwlab.study.sizes import resized
 
-EXCERPT_PIXELS = 2**21  # elements of x, about, that are held against float64
+EXCERPT_PIXELS = 2**21  # elements of x, about, that are checked against float64
 
 
 def spot_check(
@@ -25,8 +25,8 @@ def spot_check(
     """What is wrong with an output at a shape too large for a whole reference; "" if nothing was found.
 
     Every element must be finite (outputs are poisoned with NaN beforehand). Some channels, and for paths that do not
-    sum over the batch some entries or images, the first and the last among them, are held against float64: within the
-    reference's tolerance, or, for other orders of summation, within ``relative`` in ‖out - ref‖ / ‖ref‖.
+    sum over the batch some entries or images, the first and the last among them, are checked against float64: within
+    the reference's tolerance, or, for other orders of summation, within ``relative`` in ‖out - ref‖ / ‖ref‖.
     """
     path = problem.alone(name)
     expected = problem.shapes(path)[name]
@@ -86,7 +86,7 @@ class Excerpt:
 
 
 def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
-    """The part of a problem that is held against float64 for one of its outputs.
+    """The part of a problem that is checked against float64 for one of its outputs.
 
     Of rows some channels and entries; of layers some images, and some of the channels that come out. The first and the
     last are always among them.

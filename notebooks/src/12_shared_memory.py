@@ -375,8 +375,8 @@ elif not times:
     print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
 
 # %% [markdown]
-# The records, all stages. The **peer**, or baseline, is the fastest library routine that was found to compute the same, here
-# a product of matrices by PyTorch; *× peer* is its time over the stage's, so a stage below 1 is slower than the library.
+# The records, all stages. The **baseline** is the fastest library routine that was found to compute the same, here a
+# product of matrices by PyTorch; *× baseline* is its time over the stage's: a stage below 1 is slower than the library.
 #
 # <!-- begin:depthwise1d/forward -->
 # <!-- end:depthwise1d/forward -->

@@ -683,54 +683,54 @@ else:
 # blocks as fit, and none starts late. Both sound better than the plain copy.
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="copy")
+tables.ablations_table(group="copy")
 
 # %% [markdown]
 # **Reads.** Both arrays of a weight gradient, added up and not written. Some kernels have a thread per vector; the
 # others are what `channels` has to do: rows to shared memory, then a row a lane.
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="read")
+tables.ablations_table(group="read")
 
 # %% [markdown]
 # **Gap or swizzle**, in a kernel like `wide`: the banks are equally good. In the last row the swizzle of each piece is
 # worked out by itself, in place of a constant added to that of an earlier one.
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="gap or swizzle")
+tables.ablations_table(group="gap or swizzle")
 
 # %% [markdown]
 # **The order of the outputs.** y takes the place of x in shared memory, 8 outputs at a time. Last first, each x is done with
 # sooner, and its register is free.
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="order of outputs")
+tables.ablations_table(group="order of outputs")
 
 # %% [markdown]
 # **How many blocks share the batch?** More warps hide more waiting, until no more fit. But each multiprocessor has four schedulers,
 # and a warp stays with its own: if one has three warps and the others two, all wait for it.
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="blocks of weight_grad")
+tables.ablations_table(group="blocks of weight_grad")
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="blocks of backward")
+tables.ablations_table(group="blocks of backward")
 
 # %% [markdown]
 # **Outputs a lane**, of `strips`:
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="outputs a lane")
+tables.ablations_table(group="outputs a lane")
 
 # %% [markdown]
 # **Split-K: who has a channel's strips.** One block is one launch, and one multiprocessor has all of the channel's work. More blocks
 # leave parts, and even the work out.
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="strips of weight_grad")
+tables.ablations_table(group="strips of weight_grad")
 
 # %% tags=["nbval-ignore-output"]
-tables.tries_table(group="strips of backward")
+tables.ablations_table(group="strips of backward")
 
 # %% [markdown]
 # ## Explain

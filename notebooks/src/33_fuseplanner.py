@@ -510,7 +510,7 @@ predicted_asked_over_accesses = 1.0
 from dwlab import report
 
 counted = [row for row in report.layer_counters()[0] if row.get("planned_asked_bytes") and row["op"] == "fused"]
-counted = [(report.asked_bytes(row), row) for row in counted if report.asked_bytes(row)]
+counted = [(report.requested_bytes(row), row) for row in counted if report.requested_bytes(row)]
 counted.sort(key=lambda one: one[0] / one[1]["planned_bytes"])
 AT_ENDS = 6
 rows = []

@@ -1,6 +1,6 @@
 """Naive: both gradients from one walk along the taps: a dy that is read for dx serves dw too.
 
-A thread has one element x[s] and computes dx[s] = sum_j w[j] dy[s - shift + j]. On its way it holds every dy that meets
+A thread has one element x[s] and computes dx[s] = sum_j w[j] dy[s - shift + j]. Meanwhile it holds every dy that meets
 x[s] in the weight gradient as well: dw[j] gets dy[s - shift + j] * x[s]. So the fused pass reads nothing that the input
 gradient alone would not read, but for one x. What it does with the products is the naive part: each is added to dw
 where it belongs, an atomic for every product, B*H*taps of them on only H*K addresses. Lanes of a warp are neighbouring

@@ -7,8 +7,8 @@ w[j] for dx[s] and x[s] for dw[j]: 320 multiply-adds for 8 taps, two reads of 16
 only dy has a halo. dx takes the place of x in shared memory, which no other lane reads, and goes out from there 16
 bytes at a time.
 
-The next 32 strips are on their way while these are computed: dy and x have two tiles each. The sums of all taps stay in
-registers through the warp's whole share of the batch, and meet as in weight_grad's `strips`: deterministic, without
+The next 32 strips are in flight while these are computed: dy and x have two tiles each. The sums of all taps stay in
+registers through the warp's whole part of the batch, and meet as in weight_grad's `strips`: deterministic, without
 atomics. A dy that is not finite meets zeros beyond a row's ends, as in warp_tiled.
 
 Predicted: dy once but for halos, x once, dx once: 12 bytes an element in place of 16, and 2 K multiply-adds for them.

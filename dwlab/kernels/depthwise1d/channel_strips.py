@@ -2,7 +2,7 @@
 
 A strip is the neighbouring times of a row that a lane has, `each` of them. The strips of one channel, through all rows
 of the batch, are numbered in one line; a warp takes 32 that follow each other, so no lane is idle but in a channel's
-last ones, whatever a row's length. Rows of one channel lie H rows apart in memory, and where a
+last ones, whatever a row's length. Rows of one channel lie at a stride of H rows in memory, and where a
 warp's strips cross from a row to the next, each row has its own halo: a row's line is `left` words, its strips,
 `right` words, and a tile holds a piece of such lines one after the other. Word i of a tile is word (offset + i) of the
 line of the warp's first row, or of one of the rows after it.
@@ -30,7 +30,7 @@ TAPS = 8  # of which one function adds up the sums
 WARPS = 8  # of a block that has all of a channel: they find their pieces in turn, and add up in shared memory
 SHARED = 99 * 1024  # bytes of a block, which every GPU gives from compute capability 8.0 on
 WORTH = 10  # pieces of work that multiprocessors may wait for others, rather than a second kernel adds up parts;
-ALONE = 400  # of longer work its two microseconds are nothing beside what more warps bring
+ALONE = 400  # of longer work its two microseconds are nothing compared with what more warps bring
 
 AT_LEAST = 4  # where there are parts: pieces for a warp, as its sums' way through the tree costs half of one,
 FEW = 8 * MULTIPROCESSORS  # unless so few warps are not there;

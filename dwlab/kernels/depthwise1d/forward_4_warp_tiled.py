@@ -87,7 +87,7 @@ def kernel(x, w, y, shift):
                     y2 += f * u2
                     u0 = u1
                     u1 = u2
-            else:  # the same for n taps, about half of them each; a multiple of 3 apart, for the banks
+            else:  # the same for n taps, about half of them each; at a multiple of 3, for the banks
                 share = min(n, uint32((n + 5) // 6 * 3))
                 i = uint32(CHUNK - n + half * share)
                 stop = uint32(CHUNK - (1 - half) * (n - share))

@@ -52,7 +52,7 @@ def kernel(L, K, SHIFT):
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row, of all B*H
         last = uint32(x.shape[0] * x.shape[1] - 1)
         for p in range(ROWS // PASS):
-            for r in range(PASS):  # many loads on their way at once; beyond the last row it is loaded again
+            for r in range(PASS):  # many loads in flight at once; beyond the last row it is loaded again
                 row = min(uint32(first + uint32(p * PASS + r)), last)
                 b = uint32(row // uint32(x.shape[1]))
                 h = uint32(row % uint32(x.shape[1]))

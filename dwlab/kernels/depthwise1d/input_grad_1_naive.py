@@ -2,7 +2,7 @@
 
 The gradient with respect to the input is the forward pass with time running the other way: dx[s] collects the taps
 that carried x[s] into an output, w[j] into y[s - shift + j]. So this kernel is the naive forward kernel with the sign
-of j turned round, and it has the same two faults: threadIdx.x runs over b, the slowest axis, so that the lanes of a
+of j reversed, and it has the same two faults: threadIdx.x runs over b, the slowest axis, so that the lanes of a
 warp touch 32 different rows, and the sum that starts at 0.0 is a float64. Deterministic: each sum has a fixed order.
 
 Traffic: as forward's. For each element and tap inside the row one load of w and one of dy; nothing is reused.

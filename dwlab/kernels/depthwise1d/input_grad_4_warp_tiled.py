@@ -80,7 +80,7 @@ def kernel(dy, w, dx, shift):
                     g2 += f * u2
                     u0 = u1
                     u1 = u2
-            else:  # the same for n taps, about half of them each; a multiple of 3 apart, for the banks
+            else:  # the same for n taps, about half of them each; at a multiple of 3, for the banks
                 share = uint32((n + 5) // 6 * 3)
                 i = uint32(half * share)
                 stop = n if half == 1 else min(n, share)

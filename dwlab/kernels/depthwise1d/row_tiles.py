@@ -65,7 +65,7 @@ def kernel_of(reverse: bool = False) -> Any:
             i = tx
             begin = uint32(t0 + shift + 1 - j0 - n)  # the tile's first time; before the row it wraps to a huge number
             while i < uint32(span + n):
-                for m in range(4):  # four loads on their way at once
+                for m in range(4):  # four loads in flight at once
                     s = uint32(begin + i + uint32(m) * width)
                     value = float32(0)
                     if inside and s < length and i + uint32(m) * width < uint32(span + n):

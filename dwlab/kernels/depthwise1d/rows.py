@@ -42,7 +42,7 @@ def swizzle(n: int) -> Any:
     Below the largest power of two, up to 8, that divides the vectors of a row, so it never leaves the row.
     """
     group = math.gcd(n // 4, 8) if n % 4 == 0 else 1
-    shift = (8 // group).bit_length() - 1  # rows that the length itself puts in different places: no need to tell apart
+    shift = (8 // group).bit_length() - 1  # rows that the length itself puts in different places: nothing to separate
 
     @cuda.jit(device=True, forceinline=True)
     def swizzle(row):

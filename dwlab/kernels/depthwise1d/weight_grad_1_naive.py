@@ -4,7 +4,7 @@ What a newcomer writes: `h, j = cuda.grid(2)`, a square block, a sum that starts
 that the output has not. Correct for any shape, and deterministic: each sum has a fixed order. What is wrong with it:
 - An output has up to B*L terms, and there are only H*K threads: at the paper's shape 6,144 threads for 2.5 thousand
   million products. Most of the GPU has nothing to do, and each thread waits for its own loads, one after the other.
-- threadIdx.x runs over h: the 16 channels of a half-warp lie a whole row apart, a sector each, in dy and in x.
+- threadIdx.x runs over h: the 16 channels of a half-warp lie at a stride of a whole row, a sector each, in dy and in x.
 - 0.0 is a float64 in Numba, so each product is converted and added in double precision.
 
 Traffic: for each batch entry and time, a warp (16 h, 2 j) with a tap inside the row loads dy and x once: 16 sectors

@@ -2,7 +2,7 @@
 
 The one idea is reuse on chip. A block takes one channel, and a thread a tap: up to 64 taps, and as many batch entries
 (rows) side by side as 256 threads hold, 5 for 48 taps. Each 64 times of these rows, with the halo that the taps reach,
-come from global memory once for all taps, not once for each. More taps than 64 are shared out among further blocks.
+come from global memory once for all taps, not once for each. More taps than 64 are divided among further blocks.
 
 The block walks through the batch, adding on in registers. One block a channel would leave most of the GPU idle, so the
 batch is dealt out to several blocks, up to some 2048 in all. Sums then meet twice: the rows of a block in shared

@@ -83,7 +83,7 @@ def kernel(dy, x, dw, shift, splits):
                     g2 += f * u2
                     u2 = u1
                     u1 = u0
-            else:  # the same for n times, about half of them each; a multiple of 3 apart, for the banks
+            else:  # the same for n times, about half of them each; at a multiple of 3, for the banks
                 middle = uint32((n + 5) // 6 * 3)
                 i = uint32(half * middle)
                 stop = n if half == 1 else min(n, middle)

@@ -3,9 +3,9 @@
 `channels` needs a whole row in a lane, so it ends at 64 times. Here the 32 lanes share the rows of one channel: 20 dy
 each in registers, the sums of all K taps beside them, and the x of these times and of the halo 27 at a time from
 shared memory, 8 of them new for each 8 taps: 160 multiply-adds for two reads of 16 bytes. A warp's 32 strips are of one
-row, or of several that are neighbours in the batch (channel_strips.py); the next 32 are on their way meanwhile.
+row, or of several that are neighbours in the batch (channel_strips.py); the next 32 are in flight meanwhile.
 
-Now all lanes have sums of the same K elements of dw, and they keep them in registers through the warp's whole share of
+Now all lanes have sums of the same K elements of dw, and they keep them in registers through the warp's whole part of
 the batch. Only then they meet, in a tree: 5 shuffles for each tap, after which a lane has the warp's sum; then a
 block's warps, in shared memory. Where a block for each channel keeps the GPU busy, that is dw: a second kernel would
 take two microseconds more. Else blocks share a channel, and their sums are parts, added up by a second kernel. All in

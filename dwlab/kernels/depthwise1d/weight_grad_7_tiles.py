@@ -63,7 +63,7 @@ def kernel(dy, x, parts, shift, span, side, across):
         begin = uint32(t0 + shift - j0 - reach)  # of x; before the row it wraps to a huge number
         first = thread
         while first < rows * pitch:
-            for m in range(4):  # four loads of each on their way at once
+            for m in range(4):  # four loads of each in flight at once
                 i = uint32(first + uint32(m) * threads)
                 r = uint32(i // pitch)
                 t = uint32(i - r * pitch)

@@ -87,7 +87,7 @@ class Registers(NamedTuple):
     waiting: int
     taps: int
     bias: int
-    spare: int  # for what is on its way elsewhere
+    spare: int  # for what is in flight elsewhere
     size: int
 
 

@@ -5,7 +5,7 @@ every access of a warp is of whole sectors. A thread has T neighbouring columns 
 rows (vector_window.py). Each row of x adds to the sums of all the outputs that it is part of, K rows of them for stride
 1; then the oldest sums are done, and the others move on. So a thread loads a vector of x once for each column that
 needs it: for K = 3 and T = 2 four vectors for two of outputs, and neighbours' halves of these come from the L1 cache.
-The next row is on its way before this one is computed with. All places are the first plus constants.
+The next row is in flight before this one is computed with. All places are the first plus constants.
 Bands are as high as leaves enough threads to fill the GPU; the K-1 rows between two come from the L2 cache again.
 
 Predicted: for K = 3 some 60 instructions for a vector of outputs of float32 and some 120 for one of float16, where a

@@ -8,7 +8,7 @@ one with the filter's row (w0, w1, w2, 0), the other with (0, w0, w1, w2). Filte
 
 As in `registers` a thread slides down a strip of outputs, and its sums, which here are int32, move on from row to row.
 Each row of x is a wait for memory. Where there are too few threads to fill those waits, one image of a small map, a
-strip is a single row of outputs, and all it needs of x is asked for at once (`at_once`).
+strip is a single row of outputs, and all it needs of x is requested at once (`at_once`).
 
     sum (x - zero_x) * w = sum x * w - zero_x * sum w
 

@@ -48,7 +48,7 @@ def load_async(dtype: str) -> Any:
         raw = cuda.local.array(16, float32)
         values = cuda.local.array(8, float32)
         while i < count:
-            for m in range(4):  # all four on their way before the first is used
+            for m in range(4):  # all four in flight before the first is used
                 k = uint32(i + uint32(m) * threads)
                 if k < count:
                     word = uint32((origin >> uint32(1)) + k * uint32(4))

@@ -87,8 +87,8 @@ def traffic(problem):
     nchw, side, each = problem.layout == "NCHW", side_of(one.C), 32 // problem.itemsize  # elements of a sector
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
-    def turns(channels):
-        """(channel, pixel) of each thread at each of its turns, -1 beyond the last."""
+    def rounds(channels):
+        """(channel, pixel) of each thread in each of its rounds, -1 beyond the last."""
         i = np.arange(-(-channels * side * side // THREADS))[:, None] * THREADS + np.arange(THREADS)
         i = np.where(i < channels * side * side, i, -1)
         c, pixel = (i // side**2, i % side**2) if nchw else (i % channels, i // channels)
@@ -99,8 +99,8 @@ def traffic(problem):
     def moved(elements, there, each=each):
         return warp_traffic(np.where(there, elements, -1), each)
 
-    c, c_pixel = turns(C)
-    f, f_pixel = turns(F)
+    c, c_pixel = rounds(C)
+    f, f_pixel = rounds(F)
     images = alike(problem.N, C * H * W, F * P * Q, per_sector=each)
     for (n, often), p0, q0 in itertools.product(images, range(0, P, side), range(0, Q, side)):
         p, q = p0 + c_pixel // side, q0 + c_pixel % side

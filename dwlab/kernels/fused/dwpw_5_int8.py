@@ -8,7 +8,7 @@ filters, which come to shared memory a chunk of channels at a time, some already
 the sums are requantised by the second layer (`int8_epilogue`).
 
 Few blocks of few warps wait most of the time: a strip for each row of x, and then the products for each chunk. So a
-block may have warps that only slide and copy (`helpers`), and more chunks on their way than three.
+block may have warps that only slide and copy (`helpers`), and more chunks in flight than three.
 
 What is between the layers is the second layer's x, zero point included: the sum of its filters' words takes care of
 that, as in pointwise. And it is never in global memory: that saves writing and reading N*C*P*Q bytes.

@@ -84,7 +84,7 @@ def cost(problem, images, config, gpu):
     fit = gpu.blocks_per_sm(resources(problem, config))
     here = min(fit, share(number, gpu))  # blocks at a time
     turns = max(1, number / (gpu.sms * fit))
-    turns = (turns + math.ceil(turns)) / 2  # blocks of the last turn start before all of those before are done
+    turns = (turns + math.ceil(turns)) / 2  # blocks of the last wave start before all of those before are done
     rows = (config.thread_m - 1) * one.stride + one.K
     instructions = config.thread_n * (40 * one.K + config.thread_m * 14) + rows * (10 + 10 * one.K)
     depthwise = -(-each // config.threads) * max(rows * ROW, instructions)  # a warp starts one in a ns

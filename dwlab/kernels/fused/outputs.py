@@ -19,7 +19,7 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
 
-SPARE = 8  # words between the end of a pixel's sums in shared memory and the next: rows 2 apart in other banks
+SPARE = 8  # words between the end of a pixel's sums in shared memory and the next: rows two apart in other banks
 
 
 def out_pitch(config: TileConfig) -> int:

@@ -9,7 +9,7 @@ for 3 x 3 at stride 1; a small map is one strip, and nothing is. The depthwise l
 How many rows, filters and warps a block has is chosen for each shape (pwdw_plan.py): few for one image, so that all
 multiprocessors have work, more for many. Each group of filters reads x anew, so with hundreds of channels a block is
 bound by what L2 gives, and a warp's tile is as wide as registers allow, up to 32 pixels x 96 filters. Rows of x and of
-filters have no padding, their vectors of 16 bytes change places (swizzle.place), and up to two stages are on their way
+filters have no padding, their vectors of 16 bytes change places (swizzle.place), and up to two stages are in flight
 while one is multiplied: one barrier for each.
 
 Predicted, 24 -> 144 channels of 56 x 56, 32 images: 67 MB move, 16 us at a copy's speed; the products take 347 M * 1.25

@@ -71,7 +71,7 @@ def kernel(problem, config):
                 copy(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
             else:
                 zeros(pool, at)
-        begin(pool, uint32(W_AT), w1, b1, m1, f0, t)  # on their way while words are cleared
+        begin(pool, uint32(W_AT), w1, b1, m1, f0, t)  # in flight while words are cleared
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
         for group in range(GROUPS):
@@ -100,12 +100,12 @@ def traffic(problem, config):
     tile = np.arange(tiles)[:, None]
     n, p0, q0 = tile // (across * down), tile // across % down * TH, tile % across * TW
 
-    def turns(count):
+    def rounds(count):
         i = np.arange(-(-count // config.threads) * config.threads)
         return np.where(i < count, i, -1)
 
     each = vector_words(C)
-    i = turns(config.block_m * C // each)
+    i = rounds(config.block_m * C // each)
     pixel, c = i // (C // each), i % (C // each)
     h, v = p0 * S + pixel // XW - two.padding, q0 * S + pixel % XW - two.padding
     inside = (i >= 0) & (pixel < XH * XW) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
@@ -113,7 +113,7 @@ def traffic(problem, config):
     load += replace(stream, groups=config.split_n * config.groups).loaded(tiles)
     # Strips: w2, b2 and m2, no x from global memory
     words, store = as_words(two), np.zeros(2, np.int64)
-    columns, i = TW // T, turns(strips(config))
+    columns, i = TW // T, rounds(strips(config))
     for group in range(config.split_n * config.groups):
         c, place = group * (config.block_n // 4) + i % (config.block_n // 4), i // (config.block_n // 4)
         row, column = place // columns * rows, place % columns * T

@@ -79,7 +79,7 @@ def configs(problem, images, gpu):
 
 
 def cost(problem, images, config, gpu):
-    """In ns: products and depthwise outputs, or the chunks of filters on their way."""
+    """In ns: products and depthwise outputs, or the chunks of filters in flight."""
     one, two, stream, each = problem.first, problem.second, stream_of(problem, config), strips(config)
     number = images * -(-two.P // config.block_h) * -(-two.Q // config.block_w) * config.split_n
     here, turns = share(number, gpu), waves(number, gpu.blocks_per_sm(resources(problem, config)), gpu)

@@ -3,7 +3,7 @@
 The estimate counts, for a block, what each part of a multiprocessor has to do (tensor cores, instructions, shared
 memory, bytes), and what a block waits for if it is alone there. Many blocks: the busiest part decides, few: the wait.
 Bytes come from L2, whether another block has had them or not, and only some of their way passes behind the products.
-Warps are shared out to four quarters of a multiprocessor, each with its own tensor core: 7 warps take as long as 8.
+Warps are divided among four quarters of a multiprocessor, each with its own tensor core: 7 warps take as long as 8.
 Its constants are of a GPU of compute capability 9.0, fitted to the times of tiles for maps of 14 x 14, and need not be
 exact: they order tiles.
 """
@@ -29,7 +29,7 @@ from dwlab.kernels.tiling.gpu import Gpu
 
 MMA_CYCLES = 1.75  # of a multiprocessor for one mma of 16 x 8 x 8 (tf32) or 16 x 8 x 16 (float16)
 SM_BYTES = 18.0  # that one multiprocessor moves in a cycle, from L2 or to memory
-ARRIVAL = 900  # cycles from asking for a stage's words to having them
+ARRIVAL = 900  # cycles from the request of a stage's words to having them
 TOGETHER = 0.6  # of the shorter one of a block's work and its words' way, what the longer one does not hide
 ALONE = 1.3  # times as long: three products of tf32, each of which waits for the one before, of one row of tiles
 SHAPES = ((32, 32), (16, 32), (32, 16), (16, 16), (64, 32), (32, 64), (64, 16), (48, 32), (32, 96))

@@ -2,7 +2,7 @@
 
 A block computes block_h rows of outputs, over the map's whole width, of block_n filters of one image. The rows of x
 that they come from lie next to each other in memory, as one run of block_m pixels at most. The block multiplies this
-run with its filters, block_k words of channels at a time: these are on their way to one of pipeline_stages places in
+run with its filters, block_k words of channels at a time: these are in flight to one of pipeline_stages places in
 shared memory (asynchronous copies of 16 bytes) while the products of those before are summed up in the warps' registers
 (parts/mma_ss.py). Then the sums, with bias and activation, take the place of x in shared memory, and each thread
 computes outputs of the depthwise layer there, thread_m of a column.
@@ -127,9 +127,9 @@ def product(pair: Any, config: TileConfig) -> Any:
 def loads(pair: Any, config: TileConfig) -> tuple[Any, Any]:
     """(load_x(shared, to, x, first, pixels, c0), load_w(shared, to, w, f0, c0)): one stage's x, and its filters.
 
-    Each on its way to word `to` of shared. x, w: words in global memory. first: word of x of the run's first pixel in
-    channel 0; pixels: of the run; f0: the block's first filter; c0: the stage's first channel, in words. What is
-    outside of all these becomes 0.
+    Each starts copies to `to`, a word of shared. x, w: words in global memory. first: word of x of the run's first
+    pixel in channel 0; pixels: of the run; f0: the block's first filter; c0: the stage's first channel, in words. What
+    is outside of all these becomes 0.
     """
     C, F, layout = pair.first.C // per_word(pair.dtype), pair.first.F, layout_of(pair, config)
     depth, T = config.block_k, config.threads

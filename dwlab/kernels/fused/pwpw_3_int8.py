@@ -78,7 +78,7 @@ def kernel(problem, images, config):
         t, m0 = uint32(cuda.threadIdx.x), uint32(uint32(cuda.blockIdx.x) * ROWS)
         f0 = uint32(uint32(cuda.blockIdx.y) * FILTERS)
         load(pool, uint32(0), x, uint32(0), m0, uint32(0), t)
-        begin1(pool, uint32(W_AT), w1, b1, m1, uint32(0), t)  # on their way while words are cleared
+        begin1(pool, uint32(W_AT), w1, b1, m1, uint32(0), t)  # in flight while words are cleared
         for i in range(t, ROWS * REST1, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST1 * PITCH1 + C + uint32(i) % REST1)] = float32(0)
         for i in range(t, ROWS * REST2, THREADS):
@@ -100,7 +100,7 @@ def configs(problem, images, gpu):
 
 
 def cost(problem, images, config, gpu):
-    """In ns: products, or the chunks of filters on their way."""
+    """In ns: products, or the chunks of filters in flight."""
     number = -(-images * problem.first.H * problem.first.W // config.block_m) * config.split_n
     here, turns = share(number, gpu), waves(number, gpu.blocks_per_sm(resources(problem, config)), gpu)
     product = steps = 0

@@ -174,7 +174,7 @@ def configs(layers: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
                     yield config
 
 
-WHOLE = 65536  # bytes of depthwise outputs that are not worth to be shared out over several rounds
+WHOLE = 65536  # bytes of depthwise outputs that are not worth dividing among several rounds
 WARPS = (
     (1, 1, 1), (1, 1, 3), (1, 1, 4), (1, 1, 8), (1, 2, 2), (1, 2, 4), (1, 2, 8), (1, 4, 1), (1, 4, 2), (1, 4, 4),
     (1, 8, 1), (1, 8, 2), (1, 16, 1), (2, 1, 1), (2, 1, 2), (2, 4, 1), (4, 1, 1),

@@ -174,7 +174,7 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
 
     @cuda.jit(device=True, forceinline=True)
     def slide(pool, to, x, w, b, base, h, v, c):
-        taps = cuda.local.array(TAPS, float32)  # and the bias, and words on their way to one of them
+        taps = cuda.local.array(TAPS, float32)  # and the bias, and words in flight to one of them
         sums = cuda.local.array(SUMS, float32)
         values = cuda.local.array(VALUES, float32)
         where = cuda.local.array(5, uint32)

@@ -1,6 +1,6 @@
 """The first convolution of a network: all channels of the image, which are few, to some tens of maps, NHWC.
 
-27 products an output of 3 x 3 x 3: little beside what is stored, so they must not cost more than their multiply-adds.
+27 products an output of 3 x 3 x 3: little next to what is stored, so they must not cost more than their multiply-adds.
 A lane has one output channel and keeps its filter in registers; a warp has 8 neighbouring pixels of a row. What it
 reads of the image is the same for all lanes: a block stages the rows under its tile in shared memory, as float32, and
 one load brings 4 numbers to all 32 lanes. (With 8 channels of some pixels to a thread, filters in shared memory too, it

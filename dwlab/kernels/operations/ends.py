@@ -1,7 +1,7 @@
 """The end of a classifier: the mean of each map, and the product with the classes' weights for a few images.
 
 A mean: a block has 64 channels; its threads divide the pixels, and add up in shared memory. The product: a warp has one
-class, asks for that class's weights, which are nobody's output, before it waits for the kernel before, and keeps them
+class, requests that class's weights, which are nobody's output, before it waits for the kernel before, and keeps them
 for all images. With many images it is a matrix product, and a library's.
 """
 

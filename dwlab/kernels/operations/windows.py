@@ -1,6 +1,6 @@
 """Pools, subsampling and activations of their own, NHWC: a thread has 8 channels of one output.
 
-They compute next to nothing, so what counts is bytes and launches: all loads of a window are on their way before the
+They compute next to nothing, so what counts is bytes and launches: all loads of a window are in flight before the
 first is used, and what a shortcut adds is added here.
 """
 

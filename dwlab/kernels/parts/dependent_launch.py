@@ -15,7 +15,7 @@ after its own wait had returned, in the threads that wrote its outputs at least,
 
 So a kernel may have a programmatic edge before it if it waits before it reads or writes a map. What no kernel of the
 graph writes it may read earlier: filters, biases and an int8 layer's factors are there before the graph starts, in
-memory of their own. Our kernels ask for the filters that they need first, and wait then. Writing may never come
+memory of their own. Our kernels request the filters that they need first, and wait then. Writing may never come
 earlier, not even to a map that the kernel before does not touch: one before that may still read that memory.
 
 All other nodes keep the edge before them: kernels without the wait (PyTorch's, the first stages), copies and memsets,

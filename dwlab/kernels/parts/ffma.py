@@ -26,7 +26,7 @@ def ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int, interlea
     warp has no conflict.
 
     interleave: columns of B are rows of shared memory, their k next to each other, and interleaved, column 4 * q + e
-    in row interleave * e + q, so that lanes whose columns are four apart read neighbouring rows. 0: rows are k, the
+    in row interleave * e + q, so that lanes with a distance of four columns read neighbouring rows. 0: rows are k, the
     columns of B next to each other.
     """
     LN, RIGHT = 32 // LM, 4 * TN

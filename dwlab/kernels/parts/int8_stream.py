@@ -31,7 +31,7 @@ class Stream:
     """The products of block_m pixels, all in shared memory, with `groups` times block_n filters, for a tile.
 
     layer: the pointwise layer. A tile's block_m is a multiple of warp_m, block_n of warp_n, warp_n of 32; its
-    pipeline_stages are chunks of filters in shared memory at a time, one to compute with and the others on their way,
+    pipeline_stages are chunks of filters in shared memory at a time, one to compute with and the others in flight,
     2 to 5; its helper_warps copy filters, and do what a block does before, but have no products.
     """
 

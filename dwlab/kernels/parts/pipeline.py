@@ -1,4 +1,4 @@
-"""The loop over chunks of a sum, one being multiplied while the next are on their way: a ring in shared memory.
+"""The loop over chunks of a sum, one being multiplied while the next are in flight: a ring in shared memory.
 
 A block that goes through a sum chunk by chunk has `stages` places for a chunk in shared memory. While it multiplies
 one, the copies of the next stages - 1 are in flight, one group (ptx.commit) for each chunk, so that a memory's latency
@@ -44,7 +44,7 @@ def _wait_3():
 
 
 WAITS = (_wait_0, _wait_1, _wait_2, _wait_3)
-"""ptx.wait, which takes a literal, by how many groups may still be on their way."""
+"""ptx.wait, which takes a literal, by how many groups may still be in flight."""
 
 
 def pipeline(stages: int, stage_words: int, chunks: int, load: Any, mma: Any) -> Any:

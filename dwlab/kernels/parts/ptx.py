@@ -9,7 +9,7 @@
                                                  waiting (cp.async.cg.shared.global)
     copy2_async, copy1_async                     8 and 4 bytes (cp.async.ca.shared.global: through L1, as no wider ones)
     commit()                                     makes a group of this thread's copies so far (cp.async.commit_group)
-    wait(n)                                      until at most the n youngest groups are on their way, n a literal
+    wait(n)                                      until at most the n youngest groups are in flight, n a literal
                                                  (cp.async.wait_group)
     halves(word) -> low, high                    the two float16 in the 32 bits of a float32, as float32 (cvt.f32.f16)
     join_halves(low, high) -> word               and back: rounded to nearest, even ones at ties (cvt.rn.f16x2.f32,

@@ -62,7 +62,7 @@ def commit() -> None:
 
 
 def wait(groups: int) -> None:
-    """Waits until at most this many of the thread's groups, its youngest, are still on their way."""
+    """Waits until at most this many of the thread's groups, its youngest, are still in flight."""
     outside("wait")
 
 

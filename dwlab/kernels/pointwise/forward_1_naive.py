@@ -3,7 +3,7 @@
 Pointwise convolution is a matrix product: every pixel's C channels times the F x C filters. A thread walks along the
 channels of its pixel and of its filter. Threads follow the outputs as they lie in memory. In NCHW neighbouring lanes
 are neighbouring pixels: they read neighbouring x and all the same w. In NHWC they are neighbouring filters of one
-pixel: all read the same x, and w a whole filter apart, a sector for each lane and term.
+pixel: all read the same x, and w at a stride of a whole filter, a sector for each lane and term.
 
 Two reads serve one multiply-add, and each x is read F times, each w once a pixel.
 

@@ -5,7 +5,7 @@ filters and 16 pixels of one image. For 16 channels at a time its threads load a
 neighbouring lanes neighbouring elements; after a barrier each thread takes 16 products out of the two tiles. So each
 element is read from global memory once for 16 outputs, a sixteenth of what the stage before reads.
 
-A tile of the operand whose channels lie next to each other is turned over on the way, its rows 17 words apart: lanes
+A tile of the operand whose channels lie next to each other is transposed on the way, its rows 17 words apart: lanes
 that are neighbours along the channels store to different banks. Two reads of shared memory still serve one
 multiply-add, and those are what this stage waits for.
 

@@ -1,4 +1,4 @@
-"""Registers: 8 x 8 outputs a thread, operands read 16 bytes at a time, chunks on their way while others are computed.
+"""Registers: 8 x 8 outputs a thread, operands read 16 bytes at a time, chunks in flight while others are computed.
 
 In the stage before two reads of shared memory serve one multiply-add. Here a thread computes 8 x 8 outputs: for each
 term it takes 8 numbers of either operand, 16 in place of 128, and each serves 8 multiply-adds. A read brings 16 bytes:
@@ -6,7 +6,7 @@ four channels of a row where the channels lie next to each other, four pixels wh
 multiply-adds, and the multiply-adds are what this stage waits for. Smaller tiles (8 x 4, 4 x 4) make more blocks.
 
 The tiles come to shared memory asynchronously, past the registers, three chunks of channels at a time: while the block
-computes with one, two are on their way, and one barrier a chunk is enough. Rows are 4 words longer than they need to
+computes with one, two are in flight, and one barrier a chunk is enough. Rows are 4 words longer than they need to
 be, so that neighbouring rows' 16 bytes lie in different banks. In NHWC a lane's outputs are four neighbouring filters,
 to be stored at once; for these to be neighbouring rows in shared memory, filters are interleaved there (parts/ffma.py).
 
@@ -30,7 +30,7 @@ from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, share
 from dwlab.problems.layers import small_indices
 
-DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
+DEPTH = 3  # chunks in shared memory at a time: one to compute with, two in flight
 
 
 SHAPES = (  # of a block's tile, rows and columns, and of a thread's; 4 x 8 lanes are a warp

@@ -8,7 +8,7 @@ summed up, which leaves float32's accuracy. C is at least 16: in shorter sums fl
 The operands of a warp come in vectors of 16 bytes that must lie in different banks. In the stage before rows had 4
 words of padding for that, so most 128 bytes of memory were copied to two places, and the hardware requested their
 sectors twice. Here rows have none; the vectors of each change places instead (swizzle.place). What that leaves of
-shared memory goes to chunks on their way: three where the tiles are large, else two.
+shared memory goes to chunks in flight: three where the tiles are large, else two.
 
 In 16 bits mma is so fast that shared memory is the next to run out: a warp's tile of 64 x 32 reads 6 KiB for 32
 products, one of 48 x 96 9 KiB for 72. So warps' tiles are large, few warps fit, and each reads a step's operands before

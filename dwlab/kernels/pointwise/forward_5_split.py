@@ -6,9 +6,9 @@ block's tile is small, so that there are more of them, and its warps divide the 
 over its own share, and at the end they add up in shared memory. No warp waits for another until then.
 
 A warp has no neighbours to share operands with, so they need not pass through shared memory. mma wants 8 (or 16) terms
-of a row across 4 lanes, each a word or two at places far apart; but which channel stands at which place of a sum does
+of a row across 4 lanes, each a word or two at distant places; but which channel stands at which place of a sum does
 not matter, if both operands agree. So each lane loads 16 bytes, neighbouring channels of one row, and these are its
-words of two instructions. All loads of several chunks are on their way before the first product.
+words of two instructions. All loads of several chunks are in flight before the first product.
 
 NHWC. Traffic: x once for each WN filters and w once for each WM pixels, y once.
 """

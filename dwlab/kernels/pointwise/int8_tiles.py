@@ -9,7 +9,7 @@ from dwlab.kernels.parts.mma_ss import mma_ss
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
 
-DEPTH = 3  # chunks in shared memory at a time: one to compute with, two on their way
+DEPTH = 3  # chunks in shared memory at a time: one to compute with, two in flight
 SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
     (128, 128, 64, 64), (128, 64, 32, 64), (64, 128, 32, 64), (64, 64, 32, 32), (128, 32, 32, 32), (32, 128, 32, 32),
     (32, 64, 16, 32), (32, 32, 16, 32), (16, 128, 16, 32), (16, 64, 16, 32),

@@ -21,7 +21,7 @@ REGISTERS = 128  # of a thread, at most: a multiprocessor has as many for 16 war
 
 
 def loads(lines, limit, words, batch, warps):
-    """load(to, source, first, chunk, lane): starts loads of `lines` lines of a matrix, `batch` chunks, `warps` apart.
+    """load(to, source, first, chunk, lane): starts loads of `lines` lines of a matrix, `batch` chunks, stride `warps`.
 
     to: 4 words of lines g, g + 8, … from line `first` on, of each chunk, g = lane // 4. The matrix has `limit` lines
     of so many words: beyond the last line the last one is loaded, beyond the words are 0.

@@ -31,7 +31,7 @@ def layout_of(layer, images, config):
 def config_of(layer, BM, BN, WM, WN, most, depth=DEPTH):
     """The tile of blocks of BM x BN, warps of WM x WN, and chunks of so many words of C, or of all if there are few.
 
-    depth: chunks in shared memory at a time, one that is multiplied and others on their way; fewer if C has fewer.
+    depth: chunks in shared memory at a time, one that is multiplied and others in flight; fewer if C has fewer.
     """
     words = product(layer).words
     chunk = min(most, -(-words // 8) * 8)  # of 8 words: a product's K

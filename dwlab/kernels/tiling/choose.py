@@ -19,12 +19,12 @@ def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu) -> TileConfig | None
 @functools.cache
 def why_not(tiles: Tiles, layer: Any, images: int, gpu: Gpu) -> str:
     """What keeps every configuration from a GPU, said of the one that needs least shared memory; "" if one fits."""
-    least, said = None, "there is no tile for its sizes"
+    least, reason = None, "there is no tile for its sizes"
     for one in tiles.configs(layer, images, gpu):
         takes = tiles.resources(layer, one)
         why = gpu.why_not(takes)
         if not why:
             return ""
         if least is None or takes.shared_bytes < least:
-            least, said = takes.shared_bytes, why
-    return said
+            least, reason = takes.shared_bytes, why
+    return reason

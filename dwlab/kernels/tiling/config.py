@@ -23,7 +23,7 @@ class TileConfig:
     (filters in NCHW) and filters; of a depthwise layer block_n channels. block_k: words of 4 bytes of the summed
     channels in shared memory at a time. warps_m, warps_n, warps_k: warps of a block along each; warps_k share a sum
     (split-K). pipeline_stages: chunks of block_k, or rows of x, that are on chip at a time, the one that is computed
-    with and those on their way. vector: elements that a thread has of neighbouring channels. unroll: chunks of channels
+    with and those in flight. vector: elements that a thread has of neighbouring channels. unroll: chunks of channels
     that a warp loads at a time.
     block_h, block_w: rows and columns of the map, where a block's pixels are a rectangle of it. thread_m, thread_n: the
     same of a thread's outputs, or of a strip that a thread slides down, as rows and columns.

@@ -4,12 +4,12 @@ Every way that it has, in both memory formats: conv2d with cuDNN's algorithm sea
 and ReLU in one call, and for pointwise layers cuBLAS's matrix product with the bias in it, with a ReLU too where there
 is one. Other activations follow in place, then the residual. Of two layers each is timed alone by all its ways, in a
 few milliseconds; the best of each in each format then follow each other in one CUDA graph. torch.compile with its
-search over matrix products is a second peer, where it is asked for; its templates for convolutions are left out, as
-they are those of a dense one: they took minutes, and cuDNN won each search for a depthwise layer.
+search over matrix products is a second baseline, where `compiled` says so; its templates for convolutions are left out,
+as they are those of a dense one: they took minutes, and cuDNN won each search for a depthwise layer.
 
 Maps, filters and residual lie in the format that a way wants before anything is timed. TF32 is off, the storage type is
-the layer's; PyTorch has no int8 kernel for these layers on a GPU, so theirs is float16. Each result is held against
-float64 before its time counts, and failures are said. See dwlab.measure.peers, whose manner this is.
+the layer's; PyTorch has no int8 kernel for these layers on a GPU, so theirs is float16. Each result is checked against
+float64 before its time counts, and failures are reported. The manner is that of dwlab.measure.baselines.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dwlab.measure import peers, timing
-from dwlab.measure.peers import Outputs, Peer, Prepare, TorchClock
+from dwlab.measure import baselines, timing
+from dwlab.measure.baselines import Baseline, Outputs, Prepare, TorchClock
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 FORMATS = ("NCHW", "channels last")
@@ -36,12 +36,12 @@ Apply = Callable[[Any], Any]
 """A layer ready to be called: x as a tensor (N, C, H, W) in the way's memory format -> y as such a tensor."""
 
 
-def peer_problem(problem: Problem) -> Problem:
+def baseline_problem(problem: Problem) -> Problem:
     """The problem that PyTorch solves in its place: of int8 layers the same in float16; every other one itself."""
     if problem.dtype != "int8":
         return problem
     if isinstance(problem, Fused):
-        return Fused(peer_problem(problem.first), peer_problem(problem.second))
+        return Fused(baseline_problem(problem.first), baseline_problem(problem.second))
     return replace(problem, dtype="float16", zero_x=0, zero_y=0, zero_r=0, m_r=1.0)
 
 
@@ -56,7 +56,7 @@ def ways(problem: Problem) -> dict[str, Prepare]:
     Of two layers every pair of ways in the same format. Raises ValueError for int8, of which it has none.
     """
     if problem.dtype == "int8":
-        raise ValueError(f"PyTorch has no way for {problem}: ask for those of layer_peers.peer_problem(problem)")
+        raise ValueError(f"PyTorch has no way for {problem}: take those of layer_baselines.baseline_problem(problem)")
     found = {}
     for form in FORMATS:
         if not isinstance(problem, Fused):
@@ -78,12 +78,12 @@ def compiled_ways(problem: Problem) -> dict[str, Prepare]:
 def compile_ahead(problem: Problem) -> list[str]:
     """Runs torch.compile's ways once, on zeros: `measure` finds them compiled. Returns those that failed.
 
-    problem: one that PyTorch has, see `peer_problem`.
+    problem: one that PyTorch has, see `baseline_problem`.
     """
     import torch
 
     failed = []
-    with peers._full_precision(), torch.inference_mode():
+    with baselines._full_precision(), torch.inference_mode():
         shapes = problem.shapes(problem.main_path)
         dtype = getattr(torch, problem.dtype)
         given = {name: torch.zeros(shapes[name], dtype=dtype, device="cuda") for name in _inputs(problem)}
@@ -106,29 +106,29 @@ def measure(
     compiled: bool = False,
     only: Sequence[str] = (),
     **how: Any,
-) -> list[Peer]:
+) -> list[Baseline]:
     """PyTorch's ways for this problem, timed; of two layers the best pair of ways in each format.
 
     sets: dicts of tensors or device arrays of the problem's inputs, to rotate among. verify: given the output for the
     first set, {"y": tensor} in the problem's layout, says what is wrong with it, "" if nothing. compiled: torch.compile
-    too. only: kinds of ways (dwlab.measure.peers.kind) to try, all if none are given. how: what
+    too. only: kinds of ways (dwlab.measure.baselines.kind) to try, all if none are given. how: what
     dwlab.measure.timing.time_launches takes. An empty list without PyTorch and a GPU.
     """
-    if not peers.available():
+    if not baselines.available():
         return []
     import torch
 
     clock = TorchClock()
     found = []
-    with peers._full_precision(), torch.inference_mode():
+    with baselines._full_precision(), torch.inference_mode():
         given = [{key: _tensor(problem, key, s[key]) for key in _inputs(problem)} for s in sets]
-        todo = {way: prepare for way, prepare in ways(problem).items() if not only or peers.kind(way) in only}
+        todo = {way: prepare for way, prepare in ways(problem).items() if not only or baselines.kind(way) in only}
         if isinstance(problem, Fused) and todo:
             todo = {way: todo[way] for way in shortlist(problem, given, clock) if way in todo}
         if compiled and (not only or "compile" in only):
             todo |= compiled_ways(problem)
         for way, prepare in todo.items():
-            found.append(peers.timed(way, way.replace(":", ",", 1), prepare, given, verify, clock, cold, how))
+            found.append(baselines.timed(way, way.replace(":", ",", 1), prepare, given, verify, clock, cold, how))
     return found
 
 
@@ -173,7 +173,7 @@ def _tensor(problem: Problem, name: str, array: Any) -> Any:
     import torch
 
     if not isinstance(array, torch.Tensor):
-        return peers._tensor(problem, name, array)
+        return baselines._tensor(problem, name, array)
     return array.view(torch.bfloat16) if problem.dtype == "bfloat16" and not array.is_floating_point() else array
 
 
@@ -277,21 +277,21 @@ def _apply(layer: Layer, form: str, way: str, w: Any, b: Any, r: Any) -> Apply:
             return finish(y.reshape(N, filters, H, W))
 
         return products
-    turned = matrix.t()
+    transposed = matrix.t()
 
     def pixels(x: Any) -> Any:
         x2 = x.permute(0, 2, 3, 1).reshape(N * H * W, C)
         if way == "_addmm_activation":
-            y = torch._addmm_activation(b, x2, turned, use_gelu=False)
+            y = torch._addmm_activation(b, x2, transposed, use_gelu=False)
         else:
-            y = torch.mm(x2, turned) if b is None else torch.addmm(b, x2, turned)
+            y = torch.mm(x2, transposed) if b is None else torch.addmm(b, x2, transposed)
         return finish(y.reshape(N, H, W, filters).permute(0, 3, 1, 2))
 
     return pixels
 
 
 def _alone(layer: Layer, form: str, way: str) -> Prepare:
-    def prepare(**given: Any) -> tuple[peers.Call, Outputs]:
+    def prepare(**given: Any) -> tuple[baselines.Call, Outputs]:
         x = _map(layer, given["x"], form)
         apply = _apply(layer, form, way, *_parameters(layer, given, 1, form))
         return lambda: apply(x), _output(layer)
@@ -300,7 +300,7 @@ def _alone(layer: Layer, form: str, way: str) -> Prepare:
 
 
 def _pair(problem: Fused, form: str, one: str, two: str) -> Prepare:
-    def prepare(**given: Any) -> tuple[peers.Call, Outputs]:
+    def prepare(**given: Any) -> tuple[baselines.Call, Outputs]:
         x = _map(problem.first, given["x"], form)
         first = _apply(problem.first, form, one, *_parameters(problem, given, 1, form))
         second = _apply(problem.second, form, two, *_parameters(problem, given, 2, form))
@@ -328,11 +328,11 @@ def _compiled(problem: Problem, form: str) -> Prepare:
             x = x if r is None else x + r
         return x
 
-    def prepare(**given: Any) -> tuple[peers.Call, Outputs]:
+    def prepare(**given: Any) -> tuple[baselines.Call, Outputs]:
         import torch
 
         if not made:
-            peers.compile_often()
+            baselines.compile_often()
             options = torch._inductor.list_mode_options(COMPILE_MODE) | COMPILE_OPTIONS
             made.append(torch.compile(forward, options=options, dynamic=False))
         x = _map(layers[0], given["x"], form)

@@ -12,7 +12,7 @@ from fakes import MACHINE, Clock, FakeBench, FakeGpu, Meddling, accepts, timed
 from dwlab import problems, records, report, study
 from dwlab.gpu import target
 from dwlab.kernels import registry, traffic
-from dwlab.measure import layer_peers, peers, timing
+from dwlab.measure import baselines, layer_baselines, timing
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.study import StudyError, WrongResult, sizes
@@ -61,7 +61,7 @@ def tensors(problem, seed=5):
     found = {}
     for name, values in problem.inputs(problem.main_path, seed).items():
         tensor = torch.from_numpy(values.view(np.int16) if problem.dtype == "bfloat16" else values)
-        found[name] = layer_peers._tensor(problem, name, tensor)
+        found[name] = layer_baselines._tensor(problem, name, tensor)
     return found
 
 
@@ -69,8 +69,8 @@ def tensors(problem, seed=5):
 def test_every_way_of_pytorch_computes_the_same(problem):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     inputs = problem.inputs(problem.main_path, seed=5)
-    ways = layer_peers.ways(problem)
-    assert {way.rsplit(": ", 1)[1] for way in ways} == set(layer_peers.FORMATS)
+    ways = layer_baselines.ways(problem)
+    assert {way.rsplit(": ", 1)[1] for way in ways} == set(layer_baselines.FORMATS)
     tried = 0
     with torch.inference_mode():
         for way, prepare in ways.items():
@@ -80,7 +80,7 @@ def test_every_way_of_pytorch_computes_the_same(problem):
             call, outputs = prepare(**given)
             call()
             y = outputs(call())["y"].contiguous().float().numpy()
-            allowed = layer_peers.relative_error(problem.dtype)
+            allowed = layer_baselines.relative_error(problem.dtype)
             assert study.spot_check(problem, problem.main_path, inputs, "y", y, allowed) == "", way
             # What is done in place must not touch what is read.
             for name, before in tensors(problem).items():
@@ -98,9 +98,9 @@ def compiler(monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *shape, device, **how: zeros(*shape, **how))
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
-    layer_peers.compiled_ways.cache_clear()
+    layer_baselines.compiled_ways.cache_clear()
     yield asked
-    layer_peers.compiled_ways.cache_clear()
+    layer_baselines.compiled_ways.cache_clear()
 
 
 def test_torch_compile_is_asked_once_a_format_and_what_ran_ahead_is_found(compiler):
@@ -108,14 +108,14 @@ def test_torch_compile_is_asked_once_a_format_and_what_ran_ahead_is_found(compil
 
     some = [problem for problem in SOME if problem.dtype == "float32"]
     for problem in some:
-        assert layer_peers.compile_ahead(problem) == []
+        assert layer_baselines.compile_ahead(problem) == []
     assert len(compiler) == 2 * len(some) and all(how["dynamic"] is False for how in compiler)
     assert all(how["options"]["max_autotune"] for how in compiler)
     assert torch._dynamo.config.recompile_limit >= 4096  # beyond it torch.compile is eager, without a word
     with torch.inference_mode():
         for problem in some:
             inputs = problem.inputs(problem.main_path, seed=5)
-            for way, prepare in layer_peers.compiled_ways(problem).items():
+            for way, prepare in layer_baselines.compiled_ways(problem).items():
                 call, outputs = prepare(**tensors(problem))
                 y = outputs(call())["y"].contiguous().numpy()
                 assert study.spot_check(problem, problem.main_path, inputs, "y", y, 1e-5) == "", way
@@ -127,41 +127,41 @@ def test_what_torch_compile_cannot_do_is_said(compiler, monkeypatch):
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr("torch.compile", fails)
-    said = layer_peers.compile_ahead(SOME[0])
+    said = layer_baselines.compile_ahead(SOME[0])
     assert len(said) == 2 and all(one.endswith(": RuntimeError") for one in said)
 
 
 def test_the_ways_are_those_that_there_are():
-    assert set(layer_peers.ways(Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu"))) == {
+    assert set(layer_baselines.ways(Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu"))) == {
         "conv2d: NCHW", "cudnn_convolution_relu: NCHW", "baddbmm: NCHW", "conv2d: channels last",
         "cudnn_convolution_relu: channels last", "addmm: channels last", "_addmm_activation: channels last",
     }  # fmt: skip
-    assert set(layer_peers.ways(DepthwiseConv2d(2, 4, 3, 3, 3))) == {"conv2d: NCHW", "conv2d: channels last"}
-    assert "conv2d then addmm: channels last" in layer_peers.ways(pair())
-    assert len(layer_peers.ways(pair())) == 2 * 2 + 2 * 2  # conv2d and cuDNN's, then conv2d and a matrix product
+    assert set(layer_baselines.ways(DepthwiseConv2d(2, 4, 3, 3, 3))) == {"conv2d: NCHW", "conv2d: channels last"}
+    assert "conv2d then addmm: channels last" in layer_baselines.ways(pair())
+    assert len(layer_baselines.ways(pair())) == 2 * 2 + 2 * 2  # conv2d and cuDNN's, then conv2d and a matrix product
 
 
 def test_int8_is_measured_against_float16():
     layer = Pointwise(1, 4, 8, 3, 3, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-5)
     with pytest.raises(ValueError, match="PyTorch has no way for .*int8"):
-        layer_peers.ways(layer)
-    other = layer_peers.peer_problem(layer)
+        layer_baselines.ways(layer)
+    other = layer_baselines.baseline_problem(layer)
     assert other == Pointwise(1, 4, 8, 3, 3, dtype="float16", bias=True, activation="relu")
-    both = layer_peers.peer_problem(Fused(layer, dataclasses.replace(layer, C=8, zero_x=-5)))
+    both = layer_baselines.baseline_problem(Fused(layer, dataclasses.replace(layer, C=8, zero_x=-5)))
     assert both.dtype == "float16" and both.first == other
-    assert layer_peers.peer_problem(other) is other
+    assert layer_baselines.baseline_problem(other) is other
 
 
 def test_a_wrong_result_of_a_peer_has_no_time(monkeypatch):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
-    monkeypatch.setattr(peers, "available", lambda: True)
-    monkeypatch.setattr(layer_peers, "TorchClock", lambda: FakeGpu(30.0))
+    monkeypatch.setattr(baselines, "available", lambda: True)
+    monkeypatch.setattr(layer_baselines, "TorchClock", lambda: FakeGpu(30.0))
     monkeypatch.setattr(FakeGpu, "launch", lambda self, fn: (fn(None), self.enqueue()), raising=False)
     layer = Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu")
     sets = [tensors(layer, seed) for seed in (1, 2)]
     said = iter(["", "y is off"])
-    found = layer_peers.measure(layer, sets, lambda y: next(said, ""), cold="cold", rounds=3, min_seconds=0.001)
-    assert [one.way for one in found] == list(layer_peers.ways(layer))
+    found = layer_baselines.measure(layer, sets, lambda y: next(said, ""), cold="cold", rounds=3, min_seconds=0.001)
+    assert [one.way for one in found] == list(layer_baselines.ways(layer))
     by_way = {one.way: one for one in found}
     if not torch.cuda.is_available():
         assert by_way["cudnn_convolution_relu: NCHW"].failure.startswith("it does not run: ")
@@ -183,33 +183,35 @@ def test_of_two_layers_the_best_ways_of_each_are_timed_together(monkeypatch):
         return timed(len(asked))  # the first way of each layer is its best
 
     monkeypatch.setattr(timing, "time_launches", fake)
-    monkeypatch.setattr(peers, "available", lambda: True)
-    monkeypatch.setattr(layer_peers, "TorchClock", lambda: None)
+    monkeypatch.setattr(baselines, "available", lambda: True)
+    monkeypatch.setattr(layer_baselines, "TorchClock", lambda: None)
     with torch.inference_mode():
-        assert layer_peers.shortlist(problem, [tensors(problem)], None) == (
+        assert layer_baselines.shortlist(problem, [tensors(problem)], None) == (
             "conv2d then conv2d: NCHW", "conv2d then conv2d: channels last",
         )  # fmt: skip
     asked.clear()
-    found = layer_peers.measure(problem, [tensors(problem), tensors(problem, 7)], lambda y: "", cold="cold")
+    found = layer_baselines.measure(problem, [tensors(problem), tensors(problem, 7)], lambda y: "", cold="cold")
     assert [one.way for one in found] == ["conv2d then conv2d: NCHW", "conv2d then conv2d: channels last"]
     assert asked[-2:] == ["cold", "cold"] and set(asked[:-2]) == {"screening"}
 
 
 def test_ways_that_are_not_asked_for_are_not_screened(compiler, monkeypatch):
-    monkeypatch.setattr(peers, "available", lambda: True)
-    monkeypatch.setattr(layer_peers, "TorchClock", lambda: FakeGpu(30.0))
+    monkeypatch.setattr(baselines, "available", lambda: True)
+    monkeypatch.setattr(layer_baselines, "TorchClock", lambda: FakeGpu(30.0))
     monkeypatch.setattr(FakeGpu, "launch", lambda self, fn: (fn(None), self.enqueue()), raising=False)
     screened = []
-    monkeypatch.setattr(layer_peers, "shortlist", lambda *given: screened.append(given) or ["conv2d then conv2d: NCHW"])
+    monkeypatch.setattr(
+        layer_baselines, "shortlist", lambda *given: screened.append(given) or ["conv2d then conv2d: NCHW"]
+    )
     both, how = pair(), {"cold": "cold", "compiled": True, "rounds": 3, "min_seconds": 0.001}
     for only, kinds in ((("compile",), ["compile"] * 2), (("conv2d",), ["conv2d"]), ((), ["conv2d", *["compile"] * 2])):
-        found = layer_peers.measure(both, [tensors(both)], lambda y: "", only=only, **how)
-        assert [peers.kind(one.way) for one in found] == kinds and len(screened) == ("conv2d" in kinds) + (not only)
+        found = layer_baselines.measure(both, [tensors(both)], lambda y: "", only=only, **how)
+        assert [baselines.kind(one.way) for one in found] == kinds and len(screened) == ("conv2d" in kinds) + (not only)
 
 
 def test_no_peers_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(peers, "available", lambda: False)
-    assert layer_peers.measure(SOME[0], [], lambda y: "", cold="") == []
+    monkeypatch.setattr(baselines, "available", lambda: False)
+    assert layer_baselines.measure(SOME[0], [], lambda y: "", cold="") == []
 
 
 # ------------------------------------------------------------------------------------------------------ spot check
@@ -347,7 +349,7 @@ def test_without_a_problem_each_op_has_its_own(monkeypatch):
 
 
 def test_a_problem_that_no_stage_is_for_is_refused():
-    with pytest.raises(StudyError, match="is a problem of pointwise, which none of the stages asked for computes"):
+    with pytest.raises(StudyError, match="is a problem of pointwise, which none of these stages computes"):
         make([NAIVE], Pointwise(1, 2, 3, 4, 5))
 
 

@@ -2,9 +2,8 @@
 
 Float32 throughout, TF32 off. Inputs are laid out as each way likes them before anything is timed, filters are reversed
 or transformed and x is padded as its convention wants (training has the padded x from the forward pass); what is timed
-is the operator, and for a gradient only what that path asks for. Each way's result is held against the
-float64 reference before its time counts. Times follow dwlab.measure.timing, in PyTorch's own CUDA graphs for short
-ones.
+is the operator, and for a gradient only what that path computes. Each way's result is checked against the float64
+reference before its time counts. Times follow dwlab.measure.timing, in PyTorch's own CUDA graphs for short ones.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TOEPLITZ_LENGTH = 256
 
 
 @dataclass(frozen=True)
-class Peer:
+class Baseline:
     """One way of a library. time: None where it could not be run, and then ``failure`` says why."""
 
     name: str
@@ -47,10 +46,10 @@ def kind(way: str) -> str:
     return way.split(":")[0].split()[0]
 
 
-def fastest(peers: Sequence[Peer], kinds: Sequence[str] = ()) -> Peer | None:
-    """The peer with the least median, of these kinds only if any are given; None if none ran."""
-    ran = [peer for peer in peers if peer.time is not None and (not kinds or kind(peer.way) in kinds)]
-    return min(ran, key=lambda peer: peer.time.median_us) if ran else None
+def fastest(tried: Sequence[Baseline], kinds: Sequence[str] = ()) -> Baseline | None:
+    """The baseline with the least median, of these kinds only if any are given; None if none ran."""
+    ran = [one for one in tried if one.time is not None and (not kinds or kind(one.way) in kinds)]
+    return min(ran, key=lambda one: one.time.median_us) if ran else None
 
 
 def available() -> bool:
@@ -71,7 +70,7 @@ def measure(
     cold: str,
     only: Sequence[str] = (),
     **how: Any,
-) -> list[Peer]:
+) -> list[Baseline]:
     """Every way that PyTorch has for this problem and path, timed.
 
     sets: dicts of device arrays (CUDA array interface) to rotate among. verify: given the outputs for the first
@@ -102,7 +101,7 @@ def timed(
     clock: timing.Clock,
     cold: str,
     how: Mapping[str, Any],
-) -> Peer:
+) -> Baseline:
     """One way of PyTorch's, checked on the first set of tensors and timed on all in turn. called: what names it."""
     import torch
 
@@ -117,14 +116,14 @@ def timed(
         call, outputs = made[0]
         wrong = verify(outputs(call()))
         if wrong:
-            return Peer(name, way, failure=f"its result is wrong: {wrong}")
+            return Baseline(name, way, failure=f"its result is wrong: {wrong}")
         launches = [lambda stream, call=call: call() for call, _ in made]
-        return Peer(name, way, timing.time_launches(launches, cold=cold, clock=clock, **how))
+        return Baseline(name, way, timing.time_launches(launches, cold=cold, clock=clock, **how))
     except torch.OutOfMemoryError:
-        return Peer(name, way, failure="out of GPU memory")
+        return Baseline(name, way, failure="out of GPU memory")
     except expected as error:
         text = str(error).strip() or type(error).__name__
-        return Peer(name, way, failure=f"it does not run: {text.splitlines()[0][:200]}")
+        return Baseline(name, way, failure=f"it does not run: {text.splitlines()[0][:200]}")
     finally:
         made = call = outputs = launches = None
         if torch.cuda.is_available():
@@ -155,7 +154,7 @@ def ways(problem: DepthwiseConv1d, path: str = "forward") -> dict[str, Prepare]:
     """How PyTorch can compute a path: text -> prepare(x=…, w=…, dy=…), of the path's inputs, which are tensors.
 
     conv1d and conv2d (channels last) are aten's convolution and, for gradients, its convolution_backward with only the
-    outputs asked for, on a padded x; input_grad is tried as the forward convolution that it is as well.
+    path's outputs, on a padded x; input_grad is tried as the forward convolution that it is as well.
     """
     problem.arrays(path)  # the error for a path that does not exist
     made = {"forward": _forward, "input_grad": _input_grad}.get(path)
@@ -251,7 +250,7 @@ def _convolution_backward(problem: DepthwiseConv1d, path: str) -> dict[str, Prep
             return rows if dims == 1 else rows.unsqueeze(2)
 
         def prepare(dy: Any, x: Any = None, w: Any = None) -> tuple[Call, Outputs]:
-            # What a mask leaves out is asked for its shape only, but must be there.
+            # Of what a mask leaves out only the shape is read, but it must be there.
             x = torch.empty((B, H, L), device=dy.device, dtype=dy.dtype) if x is None else x
             w = torch.empty((H, K), device=dy.device, dtype=dy.dtype) if w is None else w
             g = shaped(dy).contiguous(memory_format=layout)
@@ -355,7 +354,7 @@ class TorchClock:
     def graph(self, body: Callable[[], None]) -> Callable[[], None]:
         graph = self._torch.cuda.CUDAGraph()
         try:
-            # PyTorch asks for a few launches on a side stream before a capture.
+            # PyTorch needs a few launches on a side stream before a capture.
             side = self._torch.cuda.Stream()
             side.wait_stream(self._torch.cuda.current_stream())
             with self._torch.cuda.stream(side):

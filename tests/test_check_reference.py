@@ -1,0 +1,195 @@
+"""check(kernel, want=function, args=…): anybody's kernel against a function on NumPy arrays."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import float32
+
+from dwlab import check, cuda
+from dwlab.judge.check import CheckError, CheckFailed
+from dwlab.judge.reference import wanted
+
+X = np.random.default_rng(1).standard_normal((5, 70)).astype(np.float32)
+Y = np.zeros_like(X)
+GRID, BLOCK = (3, 5), 32
+
+
+def doubled(x, y):
+    y[:] = 2 * x
+
+
+def kernel(does):
+    """A kernel of one thread an element, from the text of its body; i is the row, j the place in it."""
+    body = "\n        ".join(does.splitlines())
+    text = f"def made(x, y):\n    i = cuda.blockIdx.y\n    j = cuda.grid(1)\n    if j < x.shape[1]:\n        {body}\n"
+    scope = {"cuda": cuda, "float32": float32}
+    import linecache
+
+    file = f"<kernel: {does}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    exec(compile(text, file, "exec"), scope)
+    return cuda.jit(scope["made"])
+
+
+def judged(does, **how):
+    return check(kernel(does), want=doubled, args=(X, Y), grid=GRID, block=BLOCK, **how)
+
+
+def test_a_right_kernel_passes_and_nothing_is_changed():
+    before = X.copy()
+    verdict = judged("y[i, j] = 2 * x[i, j]").raise_if_wrong()
+    assert str(verdict) == "passed: made, 350 elements of y are right"
+    assert (X == before).all() and not Y.any()
+
+
+WRONG = {
+    "y[i, j] = 3 * x[i, j]": ("wrong factor", "1.5 times what is right"),
+    "y[i, j] = 2 * x[i, j] + 1": ("wrong offset", "each is 1 more"),
+    "y[i, j] = 0": ("zero", "all of them are 0"),
+    "y[i, j] = 2 * x[i, j] / 0.0": ("not finite", "NaN or infinite"),
+    "if j < 64:\n    y[i, j] = 2 * x[i, j]": (
+        "not written",
+        "30 of 350 elements of y are not written, the first at [0, 64]",
+    ),
+    "y[i, j] = 2 * x[i, j - 1] if j > 0 else float32(0)": ("shifted", "one place before"),
+    "y[i, j] = 2 * x[i, j + 1] if j < 69 else float32(0)": ("shifted", "one place further on"),
+    "y[i, j] = 2 * x[i, j] if j > 0 else float32(9)": ("edge", "only the first along axis 1"),
+    "y[i, j] = 2 * x[i, j] if j < 40 else float32(j)": ("tail", "all at 40 or beyond along axis 1"),
+    "y[i, j] = 2 * x[i, j] if (i + j) % 7 else float32(j + 1)": ("wrong", "is right; 50 elements are wrong"),
+    "y[i, j] = 2 * x[i, j]\nx[i, j] = 0": ("input changed", "x is an input"),
+    "y[i, 2 * j] = 2 * x[i, j]": ("out of bounds", "index 70 on axis 1"),
+    "y[i, j] += 2 * x[i, j]": ("uninitialised", ""),
+    "y[0, j] = 2 * x[i, j]": ("two writers", ""),
+    "while True:\n    y[i, j] = 0": ("does not end", "did not end"),
+    "y[i, j] = [1]": ("cannot be interpreted", ""),
+}
+
+
+@pytest.mark.parametrize("does", WRONG)
+def test_a_wrong_kernel_is_told_what_is_wrong(does):
+    pattern, text = WRONG[does]
+    verdict = judged(does)
+    assert not verdict.passed
+    assert pattern in [one.pattern for one in verdict.findings], str(verdict)
+    assert text in str(verdict)
+    assert all(one.look for one in verdict.findings)
+    with pytest.raises(CheckFailed, match=r"FAILED: made, (?:[\d,]+ of 350 elements of y wrong|y not compared)\n"):
+        verdict.raise_if_wrong()
+
+
+def test_a_hazard_that_is_meant_is_allowed():
+    x, y = np.ones(64, np.float32), np.zeros(1, np.float32)
+
+    @cuda.jit
+    def flag(x, y):
+        if x[cuda.threadIdx.x] > 0:
+            y[0] = 1
+
+    def want(x, y):
+        y[0] = (x > 0).any()
+
+    how = {"want": want, "args": (x, y), "grid": 1, "block": 64}
+    assert [one.pattern for one in check(flag, **how).findings] == ["two writers"]
+    assert check(flag, **how, allow="two writers").passed
+    how["want"] = lambda x, y: y.__setitem__(0, 2)
+    assert [one.pattern for one in check(flag, **how, allow="two writers").findings] == ["wrong"]
+
+
+def test_an_output_that_is_added_to_keeps_what_it_held():
+    @cuda.jit
+    def add(x, y):
+        i = cuda.grid(1)
+        if i < y.size:
+            y[i] += x[i]
+
+    def want(x, y):
+        y += x
+
+    x, y = np.arange(50, dtype=np.float32), np.ones(50, np.float32)
+    assert not wanted(want, (x, y))[1].overwritten
+    check(add, want=want, args=(x, y), grid=2, block=32).raise_if_wrong()
+
+
+def test_an_output_that_holds_the_result_already_is_seen():
+    x = np.arange(1, 33, dtype=np.float32)
+    right = 2 * x
+
+    @cuda.jit
+    def idle(x, y):
+        pass
+
+    def want(x, y):
+        y[:] = 2 * x
+
+    verdict = check(idle, want=want, args=(x, right), grid=1, block=32)
+    assert [one.pattern for one in verdict.findings] == ["not written"]
+
+
+def test_several_outputs_numbers_and_shared_memory():
+    @cuda.jit
+    def both(x, scale, y, total):
+        tile = cuda.shared.array(0, float32)
+        i = cuda.threadIdx.x
+        tile[i] = x[i]
+        cuda.syncthreads()
+        y[i] = tile[31 - i] * scale
+        if i == 0:
+            total[0] = 32
+
+    def want(x, scale, y, total):
+        y[:] = x[::-1] * scale
+        total[0] = len(x)
+
+    x = np.arange(32, dtype=np.float32)
+    args = (x, 3, np.zeros(32, np.float32), np.zeros(1, np.int64))
+    verdict = check(both, want=want, args=args, grid=1, block=32, shared_bytes=128).raise_if_wrong()
+    assert verdict.outputs == ("y", "total") and verdict.size == 33
+
+
+@given(kind=st.sampled_from(["f2", "f4", "f8", "i1", "u2", "i4", "i8", "c8", "c16"]), size=st.integers(1, 300))
+@settings(max_examples=25, deadline=None)
+def test_every_storage_type_is_compared(kind, size):
+    @cuda.jit
+    def copied(x, y):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] = x[i]
+
+    def want(x, y):
+        y[:] = x
+
+    x = (np.arange(size) % 50 + 1).astype(kind)
+    args = (x, np.zeros_like(x))
+    grid = -(-size // 64)
+    check(copied, want=want, args=args, grid=grid, block=64).raise_if_wrong()
+    assert not check(copied, want=lambda x, y: y.__setitem__(size - 1, 99), args=args, grid=grid, block=64).passed
+
+
+def returns(x, y):
+    return 2 * x
+
+
+def raises(x, y):
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"want": returns, "args": (X, Y), "grid": 1, "block": 32}, "returns its result: let it write"),
+        ({"want": raises, "args": (X, Y), "grid": 1, "block": 32}, "the reference raises ValueError: no"),
+        ({"want": lambda x, y: None, "args": (X, Y), "grid": 1, "block": 32}, "changes none of the arrays"),
+        ({"want": doubled, "args": (X, Y)}, "give grid= and block="),
+        ({"args": (X, Y)}, "go with want="),
+        ({"want": doubled, "args": (X, np.zeros(3, "U4")), "grid": 1, "block": 32}, "cannot be compared"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_error(how, says):
+    with pytest.raises(CheckError, match=says):
+        check(kernel("y[i, j] = 2 * x[i, j]"), **how)
+
+
+def test_a_plain_function_is_no_kernel():
+    with pytest.raises(CheckError, match=r"decorate the function with @cuda\.jit"):
+        check(doubled, want=doubled, args=(X, Y), grid=1, block=1)
