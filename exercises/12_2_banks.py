@@ -53,7 +53,7 @@ def judge(answer):
         "The bank of a word is its index modulo 32. Lanes that want the same word share it; different words of one "
         "bank come one after the other."
     )
-    first = "Write down the words that lanes 0 to 8 want, and their banks. Is a bank asked for two different words?"
+    first = "Write down the words that lanes 0 to 8 want, and their banks. Must a bank serve two different words?"
     twelfth = "For 12 * lane: lanes 0 and 8 want words 0 and 96. Both lie in bank 0. How many lanes want words of it?"
     said = []
     for way, name in enumerate(NAMES):

@@ -28,7 +28,7 @@ def backwards(old, new):
     return BACKWARDS.replace(old, new)
 
 
-IN_FLIGHT = r"[Rr]ace: .* while the asynchronous copy of line \d+ is on its way there"
+IN_FLIGHT = r"[Rr]ace: .* while the asynchronous copy of line \d+ is still in flight"
 
 WRONG = [
     ("22_1", "no swizzle", "return 0", r"n = 8, piece 0 of rows 0 to 7 lies in groups 0 2 4 6 0 2 4 6: 4 different"),

@@ -674,7 +674,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "12",
-        "*× baseline* is its time over the stage's, so a stage below 1 is slower than the library",
+        "*× baseline* is its time over the stage's: a stage below 1 is slower than the library",
         lambda: (
             "bmm" in newest("forward", "naive").peer
             and newest("forward", "naive").speedup_vs_peer

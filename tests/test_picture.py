@@ -143,8 +143,8 @@ def test_alt_text_says_what_the_picture_shows():
     )
     text = pic.describe(pattern("shared", 4, lambda i: 8 * i if i < 20 else OFF))
     assert "20 active lanes (0-19)" in text and "2 wavefronts (ideal 1), 1 bank conflict." in text
-    assert "Banks 0, 2, 4, 6 are each asked for 2 different words at the same time." in text
-    assert "No bank is asked for two words" in pic.describe(pattern("shared", 4, lambda i: 132 * i))
+    assert "Banks 0, 2, 4, 6 each have to serve 2 different words at the same time." in text
+    assert "No bank has to serve two words" in pic.describe(pattern("shared", 4, lambda i: 132 * i))
 
 
 def test_the_picture_of_a_counted_kernel():

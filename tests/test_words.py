@@ -37,14 +37,13 @@ CLEAN = (  # held now; a folder moves up from OTHERS by one line
     "dwlab/records",
     "dwlab/report",
     "dwlab/setup",
+    "dwlab/simt",
     "dwlab/study",
     "dwlab/training",
     "dwlab/tuning",
     "dwlab/widgets",
 )
-OTHERS = (  # not yet
-    "dwlab/simt",
-)
+OTHERS: tuple[str, ...] = ()  # not yet
 DIGESTED = {
     "dwlab/kernels/depthwise1d/channel_strips.py": {"turns"},
     "dwlab/kernels/fused/dwpw_4_slide.py": {"turn", "TURNS"},

@@ -12,7 +12,7 @@ is an interpreter of its own, so that an X-ray is as fast as before. All counts 
 - *passes*: how often the 32 four-byte banks that L1 and shared memory have in common must be read for an access, a
   global one too. *lines*: distinct 128-byte lines of a global request: each is looked up among the L1's tags.
 - *waits*: how often a warp stops because a value is used that was loaded from global memory and is not there yet. Loads
-  that are on their way together are waited for together. A store to shared memory does not stop a warp: in code without
+  that are in flight together are waited for together. A store to shared memory does not stop a warp: in code without
   a loop's branch the compiler moves later loads of global memory before it (as compiled for forward/strips: 18 loads,
   then 18 stores), until a barrier or a read of shared memory; and an asynchronous copy is waited for by `wait` alone,
   as no register waits for it. *misses*: waits in which the block touched a sector that it
@@ -118,7 +118,7 @@ class Cost:
 
 
 class _Flight:
-    """Loads on their way: which warps asked, and which of them missed; (blocks, warps) bool."""
+    """Loads in flight: which warps requested them, and which of those missed; (blocks, warps) bool."""
 
     __slots__ = ("number", "warps", "missed")
 
@@ -369,8 +369,8 @@ class Costing(Execution):
         prices = ((self.bodies.get(body, 0), warps) for body, warps in self.skipped.items())
         return round(sum(price * warps for price, warps in prices if price <= PREDICATED))
 
-    def again(self, node: ast.stmt, active: Mask, turn: int) -> None:
-        super().again(node, active, turn)
+    def again(self, node: ast.stmt, active: Mask, iteration: int) -> None:
+        super().again(node, active, iteration)
         if isinstance(node, ast.While):
             self.catch_up()
             self.issued += 2 * active.warps  # its counter and the branch back; the test is counted where it is made
@@ -503,7 +503,7 @@ class Costing(Execution):
             self.wait(entry[1])
 
     def wait(self, flight: _Flight) -> None:
-        """All loads that were started land: none is longer on its way than the one waited for, or by little."""
+        """All loads that were started land: none is in flight for longer than the one waited for, or by little."""
         if not any(one is flight for one in self.flights):
             return
         landed, self.flights = self.flights, []

@@ -929,7 +929,7 @@ def external_stream(ptr: int) -> Stream:
 
 
 class NoTimeError(options.SimtError, RuntimeError):
-    """A time was asked for on the simulated GPU."""
+    """A time was requested on the simulated GPU."""
 
 
 def _no_time(what: str) -> NoTimeError:

@@ -304,11 +304,11 @@ class Execution(Accesses):
         self.frame.known -= source.set_inside(node)
         left: Mask | None = None
         breaks: list[Mask] = []
-        turn = 0
+        iteration = 0
         while active is not None:
-            if turn:
-                self.again(node, active, turn)
-            turn += 1
+            if iteration:
+                self.again(node, active, iteration)
+            iteration += 1
             self.mask = active
             yes, no = self.branch(self.condition(node.test), active, node)
             left = join(left, no)
@@ -317,7 +317,7 @@ class Execution(Accesses):
             active = self.loop_body(node.body, yes, breaks)
         return self.loop_end(node, left, breaks, whole)
 
-    def again(self, node: ast.stmt, active: Mask, turn: int) -> None:
+    def again(self, node: ast.stmt, active: Mask, iteration: int) -> None:
         """A loop header executed once more."""
         self.steps += 1
         self.node = node
@@ -327,13 +327,13 @@ class Execution(Accesses):
             record = self.line(node)
             record.warps += active.warps
             record.lanes += active.lanes
-        if turn >= self.patience:
-            self.look(node, active, turn)
+        if iteration >= self.patience:
+            self.look(node, active, iteration)
 
     def too_long(self) -> None:
         """The step limit is passed: lanes in a loop may be waiting for others, else this is the error."""
         if self.watchers and self.strands is None and self.others(self.mask):
-            self.take_turns()
+            self.restart_by_blocks()
         text = (
             f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
             "(simt.Options(step_limit=…) allows more)"
@@ -343,12 +343,12 @@ class Execution(Accesses):
         raise StepLimitError(text)
 
     splits = True  # whether lanes can take turns
-    _LONG = 20_000  # turns after which other lanes are let on in any case; turns that read the same: no more patience
-    # Turns that read the same while some variable changes, most likely a counter: before lanes take turns, and after.
+    _LONG = 20_000  # iterations after which other lanes are let on in any case; of the same reads: no more patience
+    # Iterations of the same reads while a variable changes, most likely a counter: before lanes take turns, and after.
     _SURE, _LIKELY = 2_000, 200
 
-    def look(self, node: ast.For | ast.While, active: Mask, turn: int) -> None:
-        """Whether a loop is waiting: a turn has read what the turn before read, and memory has not changed."""
+    def look(self, node: ast.For | ast.While, active: Mask, iteration: int) -> None:
+        """Whether a loop is waiting: an iteration has read what the one before read, and memory has not changed."""
         names = _names_of_wait(node)
         if names is None:
             return
@@ -366,18 +366,18 @@ class Execution(Accesses):
         for_ever = watch.still >= 3 and isinstance(node, ast.While)  # unless another thread changes what is read
         if for_ever and not read:
             raise StepLimitError(
-                f"{self.where()}: this loop never ends: in a turn of it nothing is read from an array, and no variable "
+                f"{self.where()}: this loop never ends: in an iteration nothing is read from an array, and no variable "
                 "or element changes (found without the step limit)"
             )
         if self.strands is not None:
             if read and watch.same >= self._LONG:
                 self.strands.give_up()
-            if (watch.same and read) or turn % 8 == 0:
+            if (watch.same and read) or iteration % 8 == 0:
                 sure = 2 if for_ever else watch.same >= self._LIKELY
-                self.strands.turn(watch.same if read else 0, int(sure), places)
-        elif for_ever or (read and watch.same >= self._SURE) or turn == self._LONG:
+                self.strands.iterated(watch.same if read else 0, int(sure), places)
+        elif for_ever or (read and watch.same >= self._SURE) or iteration == self._LONG:
             if self.others(active):
-                self.take_turns()
+                self.restart_by_blocks()
             elif for_ever or (read and watch.same >= self._LONG - self.patience):
                 who, why = self.first_name(active), advice(self, self.blocks_total, 0)
                 raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
@@ -393,9 +393,9 @@ class Execution(Accesses):
         last = int(self.block_numbers[-1]) + 1
         return self.splits and (active.lanes < self.alive.lanes or last < self.blocks_total)
 
-    def take_turns(self) -> None:
+    def restart_by_blocks(self) -> None:
         """Runs the launch again, block after block."""
-        self.shown.turns = self.shown.exact = True
+        self.shown.by_blocks = self.shown.exact = True
         raise Restart
 
     def loop_body(self, body: list[ast.stmt], mask: Mask, breaks: list[Mask]) -> Mask | None:
@@ -428,11 +428,11 @@ class Execution(Accesses):
             index = types.cast(items.start, items.dtype)
             step = types.cast(items.step, items.dtype)
             self.bad_step(items.step, node)
-            turn = 0
+            iteration = 0
             while active is not None:
-                if turn:
-                    self.again(node, active, turn)
-                turn += 1
+                if iteration:
+                    self.again(node, active, iteration)
+                iteration += 1
                 self.mask = active
                 going = np.where(step > 0, index < items.stop, index > items.stop)
                 yes, no = self.branch(going if going.ndim else np.bool_(going), active, node)
@@ -721,7 +721,7 @@ class Execution(Accesses):
                 made = types.literal(value)
             except UnsupportedError as error:
                 raise self.refuse(node, str(error)) from None
-            if self.watch is None:  # which tells values apart by their identity
+            if self.watch is None:  # which distinguishes values by their identity
                 self.literals[node] = made
             return made
         return value

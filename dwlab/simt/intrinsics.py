@@ -836,8 +836,8 @@ def _one_by_one(
         ends = np.append(starts[1:], len(place)) - 1
         flat[place[ends]] = (old[ends] + step[ends]).astype(flat.dtype)
     else:
-        for turn in range(int(rank.max()) + 1 if len(rank) else 0):
-            now = rank == turn
+        for number in range(int(rank.max()) + 1 if len(rank) else 0):
+            now = rank == number
             at = place[now]
             lanes = order[now]
             old[now] = flat[at]

@@ -277,7 +277,7 @@ def execute(
         binder = Binder(run, copies)
         bound = _bind(run, binder, arguments, kernel)
         try:
-            if shown.turns:
+            if shown.by_blocks:
                 strands.Scheduler(run, bound).launch()
             else:
                 for first, count in run.portions(_batch(run, wanted, shared_bytes, options)):
@@ -429,7 +429,7 @@ class Kernel:
         self.options = options or {}  # the compiler's, of no effect here
         self.device_signature = device_signature
         self.frozen: dict[tuple, dict] = {}  # what globals were at the first launch with arguments of these types
-        self.allowed: dict[tuple, int] = {}  # argument types -> bytes of dynamic shared memory that were asked for
+        self.allowed: dict[tuple, int] = {}  # argument types -> bytes of dynamic shared memory that were allowed
         self.device = device
         self.most_threads = launch_bounds[0] if isinstance(launch_bounds, tuple) else launch_bounds
         self.arg_types = tuple(tuple(s) for s in signatures)

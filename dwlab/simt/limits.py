@@ -1,4 +1,4 @@
-"""What a launch may ask for, by compute capability (the table is dwlab.gpu.occupancy's)."""
+"""What a launch may have, by compute capability (the table is dwlab.gpu.occupancy's)."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def check_launch(grid: tuple, block: tuple, static_shared: int, dynamic_shared: 
 
 
 def check_unasked(static_shared: int, dynamic_shared: int, allowed: int) -> None:
-    """Raises LaunchError for more shared memory than a block gets unasked; `allowed`: dynamic bytes asked for."""
+    """Raises LaunchError for more shared memory than a block gets by default. allowed: dynamic bytes beyond that."""
     if static_shared + dynamic_shared > SHARED_UNASKED and dynamic_shared > allowed:
         raise LaunchError(
             f"{dynamic_shared} bytes of dynamic shared memory"
             + (f" beside {static_shared} of static" if static_shared else "")
-            + f": a GPU starts a kernel with more than {SHARED_UNASKED} bytes a block only after it was asked for "
-            f"them, which Numba-CUDA does not do; call dwlab.gpu.driver.allow_shared(kernel, args, {dynamic_shared}) "
+            + f": a GPU starts a kernel with more than {SHARED_UNASKED} bytes a block only where they were allowed "
+            f"before, which Numba-CUDA does not do; call dwlab.gpu.driver.allow_shared(kernel, args, {dynamic_shared}) "
             "before the launch"
         )

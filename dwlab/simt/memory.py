@@ -15,7 +15,7 @@ from dwlab.simt.options import UnsupportedError
 
 Lanes = np.generic | np.ndarray
 NUMBERS = (np.ndarray, np.generic)
-"""What a number is, in one lane or in all; by its name quicker to ask for than written out each time."""
+"""What a number is, in one lane or in all; by its name quicker to test for than written out each time."""
 
 
 def filled(value: Lanes, shape: tuple[int, int]) -> np.ndarray:
@@ -129,7 +129,7 @@ class Root:
         self.shadow: np.ndarray | None = None
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None
-        self.in_flight: np.ndarray | None = None  # for each 4-byte word of each block: the copy on its way there, or 0
+        self.in_flight: np.ndarray | None = None  # for each 4-byte word of each block: the copy in flight to it, or 0
         self._views: dict[np.dtype, np.ndarray] = {}
 
     def view(self, dtype: np.dtype) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a simulated launch may be told, and what it can complain about."""
+"""The options of a simulated launch, and the errors that it can raise."""
 
 from __future__ import annotations
 

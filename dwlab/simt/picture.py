@@ -181,11 +181,11 @@ def describe(pattern: AccessPattern) -> str:
                 worst[bank] = max(worst.get(bank, 0), len(words))
         degree = max(worst.values())
         if degree == 1:
-            return text + " No bank is asked for two words at the same time."
+            return text + " No bank has to serve two words at the same time."
         crowded = [bank for bank, words in worst.items() if words == degree]
         noun = "Bank" if len(crowded) == 1 else "Banks"
-        verb = "is" if len(crowded) == 1 else "are each"
-        return text + f" {noun} {_ranges(crowded)} {verb} asked for {degree} different words at the same time."
+        verb = "has" if len(crowded) == 1 else "each have"
+        return text + f" {noun} {_ranges(crowded)} {verb} to serve {degree} different words at the same time."
     sectors = _sector_lanes(pattern)
     per_sector = [len(set(lanes)) for lanes in sectors.values()]
     low, high = min(per_sector), max(per_sector)
@@ -280,8 +280,8 @@ def beside(patterns: Mapping[str, AccessPattern], width: float = 5.6) -> Figure:
             _draw_banks(axes, pattern)
         else:
             _draw_sectors(axes, pattern)
-    said = (describe(one) if len(patterns) == 1 else f"{title}: {describe(one)}" for title, one in patterns.items())
-    return with_alt(figure, " ".join(said))
+    texts = (describe(one) if len(patterns) == 1 else f"{title}: {describe(one)}" for title, one in patterns.items())
+    return with_alt(figure, " ".join(texts))
 
 
 LANE_RIGHT = 0.085  # the lanes' column ends here, in axes' width

@@ -1,7 +1,7 @@
 """numba.cuda.random without a GPU: its host functions make their arrays in the simulated GPU's memory.
 
-The module's device functions run as they are; only `create_xoroshiro128p_states` asks `numba.cuda` for memory, by the
-module's global name `cuda`. That name is what is changed, when the module is imported, and only where no GPU can be
+The module's device functions run as they are; only `create_xoroshiro128p_states` allocates, with `numba.cuda`, by
+the module's global name `cuda`. That name is what is changed, when the module is imported, and only where no GPU can be
 used. It is not imported here: that would load all of numba.cuda.
 """
 

@@ -23,7 +23,7 @@ class Access:
     """All accesses of one kind to one array on one source line.
 
     requests: warps that executed it.  sectors, ideal_sectors: 32-byte sectors touched, and the fewest that could hold
-    the distinct bytes asked for (global and const).  bytes_used: distinct bytes asked for, warp by warp.  bytes_moved:
+    the distinct bytes requested (global and const).  bytes_used: distinct bytes requested, warp by warp.  bytes_moved:
     32 × sectors.  wavefronts, ideal_wavefronts, bank_conflicts: shared memory.  active_lanes: lanes that took part.
     collisions: lanes beyond the first on the same element of one request (for atomics: what is serialised).
     """
@@ -97,8 +97,8 @@ class CompiledLine:
     def __str__(self) -> str:
         parts = [("loads", self.loads, self.counted_loads), ("stores", self.stores, self.counted_stores),
                  ("atomics", self.atomics, self.counted_atomics)]  # fmt: skip
-        said = ", ".join(f"{what} {n} (counted {each:.4g})" for what, n, each in parts if n or each)
-        return f"compiled: {said}"
+        counts = ", ".join(f"{what} {n} (counted {each:.4g})" for what, n, each in parts if n or each)
+        return f"compiled: {counts}"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Totals:
     """Sums over a launch. `requests`, `sectors`, `bytes_moved`, `bytes_used`: global memory only, atomics included.
 
     copied_again: sectors that a GPU's counters have beyond `global_load_sectors`, of copies to places in shared memory
-    that are askew to those in global memory (trace.count_copies).
+    that are misaligned with those in global memory (trace.count_copies).
     """
 
     requests: int = 0
@@ -150,7 +150,7 @@ class Report:
     """The X-ray of one launch. Counts assume no cache between a warp and its sectors: each request counts its own.
 
     footprint: array name -> distinct 32-byte sectors that the launch touched (what memory must deliver at least once).
-    compiled: lines with accesses, beside what the compiler made of them, where that was asked for.
+    compiled: lines with accesses, and what the compiler made of them, where that was wanted.
     float64_leaks: lines that compute, compare or convert in float64 although no argument is a float64 array.
     """
 
@@ -304,13 +304,13 @@ class Report:
 
     def _costliest(self, most: int = 3) -> list[str]:
         """Where most global sectors come from, in one line; none where there are few accesses."""
-        asked = sorted((a for a in self.accesses if a.space == "global"), key=lambda a: -a.sectors)
-        if len(asked) <= most or not self.totals.sectors:
+        costly = sorted((a for a in self.accesses if a.space == "global"), key=lambda a: -a.sectors)
+        if len(costly) <= most or not self.totals.sectors:
             return []
         files = len({a.file for a in self.accesses}) > 1
         parts = [
             f"{a.kind} {a.array}, {f'{a.file}:' if files else 'line '}{a.line}, {a.sectors / self.totals.sectors:.0%}"
-            for a in asked[:most]
+            for a in costly[:most]
         ]
         return [f"most of {self.totals.sectors:,} sectors: {'; '.join(parts)}"]
 

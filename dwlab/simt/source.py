@@ -345,7 +345,7 @@ def idle_beside(statements: list[ast.stmt], loop: ast.stmt) -> tuple[bool, bool]
             if idle is None:
                 continue
             idle = idle and not any(_acts(other) for other in one.orelse)
-        elif any(inner is loop for inner in ast.walk(one)):  # a loop of which other turns may be going on
+        elif any(inner is loop for inner in ast.walk(one)):  # a loop of which other iterations may be going on
             return False, False
         else:
             continue

@@ -48,7 +48,7 @@ class Trace:
 
 
 class Restart(Exception):
-    """The launch must be run again from its start, told what is in `Shown`."""
+    """The launch must be run again from its start, with what is in `Shown`."""
 
 
 @dataclass
@@ -56,13 +56,13 @@ class Shown:
     """What only running a launch has shown of it.
 
     stored: numbers of roots that are stored to though the kernel's text does not say so.  exact: fences or syncwarps of
-    some lanes: accesses are tracked one by one.  turns: blocks must take turns (dwlab.simt.strands).  split: blocks of
-    which the warps must, with those of which the threads must.
+    some lanes: accesses are tracked one by one.  by_blocks: blocks must take turns (dwlab.simt.strands).  split: blocks
+    of which the warps must, with those of which the threads must.
     """
 
     stored: set[int] = field(default_factory=set)
     exact: bool = False
-    turns: bool = False
+    by_blocks: bool = False
     split: dict[int, set[int]] = field(default_factory=dict)
 
 
@@ -94,8 +94,9 @@ class Frame:
 class Watch:
     """A loop that may be waiting.
 
-    places, seen: where its turn has read so far, and a digest of what.  before: the state at the last turn's end.
-    same: turns in a row that read the same and changed nothing; still: in which the variables of its tests stayed too.
+    places, seen: where its iteration has read so far, and a digest of what.  before: the state at the last one's end.
+    same: iterations in a row that read the same and changed nothing; still: in which the variables of its tests stayed
+    too.
     """
 
     node: ast.AST
@@ -155,7 +156,7 @@ class State:
         self.roots: list[Root] = []
         self.static_shared = 0
         self.strands: Scheduler | None = None  # where lanes take turns
-        self.patience = 200  # turns of a loop after which it is looked at whether it waits
+        self.patience = 200  # iterations of a loop after which it is looked at whether it waits
         self.watching = False  # whether loads and changes of memory are noted for that
         self.changes = 0  # stores and atomics that changed memory, as far as they are noted
         self.meeting_lines: list[int] = []  # of a barrier that strands have come to
@@ -193,7 +194,7 @@ class State:
         self.shared_used = 0
         self.local: dict[tuple, LocalArray] = {}
         self.dynamic_root: Root | None = None
-        self.copies: list = []  # asynchronous copies on their way (dwlab.simt.wide)
+        self.copies: list = []  # asynchronous copies in flight (dwlab.simt.wide)
         self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed
         self.rows = np.arange(count, dtype=np.int64)[:, None]
         self.steps = 0

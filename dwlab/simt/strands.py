@@ -3,10 +3,10 @@
 In lockstep a loop that waits for lanes further on, or for a block that has not begun, never ends. When that is seen
 (Execution.look) the launch is run again here, in *strands* that advance one at a time: first whole blocks, then, where
 all wait and some hold up lanes of their own, their warps, then the threads of such a warp, as GPUs schedule them from
-compute capability 7.0 on. Each strand is a Python thread
-that executes the kernel for its lanes; only one of them runs, and hands over where it waits: at the end of a turn of a
-loop in which nothing has changed, and at barriers and warp functions until the others have come. A block starts when
-all those before it wait or are done, up to as many blocks as the GPU holds at once.
+compute capability 7.0 on. Each strand is a Python thread that executes the kernel for its lanes; only one of them runs,
+and hands over where it waits: at the end of an iteration of a loop in which nothing has changed, and at barriers and
+warp functions until the others have come. A block starts when all those before it wait or are done, up to as many
+blocks as the GPU holds at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BLOCK_FIELDS = (
 )  # fmt: skip
 _OWN_FIELDS = ("frames", "frame", "mask", "node", "discard", "steps", "watchers")
 _STACK = 16 << 20  # bytes of a thread's stack: a compiler may run on it
-_FEW = 4  # turns that a loop may wait before blocks that have not begun are let on
+_FEW = 4  # iterations that a loop may wait before blocks that have not begun are let on
 # For so many blocks that have begun another one may begin before those that look again do so: each store that a whole
 # grid waits for would else wake all of it.
 _FRESH = 8
@@ -69,7 +69,7 @@ class _Strand:
         self.thread: threading.Thread | None = None
         self.go = threading.Semaphore(0)
         self.where = ""
-        self.turns = 0  # that it has waited in its loop
+        self.iterations = 0  # that it has waited in its loop
         self.places: set[tuple[int, int]] = set()  # what its loop reads
         self.post: _Post | None = None
         self.result: object = None
@@ -98,7 +98,7 @@ class Scheduler:
         self.ready: deque[_Strand] = deque()
         self.woken: deque[_Strand] = deque()  # of those that were sure, whose places have changed
         self.fresh = 0  # blocks begun since woken ones were let on
-        self.unsure: deque[_Strand] = deque()  # wait in a loop, and another turn might be different
+        self.unsure: deque[_Strand] = deque()  # wait in a loop, and another iteration might be different
         self.sure: dict[_Strand, bool] = {}  # wait until what they read changes; whether nothing else can end it
         self.readers: dict[tuple[int, int], set[_Strand]] = {}
         self.back = threading.Semaphore(0)
@@ -139,7 +139,7 @@ class Scheduler:
         if self.woken and not (left and self.fresh < len(self.blocks) // _FRESH):
             self.ready, self.woken, self.fresh = self.woken, self.ready, 0
             return self.ready.popleft()
-        if not self.woken and self.unsure and self.unsure[0].turns < _FEW:
+        if not self.woken and self.unsure and self.unsure[0].iterations < _FEW:
             return self.unsure.popleft()
         if left:
             self.start(self.started)
@@ -224,14 +224,14 @@ class Scheduler:
 
     # ----------------------------------------------------------------- waiting in a loop
 
-    def turn(self, turns: int, sure: int, places: set[tuple[int, int]]) -> None:
-        """The end of a turn of a loop. turns: for how many it has read the same; places: where, (root, word) each.
+    def iterated(self, same: int, sure: int, places: set[tuple[int, int]]) -> None:
+        """The end of a loop's iteration. same: for how many it has read the same; places: where, (root, word) each.
 
-        sure: 0, another turn may be different; 1, most likely not; 2, not unless what it reads changes.
+        sure: 0, another one may be different; 1, most likely not; 2, not unless what it reads changes.
         """
         one = self.now
-        one.turns, one.where = turns, self.run.where()
-        if not turns:
+        one.iterations, one.where = same, self.run.where()
+        if not same:
             self.ready.append(one)
         elif not sure:
             self.unsure.append(one)
@@ -380,7 +380,7 @@ class Scheduler:
         return found is not None and found[0]
 
     def patient(self) -> _Strand | None:
-        """One that may still end its loop by counting its turns; if there is none, all wait for each other."""
+        """One that may still end its loop by counting its iterations; if there is none, all wait for each other."""
         likely = [one for one, for_ever in self.sure.items() if not for_ever]
         if likely:
             one = min(likely, key=lambda s: (s.block.number, s.lane))

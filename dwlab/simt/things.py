@@ -92,7 +92,7 @@ ARRAYS = (Array, LocalArray, LocalView, Chosen)
 
 
 def kind(value: object) -> object:
-    """A value's type as Numba tells types apart: what must be the same for all elements that a loop goes through."""
+    """A value's type as Numba distinguishes types: what must be the same for all elements that a loop goes through."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype
     if isinstance(value, bool):

@@ -94,7 +94,8 @@ def count_copies(source: np.ndarray, destination: np.ndarray, mask: np.ndarray) 
 
     Byte addresses in global and shared memory, (R, C). The hardware counts, warp by warp, a sector for each 32 bytes of
     shared memory that bytes of one 128-byte line of global memory go to: more than a load's where rows lie in shared
-    memory 16 bytes askew, fewer where only the source does. Found in recorded counters (tests/simt/test_copies.py).
+    memory misaligned by 16 bytes, fewer where only the source does. Found in recorded counters
+    (tests/simt/test_copies.py).
     """
     return _distinct(source // LINE, destination // SECTOR, mask) - _distinct(source // SECTOR, source * 0, mask)
 
@@ -123,7 +124,7 @@ def count_shared(address, mask, itemsize):
     for row in range(address.shape[0]):
         for start in range(0, address.shape[1], 32):
             active = 0
-            distinct = 0  # elements, over all phases: what two phases ask for is used once
+            distinct = 0  # elements, over all phases: what two phases request is used once
             for phase in range(phases):
                 n = 0
                 for lane in range(start + phase * per_phase, start + (phase + 1) * per_phase):

@@ -52,7 +52,7 @@ def tables(run: Execution, arguments: list[object]) -> Tables:
 
 
 def key(src: source.Source, arguments: list[object]) -> object:
-    """What tells two sets of types of one function apart."""
+    """What distinguishes two sets of types of one function."""
     return src, tuple(kind(a) for a in arguments)
 
 

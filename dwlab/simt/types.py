@@ -1,6 +1,6 @@
 """Numba's types for NumPy values: which type an operation has, as Numba's own typing decides it.
 
-The rules are not repeated here: they are asked of numba.core.typing, so `int32 + int32` is int64 and
+The rules are not repeated here: numba.core.typing has them, so `int32 + int32` is int64 and
 `int32 * float32` is float64, as in a compiled kernel.
 """
 

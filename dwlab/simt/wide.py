@@ -154,7 +154,7 @@ def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, nod
         run.hazard(
             "race", node.lineno, array.name,
             f"{who} touches {array.name} element {run.place(array, at)} while the asynchronous copy of line {line} is "
-            "on its way there (it takes ptx.commit() and ptx.wait(0) first)", who, line,
+            "still in flight (it takes ptx.commit() and ptx.wait(0) first)", who, line,
         )  # fmt: skip
         return
 
