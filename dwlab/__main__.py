@@ -49,6 +49,13 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see: {self.prog} --help)")
 
 
+def _page(text: str) -> str:
+    """The type of an option that takes the name of a page to write."""
+    if not text.endswith(".html"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in .html, as the name of a page does")
+    return text
+
+
 def _whole(least: int = 0, most: int = (1 << 63) - 1) -> Callable[[str], int]:
     """The type of an option that takes a whole number in these bounds."""
 
@@ -121,10 +128,14 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "what a stage does to memory, counted line by line",
         "Runs a stage on the interpreter and prints, for each line and array: requests, 32-byte sectors\n"
         "against the ideal, shared-memory wavefronts, bank conflicts, divergence, FLOPs; and any hazard.\n"
-        "For kernels of your own, in Python: dwlab.xray(kernel, grid, block, *arguments).",
+        "For a kernel of your own: FILE.py:KERNEL, where FILE.py has a function example() that returns\n"
+        "(grid, block, *arguments); FILE.py:KERNEL:OTHER takes another function's.",
         "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48",
     )
-    one.add_argument("stage", metavar="OP/PATH/STAGE", help=STAGE)
+    one.add_argument("stage", metavar="OP/PATH/STAGE", help=f"{STAGE}; or FILE.py:KERNEL")
+    one.add_argument(
+        "--save", type=_page, metavar="PAGE.html", help="write a page too: pictures of each access, and what to change"
+    )
     one.add_argument(
         "--problem",
         metavar="P",
@@ -399,6 +410,66 @@ def _problem(stage: Any, text: str | None, default: str) -> Any:
     return made
 
 
+def _own_kernel(text: str) -> tuple[Any, Any, Any, list[Any]]:
+    """(kernel, grid, block, arguments) of FILE.py:KERNEL or FILE.py:KERNEL:EXAMPLE. Raises UserError."""
+    from dwlab import problems
+    from dwlab.judge.answer import load
+
+    file, _, names = text.partition(".py:")
+    file += ".py"
+    kernel, _, name = names.partition(":")
+    name = name or "example"
+    if not Path(file).is_file():
+        raise UserError(f"there is no file {file}")
+    try:
+        module = load(Path(file), f"dwlab_xray_{Path(file).stem}")
+    except Exception as error:
+        raise UserError(f"{file} raises {type(error).__name__}: {error}") from error
+    if not hasattr(module, kernel):
+        known = tuple(one for one, value in vars(module).items() if hasattr(value, "py_func"))
+        raise UserError(f"{file} has no {kernel!r}. {problems.nearest(kernel, known)}")
+    if not callable(getattr(module, name, None)):
+        raise UserError(
+            f"{file} has no function {name}(): write one that returns (grid, block, *arguments), such as "
+            f"`def {name}(): return 4, 64, x, y`"
+        )
+    try:
+        made = getattr(module, name)()
+        grid, block, *args = made
+    except Exception as error:
+        raise UserError(f"{name}() of {file} does not return (grid, block, *arguments): {error}") from error
+    return getattr(module, kernel), grid, block, args
+
+
+def _xray_own(options: argparse.Namespace) -> int:
+    from dwlab import simt
+    from dwlab.records import terminal
+
+    if options.problem is not None:
+        raise UserError("--problem goes with a stage: example() of the file says what a kernel of your own is run on")
+    kernel, grid, block, args = _own_kernel(options.stage)
+    try:
+        report = simt.xray(kernel, grid, block, *args)
+    except (simt.SimtError, TypeError, ValueError) as error:
+        raise UserError(f"{options.stage}: {error}") from error
+    print(report.to_json() if options.json else report.table(terminal.width()))
+    return _xrayed(report, options)
+
+
+def _xrayed(report: Any, options: argparse.Namespace) -> int:
+    """What follows the table: what to change, and the page. 1 if there are hazards."""
+    if not options.json:
+        for one in report.advice():
+            print(f"advice: {one}")
+    if options.save:
+        try:
+            report.save(options.save)
+        except OSError as error:
+            raise UserError(f"cannot write {options.save}: {error.strerror or error}") from error
+        print(f"Wrote {options.save}.", file=sys.stderr)
+    return 1 if report.hazards else 0
+
+
 def _xray(options: argparse.Namespace) -> int:
     from dwlab import records
     from dwlab.kernels import registry
@@ -428,11 +499,13 @@ def _xray(options: argparse.Namespace) -> int:
         print(json.dumps(head | report.to_dict(), indent=1, ensure_ascii=False))
     else:
         print(f"{stage.id} on {problem}\n{report.table(terminal.width())}")
-    return 1 if report.hazards else 0
+    return _xrayed(report, options)
 
 
 def _run(options: argparse.Namespace) -> int:
     """Carries out one command; a room is imported only when its command is given, and names are refused before."""
+    if options.command == "xray" and ".py:" in options.stage:
+        return _xray_own(options)
     if getattr(options, "stage", None) and options.command in ("xray", "inspect", "predict"):
         options.stage = _stage_id(options.stage)
     if options.command in ("plan", "infer"):

@@ -627,3 +627,57 @@ def test_a_pipe_gets_utf8_where_the_locale_has_another_code_page():
     assert done.returncode == 0 and done.stderr == b""
     done = process("grade", "--help", variables={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     assert "STUDENT/10_1_….py" in done.stdout.decode("utf-8")
+
+
+# --- xray FILE.py:KERNEL ----------------------------------------------------------------------------------------------
+
+OWN = """
+import numpy as np
+from dwlab import cuda
+
+@cuda.jit
+def double(x, y):
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] = 2 * x[2 * i % x.size]
+
+def example():
+    return 2, 64, np.ones(100, np.float32), np.zeros(100, np.float32)
+
+def wrong():
+    return 3
+"""
+
+
+def test_a_kernel_of_ones_own_is_xrayed_from_its_file(run, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN, encoding="utf-8")
+    status, out, err = run("xray", f"{file}:double", "--save", str(tmp_path / "page.html"))
+    assert status == 0 and "double (own.py), grid 2, block 64" in out and "advice: line 9: load of x" in out
+    assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8") and "Wrote" in err
+    status, out, _ = run("xray", f"{file}:double", "--json")
+    assert status == 0 and json.loads(out)["kernel"] == "double"
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("own.py:doubled", "has no 'doubled'. The nearest is 'double'"),
+        ("none.py:double", "there is no file"),
+        ("own.py:double:other", "has no function other(): write one that returns (grid, block, *arguments)"),
+        ("own.py:double:wrong", "wrong() of"),
+        ("broken.py:double", "raises ZeroDivisionError"),
+        ("own.py:example", "example takes 0 argument(s) (); 2 given"),
+    ],
+)
+def test_a_file_that_cannot_be_xrayed_is_one_line(run, tmp_path, what, says):
+    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / "broken.py").write_text("1 / 0", encoding="utf-8")
+    status, _, err = run("xray", str(tmp_path / what))
+    assert status == 2 and says in err and len(err.splitlines()) == 1, err
+
+
+def test_an_xray_that_cannot_be_saved_says_where(run, tmp_path):
+    status, _, err = run("xray", NAIVE, "--save", str(tmp_path / "none" / "page.html"))
+    assert status == 2 and err.startswith("dwlab: cannot write")
+    assert run("xray", "own.py:k", "--problem", "small")[0] == 2

@@ -7,6 +7,7 @@
 See `xray`, `Report` and `Options`.
 """
 
+from dwlab.simt.diff import diff
 from dwlab.simt.intrinsics import register_meaning
 from dwlab.simt.launch import Kernel, jit, xray
 from dwlab.simt.options import (
@@ -43,6 +44,7 @@ __all__ = [
     "Totals",
     "UnsupportedError",
     "current",
+    "diff",
     "jit",
     "register_meaning",
     "using",

@@ -52,6 +52,7 @@ class Binder:
         self.roots: dict[int, tuple[hostapi.Allocation, Root]] = {}
         self.after: list[Callable[[], None]] = []
         self.float64 = False
+        self.devices: dict[str, hostapi.DeviceNDArray] = {}  # of the arguments that are arrays
         self._copied: dict[int, hostapi.Allocation] = {}
 
     def bind(self, value: object, name: str, wanted: nt.Type | None = None) -> object:
@@ -68,7 +69,7 @@ class Binder:
         if isinstance(value, tuple):
             items = [self.bind(v, f"{name}[{i}]") for i, v in enumerate(value)]
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        device = self.device_array(value, name)
+        device = self.devices[name] = self.device_array(value, name)
         array = self.array(device, name)
         given = value.value if isinstance(value, hostapi.ArgHint) else value
         if not isinstance(given, np.ndarray) or given.flags.writeable:
@@ -105,6 +106,8 @@ class Binder:
             from numba import cuda
 
             value = cuda.as_cuda_array(value).copy_to_host()
+        elif self.copies and hasattr(value, "__dlpack__") and hasattr(value, "__array__"):
+            value = np.asarray(value)  # a tensor in the host's memory
         try:
             device, after = hostapi.kernel_argument(value)
         except ValueError as error:
@@ -564,14 +567,17 @@ def xray(
     shared_bytes: int = 0,
     options: Options | None = None,
     compiled: bool = False,
+    keep: bool = False,
 ) -> report.Report:
     """Runs any kernel on copies of its arguments and reports what it did, line by line and array by array.
 
     kernel: what @cuda.jit made, in either mode, or a plain function.  grid, block: as in kernel[grid, block].
-    args: numbers, tuples, NumPy arrays, device arrays; left as they were.  shared_bytes: dynamic shared memory.
+    args: numbers, tuples, NumPy arrays, device arrays, PyTorch's tensors; left as they were.
+    shared_bytes: dynamic shared memory.
     options: see Options; hazards are collected in the report instead of raised unless `options` says otherwise.
     compiled: have the kernel compiled too, and show the loads and stores that the compiler left beside the counted ones
     (Report.compiled): it merges repeated ones and takes some out of loops. Takes a second; needs no GPU.
+    keep: keep what the arrays held afterwards (Report.outputs, by the parameters' names).
     Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError; with `compiled` also
     inspect.InspectError where there is no compiler, or none that takes the kernel.
     """
@@ -583,6 +589,8 @@ def xray(
     function, known = _function_of(kernel)
     run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
     found = report.build(run, binder.float64)
+    if keep:
+        found = dataclasses.replace(found, outputs={name: one.copy_to_host() for name, one in binder.devices.items()})
     if not compiled:
         return found
     inspect = importlib.import_module("dwlab.compiler.inspect")  # below the interpreter: only if asked

@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dwlab.simt import source
+from dwlab.simt.advice import Advice, advice
 from dwlab.simt.options import Hazard, HazardError
 
 if TYPE_CHECKING:
@@ -151,6 +153,7 @@ class Report:
 
     footprint: array name -> distinct 32-byte sectors that the launch touched (what memory must deliver at least once).
     compiled: lines with accesses, and what the compiler made of them, where that was wanted.
+    outputs: array name -> what it held after the launch, with `xray(…, keep=True)`.
     float64_leaks: lines that compute, compare or convert in float64 although no argument is a float64 array.
     """
 
@@ -167,6 +170,7 @@ class Report:
     footprint: dict[str, int]
     float64_leaks: tuple[Line, ...] = ()
     patterns: dict[tuple[int, str, str], Pattern] = field(default_factory=dict, repr=False, compare=False)
+    outputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
     compiled: tuple[CompiledLine, ...] = ()
 
     def raise_hazards(self) -> None:
@@ -200,10 +204,26 @@ class Report:
 
         return picture(self.pattern(line, array, kind))
 
+    def advice(self) -> tuple[Advice, ...]:
+        """Changes that the counts suggest, the largest saving first."""
+        return advice(self)
+
+    def html(self) -> str:
+        """A part of a page: the source with each line's share of the cost, hazards, pictures of accesses, advice."""
+        from dwlab.simt.page import html_of
+
+        return html_of(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes `html()` as a page of its own, which needs no network. Returns its path."""
+        from dwlab.simt.page import save
+
+        return save(self, path)
+
     def to_dict(self) -> dict:
         """Plain data; `json.dumps` takes it."""
         data = asdict(self)
-        del data["patterns"]
+        del data["patterns"], data["outputs"]
         data["hazards"] = [asdict(h) for h in self.hazards]
         return data
 

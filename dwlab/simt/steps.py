@@ -162,8 +162,8 @@ class Recorder(Execution):
             self.present[id(self.frame)] = outer
         return now
 
-    def again(self, node: ast.stmt, active: Mask, turn: int) -> None:
-        super().again(node, active, turn)
+    def again(self, node: ast.stmt, active: Mask, iteration: int) -> None:
+        super().again(node, active, iteration)
         self.begin(node, active)
 
     def begin(self, node: ast.AST, mask: Mask) -> _Moment:
@@ -294,7 +294,7 @@ def record(
 
     kernel, grid, block, args, shared_bytes: as `xray` takes them. blocks, warps: how many of the grid's blocks, of each
     how many warps. most: statements, loops counted turn by turn; beyond that the record is cut, and says so. Hazards
-    stop nothing here; ask `xray` for them. Errors as `xray`'s, and ValueError for a number below 1.
+    stop nothing here; `xray` reports them. Errors as `xray`'s, and ValueError for a number below 1.
     """
     for name, value in (("blocks", blocks), ("warps", warps), ("most", most)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -1,0 +1,216 @@
+"""An X-ray as a page: the source with what each line costs, hazards at their lines, and a picture of each access.
+
+`html_of(report)` is a part of a page, `save(report, path)` a page of its own. Pictures are SVG, in the colours of the
+page around them, so that they can be read on a dark ground too.
+"""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dwlab.simt.advice import advice
+from dwlab.simt.picture import BANKS, LANES, SECTOR, WORD, AccessPattern, bank_words, describe, headline
+
+if TYPE_CHECKING:
+    from dwlab.simt.report import Access, Report
+
+STYLE = """
+.dwlab-xray { font: 13px/1.4 system-ui, sans-serif; --bar: #0072b2; --bad: #b34700; max-width: 100%; }
+.dwlab-xray .code { overflow-x: auto; }
+.dwlab-xray table { border-collapse: collapse; }
+.dwlab-xray td, .dwlab-xray th { padding: 1px 8px; text-align: right; white-space: nowrap; vertical-align: top;
+  color: inherit; background: transparent; border: 0; }
+.dwlab-xray th { border-bottom: 1px solid currentColor; font-weight: 600; }
+.dwlab-xray td.source { text-align: left; font: 12px/1.5 ui-monospace, monospace; white-space: pre; }
+.dwlab-xray td.heat { min-width: 74px; background: linear-gradient(to right,
+  color-mix(in srgb, var(--bar) 35%, transparent) var(--share), transparent var(--share)); }
+.dwlab-xray .under { text-align: left; padding-left: 56px; white-space: normal; }
+.dwlab-xray .hazard { border-left: 4px solid var(--bad); padding-left: 8px; }
+.dwlab-xray svg { max-width: 100%; height: auto; }
+.dwlab-xray summary { cursor: pointer; }
+"""
+
+WIDE = 704  # of a picture; a lane has 22
+LANE = WIDE / LANES
+
+
+def html_of(report: Report) -> str:
+    """The report as a part of a page; it needs no script."""
+    total = report.totals
+    units = [("warps", sum(line.warps for line in report.lines))]
+    units += [("sectors", total.sectors)] if total.sectors else []
+    units += [("wavefronts", total.shared_wavefronts)] if total.shared_wavefronts else []
+    head = "".join(f'<th scope="col">{name}</th>' for name, _ in units)
+    rows, last = [], None
+    margins = {
+        file: min(len(one.text) - len(one.text.lstrip()) for one in report.lines if one.file == file)
+        for file in {one.file for one in report.lines}
+    }
+    for line in report.lines:
+        if last is not None and line.file != last:
+            rows.append(f'<tr><td></td><td class="source"># {html.escape(line.file)}</td></tr>')
+        last = line.file
+        mine = [one for one in report.accesses if (one.line, one.file) == (line.line, line.file)]
+        counts = [line.warps, sum(one.sectors for one in mine), sum(one.wavefronts for one in mine)]
+        by_name = dict(zip(("warps", "sectors", "wavefronts"), counts, strict=True))
+        cells = "".join(_heat(by_name[name], whole) for name, whole in units)
+        text = html.escape(line.text.rstrip()[margins[line.file] :])
+        lanes = f"{line.active_lanes / line.warps:.3g}" if line.warps else ""
+        rows.append(
+            f'<tr><td>{line.line}</td><td class="source">{text}</td>{cells}<td>{lanes}</td>'
+            f"<td>{f'{line.flops:,}' if line.flops else ''}</td></tr>"
+        )
+        for one in mine:
+            rows.append(f'<tr><td></td><td class="under" colspan="{len(units) + 3}">{_access(report, one)}</td></tr>')
+        for one in report.hazards:
+            if one.line == line.line and line.file == report.file:
+                rows.append(_hazard(str(one), len(units)))
+    known = {(line.line, line.file) for line in report.lines}
+    rows += [_hazard(str(one), len(units)) for one in report.hazards if (one.line, report.file) not in known]
+    advised = "".join(f"<li>{html.escape(str(one))}</li>" for one in advice(report))
+    notes = "".join(f"<li>{html.escape(one)}</li>" for one in report.summary())
+    title = html.escape(_title(report))
+    return (
+        f'<div class="dwlab-xray"><style>{STYLE}</style><p><b>{title}</b></p>'
+        f'<div class="code" tabindex="0" role="group" aria-label="{title}"><table><thead><tr><th scope="col">line</th>'
+        f'<th scope="col" style="text-align:left">source</th>{head}<th scope="col">lanes</th>'
+        '<th scope="col">FLOPs</th></tr>'
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
+        + (f"<p><b>What to change</b></p><ol>{advised}</ol>" if advised else "")
+        + f"<ul>{notes}</ul></div>"
+    )
+
+
+def save(report: Report, path: str | Path) -> Path:
+    """Writes a page of its own, which any browser shows without a network. Returns its path."""
+    target = Path(path)
+    title = html.escape(_title(report))
+    target.write_text(
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>:root {{ color-scheme: light dark }} body {{ margin: 16px }}</style></head>\n"
+        f"<body><main>{html_of(report)}</main></body></html>\n",
+        encoding="utf-8",
+    )
+    return target
+
+
+def _title(report: Report) -> str:
+    def dims(sizes: tuple[int, int, int]) -> str:
+        return " × ".join(map(str, sizes[: max([k + 1 for k, n in enumerate(sizes) if n > 1] or [1])]))
+
+    return f"{report.kernel} ({report.file}), grid {dims(report.grid)}, block {dims(report.block)}"
+
+
+def _heat(count: int, whole: int) -> str:
+    share = count / whole if whole else 0
+    text = f"{count:,} ({share:.0%})" if count else ""
+    return f'<td class="heat" style="--share:{100 * share:.1f}%">{text}</td>'
+
+
+def _hazard(text: str, units: int) -> str:
+    return (
+        f'<tr><td></td><td class="under" colspan="{units + 3}"><div class="hazard">{html.escape(text)}</div></td></tr>'
+    )
+
+
+def _access(report: Report, one: Access) -> str:
+    """An access, which opens on the picture of its first warp."""
+    what = f"{one.kind} of {one.array} ({one.space}): {one.requests:,} requests"
+    if one.space == "shared":
+        what += f", {one.wavefronts:,} wavefronts (ideal {one.ideal_wavefronts:,})"
+    elif one.space != "local":
+        what += f", {one.sectors:,} sectors (ideal {one.ideal_sectors:,})"
+    pattern = report.patterns.get((one.line, one.array, one.kind))
+    if pattern is None or one.space == "local":
+        return html.escape(what)
+    return f"<details><summary>{html.escape(what)}</summary>{svg(pattern)}</details>"
+
+
+# ---- the picture of an access
+
+
+def svg(pattern: AccessPattern) -> str:
+    """A warp's access as SVG: its lanes, below them the sectors or banks that they touch. Its title is `describe`'s."""
+    draw = _banks if pattern.space == "shared" else _sectors
+    body, height = draw(pattern)
+    lanes = []
+    for lane, address in enumerate(pattern.addresses):
+        x, on = lane * LANE, address is not None
+        lanes.append(_box(x, 18, LANE, 18, "#0072b2" if on else "none"))
+        lanes.append(_text(x + LANE / 2, 31, str(lane), "white" if on else "currentColor"))
+    return (
+        f'<svg role="img" viewBox="0 0 {WIDE} {height}" width="{WIDE}" height="{height}" '
+        f'font-family="ui-monospace, monospace" font-size="10"><title>{html.escape(describe(pattern))}</title>'
+        f"{_text(0, 11, f'a warp: {headline(pattern)}', 'currentColor', 'start')}{''.join(lanes)}{''.join(body)}</svg>"
+    )
+
+
+def _sectors(pattern: AccessPattern) -> tuple[list[str], int]:
+    """Sectors in rows of 8; a gap of memory between two neighbours is no gap here, the numbers say it."""
+    touched: dict[int, list[int]] = {}
+    used = set()
+    for lane, address in enumerate(pattern.addresses):
+        if address is not None:
+            bytes_of = range(address, address + pattern.itemsize)
+            used |= set(bytes_of)
+            for sector in sorted({byte // SECTOR for byte in bytes_of}):
+                touched.setdefault(sector, []).append(lane)
+    body, boxes = [], []
+    width, per_row = WIDE / 8, 8
+    places = {}
+    for place, sector in enumerate(sorted(touched)):
+        x, y = place % per_row * width, 86 + place // per_row * 42
+        places[sector] = x + width / 2, y
+        step = (width - 8) / SECTOR
+        boxes += [_box(x + 4 + byte * step, y, step, 16, "#0072b2", "none")
+                  for byte in range(SECTOR) if sector * SECTOR + byte in used]  # fmt: skip
+        boxes.append(_box(x + 4, y, width - 8, 16, "none"))
+        boxes.append(_text(x + width / 2, y + 28, f"sector {sector}", "currentColor"))
+    for sector, lanes in touched.items():
+        for lane in lanes:
+            x, y = places[sector]
+            body.append(_line((lane + 0.5) * LANE, 36, x, y))
+    rows = -(-len(touched) // per_row)
+    return body + boxes, 92 + 42 * max(1, rows)
+
+
+def _banks(pattern: AccessPattern) -> tuple[list[str], int]:
+    """The 32 banks; the number in a bank is how many words are requested of it at once, more than 1 is a conflict."""
+    worst: dict[int, int] = {}
+    for banks in bank_words(pattern):
+        for bank, words in banks.items():
+            worst[bank] = max(worst.get(bank, 0), len(words))
+    body = []
+    for lane, address in enumerate(pattern.addresses):
+        if address is not None:
+            first = address // WORD % BANKS
+            body.append(_line((lane + 0.5) * LANE, 36, (first + 0.5) * LANE, 86))
+    for bank in range(BANKS):
+        many = worst.get(bank, 0)
+        body.append(_box(bank * LANE, 86, LANE, 18, "none" if not many else "#0072b2" if many == 1 else "#b34700"))
+        body.append(_text((bank + 0.5) * LANE, 99, f"×{many}" if many > 1 else "", "white"))
+        body.append(_text((bank + 0.5) * LANE, 116, str(bank), "currentColor"))
+    body.append(_text(0, 130, "banks; ×n: n words of one bank at once, one after the other", "currentColor", "start"))
+    return body, 136
+
+
+def _box(x: float, y: float, width: float, height: float, fill: str, stroke: str = "currentColor") -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}" stroke="{stroke}" '
+        'stroke-width="0.6"/>'
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" stroke-opacity="0.45"/>'
+    )
+
+
+def _text(x: float, y: float, text: str, fill: str, anchor: str = "middle") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{html.escape(text)}</text>' if text else ""
+    )
