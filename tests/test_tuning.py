@@ -21,7 +21,7 @@ from dwlab import cuda, stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems.layers import Pointwise
 from dwlab.tuning import bench, race, replay, search, space, strategies, t4
-from dwlab.tuning.journal import Journal, JournalError, Key, Tried
+from dwlab.records.journal import Journal, JournalError, Key, Tried
 from dwlab.tuning.worker import Worker
 
 KEY = Key(
@@ -36,7 +36,8 @@ def test_a_space_has_the_default_first_and_the_rest_in_order():
     made = space.space({"a": (1, 2, 3), "b": (4, 5)}, {"a odd": lambda c: c["a"] % 2}, {"a": 3, "b": 4})
     assert [tuple(one.values()) for one in made.candidates] == [(3, 4), (1, 4), (1, 5), (3, 5)]
     assert made.rejected == {"a odd": 2} and len(made) == 4
-    assert made.digest != space.space({"a": (1, 3), "b": (4, 5)}).digest  # another order
+    assert made.digest == space.space({"a": (1, 3), "b": (4, 5)}).digest  # in another order
+    assert made.digest != space.space({"a": (1, 3), "b": (4, 6)}).digest
 
 
 @pytest.mark.parametrize(

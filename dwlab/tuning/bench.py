@@ -15,11 +15,11 @@ import numpy as np
 from dwlab.gpu import specs, target
 from dwlab.gpu.driver import allow_shared
 from dwlab.measure import timing
+from dwlab.records.journal import Candidate
 from dwlab.simt import xray
 from dwlab.simt.options import SimtError
 from dwlab.simt.report import Report
 from dwlab.tuning.race import Out
-from dwlab.tuning.space import Candidate
 
 POISONS = (0xFF, 0x55)
 """Bytes that outputs hold before a launch that is checked, one after the other: what is not written shows."""

@@ -10,10 +10,10 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from dwlab.tuning.journal import Tried
+from dwlab.records.journal import Candidate, Tried, text
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import search
-from dwlab.tuning.space import Candidate, Space, text
+from dwlab.tuning.space import Space
 from dwlab.tuning.strategies import Strategy
 
 

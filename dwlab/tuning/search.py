@@ -11,12 +11,12 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from dwlab.tuning.journal import Journal, Key, Tried
+from dwlab.records.journal import Candidate, Journal, JournalError, Key, Tried, encoded, text
 from dwlab.tuning.race import BAIL, ROUNDS, Out, race
-from dwlab.tuning.space import Candidate, Space, text
+from dwlab.tuning.space import Space
 from dwlab.tuning.strategies import Strategy
 
 FINALISTS = 8
@@ -26,7 +26,11 @@ FIRST = 3
 
 
 class SearchError(RuntimeError):
-    """A search that found nothing; the message has the number of candidates for each reason."""
+    """A search that found nothing; the message has the number of candidates for each reason. found: what was tried."""
+
+    def __init__(self, message: str, found: Found | None = None):
+        super().__init__(message)
+        self.found = found
 
 
 class Bench(Protocol):
@@ -49,7 +53,8 @@ class Bench(Protocol):
 class Found:
     """What a search found. tried: place -> what came of it. curve: best µs after each candidate, math.inf before any.
 
-    timed: candidates that were measured here, not known from a journal.
+    timed: candidates that were measured here, not known from a journal. trouble: why the journal took no more lines, ""
+    if it took all; unsaved: the lines that it did not take.
     """
 
     space: Space
@@ -58,6 +63,8 @@ class Found:
     curve: list[float] = field(default_factory=list)
     tied: tuple[int, ...] = ()
     timed: int = 0
+    trouble: str = ""
+    unsaved: list[bytes] = field(default_factory=list)
 
     @property
     def candidate(self) -> Candidate:
@@ -68,6 +75,18 @@ class Found:
     def time_us(self) -> float:
         """Its median."""
         return statistics.median(self.tried[self.winner].times_us)
+
+    def save(self, journal: Journal | None, key: Key | None, tried: Tried) -> None:
+        """Adds a line to a journal, if there is one. Where that fails, as on a full disk, the search goes on."""
+        if journal is None or key is None:
+            return
+        if not self.trouble:
+            try:
+                journal.append(key, tried)
+                return
+            except JournalError as error:
+                self.trouble = str(error)
+        self.unsaved.append(encoded(key, tried))
 
     def rejected(self) -> dict[str, int]:
         """Reason -> candidates, those that the space's constraints refused among them."""
@@ -89,7 +108,8 @@ def search(
 ) -> Found:
     """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is checked, not timed.
 
-    Raises SearchError where every candidate failed.
+    A journal's line says which candidate won, unless it is the only one. Raises SearchError where every candidate
+    failed.
     """
     until = time.monotonic() + seconds
     known = journal.results(key) if journal is not None and key is not None else {}
@@ -107,8 +127,7 @@ def search(
         if tried is None:
             tried = _first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
             found.timed += 1
-            if journal is not None and key is not None:
-                journal.append(key, tried)
+            found.save(journal, key, tried)
         found.tried[place] = tried
         sent = statistics.median(tried.times_us) if tried.ok else None
         best = min(best, math.inf if sent is None else sent)
@@ -118,7 +137,11 @@ def search(
     if len(space) == 1 and found.tried[0].state == "correct":
         found.winner = 0
         return found
-    _race(found, bench, rounds, until, journal, key, known)
+    won = journal.winner(key) if known and journal is not None and key is not None else None
+    _race(found, bench, rounds, until, journal, key, known, won)
+    best_one = found.tried[found.winner]
+    if won is None or won.candidate != best_one.candidate or won.times_us != best_one.times_us:
+        found.save(journal, key, replace(best_one, won=True))
     return found
 
 
@@ -144,6 +167,7 @@ def _race(
     journal: Journal | None,
     key: Key | None,
     known: dict[str, Tried],
+    won: Tried | None,
 ) -> None:
     """The best of those that were tried, in a race. Fills in winner and tied; the race's rounds go into the journal."""
     medians = {place: statistics.median(one.times_us) for place, one in found.tried.items() if one.ok}
@@ -157,7 +181,9 @@ def _race(
             len(known.get(text(found.space.candidates[one]), Tried({})).times_us) > FIRST for one in finalists
         )
         if len(finalists) == 1 or settled or getattr(bench, "exact", False):  # nothing to compare, or it is compared
-            found.winner, found.tied = min(finalists, key=lambda one: (medians[one], one)), (finalists[0],)
+            before = [one for one in finalists if won is not None and found.space.candidates[one] == won.candidate]
+            found.winner = before[0] if before and settled else min(finalists, key=lambda one: (medians[one], one))
+            found.tied = (found.winner,)
             return
         result = race(
             finalists,
@@ -169,21 +195,20 @@ def _race(
             found.tried[place] = Tried(found.space.candidates[place], why.state, why.reason)
             medians.pop(place)
         for place, times in result.times.items():
-            found.tried[place] = Tried(
-                found.space.candidates[place], times_us=tuple(times), resources=found.tried[place].resources
-            )
-        if journal is not None and key is not None:
-            for place in finalists:
-                journal.append(key, found.tried[place])
+            one = found.tried[place]
+            found.tried[place] = replace(one, times_us=(*one.times_us, *times), won=False)
+        for place in finalists:
+            found.save(journal, key, found.tried[place])
         if result.winner is not None:
             try:
                 bench.judge(found.space.candidates[result.winner])
             except Out as why:
                 found.tried[result.winner] = Tried(found.space.candidates[result.winner], why.state, why.reason)
                 medians.pop(result.winner, None)
+                found.save(journal, key, found.tried[result.winner])
                 continue
             found.winner, found.tied = result.winner, result.tied
             return
     raise SearchError(
-        "every candidate failed: " + "; ".join(f"{count} × {why}" for why, count in found.rejected().items())
+        "every candidate failed: " + "; ".join(f"{count} × {why}" for why, count in found.rejected().items()), found
     )

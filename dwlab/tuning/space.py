@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -18,9 +17,7 @@ from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
-
-Candidate = Mapping[str, Any]
-"""Parameter -> value."""
+from dwlab.records.journal import Candidate, text
 
 MOST = 1_000_000
 """Combinations that are enumerated at most."""
@@ -43,16 +40,19 @@ class Space:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the candidates and their order, by which a journal tells one space from another."""
-        return hashlib.sha256("\n".join(map(text, self.candidates)).encode()).hexdigest()
+        """SHA-256 of the candidates, by which a journal tells one space from another.
+
+        Their order does not count: another model, and so another default, leaves what was measured as it is.
+        """
+        return digest(self.candidates)
 
     def __len__(self) -> int:
         return len(self.candidates)
 
 
-def text(candidate: Candidate) -> str:
-    """A candidate as one line of JSON: the same for the same values, whatever their order."""
-    return json.dumps(dict(candidate), sort_keys=True, separators=(",", ":"))
+def digest(candidates: Iterable[Candidate]) -> str:
+    """Of any candidates, as `Space.digest`."""
+    return hashlib.sha256("\n".join(sorted(map(text, candidates))).encode()).hexdigest()
 
 
 def space(
@@ -120,7 +120,7 @@ def _counts(refused: Mapping[str, int]) -> str:
 
 
 def of_stage(stage: Stage, problem: Problem, gpu: Any = None) -> Space:
-    """A stage's tiles for a problem on a GPU: those of which a block fits, the one that `choose` takes first.
+    """A stage's tiles for a problem on a GPU: those of which a block fits, the one of least predicted cost first.
 
     Raises SpaceError if the stage has no choice of tiles, does not take the problem, or no tile fits, and says why.
     """
@@ -135,7 +135,7 @@ def of_stage(stage: Stage, problem: Problem, gpu: Any = None) -> Space:
             fits.append(config)
         else:
             refused += 1
-    default = stage.config(problem, here)
+    default = stage.config(problem, here, measured=False)  # what was measured moves no place in a space
     fits = sorted(dict.fromkeys(fits), key=lambda one: one != default)
     names = [one.name for one in fields(TileConfig)]
     values = {name: tuple(sorted({getattr(one, name) for one in fits})) for name in names}

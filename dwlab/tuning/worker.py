@@ -12,9 +12,9 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from dwlab.records.journal import Candidate
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import Bench
-from dwlab.tuning.space import Candidate
 
 SECONDS = 60.0
 """Of the clock for each answer: compiling a candidate takes the most of it."""
