@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dwlab.kernels.registry import stage, stages
     from dwlab.problems import PAPER, DepthwiseConv1d
     from dwlab.simt import xray
+    from dwlab.tuning.tune import tune
     from dwlab.widgets import roofline_explorer, traffic_calculator, warp_viewer
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "stage",
     "stages",
     "traffic_calculator",
+    "tune",
     "warp_viewer",
     "xray",
 ]
@@ -49,6 +51,7 @@ _HOMES = {
     "stage": "dwlab.kernels.registry",
     "stages": "dwlab.kernels.registry",
     "traffic_calculator": "dwlab.widgets",
+    "tune": "dwlab.tuning.tune",
     "warp_viewer": "dwlab.widgets",
     "xray": "dwlab.simt",
 }

@@ -20,8 +20,8 @@ from tuning_benches import Plain, broken
 from dwlab import cuda, stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems.layers import Pointwise
-from dwlab.tuning import bench, race, replay, search, space, strategies, t4
 from dwlab.records.journal import Journal, JournalError, Key, Tried
+from dwlab.tuning import bench, race, replay, search, space, strategies, t4
 from dwlab.tuning.worker import Worker
 
 KEY = Key(

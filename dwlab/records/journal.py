@@ -20,6 +20,9 @@ from typing import Any
 Candidate = Mapping[str, Any]
 """Parameter -> value: numbers, texts and booleans."""
 
+COUNTED = "none; counted"
+"""How the GPU of a key begins where no time was measured: what stands for it was counted by the interpreter."""
+
 STATES = ("correct", "incorrect", "timeout", "crashed", "compile", "memory")
 """How a candidate ended. "correct": checked before and after it was timed."""
 
@@ -51,6 +54,11 @@ class Key:
     dtype: str
     sparsity: str = "dense"
     protocol: int = 1
+
+    @property
+    def counted(self) -> bool:
+        """Whether what stands under it was counted, and is no time."""
+        return self.gpu.startswith(COUNTED)
 
     def differs(self, other: Key) -> tuple[str, ...]:
         """Parts of the key in which another one differs, in sentences: "gpu: NVIDIA H200, here NVIDIA L4"."""

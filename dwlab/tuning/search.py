@@ -54,7 +54,7 @@ class Found:
     """What a search found. tried: place -> what came of it. curve: best µs after each candidate, math.inf before any.
 
     timed: candidates that were measured here, not known from a journal. trouble: why the journal took no more lines, ""
-    if it took all; unsaved: the lines that it did not take.
+    if it took all; unsaved: the lines that it did not take. how: what the times are, in words.
     """
 
     space: Space
@@ -65,6 +65,7 @@ class Found:
     timed: int = 0
     trouble: str = ""
     unsaved: list[bytes] = field(default_factory=list)
+    how: str = ""
 
     @property
     def candidate(self) -> Candidate:
@@ -73,8 +74,17 @@ class Found:
 
     @property
     def time_us(self) -> float:
-        """Its median."""
-        return statistics.median(self.tried[self.winner].times_us)
+        """Its median; math.nan if it was not timed: nothing was searched, or it is the only candidate."""
+        return self._median(self.winner)
+
+    @property
+    def default_us(self) -> float:
+        """The shipped candidate's median; math.nan if it failed or was not timed."""
+        return self._median(0)
+
+    def _median(self, place: int) -> float:
+        one = self.tried.get(place)
+        return statistics.median(one.times_us) if one is not None and one.ok else math.nan
 
     def save(self, journal: Journal | None, key: Key | None, tried: Tried) -> None:
         """Adds a line to a journal, if there is one. Where that fails, as on a full disk, the search goes on."""
@@ -92,6 +102,11 @@ class Found:
         """Reason -> candidates, those that the space's constraints refused among them."""
         found = Counter(f"{one.state}: {one.reason}" for one in self.tried.values() if not one.ok)
         return dict(self.space.rejected) | dict(found.most_common())
+
+    def __str__(self) -> str:
+        from dwlab.tuning import tables
+
+        return tables.summary(self)
 
 
 def search(
@@ -152,7 +167,7 @@ def _first(candidate: Candidate, bench: Bench, best: float, rounds: int) -> Trie
         bench.judge(candidate)
         while len(times) < rounds and not (times and times[0] > BAIL * best):
             times.append(bench.time_us(candidate))
-        if times:
+        if times and not getattr(bench, "exact", False):  # what is counted has been the same run
             bench.judge(candidate)
         return Tried(candidate, times_us=tuple(times), resources=bench.resources(candidate))
     except Out as why:
