@@ -7,7 +7,6 @@ compared is what it counts (`bench.counted_us`).
 from __future__ import annotations
 
 import contextlib
-import functools
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
-from dwlab.records.journal import COUNTED, Candidate, Key
+from dwlab.records.journal import COUNTED, Candidate, Key, text
 from dwlab.simt import xray
 from dwlab.simt.options import SimtError
 from dwlab.study import GpuBench, WrongResult
@@ -48,6 +47,7 @@ class StageBench:
         self._open = contextlib.ExitStack()
         self._prepared: Any = self._open.enter_context(bench.prepare(problem, self.stage.path))
         self._checked: Candidate | None = None
+        self._tiled: dict[str, Stage] = {}
 
     def judge(self, candidate: Candidate) -> None:
         """Runs it on poisoned outputs, the second time in a row on fresh inputs. Raises Out("incorrect")."""
@@ -86,13 +86,11 @@ class StageBench:
         self._open.close()
 
     def _with(self, candidate: Candidate) -> Stage:
-        return _tiled(self.stage, tuple(sorted(candidate.items())))
-
-
-@functools.lru_cache(64)
-def _tiled(stage: Stage, candidate: tuple[tuple[str, Any], ...]) -> Stage:
-    """Once for each candidate: `with_config` makes functions, by which kernels and choices are cached."""
-    return stage.with_config(TileConfig(**dict(candidate)))
+        """The same object for the same candidate: kernels and choices are cached by what `with_config` makes."""
+        name = text(candidate)
+        if name not in self._tiled:
+            self._tiled[name] = self.stage.with_config(TileConfig(**candidate))
+        return self._tiled[name]
 
 
 def _uncounted(gpu: str) -> GpuBench:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dwlab.records import terminal
 from dwlab.records.journal import Candidate
@@ -59,7 +60,9 @@ def summary(found: Found, columns: int | None = None) -> str:
     lines.append(f"{len(found.space):,} candidates, {len(found.tried):,} tried" + f", {known:,} before" * (known > 0))
     measure = "" if math.isnan(best) else f": {best:,.5g} {us}"
     lines.append(f"best     {name(found.candidate, found.space)}{measure}")
-    if found.winner:
+    if len(found.space) == 1 and found.tried:
+        lines.append("         the only candidate: it was checked, and not timed")
+    elif found.winner:
         gain = " failed" if math.isnan(default) else f": {default:,.5g} {us}, {default / best - 1:.2%} more"
         lines.append(f"default  {name(found.space.candidates[0], found.space)}{gain}")
     else:
