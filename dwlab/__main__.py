@@ -288,7 +288,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--t4", metavar="FILE", help="write what was tried in the auto-tuning community's format, JSON")
     one.add_argument("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
     one.add_argument(
-        "--report", nargs="?", const="", metavar="FOLDER",
+        "--report", nargs="?", const=True, metavar="FOLDER",
         help="of each recorded sweep, what searches lose against it (default: the journals that ship)",
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ def main(args: argparse.Namespace) -> int:
     if args.report is not None:
         from dwlab.tuning import report
 
-        return report.main(args.report, args.json)
+        return report.main("" if args.report is True else args.report, args.json)
     stage, problem = registry.stage(args.stage), args.problem
     if args.dtype:
         problem = layers.stored(problem, args.dtype)

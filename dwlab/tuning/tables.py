@@ -23,8 +23,9 @@ class PlotError(ValueError):
 
 
 def name(candidate: Candidate, space: Space) -> str:
-    """A candidate by the parameters that differ within its space: "block_m=64 vector=4"."""
-    shown = [one for one in candidate if len(space.parameters.get(one, ())) > 1] or list(candidate)
+    """A candidate by the parameters that differ within its space, if any: "block_m=64 vector=4"."""
+    shown = [one for one in candidate if len(space.parameters.get(one, ())) > 1]
+    shown = shown or [one for one in candidate if candidate[one] not in (0, 1)]  # which most fields of a tile are
     return " ".join(f"{one}={candidate[one]}" for one in shown)
 
 
