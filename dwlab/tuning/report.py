@@ -92,7 +92,7 @@ def _ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None
 
 
 def rows(journals: Iterable[Path]) -> list[Row]:
-    """Of every whole sweep of some journals. Sweeps without a right candidate and parts of spaces are reported on stderr."""
+    """Of every whole sweep of some journals; of others stderr says why they have no row."""
     found = []
     for path in journals:
         journal = Journal(path)
@@ -101,9 +101,7 @@ def rows(journals: Iterable[Path]) -> list[Row]:
             print(f"dwlab: {journal.message()}", file=sys.stderr)
         for key, tried in known.values():
             if not replay.is_whole(key, tried):
-                print(
-                    f"dwlab: {path}: {key.subject} on {key.problem} is a part of its space: left out", file=sys.stderr
-                )
+                print(f"dwlab: {path}: {key.subject} on {key.problem} was tried in part: left out", file=sys.stderr)
                 continue
             try:
                 found.append(row(key, tried))
