@@ -257,10 +257,11 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one = command(
         "tune",
         "the fastest tile of a stage for a problem, searched",
-        "Tries a stage's tiles on a problem: each is checked with poisoned outputs, timed, and checked\n"
-        "again; the fastest race, round by round, until one is left. Candidates run in another process,\n"
-        "so one that hangs or crashes costs itself alone. Without a GPU no time is measured: tiles are\n"
-        "compared by what the interpreter counts on a small problem, or a recorded sweep is replayed.\n"
+        "Tries a stage's tiles, or the stages of a path, on a problem: each is checked with poisoned\n"
+        "outputs, timed, and checked again; the fastest race, round by round, until one is left. They run\n"
+        "in another process, so one that hangs or crashes costs itself alone. Without a GPU no time is\n"
+        "measured: they are compared by what the interpreter counts on a small problem, or a recorded\n"
+        "sweep is replayed.\n"
         "DWLAB_TUNE=off in the environment is --off; dwlab/records/tuning/ and the journal or folder that\n"
         "DWLAB_JOURNAL names decide which tile a launch gets. Status 1 if every candidate failed.\n"
         "For kernels of your own, in Python: dwlab.tune(make, parameters, reference=…, args=…).",
@@ -268,7 +269,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "          python -m dwlab tune fused/dwpw/slide --most 8\n"
         "          python -m dwlab tune --report",
     )
-    one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help=STAGE)
+    one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"{STAGE}; or OP/PATH, all stages of a path")
     one.add_argument("problem", metavar="PROBLEM", nargs="?", help=f"{LAYERS} (default: a small layer)")
     one.add_argument("--dtype", metavar="TYPE", help="float32, float16, bfloat16 or int8, in place of the problem's")
     one.add_argument("--budget", type=_positive, metavar="S", help="about so many seconds")
@@ -373,6 +374,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             raise UserError(f"there is no option {rest[0]!r}{_nearest(rest[0], ('--help', '--version'))}")
         parser.print_help()
         raise SystemExit(0)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "problem", "") is None:
+        options.problem = rest.pop()  # argparse takes an optional PROBLEM only where no option stands before it
     if rest:
         if rest[0].startswith("-"):
             near = _nearest(rest[0], commands[options.command].options)
@@ -504,7 +507,13 @@ def _run(options: argparse.Namespace) -> int:
 
             if options.stage is None:
                 raise UserError(f"tune needs OP/PATH/STAGE, or --report (see: {_prog()} tune --help)")
-            options.problem = _problem(registry.stage(options.stage), options.problem, "small")
+            paths = (
+                {f"{one.op}/{one.path}": one for one in reversed(registry.stages())}
+                if options.stage.count("/") == 1
+                else {}
+            )
+            of = paths.get(options.stage) or registry.stage(options.stage)
+            options.problem = _problem(of, options.problem, "small")
     elif options.command == "study":
         from dwlab.study import command as room
     elif options.command == "predict":

@@ -9,19 +9,17 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dwlab.gpu import machine, specs, target
-from dwlab.kernels import registry
-from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import Problem, layers
 from dwlab.records import terminal
 from dwlab.records.journal import Journal, Key
 from dwlab.tuning import replay, stages, strategies, t4, tables
 from dwlab.tuning.search import Bench, Found, SearchError, search
-from dwlab.tuning.space import Space, model_order, of_stage
+from dwlab.tuning.space import Space, Subject, subject
 from dwlab.tuning.tune import SWITCH, how, off
 from dwlab.tuning.worker import Inline, Worker
 
@@ -37,7 +35,7 @@ class TuneError(ValueError):
 class Task:
     """A space on a problem, the order of its model, what times of it hold for, and what they are, in words."""
 
-    stage: Stage
+    subject: Subject
     problem: Problem
     space: Space
     order: list[int]
@@ -53,15 +51,15 @@ def main(args: argparse.Namespace) -> int:
         from dwlab.tuning import report
 
         return report.main("" if args.report is True else args.report, args.json)
-    stage, problem = registry.stage(args.stage), args.problem
+    what, problem = subject(args.stage), args.problem
     if args.dtype:
         problem = layers.stored(problem, args.dtype)
     if args.off or os.environ.get(SWITCH) == "off":
-        return _default(stage, problem, args)
+        return _default(what, problem, args)
     journal = Journal(args.journal) if args.journal else None
     if journal is not None and not args.replay:
         journal.check_writable()
-    with _task(stage, problem, args) as (task, bench):
+    with _task(what, problem, args) as (task, bench):
         return _searched(task, bench, journal if not args.replay else None, args)
 
 
@@ -85,13 +83,13 @@ def _searched(task: Task, bench: Bench, journal: Journal | None, args: argparse.
         except SearchError as error:
             return _none(error, args)
     found.how = task.how
-    title = f"{task.stage.id} on {task.problem}"
+    title = f"{task.subject.id} on {task.problem}"
     if args.plot:
         tables.plot(found, args.plot, title)
     if args.t4:
         t4.write(args.t4, task.key, found.tried.values())
     if args.json:
-        print(tables.as_json(found, **_head(task.stage, task.problem), strategy=args.strategy, seed=args.seed))
+        print(tables.as_json(found, **_head(task.subject, task.problem), strategy=args.strategy, seed=args.seed))
     else:
         print(f"{title}\n{tables.summary(found, terminal.width())}")
     if written := [one for one in (args.plot, args.t4) if one]:
@@ -115,53 +113,52 @@ def _none(error: SearchError, args: argparse.Namespace) -> int:
     return 1
 
 
-def _default(stage: Stage, problem: Problem, args: argparse.Namespace) -> int:
+def _default(what: Subject, problem: Problem, args: argparse.Namespace) -> int:
     """The off switch: nothing is searched."""
     gpu = _gpu(args)
-    found = of_stage(stage, problem, gpu)  # refuses what cannot be tuned
-    tile = asdict(stage.config(problem, gpu))
+    found = what.space(problem, gpu)  # refuses what cannot be tuned
+    tile = what.default(problem, gpu, measured=True)
     made = off(Space(found.parameters, (tile,), {}))
     made.how = f"nothing was searched ({'--off' if args.off else SWITCH + '=off'}): the shipped default is taken, "
-    made.how += stage.why_config(problem, gpu)
+    made.how += what.stages[0].why_config(problem, gpu) if what.is_stage else "the stage of least expected time"
     if args.json:
-        print(tables.as_json(made, **_head(stage, problem)))
+        print(tables.as_json(made, **_head(what, problem)))
     else:
-        print(f"{stage.id} on {problem}\n{made.how[0].upper()}{made.how[1:]}.\n{tables.name(tile, found)}")
+        print(f"{what.id} on {problem}\n{made.how[0].upper()}{made.how[1:]}.\n{tables.name(tile, found)}")
     return 0
 
 
 @contextlib.contextmanager
-def _task(stage: Stage, problem: Problem, args: argparse.Namespace) -> Iterator[tuple[Task, Bench]]:
+def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator[tuple[Task, Bench]]:
     """What is to be searched and a bench for it: a replay, the present GPU in another process, or the interpreter."""
     if args.replay:
         gpu = specs.find(args.gpu).name if args.gpu else ""
         journal = Journal(args.replay)
         if not journal.path.exists():
             raise TuneError(f"there is no journal {args.replay}: record one with --strategy exhaustive --journal FILE")
-        key, sweep = replay.find(journal, stage.id, str(problem), problem.dtype, gpu)
+        key, sweep = replay.find(journal, what.id, str(problem), problem.dtype, gpu)
         _warn(journal.message())
-        if key.kernel != stage.digest:
-            _warn(f"{args.replay}: {stage.id} is another kernel today than the one that was recorded")
+        if key.kernel != what.digest:
+            _warn(f"{args.replay}: {what.id} is another kernel today than the one that was recorded")
         here = replay.gpu_of(key)
-        default = stage.config(problem, here, measured=False)
-        found = replay.recorded_space(sweep.tried, vars(default) if default else None)
-        task = Task(stage, problem, found, model_order(stage, problem, found, here), key, "")
+        found = replay.recorded_space(sweep.tried, what.default(problem, here))
+        task = Task(what, problem, found, what.order(problem, found, here), key, "")
         yield replace(task, how=f"replayed from {args.replay}; {how(key)}"), replay.Sweep(found, sweep.tried.values())
         return
     gpu = _gpu(args)
-    found = of_stage(stage, problem, gpu)  # what cannot be tuned is refused as it was given
+    found = what.space(problem, gpu)  # what cannot be tuned is refused as it was given
     if target.mode == "gpu":
-        key = stages.key(stage, problem, found)
-        task = Task(stage, problem, found, model_order(stage, problem, found, gpu), key, how(key))
-        with Worker(functools.partial(stages.StageBench, stage.id, problem)) as worker:
+        key = stages.key(what, problem, found)
+        task = Task(what, problem, found, what.order(problem, found, gpu), key, how(key))
+        with Worker(functools.partial(stages.StageBench, what.id, problem)) as worker:
             yield task, worker
         return
-    short, small = args.gpu or "h200", stages.runnable(stage, problem, gpu)
-    found = of_stage(stage, small, gpu)
-    key = stages.key(stage, small, found, short)
-    what_for = how(key) + (f", on {small} in place of {problem}" if small != problem else "")
-    task = Task(stage, small, found, model_order(stage, small, found, gpu), key, what_for)
-    with contextlib.closing(stages.StageBench(stage, small, short)) as bench:
+    short, small = args.gpu or "h200", stages.runnable(what, problem, gpu)
+    found = what.space(small, gpu)
+    key = stages.key(what, small, found, short)
+    how_so = how(key) + (f", on {small} in place of {problem}" if small != problem else "")
+    task = Task(what, small, found, what.order(small, found, gpu), key, how_so)
+    with contextlib.closing(stages.StageBench(what, small, short)) as bench:
         yield task, Inline(bench)
 
 
@@ -178,8 +175,8 @@ def _gpu(args: argparse.Namespace) -> gpus.Gpu:
     return gpus.at_hand()
 
 
-def _head(stage: Stage, problem: Problem) -> dict[str, Any]:
-    return {"stage": stage.id, "problem": str(problem), "dtype": problem.dtype}
+def _head(what: Subject, problem: Problem) -> dict[str, Any]:
+    return {"stage": what.id, "problem": str(problem), "dtype": problem.dtype}
 
 
 def _warn(message: str) -> None:

@@ -15,13 +15,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dwlab.kernels import registry
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import layers
 from dwlab.records import terminal
 from dwlab.records.journal import Journal, Key, Tried
 from dwlab.tuning import replay, strategies
-from dwlab.tuning.space import Space, model_order
+from dwlab.tuning.space import Space, subject
 
 PART = 0.05
 SEEDS = range(20)
@@ -82,11 +81,10 @@ def row(key: Key, tried: dict[str, Tried]) -> Row:
 def _ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None, str]:
     """The recorded space, the model's order of it, and why there is none: a stage or a tile of another time."""
     try:
-        stage, problem = registry.stage(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
+        what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
         gpu = replay.gpu_of(key)
-        default = stage.config(problem, gpu, measured=False)
-        found = replay.recorded_space(tried, None if default is None else asdict(default))
-        return found, model_order(stage, problem, found, gpu), ""
+        found = replay.recorded_space(tried, what.default(problem, gpu))
+        return found, what.order(problem, found, gpu), ""
     except Exception as error:  # what was recorded outlives stages, their fields and their models
         return replay.recorded_space(tried), None, f"no model orders it today ({type(error).__name__}: {error})"
 

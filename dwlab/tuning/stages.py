@@ -12,10 +12,8 @@ from typing import Any
 
 from dwlab import __version__
 from dwlab.gpu import machine, provenance, specs, target
-from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 from dwlab.records.journal import COUNTED, Candidate, Key, text
 from dwlab.simt import xray
@@ -24,28 +22,29 @@ from dwlab.study import GpuBench, WrongResult
 from dwlab.study.sizes import counted_problem
 from dwlab.tuning.bench import compiled, counted_us
 from dwlab.tuning.race import Out
-from dwlab.tuning.space import Space
+from dwlab.tuning.space import Space, Subject, subject
 
 ROUND = {"rounds": 3, "min_seconds": 0.01, "most_seconds": 0.1}
 """Of the clock, for one round of a race."""
 
 
 class StageBench:
-    """A stage with each of its tiles on a problem. On a GPU each round is timed; without one it is counted (`exact`).
+    """A stage with each of its tiles, or a path's stages, on a problem. On a GPU each round is timed, else counted.
 
-    stage: itself or its id. bench: in place of the present GPU's. gpu: whose tiles and ceilings are counted with, by
-    its short name or its driver's. Without a GPU the problem must be small: see `runnable`. Raises OutOfMemory.
+    what: a Subject or its id. exact: it counts. bench: in place of the present GPU's. gpu: whose tiles and ceilings are
+    counted with, by its short name or its driver's. Without a GPU the problem must be small: see `runnable`. Raises
+    OutOfMemory.
     """
 
-    def __init__(self, stage: str | Stage, problem: Problem, gpu: str = "h200", bench: GpuBench | None = None):
-        self.stage = registry.stage(stage) if isinstance(stage, str) else stage
+    def __init__(self, what: str | Subject, problem: Problem, gpu: str = "h200", bench: GpuBench | None = None):
+        self.subject = subject(what) if isinstance(what, str) else what
         self.problem, self.gpu = problem, gpu
         self.exact = bench is None and target.mode != "gpu"
         if bench is None:
             bench = GpuBench(machine=machine.present(), how=ROUND) if target.mode == "gpu" else _uncounted(gpu)
         self._here = gpus.of(specs.find(gpu)) if self.exact else gpus.at_hand()
         self._open = contextlib.ExitStack()
-        self._prepared: Any = self._open.enter_context(bench.prepare(problem, self.stage.path))
+        self._prepared: Any = self._open.enter_context(bench.prepare(problem, self.subject.path))
         self._checked: Candidate | None = None
         self._tiled: dict[str, Stage] = {}
 
@@ -76,9 +75,12 @@ class StageBench:
     def resources(self, candidate: Candidate) -> dict[str, float]:
         """Threads and shared memory of a block, registers of a thread; compiled kernels' own and spilled bytes."""
         stage = self._with(candidate)
-        takes = stage.tiles.resources(self.problem.kernel_key, stage.config(self.problem))
-        found = {"threads": takes.threads, "registers": takes.registers, "shared_bytes": takes.shared_bytes}
         with gpus.using(self._here):
+            how = stage.launch(self.problem)
+            found = {"threads": how.threads, "shared_bytes": how.shared_bytes}
+            if stage.tiles is not None:
+                takes = stage.tiles.resources(self.problem.kernel_key, stage.config(self.problem))
+                found = {"threads": takes.threads, "registers": takes.registers, "shared_bytes": takes.shared_bytes}
             return {name: float(n) for name, n in found.items()} | compiled(stage.kernel_for(self.problem))
 
     def close(self) -> None:
@@ -89,7 +91,7 @@ class StageBench:
         """The same object for the same candidate: kernels and choices are cached by what `with_config` makes."""
         name = text(candidate)
         if name not in self._tiled:
-            self._tiled[name] = self.stage.with_config(TileConfig(**candidate))
+            self._tiled[name] = self.subject.stage(candidate)
         return self._tiled[name]
 
 
@@ -103,12 +105,12 @@ class _NoClock:
         raise AssertionError("nothing is timed without a GPU")
 
 
-def runnable(stage: Stage, problem: Problem, gpu: Any = None) -> Problem:
+def runnable(what: Subject, problem: Problem, gpu: Any = None) -> Problem:
     """The problem, or the same with fewer images, pixels and channels, so that the interpreter takes seconds for it."""
-    return counted_problem(problem, supports=lambda one: stage.supports(one, gpu))
+    return counted_problem(problem, supports=lambda one: bool(what.takers(one, gpu)))
 
 
-def key(stage: Stage, problem: Problem, found: Space, counted_as: str = "") -> Key:
+def key(what: Subject, problem: Problem, found: Space, counted_as: str = "") -> Key:
     """What times on the present GPU hold for; counted_as: without one, whose ceilings counts are weighed with."""
     if counted_as:
         here = specs.find(counted_as)
@@ -119,5 +121,5 @@ def key(stage: Stage, problem: Problem, found: Space, counted_as: str = "") -> K
         versions = {one: str(seen[one]) for one in ("driver", "cuda", "numba", "numba_cuda") if seen[one]}
     capability = ".".join(map(str, here.compute_capability))
     return Key(
-        name, capability, here.sms, versions, stage.digest, found.digest, stage.id, str(problem), problem.dtype
+        name, capability, here.sms, versions, what.digest, found.digest, what.id, str(problem), problem.dtype
     )  # fmt: skip
