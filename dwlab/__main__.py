@@ -374,7 +374,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             raise UserError(f"there is no option {rest[0]!r}{_nearest(rest[0], ('--help', '--version'))}")
         parser.print_help()
         raise SystemExit(0)
-    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "problem", "") is None:
+    if options.command == "tune" and len(rest) == 1 and not rest[0].startswith("-") and options.problem is None:
         options.problem = rest.pop()  # argparse takes an optional PROBLEM only where no option stands before it
     if rest:
         if rest[0].startswith("-"):
@@ -507,11 +507,7 @@ def _run(options: argparse.Namespace) -> int:
 
             if options.stage is None:
                 raise UserError(f"tune needs OP/PATH/STAGE, or --report (see: {_prog()} tune --help)")
-            paths = (
-                {f"{one.op}/{one.path}": one for one in reversed(registry.stages())}
-                if options.stage.count("/") == 1
-                else {}
-            )
+            paths = {f"{one.op}/{one.path}": one for one in reversed(registry.stages())}
             of = paths.get(options.stage) or registry.stage(options.stage)
             options.problem = _problem(of, options.problem, "small")
     elif options.command == "study":

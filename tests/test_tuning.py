@@ -70,10 +70,9 @@ def test_a_stages_space_is_its_tiles_that_fit_the_gpu():
     assert 1 < len(small) <= len(large)
     order = what.order(layer, large, gpus.Gpu((9, 0), 80))
     assert order[0] == 0 and sorted(order) == list(range(len(large)))
-    costs = [
-        one.tiles.cost(layer.kernel_key, 1, TileConfig(**large.candidates[i]), gpus.Gpu((9, 0), 80)) for i in order
-    ]
-    assert [cost.time for cost in costs[1:]] == sorted(cost.time for cost in costs[1:])
+    tiles = [TileConfig(**large.candidates[i]) for i in order[1:]]
+    times = [one.tiles.cost(layer.kernel_key, 1, tile, gpus.Gpu((9, 0), 80)).time for tile in tiles]
+    assert times == sorted(times)
     with pytest.raises(space.SpaceError, match="has no tiles"):
         space.subject("pointwise/forward/naive").space(layer)
     with pytest.raises(space.SpaceError, match="does not take"):
@@ -95,9 +94,8 @@ def test_a_paths_space_has_its_stages_with_their_tiles():
     # Stages were timed on such layers: naive is expected to be behind every tile of tensor's least.
     assert made.candidates[order[1]]["stage"] != "naive"
     rows = DepthwiseConv1d(4, 16, 48, 48)
-    assert (
-        space.subject("depthwise1d/forward").space(rows).candidates[0]["stage"] == dispatch.best(rows, "forward").name
-    )
+    first = space.subject("depthwise1d/forward").space(rows).candidates[0]
+    assert first["stage"] == dispatch.best(rows, "forward").name
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
