@@ -40,3 +40,33 @@ class CudaAPIError(Exception):
 
 def broken():
     raise RuntimeError("no GPU here")
+
+
+STARTED = os.environ.get("DWLAB_TEST_WORKER", "")  # when this is imported, before any bench is made
+
+
+class Environment(Plain):
+    """Fails unless its process had a variable from its start on."""
+
+    def judge(self, candidate):
+        if STARTED != "here":
+            raise Out("incorrect", f"it had {STARTED!r}")
+
+
+def doubling(candidate):
+    """A kernel of one's own: y = 2 x, wrong with `bug`."""
+    from dwlab import cuda
+
+    factor = 2 + candidate.get("bug", 0)
+
+    @cuda.jit
+    def kernel(x, y):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] = factor * x[i]
+
+    return kernel, -(-100 // candidate["block"]), candidate["block"]
+
+
+def doubled(x, y):
+    y[:] = 2 * x

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dwlab.kernels import choices, registry
@@ -162,7 +162,7 @@ class Subject:
     def default(self, problem: Problem, gpu: Any = None, measured: bool = False) -> Candidate:
         """What is shipped: the stage that is expected to be fastest, with its tile. measured: by searches too."""
         one = self.stages[0] if self.is_stage else _fastest(self.takers(problem, gpu), problem, gpus.of(gpu))[0]
-        tile = asdict(one.config(problem, gpu, measured=measured) or TileConfig())
+        tile = dict(vars(one.config(problem, gpu, measured=measured) or TileConfig()))
         return tile if self.is_stage else {"stage": one.name} | tile
 
     def space(self, problem: Problem, gpu: Any = None) -> Space:
@@ -170,16 +170,16 @@ class Subject:
 
         Raises SpaceError if there is no choice of tiles, the problem is not taken, or no tile fits, and says why.
         """
-        here, fits, refused = gpus.of(gpu), [], 0
+        here, layer, fits, refused = gpus.of(gpu), getattr(problem, "kernel_key", problem), [], 0
         if self.is_stage:
             self._check(problem, here)
         for one in self.takers(problem, here):
             if one.tiles is None:
-                fits.append({"stage": one.name} | asdict(TileConfig()))
+                fits.append({"stage": one.name} | vars(TileConfig()))
                 continue
-            for config in dict.fromkeys(one.tiles.configs(problem.kernel_key, problem.N, here)):
-                if here.blocks_per_sm(one.tiles.resources(problem.kernel_key, config)):
-                    fits.append(({} if self.is_stage else {"stage": one.name}) | asdict(config))
+            for config in dict.fromkeys(one.tiles.configs(layer, problem.N, here)):
+                if here.blocks_per_sm(one.tiles.resources(layer, config)):
+                    fits.append(({} if self.is_stage else {"stage": one.name}) | vars(config))
                 else:
                     refused += 1
         if not fits:
@@ -205,7 +205,7 @@ class Subject:
         Tiles of a stage by `Tiles.cost`; stages by what they are expected to take (kernels.choices), those that were
         never timed last.
         """
-        here, times = gpus.of(gpu), []
+        here, layer, times = gpus.of(gpu), getattr(problem, "kernel_key", problem), []
         expected = {} if self.is_stage else _expected(self.stages, problem, here)
         least: dict[str, float] = {}
         for one in found.candidates:
@@ -214,11 +214,17 @@ class Subject:
             stage = next(each for each in self.stages if each.name == name)
             cost = 1.0
             if stage.tiles is not None:
-                cost = stage.tiles.cost(problem.kernel_key, problem.N, TileConfig(**tile), here).time
+                cost = stage.tiles.cost(layer, problem.N, TileConfig(**tile), here).time
             least[name] = min(cost, least.get(name, math.inf))
             times.append((name, cost))
-        scale = {name: expected.get(name, 1.0 if self.is_stage else math.inf) / cost for name, cost in least.items()}
-        return sorted(range(len(found)), key=lambda i: (i != 0, times[i][1] * scale[times[i][0]], i))
+
+        def predicted(name: str, cost: float) -> float:
+            """Of one stage the costs as they are; of several what each takes, times a tile's cost over its best's."""
+            if self.is_stage:
+                return cost
+            return expected.get(name, math.inf) * (cost / least[name] if least[name] else 1.0)
+
+        return sorted(range(len(found)), key=lambda i: (i != 0, predicted(*times[i]), i))
 
 
 def subject(id: str) -> Subject:
