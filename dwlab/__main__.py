@@ -285,6 +285,10 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument("--journal", metavar="FILE", help="keep what was tried there, and go on from it")
     one.add_argument("--replay", metavar="FILE", help="search a recorded sweep, a journal, in place of a GPU")
     one.add_argument("--gpu", metavar="NAME", help="without a GPU: whose tiles and ceilings, or whose sweep")
+    one.add_argument("--gpus", metavar="N,N", help="several GPUs of this machine, as CUDA_VISIBLE_DEVICES names them")
+    one.add_argument(
+        "--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786"
+    )
     one.add_argument("--plot", metavar="FILE", help="draw the best against candidates tried, PNG, SVG or PDF")
     one.add_argument("--t4", metavar="FILE", help="write what was tried in the auto-tuning community's format, JSON")
     one.add_argument("--off", action="store_true", help="search nothing: say which tile is shipped, and why")

@@ -70,3 +70,21 @@ def doubling(candidate):
 
 def doubled(x, y):
     y[:] = 2 * x
+
+
+class Counted(Plain):
+    """Says which process measured, and on which GPU; `does` as Plain has it, at once."""
+
+    def resources(self, candidate):
+        return {"process": float(os.getpid()), "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES") or -1)}
+
+
+class Sudden(Plain):
+    """What started its process is killed where `does` is "end the machine", the first time: `flag` is a file."""
+
+    def judge(self, candidate):
+        flag = os.environ["DWLAB_TEST_FLAG"]
+        if candidate.get("does") == "end the machine" and not os.path.exists(flag):
+            open(flag, "w").close()
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(5)

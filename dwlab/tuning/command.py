@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib.util
 import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dwlab.gpu import machine, specs, target
@@ -18,7 +19,8 @@ from dwlab.problems import Problem, layers
 from dwlab.records import terminal
 from dwlab.records.journal import Journal, Key
 from dwlab.tuning import replay, stages, strategies, t4, tables
-from dwlab.tuning.search import Bench, Found, SearchError, search
+from dwlab.tuning.pool import Cluster, Pool
+from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
 from dwlab.tuning.tune import SWITCH, how, off
 from dwlab.tuning.worker import Inline, Worker
@@ -59,11 +61,15 @@ def main(args: argparse.Namespace) -> int:
     journal = Journal(args.journal) if args.journal else None
     if journal is not None and not args.replay:
         journal.check_writable()
-    with _task(what, problem, args) as (task, bench):
-        return _searched(task, bench, journal if not args.replay else None, args)
+    if (args.gpus or args.cluster) and (args.replay or args.strategy == "optuna"):
+        raise TuneError("several GPUs are for the strategies model, random and exhaustive, and not for a replay")
+    with _task(what, problem, args) as (task, bench, firsts):
+        return _searched(task, bench, firsts, journal if not args.replay else None, args)
 
 
-def _searched(task: Task, bench: Bench, journal: Journal | None, args: argparse.Namespace) -> int:
+def _searched(
+    task: Task, bench: Bench, firsts: Firsts | None, journal: Journal | None, args: argparse.Namespace
+) -> int:
     chosen = strategies.named(args.strategy, args.seed, task.order)
     most = args.most
     if most is None and args.budget is None and args.strategy != "exhaustive":
@@ -75,10 +81,14 @@ def _searched(task: Task, bench: Bench, journal: Journal | None, args: argparse.
     total = min(most or len(task.space), len(task.space))
     what = tables.unit(Found(task.space, 0, how=task.how))
     with terminal.progress(total, "candidate") as step:
+
+        def progress(place: int, best: float) -> None:
+            step(f"best {best:,.4g} {what}" if math.isfinite(best) else "none is right yet")
+
         try:
             found = search(
                 task.space, bench, chosen, most=most, seconds=args.budget or math.inf, journal=journal, key=task.key,
-                progress=lambda place, best: step(f"best {best:,.4g} {what}" if math.isfinite(best) else "none yet"),
+                progress=progress, firsts=firsts,
             )  # fmt: skip
         except SearchError as error:
             return _none(error, args)
@@ -129,37 +139,82 @@ def _default(what: Subject, problem: Problem, args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator[tuple[Task, Bench]]:
-    """What is to be searched and a bench for it: a replay, the present GPU in another process, or the interpreter."""
+def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator[tuple[Task, Bench, Firsts | None]]:
+    """What is searched, a bench for it and, of several GPUs, what measures first rounds.
+
+    A replay; a cluster's workers; processes for GPUs of this machine, one if none is named; or the interpreter, here.
+    """
     if args.replay:
-        gpu = specs.find(args.gpu).name if args.gpu else ""
-        journal = Journal(args.replay)
-        if not journal.path.exists():
-            raise TuneError(f"there is no journal {args.replay}: record one with --strategy exhaustive --journal FILE")
-        key, sweep = replay.find(journal, what.id, str(problem), problem.dtype, gpu)
-        _warn(journal.message())
-        if key.kernel != what.digest:
-            _warn(f"{args.replay}: {what.id} is another kernel today than the one that was recorded")
-        here = replay.gpu_of(key)
-        found = replay.recorded_space(sweep.tried, what.default(problem, here))
-        task = Task(what, problem, found, what.order(problem, found, here), key, "")
-        yield replace(task, how=f"replayed from {args.replay}; {how(key)}"), replay.Sweep(found, sweep.tried.values())
+        yield *_replayed(what, problem, args), None
         return
-    gpu = _gpu(args)
-    found = what.space(problem, gpu)  # what cannot be tuned is refused as it was given
-    if target.mode == "gpu":
-        key = stages.key(what, problem, found)
-        task = Task(what, problem, found, what.order(problem, found, gpu), key, how(key))
-        with Worker(functools.partial(stages.StageBench, what.id, problem)) as worker:
-            yield task, worker
+    short = args.gpu or "h200"
+    make = functools.partial(_bench_there, what.id, problem, short)
+    if args.cluster:
+        with _client(args.cluster) as client:
+            cluster = Cluster(client, make)
+            task = _here(what, problem, cluster.key(functools.partial(stages.there, what.id, problem, short)), short)
+            yield task, cluster, cluster.firsts
         return
-    short, small = args.gpu or "h200", stages.runnable(what, problem, gpu)
-    found = what.space(small, gpu)
-    key = stages.key(what, small, found, short)
-    how_so = how(key) + (f", on {small} in place of {problem}" if small != problem else "")
-    task = Task(what, small, found, what.order(small, found, gpu), key, how_so)
-    with contextlib.closing(stages.StageBench(what, small, short)) as bench:
-        yield task, Inline(bench)
+    _gpu(args)
+    task = _here(what, problem, stages.there(what.id, problem, short), short)
+    if args.gpus:
+        with Pool(make, args.gpus.split(",")) as pool:
+            pool.bench.exact = task.key.counted
+            yield task, pool.bench, pool.firsts
+    elif target.mode == "gpu":
+        with Worker(make) as worker:
+            yield task, worker, None
+    else:
+        with contextlib.closing(make()) as bench:
+            yield task, Inline(bench), None
+
+
+def _bench_there(id: str, problem: Problem, gpu: str) -> stages.StageBench:
+    """In whichever process: the bench of what `stages.there` says of it."""
+    return stages.StageBench(id, _problem_of(stages.there(id, problem, gpu)), gpu)
+
+
+def _problem_of(key: Key) -> Problem:
+    return layers.stored(layers.problem(key.problem), key.dtype)
+
+
+def _here(what: Subject, problem: Problem, key: Key, short: str) -> Task:
+    """The task of a key. short: whose tiles, if no GPU measures."""
+    gpu = gpus.of(specs.find(short)) if key.counted else replay.gpu_of(key)
+    taken = _problem_of(key)
+    found = what.space(taken, gpu)
+    how_so = how(key) + (f", on {taken} in place of {problem}" if taken != problem else "")
+    return Task(what, taken, found, what.order(taken, found, gpu), key, how_so)
+
+
+def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tuple[Task, Bench]:
+    journal = Journal(args.replay)
+    if not journal.path.exists():
+        raise TuneError(f"there is no journal {args.replay}: record one with --strategy exhaustive --journal FILE")
+    gpu = specs.find(args.gpu).name if args.gpu else ""
+    key, sweep = replay.find(journal, what.id, str(problem), problem.dtype, gpu)
+    _warn(journal.message())
+    if key.kernel != what.digest:
+        _warn(f"{args.replay}: {what.id} is another kernel today than the one that was recorded")
+    here = replay.gpu_of(key)
+    found = replay.recorded_space(sweep.tried, what.default(problem, here))
+    task = Task(what, problem, found, what.order(problem, found, here), key, f"replayed from {args.replay}; {how(key)}")
+    return task, replay.Sweep(found, sweep.tried.values())
+
+
+@contextlib.contextmanager
+def _client(address: str) -> Iterator[Any]:
+    """A client of Dask's scheduler there. Raises TuneError."""
+    if importlib.util.find_spec("distributed") is None:
+        raise TuneError("--cluster needs Dask, which is not installed: pip install '.[cluster]'")
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise TuneError(f"--cluster {address}: no scheduler answers there ({type(error).__name__})") from None
+    with client:
+        yield client
 
 
 def _gpu(args: argparse.Namespace) -> gpus.Gpu:

@@ -6,11 +6,12 @@ journal, where there is one, gets each as soon as it is known, and what it knows
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -47,6 +48,10 @@ class Bench(Protocol):
 
     def resources(self, candidate: Candidate) -> dict[str, float]:
         """Registers, shared memory and so on, as far as known."""
+
+
+Firsts = Callable[[Sequence[Candidate], int, float], Iterable[Tried]]
+"""(candidates, rounds, until) -> what came of each in its first rounds; until: of time.monotonic()."""
 
 
 @dataclass
@@ -120,8 +125,12 @@ def search(
     key: Key | None = None,
     rounds: int = ROUNDS,
     progress: Callable[[int, float], None] = lambda place, best: None,
+    firsts: Firsts | None = None,
 ) -> Found:
     """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is checked, not timed.
+
+    firsts: measures candidates' first rounds on several GPUs (`pool.Pool`, `pool.Cluster`); `bench`, on one of them,
+    has the race. For strategies that learn nothing while they search: not Optuna's.
 
     A journal's line says which candidate won, unless it is the only one. Raises SearchError where every candidate
     failed.
@@ -133,6 +142,16 @@ def search(
     exact = getattr(bench, "exact", False)
     proposals, sent = strategy(space), None
     best = math.inf
+    if firsts is not None and len(space) > 1:
+        places = itertools.islice(strategy(space), most)
+        todo = [space.candidates[place] for place in places if text(space.candidates[place]) not in known]
+        for tried in firsts(todo, 1 if exact else FIRST, until):
+            known[text(tried.candidate)] = tried
+            found.timed += 1
+            found.save(journal, key, tried)
+            best = min(best, statistics.median(tried.times_us) if tried.ok else math.inf)
+            progress(-1, best)
+        best = math.inf
     while len(found.tried) < most and (not found.tried or time.monotonic() < until):
         try:
             place = proposals.send(sent)
@@ -140,14 +159,15 @@ def search(
             break
         tried = known.get(text(space.candidates[place]))
         if tried is None:
-            tried = _first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
+            tried = first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
             found.timed += 1
             found.save(journal, key, tried)
         found.tried[place] = tried
         sent = statistics.median(tried.times_us) if tried.ok else None
         best = min(best, math.inf if sent is None else sent)
         found.curve.append(best)
-        progress(place, best)
+        if firsts is None:
+            progress(place, best)
     proposals.close()
     if len(space) == 1 and found.tried[0].state == "correct":
         found.winner = 0
@@ -160,7 +180,7 @@ def search(
     return found
 
 
-def _first(candidate: Candidate, bench: Bench, best: float, rounds: int) -> Tried:
+def first(candidate: Candidate, bench: Bench, best: float = math.inf, rounds: int = FIRST) -> Tried:
     """A candidate checked, timed in a few rounds, and checked again; a slow one has one round."""
     times: list[float] = []
     try:

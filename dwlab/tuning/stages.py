@@ -105,6 +105,20 @@ class _NoClock:
         raise AssertionError("nothing is timed without a GPU")
 
 
+def there(id: str, problem: Problem, gpu: str = "h200") -> Key:
+    """What a StageBench in this process would measure: on its GPU, or without one, on a `runnable` problem, as `gpu`.
+
+    Any process may be given it: `Key.problem` is what a StageBench there takes. Raises SpaceError.
+    """
+    what = subject(id)
+    if target.mode == "gpu":
+        return key(what, problem, what.space(problem))
+    here = gpus.of(specs.find(gpu))
+    what.space(problem, here)  # what cannot be tuned is refused as it was given
+    small = runnable(what, problem, here)
+    return key(what, small, what.space(small, here), gpu)
+
+
 def runnable(what: Subject, problem: Problem, gpu: Any = None) -> Problem:
     """The problem, or the same with fewer images, pixels and channels, so that the interpreter takes seconds for it."""
     return counted_problem(problem, supports=lambda one: bool(what.takers(one, gpu)))

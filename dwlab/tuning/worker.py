@@ -36,6 +36,8 @@ class Worker:
         self.make, self.seconds, self.environment = make, seconds, dict(environment or {})
         self.losses = 0
         """Processes that were lost."""
+        self.exact = False
+        """As of the bench that it makes, for who makes it knows."""
         self._process: Any = None
         self._pipe: Any = None
         self._made, self._hopeless = False, None
@@ -56,6 +58,10 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process."""
         self._end()
 
     def _start(self) -> None:
@@ -122,13 +128,21 @@ _environ = threading.Lock()
 
 @contextlib.contextmanager
 def _starting(environment: dict[str, str]) -> Iterator[None]:
-    """Within it a process that is started has these variables: CUDA_VISIBLE_DEVICES must be there before any import."""
+    """Within it a process that is started has these variables: CUDA_VISIBLE_DEVICES must be there before any import.
+
+    Processes that multiprocessing calls daemonic, as Dask's workers are, may start none, lest those be left behind:
+    ours ends when its pipe is closed, as it is by any end of its parent.
+    """
     with _environ:
+        config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+        daemonic = config.pop("daemon", None)
         before = {name: os.environ.get(name) for name in environment}
         os.environ.update(environment)
         try:
             yield
         finally:
+            if daemonic is not None:
+                config["daemon"] = daemonic
             for name, value in before.items():
                 if value is None:
                     del os.environ[name]
