@@ -153,6 +153,7 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
         with _client(args.cluster) as client:
             cluster = Cluster(client, make)
             task = _here(what, problem, cluster.key(functools.partial(stages.there, what.id, problem, short)), short)
+            cluster.exact = task.key.counted
             yield task, cluster, cluster.firsts
         return
     _gpu(args)

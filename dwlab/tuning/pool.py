@@ -84,6 +84,8 @@ class Cluster:
         self.client, self.seconds = client, seconds
         self._make = pickle.dumps((make, seconds))
         self._racing = ""
+        self.exact = False
+        """As of the bench that it makes, for who makes it knows."""
 
     @property
     def bench(self) -> Cluster:

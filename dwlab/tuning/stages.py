@@ -1,4 +1,4 @@
-"""Stages as benches: each tile of a stage, on one problem, judged and timed as a study does it; or counted.
+"""Stages as benches: each tile of a stage, on one problem, checked and timed as a study does it; or counted.
 
 Without a GPU the same buffers, checks and poisons are the interpreter's, on a problem that it can run, and what is
 compared is what it counts (`bench.counted_us`).

@@ -221,11 +221,11 @@ def _serve(pipe: Any, make: Callable[[], Bench]) -> None:
 
 def state_of(error: BaseException) -> tuple[str, bool]:
     """How a candidate ended that raised this, and whether the GPU's context is lost with it."""
-    name, said = type(error).__name__, str(error)
-    if "OUT_OF_MEMORY" in said or isinstance(error, MemoryError):
+    name, message = type(error).__name__, str(error)
+    if "OUT_OF_MEMORY" in message or isinstance(error, MemoryError):
         return "memory", False
     if name in ("CudaAPIError", "CUDAError"):
-        return "crashed", "LAUNCH_OUT_OF_RESOURCES" not in said and "INVALID_VALUE" not in said
+        return "crashed", "LAUNCH_OUT_OF_RESOURCES" not in message and "INVALID_VALUE" not in message
     if name in ("LinkerError", "NvvmError", "TypingError", "LoweringError", "UnsupportedError", "CompilationError"):
         return "compile", False
     return "crashed", False
