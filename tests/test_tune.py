@@ -82,6 +82,18 @@ def test_on_a_gpu_each_tile_is_checked_on_fresh_inputs_and_timed_by_its_clock():
         assert one.resources(tile)["registers"] > 0
 
 
+def test_on_a_gpu_a_measurement_holds_for_that_gpu_and_its_versions(monkeypatch):
+    seen = {"driver": "580.1", "cuda": "13.0", "numba": None, "numba_cuda": "0.30.4"}
+    with monkeypatch.context() as patch:
+        patch.setattr(stages.target, "mode", "gpu")
+        patch.setattr(stages.machine, "present", lambda: MACHINE)
+        patch.setattr(stages.provenance, "environment", lambda machine: seen)
+        found = stages.there(TENSOR, LAYER)
+    assert found == key(versions={"driver": "580.1", "cuda": "13.0", "numba_cuda": "0.30.4"}) and not found.counted
+    counted = stages.there(TENSOR, layers.problem("N=1 C=32 F=32 H=14 W=14 NHWC bias relu"))
+    assert counted.counted and counted.problem == str(LAYER)  # one that the interpreter can run
+
+
 def test_without_a_gpu_each_tile_is_checked_and_counted():
     with contextlib.closing(stages.StageBench(TENSOR, LAYER)) as one:
         found = search.search(SPACE, Inline(one), strategies.exhaustive, most=2)
