@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dwlab.kernels.registry import stage, stages
     from dwlab.problems import PAPER, DepthwiseConv1d
     from dwlab.simt import xray
+    from dwlab.tuning.tune import tune
     from dwlab.widgets import roofline_explorer, stepper, traffic_calculator, warp_viewer
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "stages",
     "stepper",
     "traffic_calculator",
+    "tune",
     "warp_viewer",
     "xray",
 ]
@@ -51,6 +53,7 @@ _HOMES = {
     "stages": "dwlab.kernels.registry",
     "stepper": "dwlab.widgets",
     "traffic_calculator": "dwlab.widgets",
+    "tune": "dwlab.tuning.tune",
     "warp_viewer": "dwlab.widgets",
     "xray": "dwlab.simt",
 }

@@ -1,4 +1,4 @@
-"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, records, train, grade.
+"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, tune, records, train, grade.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was checked is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -266,6 +266,49 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
 
     one = command(
+        "tune",
+        "the fastest tile of a stage for a problem, searched",
+        "Tries a stage's tiles, or the stages of a path, on a problem: each is checked with poisoned\n"
+        "outputs, timed, and checked again; the fastest race, round by round, until one is left. They run\n"
+        "in another process, so one that hangs or crashes costs itself alone. Without a GPU no time is\n"
+        "measured: they are compared by what the interpreter counts on a small problem, or a recorded\n"
+        "sweep is replayed.\n"
+        "DWLAB_TUNE=off in the environment is --off; dwlab/records/tuning/ and the journal or folder that\n"
+        "DWLAB_JOURNAL names decide which tile a launch gets. Status 1 if every candidate failed.\n"
+        "For kernels of your own, in Python: dwlab.tune(make, parameters, reference=…, args=…).",
+        "examples: python -m dwlab tune pointwise/forward/tensor 'PW 64→128 @56' --journal mine.jsonl\n"
+        "          python -m dwlab tune fused/dwpw/slide --most 8\n"
+        "          python -m dwlab tune --report",
+    )
+    one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"{STAGE}; or OP/PATH, all stages of a path")
+    one.add_argument("problem", metavar="PROBLEM", nargs="?", help=f"{LAYERS} (default: a small layer)")
+    one.add_argument("--dtype", metavar="TYPE", help="float32, float16, bfloat16 or int8, in place of the problem's")
+    one.add_argument("--budget", type=_positive, metavar="S", help="about so many seconds")
+    one.add_argument(
+        "--most", type=_whole(1), metavar="N",
+        help="candidates (default: a twentieth of them, 20 at least; exhaustive and with --budget all)",
+    )  # fmt: skip
+    one.add_argument(
+        "--strategy", default="model", metavar="NAME",
+        help="in which order: model (by predicted cost, the default), random, exhaustive or optuna",
+    )  # fmt: skip
+    one.add_argument("--seed", type=_whole(0), default=0, metavar="N", help="of random and optuna (default: 0)")
+    one.add_argument("--journal", metavar="FILE", help="keep what was tried there, and go on from it")
+    one.add_argument("--replay", metavar="FILE", help="search a recorded sweep, a journal, in place of a GPU")
+    one.add_argument("--gpu", metavar="NAME", help="without a GPU: whose tiles and ceilings, or whose sweep")
+    one.add_argument("--gpus", metavar="N,N", help="several GPUs of this machine, as CUDA_VISIBLE_DEVICES names them")
+    one.add_argument(
+        "--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786"
+    )
+    one.add_argument("--plot", metavar="FILE", help="draw the best against candidates tried, PNG, SVG or PDF")
+    one.add_argument("--t4", metavar="FILE", help="write what was tried in the auto-tuning community's format, JSON")
+    one.add_argument("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
+    one.add_argument(
+        "--report", nargs="?", const=True, metavar="FOLDER",
+        help="of each recorded sweep, what searches lose against it (default: the journals that ship)",
+    )  # fmt: skip
+
+    one = command(
         "records",
         "what was measured: a row a measurement, with GPU and date",
         "Lists what dwlab/records/ holds: time, effective bandwidth and its fraction of the copy measured in\n"
@@ -346,6 +389,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             raise UserError(f"there is no option {rest[0]!r}{_nearest(rest[0], ('--help', '--version'))}")
         parser.print_help()
         raise SystemExit(0)
+    if options.command == "tune" and len(rest) == 1 and not rest[0].startswith("-") and options.problem is None:
+        options.problem = rest.pop()  # argparse takes an optional PROBLEM only where no option stands before it
     if rest:
         if rest[0].startswith("-"):
             near = _nearest(rest[0], commands[options.command].options)
@@ -506,7 +551,7 @@ def _run(options: argparse.Namespace) -> int:
     """Carries out one command; a room is imported only when its command is given, and names are refused before."""
     if options.command == "xray" and ".py:" in options.stage:
         return _xray_own(options)
-    if getattr(options, "stage", None) and options.command in ("xray", "inspect", "predict"):
+    if getattr(options, "stage", None) and options.command in ("xray", "inspect", "predict", "tune"):
         options.stage = _stage_id(options.stage)
     if options.command in ("plan", "infer"):
         from dwlab.problems import networks
@@ -531,6 +576,17 @@ def _run(options: argparse.Namespace) -> int:
         from dwlab.kernels import registry
 
         options.problem = _problem(registry.stage(options.stage), options.problem, "paper")
+    elif options.command == "tune":
+        from dwlab.tuning import command as room
+
+        if options.report is None:
+            from dwlab.kernels import registry
+
+            if options.stage is None:
+                raise UserError(f"tune needs OP/PATH/STAGE, or --report (see: {_prog()} tune --help)")
+            paths = {f"{one.op}/{one.path}": one for one in reversed(registry.stages())}
+            of = paths.get(options.stage) or registry.stage(options.stage)
+            options.problem = _problem(of, options.problem, "small")
     elif options.command == "study":
         from dwlab.study import command as room
     elif options.command == "predict":

@@ -17,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_benches import Plain, broken
 
-from dwlab import cuda, stage
+from dwlab import DepthwiseConv1d, cuda, stage
+from dwlab.kernels import dispatch, registry
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems.layers import Pointwise
+from dwlab.records.journal import Journal, JournalError, Key, Tried
 from dwlab.tuning import bench, race, replay, search, space, strategies, t4
-from dwlab.tuning.journal import Journal, JournalError, Key, Tried
 from dwlab.tuning.worker import Worker
 
 KEY = Key(
@@ -36,7 +38,8 @@ def test_a_space_has_the_default_first_and_the_rest_in_order():
     made = space.space({"a": (1, 2, 3), "b": (4, 5)}, {"a odd": lambda c: c["a"] % 2}, {"a": 3, "b": 4})
     assert [tuple(one.values()) for one in made.candidates] == [(3, 4), (1, 4), (1, 5), (3, 5)]
     assert made.rejected == {"a odd": 2} and len(made) == 4
-    assert made.digest != space.space({"a": (1, 3), "b": (4, 5)}).digest  # another order
+    assert made.digest == space.space({"a": (1, 3), "b": (4, 5)}).digest  # in another order
+    assert made.digest != space.space({"a": (1, 3), "b": (4, 6)}).digest
 
 
 @pytest.mark.parametrize(
@@ -61,15 +64,38 @@ def test_a_space_that_cannot_be_searched_says_why(parameters, constraints, defau
 
 def test_a_stages_space_is_its_tiles_that_fit_the_gpu():
     one, layer = stage("pointwise/forward/tensor"), Pointwise(1, 64, 64, 14, 14, layout="NHWC", dtype="float16")
-    large, small = (space.of_stage(one, layer, gpus.Gpu((cc, 0), 80)) for cc in (9, 8))
+    what = space.subject(one.id)
+    large, small = (what.space(layer, gpus.Gpu((cc, 0), 80)) for cc in (9, 8))
     assert large.candidates[0] == asdict(one.config(layer, gpus.Gpu((9, 0), 80)))
     assert 1 < len(small) <= len(large)
-    order = space.model_order(one, layer, large, gpus.Gpu((9, 0), 80))
+    order = what.order(layer, large, gpus.Gpu((9, 0), 80))
     assert order[0] == 0 and sorted(order) == list(range(len(large)))
+    tiles = [TileConfig(**large.candidates[i]) for i in order[1:]]
+    times = [one.tiles.cost(layer.kernel_key, 1, tile, gpus.Gpu((9, 0), 80)).time for tile in tiles]
+    assert times == sorted(times)
     with pytest.raises(space.SpaceError, match="has no tiles"):
-        space.of_stage(stage("pointwise/forward/naive"), layer)
+        space.subject("pointwise/forward/naive").space(layer)
     with pytest.raises(space.SpaceError, match="does not take"):
-        space.of_stage(one, Pointwise(1, 3, 5, 7, 7))
+        what.space(Pointwise(1, 3, 5, 7, 7))
+    with pytest.raises(space.SpaceError, match="is a problem of depthwise1d"):
+        what.space(DepthwiseConv1d(1, 2, 8, 3))
+
+
+def test_a_paths_space_has_its_stages_with_their_tiles():
+    what, layer = space.subject("pointwise/forward"), Pointwise(1, 64, 64, 14, 14, layout="NHWC", dtype="float16")
+    made = what.space(layer)
+    names = {one["stage"] for one in made.candidates}
+    assert names == {one.name for one in registry.stages("pointwise", "forward") if not one.why_not(layer)}
+    assert {"naive", "tensor"} < names and len({frozenset(one) for one in made.candidates}) == 1
+    alone = space.subject("pointwise/forward/tensor").space(layer)
+    assert sum(one["stage"] == "tensor" for one in made.candidates) == len(alone)
+    order = what.order(layer, made)
+    assert order[0] == 0 and sorted(order) == list(range(len(made)))
+    # Stages were timed on such layers: naive is expected to be behind every tile of tensor's least.
+    assert made.candidates[order[1]]["stage"] != "naive"
+    rows = DepthwiseConv1d(4, 16, 48, 48)
+    first = space.subject("depthwise1d/forward").space(rows).candidates[0]
+    assert first["stage"] == dispatch.best(rows, "forward").name
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------

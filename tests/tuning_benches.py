@@ -40,3 +40,51 @@ class CudaAPIError(Exception):
 
 def broken():
     raise RuntimeError("no GPU here")
+
+
+STARTED = os.environ.get("DWLAB_TEST_WORKER", "")  # when this is imported, before any bench is made
+
+
+class Environment(Plain):
+    """Fails unless its process had a variable from its start on."""
+
+    def judge(self, candidate):
+        if STARTED != "here":
+            raise Out("incorrect", f"it had {STARTED!r}")
+
+
+def doubling(candidate):
+    """A kernel of one's own: y = 2 x, wrong with `bug`."""
+    from dwlab import cuda
+
+    factor = 2 + candidate.get("bug", 0)
+
+    @cuda.jit
+    def kernel(x, y):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] = factor * x[i]
+
+    return kernel, -(-100 // candidate["block"]), candidate["block"]
+
+
+def doubled(x, y):
+    y[:] = 2 * x
+
+
+class Counted(Plain):
+    """Says which process measured, and on which GPU; `does` as Plain has it, at once."""
+
+    def resources(self, candidate):
+        return {"process": float(os.getpid()), "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES") or -1)}
+
+
+class Sudden(Plain):
+    """What started its process is killed where `does` is "end the machine", the first time: `flag` is a file."""
+
+    def judge(self, candidate):
+        flag = os.environ["DWLAB_TEST_FLAG"]
+        if candidate.get("does") == "end the machine" and not os.path.exists(flag):
+            open(flag, "w").close()
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(5)

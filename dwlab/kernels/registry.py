@@ -29,6 +29,7 @@ from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.occupancy import LIMITS
 from dwlab.kernels import digests
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.choose import choose, why_not
 from dwlab.kernels.tiling.config import TileConfig, Tiles
 from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, ProblemError, nearest
@@ -266,11 +267,27 @@ class Stage:
             return self.kernel
         return self.kernel.for_problem(problem, self.config(problem, gpu) if self.kernel.tiled else None, gpu)
 
-    def config(self, problem: Problem, gpu: Any = None) -> TileConfig | None:
-        """The tile that a problem gets on a GPU; None of a stage without tiles, and where none fits."""
+    def config(self, problem: Problem, gpu: Any = None, measured: bool = True) -> TileConfig | None:
+        """The tile that a problem gets on a GPU; None of a stage without tiles, and where none fits.
+
+        It is the one that a search measured to be the fastest there (tiling.tuned), if there was one and `measured`, or
+        else the one of least cost; `why_config` says which.
+        """
         if self.tiles is None:
             return None
-        return choose(self.tiles, problem.kernel_key, problem.N, gpus.of(gpu))
+        here = gpus.of(gpu)
+        found = tuned.winner(self, problem, here) if measured else None
+        return choose(self.tiles, problem.kernel_key, problem.N, here, found.config if found else None)
+
+    def why_config(self, problem: Problem, gpu: Any = None) -> str:
+        """Why `config` takes the tile that it takes, in words; "" of a stage without tiles."""
+        if self.tiles is None:
+            return ""
+        found = tuned.winner(self, problem, gpus.of(gpu))
+        chosen = self.config(problem, gpu)
+        if found is not None and found.config == chosen:
+            return found.why
+        return "the least predicted cost" if chosen is not None else "no tile fits"
 
     def with_config(self, config: TileConfig) -> Stage:
         """This stage with one tile for all problems. Raises StageError if it has none to choose."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -60,15 +60,21 @@ class Bench(Protocol):
 class GpuBench:
     """The present GPU with its measured ceilings. Raises TimingError in simulated mode.
 
-    clock, machine: another clock, and a machine whose ceilings are known, in place of the GPU's own.
+    clock, machine: another clock, and a machine whose ceilings are known, in place of the GPU's own. how: what
+    `timing.time_launches` takes, in place of a study's.
     """
 
     def __init__(
-        self, *, quick: bool = False, clock: timing.Clock | None = None, machine: Machine | None = None
+        self,
+        *,
+        quick: bool = False,
+        clock: timing.Clock | None = None,
+        machine: Machine | None = None,
+        how: Mapping[str, Any] | None = None,
     ) -> None:
         self.clock = clock or timing.DeviceClock()
         self.machine = machine or device.measure(quick=quick, clock=self.clock)
-        self.how = QUICK_TIMING if quick else TIMING
+        self.how = how or (QUICK_TIMING if quick else TIMING)
 
     def environment(self) -> dict[str, Any]:
         return provenance.environment(self.machine)
@@ -166,13 +172,15 @@ class _OnGpu:
 
     def time(self, stage: Stage) -> Timing:
         self.check(stage)
-        launches: list[timing.Launch] = []
-        for arrays in self.sets:
-            launches.append(stage.starter(self.problem, arrays))
-        timed = timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
+        timed = self.clocked(stage)
         self.refresh()
         self.check(stage)
         return timed
+
+    def clocked(self, stage: Stage) -> Timing:
+        """Times it, without a check."""
+        launches = [stage.starter(self.problem, arrays) for arrays in self.sets]
+        return timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
 
     def baselines(self) -> list[Baseline]:
         if not isinstance(self.problem, DepthwiseConv1d):

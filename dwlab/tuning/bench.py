@@ -15,11 +15,11 @@ import numpy as np
 from dwlab.gpu import specs, target
 from dwlab.gpu.driver import allow_shared
 from dwlab.measure import timing
+from dwlab.records.journal import Candidate
 from dwlab.simt import xray
 from dwlab.simt.options import SimtError
 from dwlab.simt.report import Report
 from dwlab.tuning.race import Out
-from dwlab.tuning.space import Candidate
 
 POISONS = (0xFF, 0x55)
 """Bytes that outputs hold before a launch that is checked, one after the other: what is not written shows."""
@@ -104,12 +104,7 @@ class KernelBench:
     def resources(self, candidate: Candidate) -> dict[str, float]:
         """Threads and dynamic shared memory of a block; compiled kernels' registers and spilled bytes."""
         kernel, _, block, shared = self._of(candidate)
-        found = {"threads": float(np.prod(block)), "shared_bytes": float(shared)}
-        for one in getattr(kernel, "overloads", {}).values():
-            for name, ask in (("registers", "regs_per_thread"), ("local_bytes", "local_mem_per_thread")):
-                if hasattr(one, ask):
-                    found[name] = float(getattr(one, ask))
-        return found
+        return {"threads": float(np.prod(block)), "shared_bytes": float(shared)} | compiled(kernel)
 
     def _of(self, candidate: Candidate) -> Made:
         name = repr(sorted(candidate.items()))
@@ -119,6 +114,16 @@ class KernelBench:
                 raise BenchError(f"make(…) gives {len(made)} values: kernel, grid, block, and shared bytes if any")
             self._made[name] = (*made, 0)[:4]
         return self._made[name]
+
+
+def compiled(kernel: Any) -> dict[str, float]:
+    """Registers of a thread and the bytes that it spills, as far as a kernel was compiled and says so."""
+    found = {}
+    for one in getattr(kernel, "overloads", {}).values():
+        for name, value in (("registers", "regs_per_thread"), ("local_bytes", "local_mem_per_thread")):
+            if hasattr(one, value):
+                found[name] = float(getattr(one, value))
+    return found
 
 
 def _wanted(reference: Callable[..., object], args: Sequence[Any]) -> dict[int, tuple[np.ndarray, bool]]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from dwlab.tuning.journal import Tried
+from dwlab.gpu import occupancy
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.records.journal import Candidate, Journal, Key, Tried, text
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import search
-from dwlab.tuning.space import Candidate, Space, text
+from dwlab.tuning.space import Space, digest
 from dwlab.tuning.strategies import Strategy
 
 
@@ -67,6 +70,44 @@ class Sweep:
         return dict(self.tried[text(candidate)].resources)
 
 
+def find(journal: Journal, subject: str, problem: str, dtype: str, gpu: str = "") -> tuple[Key, Sweep]:
+    """The newest whole sweep of a kernel on a problem. gpu: its driver's name; any if "".
+
+    Raises ReplayError if there is none: with the parts of the key in which the nearest differs, or, of a part of a
+    space, with how much of it was tried.
+    """
+    known = journal.keys().values()
+    wanted = {"subject": subject, "problem": problem, "dtype": dtype} | ({"gpu": gpu} if gpu else {})
+    differences = [replace(key, **wanted).differs(key) for key, _ in known]
+    if not differences:
+        raise ReplayError(f"{journal.path} has no sound line")
+    if all(differences):
+        raise ReplayError(f"nothing of {journal.path} holds here: {'; '.join(min(differences, key=len))}")
+    same = [one for one, differs in zip(known, differences, strict=True) if not differs]
+    whole = [(key, tried) for key, tried in same if is_whole(key, tried)]
+    if not whole:
+        key, tried = max(same, key=lambda one: len(one[1]))
+        raise ReplayError(
+            f"{journal.path} has {len(tried)} candidates of {subject} there, a part of its space: a replay needs all "
+            "(tune … --strategy exhaustive --journal FILE)"
+        )
+    key, tried = whole[-1]
+    return key, Sweep(recorded_space(tried), tried.values())
+
+
+def is_whole(key: Key, tried: Mapping[str, Tried]) -> bool:
+    """Whether these are all candidates of the key's space."""
+    return digest(one.candidate for one in tried.values()) == key.space
+
+
+def recorded_space(tried: Mapping[str, Tried], default: Candidate | None = None) -> Space:
+    """The space of a whole sweep, in the order in which it was recorded, the default, if it is there, first."""
+    candidates = sorted((one.candidate for one in tried.values()), key=lambda one: one != default)
+    names = list(dict.fromkeys(name for one in candidates for name in one))
+    values = {name: tuple(dict.fromkeys(one.get(name) for one in candidates)) for name in names}
+    return Space({name: given for name, given in values.items() if len(given) > 1}, tuple(candidates), {})
+
+
 def regret_at(sweep: Sweep, strategy: Strategy, budgets: Sequence[int]) -> list[float]:
     """Regret of what a search with each budget, a number of candidates, takes."""
     return [sweep.regret(search(sweep.space, sweep, strategy, most=most).winner) for most in budgets]
@@ -80,3 +121,8 @@ def moved(one: Sweep, other: Sweep) -> float:
     if name not in names:
         raise ReplayError(f"{name} is no candidate on the other GPU")
     return other.regret(names.index(name))
+
+
+def gpu_of(key: Key) -> gpus.Gpu:
+    """The GPU of a key, for what chooses tiles."""
+    return gpus.Gpu(occupancy.capability(key.compute_capability), key.sms, key.gpu)

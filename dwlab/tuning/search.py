@@ -6,17 +6,18 @@ journal, where there is one, gets each as soon as it is known, and what it knows
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from dwlab.tuning.journal import Journal, Key, Tried
+from dwlab.records.journal import Candidate, Journal, JournalError, Key, Tried, encoded, text
 from dwlab.tuning.race import BAIL, ROUNDS, Out, race
-from dwlab.tuning.space import Candidate, Space, text
+from dwlab.tuning.space import Space
 from dwlab.tuning.strategies import Strategy
 
 FINALISTS = 8
@@ -26,7 +27,11 @@ FIRST = 3
 
 
 class SearchError(RuntimeError):
-    """A search that found nothing; the message has the number of candidates for each reason."""
+    """A search that found nothing; the message has the number of candidates for each reason. found: what was tried."""
+
+    def __init__(self, message: str, found: Found | None = None):
+        super().__init__(message)
+        self.found = found
 
 
 class Bench(Protocol):
@@ -45,11 +50,16 @@ class Bench(Protocol):
         """Registers, shared memory and so on, as far as known."""
 
 
+Firsts = Callable[[Sequence[Candidate], int, float], Iterable[Tried]]
+"""(candidates, rounds, until) -> what came of each in its first rounds; until: of time.monotonic()."""
+
+
 @dataclass
 class Found:
     """What a search found. tried: place -> what came of it. curve: best µs after each candidate, math.inf before any.
 
-    timed: candidates that were measured here, not known from a journal.
+    timed: candidates that were measured here, not known from a journal. trouble: why the journal took no more lines, ""
+    if it took all; unsaved: the lines that it did not take. how: what the times are, in words.
     """
 
     space: Space
@@ -58,6 +68,9 @@ class Found:
     curve: list[float] = field(default_factory=list)
     tied: tuple[int, ...] = ()
     timed: int = 0
+    trouble: str = ""
+    unsaved: list[bytes] = field(default_factory=list)
+    how: str = ""
 
     @property
     def candidate(self) -> Candidate:
@@ -66,13 +79,39 @@ class Found:
 
     @property
     def time_us(self) -> float:
-        """Its median."""
-        return statistics.median(self.tried[self.winner].times_us)
+        """Its median; math.nan if it was not timed: nothing was searched, or it is the only candidate."""
+        return self._median(self.winner)
+
+    @property
+    def default_us(self) -> float:
+        """The shipped candidate's median; math.nan if it failed or was not timed."""
+        return self._median(0)
+
+    def _median(self, place: int) -> float:
+        one = self.tried.get(place)
+        return statistics.median(one.times_us) if one is not None and one.ok else math.nan
+
+    def save(self, journal: Journal | None, key: Key | None, tried: Tried) -> None:
+        """Adds a line to a journal, if there is one. Where that fails, as on a full disk, the search goes on."""
+        if journal is None or key is None:
+            return
+        if not self.trouble:
+            try:
+                journal.append(key, tried)
+                return
+            except JournalError as error:
+                self.trouble = str(error)
+        self.unsaved.append(encoded(key, tried))
 
     def rejected(self) -> dict[str, int]:
         """Reason -> candidates, those that the space's constraints refused among them."""
         found = Counter(f"{one.state}: {one.reason}" for one in self.tried.values() if not one.ok)
         return dict(self.space.rejected) | dict(found.most_common())
+
+    def __str__(self) -> str:
+        from dwlab.tuning import tables
+
+        return tables.summary(self)
 
 
 def search(
@@ -86,10 +125,15 @@ def search(
     key: Key | None = None,
     rounds: int = ROUNDS,
     progress: Callable[[int, float], None] = lambda place, best: None,
+    firsts: Firsts | None = None,
 ) -> Found:
     """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is checked, not timed.
 
-    Raises SearchError where every candidate failed.
+    firsts: measures candidates' first rounds on several GPUs (`pool.Pool`, `pool.Cluster`); `bench`, on one of them,
+    has the race. For strategies that learn nothing while they search: not Optuna's.
+
+    A journal's line says which candidate won, unless it is the only one. Raises SearchError where every candidate
+    failed.
     """
     until = time.monotonic() + seconds
     known = journal.results(key) if journal is not None and key is not None else {}
@@ -98,6 +142,16 @@ def search(
     exact = getattr(bench, "exact", False)
     proposals, sent = strategy(space), None
     best = math.inf
+    if firsts is not None and len(space) > 1:
+        places = itertools.islice(strategy(space), most)
+        todo = [space.candidates[place] for place in places if text(space.candidates[place]) not in known]
+        for tried in firsts(todo, 1 if exact else FIRST, until):
+            known[text(tried.candidate)] = tried
+            found.timed += 1
+            found.save(journal, key, tried)
+            best = min(best, statistics.median(tried.times_us) if tried.ok else math.inf)
+            progress(-1, best)
+        best = math.inf
     while len(found.tried) < most and (not found.tried or time.monotonic() < until):
         try:
             place = proposals.send(sent)
@@ -105,31 +159,35 @@ def search(
             break
         tried = known.get(text(space.candidates[place]))
         if tried is None:
-            tried = _first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
+            tried = first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
             found.timed += 1
-            if journal is not None and key is not None:
-                journal.append(key, tried)
+            found.save(journal, key, tried)
         found.tried[place] = tried
         sent = statistics.median(tried.times_us) if tried.ok else None
         best = min(best, math.inf if sent is None else sent)
         found.curve.append(best)
-        progress(place, best)
+        if firsts is None:
+            progress(place, best)
     proposals.close()
     if len(space) == 1 and found.tried[0].state == "correct":
         found.winner = 0
         return found
-    _race(found, bench, rounds, until, journal, key, known)
+    won = journal.winner(key) if known and journal is not None and key is not None else None
+    _race(found, bench, rounds, until, journal, key, known, won)
+    best_one = found.tried[found.winner]
+    if won is None or won.candidate != best_one.candidate or won.times_us != best_one.times_us:
+        found.save(journal, key, replace(best_one, won=True))
     return found
 
 
-def _first(candidate: Candidate, bench: Bench, best: float, rounds: int) -> Tried:
+def first(candidate: Candidate, bench: Bench, best: float = math.inf, rounds: int = FIRST) -> Tried:
     """A candidate checked, timed in a few rounds, and checked again; a slow one has one round."""
     times: list[float] = []
     try:
         bench.judge(candidate)
         while len(times) < rounds and not (times and times[0] > BAIL * best):
             times.append(bench.time_us(candidate))
-        if times:
+        if times and not getattr(bench, "exact", False):  # what is counted has been the same run
             bench.judge(candidate)
         return Tried(candidate, times_us=tuple(times), resources=bench.resources(candidate))
     except Out as why:
@@ -144,6 +202,7 @@ def _race(
     journal: Journal | None,
     key: Key | None,
     known: dict[str, Tried],
+    won: Tried | None,
 ) -> None:
     """The best of those that were tried, in a race. Fills in winner and tied; the race's rounds go into the journal."""
     medians = {place: statistics.median(one.times_us) for place, one in found.tried.items() if one.ok}
@@ -157,7 +216,9 @@ def _race(
             len(known.get(text(found.space.candidates[one]), Tried({})).times_us) > FIRST for one in finalists
         )
         if len(finalists) == 1 or settled or getattr(bench, "exact", False):  # nothing to compare, or it is compared
-            found.winner, found.tied = min(finalists, key=lambda one: (medians[one], one)), (finalists[0],)
+            before = [one for one in finalists if won is not None and found.space.candidates[one] == won.candidate]
+            found.winner = before[0] if before and settled else min(finalists, key=lambda one: (medians[one], one))
+            found.tied = (found.winner,)
             return
         result = race(
             finalists,
@@ -169,21 +230,20 @@ def _race(
             found.tried[place] = Tried(found.space.candidates[place], why.state, why.reason)
             medians.pop(place)
         for place, times in result.times.items():
-            found.tried[place] = Tried(
-                found.space.candidates[place], times_us=tuple(times), resources=found.tried[place].resources
-            )
-        if journal is not None and key is not None:
-            for place in finalists:
-                journal.append(key, found.tried[place])
+            one = found.tried[place]
+            found.tried[place] = replace(one, times_us=(*one.times_us, *times), won=False)
+        for place in finalists:
+            found.save(journal, key, found.tried[place])
         if result.winner is not None:
             try:
                 bench.judge(found.space.candidates[result.winner])
             except Out as why:
                 found.tried[result.winner] = Tried(found.space.candidates[result.winner], why.state, why.reason)
                 medians.pop(result.winner, None)
+                found.save(journal, key, found.tried[result.winner])
                 continue
             found.winner, found.tied = result.winner, result.tied
             return
     raise SearchError(
-        "every candidate failed: " + "; ".join(f"{count} × {why}" for why, count in found.rejected().items())
+        "every candidate failed: " + "; ".join(f"{count} × {why}" for why, count in found.rejected().items()), found
     )

@@ -1,26 +1,26 @@
 """Candidates of a search: what may be chosen, which choices are valid, and the one that is shipped, which comes first.
 
-`space({"block": (64, 128), "unroll": (1, 2, 4)}, {"fits": lambda c: …})` enumerates; `of_stage` takes a stage's tiles
-for a problem on a GPU. A candidate is a plain dict of numbers, texts and booleans, so that a journal can hold it.
+`space({"block": (64, 128), "unroll": (1, 2, 4)}, {"fits": lambda c: …})` enumerates. For a problem on a GPU
+`subject("pointwise/forward/tensor")` has a stage's tiles, `subject("pointwise/forward")` those of all stages of a path.
+A candidate is a plain dict of numbers, texts and booleans, so that a journal can hold it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import json
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
-
-Candidate = Mapping[str, Any]
-"""Parameter -> value."""
+from dwlab.records.journal import Candidate, text
 
 MOST = 1_000_000
 """Combinations that are enumerated at most."""
@@ -43,16 +43,19 @@ class Space:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the candidates and their order, by which a journal tells one space from another."""
-        return hashlib.sha256("\n".join(map(text, self.candidates)).encode()).hexdigest()
+        """SHA-256 of the candidates, by which a journal tells one space from another.
+
+        Their order does not count: another model, and so another default, leaves what was measured as it is.
+        """
+        return digest(self.candidates)
 
     def __len__(self) -> int:
         return len(self.candidates)
 
 
-def text(candidate: Candidate) -> str:
-    """A candidate as one line of JSON: the same for the same values, whatever their order."""
-    return json.dumps(dict(candidate), sort_keys=True, separators=(",", ":"))
+def digest(candidates: Iterable[Candidate]) -> str:
+    """Of any candidates, as `Space.digest`."""
+    return hashlib.sha256("\n".join(sorted(map(text, candidates))).encode()).hexdigest()
 
 
 def space(
@@ -119,33 +122,126 @@ def _counts(refused: Mapping[str, int]) -> str:
     return "; ".join(f"{count:,} by {name!r}" for name, count in sorted(refused.items(), key=lambda one: -one[1]))
 
 
-def of_stage(stage: Stage, problem: Problem, gpu: Any = None) -> Space:
-    """A stage's tiles for a problem on a GPU: those of which a block fits, the one that `choose` takes first.
+@dataclass(frozen=True)
+class Subject:
+    """What of the registry is tuned: a stage's tiles, or which stage of a path, with each tile of those that have some.
 
-    Raises SpaceError if the stage has no choice of tiles, does not take the problem, or no tile fits, and says why.
+    id: "pointwise/forward/tensor", or "pointwise/forward". A candidate of a path has the stage's name beside the tile.
     """
-    here = gpus.of(gpu)
-    if stage.tiles is None:
-        raise SpaceError(f"{stage.id} has no tiles: there is nothing to tune")
-    if why := stage.why_not(problem, here):
-        raise SpaceError(f"{stage.id} does not take {problem}: {why}")
-    fits, refused = [], 0
-    for config in stage.tiles.configs(problem.kernel_key, problem.N, here):
-        if here.blocks_per_sm(stage.tiles.resources(problem.kernel_key, config)):
-            fits.append(config)
-        else:
-            refused += 1
-    default = stage.config(problem, here)
-    fits = sorted(dict.fromkeys(fits), key=lambda one: one != default)
-    names = [one.name for one in fields(TileConfig)]
-    values = {name: tuple(sorted({getattr(one, name) for one in fits})) for name in names}
-    varied = {name: given for name, given in values.items() if len(given) > 1}
-    rejected = {"a block does not fit on a multiprocessor": refused} if refused else {}
-    return Space(varied, tuple(asdict(one) for one in fits), rejected)
+
+    id: str
+    stages: tuple[Stage, ...]
+
+    @property
+    def path(self) -> str:
+        """Of its stages."""
+        return self.stages[0].path
+
+    @property
+    def digest(self) -> str:
+        """Of the kernels: the stage's own, or one of all of them."""
+        digests = [one.digest for one in self.stages]
+        return digests[0] if self.is_stage else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    @property
+    def is_stage(self) -> bool:
+        """Whether it is one stage."""
+        return self.id == self.stages[0].id
+
+    def takers(self, problem: Problem, gpu: Any = None) -> list[Stage]:
+        """Its stages that take a problem themselves on a GPU."""
+        return [one for one in self.stages if not one.why_not(problem, gpu)]
+
+    def stage(self, candidate: Candidate) -> Stage:
+        """The stage that a candidate is: with its tile, if it has one."""
+        tile = dict(candidate)
+        name = tile.pop("stage", self.stages[0].name)
+        found = next(one for one in self.stages if one.name == name)
+        return found if found.tiles is None else found.with_config(TileConfig(**tile))
+
+    def default(self, problem: Problem, gpu: Any = None, measured: bool = False) -> Candidate:
+        """What is shipped: the stage that is expected to be fastest, with its tile. measured: by searches too."""
+        one = self.stages[0] if self.is_stage else _fastest(self.takers(problem, gpu), problem, gpus.of(gpu))[0]
+        tile = dict(vars(one.config(problem, gpu, measured=measured) or TileConfig()))
+        return tile if self.is_stage else {"stage": one.name} | tile
+
+    def space(self, problem: Problem, gpu: Any = None) -> Space:
+        """The tiles of which a block fits, the shipped candidate first.
+
+        Raises SpaceError if there is no choice of tiles, the problem is not taken, or no tile fits, and says why.
+        """
+        here, layer, fits, refused = gpus.of(gpu), getattr(problem, "kernel_key", problem), [], 0
+        if self.is_stage:
+            self._check(problem, here)
+        for one in self.takers(problem, here):
+            if one.tiles is None:
+                fits.append({"stage": one.name} | vars(TileConfig()))
+                continue
+            for config in dict.fromkeys(one.tiles.configs(layer, problem.N, here)):
+                if here.blocks_per_sm(one.tiles.resources(layer, config)):
+                    fits.append(({} if self.is_stage else {"stage": one.name}) | vars(config))
+                else:
+                    refused += 1
+        if not fits:
+            raise SpaceError(f"no stage of {self.id} takes {problem}")
+        default = self.default(problem, here)  # what was measured moves no place in a space
+        fits.sort(key=lambda one: one != default)
+        values = {name: tuple(sorted({one[name] for one in fits})) for name in fits[0]}
+        varied = {name: given for name, given in values.items() if len(given) > 1}
+        return Space(varied, tuple(fits), {"a block does not fit on a multiprocessor": refused} if refused else {})
+
+    def _check(self, problem: Problem, here: gpus.Gpu) -> None:
+        only = self.stages[0]
+        if only.tiles is None:
+            raise SpaceError(f"{self.id} has no tiles: there is nothing to tune")
+        if problem.op != only.op:
+            raise SpaceError(f"{self.id} computes {only.op}; {problem} is a problem of {problem.op}")
+        if why := only.why_not(problem, here):
+            raise SpaceError(f"{self.id} does not take {problem}: {why}")
+
+    def order(self, problem: Problem, found: Space, gpu: Any = None) -> list[int]:
+        """Places in its space, the least predicted time first, the default before all.
+
+        Tiles of a stage by `Tiles.cost`; stages by what they are expected to take (kernels.choices), those that were
+        never timed last.
+        """
+        here, layer, times = gpus.of(gpu), getattr(problem, "kernel_key", problem), []
+        expected = {} if self.is_stage else _expected(self.stages, problem, here)
+        least: dict[str, float] = {}
+        for one in found.candidates:
+            tile = dict(one)
+            name = tile.pop("stage", self.stages[0].name)
+            stage = next(each for each in self.stages if each.name == name)
+            cost = 1.0
+            if stage.tiles is not None:
+                cost = stage.tiles.cost(layer, problem.N, TileConfig(**tile), here).time
+            least[name] = min(cost, least.get(name, math.inf))
+            times.append((name, cost))
+
+        def predicted(name: str, cost: float) -> float:
+            """Of one stage the costs as they are; of several what each takes, times a tile's cost over its best's."""
+            if self.is_stage:
+                return cost
+            return expected.get(name, math.inf) * (cost / least[name] if least[name] else 1.0)
+
+        return sorted(range(len(found)), key=lambda i: (i != 0, predicted(*times[i]), i))
 
 
-def model_order(stage: Stage, problem: Problem, found: Space, gpu: Any = None) -> list[int]:
-    """Places in a stage's space, the least predicted time first (`Tiles.cost`), the default before all."""
-    here = gpus.of(gpu)
-    times = [stage.tiles.cost(problem.kernel_key, problem.N, TileConfig(**one), here).time for one in found.candidates]
-    return sorted(range(len(found)), key=lambda i: (i != 0, times[i], i))
+def subject(id: str) -> Subject:
+    """By the id of a stage, or "OP/PATH" for all stages of a path. Raises StageError."""
+    if id.count("/") == 1:
+        return Subject(id, registry.stages(*id.split("/")))
+    return Subject(id, (registry.stage(id),))
+
+
+def _expected(stages: Sequence[Stage], problem: Problem, gpu: gpus.Gpu) -> dict[str, float]:
+    """Stage's name -> how many times the least time it is expected to take, of those that were timed."""
+    known = choices.recorded(problem.op).get((problem.op, stages[0].path), ())
+    found = choices.expected([one.id for one in stages], problem, known, gpu.name or None)
+    return {id.rpartition("/")[2]: math.exp(taken) for id, taken in found.items()}
+
+
+def _fastest(stages: Sequence[Stage], problem: Problem, gpu: gpus.Gpu) -> tuple[Stage, ...]:
+    if not stages:
+        raise SpaceError(f"no stage takes {problem}")
+    return choices.fastest(stages, problem, gpu=gpu.name or None)

@@ -6,13 +6,37 @@ failed. It never proposes a place twice, and place 0, the shipped default, alway
 
 from __future__ import annotations
 
+import importlib.util
 import random as _random
 from collections.abc import Callable, Generator, Iterable, Sequence
 
+from dwlab.problems import nearest
 from dwlab.tuning.space import Space
+
+NAMES = ("model", "random", "exhaustive", "optuna")
+
+
+class StrategyError(ValueError):
+    """A strategy that does not exist, or that lacks what it needs; the message says what."""
+
 
 Proposals = Generator[int, float | None, None]
 Strategy = Callable[[Space], Proposals]
+
+
+def named(name: str, seed: int = 0, order: Sequence[int] | None = None) -> Strategy:
+    """One of NAMES. order: places, the best predicted first, which "model" needs. Raises StrategyError."""
+    if name == "model":
+        if order is None:
+            raise StrategyError("the strategy 'model' needs predicted costs: give cost=…, or take random or exhaustive")
+        return ordered(order)
+    if name == "optuna":
+        if importlib.util.find_spec("optuna") is None:
+            raise StrategyError("the strategy 'optuna' needs Optuna, which is not installed: pip install '.[search]'")
+        return optuna(seed)
+    if name not in NAMES:
+        raise StrategyError(f"there is no strategy {name!r}. {nearest(name, NAMES)}")
+    return exhaustive if name == "exhaustive" else random(seed)
 
 
 def _each(places: Iterable[int]) -> Proposals:

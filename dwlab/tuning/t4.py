@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dwlab.tuning.journal import Key, Tried
-from dwlab.tuning.space import text
+from dwlab.records.journal import Key, Tried, text
 
 VERSION = "1.0.0"
 

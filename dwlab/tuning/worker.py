@@ -7,14 +7,17 @@ but errors, "crashed".
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from dwlab.records.journal import Candidate, text
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import Bench
-from dwlab.tuning.space import Candidate
 
 SECONDS = 60.0
 """Of the clock for each answer: compiling a candidate takes the most of it."""
@@ -33,8 +36,11 @@ class Worker:
         self.make, self.seconds, self.environment = make, seconds, dict(environment or {})
         self.losses = 0
         """Processes that were lost."""
+        self.exact = False
+        """As of the bench that it makes, for who makes it knows."""
         self._process: Any = None
         self._pipe: Any = None
+        self._made, self._hopeless = False, None
 
     def judge(self, candidate: Candidate) -> None:
         """See Bench."""
@@ -52,15 +58,28 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process."""
         self._end()
 
     def _start(self) -> None:
+        if self._hopeless is not None:
+            raise Out(self._hopeless.state, self._hopeless.reason)
         here = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU that its parent uses
         self._pipe, theirs = here.Pipe()
-        self._process = here.Process(target=_serve, args=(theirs, self.make, self.environment), daemon=True)
-        self._process.start()
+        self._process = here.Process(target=_serve, args=(theirs, self.make), daemon=True)
+        with _starting(self.environment):
+            self._process.start()
         theirs.close()
-        self._answer(START_SECONDS)
+        try:
+            self._answer(START_SECONDS)
+        except Out as why:
+            if not self._made:  # it will not be made the next time either
+                self._hopeless = why
+            raise
+        self._made = True
 
     def _ask(self, what: str, candidate: Candidate) -> Any:
         if self._process is None:
@@ -104,11 +123,82 @@ class Worker:
         self._process = self._pipe = None
 
 
-def _serve(pipe: Any, make: Callable[[], Bench], environment: dict[str, str]) -> None:
-    """Answers until the pipe is closed. Ends itself after an error of the GPU: its context is lost with it."""
-    import os
+_environ = threading.Lock()
 
-    os.environ.update(environment)
+
+@contextlib.contextmanager
+def _starting(environment: dict[str, str]) -> Iterator[None]:
+    """Within it a process that is started has these variables: CUDA_VISIBLE_DEVICES must be there before any import.
+
+    Processes that multiprocessing calls daemonic, as Dask's workers are, may start none, lest those be left behind:
+    ours ends when its pipe is closed, as it is by any end of its parent.
+    """
+    with _environ:
+        config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+        daemonic = config.pop("daemon", None)
+        before = {name: os.environ.get(name) for name in environment}
+        os.environ.update(environment)
+        try:
+            yield
+        finally:
+            if daemonic is not None:
+                config["daemon"] = daemonic
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+class Inline:
+    """A Bench in this process: what a candidate raises ends that candidate. Raises Lost where the GPU is lost with it.
+
+    A candidate that hangs hangs here.
+    """
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+        self.exact = getattr(bench, "exact", False)
+
+    def judge(self, candidate: Candidate) -> None:
+        """See Bench."""
+        self._ask("judge", candidate)
+
+    def time_us(self, candidate: Candidate) -> float:
+        """See Bench."""
+        return self._ask("time_us", candidate)
+
+    def resources(self, candidate: Candidate) -> dict[str, float]:
+        """See Bench."""
+        return self._ask("resources", candidate)
+
+    def _ask(self, what: str, candidate: Candidate) -> Any:
+        kind, *answer = _answered(self.bench, what, candidate)
+        if kind == "ok":
+            return answer[0]
+        state, reason, over = answer
+        if over:
+            raise Lost(f"{text(candidate)} took the GPU's context with it ({reason}): tune in a process of its own")
+        raise Out(state, reason)
+
+
+class Lost(RuntimeError):
+    """A GPU's context that is lost: nothing runs in this process any more."""
+
+
+def _answered(bench: Bench, what: str, candidate: Candidate) -> tuple[Any, ...]:
+    """("ok", answer), or ("out", state, reason, whether the GPU's context is lost)."""
+    try:
+        return "ok", getattr(bench, what)(candidate)
+    except Out as why:
+        return "out", why.state, why.reason, False
+    except Exception as error:
+        state, over = state_of(error)
+        return "out", state, _message(error), over
+
+
+def _serve(pipe: Any, make: Callable[[], Bench]) -> None:
+    """Answers until the pipe is closed. Ends itself after an error of the GPU: its context is lost with it."""
     try:
         bench = make()
     except Exception as error:
@@ -120,31 +210,22 @@ def _serve(pipe: Any, make: Callable[[], Bench], environment: dict[str, str]) ->
             what, candidate = pipe.recv()
         except (EOFError, OSError):
             return
-        over = False
-        try:
-            answer = ("ok", getattr(bench, what)(candidate))
-        except Out as why:
-            answer = ("out", why.state, why.reason, False)
-        except MemoryError as error:
-            answer = ("out", "memory", _message(error), False)
-        except Exception as error:
-            state, over = state_of(error)
-            answer = ("out", state, _message(error), over)
+        answer = _answered(bench, what, candidate)
         try:
             pipe.send(answer)
         except OSError:
             return
-        if over:
+        if answer[0] == "out" and answer[-1]:
             return
 
 
 def state_of(error: BaseException) -> tuple[str, bool]:
     """How a candidate ended that raised this, and whether the GPU's context is lost with it."""
-    name, text = type(error).__name__, str(error)
-    if "OUT_OF_MEMORY" in text or isinstance(error, MemoryError):
+    name, message = type(error).__name__, str(error)
+    if "OUT_OF_MEMORY" in message or isinstance(error, MemoryError):
         return "memory", False
     if name in ("CudaAPIError", "CUDAError"):
-        return "crashed", "LAUNCH_OUT_OF_RESOURCES" not in text and "INVALID_VALUE" not in text
+        return "crashed", "LAUNCH_OUT_OF_RESOURCES" not in message and "INVALID_VALUE" not in message
     if name in ("LinkerError", "NvvmError", "TypingError", "LoweringError", "UnsupportedError", "CompilationError"):
         return "compile", False
     return "crashed", False

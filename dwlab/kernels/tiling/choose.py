@@ -1,4 +1,7 @@
-"""Which tile a stage has for a problem on a GPU: of those of which a block fits there, the one that costs least."""
+"""Which tile a stage has for a problem on a GPU: of those of which a block fits there, the one that costs least.
+
+A tile that a search measured to be the fastest (tiling.tuned) comes before that order, if it is one of them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,16 @@ from dwlab.kernels.tiling.gpu import Gpu
 
 
 @functools.cache
-def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu) -> TileConfig | None:
-    """The configuration of least cost for so many images of a layer; None where no block fits."""
+def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu, tuned: TileConfig | None = None) -> TileConfig | None:
+    """The configuration of least cost for so many images of a layer; None where no block fits.
+
+    tuned: taken in its place, if it is among those that fit.
+    """
     fits = (one for one in tiles.configs(layer, images, gpu) if gpu.blocks_per_sm(tiles.resources(layer, one)))
+    if tuned is not None:
+        fits = tuple(fits)
+        if tuned in fits:
+            return tuned
     return min(fits, key=lambda one: tiles.cost(layer, images, one, gpu).time, default=None)
 
 

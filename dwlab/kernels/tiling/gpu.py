@@ -10,21 +10,25 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dwlab.gpu import machine, occupancy, target
 
 VARIABLE = "DWLAB_TILES_FOR"
-"""In the environment of processes that compile for this one: the GPU that it has, "9.0 132"."""
+"""In the environment of processes that compile for this one: the GPU that it has, "9.0 132 NVIDIA H200"."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A compute capability, and how many multiprocessors there are."""
+    """A compute capability, and how many multiprocessors there are. name: the driver's, "" if nobody said it.
+
+    The name only says whose measured times hold (tiling.tuned): GPUs that differ in nothing else are equal.
+    """
 
     compute_capability: tuple[int, int]
     sms: int
+    name: str = field(default="", compare=False)
 
     @property
     def limits(self) -> occupancy.Limits:
@@ -55,7 +59,7 @@ def _limits(cc: tuple[int, int]) -> occupancy.Limits:
 
 
 MULTIPROCESSORS = 132
-H200 = Gpu((9, 0), MULTIPROCESSORS)
+H200 = Gpu((9, 0), MULTIPROCESSORS, "NVIDIA H200")
 """What the constants of the stages' cost models were fitted on."""
 
 _instead: list[Gpu] = []
@@ -79,15 +83,15 @@ def at_hand() -> Gpu:
 @functools.cache
 def _at_hand(given: str) -> Gpu:
     if given:
-        capability, sms = given.split()
-        return Gpu(occupancy.capability(capability), int(sms))
+        capability, sms, *name = given.split(maxsplit=2)
+        return Gpu(occupancy.capability(capability), int(sms), *name)
     return of(machine.present()) if target.mode == "gpu" else H200
 
 
 def environment() -> dict[str, str]:
     """What a process needs in its environment to have the same GPU at hand as this one."""
     here = at_hand()
-    return {VARIABLE: f"{'.'.join(map(str, here.compute_capability))} {here.sms}"}
+    return {VARIABLE: f"{'.'.join(map(str, here.compute_capability))} {here.sms} {here.name}".strip()}
 
 
 def of(gpu: Any) -> Gpu:
@@ -102,4 +106,4 @@ def of(gpu: Any) -> Gpu:
     if isinstance(gpu, tuple):
         here = at_hand()
         return here if here.compute_capability == gpu else Gpu(gpu, _limits(gpu).example[1])
-    return Gpu(tuple(gpu.compute_capability), gpu.sms)
+    return Gpu(tuple(gpu.compute_capability), gpu.sms, getattr(gpu, "name", ""))

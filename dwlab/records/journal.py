@@ -1,4 +1,4 @@
-"""What was tried: an append-only file of JSON lines, one a candidate, failures included.
+"""What a search tried: an append-only file of JSON lines, one a candidate, failures included.
 
 A line has its key (GPU, driver, versions, kernel, space, problem, storage type, sparsity, protocol), the candidate, how
 it ended and its times, and a checksum of all that. Two processes may write to one file: a line is appended whole, under
@@ -12,15 +12,24 @@ import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dwlab.tuning.space import Candidate, text
+Candidate = Mapping[str, Any]
+"""Parameter -> value: numbers, texts and booleans."""
+
+COUNTED = "none; counted"
+"""How the GPU of a key begins where no time was measured: what stands for it was counted by the interpreter."""
 
 STATES = ("correct", "incorrect", "timeout", "crashed", "compile", "memory")
 """How a candidate ended. "correct": checked before and after it was timed."""
+
+
+def text(candidate: Candidate) -> str:
+    """A candidate as one line of JSON: the same for the same values, whatever their order."""
+    return json.dumps(dict(candidate), sort_keys=True, separators=(",", ":"))
 
 
 class JournalError(RuntimeError):
@@ -46,6 +55,11 @@ class Key:
     sparsity: str = "dense"
     protocol: int = 1
 
+    @property
+    def counted(self) -> bool:
+        """Whether what stands under it was counted, and is no time."""
+        return self.gpu.startswith(COUNTED)
+
     def differs(self, other: Key) -> tuple[str, ...]:
         """Parts of the key in which another one differs, in sentences: "gpu: NVIDIA H200, here NVIDIA L4"."""
         found = []
@@ -68,7 +82,10 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Tried:
-    """One candidate: how it ended, why if not well, the time of each round in µs, what its kernel takes of a GPU."""
+    """One candidate: how it ended, why if not well, the time of each round in µs, what its kernel takes of a GPU.
+
+    won: the line says that a search took this candidate; its times then stand in an earlier line as well.
+    """
 
     candidate: Candidate
     state: str = "correct"
@@ -76,6 +93,7 @@ class Tried:
     times_us: tuple[float, ...] = ()
     resources: Mapping[str, float] = field(default_factory=dict)
     compile_s: float = 0.0
+    won: bool = False
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -97,8 +115,7 @@ class Journal:
 
     def append(self, key: Key, tried: Tried) -> None:
         """Adds a line, whole and on the disk when this returns. Raises JournalError (full disk, no permission)."""
-        body = json.dumps({"key": asdict(key), **asdict(tried)}, sort_keys=True, separators=(",", ":"))
-        line = f'{{"crc":{zlib.crc32(body.encode())},"line":{body}}}\n'.encode()
+        line = encoded(key, tried)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab+") as file, _locked(file):
@@ -119,6 +136,9 @@ class Journal:
 
     def read(self) -> Iterator[tuple[Key, Tried]]:
         """Every sound line in order; `damaged` then has the numbers of the others. A missing file has none."""
+        yield from self._sound(lambda line: True)
+
+    def _sound(self, wanted: Callable[[bytes], bool]) -> Iterator[tuple[Key, Tried]]:
         try:
             lines = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -127,7 +147,7 @@ class Journal:
             raise JournalError(f"cannot read {self.path}: {error.strerror or error}") from error
         damaged = []
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip() or not wanted(line):
                 continue
             found = _parsed(line)
             if found is None:
@@ -140,10 +160,34 @@ class Journal:
         """Candidate's text -> what was tried under this key, of each candidate the newest line."""
         return {text(tried.candidate): tried for known, tried in self.read() if known == key}
 
+    def keys(self) -> dict[str, tuple[Key, dict[str, Tried]]]:
+        """Every key as a text -> the key, and its `results`."""
+        found: dict[str, tuple[Key, dict[str, Tried]]] = {}
+        for key, tried in self.read():
+            name = json.dumps(asdict(key), sort_keys=True)
+            found.setdefault(name, (key, {}))[1][text(tried.candidate)] = tried
+        return found
+
+    def winner(self, key: Key) -> Tried | None:
+        """What the last search under this key took."""
+        return next(reversed([tried for known, tried in self.read() if tried.won and known == key]), None)
+
+    def winners(self) -> list[tuple[Key, Tried]]:
+        """Every line that says what a search took, in order; other lines are not parsed, nor counted as damaged."""
+        return list(self._sound(lambda line: b'"won":true' in line))
+
+    def check_writable(self) -> None:
+        """Raises JournalError if no line can be added; nothing is."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab"):
+                pass
+        except OSError as error:
+            raise JournalError(f"cannot write {self.path}: {error.strerror or error}") from error
+
     def why_not(self, key: Key) -> str:
         """Why nothing of this journal holds for a key: in what the nearest key differs. "" if something does."""
-        keys = dict.fromkeys(json.dumps(asdict(known), sort_keys=True) for known, _ in self.read())
-        known = [Key(**json.loads(one)) for one in keys]
+        known = [one for one, _ in self.keys().values()]
         if not known:
             return f"{self.path} has no sound line"
         differences = min((key.differs(one) for one in known), key=len)
@@ -155,6 +199,12 @@ class Journal:
             return ""
         lines = ", ".join(map(str, self.damaged[:5])) + (", …" if len(self.damaged) > 5 else "")
         return f"{self.path}: {len(self.damaged)} damaged (line {lines}): not used, and left where they are"
+
+
+def encoded(key: Key, tried: Tried) -> bytes:
+    """The line of a journal, its end with it."""
+    body = json.dumps({"key": asdict(key), **asdict(tried)}, sort_keys=True, separators=(",", ":"))
+    return f'{{"crc":{zlib.crc32(body.encode())},"line":{body}}}\n'.encode()
 
 
 def _parsed(line: bytes) -> tuple[Key, Tried] | None:

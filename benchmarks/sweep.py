@@ -1,0 +1,219 @@
+"""Whole sweeps of tuning spaces on a GPU: ``python benchmarks/sweep.py [JOURNAL] [--seconds S]``.
+
+Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, strategy exhaustive), into one journal a
+GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU (`python -m dwlab
+tune --report`), and its winners are the tiles that launches get. Of each op, path and storage type come the layers of
+the image networks with the largest share of their network's bytes, at batch 1 and 32, and the study's problems; what
+is tuned is the stage that runs there, if it has a choice of tiles, else all stages of the path.
+
+Problems of least expected time come first: candidates times the least time of the problem. What the journal has already
+is not measured again, so who interrupts it, or whose time is over, goes on later. The last table has the sweeps, and
+what was left out. Exit status 1 if a problem had no right candidate or nothing was measured.
+
+examples: sweep.py --seconds 540
+          sweep.py --list                 what would be measured, in which order; needs no GPU
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recording import Parser, above, at_least, needs_gpu
+
+from dwlab.gpu import specs
+from dwlab.kernels import choices
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling import tuned
+from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
+from dwlab.problems.layers import Fused
+from dwlab.records import tabular
+from dwlab.records.journal import Journal, Key
+from dwlab.report import JUDGED
+from dwlab.study.run import LAYERS
+from dwlab.tuning import replay, stages, strategies
+from dwlab.tuning.search import Bench, Found, SearchError, search
+from dwlab.tuning.space import Space, Subject, subject
+from dwlab.tuning.worker import Worker
+
+NETWORKS = JUDGED
+DTYPES = ("float32", "float16")
+BATCHES = (1, 32)
+ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and many taps
+    DepthwiseConv1d(1024, 128, 48, 4),
+    DepthwiseConv1d(256, 64, 1000, 15),
+    DepthwiseConv1d(64, 64, 4096, 31, "same"),
+)
+EACH_S = 0.15  # of a candidate beside its rounds: compiling, two checks; about
+ROUNDS = 20  # of a candidate, about: most have three
+
+
+@dataclass(frozen=True)
+class Task:
+    """A sweep: what is tuned, the problem, its space, and about how long it takes."""
+
+    subject: Subject
+    problem: Problem
+    space: Space
+    seconds: float
+
+
+# ------------------------------------------------------------------------------------------------------- the problems
+
+
+def problems(each: int = 3) -> list[tuple[str, str, Problem]]:
+    """(op, path, problem) of every op and path: so many layers of the networks of each batch and storage type, those of
+    the largest share of their network's bytes, and the study's.
+    """
+    found: dict[Problem, tuple[str, str]] = {}
+    rows = [("depthwise1d", path, one) for path in ("forward", "weight_grad") for one in (PAPER, *ROWS)]
+    for dtype, batch in itertools.product(DTYPES, BATCHES):
+        shares: dict[tuple[str, str], dict[Problem, float]] = {}
+        for name in NETWORKS:
+            for problem, share in _of_network(name, batch, dtype):
+                here = shares.setdefault((problem.op, problem.main_path), {})
+                here[problem] = here.get(problem, 0.0) + share
+        for key, here in shares.items():
+            largest = sorted(here, key=lambda one: (-here[one], str(one)))[:each]
+            found |= dict.fromkeys(largest, key)
+    for (op, path), both in LAYERS.items():
+        found |= {one: (op, path) for one in both if one.layout == "NHWC"}
+    return rows + [(op, path, problem) for problem, (op, path) in found.items()]
+
+
+def _of_network(name: str, batch: int, dtype: str) -> Iterator[tuple[Problem, float]]:
+    """Its layers and the pairs that may share a kernel, with their share of the bytes of all layers."""
+    network = networks.network(name, batch, "NHWC", dtype)
+    planned = [one.problem for one in network.layers if one.planned]
+    total = sum(one.compulsory_bytes(one.main_path) for one in planned)
+    pairs = [
+        Fused(one.problem, two.problem)
+        for index, (one, two) in enumerate(itertools.pairwise(network.layers))
+        if not network.joint(index)
+    ]
+    for one in (*planned, *pairs):
+        yield one, one.compulsory_bytes(one.main_path) / total
+
+
+def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
+    """The stage that is expected to be fastest, if it has a choice of tiles; else the path; None if no stage runs."""
+    whole = subject(f"{op}/{path}")
+    takers = whole.takers(problem, gpu)
+    if not takers:
+        return None
+    first = subject(choices.fastest(takers, problem, gpu=gpu.name or None)[0].id)
+    if first.stages[0].tiles is not None and len(space := first.space(problem, gpu)) > 1:
+        return first, space
+    return whole, whole.space(problem, gpu)
+
+
+def planned(gpu: gpus.Gpu, each: int = 3) -> list[Task]:
+    """The sweeps, those of least expected time first."""
+    ceilings = specs.find(gpu.name or "h200").ceilings.to_dict()
+    found = []
+    for op, path, problem in problems(each):
+        chosen = tuned_there(op, path, problem, gpu)
+        if chosen is None:
+            continue
+        what, space = chosen
+        least = choices.least_us(problem.compulsory_bytes(path), problem.flops_of(path), ceilings)
+        # A round takes 10 ms or a launch, whichever is longer; candidates take a few times the least.
+        seconds = len(space) * (EACH_S + ROUNDS * max(stages.ROUND["min_seconds"], 3e-6 * least))
+        found.append(Task(what, problem, space, seconds))
+    return sorted(found, key=lambda one: (one.seconds, one.subject.id, str(one.problem)))
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+def swept(
+    tasks: Sequence[Task],
+    journal: Journal,
+    seconds: float,
+    bench: Callable[[Task], contextlib.AbstractContextManager[Bench]],
+    key: Callable[[Task], Key],
+    clock: Callable[[], float] = time.monotonic,
+) -> list[tuple[Task, Found | None, str]]:
+    """(task, what was found, why nothing) of each task in turn, until the seconds are over."""
+    until, rows = clock() + seconds, []
+    for number, task in enumerate(tasks, 1):
+        left = until - clock()
+        if left <= 0:
+            rows.append((task, None, "the time was over"))
+            continue
+        here = key(task)
+        known = journal.results(here)
+        if replay.is_whole(here, known) and journal.winner(here) is not None:
+            rows.append((task, None, "recorded before"))
+            continue
+        try:
+            with bench(task) as one:
+                found = search(task.space, one, strategies.exhaustive, seconds=left, journal=journal, key=here)
+        except SearchError as error:
+            rows.append((task, None, f"WRONG: {error}"))
+            continue
+        if found.trouble:
+            raise SystemExit(f"{found.trouble}; {len(found.unsaved)} lines are lost")
+        part = "" if len(found.tried) == len(task.space) else "the time was over within it: a part"
+        rows.append((task, found, part))
+        print(f"{number} of {len(tasks)}: {task.subject.id} on {task.problem}, {found.time_us:,.2f} µs", flush=True)
+    return rows
+
+
+def table(rows: Sequence[tuple[Task, Found | None, str]]) -> str:
+    """A row a task: candidates, tried, right, the best, the default over the best, and what was left out."""
+    body = []
+    for task, found, why in rows:
+        numbers = ["", "", "", ""]
+        if found is not None:
+            right = sum(one.ok for one in found.tried.values())
+            more = found.default_us / found.time_us - 1
+            gain = "failed" if math.isnan(more) else f"{more:.1%}"
+            numbers = [str(len(found.tried)), str(right), f"{found.time_us:,.2f}", gain]
+        body.append([task.subject.id, str(task.problem), str(len(task.space)), *numbers, why])
+    head = ["what", "problem", "space", "tried", "right", "best (µs)", "default over it", "note"]
+    return tabular.columns(head, body, {0, 1, 7})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__, None)
+    parser.add_argument("journal", nargs="?", type=Path, help="default: dwlab/records/tuning/GPU.jsonl")
+    parser.add_argument("--seconds", type=above(0), default=3600.0, help="stop after so long (default: %(default)s)")
+    parser.add_argument(
+        "--each", type=at_least(1), default=3, help="layers of an op, path, batch and type (default: 3)"
+    )
+    parser.add_argument("--list", action="store_true", help="only say what would be measured")
+    options = parser.parse_args(arguments)
+    if options.list:
+        tasks = planned(gpus.H200, options.each)
+        for task in tasks:
+            print(f"{task.seconds:8,.0f} s  {len(task.space):5,}  {task.subject.id:28}  {task.problem}")
+        print(f"{len(tasks)} problems, {sum(task.seconds for task in tasks):,.0f} s, about, on {gpus.H200.name}")
+        return 0
+    needs_gpu(options.journal.parent if options.journal else Path(tuned.FOLDER))
+    here = gpus.at_hand()
+    name = here.name.lower().replace(" ", "-")
+    journal = Journal(options.journal or Path(tuned.FOLDER) / f"{name}.jsonl")
+    journal.check_writable()
+
+    def bench(task: Task) -> Worker:
+        return Worker(functools.partial(stages.StageBench, task.subject.id, task.problem))
+
+    tasks = planned(here, options.each)
+    rows = swept(
+        tasks, journal, options.seconds, bench, lambda task: stages.key(task.subject, task.problem, task.space)
+    )
+    print(table(rows), journal.message(), sep="\n")
+    done = [found for _, found, why in rows if found is not None or why == "recorded before"]
+    return int(not done or any(why.startswith("WRONG") for _, _, why in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""``python -m dwlab tune``: a search of a stage's tiles on a problem, a replay of one, or a report of many."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dwlab.gpu import machine, specs, target
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.problems import Problem, layers
+from dwlab.records import terminal
+from dwlab.records.journal import Journal, Key
+from dwlab.tuning import replay, stages, strategies, t4, tables
+from dwlab.tuning.pool import Cluster, Pool
+from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
+from dwlab.tuning.space import Space, Subject, subject
+from dwlab.tuning.tune import SWITCH, how, off
+from dwlab.tuning.worker import Inline, Worker
+
+LEAST, PART = 20, 0.05
+"""Candidates that a search tries if nobody says how many: that part of the space, so many at least."""
+
+
+class TuneError(ValueError):
+    """A command that cannot be carried out; the message says why."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A space on a problem, the order of its model, what times of it hold for, and what they are, in words."""
+
+    subject: Subject
+    problem: Problem
+    space: Space
+    order: list[int]
+    key: Key
+    how: str
+
+
+def main(args: argparse.Namespace) -> int:
+    """0; 1 if every candidate failed; 2 if what was found could not be written (JSON lines on stderr). Errors of names,
+    sizes, spaces, journals and files are raised.
+    """
+    if args.report is not None:
+        from dwlab.tuning import report
+
+        return report.main("" if args.report is True else args.report, args.json)
+    what, problem = subject(args.stage), args.problem
+    if args.dtype:
+        problem = layers.stored(problem, args.dtype)
+    if args.off or os.environ.get(SWITCH) == "off":
+        return _default(what, problem, args)
+    journal = Journal(args.journal) if args.journal else None
+    if journal is not None and not args.replay:
+        journal.check_writable()
+    if (args.gpus or args.cluster) and (args.replay or args.strategy == "optuna"):
+        raise TuneError("several GPUs are for the strategies model, random and exhaustive, and not for a replay")
+    with _task(what, problem, args) as (task, bench, firsts):
+        return _searched(task, bench, firsts, journal if not args.replay else None, args)
+
+
+def _searched(
+    task: Task, bench: Bench, firsts: Firsts | None, journal: Journal | None, args: argparse.Namespace
+) -> int:
+    chosen = strategies.named(args.strategy, args.seed, task.order)
+    most = args.most
+    if most is None and args.budget is None and args.strategy != "exhaustive":
+        most = max(LEAST, math.ceil(PART * len(task.space)))
+    if journal is not None and not journal.results(task.key) and journal.path.stat().st_size:
+        _warn(f"nothing of {journal.path} holds here: {journal.why_not(task.key)}")
+    if journal is not None:
+        _warn(journal.message())
+    total = min(most or len(task.space), len(task.space))
+    what = tables.unit(Found(task.space, 0, how=task.how))
+    with terminal.progress(total, "candidate") as step:
+
+        def progress(place: int, best: float) -> None:
+            step(f"best {best:,.4g} {what}" if math.isfinite(best) else "none is right yet")
+
+        try:
+            found = search(
+                task.space, bench, chosen, most=most, seconds=args.budget or math.inf, journal=journal, key=task.key,
+                progress=progress, firsts=firsts,
+            )  # fmt: skip
+        except SearchError as error:
+            return _none(error, args)
+    found.how = task.how
+    title = f"{task.subject.id} on {task.problem}"
+    if args.plot:
+        tables.plot(found, args.plot, title)
+    if args.t4:
+        t4.write(args.t4, task.key, found.tried.values())
+    if args.json:
+        print(tables.as_json(found, **_head(task.subject, task.problem), strategy=args.strategy, seed=args.seed))
+    else:
+        print(f"{title}\n{tables.summary(found, terminal.width())}")
+    if written := [one for one in (args.plot, args.t4) if one]:
+        terminal.wrote(*written)
+    if found.unsaved:
+        _warn(f"{found.trouble}. The {len(found.unsaved)} lines that it lacks follow:")
+        sys.stderr.write("".join(line.decode() for line in found.unsaved))
+        return 2
+    return 0
+
+
+def _none(error: SearchError, args: argparse.Namespace) -> int:
+    """Every candidate failed: which, and why."""
+    _warn(f"every candidate failed, none of {len(error.found.tried) if error.found else 0} is right")
+    if error.found is not None:
+        if args.json:
+            error.found.winner = 0
+            print(tables.as_json(error.found, failed=True))
+        else:
+            print(tables.rejected(error.found, terminal.width()))
+    return 1
+
+
+def _default(what: Subject, problem: Problem, args: argparse.Namespace) -> int:
+    """The off switch: nothing is searched."""
+    gpu = _gpu(args)
+    found = what.space(problem, gpu)  # refuses what cannot be tuned
+    tile = what.default(problem, gpu, measured=True)
+    made = off(Space(found.parameters, (tile,), {}))
+    made.how = f"nothing was searched ({'--off' if args.off else SWITCH + '=off'}): the shipped default is taken, "
+    made.how += what.stages[0].why_config(problem, gpu) if what.is_stage else "the stage of least expected time"
+    if args.json:
+        print(tables.as_json(made, **_head(what, problem)))
+    else:
+        print(f"{what.id} on {problem}\n{made.how[0].upper()}{made.how[1:]}.\n{tables.name(tile, found)}")
+    return 0
+
+
+@contextlib.contextmanager
+def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator[tuple[Task, Bench, Firsts | None]]:
+    """What is searched, a bench for it and, of several GPUs, what measures first rounds.
+
+    A replay; a cluster's workers; processes for GPUs of this machine, one if none is named; or the interpreter, here.
+    """
+    if args.replay:
+        yield *_replayed(what, problem, args), None
+        return
+    short = args.gpu or "h200"
+    make = functools.partial(_bench_there, what.id, problem, short)
+    if args.cluster:
+        with _client(args.cluster) as client:
+            cluster = Cluster(client, make)
+            task = _here(what, problem, cluster.key(functools.partial(stages.there, what.id, problem, short)), short)
+            cluster.exact = task.key.counted
+            yield task, cluster, cluster.firsts
+        return
+    _gpu(args)
+    task = _here(what, problem, stages.there(what.id, problem, short), short)
+    if args.gpus:
+        with Pool(make, args.gpus.split(",")) as pool:
+            pool.bench.exact = task.key.counted
+            yield task, pool.bench, pool.firsts
+    elif target.mode == "gpu":
+        with Worker(make) as worker:
+            yield task, worker, None
+    else:
+        with contextlib.closing(make()) as bench:
+            yield task, Inline(bench), None
+
+
+def _bench_there(id: str, problem: Problem, gpu: str) -> stages.StageBench:
+    """In whichever process: the bench of what `stages.there` says of it."""
+    return stages.StageBench(id, _problem_of(stages.there(id, problem, gpu)), gpu)
+
+
+def _problem_of(key: Key) -> Problem:
+    return layers.stored(layers.problem(key.problem), key.dtype)
+
+
+def _here(what: Subject, problem: Problem, key: Key, short: str) -> Task:
+    """The task of a key. short: whose tiles, if no GPU measures."""
+    gpu = gpus.of(specs.find(short)) if key.counted else replay.gpu_of(key)
+    taken = _problem_of(key)
+    found = what.space(taken, gpu)
+    how_so = how(key) + (f", on {taken} in place of {problem}" if taken != problem else "")
+    return Task(what, taken, found, what.order(taken, found, gpu), key, how_so)
+
+
+def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tuple[Task, Bench]:
+    journal = Journal(args.replay)
+    if not journal.path.exists():
+        raise TuneError(f"there is no journal {args.replay}: record one with --strategy exhaustive --journal FILE")
+    gpu = specs.find(args.gpu).name if args.gpu else ""
+    key, sweep = replay.find(journal, what.id, str(problem), problem.dtype, gpu)
+    _warn(journal.message())
+    if key.kernel != what.digest:
+        _warn(f"{args.replay}: {what.id} is another kernel today than the one that was recorded")
+    here = replay.gpu_of(key)
+    found = replay.recorded_space(sweep.tried, what.default(problem, here))
+    task = Task(what, problem, found, what.order(problem, found, here), key, f"replayed from {args.replay}; {how(key)}")
+    return task, replay.Sweep(found, sweep.tried.values())
+
+
+@contextlib.contextmanager
+def _client(address: str) -> Iterator[Any]:
+    """A client of Dask's scheduler there. Raises TuneError."""
+    if importlib.util.find_spec("distributed") is None:
+        raise TuneError("--cluster needs Dask, which is not installed: pip install '.[cluster]'")
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise TuneError(f"--cluster {address}: no scheduler answers there ({type(error).__name__})") from None
+    with client:
+        yield client
+
+
+def _gpu(args: argparse.Namespace) -> gpus.Gpu:
+    """The GPU whose tiles are searched: the present one, which --gpu may name; without one, any, by default an H200."""
+    named = specs.find(args.gpu) if args.gpu else None
+    if target.mode != "gpu":
+        return gpus.of(named) if named else gpus.at_hand()
+    here = machine.present().name
+    if named is not None and named.name != here:
+        raise TuneError(
+            f"--gpu {args.gpu}: this machine has {here}; what others measured is replayed with --replay FILE"
+        )
+    return gpus.at_hand()
+
+
+def _head(what: Subject, problem: Problem) -> dict[str, Any]:
+    return {"stage": what.id, "problem": str(problem), "dtype": problem.dtype}
+
+
+def _warn(message: str) -> None:
+    if message:
+        print(f"dwlab: {terminal.plain(message)}", file=sys.stderr)

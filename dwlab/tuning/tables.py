@@ -1,0 +1,123 @@
+"""What a search found, in words, as a table, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dwlab.records import terminal
+from dwlab.records.journal import Candidate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dwlab.tuning.search import Found
+    from dwlab.tuning.space import Space
+
+
+class PlotError(ValueError):
+    """A plot that cannot be written; the message says why."""
+
+
+def name(candidate: Candidate, space: Space) -> str:
+    """A candidate by the parameters that differ within its space, if any: "block_m=64 vector=4"."""
+    shown = [one for one in candidate if len(space.parameters.get(one, ())) > 1]
+    shown = shown or [one for one in candidate if candidate[one] not in (0, 1)]  # which most fields of a tile are
+    return " ".join(f"{one}={candidate[one]}" for one in shown)
+
+
+def unit(found: Found) -> str:
+    """ "µs", or what stands for it where nothing was timed."""
+    return "counted µs" if "count" in found.how else "µs"
+
+
+def reasons(found: Found) -> list[tuple[str, int, str]]:
+    """(state, candidates, reason) of those that were rejected, those alike but for numbers together, most first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for reason, count in found.space.rejected.items():
+        groups["not valid", reason] = [reason] * count
+    for one in found.tried.values():
+        if one.state != "correct":
+            alike = re.sub(r"[-+]?(?:\d[\d.,]*(?:e[-+]?\d+)?|nan|inf)", "#", one.reason)
+            groups.setdefault((one.state, alike), []).append(one.reason)
+    return sorted(((state, len(all_), all_[0]) for (state, _), all_ in groups.items()), key=lambda row: -row[1])
+
+
+def rejected(found: Found, columns: int | None = None) -> str:
+    """Rejected candidates by reason, of those that are alike the first one's; "" if there are none."""
+    rows = [[state, f"{count:,}", terminal.plain(reason)] for state, count, reason in reasons(found)]
+    head = ["rejected", "candidates", "reason, of the first"]
+    return terminal.table(head, rows, (0, 2), columns=columns, cut=2) if rows else ""
+
+
+def summary(found: Found, columns: int | None = None) -> str:
+    """What was found, what it gains over the default, and what was rejected."""
+    best, default, us = found.time_us, found.default_us, unit(found)
+    lines = [terminal.wrapped(f"{found.how[:1].upper()}{found.how[1:]}.", columns)] if found.how else []
+    known = len(found.tried) - found.timed
+    lines.append(f"{len(found.space):,} candidates, {len(found.tried):,} tried" + f", {known:,} before" * (known > 0))
+    measure = "" if math.isnan(best) else f": {best:,.5g} {us}"
+    lines.append(f"best     {name(found.candidate, found.space)}{measure}")
+    if len(found.space) == 1 and found.tried:
+        lines.append("         the only candidate: it was checked, and not timed")
+    elif found.winner:
+        gain = " failed" if math.isnan(default) else f": {default:,.5g} {us}, {default / best - 1:.2%} more"
+        lines.append(f"default  {name(found.space.candidates[0], found.space)}{gain}")
+    else:
+        lines.append("         which is the default")
+    if len(found.tied) > 1:
+        lines.append(f"{len(found.tied)} candidates do not differ by their rounds; the first of them is taken")
+    if table := rejected(found, columns):
+        lines += ["", table]
+    return "\n".join(lines)
+
+
+def as_json(found: Found, **more: Any) -> str:
+    """The same for programs; times are under time_us, what stands for them under counted_us. math.inf, nan: null."""
+    kind = "counted_us" if "count" in found.how else "time_us"
+
+    def number(us: float) -> float | None:
+        return us if math.isfinite(us) else None
+
+    made = more | {
+        "how": found.how,
+        "candidates": len(found.space),
+        "tried": len(found.tried),
+        "known_before": len(found.tried) - found.timed,
+        "best": {"candidate": dict(found.candidate), kind: number(found.time_us)},
+        "default": {"candidate": dict(found.space.candidates[0]), kind: number(found.default_us)},
+        "tied": [dict(found.space.candidates[place]) for place in found.tied],
+        "rejected": [{"state": state, "candidates": n, "reason": reason} for state, n, reason in reasons(found)],
+        "curve": {kind: [number(us) for us in found.curve]},
+    }
+    return json.dumps(made, indent=1, ensure_ascii=False)
+
+
+def picture(found: Found, title: str = "") -> Figure:
+    """The best so far against candidates tried, and the default. Its `alt` has it in words."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    known = [(i, us) for i, us in enumerate(found.curve, 1) if math.isfinite(us)] or [(0, math.nan)]
+    axes.step(
+        [i for i, _ in known], [us for _, us in known], where="post", color="black", marker=".", label="best so far"
+    )
+    if math.isfinite(found.default_us):
+        axes.axhline(found.default_us, color="gray", linestyle="--", label="the default")
+    axes.set(xlabel="candidates tried", ylabel=unit(found), title=title)
+    axes.legend()
+    ends = " to ".join(f"{us:,.4g} {unit(found)}" for _, us in (known[0], known[-1]))
+    figure.alt = f"{title}: the best falls from {ends} in {len(known):,} candidates"  # type: ignore[attr-defined]
+    return figure
+
+
+def plot(found: Found, path: str | Path, title: str = "") -> None:
+    """Writes `picture`. Raises PlotError."""
+    try:
+        picture(found, title).savefig(path)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"the plot {str(path)!r} cannot be written: {error}") from None

@@ -1,0 +1,155 @@
+"""Several GPUs for one search: processes of this machine, and Dask's workers, on made-up times and on replays."""
+
+import functools
+import math
+import os
+import time
+
+import pytest
+from tuning_benches import Counted, Plain, Sudden
+
+from dwlab.records.journal import Journal, Key, Tried
+from dwlab.tuning import command, pool, replay, search, space, strategies
+from dwlab.tuning.worker import Inline
+
+KEY = Key("NVIDIA H200", "9.0", 132, {}, "k" * 64, "s" * 64, "own", "n=3", "float32")
+SPACE = space.space({"cost": (9, 1, 2, 3, 4, 5, 6, 7)})
+
+
+def test_first_rounds_are_on_every_gpu_and_the_race_on_one(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl")
+    with pool.Pool(Counted, ("0", "1")) as both:
+        found = search.search(SPACE, both.bench, strategies.exhaustive, firsts=both.firsts, journal=journal, key=KEY)
+    assert found.candidate == {"cost": 1} and len(found.tried) == found.timed == len(SPACE)
+    assert {one.resources["gpu"] for one in found.tried.values()} == {0.0, 1.0}
+    assert len({one.resources["process"] for one in found.tried.values()}) == 2
+    assert len(found.tried[found.winner].times_us) > search.FIRST  # it raced
+    assert len(journal.results(KEY)) == len(SPACE) and journal.winner(KEY).candidate == {"cost": 1}
+    with pool.Pool(functools.partial(Plain), ("0",)) as one:
+        again = search.search(SPACE, one.bench, strategies.exhaustive, firsts=one.firsts, journal=journal, key=KEY)
+    assert again.timed == 0 and again.candidate == {"cost": 1}
+
+
+def test_a_lost_process_costs_its_candidate_and_the_others_go_on():
+    made = space.space(
+        {"cost": (3, 1, 2), "does": ("", "die", "hang")}, {"one": lambda c: not c["does"] or c["cost"] == 1}
+    )
+    with pool.Pool(Plain, ("0", "1"), seconds=3) as both:
+        found = search.search(made, both.bench, strategies.exhaustive, firsts=both.firsts)
+    assert found.candidate == {"cost": 1, "does": ""}
+    assert sorted(one.state for one in found.tried.values() if not one.ok) == ["crashed", "timeout"]
+
+
+def test_when_the_time_is_over_no_candidate_is_begun():
+    with pool.Pool(Plain, ("0",)) as one:
+        assert list(one.firsts(SPACE.candidates, 3, time.monotonic() - 1)) == []
+        found = search.search(SPACE, one.bench, strategies.exhaustive, firsts=one.firsts, most=3)
+    assert len(found.tried) == 3 and found.candidate == {"cost": 1}
+    for gpus in ((), ("0", "0")):
+        with pytest.raises(pool.ClusterError, match="name each GPU once"):
+            pool.Pool(Plain, gpus)
+
+
+def test_the_command_gives_each_gpu_a_process(run, monkeypatch):
+    named = []
+
+    class Here(pool.Pool):
+        def __init__(self, make, gpus):
+            named.extend(gpus)
+            one = Inline(make())
+            one.close = one.bench.close
+            self.workers = [one]
+
+    monkeypatch.setattr(command, "Pool", Here)
+    status, out, _ = run("tune", "depthwise1d/forward", "1,2,24,3", "--gpus", "2,3", "--most", "3")
+    assert status == 0 and named == ["2", "3"] and "3 tried" in out and "No time was measured" in out
+
+
+# --- Dask -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[cluster]'")
+    flag = tmp_path_factory.mktemp("flag") / "there"
+    old = os.environ.get("PYTHONPATH", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DWLAB_TEST_FLAG", str(flag))
+        patch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), old]))
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            ) as local,
+            distributed.Client(local) as made,
+        ):
+            yield made
+
+
+def test_dasks_workers_do_the_same(client, tmp_path):
+    cluster = pool.Cluster(client, Counted)
+    journal = Journal(tmp_path / "j.jsonl")
+    found = search.search(SPACE, cluster.bench, strategies.random(1), firsts=cluster.firsts, journal=journal, key=KEY)
+    assert found.candidate == {"cost": 1} and len(found.tried) == len(SPACE) == len(journal.results(KEY))
+    assert len({one.resources["process"] for one in found.tried.values()}) == 2
+    assert len(found.tried[found.winner].times_us) > search.FIRST
+
+
+def test_a_replay_on_dasks_workers_finds_what_one_process_finds(client):
+    made = space.space({"block": tuple(range(60))})
+    tried = [Tried(one, times_us=(10.0 + (one["block"] * 7) % 31,) * 5) for one in made.candidates]
+    make = functools.partial(replay.Sweep, made, tried)
+    cluster = pool.Cluster(client, make)
+    found = search.search(made, cluster.bench, strategies.random(3), firsts=cluster.firsts, most=20)
+    alone = search.search(made, make(), strategies.random(3), most=20)
+    assert found.winner == alone.winner and set(found.tried) == set(alone.tried)
+
+
+def test_a_worker_killed_in_the_middle_loses_no_candidate(client):
+    made = space.space(
+        {"cost": (3, 1, 2, 5, 7), "does": ("", "end the machine")}, {"one": lambda c: not c["does"] or c["cost"] == 2}
+    )
+    tried = list(pool.Cluster(client, Sudden).firsts(made.candidates, 3, math.inf))
+    assert os.path.exists(os.environ["DWLAB_TEST_FLAG"])  # a process was killed
+    assert len(tried) == len(made) and all(one.ok for one in tried)
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_candidate_that_hangs_or_crashes_costs_itself_alone_there_too(client):
+    made = space.space(
+        {"cost": (3, 1, 2), "does": ("", "die", "hang")}, {"one": lambda c: not c["does"] or c["cost"] == 1}
+    )
+    cluster = pool.Cluster(client, Plain, seconds=3)
+    found = search.search(made, cluster.bench, strategies.exhaustive, firsts=cluster.firsts)
+    assert found.candidate == {"cost": 1, "does": ""}
+    assert sorted(one.state for one in found.tried.values() if not one.ok) == ["crashed", "timeout"]
+
+
+def test_finalists_whose_gpu_is_gone_are_not_raced_on_another(client):
+    cluster = pool.Cluster(client, Plain)
+    assert cluster.time_us({"cost": 1}) == 11
+    cluster._racing = "tcp://127.0.0.1:1"
+    with pytest.raises(pool.ClusterError, match="is gone: run it again"):
+        cluster.time_us({"cost": 1})
+
+
+def test_workers_must_be_alike(client):
+    assert pool.Cluster(client, Plain).key(_same) == KEY
+    with pytest.raises(pool.ClusterError, match="are not alike: gpu: "):
+        pool.Cluster(client, Plain).key(_own)
+
+
+def _same():
+    return KEY
+
+
+def _own():
+    return Key(f"GPU {os.getpid()}", "9.0", 132, {}, "k", "s", "own", "n=3", "float32")
+
+
+def test_the_command_searches_on_a_cluster(client, run, tmp_path):
+    given = ("depthwise1d/forward", "1,2,24,3", "--most", "4", "--journal", str(tmp_path / "j.jsonl"))
+    status, out, err = run("tune", *given, "--cluster", client.scheduler.address)
+    assert (status, err) == (0, "") and "4 tried" in out and "No time was measured" in out
+    assert len(list(Journal(tmp_path / "j.jsonl").read())) == 5
+    status, out, _ = run("tune", *given)  # the same key as in this process: nothing is measured again
+    assert status == 0 and "4 tried, 4 before" in out
