@@ -107,6 +107,62 @@ class Compressed:
         return (four << np.arange(0, 16, 4, dtype=np.uint16)).sum(2, dtype=np.uint16)
 
 
+STEP = 32
+"""Kept columns that an instruction of sparse tensor cores takes: stored rows are padded to whole ones."""
+
+
+def stored_columns(form: str | Pattern, C: int) -> int:
+    """Kept columns of C, as kernels get them: those of whole groups, padded to a multiple of STEP."""
+    one = pattern(form)
+    return -(-(-(-C // one.M) * one.columns) // STEP) * STEP
+
+
+def stored(filters: Compressed) -> dict[str, np.ndarray]:
+    """Filters as kernels get them, all of them two of every four of k kept columns, k = stored_columns(form, C).
+
+    w: (rows, k / 2), the kept weights, zeros behind them. wi: (rows, k / 32) int32, the metadata, eight groups of four
+    in a word, the first lowest, 2 bits a place among the four, 2, 3 behind the end. wc: (blocks, k) uint8, each
+    column's place within its M, only where a pattern has a choice. Two groups of 1:M are stored as one of four: in the
+    first half one weight, in the second half one.
+    """
+    one, k = filters.pattern, stored_columns(filters.pattern, filters.C)
+    rows, have = filters.values.shape
+    behind = ((0, 0), (0, k // 2 - have))
+    places = filters.indices.astype(np.int64)
+    if one.N == 1:
+        places = places + np.arange(have) % 2 * 2
+    places = np.concatenate([places, np.broadcast_to(2 + np.arange(have, k // 2) % 2, (rows, k // 2 - have))], 1)
+    words = (places.reshape(rows, -1, 16).astype(np.uint32) << np.arange(0, 32, 2, dtype=np.uint32)).sum(2, np.uint32)
+    made = {"w": np.pad(filters.values, behind), "wi": words.astype(np.uint32).view(np.int32)}
+    if one.M > one.columns:
+        columns = (filters.columns % one.M).reshape(len(filters.columns), -1).astype(np.uint8)
+        made["wc"] = np.pad(columns, ((0, 0), (0, k - columns.shape[1])))
+    return made
+
+
+def dense_of(arrays: dict[str, np.ndarray], form: str | Pattern, F: int, C: int) -> np.ndarray:
+    """The filters (F, C) of `stored`. Raises ProblemError for metadata of which two places do not ascend."""
+    one, w = pattern(form), np.asarray(arrays["w"])
+    rows, kept = w.shape
+    words = np.ascontiguousarray(np.asarray(arrays["wi"]).astype(np.int64).astype(np.int32)).view(np.uint32)
+    places = (words[..., None] >> np.arange(0, 32, 2, dtype=np.uint32) & np.uint32(3)).reshape(rows, kept)
+    wrong = np.argwhere(places[:, ::2] >= places[:, 1::2])
+    if len(wrong):
+        row, group = (int(n) for n in wrong[0])
+        said = places[row, 2 * group : 2 * group + 2].tolist()
+        raise ProblemError(f"wi: group {group} of row {row} keeps places {said}: two that ascend are needed")
+    k = np.arange(kept) // 2 * 4 + places.astype(np.int64)
+    column = k // one.columns * one.M
+    if one.M > one.columns:
+        choice = np.repeat(np.asarray(arrays["wc"]).astype(np.int64), one.V, 0)
+        column = column + np.take_along_axis(choice, k, 1)
+    else:
+        column = k
+    made = np.zeros((rows, max(C, int(column.max()) + 1)), w.dtype)
+    np.put_along_axis(made, column, w, 1)
+    return made[:F, :C]
+
+
 def _padded(w: np.ndarray, one: Pattern) -> np.ndarray:
     w = np.asarray(w)
     if w.ndim != 2 or 0 in w.shape:
