@@ -320,7 +320,7 @@ _SPARSE = (
     (1, 258, 40, 2, 4, "16:1:8", True, "none", True, "one weight of each two columns kept"),
     (3, 32, 32, 7, 6, "16:2:32", False, "gelu", True, "a group of 32 channels"),
     (1, 20, 8, 2, 130, "4:2:8", True, "none", False, "blocks of 4, a wide map"),
-    (1, 1030, 4, 1, 3, "2:4", False, "none", False, "more than 1,024 channels"),
+    (1, 1030, 4, 1, 3, "16:2:32", False, "none", False, "more than 1,024 channels"),
     (1, 8, 272, 2, 4, "16:2:8", True, "relu", False, "more than 256 filters"),
     (257, 4, 256, 1, 1, "1:2", True, "none", False, "more than 65,535 maps"),
 )

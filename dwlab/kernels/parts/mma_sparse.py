@@ -19,6 +19,7 @@ from numba import float32, int32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import load_a, load_b
+from dwlab.kernels.parts.swizzle import swizzle
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 
@@ -53,16 +54,16 @@ def _upper(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, b2, b3, places):
 
 
 @functools.cache
-def mma_sparse(M: int, N: int, steps: int, form: Any, x_pitch: int) -> WarpTile:
+def mma_sparse(M: int, N: int, steps: int, form: Any, x_pitch: int, e_pitch: int) -> WarpTile:
     """M pixels x N filters, 16 MI = N of 16, 32 or 64, of `steps` times 32 kept columns a call.
 
     add(acc, shared, x0, w0, e0, c0, lane): x0, w0, e0, c0 the words at which the warp's pixels, weights, metadata and
-    columns begin. acc[2 MI j + e] is filter 2 MI (lane // 4) + e of pixel 8 (j // 2) + 2 (lane % 4) + j % 2. Pixels lie
-    `x_pitch` words apart, swizzled (swizzle.place) where the pattern takes all columns, else as they are; M is a
-    multiple of 16.
+    columns begin. acc[2 MI j + e] is filter 2 MI (lane // 4) + e of pixel 8 (j // 2) + 2 (lane % 4) + j % 2. Pixels are
+    rows of x_pitch words, swizzled (swizzle.place); M is a multiple of 16. A step's metadata are e_pitch words after
+    those of the step before.
     """
-    MI, NJ, RUN, CHOOSES = N // 16, M // 8, N // 8, form.M > form.columns
-    products = in_turn([_step(s, MI, NJ, steps, form, x_pitch, CHOOSES) for s in range(steps)])
+    MI, NJ, RUN = N // 16, M // 8, N // 8
+    products = in_turn([_step(s, MI, NJ, steps, form, x_pitch, e_pitch) for s in range(steps)])
 
     @cuda.jit(device=True, forceinline=True)
     def row(lane, i):
@@ -79,10 +80,10 @@ def mma_sparse(M: int, N: int, steps: int, form: Any, x_pitch: int) -> WarpTile:
     return WarpTile(M, N, 0, size, RUN, zeros(size, float32), products, row, column, place)
 
 
-def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, chooses: bool) -> Any:
+def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, e_pitch: int) -> Any:
     """The products of 32 kept columns: metadata and weights are read, then pixels, 16 at a time."""
     load_w, load_x, LEFT, RUN, PAIRS = load_a(MI, 8 * steps), load_b(x_pitch), 4 * MI, 2 * MI, -(-MI // 2)
-    find, take = _chosen(s, form)
+    (find, take), CHOOSES = _chosen(s, form, x_pitch), form.M > form.columns
 
     def rows(i: int) -> Any:
         mma = _upper if i % 2 else _lower
@@ -111,11 +112,11 @@ def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, chooses
         half = int32(0x7632) if t % uint32(2) else int32(0x5410)
         for p in range(PAIRS):  # lanes with t = 2 and 3 hold the second instruction's
             line = uint32(uint32(32 * p) + (t // uint32(2) * uint32(16) if MI > 1 else uint32(0)) + g)
-            at = uint32(e0 + line * uint32(steps) + uint32(s))
-            low, high = shared[at], shared[uint32(at + uint32(8 * steps))]
+            at = uint32(e0 + uint32(s * e_pitch) + line)
+            low, high = shared[at], shared[uint32(at + uint32(8))]
             places[p] = ptx.prmt(ptx.word_of_float(low), ptx.word_of_float(high), half)
-        if chooses:
-            find(columns, shared, c0, t)
+        if CHOOSES:
+            find(columns, shared, c0, g, t)
             for j in range(NJ):
                 take(right, shared, uint32(x0 + (uint32(8 * j) + g) * uint32(x_pitch)), columns)
                 product(acc, j, left, right, 0, places)
@@ -131,19 +132,23 @@ def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, chooses
     return step
 
 
-def _chosen(s: int, form: Any) -> tuple[Any, Any]:
-    """(find, take): a lane's chosen columns, k = 2 t and 2 t + 1 of each 8 of step s, and its words of a pixel's."""
-    M, COLUMNS = form.M, form.columns
+def _chosen(s: int, form: Any, x_pitch: int) -> tuple[Any, Any]:
+    """(find, take): a lane's chosen columns, k = 2 t and 2 t + 1 of each 8 of step s, and its words of a pixel's.
+
+    The lane's pixels, g, g + 8 and so on, are all swizzled alike: its columns are where that has put them.
+    """
+    M, COLUMNS, (shift, mask) = form.M, form.columns, swizzle(x_pitch)
 
     @cuda.jit(device=True, forceinline=True)
-    def find(columns, shared, c0, t):
+    def find(columns, shared, c0, g, t):
+        moved = int32((g >> uint32(shift) & uint32(mask)) * uint32(8))  # 8 channels are a vector
         for q in range(4):
             k = uint32(uint32(32 * s + 8 * q) + uint32(2) * t)
             four = uint32(ptx.word_of_float(shared[uint32(c0 + k // uint32(4))]))
             two = uint32(four >> (k % uint32(4) * uint32(8)))
             base = uint32(k // uint32(COLUMNS) * uint32(M))
-            columns[2 * q] = int32(base + (two & uint32(255)))
-            columns[2 * q + 1] = int32(base + (two >> uint32(8) & uint32(255)))
+            columns[2 * q] = int32(base + (two & uint32(255))) ^ moved
+            columns[2 * q + 1] = int32(base + (two >> uint32(8) & uint32(255))) ^ moved
 
     @cuda.jit(device=True, forceinline=True)
     def take(right, shared, x0, columns):

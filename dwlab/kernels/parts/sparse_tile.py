@@ -12,7 +12,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import SparsePointwise
 from dwlab.problems.sparsity import STEP
@@ -66,21 +66,22 @@ def spread_traffic(layer: SparsePointwise, lines: int, threads: int) -> Any:
     return total
 
 
-def gather(layer: SparsePointwise, pixels: int, pitch: int, source_pitch: int, threads: int) -> Any:
+def gather(layer: SparsePointwise, pixels: int, pitch: int, threads: int) -> Any:
     """gather(shared, s0, x0, wc, block, chunk, thread): of `pixels` rows of channels the kept columns of a chunk.
 
     Row i of 32 numbers, `pitch` words from one to the next from word s0 on, out of row i of words of two float16 from
-    word x0 on. block: of V filters, of which all of the thread block's are.
+    word x0 on, swizzled as `load_tile` has put them. block: of V filters, of which all of the thread block's are.
     """
+    place = swizzle.place(channels(layer) // 2)
     ROUNDS, WORDS = pixels * GROUPS // threads, layer.kept // 4
     M, COLUMNS, CHOOSES = layer.form.M, layer.form.columns, layer.chooses
 
     @cuda.jit(device=True, forceinline=True)
-    def one(shared, x0, chosen, group, e):
+    def one(shared, x0, pixel, chosen, group, e):
         channel = uint32(uint32(4) * group + uint32(e))
         if CHOOSES:
             channel = uint32(channel // uint32(COLUMNS) * uint32(M) + uint32(chosen >> int32(8 * e) & int32(255)))
-        low, high = ptx.halves(shared[uint32(x0 + channel // uint32(2))])
+        low, high = ptx.halves(shared[uint32(x0 + place(pixel, uint32(channel // uint32(2))))])
         return high if channel % uint32(2) else low
 
     @cuda.jit(device=True, forceinline=True)
@@ -91,10 +92,10 @@ def gather(layer: SparsePointwise, pixels: int, pitch: int, source_pitch: int, t
             chosen = int32(0)
             if CHOOSES:
                 chosen = ptx.word_of_float(wc[uint32(block * uint32(WORDS) + chunk * uint32(GROUPS) + group)])
-            at = uint32(x0 + pixel * uint32(source_pitch))
             ptx.store4_shared(
-                shared, uint32(s0 + pixel * uint32(pitch) + uint32(4) * group), one(shared, at, chosen, group, 0),
-                one(shared, at, chosen, group, 1), one(shared, at, chosen, group, 2), one(shared, at, chosen, group, 3)
+                shared, uint32(s0 + pixel * uint32(pitch) + uint32(4) * group),
+                one(shared, x0, pixel, chosen, group, 0), one(shared, x0, pixel, chosen, group, 1),
+                one(shared, x0, pixel, chosen, group, 2), one(shared, x0, pixel, chosen, group, 3)
             )  # fmt: skip
 
     return gather

@@ -44,10 +44,10 @@ PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
 
 @by_shape
 def kernel(layer, images, config):
-    one, tile, x_pitch = product(layer, images), tile_of(config), padded(config.block_k)
+    one, tile = product(layer, images), tile_of(config)
     BM, BN, THREADS, CHUNKS, CHUNK = config.block_m, config.block_n, config.threads, layer.kept // STEP, config.block_k
-    load = load_tile(BM, CHUNK, x_pitch, THREADS, one.M, one.words, one.words, swizzled=False)
-    pick, fill = gather(layer, BM, PITCH, x_pitch, THREADS), spread(layer, BN, PITCH, THREADS, BN // 4)
+    load = load_tile(BM, CHUNK, CHUNK, THREADS, one.M, one.words, one.words)
+    pick, fill = gather(layer, BM, PITCH, THREADS), spread(layer, BN, PITCH, THREADS, BN // 4)
     SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_runs(layer, one, tile)
     WM, WN, ACROSS, WARPS, V = tile.M, tile.N, -(-one.N // BN), config.warps_n, layer.form.V
     B0, X0 = BM * PITCH, (BM + BN) * PITCH
@@ -98,7 +98,7 @@ def configs(layer, images, gpu):
 
 
 def resources(layer, config):
-    words = (config.block_m + config.block_n) * PITCH + config.block_m * padded(config.block_k)
+    words = (config.block_m + config.block_n) * PITCH + config.block_m * config.block_k
     sums, operands = config.thread_m * config.thread_n, 2 * (config.thread_m + config.thread_n)
     return Resources(config.threads, sums + operands + 32, 4 * words)
 

@@ -6,9 +6,10 @@ columns, so 2:4 may be twice as fast as pointwise/forward/tensor, where products
 quarter of the columns besides, eight times. A layer that is bound by bytes gains what w gets shorter, nearly nothing.
 
 Filters are rows here, pixels columns; their order within a warp's tile lets a lane store 16 bytes of a pixel. Chunks of
-x, weights, metadata and columns come to shared memory asynchronously, two to four at a time (parts/pipeline.py). With
-2:4 operands are read by ldmatrix, x swizzled. With chosen columns x comes whole; a lane takes its words' two halves
-where its columns say, eight reads for MI products. Those reads, not the products, bind 16:2:M, and may bind 64:2:M.
+x, weights, metadata and columns come to shared memory asynchronously, two to four at a time (parts/pipeline.py), x
+swizzled. With 2:4 both operands are read by ldmatrix. With chosen columns x comes whole all the same, and a lane takes
+its words' two halves where its columns say, eight reads for one product of each 16 filters. So V should be large:
+those reads, not the products, bind 16:2:M, and may bind 64:2:M.
 
 V is a multiple of 16, or the pattern has no columns to choose; the naive stage takes the others.
 
@@ -19,6 +20,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.parts.run_epilogue import store_runs, stored_runs
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -33,10 +35,10 @@ from dwlab.problems.layers import small_indices
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
     tile, DEPTH, CHUNKS, ACROSS = layout.tile, config.pipeline_stages, layout.chunks, layout.across
-    (load_x, _), load_w, BM, BN = tensor_tiles.load_pixels(layout), tensor_tiles.load_filters(layout), *sizes(config)
+    (BM, CHUNK, *more), BN, load_w = tensor_tiles.pixels(layout), config.block_n, tensor_tiles.load_filters(layout)
+    load_x = load_tile(BM, CHUNK, CHUNK, *more)
     SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_runs(layer, layout.one, tile)
-    WM, WN, WARPS, CHUNK, S = tile.M, tile.N, config.warps_n, config.block_k, layout.steps
-    (W0, E0, C0, STEP), X_WARP = layout.places, tile.M * layout.x_pitch
+    WM, WN, WARPS, S, (W0, E0, C0, STEP) = tile.M, tile.N, config.warps_n, layout.steps, layout.places
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):
@@ -47,8 +49,8 @@ def kernel(layer, images, config):
     @cuda.jit(device=True, forceinline=True)
     def multiply(acc, shared, at, chunk, block):
         _, _, _, _, _, _, thread, warp_m, warp_n = block
-        x0, w0 = uint32(at + warp_m * X_WARP), uint32(at + W0 + warp_n * (WN * 8 * S))
-        e0, c0 = uint32(at + E0 + warp_n * (WN * S)), uint32(at + C0 + warp_n * (8 * S))
+        x0, w0 = uint32(at + warp_m * (WM * CHUNK)), uint32(at + W0 + warp_n * (WN * 8 * S))
+        e0, c0 = uint32(at + E0 + warp_n * WN), uint32(at + C0 + warp_n * (8 * S))
         add(acc, shared, x0, w0, e0, c0, uint32(thread % 32))
 
     run = pipeline(DEPTH, STEP, CHUNKS, load, multiply)
@@ -73,15 +75,10 @@ def kernel(layer, images, config):
     return kernel
 
 
-def sizes(config):
-    """Of a block's tile."""
-    return config.block_m, config.block_n
-
-
 def traffic(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)
     last, down = stored_runs(layer, layout.tile), layout.blocks // layout.across
-    load = layout.across * tensor_tiles.load_pixels(layout)[1]() + down * tensor_tiles.filters_traffic(layout)
+    load = layout.across * tile_traffic(*tensor_tiles.pixels(layout)) + down * tensor_tiles.filters_traffic(layout)
     return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
 
 

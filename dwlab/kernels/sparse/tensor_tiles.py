@@ -10,7 +10,6 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import swizzle
-from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.mma_sparse import filter_of, filter_row, mma_sparse
 from dwlab.kernels.parts.sparse_tile import channels
@@ -38,7 +37,6 @@ class Layout:
     one: Product
     config: TileConfig
     steps: int
-    x_pitch: int
     tile: WarpTile
 
     @property
@@ -60,7 +58,7 @@ class Layout:
     def places(self) -> tuple[int, ...]:
         """Words of a chunk at which weights, metadata and columns begin, and how many there are: whole vectors."""
         filters, warps = self.config.block_n, self.config.warps_n * self.layer.chooses
-        sizes = (self.config.block_m * self.x_pitch, 8 * self.steps * filters, self.steps * filters)
+        sizes = (self.config.block_m * self.config.block_k, 8 * self.steps * filters, self.steps * e_pitch(self.config))
         return tuple(int(n) for n in np.cumsum([*sizes, 8 * self.steps * warps]))
 
 
@@ -69,9 +67,13 @@ def layout_of(layer, images, config):
     """How blocks lie and go through the kept columns."""
     words = channels(layer) // 2
     steps = config.block_k // words
-    x_pitch = swizzle.padded(config.block_k) if layer.chooses else config.block_k
-    tile = mma_sparse(config.warp_m, config.warp_n, steps, layer.form, x_pitch)
-    return Layout(layer, product(layer, images), config, steps, x_pitch, tile)
+    tile = mma_sparse(config.warp_m, config.warp_n, steps, layer.form, config.block_k, e_pitch(config))
+    return Layout(layer, product(layer, images), config, steps, tile)
+
+
+def e_pitch(config):
+    """Words from a step's metadata to the next one's: 16 rows of two steps, which a warp copies, in all banks."""
+    return config.block_n + (16 if config.block_n % 32 == 0 else 0)
 
 
 def load_filters(layout):
@@ -86,7 +88,7 @@ def load_filters(layout):
     place, row_of = swizzle.place(8 * steps), filter_row(WF)
     ROUNDS, EVEN = -(-LINES * VECTORS // threads), LINES * VECTORS % threads == 0
     PLACES, PLACED = -(-LINES * steps // threads), LINES * steps % threads == 0
-    CHOICES = -(-COLUMNS // threads)
+    CHOICES, PITCH = -(-COLUMNS // threads), e_pitch(config)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, s0, w, wi, wc, n0, chunk, thread):
@@ -103,9 +105,11 @@ def load_filters(layout):
         for round in range(PLACES):
             word = uint32(thread + uint32(round * threads))
             if PLACED or word < uint32(LINES * steps):
-                row = min(uint32(n0 + row_of(uint32(word // uint32(steps)))), uint32(ROWS - 1))
-                at = min(uint32(chunk * uint32(steps) + word % uint32(steps)), uint32(STEPS - 1))
-                ptx.copy1_async(shared, uint32(s0 + uint32(E0) + word), wi, uint32(row * uint32(STEPS) + at))
+                line, step = uint32(word // uint32(steps)), uint32(word % uint32(steps))
+                row = min(uint32(n0 + row_of(line)), uint32(ROWS - 1))
+                at = min(uint32(chunk * uint32(steps) + step), uint32(STEPS - 1))
+                to = uint32(s0 + uint32(E0) + step * uint32(PITCH) + line)
+                ptx.copy1_async(shared, to, wi, uint32(row * uint32(STEPS) + at))
         if CHOOSES:
             for round in range(CHOICES):
                 vector = uint32(thread + uint32(round * threads))
@@ -145,12 +149,10 @@ def filters_traffic(layout):
     return total
 
 
-def load_pixels(layout):
-    """load_tile of a chunk's channels, for place 0 of a chunk; and [requests, sectors] of all, by one of filters."""
+def pixels(layout):
+    """A chunk of x as load_async's functions take it: lines, words, threads, and the whole of it."""
     one, config = layout.one, layout.config
-    sizes = (config.block_m, config.block_k, config.threads, one.M, one.words, one.words)
-    load = load_tile(*sizes[:2], layout.x_pitch, *sizes[2:], swizzled=not layout.layer.chooses)
-    return load, lambda: tile_traffic(*sizes)
+    return config.block_m, config.block_k, config.threads, one.M, one.words, one.words
 
 
 def config_of(layer, BM, BN, WM, WN, depth):
