@@ -171,13 +171,6 @@ def test_shared_columns_save_multiply_adds_and_plain_ones_do_not():
     assert chunks == {"2:4": 16, "64:2:8": 8, "64:2:16": 4}
 
 
-@counts
-def test_the_naive_formula_is_exact_where_columns_of_a_group_share_a_sector():
-    exact = [NAIVE.traffic(of(32, 32, 3, 3, form)).exact for form in ("2:4", "1:2", "16:2:8", "16:2:16", "16:2:32")]
-    assert exact == [True, True, True, True, False]
-    assert not NAIVE.traffic(of(34, 32, 3, 3, "2:4")).exact  # the last group's reach beyond C is the weights' own
-
-
 EDITS = [
     (NAIVE, "j // 2 * 4 +", "j // 2 * 2 +", ""),
     (NAIVE, "int32(2 * (j % WEIGHTS))", "int32(j % WEIGHTS)", ""),

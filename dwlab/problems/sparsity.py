@@ -140,26 +140,34 @@ def stored(filters: Compressed) -> dict[str, np.ndarray]:
     return made
 
 
+def places_of(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """The kept column, 0 to k - 1, of each weight in w of `stored`: (rows, k / 2)."""
+    words = np.ascontiguousarray(np.asarray(arrays["wi"]).astype(np.int64).astype(np.int32)).view(np.uint32)
+    places = words[..., None] >> np.arange(0, 32, 2, dtype=np.uint32) & np.uint32(3)
+    places = places.reshape(len(words), -1).astype(np.int64)
+    return np.arange(places.shape[1]) // 2 * 4 + places
+
+
+def channels_of(arrays: dict[str, np.ndarray], form: str | Pattern) -> np.ndarray:
+    """The channel of each weight in w of `stored`: (rows, k / 2); those of padding are C or more."""
+    one, k = pattern(form), places_of(arrays)
+    if one.M == one.columns:
+        return k
+    chosen = np.repeat(np.asarray(arrays["wc"]).astype(np.int64), one.V, 0)
+    return k // one.columns * one.M + np.take_along_axis(chosen, k, 1)
+
+
 def dense_of(arrays: dict[str, np.ndarray], form: str | Pattern, F: int, C: int) -> np.ndarray:
     """The filters (F, C) of `stored`. Raises ProblemError for metadata of which two places do not ascend."""
-    one, w = pattern(form), np.asarray(arrays["w"])
-    rows, kept = w.shape
-    words = np.ascontiguousarray(np.asarray(arrays["wi"]).astype(np.int64).astype(np.int32)).view(np.uint32)
-    places = (words[..., None] >> np.arange(0, 32, 2, dtype=np.uint32) & np.uint32(3)).reshape(rows, kept)
+    w, places = np.asarray(arrays["w"]), places_of(arrays) % 4
     wrong = np.argwhere(places[:, ::2] >= places[:, 1::2])
     if len(wrong):
         row, group = (int(n) for n in wrong[0])
-        said = places[row, 2 * group : 2 * group + 2].tolist()
-        raise ProblemError(f"wi: group {group} of row {row} keeps places {said}: two that ascend are needed")
-    k = np.arange(kept) // 2 * 4 + places.astype(np.int64)
-    column = k // one.columns * one.M
-    if one.M > one.columns:
-        choice = np.repeat(np.asarray(arrays["wc"]).astype(np.int64), one.V, 0)
-        column = column + np.take_along_axis(choice, k, 1)
-    else:
-        column = k
-    made = np.zeros((rows, max(C, int(column.max()) + 1)), w.dtype)
-    np.put_along_axis(made, column, w, 1)
+        both = places[row, 2 * group : 2 * group + 2].tolist()
+        raise ProblemError(f"wi: group {group} of row {row} keeps places {both}: two that ascend are needed")
+    channel = channels_of(arrays, form)
+    made = np.zeros((len(w), max(C, int(channel.max()) + 1)), w.dtype)
+    np.put_along_axis(made, channel, w, 1)
     return made[:F, :C]
 
 

@@ -175,6 +175,8 @@ class _OnGpu:
         return timed
 
     def peers(self) -> list[Peer]:
+        if self.problem.op == "sparse":
+            return []  # PyTorch's layers take dense filters
         if not isinstance(self.problem, DepthwiseConv1d):
             return self._layer_peers()
 

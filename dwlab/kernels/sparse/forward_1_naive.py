@@ -7,8 +7,8 @@ weight, a column and an x: indices cost more than products, and what is read is 
 
 Filters in the same block read x of the same four columns, those of 2:4 of the same four neighbours.
 
-Traffic: for 16 weights a word of metadata; for each a weight, a column and an x, by every warp. Which x depends on the
-weights: the formula is exact where all columns of a group lie in one sector, else it takes them as spread evenly.
+Traffic: for 16 weights a word of metadata; for each a weight, a column and an x, by every warp. Which columns and x
+depends on what was pruned: the formula is that of the filters that the layer has as its inputs of seed 0.
 """
 
 import numpy as np
@@ -18,6 +18,7 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.problems import sparsity
 from dwlab.problems.layers import small_indices
 
 THREADS = 256
@@ -51,24 +52,23 @@ def kernel(layer):
 
 
 def traffic(layer):
-    C, F, V, M = layer.C, layer.F, layer.form.V, layer.form.M
-    each, columns = layer.terms, layer.form.columns
+    C, F, pixels, given = layer.C, layer.F, layer.N * layer.H * layer.W, layer.inputs()
+    places, channels = sparsity.places_of(given), sparsity.channels_of(given, layer.form)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    exact = C % M == 0 and 16 % M == 0 and columns in (2, 4)
-    for first in range(0, layer.N * layer.H * layer.W * F, 1 << 20):
-        at = np.arange(first, min(first + (1 << 20), layer.N * layer.H * layer.W * F))
+    for first in range(0, pixels * F, 1 << 20):
+        at = np.arange(first, min(first + (1 << 20), pixels * F))
         f, pixel = at % F, at // F
-        for j in range(each):
-            group = j // layer.form.N
+        for j in range(layer.terms):
             if j % WEIGHTS == 0:
                 load += warp_traffic(f * (layer.kept // 32) + j // WEIGHTS)
-            load += warp_traffic(f * (layer.kept // 2) + j, 16)
-            if layer.chooses:  # any of the group's columns, which are neighbours
-                load += warp_traffic(f // V * layer.kept + group * columns, 32)
-            load += warp_traffic(pixel * C + np.minimum(group * M + f * M // F, C - 1), 16)
-        load += (layer.bias * warp_traffic(f, 16)) + layer.residual * warp_traffic(at, 16)
+            if layer.chooses:
+                load += warp_traffic(f // layer.form.V * layer.kept + places[f, j], 32)
+            inside = channels[f, j] < C
+            load += warp_traffic(np.where(inside, f * (layer.kept // 2) + j, -1), 16)
+            load += warp_traffic(np.where(inside, pixel * C + channels[f, j], -1), 16)
+        load += layer.bias * warp_traffic(f, 16) + layer.residual * warp_traffic(at, 16)
         store += warp_traffic(at, 16)
-    return Traffic(*load, *store, exact=exact)
+    return Traffic(*load, *store)
 
 
 @register(kernel=kernel, traffic=traffic, supports=small_indices, dtypes=("float16",), view="flat")
