@@ -128,7 +128,14 @@ def _keep(**given):
 
 SEED = 7  # of the drawn problems and all inputs: the same at each run
 # Operations of a problem, most: of two pointwise layers more, or few problems are left.
-_CHEAP = {"depthwise1d": 60_000, "depthwise2d": 20_000, "pointwise": 40_000, "fused": 20_000, "pwpw": 60_000}
+_CHEAP = {
+    "depthwise1d": 60_000,
+    "depthwise2d": 20_000,
+    "pointwise": 40_000,
+    "fused": 20_000,
+    "pwpw": 60_000,
+    "sparse": 20_000,
+}
 _ENOUGH = 32  # problems, of which this many wrong ones are looked into:
 _LOOKED_INTO = 8
 

@@ -14,13 +14,13 @@ NAMES += ("copy4_async", "copy2_async", "copy1_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
-NAMES += ("grid_dependency_wait",)
+NAMES += ("grid_dependency_wait", "mma_sp_f16")
 
 WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
 
 _AMPERE = ("copy4_async", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
-_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8")
+_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
 _NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)}
 
@@ -293,6 +293,34 @@ def intrinsics() -> SimpleNamespace:
 
         return mma
 
+    def sparse_product(name: str, shape: str) -> Any:
+        places = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13, $14, $15}, {$4, $5, $6, $7}, $16"
+        constraints = ",".join(["=f"] * 4 + ["f"] * 4 + ["r"] * 9)
+
+        @intrinsic
+        def mma(
+            typing: Any, c0: Any, c1: Any, c2: Any, c3: Any, a0: Any, a1: Any, a2: Any, a3: Any,
+            b0: Any, b1: Any, b2: Any, b3: Any, metadata: Any, selector: Any
+        ) -> Any:  # fmt: skip
+            available(name)
+            numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, b2, b3)
+            numbers(name, metadata, kind=types.int32)
+            if not isinstance(selector, types.IntegerLiteral):  # Numba asks again with the literal's value
+                raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
+            if selector.literal_value not in (0, 1):
+                raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                words = [builder.bitcast(one, i32) for one in args[4:12]]
+                text = f"mma.sp::ordered_metadata.sync.aligned.{shape} {places}, {selector.literal_value};"
+                returns, given = ir.LiteralStructType([f32] * 4), (*args[:4], *words, args[12])
+                found = convert(builder, returns, text, constraints, *given, attrs=("convergent",))
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+
+            return four(*[types.float32] * 12, types.int32, selector), generate
+
+        return mma
+
     def matrices(name: str, how: str) -> Any:
         text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
 
@@ -321,6 +349,7 @@ def intrinsics() -> SimpleNamespace:
         mma_f16=product("mma_f16", "m16n8k16.row.col.f32.f16.f16.f32"),
         mma_bf16=product("mma_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
         mma_s8=product("mma_s8", "m16n8k32.row.col.s32.s8.s8.s32"),
+        mma_sp_f16=sparse_product("mma_sp_f16", "m16n8k32.row.col.f32.f16.f16.f32"),
         ldmatrix_x4=matrices("ldmatrix_x4", ""),
         ldmatrix_x4_trans=matrices("ldmatrix_x4_trans", ".trans"),
         dp4a=plain("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", whole, whole, whole, whole),

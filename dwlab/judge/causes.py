@@ -36,6 +36,8 @@ LOOK = {
     "zeros stored where it lies outside the row?",
     "inactive lane": "a shuffle reads from a lane that takes no part: do all lanes of the mask get there?",
     "division by zero": "a divisor is 0 for some thread",
+    "metadata": "indices ascend within each group of four: which lanes hold which rows' words, and which rows and "
+    "groups are beyond the filters' end?",
     "launch": "the launch itself: grid and block within the hardware's limits",
 }
 

@@ -180,7 +180,7 @@ class _Part:
     def of(cls, problem: Any, inputs: dict[str, np.ndarray], number: str) -> _Part:
         layer = {"": problem, "1": getattr(problem, "first", None), "2": getattr(problem, "second", None)}[number]
         given = {name: np.asarray(array, np.float64) for name, array in inputs.items()}
-        w = given[f"w{number}"]
+        w = given[f"w{number}"] if number else layer.filters(given)
         flat = w.ravel()
         if isinstance(layer, DepthwiseConv2d) and layer.layout == "NHWC":
             w = w.transpose(2, 0, 1)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dwlab.problems import DepthwiseConv1d, Problem, decode, encode
-from dwlab.problems.layers import ACTIVATIONS, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.layers import ACTIVATIONS, LAYOUTS, DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 
 OWN_SEED = 2024
 """From which the project's own tests and stored lessons draw (DWLAB_SEED), so that they show the same again."""
@@ -304,6 +304,28 @@ _PWPW = (
     (257, 8, 8, 256, 1, 1, "none", "relu", False, "", "257 images of one pixel"),
 )
 
+# N, C, F, H, W, pattern, bias, activation, residual
+_SPARSE = (
+    (1, 1, 1, 1, 1, "2:4", False, "none", False, "one product"),
+    (1, 3, 5, 2, 3, "1:2", True, "none", False, "odd sizes, less than a group"),
+    (2, 6, 10, 3, 1, "2:4", True, "relu", False, "a group and a half"),
+    (1, 8, 8, 7, 7, "2:4", True, "none", True, "the last maps of the networks"),
+    (1, 16, 16, 5, 5, "16:2:16", True, "relu6", False, "one group of a block"),
+    (1, 34, 18, 3, 11, "1:2", False, "gelu", False, "an instruction and a group"),
+    (1, 40, 6, 4, 5, "3:2:7", True, "none", False, "no power of two"),
+    (1, 64, 64, 8, 8, "64:2:8", True, "relu", True, "one block of 64"),
+    (1, 72, 66, 5, 13, "64:2:16", False, "none", False, "two blocks of 64, the last one nearly empty"),
+    (2, 96, 34, 3, 5, "16:2:16", True, "none", False, "three blocks of 16"),
+    (1, 132, 130, 3, 3, "2:4", True, "relu6", True, "more filters than a tile"),
+    (1, 258, 40, 2, 4, "16:1:8", True, "none", True, "one weight of each two columns kept"),
+    (3, 32, 32, 7, 6, "16:2:32", False, "gelu", True, "a group of 32 channels"),
+    (1, 20, 8, 2, 130, "4:2:8", True, "none", False, "blocks of 4, a wide map"),
+    (1, 1030, 4, 1, 3, "16:2:32", False, "none", False, "more than 1,024 channels"),
+    (1, 8, 272, 2, 4, "16:2:8", True, "relu", False, "more than 256 filters"),
+    (257, 4, 256, 1, 1, "1:2", True, "none", False, "more than 65,535 maps"),
+)
+_PATTERNS = ("2:4", "1:2", "64:2:8", "64:2:16", "16:2:16", "32:1:4", "16:2:6", "3:2:7", "128:2:32")
+
 # Of int8 layers, one after the other: zero points of x, of what is between, and of y; the residual's and its factor.
 _ZEROS = ((3, -7, 5), (-128, 127, -9), (11, -128, 127), (127, 3, -128), (0, 0, 0), (-20, 64, 0))
 _RESIDUALS = ((-11, 0.37), (7, 0.5), (-128, 1.0), (127, 2.25), (5, 0.9))
@@ -362,6 +384,9 @@ def _layers(op: str, path: str, dtype: str, layout: str) -> list[tuple[Problem, 
     elif op == "pointwise":
         for N, C, F, H, W, bias, act, res, why in _POINTWISE:
             found.append((Pointwise(N, C, F, H, W, **how(act, res, bias)), why))
+    elif op == "sparse":
+        for N, C, F, H, W, pattern, bias, act, res, why in _SPARSE if layout == "NHWC" else ():
+            found.append((SparsePointwise(N, C, F, H, W, pattern=pattern, **how(act, res, bias)), why))
     elif path == "pwpw":
         for N, C, F1, F2, H, W, between, after, res, without, why in _PWPW:
             one = Pointwise(N, C, F1, H, W, **how(between, bias=without not in ("first", "both")))
@@ -546,6 +571,8 @@ def properties(case: Case) -> dict[str, Any]:
             own["K"] = (
                 layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
             )
+        if isinstance(layer, SparsePointwise):
+            own["pattern"] = "chosen columns" if layer.chooses else "all columns"
         if layer.dtype == "int8":
             own |= {"zero_x": _zero(layer.zero_x), "zero_y": _zero(layer.zero_y)}
             if layer.residual:
@@ -659,7 +686,7 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
         rng.choice((1, 1, 2, 3, rng.randint(4, 6))),
         rng.choice((0, K // 2, K // 2, K - 1, rng.randrange(K))),
     )
-    if op != "pointwise" and path != "pwpw" and min(H, W) + 2 * padding < K:
+    if op not in ("pointwise", "sparse") and path != "pwpw" and min(H, W) + 2 * padding < K:
         return None
     layout = rng.choice(LAYOUTS)
     zeros = [rng.choice((0, -128, 127, rng.randint(-128, 127))) for _ in range(4)]
@@ -676,13 +703,14 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
         return made
 
     one, two = zeros[:2], zeros[1:3]
-    single = op in ("depthwise2d", "pointwise")
+    single = op in ("depthwise2d", "pointwise", "sparse")
     given = [how(*one)] if single else [how(*one, last=False), how(*two)]
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     P, Q = ((side + 2 * padding - K) // stride + 1 for side in (H, W))
     terms, outputs, channels = {
         "depthwise2d": (K * K, C * P * Q, C),
         "pointwise": (C, F * H * W, C),
+        "sparse": (C, F * H * W, C),
         "dwpw": (K * K * C, F * P * Q, C),
         "pwdw": (F * K * K, C * P * Q, max(F, C)),
         "pwpw": (C * G, F * H * W, max(C, G)),
@@ -694,6 +722,8 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
         problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0])
     elif op == "pointwise":
         problem = Pointwise(N, C, F, H, W, **given[0])
+    elif op == "sparse":
+        problem = SparsePointwise(N, C, F, H, W, **given[0] | {"layout": "NHWC", "pattern": rng.choice(_PATTERNS)})
     elif path == "dwpw":
         problem = Fused(
             DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0]), Pointwise(N, C, F, P, Q, **given[1])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.problems import KINDS, Problem, ProblemError, encode, nearest
+from dwlab.problems import KINDS, Problem, ProblemError, encode, nearest, sparsity
 from dwlab.problems import problem as problem_named
 from dwlab.problems.quantisation import check_positive
 
@@ -59,6 +59,8 @@ class Layer(Problem):
                 words.append(f"padding {value}")
             elif one.name in ("bias", "residual") and value:
                 words.append(one.name)
+            elif one.name == "pattern":
+                words.append(str(value))
             elif one.name == "dtype" and value != "float32":
                 words.append(value)
             elif one.name in ("zero_x", "zero_y", "zero_r") and value:
@@ -109,6 +111,10 @@ class Layer(Problem):
     def dtype_of(self, name: str) -> str:
         """How an array is stored: as the layer says, but in int8 b is int32 and m float32."""
         return {"b": "int32", "m": "float32"}.get(name, "int8") if self.dtype == "int8" else self.dtype
+
+    def filters(self, given: dict[str, np.ndarray]) -> np.ndarray:
+        """The filters among the layer's arrays, in the shape that its formula has."""
+        return given["w"]
 
     def flops_of(self, path: str = "forward") -> int:
         """`flops`: there is one path."""
@@ -284,6 +290,106 @@ class Pointwise(Layer):
 
 
 @dataclass(frozen=True)
+class SparsePointwise(Pointwise):
+    """Pointwise convolution with filters of which a pattern (`dwlab.problems.sparsity`) has made most weights zero.
+
+    Arrays: x (N, H, W, C); w, wi and, where the pattern chooses columns, wc, the filters as `sparsity.stored` makes
+    them; b, r, y as in Pointwise. pattern: "2:4", "64:2:16" and so on; float16 and NHWC alone. A NaN or an infinity in
+    x reaches the filters that keep its channel; a kernel that multiplies zeros as well may give a NaN in all filters.
+    Of seeded inputs every seventh filter is zero.
+    """
+
+    layout: str = "NHWC"
+    dtype: str = "float16"
+    pattern: str = "2:4"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, only in (("layout", "NHWC"), ("dtype", "float16")):
+            if getattr(self, name) != only:
+                raise ProblemError(f"a layer with sparse filters is of {name} {only}, not {getattr(self, name)}")
+        object.__setattr__(self, "pattern", str(sparsity.pattern(self.pattern)))
+
+    @property
+    def op(self) -> str:
+        """The folder of this problem's stages."""
+        return "sparse"
+
+    @property
+    def form(self) -> sparsity.Pattern:
+        """The pattern."""
+        return sparsity.pattern(self.pattern)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether blocks of filters choose columns, so that there is an array wc."""
+        return self.form.M > self.form.columns
+
+    @property
+    def rows(self) -> int:
+        """Stored filters: F, padded to whole blocks of V."""
+        return -(-self.F // self.form.V) * self.form.V
+
+    @property
+    def kept(self) -> int:
+        """Stored columns, of which each filter has the weights of half."""
+        return sparsity.stored_columns(self.form, self.C)
+
+    @property
+    def terms(self) -> int:
+        """Products that one output sums up, those of whole groups."""
+        return -(-self.C // self.form.M) * self.form.N
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition for each stored weight of whole groups: N / M of the dense layer's."""
+        return 2 * self.N * self.H * self.W * self.F * self.terms
+
+    def arrays(self, path: str = "forward") -> tuple[str, ...]:
+        """x, w, wi; wc where columns are chosen; b with a bias; r with a residual; y."""
+        own = ("w", "wi", "wc") if self.chooses else ("w", "wi")
+        return tuple(one for name in super().arrays(path) for one in (own if name == "w" else (name,)))
+
+    def slots(self, path: str = "forward") -> tuple[str, ...]:
+        """x, w, wi, wc, b, r, y: in the place of an array that the layer does not have stands x."""
+        there = self.arrays(path)
+        return tuple(name if name in there else "x" for name in ("x", "w", "wi", "wc", "b", "r", "y"))
+
+    def shapes(self, path: str = "forward") -> dict[str, tuple[int, ...]]:
+        """Array name -> shape."""
+        self._path(path)
+        out, form = self._map(self.F, self.H, self.W), self.form
+        every = {
+            "x": self._map(self.C, self.H, self.W), "w": (self.rows, self.kept // 2),
+            "wi": (self.rows, self.kept // sparsity.STEP), "wc": (self.rows // form.V, self.kept), "b": (self.F,),
+            "r": out, "y": out,
+        }  # fmt: skip
+        return {name: every[name] for name in self.arrays(path)}
+
+    def dtype_of(self, name: str) -> str:
+        """How an array is stored: wi int32, wc uint8, the others float16."""
+        return {"wi": "int32", "wc": "uint8"}.get(name, self.dtype)
+
+    def filters(self, given: dict[str, np.ndarray]) -> np.ndarray:
+        """The filters (F, C), zeros and all. Raises ProblemError for metadata that do not ascend."""
+        return sparsity.dense_of(given, self.form, self.F, self.C)
+
+    def inputs(self, path: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+        """As of every problem; the filters are random ones, pruned."""
+        made = super().inputs(path, seed)
+        return made | sparsity.stored(sparsity.compress(made["w"], self.form))
+
+    def _values(self, name: str, rng: np.random.Generator, path: str) -> np.ndarray:
+        if name in ("wi", "wc"):  # they follow from the filters, which `inputs` prunes
+            return np.zeros(self.shapes(path)[name], self.storage_of(name))
+        if name != "w":
+            return super()._values(name, rng, path)
+        values = Pointwise(1, self.C, self.F, 1, 1, self.layout, self.dtype)._values(name, rng, path)
+        values[3::7] = 0
+        return values
+
+
+@dataclass(frozen=True)
 class Fused(Problem):
     """Two layers, one after the other, as one kernel: what is between them is no array.
 
@@ -298,8 +404,10 @@ class Fused(Problem):
     def __post_init__(self) -> None:
         one, two = self.first, self.second
         for layer in (one, two):
-            if not isinstance(layer, (DepthwiseConv2d, Pointwise)):
-                raise ProblemError(f"{layer!r} is no layer: give a DepthwiseConv2d and a Pointwise, or two Pointwise")
+            if not isinstance(layer, (DepthwiseConv2d, Pointwise)) or isinstance(layer, SparsePointwise):
+                raise ProblemError(
+                    f"{layer!r} is no layer that is fused: give a DepthwiseConv2d and a Pointwise, or two Pointwise"
+                )
         if self.kind not in KINDS:
             raise ProblemError("two depthwise layers are not fused: one of them must be a Pointwise")
         given, taken = (one.N, one.channels_out, one.P, one.Q), (two.N, two.C, two.H, two.W)
@@ -422,6 +530,9 @@ def stored(problem: Layer | Fused, dtype: str) -> Layer | Fused:
 
 def examples(op: str, path: str) -> tuple[Problem, ...]:
     """A few small layers of an op and path, of each storage type and layout: what a command takes if none is given."""
+    if op == "sparse":
+        how = {"bias": True, "activation": "relu"}
+        return tuple(SparsePointwise(1, 64, 64, 7, 7, pattern=one, **how) for one in ("64:2:16", "2:4", "1:2"))
     found: list[Problem] = []
     for dtype in DTYPES:
         for layout in LAYOUTS:
@@ -437,9 +548,9 @@ def problem(text: str | Problem) -> Problem:
     """A problem from text: as dwlab.problems.problem has it, or a layer as it prints itself. A problem stays itself.
 
     "N=1 C=32 H=112 W=112 K=3 stride 2 NHWC bias relu6 float16" is a DepthwiseConv2d, with F and without K it is a
-    Pointwise; two of them with -> between are Fused. So are the words of a plan, `networks.summary`: "DW 3×3 s2
-    96@112→56" and "PW 64→128 @56", two of them with + between; of one image, NHWC, float32, unless others stand behind
-    ("N=32 float16"). Raises ProblemError.
+    Pointwise, with a pattern as well, 2:4 or 64:2:16, a SparsePointwise; two of them with -> between are Fused. So are
+    the words of a plan, `networks.summary`: "DW 3×3 s2 96@112→56" and "PW 64→128 @56", two of them with + between; of
+    one image, NHWC, float32, unless others stand behind ("N=32 float16"). Raises ProblemError.
     """
     if not isinstance(text, str):
         return problem_named(text)
@@ -502,6 +613,8 @@ def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:
             given["activation"] = word
         elif word in ("bias", "residual"):
             given[word] = True
+        elif re.fullmatch(r"[\d:]*\d:\d+", word):
+            given["pattern"] = str(sparsity.pattern(word))
         elif word in _NUMBERS:
             if words[:1] == ["="]:
                 words.pop(0)
@@ -515,11 +628,13 @@ def _layer_of(text: str) -> DepthwiseConv2d | Pointwise:
         else:
             known = (*_NUMBERS, *LAYOUTS, *DTYPES, *ACTIVATIONS, "bias", "residual")
             raise ProblemError(f"problem {text.strip()!r}: {word!r} is unknown. {nearest(word, known)}")
-    made = Pointwise if "F" in given else DepthwiseConv2d
+    made = SparsePointwise if "pattern" in given else Pointwise if "F" in given else DepthwiseConv2d
     try:
         return made(**given)
     except TypeError:
-        wanted = "N, C, F, H and W" if made is Pointwise else "N, C, H, W and K, or with F for a pointwise layer"
+        wanted = (
+            "N, C, F, H and W" if made is not DepthwiseConv2d else "N, C, H, W and K, or with F for a pointwise layer"
+        )
         raise ProblemError(f"problem {text.strip()!r} is no layer: it needs {wanted}, and no more") from None
 
 

@@ -175,7 +175,8 @@ def _layer(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(y, allowed error) for an x that may itself be off by `error`. exact: y is not rounded, though a kernel may."""
     axis = (slice(None), None, None) if layer.layout == "NCHW" else (slice(None),)
-    total = _convolved(layer, x - layer.zero_x, given["w"])
+    w = layer.filters(given)
+    total = _convolved(layer, x - layer.zero_x, w)
     bias = given["b"][axis] if layer.bias else np.zeros(1)
     if layer.dtype == "int8":
         with np.errstate(over="ignore"):  # infinite, and then cut off
@@ -185,12 +186,12 @@ def _layer(
             if layer.residual:
                 scaled = scaled + (given["r"] - layer.zero_r).astype(np.float32) * np.float32(layer.m_r)
         return np.clip(np.rint(scaled).astype(np.float64) + layer.zero_y, -128, 127), np.zeros(total.shape)
-    size = _convolved(layer, np.abs(x) + error, np.abs(given["w"])) + np.abs(bias)
+    size = _convolved(layer, np.abs(x) + error, np.abs(w)) + np.abs(bias)
     n = layer.terms + layer.bias
     unit = 2.0 ** -_SIGNIFICAND_BITS["float32"]
     allowed = (2 + min(n, 8 * math.sqrt(n))) * unit * size
     if np.any(error):
-        allowed = allowed + _convolved(layer, np.broadcast_to(error, x.shape), np.abs(given["w"]))
+        allowed = allowed + _convolved(layer, np.broadcast_to(error, x.shape), np.abs(w))
     y = _activated(total + bias, layer.activation)
     allowed = _STEEPEST[layer.activation] * allowed + 8 * unit * np.abs(y) * (layer.activation == "gelu")
     if layer.residual:

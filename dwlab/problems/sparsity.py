@@ -107,6 +107,70 @@ class Compressed:
         return (four << np.arange(0, 16, 4, dtype=np.uint16)).sum(2, dtype=np.uint16)
 
 
+STEP = 32
+"""Kept columns that an instruction of sparse tensor cores takes: stored rows are padded to whole ones."""
+
+
+def stored_columns(form: str | Pattern, C: int) -> int:
+    """Kept columns of C, as kernels get them: those of whole groups, padded to a multiple of STEP."""
+    one = pattern(form)
+    return -(-(-(-C // one.M) * one.columns) // STEP) * STEP
+
+
+def stored(filters: Compressed) -> dict[str, np.ndarray]:
+    """Filters as kernels get them, all of them two of every four of k kept columns, k = stored_columns(form, C).
+
+    w: (rows, k / 2), the kept weights, zeros behind them. wi: (rows, k / 32) int32, the metadata, eight groups of four
+    in a word, the first lowest, 2 bits a place among the four, 2, 3 behind the end. wc: (blocks, k) uint8, each
+    column's place within its M, only where a pattern has a choice. Two groups of 1:M are stored as one of four: in the
+    first half one weight, in the second half one.
+    """
+    one, k = filters.pattern, stored_columns(filters.pattern, filters.C)
+    rows, have = filters.values.shape
+    behind = ((0, 0), (0, k // 2 - have))
+    places = filters.indices.astype(np.int64)
+    if one.N == 1:
+        places = places + np.arange(have) % 2 * 2
+    places = np.concatenate([places, np.broadcast_to(2 + np.arange(have, k // 2) % 2, (rows, k // 2 - have))], 1)
+    words = (places.reshape(rows, -1, 16).astype(np.uint32) << np.arange(0, 32, 2, dtype=np.uint32)).sum(2, np.uint32)
+    made = {"w": np.pad(filters.values, behind), "wi": words.astype(np.uint32).view(np.int32)}
+    if one.M > one.columns:
+        columns = (filters.columns % one.M).reshape(len(filters.columns), -1).astype(np.uint8)
+        made["wc"] = np.pad(columns, ((0, 0), (0, k - columns.shape[1])))
+    return made
+
+
+def places_of(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """The kept column, 0 to k - 1, of each weight in w of `stored`: (rows, k / 2)."""
+    words = np.ascontiguousarray(np.asarray(arrays["wi"]).astype(np.int64).astype(np.int32)).view(np.uint32)
+    places = words[..., None] >> np.arange(0, 32, 2, dtype=np.uint32) & np.uint32(3)
+    places = places.reshape(len(words), -1).astype(np.int64)
+    return np.arange(places.shape[1]) // 2 * 4 + places
+
+
+def channels_of(arrays: dict[str, np.ndarray], form: str | Pattern) -> np.ndarray:
+    """The channel of each weight in w of `stored`: (rows, k / 2); those of padding are C or more."""
+    one, k = pattern(form), places_of(arrays)
+    if one.M == one.columns:
+        return k
+    chosen = np.repeat(np.asarray(arrays["wc"]).astype(np.int64), one.V, 0)
+    return k // one.columns * one.M + np.take_along_axis(chosen, k, 1)
+
+
+def dense_of(arrays: dict[str, np.ndarray], form: str | Pattern, F: int, C: int) -> np.ndarray:
+    """The filters (F, C) of `stored`. Raises ProblemError for metadata of which two places do not ascend."""
+    w, places = np.asarray(arrays["w"]), places_of(arrays) % 4
+    wrong = np.argwhere(places[:, ::2] >= places[:, 1::2])
+    if len(wrong):
+        row, group = (int(n) for n in wrong[0])
+        both = places[row, 2 * group : 2 * group + 2].tolist()
+        raise ProblemError(f"wi: group {group} of row {row} keeps places {both}: two that ascend are needed")
+    channel = channels_of(arrays, form)
+    made = np.zeros((len(w), max(C, int(channel.max()) + 1)), w.dtype)
+    np.put_along_axis(made, channel, w, 1)
+    return made[:F, :C]
+
+
 def _padded(w: np.ndarray, one: Pattern) -> np.ndarray:
     w = np.asarray(w)
     if w.ndim != 2 or 0 in w.shape:

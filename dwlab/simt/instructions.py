@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dwlab.gpu import inline_ptx, target
-from dwlab.simt import narrow, tensor, wide
+from dwlab.simt import narrow, sparse, tensor, wide
 from dwlab.simt.intrinsics import register_meaning
 
 _MEANINGS = SimpleNamespace(
@@ -33,6 +33,7 @@ _MEANINGS = SimpleNamespace(
     mma_f16=tensor.product("ptx.mma_f16", "float16"),
     mma_bf16=tensor.product("ptx.mma_bf16", "bfloat16"),
     mma_s8=tensor.product("ptx.mma_s8", "int8"),
+    mma_sp_f16=sparse.product("ptx.mma_sp_f16"),
     ldmatrix_x4=tensor.matrices("ptx.ldmatrix_x4", transposed=False),
     ldmatrix_x4_trans=tensor.matrices("ptx.ldmatrix_x4_trans", transposed=True),
     dp4a=narrow.dp4a,

@@ -68,7 +68,7 @@ class Hazard:
     """Something a GPU would not promise to do, found at one source line.
 
     kind: "race", "two writers", "divergent barrier", "out of bounds", "negative index", "uninitialised",
-        "inactive lane", "division by zero" or "misaligned".
+        "inactive lane", "division by zero", "misaligned" or "metadata".
     line, other_line: source lines; other_line is the earlier access of a race, else None.
     array: the array's name in the kernel, or None.   threads: who, as text.
     """

@@ -43,19 +43,45 @@ def product(name: str, kind: str) -> Callable:
         whole_warps(run, node, name)
         run.operate(lanes, unit="tensor")
         run.count_flops(node, types.FLOAT32, 2 * ROWS * COLUMNS * WORDS * per_word // 32)
-        parts = [np.broadcast_to(one, run.lanes_shape).reshape(-1, 8, 4) for one in lanes]
-        c = np.stack(parts[:4], axis=-1)  # (warps, g, t, number)
-        a = np.empty((len(c), ROWS, WORDS), np.uint32)
-        for k, part in enumerate(parts[4:8]):
-            a[:, k % 2 * 8 : k % 2 * 8 + 8, k // 2 * 4 : k // 2 * 4 + 4] = part.view(np.uint32)
-        b = np.concatenate([part.view(np.uint32) for part in parts[8:]], axis=2)
+        c, a, b = numbers(run, lanes[:4]), rows(run, lanes[4:8]), columns(run, lanes[8:])
         with np.errstate(invalid="ignore", over="ignore"):
-            d = np.matmul(elements(a, kind), elements(b, kind).swapaxes(1, 2))
-            d = d.reshape(len(c), 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(c.shape)
-            d = d.astype(np.int32) + c if whole else (d + c).astype(np.float32)
-        return tuple(np.ascontiguousarray(d[..., k]).reshape(run.lanes_shape) for k in range(4))
+            d = by_lane(np.matmul(elements(a, kind), elements(b, kind).swapaxes(1, 2)))
+            return in_lanes(run, d.astype(np.int32) + c if whole else (d + c).astype(np.float32))
 
     return meaning
+
+
+def _by_warp(run: Execution, lanes: Lanes) -> np.ndarray:
+    return np.broadcast_to(lanes, run.lanes_shape).reshape(-1, 8, 4)
+
+
+def numbers(run: Execution, lanes: list[Lanes]) -> np.ndarray:
+    """c0 to c3 as they lie in lanes: (warps, g, t, 4)."""
+    return np.stack([_by_warp(run, one) for one in lanes], axis=-1)
+
+
+def rows(run: Execution, lanes: list[Lanes]) -> np.ndarray:
+    """A's words, (warps, 16, 8), from a0 to a3."""
+    parts = [_by_warp(run, one).view(np.uint32) for one in lanes]
+    a = np.empty((len(parts[0]), ROWS, WORDS), np.uint32)
+    for k, part in enumerate(parts):
+        a[:, k % 2 * 8 : k % 2 * 8 + 8, k // 2 * 4 : k // 2 * 4 + 4] = part
+    return a
+
+
+def columns(run: Execution, lanes: list[Lanes]) -> np.ndarray:
+    """B's words, (warps, 8, 4 a given one), from b0 on."""
+    return np.concatenate([_by_warp(run, one).view(np.uint32) for one in lanes], axis=2)
+
+
+def by_lane(d: np.ndarray) -> np.ndarray:
+    """(warps, 16, 8) as numbers lie in lanes: (warps, g, t, 4)."""
+    return d.reshape(-1, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(-1, 8, 4, 4)
+
+
+def in_lanes(run: Execution, d: np.ndarray) -> tuple[Lanes, ...]:
+    """(warps, g, t, 4) -> four values of each lane."""
+    return tuple(np.ascontiguousarray(d[..., k]).reshape(run.lanes_shape) for k in range(4))
 
 
 def elements(words: np.ndarray, kind: str) -> np.ndarray:

@@ -183,6 +183,8 @@ class _OnGpu:
         return timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
 
     def baselines(self) -> list[Baseline]:
+        if self.problem.op == "sparse":
+            return []  # PyTorch's layers take dense filters
         if not isinstance(self.problem, DepthwiseConv1d):
             return self._layer_baselines()
 

@@ -18,7 +18,7 @@ from dwlab.measure.timing import Timing
 from dwlab.model import roofline
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.cases import OWN_SEED
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 from dwlab.records import Measurement
 from dwlab.study.bench import Bench, GpuBench, WrongResult
 from dwlab.study.result import Row, Study, StudyError
@@ -44,7 +44,10 @@ def _mobilenet_v2(layout: str) -> dict[tuple[str, str], Problem]:
 
 
 LAYERS = {key: (one, _mobilenet_v2("NCHW")[key]) for key, one in _mobilenet_v2("NHWC").items()}
-"""Op and path -> the layers that a study takes where it is given none, in both layouts."""
+LAYERS["sparse", "forward"] = tuple(
+    SparsePointwise(32, 144, 24, 56, 56, bias=True, pattern=form) for form in ("2:4", "8:2:16")
+)
+"""Op and path -> the layers that a study takes where it is given none, in both layouts; sparse ones in two patterns."""
 
 CHECKED_ON = 6  # problems, of kernels that are compiled anew for each
 MOST_PRODUCTS = 2**30  # L*K of a problem: the formulas look at each warp and tap of a row

@@ -8,7 +8,7 @@ import numpy as np
 
 from dwlab import problems
 from dwlab.problems import DepthwiseConv1d, Problem, references
-from dwlab.problems.layers import DepthwiseConv2d, Fused
+from dwlab.problems.layers import DepthwiseConv2d, Fused, SparsePointwise
 from dwlab.study.sizes import resized
 
 EXCERPT_PIXELS = 2**21  # elements of x, about, that are checked against float64
@@ -100,7 +100,8 @@ def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
         return Excerpt(small, path, name, _kept(problem, path, rows))
     first, last = (problem.first, problem.second) if isinstance(problem, Fused) else (problem, problem)
     images = _sample(problem.N, max(2, min(8, EXCERPT_PIXELS // (first.C * first.H * first.W))))
-    channels = _sample(last.channels_out, 8)
+    sparse = isinstance(last, SparsePointwise)  # filters whose columns belong to a block of them: all are kept
+    channels = np.arange(last.F) if sparse else _sample(last.channels_out, 8)
     small = resized(problem, N=len(images), out=len(channels))
     cuts = {}
     for key in problem.arrays(path):
@@ -110,7 +111,7 @@ def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
         of_channels = {"w": 0, "b": 0, "m": 0, "r": 1, "y": 1}
         of_channels |= {"x": 1} if layer is last and isinstance(layer, DepthwiseConv2d) else {}
         cuts[key] = {0: images} if own in ("x", "r", "y") else {}
-        if through and own in of_channels:
+        if through and own in of_channels and not sparse:
             axis = of_channels[own]
             if own in ("x", "r", "y") and layer.layout == "NHWC":
                 axis = 3

@@ -22,6 +22,9 @@
                                                  (mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32)
     mma_f16, mma_bf16                            the same of 16 x 16 by 16 x 8 (mma.sync.aligned.m16n8k16 …)
     mma_s8                                       the same of 16 x 32 by 32 x 8 int8 (mma.sync.aligned.m16n8k32 …)
+    mma_sp_f16(c0 … c3, a0 … a3, b0 … b3,        the same of 16 x 32 by 32 x 8 float16, of A two of every four kept,
+               metadata, selector)               which ones the metadata say
+                                                 (mma.sp::ordered_metadata.sync.aligned.m16n8k32 …)
     ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma
     ldmatrix_x4_trans                            takes them, and transposed (ldmatrix.sync.aligned.m8n8.x4.shared.b16)
     dp4a(a, b, c) -> int32                       c + the products of four int8 with four int8 (dp4a.s32.s32)
@@ -55,6 +58,13 @@ mma_tf32 looks at an operand's upper 19 bits only, as if the rest were 0: a floa
 h = tf32(x) and l = tf32(x - h) for both operands, the three products l h, h l and h h, added in this order, are near
 float32.
 
+Of mma_sp_f16 a0 to a3 are those of mma_f16, A's kept elements next to each other along k, 16 of 32 in a row; b0 to b3
+are words t, t + 4, t + 8 and t + 12 of column g. Which two of four are kept stands in 4 bits: the place 0 to 3 of the
+first in the lower two, that of the second, which is greater, in the upper two. A row has eight groups of four, the bits
+of the first one lowest, and its 32 bits lie in two lanes: with selector 0 in those with t = 0 (groups of k < 16) and
+t = 1 (the others), with selector 1 in those with t = 2 and 3; those of row g in the lower 16 bits, those of row g + 8
+in the upper. So one register of each lane has the metadata of two instructions.
+
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
 and is a multiple of 4, the elements moved (load2, store2, store2_shared, copy2_async: of 2): the hardware takes 16
 bytes at 16-byte addresses only.
@@ -68,9 +78,9 @@ for them it compiles to nothing.
 
 In gpu mode these are Numba intrinsics around inline PTX (dwlab.gpu.inline_ptx); in simulated mode dwlab.simt executes
 what they mean, counts it and finds what is wrong (dwlab.simt.instructions). Source: PTX ISA 8.7, "ld", "st",
-"cp.async", "cvt", "mma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". Where another instruction is
-missing on a GPU (`needs`), compiling says so. A kernel's file may import the family it needs alone: ptx_memory,
-ptx_halves, ptx_int8, ptx_mma, ptx_rounding.
+"cp.async", "cvt", "mma", "mma.sp", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". Where another
+instruction is missing on a GPU (`needs`), compiling says so. A kernel's file may import the family it needs alone:
+ptx_memory, ptx_halves, ptx_int8, ptx_mma, ptx_rounding, ptx_sparse.
 """
 
 # ruff: noqa: F401
@@ -102,3 +112,4 @@ from dwlab.kernels.parts.ptx_mma import (
     mma_tf32,
 )  # fmt: skip
 from dwlab.kernels.parts.ptx_rounding import add_rn, rint
+from dwlab.kernels.parts.ptx_sparse import mma_sp_f16

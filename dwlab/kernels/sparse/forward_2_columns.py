@@ -1,0 +1,139 @@
+"""Columns: filters that share their columns are a dense tile of fewer channels, 8 x 8 outputs a thread.
+
+The stage before reads for each product a weight, its place and an x. Here a block's filters lie in one block of V, so
+that they have their columns in common: for 32 kept columns at a time the block makes a dense tile, x of those columns
+alone beside weights with zeros between them, and computes as pointwise/forward/registers does (parts/ffma.py). Of
+64:2:16 that is a quarter of the dense stage's multiply-adds, half of them with zeros, of 64:2:8 a half. 2:4 has no
+columns to leave out: its tile is all channels, and nothing is saved but bytes of w.
+
+Channels come to shared memory whole, asynchronously, while the chunk before is computed with: in NHWC a pixel's kept
+channels lie in nearly all of its sectors, so to leave some out would save no traffic. From there threads take four
+columns a group, convert them to float32 and store 16 bytes, and spread the weights of the same groups.
+
+Blocks of V filters that are no multiple of 16 fill no tile: the naive stage takes those.
+
+Traffic: x once for each BN filters, w, wi and wc once for each BM pixels; y once.
+"""
+
+import functools
+
+from numba import float32, uint32
+
+from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.kernels.parts.ffma import ffma
+from dwlab.kernels.parts.load_async import load_tile, tile_traffic
+from dwlab.kernels.parts.matrix_product import product
+from dwlab.kernels.parts.run_epilogue import store_runs, stored_runs
+from dwlab.kernels.parts.sparse_tile import channels, gather, gather_traffic, spread, spread_traffic
+from dwlab.kernels.parts.swizzle import padded
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.traffic import Traffic
+from dwlab.problems.layers import small_indices
+from dwlab.problems.sparsity import STEP
+
+SHAPES = (  # of a block's tile, pixels and filters, of a thread's, and filters of a warp
+    (128, 64, 8, 8, 64), (64, 64, 8, 8, 64), (64, 64, 8, 4, 32), (32, 64, 4, 4, 32), (128, 32, 8, 4, 32),
+    (64, 32, 4, 4, 32), (32, 32, 4, 4, 32), (128, 16, 4, 4, 16), (64, 16, 4, 4, 16), (32, 16, 4, 4, 16),
+)  # fmt: skip
+PITCH = padded(STEP)
+PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
+
+
+@by_shape
+def kernel(layer, images, config):
+    one, tile = product(layer, images), tile_of(config)
+    BM, BN, THREADS, CHUNKS, CHUNK = config.block_m, config.block_n, config.threads, layer.kept // STEP, config.block_k
+    load = load_tile(BM, CHUNK, CHUNK, THREADS, one.M, one.words, one.words)
+    pick, fill = gather(layer, BM, PITCH, THREADS), spread(layer, BN, PITCH, THREADS, BN // 4)
+    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_runs(layer, one, tile)
+    WM, WN, ACROSS, WARPS, V = tile.M, tile.N, -(-one.N // BN), config.warps_n, layer.form.V
+    B0, X0 = BM * PITCH, (BM + BN) * PITCH
+
+    @cuda.jit
+    def kernel(x, w, wi, wc, b, r, y):
+        shared = cuda.shared.array(0, float32, 16)
+        acc = cuda.local.array(SIZE, float32)
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        lane, warp = uint32(thread % 32), uint32(thread // 32)
+        m0, n0 = uint32(block // ACROSS * BM), uint32(block % ACROSS * BN)
+        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
+        zero(acc)
+        load(shared, uint32(X0), x, uint32(0), m0, uint32(0), thread)
+        ptx.commit()
+        for chunk in range(CHUNKS):
+            ptx.wait(0)
+            cuda.syncthreads()  # the channels have come, and all are done with the dense tile
+            pick(shared, uint32(0), uint32(X0), wc, uint32(n0 // V), uint32(chunk), thread)
+            fill(shared, uint32(B0), w, wi, n0, uint32(chunk), thread)
+            cuda.syncthreads()
+            if chunk + 1 < CHUNKS:
+                load(shared, uint32(X0), x, uint32(0), m0, uint32((chunk + 1) * CHUNK), thread)
+            ptx.commit()
+            a0, b0 = uint32(warp_m * WM * PITCH), uint32(B0 + warp_n * (WN // 4) * PITCH)
+            add(acc, shared, a0, shared, b0, lane)
+        store(acc, lane, y, b, r, uint32(m0 + warp_m * WM), uint32(n0 + warp_n * WN))
+
+    return kernel
+
+
+@functools.cache
+def tile_of(config):
+    """A warp's tile by multiply-adds."""
+    lanes_m = 32 * config.thread_n // config.warp_n
+    return ffma(config.thread_m, config.thread_n, lanes_m, STEP, PITCH, PITCH, config.block_n // 4)
+
+
+def config_of(layer, BM, BN, TM, TN, WN):
+    """The tile of blocks of BM x BN outputs, TM x TN a thread, WN columns a warp."""
+    warps_m = BM * WN // (32 * TM * TN)
+    return TileConfig(BM, BN, channels(layer) // 2, warps_m, BN // WN, thread_m=TM, thread_n=TN)
+
+
+def configs(layer, images, gpu):
+    """Of the shapes those whose filters lie in one block of V."""
+    return [config_of(layer, *shape) for shape in SHAPES if not layer.chooses or layer.form.V % shape[1] == 0]
+
+
+def resources(layer, config):
+    words = (config.block_m + config.block_n) * PITCH + config.block_m * config.block_k
+    sums, operands = config.thread_m * config.thread_n, 2 * (config.thread_m + config.thread_n)
+    return Resources(config.threads, sums + operands + 32, 4 * words)
+
+
+def blocks_of(layer, images, config):
+    """Of the grid."""
+    one = product(layer, images)
+    return -(-one.M // config.block_m) * -(-one.N // config.block_n)
+
+
+def cost(layer, images, config, gpu):
+    """In ns: what a multiprocessor's blocks compute or move, whichever takes longer."""
+    BM, BN, here = config.block_m, config.block_n, share(blocks_of(layer, images, config), gpu)
+    moved = (BM * layer.C + BN * layer.kept // 2 + BM * BN) * 2 / 40
+    products = 2 * BM * BN * layer.kept / PER_NS
+    return Cost({"launch": 400, "waves": here * 200}, {"issue": here * products, "L2": here * moved})
+
+
+def traffic(layer, config):
+    one, BM, BN, threads = product(layer), config.block_m, config.block_n, config.threads
+    last, down = stored_runs(layer, tile_of(config)), -(-one.M // BM)
+    load = -(-one.N // BN) * tile_traffic(BM, config.block_k, threads, one.M, one.words, one.words)
+    load = load + down * (spread_traffic(layer, BN, threads) + gather_traffic(layer, BN, BM, threads))
+    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
+
+
+def supports(layer):
+    whole = not layer.chooses or layer.form.V % 16 == 0
+    return whole and layer.C % 2 == 0 and layer.F % 2 == 0 and small_indices(layer)
+
+
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
+    needs=("copy4_async",), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
+    shared = resources(layer, config).shared_bytes
+    return Launch((blocks_of(layer.kernel_key, layer.N, config),), (config.threads,), shared_bytes=shared)

@@ -1,0 +1,231 @@
+"""Pointwise layers with sparse filters: arrays and back, stages in every tile, wrong kernels, the roofline."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launched import launched
+from mutated import judged, mutate
+from parts import most
+
+from dwlab.compiler import inspect
+from dwlab.gpu import target
+from dwlab.judge.check import check
+from dwlab.kernels import registry, traffic
+from dwlab.kernels.registry import StageError
+from dwlab.kernels.sparse import forward_2_columns, tensor_tiles
+from dwlab.model import sparse as roof
+from dwlab.problems import ProblemError, layers, references
+from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
+from dwlab.problems.sparsity import compress, dense_of, stored
+
+NAIVE, COLUMNS, TENSOR = (registry.stage(f"sparse/forward/{name}") for name in ("naive", "columns", "tensor"))
+FORMS = st.one_of(
+    st.sampled_from(["2:4", "1:2", "64:2:8", "64:2:16", "16:2:16"]),
+    st.builds("{}:{}:{}".format, st.sampled_from([1, 3, 16, 32, 48]), st.just(2), st.just(4)),
+    st.builds("{}:{}:{}".format, st.sampled_from([2, 3, 16, 32, 48]), st.integers(1, 2), st.integers(4, 40)),
+)
+counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
+
+
+def of(C, F, H, W, form, N=1, bias=True, activation="relu6", residual=False):
+    return SparsePointwise(N, C, F, H, W, bias=bias, activation=activation, residual=residual, pattern=form)
+
+
+# ---- the problem
+
+
+@settings(max_examples=100, deadline=None)
+@given(FORMS, st.integers(1, 70), st.integers(1, 90), st.integers(0, 99))
+def test_stored_filters_lead_back_to_the_pruned_ones(form, F, C, seed):
+    w = np.random.default_rng(seed).standard_normal((F, C)).astype(np.float16)
+    w[:: seed % 5 + 2] = 0
+    pruned = compress(w, form)
+    arrays, layer = stored(pruned), of(C, F, 1, 1, form)
+    assert np.array_equal(dense_of(arrays, form, F, C), pruned.dense())
+    shapes = {name: array.shape for name, array in arrays.items()}
+    assert shapes == {name: shape for name, shape in layer.shapes().items() if name[0] == "w"}
+    assert all(array.dtype == layer.storage_of(name) for name, array in arrays.items())
+    nibbles = (arrays["wi"].view(np.uint32)[..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
+    assert set(nibbles.ravel()) <= {0x4, 0x8, 0xC, 0x9, 0xD, 0xE}
+
+
+@settings(max_examples=30, deadline=None)
+@given(FORMS, st.integers(1, 60), st.integers(1, 60))
+def test_a_layer_reads_as_it_prints_itself_and_its_answer_is_the_pruned_dense_one(form, F, C):
+    layer = of(C, F, 2, 3, form, residual=True, activation="relu")
+    assert layers.problem(str(layer)) == layer
+    given = layer.inputs(seed=1)
+    w = layer.filters(given)
+    assert np.array_equal(compress(w, form).dense(), w)  # in the pattern
+    assert not w[3::7].any() and w.any()
+    dense = Pointwise(1, C, F, 2, 3, "NHWC", "float16", True, "relu", True)
+    same = {"w": w} | {name: given[name] for name in ("x", "b", "r")}
+    got, wanted = references.reference(layer, "forward", given), references.reference(dense, "forward", same)
+    assert np.array_equal(got["y"], wanted["y"])
+
+
+def test_sizes_and_bytes():
+    layer = of(1024, 768, 4, 8, "2:4")
+    shapes = layer.shapes()
+    assert shapes["w"] == (768, 512) and shapes["wi"] == (768, 32) and "wc" not in shapes
+    held = sum(layer.nbytes()[name] for name in ("w", "wi"))
+    assert held / (2 * 1024 * 768) == 0.5625 and layer.flops == roof.dense_layer(layer).flops // 2
+    layer = replace(layer, F=700, pattern="64:2:16")
+    assert layer.shapes()["w"] == (704, 128) and layer.shapes()["wc"] == (11, 256) and layer.terms == 128
+    assert layer.dtype_of("wc") == "uint8" and layer.dtype_of("wi") == "int32"
+    assert layer.slots() == ("x", "w", "wi", "wc", "b", "x", "y")
+    assert of(9, 3, 1, 1, "3:2:7").shapes()["w"] == (3, 16)  # two groups of 7, padded to 32 columns
+
+
+def test_what_is_no_such_layer_says_so():
+    for changes, says in (
+        ({"dtype": "float32"}, "dtype float16, not float32"),
+        ({"layout": "NCHW"}, "layout NHWC, not NCHW"),
+        ({"pattern": "2:8"}, "without rows that share columns"),
+        ({"C": 0}, "C must be at least 1"),
+    ):
+        with pytest.raises(ProblemError, match=says):
+            replace(of(8, 8, 2, 2, "2:4"), **changes)
+    with pytest.raises(ProblemError, match="is no pattern|unknown"):
+        layers.problem("N=1 C=8 F=8 H=2 W=2 2-4")
+    with pytest.raises(ProblemError, match="is no layer"):
+        Fused(of(8, 8, 2, 2, "2:4"), Pointwise(1, 8, 8, 2, 2, "NHWC", "float16"))
+    w = np.ones((4, 8), np.float16)
+    w[1, 2] = np.nan
+    with pytest.raises(ProblemError, match="NaN or infinite"):
+        stored(compress(w, "2:4"))
+
+
+def test_metadata_that_do_not_ascend_are_refused():
+    layer = of(64, 8, 2, 2, "2:4")
+    given = layer.inputs()
+    given["wi"][5, 1] = given["wi"][5, 1] & ~0xF0 | 0x50
+    with pytest.raises(ProblemError, match=r"group 9 of row 5 keeps places \[1, 1\]"):
+        references.reference(layer, "forward", given)
+
+
+# ---- the stages
+
+
+@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR], ids=lambda one: one.name)
+@settings(max_examples=most(6 if target.mode == "simulated" else 2), deadline=None)
+@given(
+    FORMS, st.integers(1, 3), st.integers(1, 60), st.integers(1, 45), st.integers(1, 40), st.booleans(), st.booleans(),
+    st.sampled_from(layers.ACTIVATIONS),
+)  # fmt: skip
+def test_any_layer_is_right_and_counted(stage, form, N, half_c, half_f, W, bias, residual, activation):
+    C, F = (2 * half_c, 2 * half_f) if stage is not NAIVE else (half_c, half_f)
+    layer = of(C, F, 1, W, form, N, bias, activation, residual)
+    if not stage.supports(layer):
+        layer = replace(layer, pattern="2:4")
+    arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
+    stage.run(layer, arrays)
+    want, allowed = (f(layer, "forward", arrays)["y"] for f in (references.reference, references.allowed_error))
+    assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()
+
+
+@counts
+@pytest.mark.parametrize("shape", tensor_tiles.SHAPES, ids=str)
+def test_every_tile_of_sparse_tensor_cores_is_right_and_counted(shape):
+    """Pixels and filters that end within a tile and its warps' tiles; sums that end within a chunk."""
+    BM, BN, _, WN = shape
+    depth = 2 + tensor_tiles.SHAPES.index(shape) % 2
+    form = {64: ("64:2:8", "2:4"), 32: ("32:2:16", "1:2"), 16: ("16:1:8", "2:4")}[WN][depth % 2]
+    layer = of(88, BN + 6, 1, BM + 9, form, residual=depth == 2)
+    one = TENSOR.with_config(tensor_tiles.config_of(layer, *shape, depth))
+    worst, seen = launched(layer, "forward", one.kernel_for(layer), one.launch(layer))
+    assert worst <= 1
+    assert traffic.of_totals(seen) == one.traffic(layer)
+    assert layer.chooses or seen.bank_conflicts == 0
+
+
+@counts
+@pytest.mark.parametrize("shape", forward_2_columns.SHAPES[::3], ids=str)
+def test_tiles_of_multiply_adds_are_right_and_counted(shape):
+    form = {64: "64:2:8", 32: "32:1:6", 16: "2:4"}[shape[1]]
+    layer = of(40, shape[1] + 4, 1, shape[0] + 5, form, residual=form == "2:4")
+    one = COLUMNS.with_config(forward_2_columns.config_of(layer, *shape))
+    worst, seen = launched(layer, "forward", one.kernel_for(layer), one.launch(layer))
+    assert worst <= 1
+    assert traffic.of_totals(seen) == one.traffic(layer)
+
+
+def test_stages_say_what_they_do_not_take():
+    for stage in (COLUMNS, TENSOR):
+        assert "not for these sizes" in stage.why_not(of(28, 6, 2, 2, "3:2:7"))  # 3 filters fill no tile
+        with pytest.raises(StageError, match="use sparse/forward/naive"):
+            stage.launch(of(28, 7, 2, 2, "2:4"))
+    assert "needs compute capability 8.0" in TENSOR.why_not(of(64, 64, 2, 2, "2:4"), (7, 5))
+    assert not COLUMNS.supports(of(64, 64, 2, 2, "2:4"), (7, 5))  # for want of asynchronous copies
+    assert not any(stage.why_not(of(64, 64, 2, 2, "64:2:16")) for stage in (NAIVE, COLUMNS, TENSOR))
+
+
+def test_shared_columns_save_multiply_adds_and_plain_ones_do_not():
+    at = {form: TENSOR.config(of(512, 64, 8, 8, form)) for form in ("2:4", "64:2:8", "64:2:16")}
+    assert all(at.values())
+    chunks = {form: of(512, 64, 8, 8, form).kept // 32 for form in at}
+    assert chunks == {"2:4": 16, "64:2:8": 8, "64:2:16": 4}
+
+
+EDITS = [
+    (NAIVE, "j // 2 * 4 +", "j // 2 * 2 +", ""),
+    (NAIVE, "int32(2 * (j % WEIGHTS))", "int32(j % WEIGHTS)", ""),
+    (NAIVE, "f // V * KEPT", "f * KEPT", ""),
+    (NAIVE, "if channel < C:", "if channel <= C:", ""),
+    (COLUMNS, "q if second == 3 else", "q if second == 2 else", "sparse_tile"),
+    (COLUMNS, "uint32(n0 // V)", "uint32(0)", ""),
+    (TENSOR, "b2, b3, places, 1)", "b2, b3, places, 0)", "mma_sparse"),
+    (TENSOR, "if t % uint32(2) else int32(0x5410)", "if t > uint32(1) else int32(0x5410)", "mma_sparse"),
+    (TENSOR, "base + (two & uint32(255))", "base + (two & uint32(7))", "mma_sparse"),
+    (TENSOR, "(p & int32(1)) * int32(0x0022)", "(p & int32(0)) * int32(0x0022)", "mma_sparse"),
+    (
+        TENSOR,
+        "row = min(uint32(n0 + row_of(line)), uint32(ROWS - 1))",
+        "row = min(uint32(n0 + line), uint32(ROWS - 1))",
+        "tensor_tiles",
+    ),
+    (TENSOR, "uint32(LAST))", "uint32(0))", "tensor_tiles"),
+    (TENSOR, "if row < uint32(ROWS) and at", "if at", "tensor_tiles"),
+    (TENSOR, "acc[i + e] = activate(acc[i + e])", "acc[i + e] = acc[i + e]", "run_epilogue"),
+]
+
+
+@counts
+@pytest.mark.parametrize(("stage", "old", "new", "module"), EDITS, ids=[f"{s.name}-{o[:25]}" for s, o, *_ in EDITS])
+def test_no_wrong_kernel_is_accepted(stage, old, new, module):
+    verdict = judged(mutate(stage.id, old, new, module), "float16")
+    assert not verdict.passed
+    assert not {"raises", "cannot be interpreted"} & set(verdict.patterns), verdict
+
+
+def test_a_problem_of_ones_own_is_judged():
+    verdict = check(TENSOR, of(72, 66, 3, 5, "16:2:16"))
+    assert verdict.passed and len(verdict.results) == 4  # with a NaN, and with infinities, too
+
+
+@needs_compiler
+@pytest.mark.parametrize("form", ["2:4", "64:2:16"])
+def test_the_larger_tiles_keep_their_sums_in_registers(form):
+    layer = SparsePointwise(8, 768, 768, 32, 16, bias=True, pattern=form)
+    made = inspect.compile(TENSOR, problem=layer, cc="9.0")
+    assert made.spill_stores == made.spill_loads == made.float64_instructions == 0
+    assert "mma.sp::ordered_metadata.sync.aligned.m16n8k32" in made.ptx
+
+
+# ---- the roofline
+
+
+def test_the_roofline_says_where_sparse_filters_can_pay():
+    large = of(4096, 4096, 64, 64, "2:4")
+    found = roof.gain(large, 4000, 600)
+    assert found.dense.binds == "flops" and 1.9 < found.most <= 2
+    small = roof.gain(of(24, 144, 56, 56, "2:4", N=32), 4000, 600)
+    assert small.dense.binds == "bytes" and 1 <= small.most < 1.01
+    gains = roof.patterns(large, ("2:4", "64:2:8", "64:2:16", "64:2:32"), 4000, 600)
+    assert list(gains.values()) == sorted(gains.values()) and gains["64:2:16"] <= 8
+    with pytest.raises(ValueError, match="both must be positive"):
+        roof.bound(large, 0, 600)
