@@ -134,7 +134,7 @@ def against(
         if isinstance(one, np.ndarray) and one.dtype.kind not in "biufc":
             raise CheckError(f"an array of {one.dtype} cannot be compared: give numbers or booleans")
     right = wanted(want, args)
-    names = _names(kernel, len(args))
+    names = names_of(kernel, len(args))
     outputs = tuple(names[place] for place in right)
     size = sum(one.values.size for one in right.values())
     findings: list[Finding] = []
@@ -143,7 +143,7 @@ def against(
     options = Options(hazards="report", trace=True)
     counted = functools.partial(xray, kernel, grid, block, *args, shared_bytes=shared_bytes, options=options)
     for poison in POISONS:
-        launch = functools.partial(_run, kernel, grid, block, args, right, shared_bytes, poison)
+        launch = functools.partial(launched, kernel, grid, block, args, right, shared_bytes, poison)
         found = isolated(launch, SECONDS, WALL)
         if isinstance(found, HazardError) and target.mode != "gpu":
             how = isolated(counted, SECONDS, WALL)
@@ -156,14 +156,14 @@ def against(
         if isinstance(found, BaseException):
             return Compared(name, outputs, (why_not(found),), None, size)
         arrays, trespasses = found
-        findings += [Finding("memory of others", one, LOOK["out of bounds"]) for one in trespasses(names)]
+        findings += [Finding("memory of others", one, LOOK["out of bounds"]) for one in trespasses]
         for place, got in arrays.items():
             if place not in right:
                 if not _same(got, args[place]):
                     text = f"{names[place]} is an input, and was written to"
                     findings.append(Finding("input changed", text, "which line stores to it?"))
                 continue
-            wrong = ~_close(got, right[place].values, tolerance)
+            wrong = ~close(got, right[place].values, tolerance)
             off[place] = wrong | off.get(place, False)
             held = np.full(got.size * got.itemsize, poison, np.uint8).view(got.dtype).reshape(got.shape)
             same = _bits(got) == _bits(held)
@@ -178,10 +178,13 @@ def against(
     return Compared(name, outputs, tuple(findings), wrong, size)
 
 
-def _run(
+def launched(
     kernel: Any, grid: Any, block: Any, args: Sequence[Any], right: dict[int, Wanted], shared_bytes: int, poison: int
-) -> tuple[dict[int, np.ndarray], Callable[[Sequence[str]], list[str]]]:
-    """(place -> array after a launch, names -> where memory beside an array was written)."""
+) -> tuple[dict[int, np.ndarray], list[str]]:
+    """(place -> array after a launch on outputs full of a byte, sentences on memory beside an array that was written).
+
+    Raises what the launch raises.
+    """
     from dwlab.gpu import target
     from dwlab.gpu.driver import allow_shared
 
@@ -208,19 +211,16 @@ def _run(
         cuda.synchronize()
     after = {place: device.copy_to_host() for place, (_, device) in flats.items()}
 
-    def trespasses(names: Sequence[str]) -> list[str]:
-        found = []
-        for place, now in after.items():
-            for part, where in ((slice(None, GUARD), "before"), (slice(-GUARD, None), "behind")):
-                changed = int((_bits(now[part]) != _bits(flats[place][0][part])).sum())
-                if changed:
-                    found.append(f"{changed} elements {where} {names[place]} were overwritten")
-        return found
-
+    names, trespasses = names_of(kernel, len(args)), []
+    for place, now in after.items():
+        for part, where in ((slice(None, GUARD), "before"), (slice(-GUARD, None), "behind")):
+            changed = int((_bits(now[part]) != _bits(flats[place][0][part])).sum())
+            if changed:
+                trespasses.append(f"{changed} elements {where} {names[place]} were overwritten")
     return {place: now[GUARD:-GUARD].reshape(args[place].shape) for place, now in after.items()}, trespasses
 
 
-def _names(kernel: Any, count: int) -> list[str]:
+def names_of(kernel: Any, count: int) -> list[str]:
     """The parameters' names."""
     try:
         found = list(inspect.signature(getattr(kernel, "py_func", kernel)).parameters)
@@ -242,7 +242,8 @@ def _same(one: Any, other: Any) -> bool:
     return not isinstance(one, np.ndarray) or bool((_bits(one) == _bits(other)).all())
 
 
-def _close(got: np.ndarray, want: np.ndarray, tolerance: float | None) -> np.ndarray:
+def close(got: np.ndarray, want: np.ndarray, tolerance: float | None) -> np.ndarray:
+    """Which elements are right; tolerance as `against` has it."""
     if got.dtype.kind not in "fc":
         return got == want
     if tolerance is None:
@@ -306,7 +307,7 @@ def _number(value: complex) -> str:
 
 def _by_move(name: str, got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
     """Whether what is right stands elsewhere."""
-    if got.ndim == 2 and got.shape[0] == got.shape[1] and _close(got, want.T, None).all():
+    if got.ndim == 2 and got.shape[0] == got.shape[1] and close(got, want.T, None).all():
         return (
             "transposed",
             f"{name} is right when it is transposed",
@@ -316,7 +317,7 @@ def _by_move(name: str, got: np.ndarray, want: np.ndarray, wrong: np.ndarray) ->
         for by in (-1, 1):
             inside = np.ones(got.shape, bool)
             inside[(slice(None),) * axis + (-1 if by < 0 else 0,)] = False
-            if wrong[inside].sum() > 2 and _close(got, np.roll(want, by, axis), None)[inside].all():
+            if wrong[inside].sum() > 2 and close(got, np.roll(want, by, axis), None)[inside].all():
                 where = "holds what belongs one place further on" if by < 0 else "holds what belongs one place before"
                 return "shifted", f"each place along axis {axis} {where}", "an index that is 1 too large or too small"
     return None

@@ -14,15 +14,14 @@ import numpy as np
 
 from dwlab.gpu import specs, target
 from dwlab.gpu.driver import allow_shared
+from dwlab.judge.causes import CheckError
+from dwlab.judge.reference import POISONS, close, launched, names_of, wanted
 from dwlab.measure import timing
 from dwlab.records.journal import Candidate
 from dwlab.simt import xray
 from dwlab.simt.options import SimtError
 from dwlab.simt.report import Report
 from dwlab.tuning.race import Out
-
-POISONS = (0xFF, 0x55)
-"""Bytes that outputs hold before a launch that is checked, one after the other: what is not written shows."""
 
 LAUNCH_US = 1.5
 """Of a kernel in a CUDA graph, beside its work; about."""
@@ -51,7 +50,10 @@ class KernelBench:
         tolerance: float = 1e-5,
     ):
         self.make, self.args, self.tolerance = make, tuple(args), tolerance
-        self.wanted = _wanted(reference, self.args)
+        try:
+            self.wanted = wanted(reference, self.args)
+        except CheckError as error:
+            raise BenchError(str(error)) from error
         self.exact = target.mode != "gpu"
         self._device: list[Any] | None = None
         self._made: dict[str, Made] = {}
@@ -59,34 +61,22 @@ class KernelBench:
     def judge(self, candidate: Candidate) -> None:
         """Runs it on poisoned outputs, twice. Raises Out("incorrect") with the first wrong element."""
         kernel, grid, block, shared = self._of(candidate)
+        names = names_of(kernel, len(self.args))
         for poison in POISONS:
-            given = [np.array(one) if isinstance(one, np.ndarray) else one for one in self.args]
-            for place, (_, overwritten) in self.wanted.items():
-                if overwritten:
-                    given[place].view(np.uint8).fill(poison)
-            arrays = [target.cuda.to_device(one) if isinstance(one, np.ndarray) else one for one in given]
             try:
-                allow_shared(kernel, arrays, shared)
-                kernel[grid, block, 0, shared](*arrays)
-                target.cuda.synchronize()
+                after, beside = launched(kernel, grid, block, self.args, self.wanted, shared, poison)
             except SimtError as error:
                 state = "incorrect" if type(error).__name__ in ("HazardError", "KernelError") else "crashed"
                 raise Out(state, str(error).splitlines()[0]) from error
-            for place, one in enumerate(given):
-                if isinstance(one, np.ndarray):
-                    self._compare(place, arrays[place].copy_to_host())
-
-    def _compare(self, place: int, found: np.ndarray) -> None:
-        wanted = self.wanted[place][0] if place in self.wanted else self.args[place]
-        if found.dtype.kind == "f":
-            allowed = self.tolerance * max(1e-30, float(np.nanmax(np.abs(wanted), initial=0.0)))
-            right = np.isclose(found, wanted, self.tolerance, allowed, equal_nan=True)
-        else:
-            right = found == wanted
-        if not right.all():
-            at = tuple(int(i) for i in np.argwhere(~right)[0])
-            message = f"argument {place} at {list(at)} is {found[at]}, {wanted[at]} is right"
-            raise Out("incorrect", message if place in self.wanted else f"{message}: it is an input")
+            for place, found in after.items():
+                want = self.wanted[place].values if place in self.wanted else self.args[place]
+                right = close(found, want, self.tolerance)
+                if not right.all():
+                    at = tuple(int(i) for i in np.argwhere(~right)[0])
+                    message = f"{names[place]}{list(at)} is {found[at]}, {want[at]} is right"
+                    raise Out("incorrect", message if place in self.wanted else f"{message}: it is an input")
+            if beside:
+                raise Out("incorrect", beside[0])
 
     def time_us(self, candidate: Candidate) -> float:
         """One round: µs on a GPU; without one, of what was counted."""
@@ -124,34 +114,6 @@ def compiled(kernel: Any) -> dict[str, float]:
             if hasattr(one, value):
                 found[name] = float(getattr(one, value))
     return found
-
-
-def _wanted(reference: Callable[..., object], args: Sequence[Any]) -> dict[int, tuple[np.ndarray, bool]]:
-    """Place of each output -> what the reference leaves there, and whether it does not read it first."""
-
-    def run(poison: int | None, outputs: Sequence[int] = ()) -> list[Any]:
-        given = [np.array(one) if isinstance(one, np.ndarray) else one for one in args]
-        for place in outputs:
-            given[place].view(np.uint8).fill(poison)
-        try:
-            reference(*given)
-        except Exception as error:
-            raise BenchError(f"the reference raises {type(error).__name__}: {error}") from error
-        return given
-
-    first = run(None)
-    outputs = [
-        place
-        for place, one in enumerate(args)
-        if isinstance(one, np.ndarray) and not np.array_equal(one, first[place], equal_nan=one.dtype.kind == "f")
-    ]
-    if not outputs:
-        raise BenchError("the reference changes none of the arrays: it writes its results in place, as the kernel does")
-    second = run(POISONS[1], outputs)
-    return {
-        place: (first[place], np.array_equal(first[place], second[place], equal_nan=first[place].dtype.kind == "f"))
-        for place in outputs
-    }
 
 
 def counted_us(report: Report, gpu: str = "h200") -> float:

@@ -166,8 +166,8 @@ def configs(layer, images, gpu):
     """Of the shapes those of which a warp's filters lie in one block of V, each with most chunks that fit."""
     for shape in SHAPES:
         if not layer.chooses or layer.form.V % shape[3] == 0:
-            tries = [config_of(layer, *shape, depth) for depth in DEPTHS]
-            yield next((one for one in tries if gpu.blocks_per_sm(resources(layer, one))), tries[-1])
+            tiles = [config_of(layer, *shape, depth) for depth in DEPTHS]
+            yield next((one for one in tiles if gpu.blocks_per_sm(resources(layer, one))), tiles[-1])
 
 
 def resources(layer, config):
@@ -180,15 +180,15 @@ def cost(layer, images, config, gpu):
     """In ns: products, words taken from shared memory, or what is read, whichever takes longest; then outputs."""
     layout, BM, BN = layout_of(layer, images, config), config.block_m, config.block_n
     here, resident = share(layout.blocks, gpu), max(1, gpu.blocks_per_sm(resources(layer, config)))
-    turns = waves(layout.blocks, min(resident, here), gpu)
+    rounds = waves(layout.blocks, min(resident, here), gpu)
     bytes_of = (BM * layer.C + BN * layer.kept * 0.57) * 2
     words = BM * layer.kept * config.warps_n / (1 if layer.chooses else 2)
     return Cost(
-        {"waves": turns * START, "epilogue": here * BM * BN * 2 / (READ / 2)},
+        {"waves": rounds * START, "epilogue": here * BM * BN * 2 / (READ / 2)},
         {
             "tensor cores": here * 2 * BM * BN * layer.kept / PER_NS,
             "shared memory": here * words / GATHERED,
             "L2": here * bytes_of / READ,
-            "latency": turns * layout.chunks * CHUNK,
+            "latency": rounds * layout.chunks * CHUNK,
         },
     )
