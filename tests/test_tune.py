@@ -268,7 +268,8 @@ def test_a_sweep_of_another_time_keeps_its_row_without_a_model():
     tried = {text({"size": i}): Tried({"size": i}, times_us=(1.0 + (i + 20) % 40,)) for i in range(40)}
     row = report.row(key(subject="pointwise/forward/gone"), tried)
     assert row.model is None and row.default is None and "no model orders it today" in row.note
-    assert row.at == 2 and 0 < row.random < 39
+    assert row.at == 2 and 0 < row.random < 39 and row.measured == 40
+    assert report.row(key(gpu=f"{COUNTED}, with the ceilings of NVIDIA H200"), tried).measured == 0
 
 
 def test_with_no_journals_the_report_says_how_to_make_one(run, tmp_path):

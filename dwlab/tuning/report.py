@@ -37,7 +37,8 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Row:
-    """A sweep. space: valid candidates; measured: those that were right and timed; at: candidates of a search.
+    """A sweep. space: valid candidates; measured: those that were right and timed, none if they were counted; at:
+    candidates of a search.
 
     Regrets are fractions: model, random, optuna at that number, default of the shipped candidate; None: not known.
     counted: what stands for times was counted. note: why something is not known.
@@ -68,9 +69,10 @@ def row(key: Key, tried: dict[str, Tried]) -> Row:
     def mean(make: object) -> float:
         return statistics.mean(replay.regret_at(sweep, make(seed), [at])[0] for seed in SEEDS)  # type: ignore[operator]
 
+    measured = 0 if key.counted else sum(one.ok for one in tried.values())
     default = sweep.regret(0) if order is not None else math.inf
     return Row(
-        key.subject, key.problem, key.dtype, key.gpu, len(found), sum(one.ok for one in tried.values()), at,
+        key.subject, key.problem, key.dtype, key.gpu, len(found), measured, at,
         sweep.best_us, default if math.isfinite(default) else None,
         None if order is None else replay.regret_at(sweep, strategies.ordered(order), [at])[0],
         mean(strategies.random), mean(strategies.optuna) if importlib.util.find_spec("optuna") else None,
