@@ -36,14 +36,14 @@ from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
 from dwlab.problems.layers import Fused
 from dwlab.records import tabular
 from dwlab.records.journal import Journal, Key
-from dwlab.report import JUDGED
+from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.tuning import replay, stages, strategies
 from dwlab.tuning.search import Bench, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
 from dwlab.tuning.worker import Worker
 
-NETWORKS = JUDGED
+NETWORKS = VALIDATED
 DTYPES = ("float32", "float16")
 BATCHES = (1, 32)
 ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and many taps
