@@ -5,10 +5,13 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numba import float32
 
 import dwlab
 from dwlab import cuda, stepper
+from dwlab.widgets._stepper import packed
 
 
 @cuda.jit
@@ -82,3 +85,23 @@ def test_a_cut_record_says_so():
     one = stepper(reversed_tile, 1, 32, np.arange(64, dtype=np.float32), np.zeros(32, np.float32), most=2)
     assert one.text().endswith("The record ends here: the first 2 statements.")
     assert page_data(one.html())["cut"] == "the first 2 statements"
+
+
+@given(
+    st.one_of(
+        st.lists(
+            st.one_of(st.none(), st.integers(-9, 9), st.floats(allow_nan=False), st.booleans()),
+            min_size=32,
+            max_size=32,
+        ),
+        st.tuples(st.integers(-99, 99), st.integers(-9, 9)).map(lambda one: [one[0] + k * one[1] for k in range(32)]),
+        st.one_of(st.none(), st.booleans(), st.integers()).map(lambda one: [one] * 32),
+    )
+)
+def test_values_are_packed_and_the_page_can_undo_it(values):
+    kept = packed(tuple(values))
+    undone = [
+        kept[0] if len(kept) == 1 else kept[0] + lane * kept[1] if len(kept) == 2 else kept[lane] for lane in range(32)
+    ]
+    assert [(type(one), one) for one in undone] == [(type(one), one) for one in values]
+    assert len(kept) in (1, 2, 32)

@@ -18,7 +18,7 @@ from typing import Any
 
 from dwlab.simt.picture import Counts, counts
 from dwlab.simt.report import Pattern
-from dwlab.simt.steps import Step, Steps, Touch, record
+from dwlab.simt.steps import Step, Steps, Touch, Values, record
 
 TEXT_STEPS = 60
 """Steps of one warp that the text has."""
@@ -87,8 +87,10 @@ class Stepper:
                         "moment": one.moment,
                         "line": at[one.file, one.line],
                         "lanes": one.lanes,
-                        "touches": [vars(touch) | {"cost": self.cost(touch)} for touch in one.touches],
-                        "sets": one.sets,
+                        "touches": [
+                            vars(touch) | {"at": packed(touch.at), "cost": self.cost(touch)} for touch in one.touches
+                        ],
+                        "sets": {name: packed(values) for name, values in one.sets.items()},
                         "sentence": self.sentence(one),
                     }
                     for one in steps
@@ -130,6 +132,20 @@ class Stepper:
             encoding="utf-8",
         )
         return target
+
+
+def packed(values: Values) -> list[Any]:
+    """32 values as they are; as one, if all are the same; as the first and the step, if they are whole numbers in step.
+
+    The page undoes it.
+    """
+    if all(one == values[0] and type(one) is type(values[0]) for one in values):
+        return [values[0]]
+    if all(type(one) is int for one in values):
+        step = values[1] - values[0]
+        if all(one == values[0] + lane * step for lane, one in enumerate(values)):
+            return [values[0], step]
+    return list(values)
 
 
 def _dims(dims: tuple[int, int, int]) -> str:

@@ -228,6 +228,16 @@ picture(report.pattern(line, "kwh"))
 print(tabular.wrapped(describe(report.pattern(line, "kwh"))))
 
 # %% [markdown]
+# The **stepper** plays a launch: at each step one line, the lanes that run it, what they load and store, and what the
+# variables and arrays hold then. Move the slider, or press ▶. Then choose block 1, warp 1: which lanes does the guard
+# leave out, and how many sectors do the others load?
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import stepper
+
+stepper(to_watts, 2, 64, kwh[:100], np.zeros(100, np.float32))
+
+# %% [markdown]
 # ## The same reads, spread out
 #
 # Now the reading at noon of each day: 24 hours apart, so 96 bytes apart. The kernel looks just as innocent. Predict

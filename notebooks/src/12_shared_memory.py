@@ -107,6 +107,17 @@ assert formula * rows == counted.active_lanes
 print(f"an element is loaded {counted.active_lanes / x.size:.2f} times; you predicted {predicted_times_loaded:g}")
 
 # %% [markdown]
+# Play one block, with hours 1 to 64 and weights of 1. In the first iteration of the copy the halo lies before the row, so
+# most lanes of warp 0 store zeros; in the second only 23 lanes have something left to copy. From tap to tap each lane
+# reads one word to the left, until its sum is that of the last 24 hours.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import stepper
+
+hours = np.arange(1, TILE + 1, dtype=np.float32).reshape(1, 1, TILE)
+stepper(tiled, (1, 1, 1), TILE, hours, np.ones((1, TAPS), np.float32), np.zeros_like(hours), 0)
+
+# %% [markdown]
 # `cuda.syncthreads()` is a **barrier**: no thread of the block goes on before all have arrived, and what was written
 # before it can be read after it. Every thread must come to it. That is why the guard for the end of the row stands behind
 # it, not before.
