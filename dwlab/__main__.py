@@ -56,6 +56,20 @@ def _page(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> str:
+    """The type of an option that takes the name of a folder to write into."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a folder's name is not blank")
+    return text
+
+
+def _csv(text: str) -> str:
+    """The type of an option that takes the name of a table to write."""
+    if not text.endswith(".csv"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in .csv, as the name of a table does")
+    return text
+
+
 def _whole(least: int = 0, most: int = (1 << 63) - 1) -> Callable[[str], int]:
     """The type of an option that takes a whole number in these bounds."""
 
@@ -368,10 +382,24 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "          python -m dwlab grade --all handed_in/    (STUDENT/10_1_….py or STUDENT_10_1_….py)",
     )
     one.add_argument("names", nargs="*", metavar="EXERCISE", help="a number such as 10_1, a name or a file")
-    one.add_argument("--all", metavar="DIR", help="judge every Python file below DIR")
+    one.add_argument("--csv", type=_csv, metavar="FILE.csv", help="write a row a student, a column an exercise")
+    one.add_argument(
+        "--results",
+        type=_folder,
+        metavar="FOLDER",
+        help="write STUDENT.json for each, as Gradescope and otter-grader have results",
+    )
+    one.add_argument("--all", "--class", metavar="DIR", help="judge every Python file below DIR")
     one.add_argument("--solutions", action="store_true", help="judge the workbook's own solutions")
     one.add_argument("--hint", type=_whole(1), metavar="N", help="show N hints for an answer that is wrong")
     one.add_argument("--seed", type=_whole(0), metavar="N", help="draw sizes and values from N, to repeat a verdict")
+
+    command(
+        "progress",
+        "of each lesson the exercises that are solved",
+        "Judges the answers in exercises/ and says, lesson by lesson, how many are right and which is next.",
+        "example: python -m dwlab progress",
+    )
     return parser, made
 
 
@@ -601,6 +629,9 @@ def _run(options: argparse.Namespace) -> int:
         from dwlab.training import train as room
     else:
         from dwlab.judge import exercises as room
+
+        if options.command == "progress":
+            return room.progress(options)
     return room.main(options)
 
 

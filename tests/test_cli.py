@@ -206,7 +206,7 @@ ODD = (
 )  # fmt: skip
 """What nobody means: no option and no argument of any command takes one of these."""
 BEFORE = {"xray": [NAIVE], "inspect": [NAIVE], "predict": [NAIVE], "plan": ["ceit_t"], "infer": ["ceit_t"]}
-ANY = {"checkpoint", "record", "report"}  # any name of a file will do
+ANY = {"checkpoint", "record", "report", "results"}  # any name of a file will do
 
 
 def _odd():

@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import csv
 import dataclasses
 import functools
 import html
@@ -179,6 +180,62 @@ class Results:
             rows.append([s or "(no name)", *marks, f"{marks.count('passed')} of {len(names)}"])
         return ["student", *names, "passed"], rows
 
+    def students(self) -> dict[str, dict[str, Result]]:
+        """Student -> exercise -> the best of what was handed in for it, passed before any other."""
+        found: dict[str, dict[str, Result]] = {}
+        for one in self.results:
+            mine = found.setdefault(one.student, {})
+            if one.exercise and (one.exercise not in mine or one.passed):
+                mine[one.exercise] = one
+        return found
+
+    def to_csv(self, path: str | Path) -> Path:
+        """A row a student: each exercise's status, how many passed, of how many. Returns the path."""
+        names = sorted({one.exercise for one in self.results if one.exercise})
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(["student", *names, "passed", "of"])
+            for student, mine in self.students().items():
+                marks = [mine[name].status if name in mine else "" for name in names]
+                table.writerow([_cell(student), *marks, marks.count("passed"), len(names)])
+        return Path(path)
+
+    def to_results(self, folder: str | Path) -> list[Path]:
+        """For each student a file STUDENT.json as Gradescope reads results and otter-grader writes them: "tests", each
+        with name, score, max_score and output. An exercise that was not handed in has the score 0. Returns the paths.
+        """
+        names = sorted({one.exercise for one in self.results if one.exercise})
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        written = []
+        for student, mine in self.students().items():
+            tests = [
+                {
+                    "name": name,
+                    "score": float(name in mine and mine[name].passed),
+                    "max_score": 1.0,
+                    "output": mine[name].text() if name in mine else "not handed in",
+                    "visibility": "visible",
+                }
+                for name in names
+            ]
+            name = re.sub(r"[^\w.-]+", "_", student) or "student"
+            same = sum(one.stem.partition("~")[0] == name for one in written)
+            place = Path(folder) / f"{name}{f'~{same + 1}' if same else ''}.json"
+            text = json.dumps({"tests": tests, "output": f"{sum(t['score'] for t in tests):g} of {len(tests)} passed"})
+            place.write_text(text + "\n", encoding="utf-8")
+            written.append(place)
+        return written
+
+    def lessons(self) -> list[tuple[str, int, int, str]]:
+        """(lesson, exercises passed, exercises, the first that is not passed) of one's own answers."""
+        found: dict[str, list[Result]] = {}
+        for one in self.results:
+            found.setdefault(one.exercise[:2], []).append(one)
+        return [
+            (lesson, sum(one.passed for one in ones), len(ones), next((o.exercise for o in ones if not o.passed), ""))
+            for lesson, ones in sorted(found.items())
+        ]
+
     def __str__(self) -> str:
         header, rows = self.rows()
         width = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
@@ -204,6 +261,11 @@ class Results:
             if r.status not in ("passed", "unsolved")
         )
         return tabular.as_html(*self.rows()) + (f"<ul>{wrong}</ul>" if wrong else "")
+
+
+def _cell(text: str) -> str:
+    """A name as a spreadsheet shows it: one that begins like a formula is none."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 class GradeError(ValueError):
@@ -501,7 +563,37 @@ def main(args: argparse.Namespace) -> int:
         print(f"dwlab: {plain(error)}", file=sys.stderr)
         return 2
     print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
+    try:
+        written = [results.to_csv(args.csv)] if getattr(args, "csv", None) else []
+        written += results.to_results(args.results) if getattr(args, "results", None) else []
+    except OSError as error:
+        print(f"dwlab: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    if written:
+        from dwlab.records.terminal import wrote
+
+        wrote(*written)
     return 0 if results.passed else 1
+
+
+def progress(args: argparse.Namespace) -> int:
+    """`python -m dwlab progress`: of each lesson the exercises in exercises/ that are solved, and the next one."""
+    try:
+        results = grade()
+    except GradeError as error:
+        print(f"dwlab: {error}", file=sys.stderr)
+        return 2
+    rows = results.lessons()
+    if args.json:
+        keys = ("lesson", "passed", "exercises", "next")
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=1))
+        return 0
+    for lesson, passed, count, following in rows:
+        bar = "■" * passed + "□" * (count - passed)
+        print(f"lesson {lesson}  {bar}  {passed} of {count}" + (f"  next: {following}" if following else ""))
+    done = sum(row[1] for row in rows)
+    print(f"{done} of {sum(row[2] for row in rows)} exercises solved")
+    return 0
 
 
 def _watched() -> bool:

@@ -1,0 +1,85 @@
+"""A class's results as a table and as files of other graders; how far one is oneself."""
+
+import argparse
+import csv
+import json
+
+import pytest
+
+from dwlab.judge import exercises
+from dwlab.judge.exercises import Result, Results
+
+
+def of(student, exercise, status="passed"):
+    return Result(exercise, f"{exercise}_x.py", status, "found.", student=student)
+
+
+CLASS = Results((
+    of("ada", "10_1"), of("ada", "10_2", "wrong"),
+    of("=cmd()", "10_1", "timeout"), of("=cmd()", "10_1"),  # handed in twice
+    of("jörg/late", "10_2"),
+    Result("", "notes.py", "unknown", "no number", student="ada"),
+))  # fmt: skip
+
+
+def test_a_table_has_a_row_a_student_and_what_is_best_of_each(tmp_path):
+    path = CLASS.to_csv(tmp_path / "grades.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["student", "10_1", "10_2", "passed", "of"],
+        ["ada", "passed", "wrong", "1", "2"],
+        ["'=cmd()", "passed", "", "1", "2"],  # no formula in a spreadsheet
+        ["jörg/late", "", "passed", "1", "2"],
+    ]
+
+
+def test_each_student_has_a_file_of_results(tmp_path):
+    written = CLASS.to_results(tmp_path / "results")
+    assert [one.name for one in written] == ["ada.json", "_cmd_.json", "jörg_late.json"]
+    ada = json.loads(written[0].read_text(encoding="utf-8"))
+    assert [(one["name"], one["score"], one["max_score"]) for one in ada["tests"]] == [("10_1", 1, 1), ("10_2", 0, 1)]
+    assert "10_2: not right yet. found." in ada["tests"][1]["output"] and ada["output"] == "1 of 2 passed"
+    last = json.loads(written[2].read_text(encoding="utf-8"))
+    assert last["tests"][0]["output"] == "not handed in"
+
+
+def test_two_students_whose_names_look_alike_keep_their_files(tmp_path):
+    pair = Results((of("a b", "10_1"), of("a/b", "10_1", "wrong")))
+    scores = [json.loads(one.read_text(encoding="utf-8"))["tests"][0]["score"] for one in pair.to_results(tmp_path)]
+    assert scores == [1, 0]
+
+
+def test_progress_says_what_is_solved_and_what_is_next(monkeypatch, capsys):
+    own = Results((of("", "10_1"), of("", "10_2", "unsolved"), of("", "11_1"), of("", "12_1", "wrong")))
+    monkeypatch.setattr(exercises, "grade", lambda: own)
+    assert exercises.progress(argparse.Namespace(json=False)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "lesson 10  ■□  1 of 2  next: 10_2",
+        "lesson 11  ■  1 of 1",
+        "lesson 12  □  0 of 1  next: 12_1",
+        "2 of 4 exercises solved",
+    ]
+    assert exercises.progress(argparse.Namespace(json=True)) == 0
+    assert json.loads(capsys.readouterr().out)[0] == {"lesson": "10", "passed": 1, "exercises": 2, "next": "10_2"}
+
+
+@pytest.mark.parametrize("option", ["--csv", "--results"])
+def test_what_cannot_be_written_is_one_line(run, tmp_path, option):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "notes.py").write_text("", encoding="utf-8")
+    (tmp_path / "file.csv").write_text("", encoding="utf-8")
+    place = tmp_path / "none" / "a.csv" if option == "--csv" else tmp_path / "file.csv"
+    status, _, err = run("grade", "--class", str(tmp_path / "in"), option, str(place))
+    assert status == 2 and err.splitlines()[-1].startswith("dwlab: cannot write") and "Traceback" not in err
+
+
+def test_a_class_is_graded_into_both(run, tmp_path):
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    solved = next(exercises.EXERCISES.glob("01_2_*.py"))
+    (tmp_path / "in" / "ada" / solved.name).write_text(solved.read_text(encoding="utf-8"), encoding="utf-8")
+    made = ["--csv", str(tmp_path / "g.csv"), "--results", str(tmp_path / "r")]
+    status, _, err = run("grade", "--class", str(tmp_path / "in"), *made)
+    assert status == 1 and "wrote" in err
+    assert (tmp_path / "g.csv").read_text(encoding="utf-8").splitlines()[1] == "ada,unsolved,0,1"
+    assert json.loads((tmp_path / "r" / "ada.json").read_text(encoding="utf-8"))["tests"][0]["score"] == 0
