@@ -421,7 +421,7 @@ def test_places_in_the_weight_gradient_are_named(places, pattern, words):
 # ---- the command line
 
 
-@pytest.mark.parametrize("path", ["input_grad", "weight_grad", "backward"])
+@pytest.mark.parametrize("path", part("test_gradients: studies", ["backward", "input_grad", "weight_grad"], share=0.2))
 def test_study_of_a_gradient(path, capsys):
     status = main(["study", "--path", path, "--problem", "3,8,48,48", "--quick", "--json"])
     made = json.loads(capsys.readouterr().out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -167,7 +168,7 @@ class Problem(ABC):
 
     def compulsory_bytes(self, path: str | None = None) -> int:
         """Bytes that any kernel must move: each input read once, each output written once."""
-        return sum(self.nbytes(path).values())
+        return _compulsory_bytes(self, path)
 
     def inputs(self, path: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
         """Seeded inputs: array name -> array in its storage, floating numbers uniform in [-1, 2) and rounded to it.
@@ -189,6 +190,11 @@ class Problem(ABC):
                     f"{name} of {self} takes {size:,.1f} GB, more than this machine's memory: use smaller sizes"
                 ) from None
         return made
+
+
+@functools.lru_cache(4096)  # a choice of tiles needs it for each of thousands
+def _compulsory_bytes(problem: Problem, path: str | None) -> int:
+    return sum(problem.nbytes(path).values())
 
 
 @dataclass(frozen=True)
