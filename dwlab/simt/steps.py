@@ -227,7 +227,8 @@ class Recorder(Execution):
         size = math.prod(shape)
         width = array.dtype.itemsize
         whole = (array.root.row_bytes or len(array.root.data)) // width
-        if array.dtype.kind == "V" or size != whole:
+        padded = array.space == "shared" and 0 < size <= whole  # a block's share begins at a multiple of 16 bytes
+        if array.dtype.kind == "V" or (size != whole and not padded):
             shape, size = (whole,), whole
         number = len(self.memories)
         self.memories.append(

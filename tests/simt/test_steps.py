@@ -182,6 +182,18 @@ def test_an_array_that_is_large_is_not_copied_and_still_named():
     assert steps.memories[0].shape == (6000,)
 
 
+def test_a_shared_array_has_the_shape_that_it_was_made_with():
+    @cuda.jit
+    def odd(y):
+        t = cuda.shared.array((3, 29), float32)
+        t[0, 0] = float32(1)
+        y[0] = t[0, 0]
+
+    steps = record(odd, 2, 1, np.zeros(1, np.float32))
+    shared = next(i for i, one in enumerate(steps.memories) if one.space == "shared")
+    assert steps.memories[shared].shape == (3, 29) and len(steps.holds(shared, 1, 10**9)) == 87
+
+
 def test_numbers_are_those_of_json():
     @cuda.jit
     def odd(f, b, c):
