@@ -49,24 +49,21 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see: {self.prog} --help)")
 
 
-def _page(text: str) -> str:
-    """The type of an option that takes the name of a page to write."""
-    if not text.endswith(".html"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in .html, as the name of a page does")
-    return text
+def _file(suffix: str) -> Callable[[str], str]:
+    """The type of an option that takes the name of a file to write."""
+
+    def name(text: str) -> str:
+        if not text.endswith(suffix):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in {suffix}")
+        return text
+
+    return name
 
 
 def _folder(text: str) -> str:
     """The type of an option that takes the name of a folder to write into."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a folder's name is not blank")
-    return text
-
-
-def _csv(text: str) -> str:
-    """The type of an option that takes the name of a table to write."""
-    if not text.endswith(".csv"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in .csv, as the name of a table does")
     return text
 
 
@@ -148,7 +145,10 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     )
     one.add_argument("stage", metavar="OP/PATH/STAGE", help=f"{STAGE}; or FILE.py:KERNEL")
     one.add_argument(
-        "--save", type=_page, metavar="PAGE.html", help="write a page too: pictures of each access, and what to change"
+        "--save",
+        type=_file(".html"),
+        metavar="PAGE.html",
+        help="write a page too: pictures of each access, and what to change",
     )
     one.add_argument(
         "--problem",
@@ -382,7 +382,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "          python -m dwlab grade --all handed_in/    (STUDENT/10_1_….py or STUDENT_10_1_….py)",
     )
     one.add_argument("names", nargs="*", metavar="EXERCISE", help="a number such as 10_1, a name or a file")
-    one.add_argument("--csv", type=_csv, metavar="FILE.csv", help="write a row a student, a column an exercise")
+    one.add_argument(
+        "--csv", type=_file(".csv"), metavar="FILE.csv", help="write a row a student, a column an exercise"
+    )
     one.add_argument(
         "--results",
         type=_folder,

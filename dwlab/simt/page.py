@@ -85,22 +85,29 @@ def html_of(report: Report) -> str:
 
 def save(report: Report, path: str | Path) -> Path:
     """Writes a page of its own, which any browser shows without a network. Returns its path."""
+    return write(path, _title(report), html_of(report))
+
+
+def write(path: str | Path, title: str, body: str) -> Path:
+    """Writes a part of a page as a page. title: a text. Returns its path."""
     target = Path(path)
-    title = html.escape(_title(report))
     target.write_text(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title><style>:root {{ color-scheme: light dark }} body {{ margin: 16px }}</style></head>\n"
-        f"<body><main>{html_of(report)}</main></body></html>\n",
+        f"<title>{html.escape(title)}</title>"
+        "<style>:root { color-scheme: light dark } body { margin: 16px }</style></head>\n"
+        f"<body><main>{body}</main></body></html>\n",
         encoding="utf-8",
     )
     return target
 
 
-def _title(report: Report) -> str:
-    def dims(sizes: tuple[int, int, int]) -> str:
-        return " × ".join(map(str, sizes[: max([k + 1 for k, n in enumerate(sizes) if n > 1] or [1])]))
+def dims(sizes: tuple[int, int, int]) -> str:
+    """Of a grid or block, without trailing ones: "2 × 8"."""
+    return " × ".join(map(str, sizes[: max([k + 1 for k, n in enumerate(sizes) if n > 1] or [1])]))
 
+
+def _title(report: Report) -> str:
     return f"{report.kernel} ({report.file}), grid {dims(report.grid)}, block {dims(report.block)}"
 
 

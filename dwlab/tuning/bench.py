@@ -16,15 +16,13 @@ from dwlab.gpu import specs, target
 from dwlab.gpu.driver import allow_shared
 from dwlab.judge.causes import CheckError
 from dwlab.judge.reference import POISONS, close, launched, names_of, wanted
+from dwlab.kernels.choices import LAUNCH_US
 from dwlab.measure import timing
 from dwlab.records.journal import Candidate
 from dwlab.simt import xray
 from dwlab.simt.options import SimtError
 from dwlab.simt.report import Report
 from dwlab.tuning.race import Out
-
-LAUNCH_US = 1.5
-"""Of a kernel in a CUDA graph, beside its work; about."""
 
 Made = tuple[Any, ...]
 """kernel, grid, block, and bytes of dynamic shared memory if there are any."""

@@ -18,7 +18,7 @@ from typing import Any
 from dwlab.records.journal import Candidate, Key, Tried
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import Bench, first
-from dwlab.tuning.worker import SECONDS, START_SECONDS, Worker
+from dwlab.tuning.worker import SECONDS, START_SECONDS, Remote, Worker
 
 Make = Callable[[], Bench]
 """A function of a module, or a partial of one: other processes import it."""
@@ -73,7 +73,7 @@ class Pool:
             one.close()
 
 
-class Cluster:
+class Cluster(Remote):
     """The workers of a dask.distributed client, one thread and one GPU each. make: see Make.
 
     Each worker has a `Worker` of its own, so a candidate that hangs or crashes costs itself alone there too. What a
@@ -126,18 +126,6 @@ class Cluster:
             else:
                 yield Tried(dict(one), "crashed", f"on several machines: {type(future.exception()).__name__}")
             begin()
-
-    def judge(self, candidate: Candidate) -> None:
-        """See Bench."""
-        self._ask("judge", candidate)
-
-    def time_us(self, candidate: Candidate) -> float:
-        """See Bench."""
-        return self._ask("time_us", candidate)
-
-    def resources(self, candidate: Candidate) -> dict[str, float]:
-        """See Bench."""
-        return self._ask("resources", candidate)
 
     def _workers(self) -> list[str]:
         found = list(self.client.scheduler_info(n_workers=-1)["workers"])

@@ -26,7 +26,26 @@ START_SECONDS = 300.0
 """For the process to start and make its bench."""
 
 
-class Worker:
+class Remote:
+    """A Bench whose answers come by `_ask(what, candidate)`, from wherever they are made."""
+
+    def judge(self, candidate: Candidate) -> None:
+        """See Bench."""
+        self._ask("judge", candidate)
+
+    def time_us(self, candidate: Candidate) -> float:
+        """See Bench."""
+        return self._ask("time_us", candidate)
+
+    def resources(self, candidate: Candidate) -> dict[str, float]:
+        """See Bench."""
+        return self._ask("resources", candidate)
+
+    def _ask(self, what: str, candidate: Candidate) -> Any:
+        raise NotImplementedError
+
+
+class Worker(Remote):
     """A Bench whose work another process does. make: () -> Bench, a function of a module or a partial of one.
 
     Use it as a context manager: the process ends with it.
@@ -41,18 +60,6 @@ class Worker:
         self._process: Any = None
         self._pipe: Any = None
         self._made, self._hopeless = False, None
-
-    def judge(self, candidate: Candidate) -> None:
-        """See Bench."""
-        self._ask("judge", candidate)
-
-    def time_us(self, candidate: Candidate) -> float:
-        """See Bench."""
-        return self._ask("time_us", candidate)
-
-    def resources(self, candidate: Candidate) -> dict[str, float]:
-        """See Bench."""
-        return self._ask("resources", candidate)
 
     def __enter__(self) -> Worker:
         return self
@@ -150,7 +157,7 @@ def _starting(environment: dict[str, str]) -> Iterator[None]:
                     os.environ[name] = value
 
 
-class Inline:
+class Inline(Remote):
     """A Bench in this process: what a candidate raises ends that candidate. Raises Lost where the GPU is lost with it.
 
     A candidate that hangs hangs here.
@@ -159,18 +166,6 @@ class Inline:
     def __init__(self, bench: Bench):
         self.bench = bench
         self.exact = getattr(bench, "exact", False)
-
-    def judge(self, candidate: Candidate) -> None:
-        """See Bench."""
-        self._ask("judge", candidate)
-
-    def time_us(self, candidate: Candidate) -> float:
-        """See Bench."""
-        return self._ask("time_us", candidate)
-
-    def resources(self, candidate: Candidate) -> dict[str, float]:
-        """See Bench."""
-        return self._ask("resources", candidate)
 
     def _ask(self, what: str, candidate: Candidate) -> Any:
         kind, *answer = _answered(self.bench, what, candidate)

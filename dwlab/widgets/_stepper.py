@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dwlab.simt.page import dims, write
 from dwlab.simt.picture import Counts, counts
 from dwlab.simt.report import Pattern
 from dwlab.simt.steps import Step, Steps, Touch, Values, record
@@ -32,7 +33,7 @@ class Stepper:
 
     def title(self) -> str:
         """The kernel and its launch."""
-        return f"{self.steps.kernel}, grid {_dims(self.steps.grid)}, block {_dims(self.steps.block)}, step by step"
+        return f"{self.steps.kernel}, grid {dims(self.steps.grid)}, block {dims(self.steps.block)}, step by step"
 
     def sentence(self, step: Step) -> str:
         """A step in a sentence or two."""
@@ -121,17 +122,8 @@ class Stepper:
 
     def save(self, path: str | Path) -> Path:
         """Writes a page of its own, which any browser shows without a network. Returns its path."""
-        target = Path(path)
-        target.write_text(
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width">'
-            f"<title>{html.escape(self.title())}</title>"
-            "<style>:root { color-scheme: light dark } body { margin: 16px }</style></head>\n"
-            f"<body><main><h1 style='font-size:18px'>{html.escape(self.title())}</h1>\n"
-            f"{self.html()}</main></body></html>\n",
-            encoding="utf-8",
-        )
-        return target
+        heading = f"<h1 style='font-size:18px'>{html.escape(self.title())}</h1>\n"
+        return write(path, self.title(), heading + self.html())
 
 
 def packed(values: Values) -> list[Any]:
@@ -146,10 +138,6 @@ def packed(values: Values) -> list[Any]:
         if all(one == values[0] + lane * step for lane, one in enumerate(values)):
             return [values[0], step]
     return list(values)
-
-
-def _dims(dims: tuple[int, int, int]) -> str:
-    return " × ".join(map(str, dims[: max([k + 1 for k, n in enumerate(dims) if n > 1] or [1])]))
 
 
 def _counts(touch: Touch, space: str, start: int) -> Counts:

@@ -14,7 +14,7 @@ from numba import float32, int32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.traffic import warp_traffic
-from dwlab.problems.layers import SparsePointwise
+from dwlab.problems.layers import SparsePointwise, small_indices
 from dwlab.problems.sparsity import STEP
 
 GROUPS = STEP // 4  # of four columns, in a chunk
@@ -23,6 +23,12 @@ GROUPS = STEP // 4  # of four columns, in a chunk
 def channels(layer: SparsePointwise) -> int:
     """Channels that STEP kept columns are chosen from."""
     return STEP // layer.form.columns * layer.form.M
+
+
+def supports(layer: SparsePointwise) -> bool:
+    """Whether a block's filters lie in one block of V, and the storage is of whole float32 words."""
+    whole = not layer.chooses or layer.form.V % 16 == 0
+    return whole and layer.C % 2 == 0 and layer.F % 2 == 0 and small_indices(layer)
 
 
 def spread(layer: SparsePointwise, lines: int, pitch: int, threads: int, interleave: int) -> Any:

@@ -25,13 +25,12 @@ from dwlab.kernels.parts.ffma import ffma
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.run_epilogue import store_runs, stored_runs
-from dwlab.kernels.parts.sparse_tile import channels, gather, gather_traffic, spread, spread_traffic
+from dwlab.kernels.parts.sparse_tile import channels, gather, gather_traffic, spread, spread_traffic, supports
 from dwlab.kernels.parts.swizzle import padded
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, share
 from dwlab.kernels.traffic import Traffic
-from dwlab.problems.layers import small_indices
 from dwlab.problems.sparsity import STEP
 
 SHAPES = (  # of a block's tile, pixels and filters, of a thread's, and filters of a warp
@@ -123,11 +122,6 @@ def traffic(layer, config):
     load = -(-one.N // BN) * tile_traffic(BM, config.block_k, threads, one.M, one.words, one.words)
     load = load + down * (spread_traffic(layer, BN, threads) + gather_traffic(layer, BN, BM, threads))
     return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
-
-
-def supports(layer):
-    whole = not layer.chooses or layer.form.V % 16 == 0
-    return whole and layer.C % 2 == 0 and layer.F % 2 == 0 and small_indices(layer)
 
 
 @register(

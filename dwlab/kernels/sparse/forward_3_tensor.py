@@ -23,12 +23,12 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.parts.run_epilogue import store_runs, stored_runs
+from dwlab.kernels.parts.sparse_tile import supports
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.sparse.tensor_tiles import layout_of
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
-from dwlab.problems.layers import small_indices
 
 
 @by_shape
@@ -80,11 +80,6 @@ def traffic(layer, config):
     last, down = stored_runs(layer, layout.tile), layout.blocks // layout.across
     load = layout.across * tile_traffic(*tensor_tiles.pixels(layout)) + down * tensor_tiles.filters_traffic(layout)
     return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
-
-
-def supports(layer):
-    whole = not layer.chooses or layer.form.V % 16 == 0
-    return whole and layer.C % 2 == 0 and layer.F % 2 == 0 and small_indices(layer)
 
 
 @register(
