@@ -40,22 +40,6 @@ SHAPES = (
     "4096,128,192,48",
     "49152,128,16,48",
 )
-# With these twelve the twenty of which the time model is tried on a GPU that it has not seen: all stages, a tenth and
-# less of the bytes, beside and within the L2, long rows, odd rows, more taps than the paper's, few rows.
-MODEL_SHAPES = (
-    "2048,128,48,48",
-    "1024,128,48,48,same",
-    "96,128,1000,15",
-    "512,128,192,7,same",
-    "3000,33,101,13",
-    "777,65,63,5,same",
-    "16,32,16384,9",
-    "4,16,65536,31,same",
-    "512,128,128,100",
-    "256,64,500,200,same",
-    "64,128,48,48",
-    "1,128,1024,15",
-)
 LAST_OF_THE_PAPER = 4  # the order of warp_tiled: stages beyond it are meant for the roof
 # Test function -> what it compares, for the record.
 COMPARED = {
@@ -179,7 +163,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
     parser.add_argument("--sixteen", action="store_true", help="only the paper's shape with rows of 16 bits, no peers")
-    parser.add_argument("--model", action="store_true", help="all stages at the time model's twelve shapes, no peers")
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.add_argument("--seconds", type=above(0), default=300, help="no new shape after so long (%(default)s)")
@@ -198,17 +181,11 @@ def main(given: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     todo = [stage for path in options.path for stage in registry.stages("depthwise1d", path=path)]
     told = functools.partial(print, flush=True)
-    if options.model:
-        shapes = [problems.problem(shape) for shape in MODEL_SHAPES]
-        checks = study.Checks(judge(set(), shapes), hardware=False)
-        made = study.study(problem=shapes, quick=True, stages=todo, checks=checks, runs=[], progress=told)
-        notes = ["Few rounds. Stages whose kernel is made for each shape were judged at the first shape only."]
-    else:
-        shapes = [study.QUICK_PROBLEM] if options.quick else [problems.problem(shape) for shape in SHAPES]
-        if options.sixteen:
-            shapes = [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
-        passed = judged(tests)
-        made, notes = measure(shapes, todo, passed, options.seconds, options.quick, told, alone=options.sixteen)
+    shapes = [study.QUICK_PROBLEM] if options.quick else [problems.problem(shape) for shape in SHAPES]
+    if options.sixteen:
+        shapes = [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
+    passed = judged(tests)
+    made, notes = measure(shapes, todo, passed, options.seconds, options.quick, told, alone=options.sixteen)
     print(made.table())
     file = made.write(folder, sections={"comparisons": comparisons(tests)} if tests else {}, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))

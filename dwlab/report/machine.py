@@ -93,7 +93,7 @@ def comparisons_table(runs: Runs = None) -> Markdown:
 
 ABLATIONS = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
          "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
-"""The groups of benchmarks/roof_tries.py; the last three, of an earlier revision of it, stand in records alone."""
+"""The groups of benchmarks/roof_tries.py; all but the first two, of earlier revisions of it, stand in records alone."""
 
 
 def ablations_table(runs: Runs = None, group: str | None = None) -> Markdown:

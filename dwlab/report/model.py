@@ -12,11 +12,11 @@ from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.shared import Runs, all_of
 
 PREDICTIONS = FOLDER / "predictions"
-_NOTHING = "No time was predicted for a GPU before it was recorded: `python benchmarks/predictions.py`.\n"
+_NOTHING = "No time was predicted for a GPU before it was recorded.\n"
 
 
 def _newest(folder: Path) -> dict[str, Any] | None:
-    """The newest predictions of a folder, as `benchmarks/predictions.py` wrote them."""
+    """The newest predictions of a folder."""
     files = sorted(folder.glob("*.json.gz"))
     return json.loads(file_bytes(files[-1])) if files else None
 
@@ -24,9 +24,9 @@ def _newest(folder: Path) -> dict[str, Any] | None:
 def compared(folder: Path = PREDICTIONS) -> Markdown:
     """Predicted against measured change of times from one GPU to another, where memory binds and elsewhere.
 
-    folder: predictions of `benchmarks/predictions.py`, made before the second GPU ran anything, and the records of both
-    for them. For each stage and shape that was timed on both, the measured change, the predicted one, and none, which
-    is what carrying the first GPU's times over would say.
+    folder: predictions, made before the second GPU ran anything, and the records of both for them. For each stage and
+    shape that was timed on both, the measured change, the predicted one, and none, which is what carrying the first
+    GPU's times over would say.
     """
     predictions = _newest(folder)
     if predictions is None:
