@@ -22,22 +22,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import multiprocessing
 import os
-import queue
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from recording import ENDED, Parser, at_least, heard, needs_gpu, processes, said, status, written
+from recording import CONTEXT, Parser, ahead, at_least, needs_gpu, said, shared, status, taken, written
 
 from dwlab import records, report, study
-from dwlab.compiler import precompile as ahead
+from dwlab.compiler import precompile
 from dwlab.gpu.machine import Ceilings
 from dwlab.kernels import registry
 from dwlab.measure import baselines, device, layer_baselines, timing
@@ -51,7 +49,6 @@ TURN = ("depthwise2d", "fused", "pointwise")
 HOW = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
 FEW_SETS = 8  # of buffers, where even the most would lie in the L2
 COMPILING = 0.66  # of the time, at most, for torch.compile
-LINGER = 60.0  # seconds that a process may go on with it after that
 ABOVE = 0.1  # how far above the copy bandwidth a layer may be: a copy writes as much as it reads, and reads are faster
 
 Problem = DepthwiseConv2d | Pointwise | Fused
@@ -175,7 +172,7 @@ def sets_of(nbytes: int, l2_bytes: int) -> int:
 
 def compile_ahead(stage: Any, problem: Problem) -> None:
     """Compiles a stage's kernel for a problem without launching it."""
-    stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
+    stage.kernel_for(problem).compile(precompile.types_of(stage, problem))
 
 
 # ------------------------------------------------------------------------------------------------------- measuring
@@ -456,11 +453,18 @@ def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: 
     return ready
 
 
-def work(tasks: Any, results: Any, gpu: Any, go: Any, machine: dict[str, Any], options: dict[str, Any]) -> None:
-    """A process: takes groups until None, compiles, and measures while it holds the GPU.
+def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: dict[str, Any], options: dict[str, Any]) -> None:
+    """A process: takes groups, compiles, and measures while it holds the GPU.
 
-    With torch.compile it compiles all that it takes, says of each that it has, and measures them after `go`.
+    With torch.compile it first compiles all that it takes until options["until"], and waits for the others at `start`.
     """
+
+    def compile_peers(group: Group) -> None:
+        for batch in options["batches"]:
+            problem = layer_baselines.baseline_problem(variant(group.problem, batch, "NHWC"))
+            with contextlib.suppress(Exception):  # it fails again where it is measured, and is said there
+                layer_baselines.compile_ahead(problem)
+
     try:
         import torch
 
@@ -468,18 +472,7 @@ def work(tasks: Any, results: Any, gpu: Any, go: Any, machine: dict[str, Any], o
         torch.cuda.init()
         if options["compiled"]:
             search_alone(gpu)
-        mine = []
-        while (group := tasks.get()) is not None:
-            if not options["compiled"]:
-                results.put(made_of(group, gpu, machine, clock, options))
-                continue
-            for batch in options["batches"]:
-                problem = layer_baselines.baseline_problem(variant(group.problem, batch, "NHWC"))
-                with contextlib.suppress(Exception):  # it fails again where it is measured, and is said there
-                    layer_baselines.compile_ahead(problem)
-            mine.append(group)
-            results.put(COMPILED)
-        go.wait()
+        mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
         for group in mine:
             results.put(made_of(group, gpu, machine, clock, options))
     except Exception as error:  # this process ends, the others go on
@@ -498,10 +491,6 @@ def search_alone(gpu: Any) -> None:
             return taken(*args, **how)
 
     benchmarker.benchmark_gpu = alone
-
-
-COMPILED = "torch.compile has run"
-"""What a process says of a group that it will measure."""
 
 
 def made_of(group: Group, gpu: Any, machine: dict[str, Any], clock: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -540,75 +529,31 @@ def missing(
     ]
 
 
-def compiled_first(count: int, tasks: Any, workers: int, receive: Callable[[], Any], left: Callable[[], float]) -> int:
-    """Waits until torch.compile has run for so many groups, or the time is over; returns for how many it has.
-
-    receive: what a process said, None if nothing, ENDED if none is left. Those who are at it when the time is over end
-    it, as they use the GPU; one that ended without a word is not waited for longer than LINGER.
-    """
-    waiting, done = count, 0
-    while waiting and left() > -LINGER:
-        if left() <= 0:
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    waiting -= tasks.get(timeout=0.1) is not None
-            for _ in range(workers):
-                tasks.put(None)
-        found = receive() if waiting else None
-        if found == COMPILED:
-            waiting, done = waiting - 1, done + 1
-        elif found == ENDED:
-            break
-    return done
-
-
 def collect(
     groups: Sequence[Group], machine: dict[str, Any], options: Any, started: float
 ) -> tuple[dict[str, list[Any]], list[str]]:
     """What the processes measured until all is done or the time is over, and notes on what is not there."""
-    context = multiprocessing.get_context("spawn")
-    tasks, results, gpu, go = context.Queue(), context.Queue(), context.RLock(), context.Event()
+    left = options.seconds - (time.monotonic() - started)
     given = {
         "batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled,
+        "until": time.monotonic() + COMPILING * left,
     }  # fmt: skip
     count = min(options.processes, len(groups))
-    for task in (*groups, *[None] * count):
-        tasks.put(task)
     notes: list[str] = []
     made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-    done, expected = 0, len(groups)
-
-    def spent() -> float:
-        return time.monotonic() - started
-
-    with processes(count, work, tasks, results, gpu, go, machine, given) as workers:
-
-        def receive() -> Any:
-            found = heard(results, workers)
-            if isinstance(found, str) and found not in (COMPILED, ENDED):
+    done = 0
+    try:
+        for found in shared(work, groups, (CONTEXT.Barrier(count), machine, given), count, left):
+            if isinstance(found, str):
                 notes.append(f"A process ended early: {found}.")
-                return None
-            return found
-
-        try:
-            if options.compiled:
-                until = spent() + COMPILING * (options.seconds - spent())
-                expected = compiled_first(len(groups), tasks, count, receive, lambda: until - spent())
-                print(f"{spent():4.0f} s: torch.compile has run for {expected} of {len(groups)} layers", flush=True)
-            go.set()
-            while done < expected and spent() < options.seconds:
-                found = receive()
-                if found == ENDED:
-                    break
-                if not isinstance(found, dict):
-                    continue
-                for name, rows in found.items():
-                    made[name] += rows
-                done += 1
-                for text in lines(found["layers"]):
-                    print(f"{spent():4.0f} s  {text}", flush=True)
-        except KeyboardInterrupt:
-            notes.insert(0, "The run was interrupted.")
+                continue
+            for name, rows in found.items():
+                made[name] += rows
+            done += 1
+            for text in lines(found["layers"]):
+                print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+    except KeyboardInterrupt:
+        notes.insert(0, "The run was interrupted.")
     if done < len(groups):
         notes.append(f"{len(groups) - done} of {len(groups)} layers were not reached in {options.seconds:g} s.")
     return made, notes

@@ -22,21 +22,18 @@ examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --bat
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import multiprocessing
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import connection
 from typing import Any
 
-from recording import Parser, above, at_least, needs_gpu, said, status, written
+from recording import CONTEXT, Parser, above, ahead, at_least, needs_gpu, said, shared, status, taken, written
 
 from dwlab import inference, planner, records, report
 from dwlab.inference import comparison, images, int8, selection, timing
@@ -49,7 +46,8 @@ from dwlab.problems.networks import Network
 
 NETWORKS = report.VALIDATED
 HOW = {"rounds": 5, "min_seconds": 0.05}
-MOST_PEERS_AHEAD = 8  # processes in which torch.compile runs at once: each takes some GB of memory
+MOST_PROCESSES = 8  # at once: torch.compile takes some GB of memory in each
+COMPILING = 0.66  # of the time, at most, for torch.compile
 
 Send = Callable[[str, Any], None]
 """What a process says: a kind ("row", "kernels", "note") and what of it."""
@@ -266,104 +264,36 @@ def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
 # ------------------------------------------------------------------------------------------------------------ processes
 
 
-class Turns:
-    """Who works on what: one at a time compiles kernels, one at a time uses the GPU, the first in order of those that
-    wait. What runs torch.compile ("ahead") does so beside each other, and before anything is timed.
-
-    ahead: those that will ask for it.
+def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: Mapping[str, Any]) -> None:
+    """A process: takes networks, compiles, one process at a time (the lock `kernels`), and measures while it holds the
+    GPU. An answer is what was sent. torch.compile runs before that, until options["until"], and nothing is timed then.
     """
 
-    def __init__(self, ahead: Sequence[Any] = ()) -> None:
-        self.ahead = set(ahead)
-        self.waiting: dict[str, dict[Any, Any]] = {"ahead": {}, "kernels": {}, "gpu": {}}
-        self.having: dict[str, set[Any]] = {what: set() for what in self.waiting}
+    def compile_peers(task: tuple[Group, int]) -> None:
+        network = task[0].network(task[1])
+        timing.compile_baselines(network, random_weights(network))
+        torch.cuda.empty_cache()
 
-    def want(self, who: Any, what: str, order: Any) -> None:
-        """Someone asks for a turn."""
-        self.waiting[what][who] = order
-
-    def done(self, who: Any, what: str) -> None:
-        """Someone's turn is over."""
-        self.having[what].discard(who)
-        if what == "ahead":
-            self.ahead.discard(who)
-
-    def gone(self, who: Any) -> None:
-        """Someone has ended: its turns are free."""
-        for what in self.waiting:
-            self.waiting[what].pop(who, None)
-            self.done(who, what)
-
-    def next(self) -> list[Any]:
-        """Those whose turn it is now."""
-        found = []
-        for what, most in (("ahead", MOST_PEERS_AHEAD), ("kernels", 1), ("gpu", 0 if self.ahead else 1)):
-            waiting, having = self.waiting[what], self.having[what]
-            while waiting and len(having) < most:
-                who = min(waiting, key=waiting.__getitem__)
-                del waiting[who]
-                having.add(who)
-                found.append(who)
-        return found
-
-
-def work(link: Any, group: Group, options: Mapping[str, Any]) -> None:
-    """A process: asks for its turns through the link, and sends what it finds."""
-
-    @contextlib.contextmanager
-    def turn(what: str, batch: int) -> Iterator[None]:
-        link.send(("want", (what, (options["batches"].index(batch), group.place))))
-        link.recv()
-        yield
-        link.send(("done", what))
-
-    def send(kind: str, value: Any) -> None:
-        link.send((kind, value))
-
+    group: Any = "networks"
     try:
         import torch
 
         torch.cuda.init()
-        weights = random_weights(group.network(1))
-        group.calibration()  # before anything is timed
-        if options["compiled"]:
-            with turn("ahead", group.batches[0]):
-                for batch in group.batches:
-                    timing.compile_baselines(group.network(batch), weights)
-                    torch.cuda.empty_cache()
-        for batch in group.batches:
-            with turn("kernels", batch):
-                timing.compile_candidates(group.ready(batch), options["last"], options["processes"])
-                planner.plan(group.ready(batch), options["gpu"])  # what `partition` asks: kept from here on
+        mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
+        for group, batch in mine:
+            network, answer = group.ready(batch), []
+            with kernels:
+                timing.compile_candidates(network, options["last"], options["processes"])
+                planner.plan(network, options["gpu"])  # what `partition` asks: kept from here on
                 torch.cuda.empty_cache()
-            with turn("gpu", batch):
-                measure(group, batch, options, send)
+            with gpu:
+                measure(group, batch, options, lambda kind, value, answer=answer: answer.append((kind, value)))
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
-        link.send(("end", None))
-    except (EOFError, BrokenPipeError):
-        pass  # whoever gives turns has ended
-    except Exception as error:
+            results.put(answer)
+    except Exception as error:  # this process ends, the others go on
         traceback.print_exc()
-        with contextlib.suppress(OSError):
-            link.send(("note", f"{group}: its process ended early: {said(error)}."))
-    finally:
-        link.close()
-
-
-def started_process(group: Group, options: Mapping[str, Any]) -> tuple[Any, Callable[[], None]]:
-    """(the link to a new process, what ends it)."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, group, options), daemon=False)  # it has processes of its own
-    process.start()
-    theirs.close()
-
-    def end() -> None:
-        process.terminate()
-        process.join(10)
-
-    return ours, end
+        results.put(f"{group}: {said(error)}")
 
 
 @dataclass
@@ -412,43 +342,19 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def collect(
-    groups: Sequence[Group],
-    options: Mapping[str, Any],
-    left: Callable[[], float],
-    say: Callable[[str], None] = print,
-    start: Callable[..., tuple[Any, Callable[[], None]]] = started_process,
+    groups: Sequence[Group], options: Mapping[str, Any], left: float, say: Callable[[str], None] = print
 ) -> Found:
-    """What the processes measure until all is done, the time is over or someone interrupts. left: seconds."""
-    found, links, ends = Found(), {}, []
+    """What the processes measure until all is done, so many seconds are over or someone interrupts."""
+    found, count = Found(), min(len(groups), MOST_PROCESSES)
+    tasks = [(group, batch) for group in groups for batch in group.batches]
+    tasks.sort(key=lambda task: (options["batches"].index(task[1]), task[0].place))
+    given = CONTEXT.Barrier(count), CONTEXT.Lock(), options | {"until": time.monotonic() + COMPILING * left}
     try:
-        for group in groups:
-            link, end = start(group, options)
-            links[link] = group
-            ends.append(end)
-        turns = Turns(list(links) if options["compiled"] else ())
-        while links and left() > 0:
-            for link in connection.wait(list(links), timeout=max(0.0, min(1.0, left()))):
-                try:
-                    kind, value = link.recv()
-                except (EOFError, OSError):
-                    kind, value = "end", None
-                if kind == "want":
-                    turns.want(link, *value)
-                elif kind == "done":
-                    turns.done(link, value)
-                elif kind == "end":
-                    turns.gone(link)
-                    del links[link]
-                else:
-                    found.take(kind, value, say)
-            for link in turns.next():
-                with contextlib.suppress(OSError):  # its end is read above
-                    link.send("go")
+        for answer in shared(work, tasks, given, count, left, daemon=False):  # they have processes of their own
+            for kind, value in [("note", f"A process ended early: {answer}.")] if isinstance(answer, str) else answer:
+                found.take(kind, value, say)
     except KeyboardInterrupt:
         found.notes.append("The run was interrupted.")
-    finally:
-        for end in ends:
-            end()
     asked = [(group.name, batch, group.dtype, group.layout) for group in groups for batch in group.batches]
     missing = [one for one in asked if one not in found.rows]
     if missing:
@@ -543,7 +449,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "energy": options.window if options.energy else None, "gpu": "present",
     }  # fmt: skip
     signal.signal(signal.SIGTERM, _interrupted)
-    found = collect(groups, known_to_all, lambda: options.seconds - (time.monotonic() - began), say)
+    found = collect(groups, known_to_all, options.seconds - (time.monotonic() - began), say)
     if not found.rows and not found.kernels:
         print("nothing was measured", *found.notes, sep="\n", file=sys.stderr)
         return 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import multiprocessing
 import os
 import queue
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +21,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from dwlab import records  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 
-ENDED = "no process is left"
-"""What `heard` gives where all processes have ended."""
+CONTEXT = multiprocessing.get_context("spawn")
+"""How processes begin; locks and barriers that they share are made by it, too."""
+
+LINGER = 60.0  # seconds that is waited for a process which runs torch.compile when the time for that is over
 
 
 # ------------------------------------------------------------------------------------------------------- command line
@@ -97,15 +101,33 @@ def needs_gpu(folder: Path, threads: int | None = None) -> Path:
 # ---------------------------------------------------------------------------------------------------------- processes
 
 
-@contextlib.contextmanager
-def processes(count: int, work: Callable[..., None], *args: Any) -> Iterator[list[Any]]:
-    """So many processes that do `work`; they are ended at the end."""
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=work, args=args, daemon=True) for _ in range(count)]
+def shared(
+    work: Callable[..., None], tasks: Sequence[Any], args: Sequence[Any], count: int, seconds: float,
+    daemon: bool = True,
+) -> Iterator[Any]:  # fmt: skip
+    """What processes make of tasks, one by one, until all are done, the seconds are over, or no process is left.
+
+    work(tasks, results, gpu, *args): takes tasks until there is none, and holds the lock `gpu` while it uses the GPU.
+    daemon: of processes that have none of their own.
+    """
+    todo, results, gpu = CONTEXT.Queue(), CONTEXT.Queue(), CONTEXT.RLock()
+    for task in tasks:
+        todo.put(task)
+    until, done = time.monotonic() + seconds, 0
+    given = (todo, results, gpu, *args)
+    workers = [CONTEXT.Process(target=work, args=given, daemon=daemon) for _ in range(min(count, len(tasks)))]
     for worker in workers:
         worker.start()
     try:
-        yield workers
+        while done < len(tasks) and time.monotonic() < until:
+            try:
+                found = results.get(timeout=1)
+            except queue.Empty:
+                if not any(worker.is_alive() for worker in workers):
+                    return
+                continue
+            done += not isinstance(found, str)  # a text says why a process ended
+            yield found
     finally:
         for worker in workers:
             worker.terminate()
@@ -113,34 +135,22 @@ def processes(count: int, work: Callable[..., None], *args: Any) -> Iterator[lis
             worker.join(10)
 
 
-def heard(results: Any, workers: Sequence[Any]) -> Any:
-    """What a process put into the queue; None if nothing within a second, ENDED if none is left."""
-    try:
-        return results.get(timeout=1)
-    except queue.Empty:
-        return None if any(worker.is_alive() for worker in workers) else ENDED
+def taken(tasks: Any, until: float = math.inf) -> Iterator[Any]:
+    """The tasks of a queue, one by one, until there is none or time.monotonic() is past `until`."""
+    with contextlib.suppress(queue.Empty):
+        while time.monotonic() < until:
+            yield tasks.get(timeout=2)
 
 
-def shared(
-    work: Callable[..., None], tasks: Sequence[Any], args: Sequence[Any], count: int, seconds: float
-) -> Iterator[Any]:
-    """What processes make of tasks, one by one, until all are done, the seconds are over, or no process is left.
-
-    work(tasks, results, gpu, *args): takes tasks until there is none, and holds the lock `gpu` while it uses the GPU.
-    """
-    context = multiprocessing.get_context("spawn")
-    todo, results, gpu = context.Queue(), context.Queue(), context.Lock()
-    for task in tasks:
-        todo.put(task)
-    until, done = time.monotonic() + seconds, 0
-    with processes(min(count, len(tasks)), work, todo, results, gpu, *args) as workers:
-        while done < len(tasks) and time.monotonic() < until:
-            found = heard(results, workers)
-            if found == ENDED:
-                return
-            if found is not None:
-                done += not isinstance(found, str)  # a text says why a process ended
-                yield found
+def ahead(tasks: Any, prepare: Callable[[Any], None], start: Any, until: float) -> list[Any]:
+    """Tasks that a process takes and prepares until then; it has them when all that share the barrier `start` do."""
+    mine = []
+    for task in taken(tasks, until):
+        prepare(task)
+        mine.append(task)
+    with contextlib.suppress(threading.BrokenBarrierError):  # a process has ended, or takes too long
+        start.wait(max(0.0, until - time.monotonic()) + LINGER)
+    return mine
 
 
 def said(error: BaseException) -> str:

@@ -21,7 +21,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import queue
 import random
 import sys
 import time
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recording import Parser, at_least, needs_gpu, said, shared, status, written
+from recording import Parser, at_least, needs_gpu, said, shared, status, taken, written
 
 from dwlab import problems, records, report
 from dwlab.compiler import precompile as ahead
@@ -344,11 +343,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], paths: 
         import torch
 
         clock = timing.DeviceClock()
-        while True:
-            try:
-                group = tasks.get(timeout=2)
-            except queue.Empty:
-                return
+        for group in taken(tasks):
             for problem, path in ((problem, path) for problem in group for path in paths):
                 for stage in dispatch.launches(problem, path) if of_grid else takers(problem, path):
                     with contextlib.suppress(Exception):  # what does not compile says so when it is launched

@@ -23,6 +23,7 @@ from dwlab.records import RecordError, writing
 from dwlab.report import recorded as command
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+recording = script("recording")
 record_run, shapes, sanitize, roof_tries, recorded_kernels, record_layers, record_networks, ncu_layers = map(
     script,
     ("record_run", "shapes", "sanitize", "roof_tries", "recorded_kernels", "record_layers", "record_networks",
@@ -733,3 +734,21 @@ def test_predictions_for_a_gpu_are_held_against_what_it_measured():
     memory = next(cells for cells in rows if len(cells) > 1 and cells[1].strip() == "device memory")
     count, within, carried = (int(memory[k]) for k in (2, 5, 7))
     assert within >= 0.75 * count > carried
+
+
+def doubled(tasks, results, gpu, start):
+    """What processes do in the test below: 4 ends one of them, and none begins before all have taken what there is."""
+    mine = recording.ahead(tasks, lambda task: task, start, recording.time.monotonic() + 20)
+    for task in mine:
+        with gpu, gpu:
+            if task == 4:
+                results.put("a reason")
+                return
+            results.put([2 * task])
+
+
+def test_processes_share_tasks_and_one_that_ends_is_heard():
+    barrier = recording.CONTEXT.Barrier(2)
+    found = list(recording.shared(doubled, [1, 2, 3, 4], (barrier,), 2, 60.0))
+    assert "a reason" in found and [2] in found and all(one in ([2], [4], [6], "a reason") for one in found)
+    assert list(recording.shared(doubled, [1], (recording.CONTEXT.Barrier(1),), 1, 0.0)) == []

@@ -1,10 +1,10 @@
 """The layers of image networks against PyTorch: what is planned, measured, recorded and shown. No GPU needed."""
 
 import dataclasses
+import functools
 import math
 import queue
 import threading
-import types
 
 import numpy as np
 import pytest
@@ -314,23 +314,6 @@ def test_a_time_above_the_ceilings_is_no_time():
         )
 
 
-def test_torch_compile_runs_before_anything_is_measured():
-    """What it says of how many groups it has run for, when the time is over, and what it leaves in the queue."""
-    tasks = queue.Queue()
-    for task in ("a", "b", "c", None, None):
-        tasks.put(task)
-    said = iter([None, record_layers.COMPILED, record_layers.COMPILED, record_layers.COMPILED])
-    assert record_layers.compiled_first(3, tasks, 2, lambda: next(said), lambda: 9.0) == 3
-    taken = [tasks.get(), tasks.get()]  # by two processes that are at it when the time is over
-    seconds = iter([5.0, -1.0, -2.0, -3.0])
-    said = iter([record_layers.COMPILED, None, record_layers.COMPILED])
-    assert record_layers.compiled_first(3, tasks, 2, lambda: next(said), lambda: next(seconds, -4.0)) == len(taken)
-    assert {tasks.get() for _ in range(tasks.qsize())} == {None}
-    assert record_layers.compiled_first(2, tasks, 2, lambda: record_layers.ENDED, lambda: 9.0) == 0
-    late = -record_layers.LINGER
-    assert record_layers.compiled_first(2, tasks, 2, lambda: None, lambda: late) == 0
-
-
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, compiled):
     pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
@@ -340,53 +323,31 @@ def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, c
     monkeypatch.setattr(record_layers, "search_alone", lambda gpu: done.append(gpu))
     monkeypatch.setattr(layer_baselines, "compile_ahead", lambda problem: done.append(problem.N))
     monkeypatch.setattr(record_layers, "made_of", lambda group, *more: done.append(group) or {"layers": []})
-    tasks, results, go = queue.Queue(), queue.Queue(), threading.Event()
+    tasks, results, start = queue.Queue(), queue.Queue(), threading.Barrier(1)
     groups = [group_of(LAYER), group_of(dataclasses.replace(LAYER, C=8))]
-    for task in (*groups, None):
+    for task in groups:
         tasks.put(task)
-    go.set()
-    record_layers.work(tasks, results, "gpu", go, MACHINE, {"compiled": compiled, "batches": [1, 32]})
-    said = [results.get() for _ in range(results.qsize())]
-    if compiled:
-        assert done == ["gpu", 1, 32, 1, 32, *groups]
-        assert said == [record_layers.COMPILED] * 2 + [{"layers": []}] * 2
-    else:
-        assert done == groups and said == [{"layers": []}] * 2
+    monkeypatch.setattr(tasks, "get", functools.partial(tasks.get, block=False), raising=False)
+    options = {"compiled": compiled, "batches": [1, 32], "until": math.inf}
+    record_layers.work(tasks, results, "gpu", start, MACHINE, options)
+    assert [results.get() for _ in range(results.qsize())] == [{"layers": []}] * 2
+    assert done == (["gpu", 1, 32, 1, 32, *groups] if compiled else groups)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_what_was_measured_is_kept_when_someone_interrupts(monkeypatch, capsys, interrupted):
     group = group_of(LAYER)
     made = {"measurements": ["m"], "layers": [row()], "peers": ["p"]}
-    ended = []
 
-    class Results(queue.Queue):
-        def get(self, timeout=None):
-            if self.empty() and interrupted:
-                raise KeyboardInterrupt
-            return super().get(timeout=0)
+    def shared(*given):
+        yield made
+        if interrupted:
+            raise KeyboardInterrupt
 
-    class Process:
-        def __init__(self, target, args, daemon):
-            self.results = args[1]
-
-        def start(self):
-            self.results.put(made)  # the first group's; then it ends
-
-        def is_alive(self):
-            return False
-
-        def terminate(self):
-            ended.append(self)
-
-        def join(self, seconds):
-            assert ended
-
-    context = types.SimpleNamespace(Queue=Results, Event=threading.Event, RLock=threading.RLock, Process=Process)
-    monkeypatch.setattr(record_layers.multiprocessing, "get_context", lambda kind: context)
+    monkeypatch.setattr(record_layers, "shared", shared)
     options = record_layers.arguments(["--processes", "1", "--seconds", "30"])
     found, notes = record_layers.collect([group, group], {}, options, record_layers.time.monotonic())
-    assert found == made and len(ended) == 1
+    assert found == made
     assert "1 of 2 layers were not reached in 30 s." in notes
     assert ("The run was interrupted." in notes) == interrupted
     assert "batch 32 float32 wide NHWC: 50.00 µs, × 2.00" in capsys.readouterr().out

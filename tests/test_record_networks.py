@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
-import multiprocessing
+import queue
 import threading
 import types
 
@@ -37,18 +37,11 @@ def timing_of(us):
 
 def test_mobilenets_at_batch_1_come_first():
     groups = record_networks.plan(record_networks.arguments([]))
-    turns = record_networks.Turns()
-    for group in groups:
-        turns.want(group, "gpu", (0, group.place))
-    order = []
-    while turns.waiting["gpu"] or turns.having["gpu"]:
-        order += turns.next()
-        turns.done(order[-1], "gpu")
-    assert [str(group).split()[:2] for group in order[:4]] == [
+    assert [str(group).split()[:2] for group in groups[:4]] == [
         ["mobilenet_v1", "float32"], ["mobilenet_v2", "float32"], ["mobilenet_v1", "float16"],
         ["mobilenet_v2", "float16"],
     ]  # fmt: skip
-    assert order == groups and len(groups) == 8 and all(group.batches == (1, 32) for group in groups)
+    assert len(groups) == 8 and all(group.batches == (1, 32) for group in groups)
 
 
 def test_only_what_is_asked_for_and_not_recorded(tmp_path):
@@ -66,39 +59,6 @@ def test_an_unknown_network_gets_the_nearest_and_the_list_needs_no_gpu(capsys):
     assert record_networks.main(["--list", "--network", "xception", "--dtype", "float32"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[1] for line in lines] == [" batch 1", " batch 32"]
-
-
-# ------------------------------------------------------------------------------------------------------------- turns
-
-
-def test_one_compiles_and_one_measures_at_a_time():
-    turns = record_networks.Turns()
-    turns.want("b", "gpu", (0, 1))
-    turns.want("a", "gpu", (0, 0))
-    turns.want("c", "kernels", (0, 2))
-    turns.want("d", "kernels", (1, 0))
-    assert set(turns.next()) == {"a", "c"} and turns.next() == []
-    turns.done("a", "gpu")
-    turns.want("a", "gpu", (1, 0))  # its next batch comes after the others' first
-    assert turns.next() == ["b"]
-    turns.gone("b")  # it ended without a word
-    turns.gone("c")
-    assert set(turns.next()) == {"a", "d"}
-
-
-def test_nothing_is_timed_while_torch_compile_runs_anywhere(monkeypatch):
-    monkeypatch.setattr(record_networks, "MOST_PEERS_AHEAD", 2)
-    turns = record_networks.Turns(["a", "b", "c"])
-    for place, who in enumerate("abc"):
-        turns.want(who, "ahead", (0, place))
-    assert turns.next() == ["a", "b"]
-    turns.done("a", "ahead")
-    turns.want("a", "gpu", (0, 0))
-    assert turns.next() == ["c"]
-    turns.done("b", "ahead")
-    assert turns.next() == []
-    turns.gone("c")  # which would have asked for more
-    assert turns.next() == ["a"]
 
 
 # --------------------------------------------------------------------------------------------------------- measuring
@@ -288,83 +248,61 @@ def test_no_peer_is_said():
 # --------------------------------------------------------------------------------------------------------- processes
 
 
-def in_threads(work):
-    """A stand-in for processes."""
+@pytest.fixture
+def in_turn(monkeypatch):
+    """A stand-in for processes: one in this process."""
 
-    def start(group, options):
-        ours, theirs = multiprocessing.Pipe()
-        thread = threading.Thread(target=work, args=(theirs, group, options), daemon=True)
-        thread.start()
-        return ours, lambda: None
+    def shared(work, tasks, args, count, seconds, daemon):
+        todo, results = queue.SimpleQueue(), queue.SimpleQueue()
+        for task in tasks:
+            todo.put(task)
+        work(types.SimpleNamespace(get=lambda timeout: todo.get(block=False)), results, threading.RLock(), *args)
+        while not results.empty():
+            yield results.get()
 
-    return start
+    monkeypatch.setattr(record_networks, "shared", shared)
 
 
 @on_interpreter
 @pytest.mark.parametrize("compiled", [False, True])
-def test_processes_take_turns_until_all_is_measured(made, monkeypatch, compiled):
+def test_every_network_is_measured_after_torch_compile(made, in_turn, monkeypatch, compiled):
     ahead = []
     monkeypatch.setattr(timing, "compile_baselines", lambda network, weights: ahead.append(network.batch))
     said = []
-    found = record_networks.collect(
-        [GROUP], OPTIONS | {"compiled": compiled}, lambda: 100.0, said.append, in_threads(record_networks.work)
-    )
+    found = record_networks.collect([GROUP], OPTIONS | {"compiled": compiled}, 100.0, said.append)
     assert [key[:2] for key in found.rows] == [("mobilenet_v2", 1), ("mobilenet_v2", 2)] and found.notes == []
     assert all("joules" in row for row in found.rows.values()) and len(found.peers) == 4
     assert set(found.kernels) == set(found.rows) and ahead == ([1, 2] if compiled else [])
     assert sum("mJ an image, peer" in line for line in said) == 2 and any("kernels timed" in line for line in said)
 
 
-def test_what_is_there_when_the_time_is_over_is_kept():
-    sent = threading.Event()
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_is_there_at_the_end_is_kept_and_the_smallest_batch_comes_first(monkeypatch, interrupted):
+    asked = []
 
-    def work(link, group, options):
-        link.send(("row", row()))
-        sent.set()
-        link.send(("want", ("gpu", (0, 0))))
-        with contextlib.suppress(EOFError):
-            link.recv()
+    def shared(work, tasks, *more, daemon):
+        asked.extend((group.name, batch) for group, batch in tasks)
+        yield [("row", row())]
+        if interrupted:
+            raise KeyboardInterrupt
 
-    began = itertools.count()
-    found = record_networks.collect(
-        [dataclasses.replace(GROUP, name="mobilenet_v1", batches=(1, 32))], OPTIONS,
-        lambda: 1.0 if next(began) < 6 and sent.wait(5) else 0.0, lambda text: None, in_threads(work),
-    )  # fmt: skip
+    monkeypatch.setattr(record_networks, "shared", shared)
+    groups = [dataclasses.replace(GROUP, name=f"mobilenet_v{n + 1}", batches=(1, 32), place=n) for n in range(2)]
+    found = record_networks.collect(groups, OPTIONS | {"batches": [1, 32]}, 5.0, lambda text: None)
+    assert asked == [("mobilenet_v1", 1), ("mobilenet_v2", 1), ("mobilenet_v1", 32), ("mobilenet_v2", 32)]
     assert list(found.rows) == [("mobilenet_v1", 32, "float32", "NHWC")]
-    assert found.notes == ["1 of 2 networks were not reached: mobilenet_v1 float32 batch 1."]
-
-
-def test_a_process_that_ends_or_is_interrupted_is_no_end_for_the_others():
-    def work(link, group, options):
-        if group.place == 0:
-            link.close()  # it died
-            return
-        link.send(("want", ("gpu", (0, 1))))
-        link.recv()
-        link.send(("row", row("mobilenet_v2")))
-        link.close()
-
-    groups = [dataclasses.replace(GROUP, name=f"mobilenet_v{n + 1}", batches=(32,), place=n) for n in range(2)]
-    found = record_networks.collect(groups, OPTIONS, lambda: 5.0, lambda text: None, in_threads(work))
-    assert [key[0] for key in found.rows] == ["mobilenet_v2"] and len(found.notes) == 1
-
-    def interrupted():
-        raise KeyboardInterrupt
-
-    found = record_networks.collect(groups[:1], OPTIONS, interrupted, lambda text: None, in_threads(work))
-    assert found.notes[0] == "The run was interrupted."
+    assert found.notes[-1].startswith("3 of 4 networks were not reached: mobilenet_v1 float32 batch 1, ")
+    assert ("The run was interrupted." in found.notes) == interrupted
 
 
 @on_interpreter
-def test_a_process_says_why_it_ends(made, monkeypatch, capsys):
+def test_a_process_says_why_it_ends(made, in_turn, monkeypatch, capsys):
     def fails(*given):
         raise ValueError("no compiler")
 
     monkeypatch.setattr(timing, "compile_candidates", fails)
-    found = record_networks.collect(
-        [GROUP], OPTIONS, lambda: 100.0, lambda text: None, in_threads(record_networks.work)
-    )
-    assert found.notes[0] == "mobilenet_v2 float32 NHWC: its process ended early: ValueError: no compiler."
+    found = record_networks.collect([GROUP], OPTIONS, 100.0, lambda text: None)
+    assert found.notes[0] == "A process ended early: mobilenet_v2 float32 NHWC: ValueError: no compiler."
     assert "no compiler" in capsys.readouterr().err
 
 
@@ -550,7 +488,7 @@ def on_a_gpu(monkeypatch):
 
     def finds(*rows, notes=()):
         def collect(groups, options, left, say):
-            asked.update(groups=groups, options=options, left=left())
+            asked.update(groups=groups, options=options, left=left)
             found = record_networks.Found(notes=list(notes))
             for one in rows:
                 found.take("row", one, say)
