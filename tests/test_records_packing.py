@@ -215,10 +215,10 @@ def changed(path: Path, number: int, change) -> None:
 @pytest.mark.parametrize(
     "file, change, message",
     [
-        ("nvidia-h200", lambda d: d["measurements"][0].update(time_us=-1), "line 2, is damaged: .* 0: time_us is -1"),
+        ("nvidia-h200", lambda d: d["measurements"][0].update(time_us=-1), "line 2, is damaged: .*0..time_us is -1"),
         ("nvidia-h200", lambda d: d.update(schema=99), "(?s)newer dwlab .schema 99"),
         ("nvidia-h200", lambda d: d["environment"].update(date="noon"), "environment.date 'noon' is no ISO date"),
-        ("history", lambda d: d["measurements"][0].update(stage=7), "line 2, is damaged: measurement 0: stage is 7"),
+        ("history", lambda d: d["measurements"][0].update(stage=7), "line 2, is damaged: measurements.0..stage is 7"),
         ("history", lambda d: d["places"]["measurements"].append(3), "1 rows of measurements, and places for 2"),
         ("history", lambda d: d.update(file="gone.json"), "gone.json has rows in history.jsonl.gz, and no other"),
     ],

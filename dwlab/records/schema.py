@@ -1,4 +1,4 @@
-"""What a record may hold: the type of each field, checked by msgspec, and words for what is wrong with one.
+"""What a record may hold: the type of each field, checked by msgspec.
 
 A run is one JSON object: the schema's number, the environment (GPU, driver, versions, git revision, date, clocks), the
 ceilings measured in the same run, the baselines tried (`peers`), the hardware's counters where they could be read, the
@@ -11,9 +11,7 @@ import copy
 import dataclasses
 import functools
 import json
-import operator
 import re
-import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, NotRequired, TypedDict
 
@@ -527,7 +525,7 @@ def decode(data: bytes, kind: Any) -> Any:
                 f"is JSON but no dwlab record: it is a {_kind(value)}, not an object. {ELSEWHERE}"
             ) from None
         check_schema(value.get("schema", SCHEMA if kind is Rest else None))
-        raise Damage(_wrong(value, kind, str(error))) from None
+        raise Damage(_wrong(value, str(error))) from None
 
 
 ELSEWHERE = "Move it out of the records' folder"
@@ -574,78 +572,20 @@ def _no_constant(text: str) -> float:
     raise ValueError(f"it holds {text}, which no measurement is")
 
 
-# --------------------------------------------------------------------------------------- words for what msgspec refuses
-
-_WORDS: dict[Any, str] = {
-    Positive: "a positive number",
-    Number: "a number from 0 up",
-    Count: "a count",
-    Capability: "two whole numbers",
-    ReadOnly: "an object",
-    bool: "true or false",
-    str: "a text",
-    int: "a whole number",
-}
-_ONE_OF = {"measurements": "measurement", "ways": "way"}
+# -------------------------------------------------------------------------------------------- what msgspec refuses
 
 
-def _bare(hint: Any) -> Any:
-    """A type without NotRequired and null."""
-    if typing.get_origin(hint) is NotRequired:
-        hint = typing.get_args(hint)[0]
-    kinds = [one for one in typing.get_args(hint) if one is not type(None)]
-    return functools.reduce(operator.or_, kinds) if type(None) in typing.get_args(hint) else hint
-
-
-def _inner(hint: Any, token: str | int) -> Any:
-    """The type of a field, or of an item, of a type; None where it has none of its own."""
-    hint = _bare(hint)
-    if isinstance(token, int):
-        return (typing.get_args(hint) or (None,))[0]
-    return _fields(hint).get(token)
-
-
-def _fields(hint: Any) -> dict[str, Any]:
-    """The fields of a class with their types; none of anything else."""
-    return typing.get_type_hints(hint, include_extras=True) if isinstance(hint, type) else {}
-
-
-def _wrong(value: Any, hint: Any, message: str) -> str:
-    """What msgspec said of a value, with the value, and the field's place in words."""
-    problem, _, at = message.partition(" - at `$")
-    tokens: list[str | int] = [int(a) if a else b for a, b in re.findall(r"\[(\d+)\]|\.([^.\[`]+)", at)]
-    names: list[str] = []
-    for token in tokens:
-        try:
-            value = value[token]
-        except (LookupError, TypeError):  # what msgspec took for the place of something else
-            return f"{problem} at {at.rstrip('`')}"
-        hint = _inner(hint, token)
-        names.append(str(token))
-    what = ".".join(names)
-    if len(tokens) > 1 and isinstance(tokens[1], int):
-        rest = ".".join(names[2:])
-        what = f"{_ONE_OF.get(names[0], names[0])} {names[1]}" + (f": {rest}" if rest else "")
-    missing = re.fullmatch("Object missing required field `(.*)`", problem)
-    if missing and not tokens:
-        return f"its {missing[1]!r} is missing"
-    if missing and len(tokens) == 1:
-        return f"{what}.{missing[1]} is None, not {_word(_inner(hint, missing[1]))}"
-    if missing:
-        required = getattr(_bare(hint), "__required_keys__", {missing[1]})
-        return f"{what} lacks {', '.join(one for one in _fields(_bare(hint)) if one in required and one not in value)}"
-    if len(tokens) == 1:
-        return f"its {what!r} is a {_kind(value)}"
-    if len(tokens) == 2 and isinstance(tokens[1], int) and _bare(hint) is not str:
-        return f"{what} is a {_kind(value)}, not an object"
-    return f"{what} is {value!r}, not {_word(hint)}"
-
-
-def _word(hint: Any) -> str:
-    hint = _bare(hint)
-    if typing.get_origin(hint) is Annotated and hint not in _WORDS:
-        hint = typing.get_args(hint)[0]
-    return _WORDS.get(hint, "what it should be")
+def _wrong(value: Any, message: str) -> str:
+    """msgspec's message, with the place and the value in front: "measurements[0].time_us is 'fast': Expected …"."""
+    problem, _, place = message.partition(" - at `$.")
+    place = place.rstrip("`")
+    try:
+        for index, key in re.findall(r"\[(\d+)\]|([^.\[]+)", place):
+            value = value[int(index) if index else key]
+    except (LookupError, TypeError):  # of something else than the JSON that was read
+        return f"{problem} at {place}"
+    what = f" is {value!r}" if not isinstance(value, dict | list) or not value else ""
+    return f"{place}{what}: {problem}" if place else problem
 
 
 def _kind(value: Any) -> str:
