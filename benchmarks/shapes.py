@@ -151,7 +151,7 @@ def sets_of(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any]) -> 
 def checked(problem: DepthwiseConv1d, alone: str) -> tuple[np.ndarray, np.ndarray]:
     """(channels, entries) that are checked, of large problems the first, the last and others."""
     channels, entries = np.arange(problem.H), np.arange(problem.B)
-    if problem.B * problem.H * problem.L > ELEMENTS:
+    if problem.B * problem.H * (problem.L + problem.K) > ELEMENTS:  # which an FFT of float64 takes
         channels = np.unique([0, problem.H // 2, problem.H - 1])
         if alone != "weight_grad":  # which sums over all entries
             entries = np.unique(np.linspace(0, problem.B - 1, 8).astype(int))

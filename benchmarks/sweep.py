@@ -7,8 +7,9 @@ the image networks with the largest share of their network's bytes, at batch 1 a
 is tuned is the stage that runs there, if it has a choice of tiles, else all stages of the path.
 
 Problems of least expected time come first: candidates times the least time of the problem. What the journal has already
-is not measured again, so who interrupts it, or whose time is over, goes on later. The last table has the sweeps, and
-what was left out. Exit status 1 if a problem had no right candidate or nothing was measured.
+is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, and one at
+a time uses the GPU; the races come last. The last table has the sweeps, and what was left out. Exit status 1 if a
+problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
           sweep.py --list                 what would be measured, in which order; needs no GPU
@@ -17,31 +18,33 @@ examples: sweep.py --seconds 540
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import math
+import os
+import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from recording import Parser, above, at_least, needs_gpu
+from recording import Parser, at_least, needs_gpu, said, shared, taken
 
-from dwlab.gpu import specs
+from dwlab import study
+from dwlab.gpu import machine, specs
 from dwlab.kernels import choices
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
 from dwlab.problems.layers import Fused
 from dwlab.records import tabular
-from dwlab.records.journal import Journal, Key
+from dwlab.records.journal import Candidate, Journal, Key, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.tuning import replay, stages, strategies
-from dwlab.tuning.search import Bench, Found, SearchError, search
+from dwlab.tuning.search import Bench, Found, SearchError, first, search
 from dwlab.tuning.space import Space, Subject, subject
-from dwlab.tuning.worker import Worker
+from dwlab.tuning.worker import Inline
 
 NETWORKS = VALIDATED
 DTYPES = ("float32", "float16")
@@ -51,7 +54,9 @@ ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and man
     DepthwiseConv1d(256, 64, 1000, 15),
     DepthwiseConv1d(64, 64, 4096, 31, "same"),
 )
-EACH_S = 0.15  # of a candidate beside its rounds: compiling, two checks; about
+EACH_S = 0.15  # of a candidate beside its rounds, with several processes that compile; about
+AT_ONCE = 12  # candidates of a part
+RACES = 0.35  # of the time
 ROUNDS = 20  # of a candidate, about: most have three
 
 
@@ -120,7 +125,7 @@ def planned(gpu: gpus.Gpu, each: int = 3) -> list[Task]:
     found = []
     for op, path, problem in problems(each):
         chosen = tuned_there(op, path, problem, gpu)
-        if chosen is None:
+        if chosen is None or len(chosen[1]) == 1:
             continue
         what, space = chosen
         least = choices.least_us(problem.compulsory_bytes(path), problem.flops_of(path), ceilings)
@@ -133,38 +138,91 @@ def planned(gpu: gpus.Gpu, each: int = 3) -> list[Task]:
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
+@dataclass(frozen=True)
+class Part:
+    """Candidates of a sweep that are checked and timed by one process; none: the race of its best ones."""
+
+    id: str
+    problem: Problem
+    space: Space
+    key: Key
+    candidates: tuple[Candidate, ...] = ()
+
+
+def parts(task: Task, key: Key, journal: Journal) -> list[Part]:
+    """What of a sweep a journal does not have yet, its race left out."""
+    known = journal.results(key)
+    missing = [one for one in task.space.candidates if text(one) not in known]
+    return [
+        Part(task.subject.id, task.problem, task.space, key, tuple(missing[i : i + AT_ONCE]))
+        for i in range(0, len(missing), AT_ONCE)
+    ]
+
+
+def on_gpu(part: Part, gpu: Any) -> contextlib.AbstractContextManager[Bench]:
+    """The bench of a process that shares the GPU with others: it holds the lock while it uses it."""
+    alone = study.GpuBench(machine=machine.present(), how=stages.ROUND, alone=gpu)
+    return contextlib.closing(stages.StageBench(part.id, part.problem, bench=alone))
+
+
+def work(todo: Any, results: Any, gpu: Any, path: Path, bench: Callable[[Part, Any], Any] = on_gpu) -> None:
+    """A process: (part, what was found, why nothing) of each part; it compiles while others use the GPU."""
+    journal = Journal(path)
+    for part in taken(todo):
+        found, why = None, ""
+        try:
+            with bench(part, gpu) as made:
+                one, best = Inline(made), math.inf
+                for candidate in part.candidates:
+                    tried = first(candidate, one, best)
+                    journal.append(part.key, tried)
+                    best = min(best, statistics.median(tried.times_us) if tried.ok else math.inf)
+                if not part.candidates:
+                    found = search(part.space, one, strategies.exhaustive, journal=journal, key=part.key)
+        except SearchError as error:
+            why = f"WRONG: {error}"
+        except Exception as error:  # the GPU's context is lost, or a file cannot be written: this process ends
+            results.put(f"{part.id} on {part.problem}: {said(error)}")
+            return
+        results.put((part, found, why))
+
+
 def swept(
     tasks: Sequence[Task],
     journal: Journal,
-    seconds: float,
-    bench: Callable[[Task], contextlib.AbstractContextManager[Bench]],
     key: Callable[[Task], Key],
-    clock: Callable[[], float] = time.monotonic,
+    dealt: Callable[[list[Part], float], Iterable[Any]],
+    seconds: float,
 ) -> list[tuple[Task, Found | None, str]]:
-    """(task, what was found, why nothing) of each task in turn, until the seconds are over."""
-    until, rows = clock() + seconds, []
-    for number, task in enumerate(tasks, 1):
-        left = until - clock()
-        if left <= 0:
-            rows.append((task, None, "the time was over"))
+    """(task, what was found, why nothing) of each task: first all candidates, then the races of whole sweeps.
+
+    dealt(parts, seconds): what `work` makes of parts in that time, a text for a process that ended early.
+    """
+    keys = [key(task) for task in tasks]
+    before = [journal.winner(one) is not None and replay.is_whole(one, journal.results(one)) for one in keys]
+    todo = [part for task, one in zip(tasks, keys, strict=True) for part in parts(task, one, journal)]
+    for number, made in enumerate(dealt(todo, (1 - RACES) * seconds) if todo else (), 1):
+        if isinstance(made, str):
+            print(made, flush=True)
+        elif number % 10 == 0:
+            print(f"{number} of {len(todo)} parts: {made[0].id} on {made[0].problem}", flush=True)
+    rows: list[tuple[Task, Found | None, str]] = []
+    races: dict[tuple[str, Problem], Task] = {}
+    for task, one, was in zip(tasks, keys, before, strict=True):
+        tried = len(journal.results(one))
+        if not was and tried == len(task.space):
+            races[task.subject.id, task.problem] = task
+        else:
+            part = f"the time was over: {tried} of {len(task.space)}" if tried else "the time was over"
+            rows.append((task, None, "recorded before" if was else part))
+    todo = [Part(*who, task.space, key(task)) for who, task in races.items()]
+    for made in dealt(todo, RACES * seconds) if todo else ():
+        if isinstance(made, str):
+            print(made, flush=True)
             continue
-        here = key(task)
-        known = journal.results(here)
-        if replay.is_whole(here, known) and journal.winner(here) is not None:
-            rows.append((task, None, "recorded before"))
-            continue
-        try:
-            with bench(task) as one:
-                found = search(task.space, one, strategies.exhaustive, seconds=left, journal=journal, key=here)
-        except SearchError as error:
-            rows.append((task, None, f"WRONG: {error}"))
-            continue
-        if found.trouble:
-            raise SystemExit(f"{found.trouble}; {len(found.unsaved)} lines are lost")
-        part = "" if len(found.tried) == len(task.space) else "the time was over within it: a part"
-        rows.append((task, found, part))
-        print(f"{number} of {len(tasks)}: {task.subject.id} on {task.problem}, {found.time_us:,.2f} µs", flush=True)
-    return rows
+        part, found, why = made
+        rows.append((races.pop((part.id, part.problem)), found, why))
+    return rows + [(task, None, "the time was over before its race") for task in races.values()]
 
 
 def table(rows: Sequence[tuple[Task, Found | None, str]]) -> str:
@@ -185,7 +243,7 @@ def table(rows: Sequence[tuple[Task, Found | None, str]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, None)
     parser.add_argument("journal", nargs="?", type=Path, help="default: dwlab/records/tuning/GPU.jsonl")
-    parser.add_argument("--seconds", type=above(0), default=3600.0, help="stop after so long (default: %(default)s)")
+    parser.limits(3600.0, min(14, (os.cpu_count() or 2) - 1))
     parser.add_argument(
         "--each", type=at_least(1), default=3, help="layers of an op, path, batch and type (default: 3)"
     )
@@ -203,12 +261,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     journal = Journal(options.journal or Path(tuned.FOLDER) / f"{name}.jsonl")
     journal.check_writable()
 
-    def bench(task: Task) -> Worker:
-        return Worker(functools.partial(stages.StageBench, task.subject.id, task.problem))
+    def dealt(todo: list[Part], seconds: float) -> Iterable[Any]:
+        return shared(work, todo, (journal.path,), options.processes, seconds)
 
     tasks = planned(here, options.each)
     rows = swept(
-        tasks, journal, options.seconds, bench, lambda task: stages.key(task.subject, task.problem, task.space)
+        tasks, journal, lambda task: stages.key(task.subject, task.problem, task.space), dealt, options.seconds
     )
     print(table(rows), journal.message(), sep="\n")
     done = [found for _, found, why in rows if found is not None or why == "recorded before"]

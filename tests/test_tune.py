@@ -5,6 +5,8 @@ import json
 import math
 import multiprocessing
 import os
+import queue
+import types
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -457,40 +459,61 @@ def test_small_sweeps_come_first_and_have_a_choice(tasks):
     assert {one.subject.is_stage for one in tasks} == {True, False}  # a stage's tiles, or the stages of a path
 
 
-def test_a_sweep_goes_on_where_it_was_ended(tasks, tmp_path, capsys):
+def key_of(task):
+    return key(subject=task.subject.id, problem=str(task.problem), space=task.space.digest)
+
+
+def dealt(journal, bench, most=10**9):
+    """What one process makes of the first parts, in this one."""
+
+    def made(parts, seconds):
+        todo, results = queue.SimpleQueue(), queue.SimpleQueue()
+        for part in parts[:most]:
+            todo.put(part)
+        no_more = types.SimpleNamespace(get=lambda timeout: todo.get_nowait())
+        sweep.work(no_more, results, None, journal.path, lambda part, gpu: contextlib.nullcontext(bench))
+        while not results.empty():
+            yield results.get()
+
+    return made
+
+
+def test_a_sweep_goes_on_where_it_was_ended(tasks, tmp_path):
     few = tasks[:3]
-    journal, seen, now = Journal(tmp_path / "j.jsonl"), [], [0.0]
+    journal, seen = Journal(tmp_path / "j.jsonl"), []
 
     class Timed(Plain):
         def judge(self, candidate):
             pass
 
         def time_us(self, candidate):
-            now[0] += 1
             seen.append(text(candidate))
             return 10.0 + len(text(candidate)) % 7
 
-    def bench_of(task):
-        return contextlib.nullcontext(Timed())
-
-    def key_of(task):
-        return key(subject=task.subject.id, problem=str(task.problem), space=task.space.digest)
-
-    given = (few, journal)
-    first = sweep.swept(*given, 1.0, bench_of, key_of, lambda: now[0])
-    assert first[0][1] is not None and [why for *_, why in first[1:]] == ["the time was over"] * 2
-    second = sweep.swept(*given, 1e9, bench_of, key_of, lambda: now[0])
-    assert second[0][2] == "recorded before" and all(found is not None for _, found, _ in second[1:])
+    rows = sweep.swept(few, journal, key_of, dealt(journal, Timed(), most=1), 9.0)
+    assert {why.partition(":")[0] for *_, why in rows} == {"the time was over", ""}
     timed = len(seen)
-    assert (
-        all(why == "recorded before" for *_, why in sweep.swept(*given, 1e9, bench_of, key_of)) and len(seen) == timed
-    )
+    rows = sweep.swept(few, journal, key_of, dealt(journal, Timed()), 9.0)
+    assert sorted(why for *_, why in rows) == ["", "", "recorded before"] and len(seen) > timed
+    timed = len(seen)
+    rows = sweep.swept(few, journal, key_of, dealt(journal, Timed()), 9.0)
+    assert {why for *_, why in rows} == {"recorded before"} and len(seen) == timed
     keys = journal.keys().values()
     assert len(keys) == 3 and all(replay.is_whole(one, tried) for one, tried in keys)
-    shown = sweep.table(second)
+    shown = sweep.table(rows)
     assert "recorded before" in shown and few[2].subject.id in shown and "default over it" in shown
-    assert f"3 of 3: {few[2].subject.id}" in capsys.readouterr().out
     assert report.rows([journal.path])
+
+
+def test_a_sweeps_process_that_ends_is_said_and_the_rest_is_left_for_another_time(tasks, tmp_path, capsys):
+    class Gone(Plain):
+        def judge(self, candidate):
+            raise type("CudaAPIError", (Exception,), {})("ILLEGAL_ADDRESS")
+
+    journal = Journal(tmp_path / "j.jsonl")
+    rows = sweep.swept(tasks[:2], journal, key_of, dealt(journal, Gone()), 9.0)
+    assert [why for *_, why in rows] == ["the time was over"] * 2
+    assert f"{tasks[0].problem}: Lost: " in capsys.readouterr().out
 
 
 def test_a_sweep_without_a_right_candidate_is_a_row(tasks, tmp_path):
@@ -498,8 +521,6 @@ def test_a_sweep_without_a_right_candidate_is_a_row(tasks, tmp_path):
         def judge(self, candidate):
             raise race.Out("incorrect", "y is 1, not 2")
 
-    made = sweep.swept(
-        tasks[:1], Journal(tmp_path / "j.jsonl"), 9.0, lambda task: contextlib.nullcontext(Wrong()),
-        lambda task: key(space=task.space.digest),
-    )  # fmt: skip
+    journal = Journal(tmp_path / "j.jsonl")
+    made = sweep.swept(tasks[:1], journal, key_of, dealt(journal, Wrong()), 9.0)
     assert made[0][1] is None and made[0][2].startswith("WRONG: every candidate failed")

@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,7 +61,8 @@ class GpuBench:
     """The present GPU with its measured ceilings. Raises TimingError in simulated mode.
 
     clock, machine: another clock, and a machine whose ceilings are known, in place of the GPU's own. how: what
-    `timing.time_launches` takes, in place of a study's.
+    `timing.time_launches` takes, in place of a study's. alone: a lock of processes that share the GPU, held while it is
+    used.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class GpuBench:
         clock: timing.Clock | None = None,
         machine: Machine | None = None,
         how: Mapping[str, Any] | None = None,
+        alone: AbstractContextManager[Any] | None = None,
     ) -> None:
+        self.alone = alone or nullcontext()
         self.clock = clock or timing.DeviceClock()
         self.machine = machine or device.measure(quick=quick, clock=self.clock)
         self.how = how or (QUICK_TIMING if quick else TIMING)
@@ -112,6 +115,7 @@ class _OnGpu:
         self.cold = timing.cache_state(problem.compulsory_bytes(path), bench.machine.l2_bytes or 0, sets)
         self.sets: list[dict[str, Any]] = []
         self.inputs: dict[str, np.ndarray] = {}
+        self.others: dict[str, np.ndarray] = {}
         shapes = problem.shapes(path)
         # Pages of the host that are touched once serve for every check.
         self.host = {name: problem.nans(name, path) for name in problem.outputs(path)}
@@ -121,18 +125,28 @@ class _OnGpu:
         self.refresh()
 
     def refresh(self) -> None:
-        """Fresh inputs in every set; the first set's stay on the host, for the check."""
+        """Fresh inputs in every set; those of the first two stay on the host, for checks."""
         from dwlab.gpu.target import cuda
 
         for i, arrays in enumerate(self.sets):
             self.seed += 1
             made = self._fresh()
-            for name, values in made.items():
-                arrays[name].copy_to_device(values)
+            with self.bench.alone:
+                for name, values in made.items():
+                    arrays[name].copy_to_device(values)
+                # The stream that is timed does not wait for the default one.
+                cuda.synchronize()
             if i == 0:
                 self.inputs = made
-        # The stream that is timed does not wait for the default one.
-        cuda.synchronize()
+            elif i == 1:
+                self.others = made
+
+    def turn(self) -> None:
+        """Other inputs for the next check: the second set comes first, or, where there is one alone, fresh ones."""
+        if len(self.sets) == 1:
+            return self.refresh()
+        self.sets[:2] = self.sets[1::-1]
+        self.inputs, self.others = self.others, self.inputs
 
     def _fresh(self) -> dict[str, np.ndarray]:
         """Inputs that differ from the last ones everywhere. Large ones are the last, each moved on by chance: random
@@ -155,12 +169,14 @@ class _OnGpu:
         # Whole numbers have no NaN: they are written if they come out the same, whatever was there before.
         twice = any(values.dtype.kind == "i" for values in self.host.values())
         for poison in POISONS[: 1 + twice]:
-            for name in self.host:
-                _poison(arrays[name], poison)
-            stage.run(self.problem, arrays)
-            cuda.synchronize()
+            with self.bench.alone:
+                for name in self.host:
+                    _poison(arrays[name], poison)
+                stage.run(self.problem, arrays)
+                cuda.synchronize()
+                for name, values in self.host.items():
+                    arrays[name].copy_to_host(values)
             for name, values in self.host.items():
-                arrays[name].copy_to_host(values)
                 wrong = spot_check(self.problem, self.path, self.inputs, name, values)
                 differ = np.count_nonzero(first.get(name, values) != values) if twice else 0
                 if differ:
@@ -179,8 +195,9 @@ class _OnGpu:
 
     def clocked(self, stage: Stage) -> Timing:
         """Times it, without a check."""
-        launches = [stage.starter(self.problem, arrays) for arrays in self.sets]
-        return timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
+        with self.bench.alone:
+            launches = [stage.starter(self.problem, arrays) for arrays in self.sets]
+            return timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
 
     def baselines(self) -> list[Baseline]:
         if self.problem.op == "sparse":

@@ -47,7 +47,7 @@ class Bench(Protocol):
         """One round."""
 
     def resources(self, candidate: Candidate) -> dict[str, float]:
-        """Registers, shared memory and so on, as far as known."""
+        """Registers, shared memory and so on, as far as known; compile_s, the seconds that its compiler took."""
 
 
 Firsts = Callable[[Sequence[Candidate], int, float], Iterable[Tried]]
@@ -189,7 +189,8 @@ def first(candidate: Candidate, bench: Bench, best: float = math.inf, rounds: in
             times.append(bench.time_us(candidate))
         if times and not getattr(bench, "exact", False):  # what is counted has been the same run
             bench.judge(candidate)
-        return Tried(candidate, times_us=tuple(times), resources=bench.resources(candidate))
+        takes = dict(bench.resources(candidate))
+        return Tried(candidate, times_us=tuple(times), compile_s=takes.pop("compile_s", 0.0), resources=takes)
     except Out as why:
         return Tried(candidate, why.state, why.reason)
 

@@ -7,10 +7,12 @@ compared is what it counts (`bench.counted_us`).
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import replace
 from typing import Any
 
 from dwlab import __version__
+from dwlab.compiler import precompile
 from dwlab.gpu import machine, provenance, specs, target
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
@@ -47,15 +49,16 @@ class StageBench:
         self._prepared: Any = self._open.enter_context(bench.prepare(problem, self.subject.path))
         self._checked: Candidate | None = None
         self._tiled: dict[str, Stage] = {}
+        self._seconds: dict[str, float] = {}
 
     def judge(self, candidate: Candidate) -> None:
-        """Runs it on poisoned outputs, the second time in a row on fresh inputs. Raises Out("incorrect")."""
+        """Runs it on poisoned outputs, the second time in a row on other inputs. Raises Out("incorrect")."""
         if self._checked == candidate:
-            self._prepared.refresh()
+            self._prepared.turn()
         self._checked = dict(candidate)
         try:
             with gpus.using(self._here):
-                self._prepared.check(self._with(candidate))
+                self._prepared.check(self._compiled(candidate))
         except WrongResult as error:
             raise Out("incorrect", str(error).partition(f"{self.problem}: ")[2] or str(error)) from error
         except SimtError as error:
@@ -64,7 +67,7 @@ class StageBench:
 
     def time_us(self, candidate: Candidate) -> float:
         """One round: µs on a GPU; without one, of what was counted."""
-        stage = self._with(candidate)
+        stage = self._compiled(candidate)
         with gpus.using(self._here):
             if not self.exact:
                 return self._prepared.clocked(stage).median_us
@@ -73,7 +76,7 @@ class StageBench:
             return counted_us(xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes), self.gpu)
 
     def resources(self, candidate: Candidate) -> dict[str, float]:
-        """Threads and shared memory of a block, registers of a thread; compiled kernels' own and spilled bytes."""
+        """Threads and shared memory of a block, registers of a thread; compiled, what it spills and its seconds."""
         stage = self._with(candidate)
         with gpus.using(self._here):
             how = stage.launch(self.problem)
@@ -81,11 +84,22 @@ class StageBench:
             if stage.tiles is not None:
                 takes = stage.tiles.resources(self.problem.kernel_key, stage.config(self.problem))
                 found = {"threads": takes.threads, "registers": takes.registers, "shared_bytes": takes.shared_bytes}
+            took = self._seconds.get(text(candidate))
+            found |= {} if took is None else {"compile_s": took}
             return {name: float(n) for name, n in found.items()} | compiled(stage.kernel_for(self.problem))
 
     def close(self) -> None:
         """Gives the buffers back."""
         self._open.close()
+
+    def _compiled(self, candidate: Candidate) -> Stage:
+        """The stage with this tile, its kernel compiled where there is a GPU, so that nothing else waits for that."""
+        stage = self._with(candidate)
+        if not self.exact and text(candidate) not in self._seconds and target.mode == "gpu":
+            begun = time.perf_counter()
+            stage.kernel_for(self.problem).compile(precompile.types_of(stage, self.problem))
+            self._seconds[text(candidate)] = time.perf_counter() - begun
+        return stage
 
     def _with(self, candidate: Candidate) -> Stage:
         """The same object for the same candidate: kernels and choices are cached by what `with_config` makes."""
