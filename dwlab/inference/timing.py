@@ -20,15 +20,11 @@ from dwlab.inference.selection import Decision, Planned, Times
 from dwlab.inference.weights import Weights, as_tensors, random_weights
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
 from dwlab.kernels.registry import Stage
-from dwlab.measure import baselines, energy, timing
+from dwlab.measure import baselines, timing
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
-from dwlab.problems.layers import Fused
 from dwlab.problems.networks import INPUT, Network
 from dwlab.records import tabular
-
-LAUNCHES = 50
-"""Of a kernel in a graph of which `joules` measures the energy: so that the host is not the bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -234,11 +230,7 @@ class Tuned:
 
 def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
     """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
-    layers = network.layers
-    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
-    for number in range(len(layers) - 1):
-        if not network.joint(number):
-            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
+    problems = dict.fromkeys(network.kernels.values())
     return [(stage, problem) for problem in problems for stage in selection.takers(problem)[-last:]]
 
 
@@ -271,26 +263,12 @@ def median_us(start: Callable[[Any], None]) -> float:
     return time.median_us
 
 
-def joules(start: Callable[[Any], None], rest: energy.Energy | None = None) -> float:
-    """What `tune` may measure instead: J of a launch, the power at rest in it, over a quarter of a second.
-
-    rest: as energy.measure takes it; without it each kernel waits until the GPU is at rest.
-    """
-
-    def enqueue() -> None:
-        for _ in range(LAUNCHES):
-            start(inference.current_stream())
-
-    graph, _ = graph_of(enqueue)
-    return energy.of_graph(graph, per_launch=LAUNCHES, seconds=0.25, rest=rest).per_run
-
-
-def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]], float] = median_us) -> Tuned:
+def tune(network: Network, last: int = 2) -> Tuned:
     """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
 
     As selection.choose, selection.partition and inference.prepare take them; kernels alone, in CUDA graphs, their
-    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. cost: of a function that
-    enqueues a launch; what is chosen is what costs least, in whatever unit. Raises TimingError in simulated mode.
+    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in
+    simulated mode.
     """
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)
@@ -301,7 +279,7 @@ def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]]
         try:
             tensors = _random_arrays(problem)  # kept until then
             start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
-            found.setdefault(problem, {})[stage.id] = cost(start)
+            found.setdefault(problem, {})[stage.id] = median_us(start)
         except Exception as error:  # a kernel that does not compile or start is reported, and the others still timed
             failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
     return Tuned(found, failures)
