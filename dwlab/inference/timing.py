@@ -131,22 +131,6 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
     return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
 
 
-def graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
-    """A CUDA graph of a call, and what it gives."""
-    torch = pytorch()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = [call()]
-    return graph, outputs
-
-
 @contextlib.contextmanager
 def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
@@ -154,14 +138,14 @@ def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     Both live as long as the context.
     """
     torch = pytorch()
-    call = graph = outputs = None
+    call = graph = output = None
     try:
         with same_precision(), torch.inference_mode():
             call = ways(_baseline(model.network), model.weights, True)[name]()
-            graph, outputs = graph_of(call)
-        yield graph, outputs[0]
+            graph, output = baselines.captured(call, 3)
+        yield graph, output
     finally:
-        call = graph = outputs = None
+        call = graph = output = None
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
