@@ -84,11 +84,7 @@ def wanted(problem: Problem, ops: Sequence[str]) -> bool:
 def of_network(name: str, dtype: str) -> list[tuple[str, Problem]]:
     """(name, problem) of every layer and of every pair that may share a kernel, for one image in NHWC."""
     network = networks.network(name, batch=1, layout="NHWC", dtype=dtype)
-    found = [(one.name, one.problem) for one in network.layers if one.planned]
-    for index, (one, two) in enumerate(itertools.pairwise(network.layers)):
-        if not network.joint(index):
-            found.append((f"{one.name} and {two.name}", Fused(one.problem, two.problem)))
-    return found
+    return [(" and ".join(names), problem) for names, problem in network.kernels.items()]
 
 
 def sizes(problem: Problem) -> tuple[Any, ...]:

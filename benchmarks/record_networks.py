@@ -23,7 +23,6 @@ examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --bat
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import signal
 import sys
@@ -41,7 +40,7 @@ from dwlab.inference.weights import random_weights
 from dwlab.measure import baselines, device, energy
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
-from dwlab.problems.layers import LAYOUTS, Fused
+from dwlab.problems.layers import LAYOUTS
 from dwlab.problems.networks import Network
 
 NETWORKS = report.VALIDATED
@@ -165,16 +164,12 @@ def prepare(
 def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
     """Rows of the section `network_kernels`: the fastest stage of each layer and pair, alike ones once."""
     made = {}
-    layers = [(layer.name, layer.problem) for layer in network.layers if layer.planned]
-    for index, (first, second) in enumerate(itertools.pairwise(network.layers)):
-        if not network.joint(index):
-            layers.append((f"{first.name} + {second.name}", Fused(first.problem, second.problem)))
-    for name, problem in layers:
+    for names, problem in network.kernels.items():
         if times.get(problem) and problem not in made:
             stage = min(times[problem], key=times[problem].__getitem__)
             made[problem] = {
                 "network": network.name, "batch": network.batch, "dtype": network.dtype, "layout": network.layout,
-                "layers": name, "stage": stage, "time_us": times[problem][stage],
+                "layers": " + ".join(names), "stage": stage, "time_us": times[problem][stage],
             }  # fmt: skip
     return list(made.values())
 

@@ -36,7 +36,6 @@ from dwlab.kernels import choices
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
-from dwlab.problems.layers import Fused
 from dwlab.records import tabular
 from dwlab.records.journal import Candidate, Journal, Key, text
 from dwlab.report import VALIDATED
@@ -96,14 +95,8 @@ def problems(each: int = 3) -> list[tuple[str, str, Problem]]:
 def _of_network(name: str, batch: int, dtype: str) -> Iterator[tuple[Problem, float]]:
     """Its layers and the pairs that may share a kernel, with their share of the bytes of all layers."""
     network = networks.network(name, batch, "NHWC", dtype)
-    planned = [one.problem for one in network.layers if one.planned]
-    total = sum(one.compulsory_bytes(one.main_path) for one in planned)
-    pairs = [
-        Fused(one.problem, two.problem)
-        for index, (one, two) in enumerate(itertools.pairwise(network.layers))
-        if not network.joint(index)
-    ]
-    for one in (*planned, *pairs):
+    total = sum(one.compulsory_bytes(one.main_path) for names, one in network.kernels.items() if len(names) == 1)
+    for one in network.kernels.values():
         yield one, one.compulsory_bytes(one.main_path) / total
 
 

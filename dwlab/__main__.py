@@ -8,6 +8,7 @@ given: one line on stderr says why and what to do. 130 after Ctrl-C, 141 if the 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import io
 import json
@@ -577,64 +578,47 @@ def _xray(options: argparse.Namespace) -> int:
     return _xrayed(report, options)
 
 
+ROOMS = {
+    "doctor": "setup.doctor", "inspect": "compiler.inspect", "predict": "model.timemodel", "plan": "planner.command",
+    "infer": "inference.command", "study": "study.command", "tune": "tuning.command", "records": "report.recorded",
+    "train": "training.train", "grade": "judge.exercises", "progress": "judge.exercises",
+}  # fmt: skip
+"""Whose `main` carries a command out; it is imported only then."""
+
+
 def _run(options: argparse.Namespace) -> int:
-    """Carries out one command; a room is imported only when its command is given, and names are refused before."""
-    if options.command == "xray" and ".py:" in options.stage:
+    """Carries out one command; names are refused before a room is imported."""
+    command = options.command
+    if command == "stages":
+        return _stages(options)
+    if command == "xray" and ".py:" in options.stage:
         return _xray_own(options)
-    if getattr(options, "stage", None) and options.command in ("xray", "inspect", "predict", "tune"):
+    if getattr(options, "stage", None) and command in ("xray", "inspect", "predict", "tune"):
         options.stage = _stage_id(options.stage)
-    if options.command in ("plan", "infer"):
+    if command == "xray":
+        return _xray(options)
+    if command in ("plan", "infer"):
         from dwlab.problems import networks
 
         options.network = networks.named(options.network)
-    if options.command == "infer" and importlib.util.find_spec("torch") is None:
+    if command == "infer" and importlib.util.find_spec("torch") is None:
         from dwlab.gpu import target
 
         raise UserError(target.NO_TORCH)
-    if options.command == "plan" and options.gpu.strip().lower() != "present":
+    if command == "plan" and options.gpu.strip().lower() != "present":
         from dwlab.gpu import specs as gpus
 
         gpus.find(options.gpu)
-    if options.command == "stages":
-        return _stages(options)
-    if options.command == "xray":
-        return _xray(options)
-    if options.command == "doctor":
-        from dwlab.setup import doctor as room
-    elif options.command == "inspect":
-        from dwlab.compiler import inspect as room
+    room = importlib.import_module(f"dwlab.{ROOMS[command]}")
+    if command == "inspect" or (command == "tune" and options.report is None):
         from dwlab.kernels import registry
 
-        options.problem = _problem(registry.stage(options.stage), options.problem, "paper")
-    elif options.command == "tune":
-        from dwlab.tuning import command as room
-
-        if options.report is None:
-            from dwlab.kernels import registry
-
-            if options.stage is None:
-                raise UserError(f"tune needs OP/PATH/STAGE, or --report (see: {_prog()} tune --help)")
-            paths = {f"{one.op}/{one.path}": one for one in reversed(registry.stages())}
-            of = paths.get(options.stage) or registry.stage(options.stage)
-            options.problem = _problem(of, options.problem, "small")
-    elif options.command == "study":
-        from dwlab.study import command as room
-    elif options.command == "predict":
-        from dwlab.model import timemodel as room
-    elif options.command == "plan":
-        from dwlab.planner import command as room
-    elif options.command == "infer":
-        from dwlab.inference import command as room
-    elif options.command == "records":
-        from dwlab.report import recorded as room
-    elif options.command == "train":
-        from dwlab.training import train as room
-    else:
-        from dwlab.judge import exercises as room
-
-        if options.command == "progress":
-            return room.progress(options)
-    return room.main(options)
+        if options.stage is None:
+            raise UserError(f"tune needs OP/PATH/STAGE, or --report (see: {_prog()} tune --help)")
+        paths = {f"{one.op}/{one.path}": one for one in reversed(registry.stages())} if command == "tune" else {}
+        stage = paths.get(options.stage) or registry.stage(options.stage)
+        options.problem = _problem(stage, options.problem, "paper" if command == "inspect" else "small")
+    return room.progress(options) if command == "progress" else room.main(options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

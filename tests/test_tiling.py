@@ -15,7 +15,6 @@ from dwlab.kernels.tiling.choose import choose, why_not
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import TERMS, Cost
 from dwlab.kernels.tiling.gpu import H200, Gpu
-from dwlab.planner import validation
 from dwlab.problems import DTYPES, DepthwiseConv1d, layers, networks
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -34,7 +33,7 @@ def problems(batch, dtype):
     found = {}
     for name in sorted(networks.NETWORKS, key="mobilenet_v2".__eq__):
         made = networks.network(name, batch, "NHWC", dtype)
-        here = [one.problem for one in made.layers if one.planned] + list(validation.joints(made).values())
+        here = list(made.kernels.values())
         found |= dict.fromkeys(here, name == "mobilenet_v2")
     return found
 

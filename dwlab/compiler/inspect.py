@@ -499,26 +499,31 @@ def _install() -> str:
     return f"No GPU is needed for it: run pip install -e '.[{extra}]' in the workbook's folder"
 
 
-def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
-    """Has a process of its own compile them: for each {"log", "ptx", "cubin", "compiler"} or {"error"}."""
-    why = missing()
-    if why:
-        raise NoCompilerError(why)
+def environment() -> dict[str, str]:
+    """The variables of a process that compiles as this one would; it decides its mode itself."""
     places = [str(Path(__file__).resolve().parents[2]), *(place or os.getcwd() for place in sys.path)]
-    seconds = SECONDS * len(jobs)
-    environment = os.environ | {
+    made = os.environ | {
         "PYTHONPATH": os.pathsep.join(places),
         "PYTHONUTF8": "1",
         "NUMBA_ENABLE_CUDASIM": "0",  # Numba's own simulator compiles nothing
         **gpus.environment(),  # the tiles that this process has chosen
     }
-    environment.pop(target.VARIABLE, None)  # `_serve` decides the mode
+    made.pop(target.VARIABLE, None)
+    return made
+
+
+def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
+    """Has a process of its own compile them: for each {"log", "ptx", "cubin", "compiler"} or {"error"}."""
+    why = missing()
+    if why:
+        raise NoCompilerError(why)
+    seconds = SECONDS * len(jobs)
     try:
         done = subprocess.run(
             [sys.executable, "-c", "from dwlab.compiler.inspect import _serve; _serve()"],
             input=pickle.dumps((cc, list(jobs))),
             capture_output=True,
-            env=environment,
+            env=environment(),
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:

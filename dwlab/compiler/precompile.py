@@ -18,13 +18,12 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
+from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import digests, registry
 from dwlab.kernels.registry import Stage
-from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import Problem
 
 PROCESSES = 16
@@ -161,14 +160,9 @@ def rebuilt(payload: bytes) -> Any:
 
 def _start(jobs: list[Job], cc: tuple[int, int]) -> subprocess.Popen[bytes]:
     """A process that compiles these."""
-    places = [str(Path(__file__).resolve().parents[2]), *(place or os.getcwd() for place in sys.path)]
-    # Numba's own simulator compiles nothing.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONUTF8": "1", "NUMBA_ENABLE_CUDASIM": "0"}
-    environment |= gpus.environment()  # the tiles that this process has chosen
-    environment.pop(target.VARIABLE, None)  # `_serve` decides the mode
     process = subprocess.Popen(
         [sys.executable, "-c", "from dwlab.compiler.precompile import _serve; _serve()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=inspect.environment(),
     )  # fmt: skip
     assert process.stdin is not None
     with contextlib.suppress(OSError), process.stdin:  # it may have ended already: then there is no answer
@@ -198,8 +192,6 @@ def _serve() -> None:
     """Reads (cc, jobs) from standard input and writes a payload after the other, None where it cannot be compiled."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever Numba or a kernel's module prints is no answer
-    from dwlab.compiler import inspect
-
     cc, jobs = pickle.load(sys.stdin.buffer)
     inspect._stand_in(cc)
     with out:

@@ -165,10 +165,14 @@ def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]
             machine = Machine(**{**fields, "compute_capability": tuple(fields["compute_capability"])})
         except (KeyError, TypeError):
             continue  # a record without its machine: its times still count, its GPU cannot be described
-        known_fields = {k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__}
-        ceilings = Ceilings(**{**known_fields, "measured": True, "source": f"measured on {run.where()}"})
-        found[run.gpu] = replace(machine, ceilings=ceilings)
+        found[run.gpu] = replace(machine, ceilings=ceilings_of(run))
     return found
+
+
+def ceilings_of(run: records.Record) -> Ceilings:
+    """A run's measured ceilings."""
+    fields = {k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__}
+    return Ceilings(**{**fields, "measured": True, "source": f"measured on {run.where()}"})
 
 
 # ------------------------------------------------------------------------------------------------------ the present GPU

@@ -389,16 +389,7 @@ def _captured(model: Model, ports: Sequence[str] = ()) -> Model:
     """
     torch, tried, note = pytorch(), {}, ""
     with same_precision():
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                enqueue(model)
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        plain = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(plain):
-            enqueue(model)
+        plain, _ = baselines.captured(lambda: enqueue(model), 2)
         graphs, early = {"": plain}, {"": 0}
         if torch.cuda.get_device_capability() >= ptx.WAITS_FROM:
             try:

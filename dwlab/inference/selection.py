@@ -212,11 +212,7 @@ Costs = Mapping[tuple[str, ...], float]
 
 def _of_problems(network: Network, cost: Callable[[Planned], float | None]) -> Costs:
     """The cost of each layer and of each two that may share a kernel, of those that have one."""
-    problems: dict[tuple[str, ...], Planned] = {(one.name,): one.problem for one in network.layers if one.planned}
-    problems |= {
-        (network.layers[n].name, network.layers[n + 1].name): pair for n, pair in validation.joints(network).items()
-    }
-    made = {names: cost(problem) for names, problem in problems.items()}
+    made = {names: cost(problem) for names, problem in network.kernels.items()}
     return {names: us for names, us in made.items() if us is not None}
 
 
@@ -261,7 +257,7 @@ def _cheapest(network: Network, gpu: str, known: Costs) -> Decision:
         known |= {pair.layers: pair.module.time_us for pair in made.pairs if pair.module is not None}
     names = [layer.name for layer in network.layers]
     costs = {(n, n + 1): known.get((name,), 0.0) for n, name in enumerate(names)}
-    pairs = {(n, n + 2): pair for n, pair in validation.joints(network).items()}
+    pairs = {(n, n + 2): pair for n, pair in network.pairs.items()}
     costs |= {(a, b): known[names[a], names[a + 1]] for a, b in pairs if (names[a], names[a + 1]) in known}
     cuts = planner.partition(len(names), costs)
     while none := [one for one in cuts if one in pairs and not _runs(pairs[one], measured, gpu)]:

@@ -20,15 +20,11 @@ from dwlab.inference.selection import Decision, Planned, Times
 from dwlab.inference.weights import Weights, as_tensors, random_weights
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
 from dwlab.kernels.registry import Stage
-from dwlab.measure import baselines, energy, timing
+from dwlab.measure import baselines, timing
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
-from dwlab.problems.layers import Fused
 from dwlab.problems.networks import INPUT, Network
 from dwlab.records import tabular
-
-LAUNCHES = 50
-"""Of a kernel in a graph of which `joules` measures the energy: so that the host is not the bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -135,22 +131,6 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
     return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
 
 
-def graph_of(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
-    """A CUDA graph of a call, and what it gives."""
-    torch = pytorch()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = [call()]
-    return graph, outputs
-
-
 @contextlib.contextmanager
 def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
@@ -158,14 +138,14 @@ def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
     Both live as long as the context.
     """
     torch = pytorch()
-    call = graph = outputs = None
+    call = graph = output = None
     try:
         with same_precision(), torch.inference_mode():
             call = ways(_baseline(model.network), model.weights, True)[name]()
-            graph, outputs = graph_of(call)
-        yield graph, outputs[0]
+            graph, output = baselines.captured(call, 3)
+        yield graph, output
     finally:
-        call = graph = outputs = None
+        call = graph = output = None
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
@@ -234,11 +214,7 @@ class Tuned:
 
 def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
     """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
-    layers = network.layers
-    problems: dict[Planned, None] = {layer.problem: None for layer in layers if layer.planned}
-    for number in range(len(layers) - 1):
-        if not network.joint(number):
-            problems[Fused(layers[number].problem, layers[number + 1].problem)] = None
+    problems = dict.fromkeys(network.kernels.values())
     return [(stage, problem) for problem in problems for stage in selection.takers(problem)[-last:]]
 
 
@@ -271,26 +247,12 @@ def median_us(start: Callable[[Any], None]) -> float:
     return time.median_us
 
 
-def joules(start: Callable[[Any], None], rest: energy.Energy | None = None) -> float:
-    """What `tune` may measure instead: J of a launch, the power at rest in it, over a quarter of a second.
-
-    rest: as energy.measure takes it; without it each kernel waits until the GPU is at rest.
-    """
-
-    def enqueue() -> None:
-        for _ in range(LAUNCHES):
-            start(inference.current_stream())
-
-    graph, _ = graph_of(enqueue)
-    return energy.of_graph(graph, per_launch=LAUNCHES, seconds=0.25, rest=rest).per_run
-
-
-def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]], float] = median_us) -> Tuned:
+def tune(network: Network, last: int = 2) -> Tuned:
     """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
 
     As selection.choose, selection.partition and inference.prepare take them; kernels alone, in CUDA graphs, their
-    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. cost: of a function that
-    enqueues a launch; what is chosen is what costs least, in whatever unit. Raises TimingError in simulated mode.
+    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in
+    simulated mode.
     """
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)
@@ -301,7 +263,7 @@ def tune(network: Network, last: int = 2, cost: Callable[[Callable[[Any], None]]
         try:
             tensors = _random_arrays(problem)  # kept until then
             start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
-            found.setdefault(problem, {})[stage.id] = cost(start)
+            found.setdefault(problem, {})[stage.id] = median_us(start)
         except Exception as error:  # a kernel that does not compile or start is reported, and the others still timed
             failures[f"{stage.id} on {problem}"] = (str(error).splitlines() or [type(error).__name__])[0]
     return Tuned(found, failures)

@@ -331,6 +331,23 @@ def _bmm(problem: DepthwiseConv1d, path: str) -> Prepare:
     return prepare
 
 
+def captured(call: Callable[[], Any], before: int) -> tuple[Any, Any]:
+    """A CUDA graph of a call, and what the call gave; after so many calls on a side stream, which PyTorch requires."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(before):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        given = call()
+    return graph, given
+
+
 class TorchClock:
     """dwlab.measure.timing's clock on PyTorch's current stream, with PyTorch's own CUDA graphs."""
 
@@ -352,16 +369,8 @@ class TorchClock:
         return 1e3 * start.elapsed_time(stop)
 
     def graph(self, body: Callable[[], None]) -> Callable[[], None]:
-        graph = self._torch.cuda.CUDAGraph()
         try:
-            # PyTorch needs a few launches on a side stream before a capture.
-            side = self._torch.cuda.Stream()
-            side.wait_stream(self._torch.cuda.current_stream())
-            with self._torch.cuda.stream(side):
-                body()
-            self._torch.cuda.current_stream().wait_stream(side)
-            with self._torch.cuda.graph(graph):
-                body()
+            graph, _ = captured(body, 1)
         except RuntimeError as error:
             raise GraphUnavailable(f"the launches could not be captured ({type(error).__name__})") from error
         return graph.replay

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwlab import records
-from dwlab.gpu.machine import Ceilings, Machine, attainable
+from dwlab.gpu.machine import Ceilings, Machine, attainable, ceilings_of
 from dwlab.records import Measurement
 from dwlab.records.tabular import Markdown
 
@@ -285,8 +285,7 @@ def show(
         wanted = dict(rows[0].problem) if problem is None else records.describe_problem(problem)
         rows = [row for row in rows if dict(row.problem) == wanted]
         if rows:
-            fields = {k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__}
-            ceilings = Ceilings(**{**fields, "measured": True})
+            ceilings = ceilings_of(run)
             shape = records.shape_text(wanted) + ("" if dtype == "float32" else f", {dtype}")
             return Roofline(points(rows, ceilings), ceilings, f"{run.gpu}, {shape}", f"Measured on {run.where()}.")
     on = f" on {gpu}" if gpu else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from dwlab import records
 from dwlab.planner import Pair, Plan, partition
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import NAMES, PlanError
-from dwlab.problems.layers import Fused, Pointwise
+from dwlab.problems.layers import Fused
 from dwlab.problems.networks import Network, summary
 from dwlab.problems.networks import network as named_network
 from dwlab.records import tabular, terminal
@@ -176,14 +175,12 @@ def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv
 
     A row that differs only in bias, activation and residual counts, as networks share layers.
     """
-    problems = {layer.problem for layer in made.network.layers if layer.planned}
-    problems |= {Fused(*(one.layers[0] for one in pair.unfused)) for pair in made.pairs}
 
     def key(op: str, problem: Any, dtype: str) -> tuple[str, str, str]:
         return op, records.shape_text(bare(records.describe_problem(problem))), dtype
 
     wanted: dict[tuple[str, str, str], list[Conv | Fused]] = {}
-    for one in problems:
+    for one in dict.fromkeys(made.network.kernels.values()):
         wanted.setdefault(key(one.op, one, one.dtype), []).append(one)
     ops = {op for op, _, _ in wanted}
     found: dict[Conv | Fused, float] = {}
@@ -207,18 +204,7 @@ def kernel_times(network: Network, gpu: str, runs: Iterable[records.Record]) -> 
     found, _ = timed_kernels(network, gpu, runs)
     alike = {problem: us for _, problem, us in found}
     exact = {names: us for names, _, us in found}
-    problems = {(layer.name,): layer.problem for layer in network.layers if layer.planned}
-    problems |= {(network.layers[n].name, network.layers[n + 1].name): pair for n, pair in joints(network).items()}
-    return {names: alike[problem] for names, problem in problems.items() if problem in alike} | exact
-
-
-def joints(network: Network) -> dict[int, Fused]:
-    """The neighbours that may share a kernel: the place of the first -> both."""
-    found = {}
-    for number, (one, two) in enumerate(itertools.pairwise(network.layers)):
-        if not network.joint(number) and isinstance(one.problem, Pointwise) | isinstance(two.problem, Pointwise):
-            found[number] = Fused(one.problem, two.problem)
-    return found
+    return {names: alike[problem] for names, problem in network.kernels.items() if problem in alike} | exact
 
 
 def timed_kernels(

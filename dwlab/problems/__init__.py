@@ -218,6 +218,7 @@ class DepthwiseConv1d(Problem):
     Raises ProblemError for a size below 1, an unknown or impossible padding, or an unknown dtype.
     """
 
+    op: ClassVar[str] = "depthwise1d"
     B: int
     H: int
     L: int
@@ -250,11 +251,6 @@ class DepthwiseConv1d(Problem):
     def __str__(self) -> str:
         text = f"B={self.B} H={self.H} L={self.L} K={self.K} padding={self.padding}"
         return text if self.dtype == "float32" else f"{text} {self.dtype}"
-
-    @property
-    def op(self) -> str:
-        """The folder of this problem's stages."""
-        return "depthwise1d"
 
     @property
     def left(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -157,6 +157,7 @@ class DepthwiseConv2d(Layer):
     Raises ProblemError for sizes below 1, a padding of K or more, an empty output, and unknown names.
     """
 
+    op: ClassVar[str] = "depthwise2d"
     N: int
     C: int
     H: int
@@ -182,11 +183,6 @@ class DepthwiseConv2d(Layer):
         object.__setattr__(self, "padding", int(padding))
         if min(self.H, self.W) + 2 * self.padding < self.K:
             raise ProblemError(f"maps of {self.H} x {self.W} with padding {self.padding} are smaller than K={self.K}")
-
-    @property
-    def op(self) -> str:
-        """The folder of this problem's stages."""
-        return "depthwise2d"
 
     @property
     def P(self) -> int:
@@ -236,6 +232,7 @@ class Pointwise(Layer):
     then bias, activation, residual. w is (F, C) in both layouts; x, y, dtype and int8 as in DepthwiseConv2d, m (F,).
     """
 
+    op: ClassVar[str] = "pointwise"
     N: int
     C: int
     F: int
@@ -253,11 +250,6 @@ class Pointwise(Layer):
 
     def __post_init__(self) -> None:
         self._check(("N", "C", "F", "H", "W"))
-
-    @property
-    def op(self) -> str:
-        """The folder of this problem's stages."""
-        return "pointwise"
 
     @property
     def P(self) -> int:
@@ -299,6 +291,7 @@ class SparsePointwise(Pointwise):
     Of seeded inputs every seventh filter is zero.
     """
 
+    op: ClassVar[str] = "sparse"
     layout: str = "NHWC"
     dtype: str = "float16"
     pattern: str = "2:4"
@@ -309,11 +302,6 @@ class SparsePointwise(Pointwise):
             if getattr(self, name) != only:
                 raise ProblemError(f"a layer with sparse filters is of {name} {only}, not {getattr(self, name)}")
         object.__setattr__(self, "pattern", str(sparsity.pattern(self.pattern)))
-
-    @property
-    def op(self) -> str:
-        """The folder of this problem's stages."""
-        return "sparse"
 
     @property
     def form(self) -> sparsity.Pattern:
@@ -398,6 +386,7 @@ class Fused(Problem):
     the first's output, in its layout, dtype and zero point, and only the second has a residual.
     """
 
+    op: ClassVar[str] = "fused"
     first: DepthwiseConv2d | Pointwise
     second: DepthwiseConv2d | Pointwise
 
@@ -423,11 +412,6 @@ class Fused(Problem):
 
     def __str__(self) -> str:
         return f"{self.first} -> {self.second}"
-
-    @property
-    def op(self) -> str:
-        """The folder of this problem's stages."""
-        return "fused"
 
     @property
     def kind(self) -> str:

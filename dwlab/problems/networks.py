@@ -21,12 +21,13 @@ Sources: MobileNetV1 arXiv 1704.04861, MobileNetV2 arXiv 1801.04381, Xception ar
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dwlab.problems import nearest, storage
-from dwlab.problems.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Pointwise
+from dwlab.problems.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import tabular
 
 SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"
@@ -232,6 +233,22 @@ class Network:
         if others or second.residual == first.name:
             return f"{others[0] if others else second.name} adds what {first.name} writes"
         return f"{first.name} adds a map, which only a last layer can" if first.problem.residual else ""
+
+    @functools.cached_property
+    def pairs(self) -> dict[int, Fused]:
+        """Two layers that may share a kernel, by the place of the first."""
+        return {
+            place: Fused(one.problem, two.problem)
+            for place, (one, two) in enumerate(itertools.pairwise(self.layers))
+            if not self.joint(place) and isinstance(one.problem, Pointwise) | isinstance(two.problem, Pointwise)
+        }
+
+    @functools.cached_property
+    def kernels(self) -> dict[tuple[str, ...], DepthwiseConv2d | Pointwise | Fused]:
+        """What one kernel may compute, by the names of its layers: each planned layer alone, then `pairs`."""
+        found: dict[tuple[str, ...], Any] = {(one.name,): one.problem for one in self.layers if one.planned}
+        names = [one.name for one in self.layers]
+        return found | {(names[place], names[place + 1]): pair for place, pair in self.pairs.items()}
 
     @property
     def blocks(self) -> dict[str, tuple[Layer, ...]]:

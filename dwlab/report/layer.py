@@ -11,7 +11,7 @@ from typing import Any
 
 from dwlab import records
 from dwlab.measure import baselines
-from dwlab.problems.layers import DTYPES, LAYOUTS, Fused
+from dwlab.problems.layers import DTYPES, LAYOUTS
 from dwlab.problems.networks import network
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows, percent
@@ -57,11 +57,7 @@ def layer_text(problem: Any) -> str:
 def layers_of(name: str, dtype: str) -> frozenset[tuple[str, str, str]]:
     """(op, path, `layer_text`) of a network's layers, and of its pairs that may share a kernel; alike ones once."""
     made = network(name, layout="NHWC", dtype=dtype)
-    found: list[Any] = [layer.problem for layer in made.layers if layer.planned]
-    for number, (one, two) in enumerate(itertools.pairwise(made.layers)):
-        if not made.joint(number):
-            found.append(Fused(one.problem, two.problem))
-    return frozenset((one.op, one.main_path, layer_text(one)) for one in found)
+    return frozenset((one.op, one.main_path, layer_text(one)) for one in made.kernels.values())
 
 
 # --------------------------------------------------------------------------------------------------------------- rows

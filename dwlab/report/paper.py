@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dwlab import records
-from dwlab.gpu.machine import Ceilings
+from dwlab.gpu.machine import Ceilings, ceilings_of
 from dwlab.measure import baselines
 from dwlab.model import roofline
 from dwlab.problems import PAPER, PATHS
@@ -208,9 +208,3 @@ def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs 
 def roof_of(op: str, ceilings: Ceilings) -> Ceilings:
     """The ceilings that bind an op: where there is a pointwise layer, tensor cores may exceed the FMA rate."""
     return ceilings if op.startswith("depthwise") else replace(ceilings, fma_tflops=None)
-
-
-def ceilings_of(run: Record) -> Ceilings:
-    """A run's measured ceilings."""
-    fields = {k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__}
-    return Ceilings(**{**fields, "measured": True})

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwlab import records
+from dwlab.gpu.machine import ceilings_of
 from dwlab.model import roofline
 from dwlab.problems import PAPER
 from dwlab.records import Record
 from dwlab.records.tabular import Markdown
 from dwlab.report.counters import traffic_table
 from dwlab.report.machine import ceilings_table
-from dwlab.report.paper import bandwidth_table, by_path, ceilings_of, roof_of, rows_at, totals_table
+from dwlab.report.paper import bandwidth_table, by_path, roof_of, rows_at, totals_table
 from dwlab.report.stages import shapes_table, table
 
 if TYPE_CHECKING:

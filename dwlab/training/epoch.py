@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dwlab.gpu import target
+from dwlab.measure.baselines import captured
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records.epochs import Way
 from dwlab.training import meters
@@ -66,18 +67,7 @@ class GpuClock:
         return seconds, [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
 
     def captured(self, one: Callable[[], None]) -> Callable[[], None]:
-        import torch
-
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # PyTorch requires some runs on a side stream before a capture
-            for _ in range(2):
-                one()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            one()
-        return graph.replay
+        return captured(one, 2)[0].replay
 
     def peak_gb(self) -> float | None:
         import torch

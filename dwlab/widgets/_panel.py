@@ -70,8 +70,8 @@ class Panel:
     """A figure with its alt text, its tables, and notes.
 
     problems: what is wrong with the values chosen, one sentence each. notes: how to read the numbers.
-    draw: makes the figure; render: its PNG, where there is a faster way than drawing it afresh. `figure()` is None for
-    a panel that has only words, such as one for an expression that cannot be read.
+    draw: makes the figure. `figure()` is None for a panel that has only words, such as one for an expression that
+    cannot be read.
     """
 
     title: str
@@ -80,7 +80,6 @@ class Panel:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     draw: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
-    render: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
 
     def figure(self) -> Figure | None:
         """A fresh matplotlib figure."""
@@ -88,8 +87,6 @@ class Panel:
 
     def png(self) -> bytes | None:
         """The figure as PNG bytes."""
-        if self.render:
-            return self.render()
         from dwlab.simt.picture import as_png
 
         return as_png(self.draw()) if self.draw else None

@@ -30,7 +30,7 @@ from dwlab.measure import device
 from dwlab.model.roofline import look, ridge
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Measurement
-from dwlab.simt.picture import encode, with_alt
+from dwlab.simt.picture import with_alt
 from dwlab.widgets._panel import Panel, Table, sentence
 from dwlab.widgets.calculator import amount, tiling
 
@@ -206,134 +206,61 @@ def _sizes(e: Exploration) -> list[float]:
     return sizes
 
 
-class _Drawing:
-    """The figure of one machine and one list of names: ceilings, axes and legend stand; only the points move.
-
-    `png` restores the standing part's pixels and draws the moving artists over them, which is several times faster
-    than drawing a logarithmic plot afresh.
-    """
-
-    def __init__(self, machine: Machine, count: int, animated: bool) -> None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import FuncFormatter, NullFormatter
-
-        c = machine.ceilings
-        self.figure = Figure(figsize=(5.6, 5.4), dpi=100)
-        FigureCanvasAgg(self.figure)
-        ax = self.axes = self.figure.add_axes((0.14, 0.325, 0.815, 0.62))
-        peak = 1e3 * c.fma_tflops if c.fma_tflops else attainable(RIGHT, c)
-        ax.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT), ylim=(c.copy_gbps * LEFT, 4 * peak))
-        self.bottom = c.copy_gbps * LEFT
-        plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_formatter(plain)
-            axis.set_minor_formatter(NullFormatter())
-        ax.tick_params(labelsize=8)
-        ax.grid(which="major", color="0.9", linewidth=0.7)
-        ax.set_axisbelow(True)
-        ax.set_xlabel("FLOP for each byte moved", fontsize=9, labelpad=1)
-        ax.set_ylabel("GFLOP/s", fontsize=9, labelpad=1)
-        ax.set_title(f"{machine.name}, ceilings: {_kind(machine)}", fontsize=10, loc="left", fontweight="bold")
-
-        def roof(gbps: float, memory: str, **style) -> None:
-            knee = ridge(c, memory) or RIGHT
-            xs = [LEFT, min(knee, RIGHT), RIGHT]
-            ax.plot(xs, [attainable(x, c, memory) for x in xs], color="black", **style)
-
-        roof(c.copy_gbps, "dram", linewidth=1.8)
-        lines = [("solid", f"DRAM {c.copy_gbps:,.0f} GB/s")]
-        if c.l2_gbps:
-            roof(c.l2_gbps, "l2", linewidth=1.3, linestyle="--")
-            lines.append(("--", f"L2 {c.l2_gbps:,.0f} GB/s"))
-        if c.fma_tflops:
-            ax.text(RIGHT * 0.9, peak * 1.15, f"FMA peak {c.fma_tflops:,.1f} TFLOP/s", fontsize=8, ha="right")
-
-        # One legend for the lines, set by hand so that it never covers a point.
-        key = self.figure.add_axes((0.02, 0.0, 0.96, 0.235))
-        key.set(xlim=(0, 1), ylim=(0, 1))
-        key.axis("off")
-        key.plot([0.0, 0.05], [0.93, 0.93], color="black", linewidth=1.8)
-        key.text(0.065, 0.93, lines[0][1], fontsize=8, va="center")
-        if len(lines) > 1:
-            key.plot([0.5, 0.55], [0.93, 0.93], color="black", linewidth=1.3, linestyle="--")
-            key.text(0.565, 0.93, lines[1][1], fontsize=8, va="center")
-        key.plot([0.0, 0.05], [0.78, 0.78], color="#666666", linewidth=1.2, linestyle=":")
-        key.text(0.065, 0.78, "compulsory bytes", fontsize=8, va="center")
-        key.plot([0.51], [0.78], "o", color="white", markeredgecolor="black", markersize=7)
-        key.text(0.53, 0.78, "hollow: allowed", fontsize=8, va="center")
-        key.plot([0.76], [0.78], "o", color="black", markersize=7)
-        key.text(0.78, 0.78, "filled: recorded", fontsize=8, va="center")
-
-        self.moving = []
-
-        def add(axes, xs, ys, **style):
-            artist = axes.plot(xs, ys, animated=animated, **style)[0]
-            self.moving.append(artist)
-            return artist
-
-        self.least = add(ax, [1, 1], [self.bottom, 1], color="#666666", linewidth=1.2, linestyle=":", zorder=2.5)
-        self.tails, self.gaps, self.predicted, self.recorded, self.labels = [], [], [], [], []
-        for i in range(count):
-            colour, marker = look(i)
-            kind = {"linestyle": "none", "marker": marker, "markeredgecolor": colour, "zorder": 4}
-            self.tails.append(add(ax, [1, 1], [1, 1], color=colour, linewidth=1.4, zorder=3))
-            self.gaps.append(add(ax, [1, 1], [1, 1], color=colour, linewidth=0.9, linestyle="--", zorder=3))
-            self.predicted.append(add(ax, [1], [1], markerfacecolor="none", markeredgewidth=1.8, **kind))
-            self.recorded.append(add(ax, [1], [1], markerfacecolor=colour, markersize=9, **kind))
-            column, row = i % 2, i // 2
-            x, y = 0.01 + 0.5 * column, 0.58 - 0.17 * row
-            add(key, [x + 0.01], [y], markerfacecolor="white", markeredgewidth=2, markersize=9, **kind)
-            text = key.text(x + 0.045, y, "", fontsize=8, va="center", animated=animated)
-            self.moving.append(text)
-            self.labels.append(text)
-        self.background = None
-
-    def place(self, e: Exploration) -> None:
-        """Moves the artists to where the exploration has them."""
-
-        def inside(x: float) -> float:
-            return min(max(x, LEFT * 1.1), RIGHT / 1.1)
-
-        self.least.set_data([inside(e.compulsory)] * 2, [self.bottom, e.roof])
-        for i, (p, size) in enumerate(zip(e.points, _sizes(e), strict=True)):
-            self.predicted[i].set_markersize(size)
-            shown, measured = not p.problem, p.recorded_gflops is not None
-            x, y = inside(p.intensity), max(p.gflops, self.bottom * 1.1)
-            self.predicted[i].set_data([x], [y])
-            self.predicted[i].set_visible(shown)
-            # From the bytes requested from L2 to the compulsory bytes of DRAM: one height, two roofs.
-            self.tails[i].set_data([x, inside(e.compulsory)], [y, y])
-            self.tails[i].set_visible(shown and e.machine.ceilings.l2_gbps is not None)
-            self.recorded[i].set_visible(shown and measured)
-            self.gaps[i].set_visible(shown and measured)
-            if measured:
-                z = max(p.recorded_gflops, self.bottom * 1.1)
-                self.recorded[i].set_data([x], [z])
-                self.gaps[i].set_data([x, x], [y, z])
-            self.labels[i].set_text(f"{p.name}: {p.gflops:,.0f} GFLOP/s" if shown else f"{p.name}: cannot run")
-
-    def png(self, e: Exploration) -> bytes:
-        canvas = self.figure.canvas
-        if self.background is None:
-            canvas.draw()
-            self.background = canvas.copy_from_bbox(self.figure.bbox)
-        self.place(e)
-        canvas.restore_region(self.background)
-        for artist in sorted(self.moving, key=lambda one: one.get_zorder()):
-            artist.axes.draw_artist(artist)
-        return encode(canvas.buffer_rgba())
-
-
-@functools.lru_cache(maxsize=4)
-def _standing(machine: Machine, count: int) -> _Drawing:
-    return _Drawing(machine, count, animated=True)
-
-
 def _draw(e: Exploration, alt: str) -> Figure:
-    drawing = _Drawing(e.machine, len(e.points), animated=False)
-    drawing.place(e)
-    return with_alt(drawing.figure, alt)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    c = e.machine.ceilings
+    figure = Figure(figsize=(5.6, 5.4), dpi=100)
+    FigureCanvasAgg(figure)
+    ax = figure.add_axes((0.14, 0.325, 0.815, 0.62))
+    peak, bottom = 1e3 * c.fma_tflops if c.fma_tflops else attainable(RIGHT, c), c.copy_gbps * LEFT
+    ax.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT), ylim=(bottom, 4 * peak))
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(plain)
+        axis.set_minor_formatter(NullFormatter())
+    ax.tick_params(labelsize=8)
+    ax.grid(which="major", color="0.9", linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.set_xlabel("FLOP for each byte moved", fontsize=9, labelpad=1)
+    ax.set_ylabel("GFLOP/s", fontsize=9, labelpad=1)
+    ax.set_title(f"{e.machine.name}, ceilings: {_kind(e.machine)}", fontsize=10, loc="left", fontweight="bold")
+
+    for memory, gbps, style in (("dram", c.copy_gbps, "-"), ("l2", c.l2_gbps, "--")):
+        if gbps:
+            xs = [LEFT, min(ridge(c, memory) or RIGHT, RIGHT), RIGHT]
+            roof = [attainable(x, c, memory) for x in xs]
+            ax.plot(xs, roof, style, color="black", linewidth=1.6, label=f"{memory.upper()} {gbps:,.0f} GB/s")
+    if c.fma_tflops:
+        ax.text(RIGHT * 0.9, peak * 1.15, f"FMA peak {c.fma_tflops:,.1f} TFLOP/s", fontsize=8, ha="right")
+
+    def inside(x: float) -> float:
+        return min(max(x, LEFT * 1.1), RIGHT / 1.1)
+
+    least = inside(e.compulsory)
+    ax.plot([least] * 2, [bottom, e.roof], ":", color="#666666", linewidth=1.2, label="compulsory bytes")
+    ax.plot([], [], "o", color="black", markerfacecolor="none", label="hollow: allowed")
+    ax.plot([], [], "o", color="black", label="filled: recorded")
+    for i, (p, size) in enumerate(zip(e.points, _sizes(e), strict=True)):
+        colour, marker = look(i)
+        hollow = {"marker": marker, "color": colour, "markerfacecolor": "none", "markeredgewidth": 1.8, "ls": "none"}
+        if p.problem:
+            ax.plot([], [], **hollow, label=f"{p.name}: cannot run")
+            continue
+        x, y = inside(p.intensity), max(p.gflops, bottom * 1.1)
+        ax.plot([x], [y], **hollow, markersize=size, zorder=4, label=f"{p.name}: {p.gflops:,.0f} GFLOP/s")
+        if c.l2_gbps:  # from the bytes requested from L2 to the compulsory bytes of DRAM: one height, two roofs
+            ax.plot([x, least], [y, y], color=colour, linewidth=1.4, zorder=3)
+        if p.recorded_gflops is not None:
+            recorded = max(p.recorded_gflops, bottom * 1.1)
+            ax.plot([x, x], [y, recorded], "--", color=colour, linewidth=0.9, zorder=3)
+            ax.plot([x], [recorded], marker, color=colour, markersize=9, zorder=4)
+    legend = figure.legend(loc="lower left", ncols=2, fontsize=8, frameon=False, borderaxespad=0, handlelength=1.6)
+    for handle in legend.legend_handles:
+        handle.set_markersize(7)
+    return with_alt(figure, alt)
 
 
 def view(
@@ -358,7 +285,6 @@ def view(
         problems=tuple(f"{p.name}: {p.problem}" for p in e.points if p.problem),
         notes=_notes(e),
         draw=lambda: _draw(e, alt),
-        render=lambda: _standing(e.machine, len(e.points)).png(e),
     )
 
 

@@ -2,10 +2,10 @@
 
     view("lane * 2 + 1", itemsize=4).text()
 
-`indices` reads the expression without ever running it as Python: its syntax tree may hold whole numbers, `lane`, the
-names that are given, arithmetic (+ - * // % **), bit operations (& | ^ ~ << >>), comparisons, and/or/not and `a if c
-else b`. Everything else is refused with the part that is not understood. Division and remainder of negative numbers are
-Python's, which are Numba's too.
+The syntax tree of an expression may hold whole numbers, `lane`, the names that are given, arithmetic (+ - * // % **),
+bit operations (& | ^ ~ << >>), comparisons, and/or/not and `a if c else b`. Everything else is refused with the part
+that is not understood, before anything is evaluated. Division and remainder of negative numbers are Python's, which are
+Numba's too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _NODES = {
 def _power(a: int, b: int) -> int:
     if b < 0:
         raise ExpressionError(f"{a} ** {b} is not a whole number")
-    if b > 64 and abs(a) > 1:
+    if abs(a) > 1 and (b > 64 or abs(a) >= BIGGEST or abs(a**b) > BIGGEST):
         raise ExpressionError(f"{a} ** {b} does not fit a 64-bit whole number")
     return a**b
 
@@ -77,33 +77,22 @@ def _shift(a: int, b: int, left: bool) -> int:
     return a << b if left else a >> b
 
 
-_BINARY: dict[type, Callable[[int, int], int]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-    ast.Pow: _power,
-    ast.BitAnd: lambda a, b: a & b,
-    ast.BitOr: lambda a, b: a | b,
-    ast.BitXor: lambda a, b: a ^ b,
-    ast.LShift: lambda a, b: _shift(a, b, True),
-    ast.RShift: lambda a, b: _shift(a, b, False),
+_GUARDED: dict[type, tuple[str, Callable[[int, int], int]]] = {
+    ast.Pow: ("**", _power),
+    ast.LShift: ("<<", lambda a, b: _shift(a, b, True)),
+    ast.RShift: (">>", lambda a, b: _shift(a, b, False)),
 }
-_COMPARE: dict[type, Callable[[int, int], bool]] = {
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
-    ast.Eq: lambda a, b: a == b,
-    ast.NotEq: lambda a, b: a != b,
-}
-_UNARY: dict[type, Callable[[int], int]] = {
-    ast.UAdd: lambda a: a,
-    ast.USub: lambda a: -a,
-    ast.Invert: lambda a: ~a,
-    ast.Not: lambda a: int(not a),
-}
+"""Operators whose results may be huge or fail: evaluated by functions, under names that no expression can have."""
+_BINARY = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor, *_GUARDED)
+_COMPARE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+
+
+class _Guard(ast.NodeTransformer):
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if type(node.op) not in _GUARDED:
+            return node
+        return ast.Call(ast.Name(_GUARDED[type(node.op)][0], ast.Load()), [node.left, node.right], [])
 
 
 def parse(expression: str, names: tuple[str, ...] = ()) -> ast.expr:
@@ -147,7 +136,7 @@ def _check(node: ast.expr, text: str, names: tuple[str, ...]) -> None:
             raise ExpressionError(f"{part!r}: '/' gives a fraction; use '//' for a whole number")
         case ast.BinOp() if type(node.op) in _BINARY:
             children = [node.left, node.right]
-        case ast.UnaryOp() if type(node.op) in _UNARY:
+        case ast.UnaryOp():
             children = [node.operand]
         case ast.Compare() if all(type(op) in _COMPARE for op in node.ops):
             children = [node.left, *node.comparators]
@@ -162,36 +151,6 @@ def _check(node: ast.expr, text: str, names: tuple[str, ...]) -> None:
         _check(child, text, names)
 
 
-def _value(node: ast.expr, names: Mapping[str, int]) -> int:
-    match node:
-        case ast.Constant():
-            value = int(node.value)
-        case ast.Name():
-            value = names[node.id]
-        case ast.BinOp():
-            value = _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
-        case ast.UnaryOp():
-            value = _UNARY[type(node.op)](_value(node.operand, names))
-        case ast.Compare():
-            left, value = _value(node.left, names), 1
-            for op, comparator in zip(node.ops, node.comparators, strict=True):
-                right = _value(comparator, names)
-                if not _COMPARE[type(op)](left, right):
-                    value = 0
-                    break
-                left = right
-        case ast.BoolOp():
-            for child in node.values:
-                value = _value(child, names)
-                if bool(value) != isinstance(node.op, ast.And):
-                    break
-        case ast.IfExp():
-            value = _value(node.body if _value(node.test, names) else node.orelse, names)
-    if not -BIGGEST <= value < BIGGEST:
-        raise ExpressionError("the result does not fit a 64-bit whole number")
-    return value
-
-
 def indices(expression: str, parameters: Mapping[str, int] | None = None) -> tuple[int, ...]:
     """The value of the expression for lanes 0 to 31. Raises ExpressionError, naming the lane where one has no value."""
     given: dict[str, int] = {}
@@ -200,11 +159,15 @@ def indices(expression: str, parameters: Mapping[str, int] | None = None) -> tup
             given[name] = operator.index(number)
         except TypeError:
             raise ExpressionError(f"{name} is {number!r}; a parameter is a whole number") from None
-    tree = parse(expression, tuple(given))
+    tree = ast.fix_missing_locations(ast.Expression(_Guard().visit(parse(expression, tuple(given)))))
+    code, guards = compile(tree, "index", "eval"), dict(_GUARDED.values())
     values = []
     for lane in range(LANES):
         try:
-            values.append(_value(tree, {**given, "lane": lane}))
+            value = int(eval(code, {"__builtins__": {}, **given, "lane": lane, **guards}))
+            if not -BIGGEST <= value < BIGGEST:
+                raise ExpressionError("the result does not fit a 64-bit whole number")
+            values.append(value)
         except ZeroDivisionError:
             raise ExpressionError(f"{expression.strip()!r} divides by zero for lane {lane}") from None
         except ExpressionError as error:
