@@ -14,8 +14,10 @@ be touched before a wait: what each lane has in the end lies as mma.sync leaves 
 A product of 64 x N takes N / 2 clocks, and reads 2 + N / 32 KiB of shared memory, 128 bytes a clock: below N = 128 that
 is what binds it, and the copies come on top. So blocks are wide, 128 x 256, 192 x 128 or 192 x 192.
 
-Predicted, in float16 for 32 images: 512 channels of 14 x 14, 132 blocks of 192 x 128: 8 chunks of at least 0.45 us
-behind a first load and an epilogue of 1 us each, near 6 us; 1,024 channels of 7 x 7: near 7 us.
+Predicted, in float16 for 32 images, from `cost`'s rates: 512 channels of 14 x 14, 132 blocks of 192 x 128: products 4
+us, but 43 MB read from L2, 8.2 us at what all multiprocessors get, behind first loads of 1 us and before outputs of 2.5
+us: no faster than `tensor`; cuBLAS, which reads a tile once for two multiprocessors (a cluster), needs 9. 128 channels
+of 109 x 109, three blocks at a multiprocessor: 58 us, cuBLAS 55. Where tiles are read from L2 often, L2 will bind.
 
 NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters and w once for each BM pixels; y once.
 """

@@ -9,13 +9,14 @@ from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
 
 SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 rows each
-    (192, 192, 192), (192, 128, 128), (128, 256, 256), (256, 128, 128), (128, 192, 192), (128, 128, 128),
+    (192, 192, 192), (192, 128, 128), (128, 256, 256), (256, 128, 128), (192, 256, 256), (256, 192, 192),
+    (128, 192, 192), (128, 128, 128),
     (64, 256, 256), (64, 192, 192), (64, 128, 128), (256, 64, 64), (192, 64, 64), (128, 64, 64), (64, 64, 64),
     (256, 96, 96), (128, 96, 96), (64, 96, 96), (256, 32, 32), (128, 32, 32), (64, 32, 32),
 )  # fmt: skip
 DEPTHS = (6, 5, 4, 3, 2)  # chunks in shared memory at a time
-PER_NS, READ, WRITTEN, SHARED = 6000, 40, 20, 190  # FLOPs; bytes of a multiprocessor: read, written, of shared memory
-START, CHUNK = 1000, 160  # ns: until the first chunk has come, and of one at least
+PER_NS, READ, WRITTEN, SHARED, DEVICE = 6400, 40, 20, 200, 4200  # FLOPs; bytes a ns: of a multiprocessor; of all
+START, CHUNK, LATENCY = 1000, 120, 700  # ns: until a block's first chunk has come; of a chunk; of a copy
 
 
 @functools.lru_cache(1 << 12)
@@ -44,21 +45,24 @@ def resources(layer, config):
 
 
 def cost(layer, images, config, gpu):
-    """In ns: products, shared memory or what is read, whichever takes longest; then outputs."""
-    layout = layout_of(layer, images, config)
-    here, edge = share(layout.blocks, gpu), config.block_m + config.block_n
+    """In ns: what binds all blocks, or a block's own way where few are there; the first loads, the last outputs."""
+    layout, one = layout_of(layer, images, config), product(layer, images)
+    here, groups = share(layout.blocks, gpu), config.warps // 4
     resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), here))
-    turns = waves(layout.blocks, resident, gpu)
-    edges = edge * layout.chunks * WORDS * 4  # bytes of a block's operands
-    groups = config.warps // 4
-    read = groups * (ROWS + config.warp_n) * layout.chunks * WORDS * 4  # by products
-    flying = min(ahead(config.pipeline_stages, layout.chunks), layout.chunks) * resident  # chunks on the way
+    edges = (config.block_m + config.block_n) * layout.chunks * WORDS * 4  # bytes of a block's operands
+    read = groups * (ROWS + config.warp_n) * layout.chunks * WORDS * 4  # of them by products
+    products = 2 * config.block_m * config.block_n * layout.chunks * layout.terms / PER_NS
+    shared, outputs = (edges + read) / SHARED, config.block_m * config.block_n * layer.itemsize / WRITTEN
+    chunk = max(CHUNK, LATENCY / ahead(config.pipeline_stages, layout.chunks))
+    block = max(products, shared, edges / READ, layout.chunks * chunk)
+    moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
     return Cost(
-        {"waves": turns * START, "epilogue": here * config.block_m * config.block_n * layer.itemsize / WRITTEN},
+        {"waves": START, "epilogue": outputs},
         {
-            "tensor cores": here * 2 * config.block_m * config.block_n * layout.chunks * layout.terms / PER_NS,
-            "shared memory": here * (edges + read) / SHARED,
-            "L2": layout.blocks * edges / (READ * gpu.sms),
-            "latency": here * layout.chunks * max(CHUNK / resident, 2 * START / 3 / flying),
+            "tensor cores": here * products,
+            "shared memory": here * shared,
+            "L2": layout.blocks * (edges / READ + outputs / 2) / gpu.sms,
+            "device memory": moved / DEVICE,
+            "latency": waves(layout.blocks, resident, gpu) * (START + block + outputs) - START - outputs,
         },
     )
