@@ -182,11 +182,14 @@ def compile_ahead(stage: Any, problem: Problem) -> None:
 
 
 class Prepared:
-    """A problem's two sets of inputs and what a part of their output must be: made without the GPU."""
+    """A problem's two sets of inputs and what a part of their output must be: made without the GPU.
 
-    def __init__(self, problem: Problem) -> None:
+    given: the first inputs, if not the problem's own.
+    """
+
+    def __init__(self, problem: Problem, given: dict[str, np.ndarray] | None = None) -> None:
         self.problem, self.path = problem, problem.main_path
-        first = problem.inputs(self.path, seed=2026)
+        first = given or problem.inputs(self.path, seed=2026)
         # The second inputs are the first, moved on: all of them differ, and random numbers take long to make.
         # Sparse filters stay, as a pattern that is moved is none.
         kept = [name for name in first if problem.op == "sparse" and name.startswith("w")]

@@ -6,7 +6,7 @@ largest share of their network's bytes first; float16, NHWC, no bias and no acti
 pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of pointwise; theirs: what
 dwlab.measure.sparse_baselines has, on the same pruned filters. Both sides run in CUDA graphs on several sets of
 buffers, together larger than the L2 as far as 64 sets are. Every result is checked against float64 before a time is
-taken, ours on fresh inputs after it too. Dense stages get filters without zeros, once a shape.
+taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
 `sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
@@ -20,13 +20,14 @@ examples: record_sparse.py --seconds 330
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from recording import Parser, at_least, needs_gpu, said, shared, status, written
 
 from dwlab import records, report, study
 from dwlab.measure import baselines, device, sparse_baselines, timing
+from dwlab.model.sparse import dense_layer
 from dwlab.problems import ProblemError
 from dwlab.problems.layers import Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
@@ -43,40 +45,31 @@ from dwlab.records.tabular import columns
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
 PIXELS = (8192, 4096, 2048)
-MAP = 8  # pixels lie in images of 8 x 8
+ROW = 64  # pixels of an image, in one row: some images are checked
 PATTERNS = ("64:2:16", "64:2:32", "2:4", "64:2:8")
 OF_LAYERS = ("64:2:16", "2:4")
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
-DENSE = 3  # of the last dense stages
+DENSE, FEW = 3, 1024  # of the last dense stages; pixels
 SOURCE = "shapes of the source"
 
 
 @dataclass(frozen=True)
 class Group:
-    """A dense layer, the patterns that its filters get, and where it comes from."""
+    """A layer with sparse filters, and where it comes from."""
 
-    layer: Pointwise
-    patterns: tuple[str, ...]
+    problem: SparsePointwise
     where: str
-
-    def problem(self, form: str) -> SparsePointwise:
-        """The layer with filters of a pattern."""
-        one = self.layer
-        return SparsePointwise(one.N, one.C, one.F, one.H, one.W, pattern=form)
 
 
 def plan(patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True) -> list[Group]:
     """What is measured, the most important first. patterns: of all; none given: PATTERNS, and OF_LAYERS of layers."""
     made = []
-    for pixels in PIXELS:
-        for F, C in MATRICES:
-            one = Pointwise(pixels // MAP**2, C, F, MAP, MAP, "NHWC", "float16")
-            made.append(Group(one, tuple(patterns or PATTERNS), SOURCE))
-    for batch in sorted(batches, reverse=True) if layers else ():
-        for found in record_layers.plan(("pointwise",), ("float16",)):
-            one = found.problem
-            one = Pointwise(batch, one.C, one.F, one.H, one.W, "NHWC", "float16")
-            made.append(Group(one, tuple(patterns or OF_LAYERS), record_layers.in_networks(found.where)))
+    for pixels, (F, C), form in itertools.product(PIXELS, MATRICES, patterns or PATTERNS):
+        made.append(Group(SparsePointwise(pixels // ROW, C, F, 1, ROW, pattern=form), SOURCE))
+    for found in record_layers.plan(("pointwise",), ("float16",)) if layers else ():
+        one, where = found.problem, record_layers.in_networks(found.where)
+        for batch, form in itertools.product(batches, patterns or OF_LAYERS):
+            made.append(Group(SparsePointwise(batch, one.C, one.F, one.H, one.W, pattern=form), where))
     return made
 
 
@@ -86,30 +79,23 @@ def known(runs: Sequence[records.Record]) -> set[str]:
     return {records.shape_text(row["problem"]) for row in rows}
 
 
-def missing(groups: Iterable[Group], there: set[str]) -> list[Group]:
-    """The groups with the patterns that no record has."""
-    left = []
-    for group in groups:
-        forms = [form for form in group.patterns if records.shape_text(group.problem(form)) not in there]
-        if forms:
-            left.append(replace(group, patterns=tuple(forms)))
-    return left
-
-
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
 def stages_of(problem: Pointwise) -> list[Any]:
-    """Our stages that are tried: all sparse ones but the naive, of dense ones the last."""
+    """Our stages that are tried: all sparse ones but the naive; the last dense ones, `split` for few pixels alone."""
     found = [stage for stage in candidates(problem, 0) if stage.order > 1]
-    return found if problem.op == "sparse" else found[-DENSE:]
+    if problem.op == "sparse":
+        return found
+    return [stage for stage in found[-DENSE:] if stage.name != "split" or problem.N * problem.H * problem.W <= FEW]
 
 
 def row_of(
-    group: Group, stage: Any, problem: SparsePointwise, timed: timing.Timing | str, theirs: Mapping[str, float],
-    ours: Mapping[str, float], names: Mapping[str, str], copy_gbps: float,
+    group: Group, stage: Any, timed: timing.Timing | str, theirs: Mapping[str, float], ours: Mapping[str, float],
+    names: Mapping[str, str], copy_gbps: float,
 ) -> dict[str, Any]:  # fmt: skip
     """A row of the section `sparse`. theirs: library -> µs; ours: dense stage -> µs; names: library -> its way."""
+    problem = group.problem
     nbytes = problem.compulsory_bytes()
     made = {
         "op": "sparse", "path": "forward", "stage": stage.name if stage else None, "layer": report.layer_text(problem),
@@ -129,25 +115,28 @@ def row_of(
     return made
 
 
-def prepare(group: Group) -> tuple[Any, list[tuple[Prepared, list[Any], Any]]]:
-    """(the dense layer and its stages, for each pattern the problem, its stages and its filters with their zeros).
+@dataclass(frozen=True)
+class Ready:
+    """What the GPU has no part in: kernels compiled, inputs and references made. filters: (F, C), zeros and all."""
 
-    Kernels are compiled, inputs and references made. The GPU has no part in it.
-    """
-    todo = []
-    for problem in (group.layer, *(group.problem(form) for form in group.patterns)):
-        chosen = stages_of(problem)
-        for stage in chosen:
-            with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                compile_ahead(stage, problem)
-        made = Prepared(problem)
-        todo.append((made, chosen, filters_of(made) if problem.op == "sparse" else None))
-    return todo[0], todo[1:]
+    sparse: Prepared
+    stages: list[Any]
+    dense: Prepared
+    dense_stages: list[Any]
+    filters: np.ndarray
 
 
-def filters_of(prepared: Prepared) -> np.ndarray:
-    """A problem's filters with their zeros, (F, C) float16."""
-    return np.ascontiguousarray(prepared.problem.filters(prepared.inputs[0]), np.float16)
+def prepare(group: Group) -> Ready:
+    """All that `measure` takes."""
+    problem, dense = group.problem, dense_layer(group.problem)
+    stages, dense_stages = stages_of(problem), stages_of(dense)
+    for stage, one in [*((stage, problem) for stage in stages), *((stage, dense) for stage in dense_stages)]:
+        with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+            compile_ahead(stage, one)
+    sparse = Prepared(problem)
+    filters = np.ascontiguousarray(problem.filters(sparse.inputs[0]), np.float16)
+    alike = Prepared(dense, {"x": sparse.inputs[0]["x"], "w": filters})
+    return Ready(sparse, stages, alike, dense_stages, filters)
 
 
 def timed_stages(prepared: Prepared, stages: Sequence[Any], l2: int, clock: Any) -> tuple[Buffers, dict[Any, Any]]:
@@ -161,61 +150,45 @@ def timed_stages(prepared: Prepared, stages: Sequence[Any], l2: int, clock: Any)
     return buffers, found
 
 
-def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Any) -> dict[str, list[Any]]:
-    """All of a group while this process has the GPU. ready: as `prepare` makes it."""
+def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready) -> dict[str, list[Any]]:
+    """All of a group while this process has the GPU."""
     import torch
 
-    made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
-    (dense, stages, _), patterns = ready
-    buffers, found = timed_stages(dense, stages, machine["l2_bytes"], clock)
+    problem, copy_gbps = group.problem, machine["copy_gbps"]
+    buffers, found = timed_stages(ready.dense, ready.dense_stages, machine["l2_bytes"], clock)
     ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
-    wrong = [f"{stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
-    for stage, one in found.items():
-        if isinstance(one, timing.Timing):
-            note = f"beside sparse filters; {group.where}"
-            made["measurements"].append(study.measurement(stage, dense.problem, one, machine["copy_gbps"], note=note))
+    wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
+    measured = [
+        study.measurement(stage, ready.dense.problem, one, copy_gbps, note=f"filters of {problem.pattern}")
+        for stage, one in found.items() if isinstance(one, timing.Timing)
+    ]  # fmt: skip
     buffers = None
     torch.cuda.empty_cache()
-    for prepared, tried, filters in patterns:
-        problem = prepared.problem
-        buffers, found = timed_stages(prepared, tried, machine["l2_bytes"], clock)
-        w = torch.from_numpy(filters).cuda()
-        sets = [{"x": one["x"], "w": w.clone()} for one in buffers.sets]
-        number = buffers.number
+    buffers, found = timed_stages(ready.sparse, ready.stages, machine["l2_bytes"], clock)
+    w = torch.from_numpy(ready.filters).cuda()
+    sets, number = [{"x": one["x"], "w": w.clone()} for one in buffers.sets], buffers.number
 
-        def verify(out: dict[str, Any], prepared: Prepared = prepared, number: int = number) -> str:
-            return prepared.wrong(out["y"], number, sparse_baselines.relative_error())
+    def verify(out: dict[str, Any]) -> str:
+        return ready.sparse.wrong(out["y"], number, sparse_baselines.relative_error())
 
-        ran = sparse_baselines.measure(problem, sets, verify, cold=buffers.cold, **HOW)
-        best = sparse_baselines.fastest_of_each(ran)
-        theirs, names = ({name: of(one) for name, one in best.items()} for of in (_us, _name))
-        for stage, one in found.items():
-            text = f"WRONG: {one}" if isinstance(one, str) else one
-            row = row_of(group, stage, problem, text, theirs, ours, names, machine["copy_gbps"])
-            if wrong:
-                row["failure"] = "; ".join([*filter(None, [row.get("failure")]), *(f"WRONG: {one}" for one in wrong)])
-            made["sparse"].append(row)
-            if isinstance(one, timing.Timing):
-                peer = baselines.fastest(ran)
-                measured = study.measurement(stage, problem, one, machine["copy_gbps"], note=group.where)
-                made["measurements"].append(study.with_baseline(measured, peer))
-        if not tried:
-            made["sparse"].append(
-                row_of(group, None, problem, "no stage takes it", theirs, ours, names, machine["copy_gbps"])
-            )
-        made["peers"] += record_layers.peer_rows(prepared, ran)
-        buffers = sets = w = None
-        torch.cuda.empty_cache()  # other processes want the memory
-    made["measurements"] = [row.to_dict() for row in made["measurements"]]
-    return made
-
-
-def _us(one: baselines.Baseline) -> float:
-    return one.time.median_us
-
-
-def _name(one: baselines.Baseline) -> str:
-    return one.name
+    ran = sparse_baselines.measure(problem, sets, verify, cold=buffers.cold, **HOW)
+    buffers = sets = w = None
+    torch.cuda.empty_cache()  # other processes want the memory
+    best = sparse_baselines.fastest_of_each(ran)
+    theirs = {name: one.time.median_us for name, one in best.items()}
+    names = {name: one.name for name, one in best.items()}
+    rows = []
+    for stage, one in found.items() or [(None, "no stage takes it")]:
+        if isinstance(one, timing.Timing):
+            row = study.measurement(stage, problem, one, copy_gbps, note=group.where)
+            measured.append(study.with_baseline(row, baselines.fastest(ran)))
+        elif stage is not None:
+            one = f"WRONG: {one}"
+        rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
+    if wrong:
+        rows[0]["failure"] = "; ".join([*filter(None, [rows[0].get("failure")]), *wrong])
+    peers = record_layers.peer_rows(ready.sparse, ran)
+    return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peers}
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any]) -> None:
@@ -239,11 +212,8 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any]) -> None
                     torch.cuda.synchronize()
             except Exception as error:
                 traceback.print_exc()
-                rows = [
-                    row_of(group, None, group.problem(form), f"WRONG: {said(error)}", {}, {}, {}, machine["copy_gbps"])
-                    for form in group.patterns
-                ]
-                made = {"measurements": [], "peers": [], "sparse": rows}
+                row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine["copy_gbps"])
+                made = {"measurements": [], "peers": [], "sparse": [row]}
             results.put(made)
     except Exception as error:  # this process ends, the others go on
         traceback.print_exc()
@@ -302,9 +272,9 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser.each("--pattern", (), "only this pattern, of all shapes")
     parser.each("--batch", (1, 32), "images of networks' layers (default: 1 and 32)", type=at_least(1))
     parser.add_argument("--matrices", action="store_true", help="the source's shapes alone")
-    parser.add_argument("--most", type=at_least(1), help="so many shapes only")
+    parser.add_argument("--most", type=at_least(1), help="so many problems only")
     parser.add_argument("--missing", action="store_true", help="only what no record has")
-    parser.add_argument("--list", action="store_true", help="list the shapes and measure nothing")
+    parser.add_argument("--list", action="store_true", help="list the problems and measure nothing")
     parser.limits(330, min(14, (os.cpu_count() or 2) - 1))
     return parser.parse_args(given)
 
@@ -318,12 +288,13 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"record_sparse: {error}", file=sys.stderr)
         return 2
     if options.missing:
-        groups = missing(groups, known(records.load_runs()))
+        there = known(records.load_runs())
+        groups = [group for group in groups if records.shape_text(group.problem) not in there]
     groups = groups[: options.most]
     if options.list:
         for group in groups:
-            print(f"{group.layer}: {', '.join(group.patterns)}  {group.where}")
-        print(f"{len(groups)} shapes, {sum(len(group.patterns) for group in groups)} problems")
+            print(f"{group.problem}  {group.where}")
+        print(f"{len(groups)} problems")
         return 0
     folder = needs_gpu(options.folder, threads=1)
     if not baselines.available():
@@ -333,10 +304,10 @@ def main(given: Sequence[str] | None = None) -> int:
         print("there is nothing to measure: a record has every problem asked for", file=sys.stderr)
         return 0
     machine = device.measure()
-    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} shapes", flush=True)
+    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} problems", flush=True)
     given_machine = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}
     made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
-    notes, done = ["sparse: filters pruned by magnitude from random ones; dense stages have filters without zeros."], 0
+    notes, done = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."], 0
     left = options.seconds - (time.monotonic() - started)
     for found in shared(work, groups, (given_machine,), options.processes, left):
         if isinstance(found, str):
@@ -348,7 +319,7 @@ def main(given: Sequence[str] | None = None) -> int:
         for text in lines(found["sparse"]):
             print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
     if done < len(groups):
-        notes.append(f"{len(groups) - done} of {len(groups)} shapes were not reached in {options.seconds:g} s.")
+        notes.append(f"{len(groups) - done} of {len(groups)} problems were not reached in {options.seconds:g} s.")
     if not made["sparse"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1
