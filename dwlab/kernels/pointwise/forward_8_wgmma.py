@@ -28,7 +28,7 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import gemm, gemm_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, ahead, group_pipeline
-from dwlab.kernels.pointwise.wgmma_tiles import configs, cost, layout_of, resources
+from dwlab.kernels.pointwise.wgmma_tiles import configs, cost, layout_of, most_registers, resources
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.problems.layers import small_indices
@@ -41,7 +41,7 @@ def kernel(layer, images, config):
     BM, BN, N, ACROSS, GROUPS = config.block_m, config.block_n, tile.N, layout.across, config.warps_n
     SIZE, zero, AHEAD, A_WORDS = tile.size, tile.zero, ahead(config.pipeline_stages, CHUNKS), layout.a_words
     store = gemm_epilogue.store_tile(layer, layout.one, tile, layout.down * BM)
-    A_GROUP, B_GROUP = ROWS * layout.a_pitch, N * layout.b_pitch
+    A_GROUP, B_GROUP, MOST = ROWS * layout.a_pitch, N * layout.b_pitch, most_registers(config)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):
@@ -51,7 +51,7 @@ def kernel(layer, images, config):
 
     run = group_pipeline(config.pipeline_stages, STEP, CHUNKS, load, layer.dtype, N)
 
-    @cuda.jit
+    @cuda.jit(max_registers=MOST)
     def kernel(x, w, b, unused, r, y):
         shared = cuda.shared.array(0, float32, 1024)
         acc = cuda.local.array(SIZE, float32)

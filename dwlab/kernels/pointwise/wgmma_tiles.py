@@ -14,6 +14,7 @@ SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 
     (64, 256, 256), (64, 192, 192), (64, 128, 128), (256, 64, 64), (192, 64, 64), (128, 64, 64), (64, 64, 64),
     (256, 96, 96), (128, 96, 96), (64, 96, 96), (256, 32, 32), (128, 32, 32), (64, 32, 32),
 )  # fmt: skip
+REGISTERS = 65536  # of a multiprocessor
 DEPTHS = (6, 5, 4, 3, 2)  # chunks in shared memory at a time
 PER_NS, READ, WRITTEN, SHARED, DEVICE = 6400, 40, 20, 200, 4200  # FLOPs; bytes a ns: of a multiprocessor; of all
 START, CHUNK, LATENCY = 1000, 120, 700  # ns: until a block's first chunk has come; of a chunk; of a copy
@@ -39,9 +40,14 @@ def configs(layer, images, gpu):
         yield from dict.fromkeys(deep)
 
 
+def most_registers(config):
+    """That a thread may have so that a block starts, in steps of 8: the compiler keeps to it."""
+    return min(255, REGISTERS // config.threads // 8 * 8)
+
+
 def resources(layer, config):
     layout = layout_of(layer, 1, config)
-    return Resources(config.threads, min(255, layout.tile.size + 56), layout.shared_bytes)
+    return Resources(config.threads, min(most_registers(config), layout.tile.size + 56), layout.shared_bytes)
 
 
 def cost(layer, images, config, gpu):
