@@ -113,8 +113,8 @@ def _prepare(layer: SparsePointwise, make: Callable[[Any], Any], pixels_first: b
 
 
 def _dense(w: Any) -> Product:
-    turned = w.t()
-    return lambda x: x @ turned
+    transposed = w.t()
+    return lambda x: x @ transposed
 
 
 def _linear(w: Any) -> Product:

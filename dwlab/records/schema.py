@@ -285,9 +285,9 @@ class Layer(_Kernel, _Rounds, _Beside):
 class Sparse(_Kernel, _Rounds, _Beside):
     """A stage of pointwise layers with sparse filters: its time beside every library's, and our dense stages'.
 
-    pattern: "2:4", "64:2:16"; sparsity: the fraction of weights that are zero. peers: library -> µs of its fastest way;
-    dense: our dense stages' ids -> µs, on the same filters, zeros and all; speedups: the time of each of both over this
-    one's. stage: None where none takes the problem.
+    pattern: "2:4", "64:2:16"; sparsity: the fraction of weights that are zero. `peers`: library -> µs of its fastest
+    way; dense: our dense stages' ids -> µs, on the same filters, zeros and all; speedups: the time of each of both over
+    this one's. stage: None where none takes the problem.
     """
 
     layer: str
