@@ -175,14 +175,19 @@ def compile_ahead(stage: Any, problem: Problem) -> None:
 
 
 class Prepared:
-    """A problem's two sets of inputs and what a part of their output must be: made without the GPU."""
+    """A problem's two sets of inputs and what a part of their output must be: made without the GPU.
 
-    def __init__(self, problem: Problem) -> None:
+    given: the first inputs, if not the problem's own.
+    """
+
+    def __init__(self, problem: Problem, given: dict[str, np.ndarray] | None = None) -> None:
         self.problem, self.path = problem, problem.main_path
-        first = problem.inputs(self.path, seed=2026)
+        first = given or problem.inputs(self.path, seed=2026)
         # The second inputs are the first, moved on: all of them differ, and random numbers take long to make.
+        # Sparse filters stay, as a pattern that is moved is none.
+        kept = [name for name in first if problem.op == "sparse" and name.startswith("w")]
         second = {
-            name: np.roll(values.reshape(-1), 1 + values.size // 3).reshape(values.shape)
+            name: values if name in kept else np.roll(values.reshape(-1), 1 + values.size // 3).reshape(values.shape)
             for name, values in first.items()
         }
         self.inputs = (first, second)
@@ -270,13 +275,13 @@ class Buffers:
             before = y.clone() if y.dtype == torch.int8 else None
         return ""
 
-    def time(self, stage: Any, clock: Any) -> timing.Timing | str:
-        """The stage's time, or what is wrong with its results."""
+    def time(self, stage: Any, clock: Any, how: dict[str, Any] = HOW) -> timing.Timing | str:
+        """The stage's time, or what is wrong with its results. how: what time_launches takes."""
         launches = [stage.starter(self.prepared.problem, arrays) for arrays in self.arrays]
         wrong = self.check(launches[0])
         if wrong:
             return wrong
-        timed = timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
+        timed = timing.time_launches(launches, cold=self.cold, clock=clock, **how)
         self.refresh()
         wrong = self.check(launches[0])
         return f"on fresh inputs: {wrong}" if wrong else timed

@@ -15,6 +15,8 @@ NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
 NAMES += ("grid_dependency_wait", "mma_sp_f16")
+_HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait")
+NAMES += (*_HOPPER, "fence_async")
 
 WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
@@ -22,7 +24,7 @@ WAITS_FROM = (9, 0)
 _AMPERE = ("copy4_async", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
 _AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
-_NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)}
+_NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)} | dict.fromkeys((*_HOPPER, "fence_async"), (9, 0))
 
 
 def needs(name: str) -> tuple[int, int]:
@@ -35,6 +37,8 @@ def needs(name: str) -> tuple[int, int]:
 def lacks(name: str, compute_capability: tuple[int, ...]) -> str:
     """What to say of an instruction that a GPU does not have; "" if it has it."""
     least, here = needs(name), tuple(compute_capability[:2])
+    if name in _HOPPER and here > least:
+        return f"ptx.{name} is of compute capability 9.0 alone; this GPU has {here[0]}.{here[1]}"
     if here >= least:
         return ""
     return f"ptx.{name} needs compute capability {least[0]}.{least[1]}; this GPU has {here[0]}.{here[1]}"
@@ -339,6 +343,92 @@ def intrinsics() -> SimpleNamespace:
 
         return load
 
+    def sums(name: str, acc: Any, n: Any) -> int:
+        """How many of a group's 64 x n sums a lane has, in the local array acc. n: of columns, a literal."""
+        checked(name, acc, n)
+        if acc.ndim != 1:
+            raise errors.TypingError(f"ptx.{name} takes a local array of one dimension, not {acc}")
+        if not isinstance(n, types.IntegerLiteral):  # Numba asks again with the literal's value
+            raise errors.RequireLiteralValue(f"ptx.{name} takes a literal number of columns")
+        if n.literal_value % 8 or not 8 <= n.literal_value <= 256:
+            raise errors.TypingError(f"ptx.{name} takes 8 to 256 columns, a multiple of 8, not {n.literal_value}")
+        return n.literal_value // 2
+
+    def on_sums(context: Any, builder: Any, acc: Any, array: Any, count: int, text: str, *more: Any) -> Any:
+        """An instruction that has the sums as operands 0 to count - 1, in and out: none of them moves across it."""
+        start = context.make_array(acc)(context, builder, array).data
+        at = [builder.gep(start, [ir.Constant(i64, k)], source_etype=f32) for k in range(count)]
+        values = [builder.load(one) for one in at]
+        constraints = ",".join(["=f"] * count + ["l"] * len(more) + [f"{k}" for k in range(count)])
+        found = line(builder, ir.LiteralStructType([f32] * count), text, constraints, *more, *values)
+        for k, one in enumerate(at):
+            builder.store(builder.extract_value(found, k), one)
+        return context.get_dummy_value()
+
+    def group_product(name: str, kind: str) -> Any:
+        @intrinsic
+        def wgmma(typing: Any, acc: Any, n: Any, shared: Any, a: Any, b: Any) -> Any:
+            available(name)
+            count = sums(name, acc, n)
+            checked(name, shared, a)
+            checked(name, shared, b)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                def descriptor(index_type: Any, index: Any) -> Any:
+                    at = address(context, builder, shared, args[2], index_type, index, True)
+                    at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
+                    # 1,024 bytes from 8 rows to the next 8; rows of 128 bytes, swizzled; the other distance has no use
+                    layout = 1 << 62 | (1024 >> 4) << 32 | 1 << 16
+                    return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
+
+                places = ", ".join(f"${k}" for k in range(count))
+                text = f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.{kind}.{kind} {{{places}}}, "
+                text += f"${count}, ${count + 1}, 1, 1, 1, 0, 0;"
+                both = descriptor(a, args[3]), descriptor(b, args[4])
+                return on_sums(context, builder, acc, args[0], count, text, *both)
+
+            return types.void(acc, n, shared, a, b), generate
+
+        return wgmma
+
+    @intrinsic
+    def group_fence(typing: Any, acc: Any, n: Any) -> Any:
+        available("wgmma_fence")
+        count = sums("wgmma_fence", acc, n)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return on_sums(context, builder, acc, args[0], count, "wgmma.fence.sync.aligned;")
+
+        return types.void(acc, n), generate
+
+    @intrinsic
+    def group_wait(typing: Any, acc: Any, n: Any, groups: Any) -> Any:
+        available("wgmma_wait")
+        count = sums("wgmma_wait", acc, n)
+        if not isinstance(groups, types.IntegerLiteral):
+            raise errors.RequireLiteralValue("ptx.wgmma_wait takes a literal number of groups")
+        if not 0 <= groups.literal_value <= 7:
+            raise errors.TypingError(f"ptx.wgmma_wait takes 0 to 7 groups, not {groups.literal_value}")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            text = f"wgmma.wait_group.sync.aligned {groups.literal_value};"
+            return on_sums(context, builder, acc, args[0], count, text)
+
+        return types.void(acc, n, groups), generate
+
+    def bare(name: str, text: str) -> Any:
+        @intrinsic
+        def one(typing: Any) -> Any:
+            available(name)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                line(builder, void, text, "")
+                return context.get_dummy_value()
+
+            return types.void(), generate
+
+        return one
+
     whole, real = types.int32, types.float32
     packed = "{ .reg .b32 w; cvt.pack.sat.s8.s32.b32 w, $4, $3, 0; cvt.pack.sat.s8.s32.b32 $0, $2, $1, w; }"
     rounded = "{ .reg .b32 w; cvt.rna.tf32.f32 w, $1; mov.b32 $0, w; }"
@@ -376,4 +466,10 @@ def intrinsics() -> SimpleNamespace:
         commit=commit_group,
         wait=wait_group,
         grid_dependency_wait=wait_for_grids,
+        wgmma_f16=group_product("wgmma_f16", "f16"),
+        wgmma_bf16=group_product("wgmma_bf16", "bf16"),
+        wgmma_fence=group_fence,
+        wgmma_commit=bare("wgmma_commit", "wgmma.commit_group.sync.aligned;"),
+        wgmma_wait=group_wait,
+        fence_async=bare("fence_async", "fence.proxy.async.shared::cta;"),
     )

@@ -280,6 +280,27 @@ class Layer(_Kernel, _Rounds, _Beside):
     speedup_vs_apart: MaybePositive
 
 
+class Sparse(_Kernel, _Rounds, _Beside):
+    """A stage of pointwise layers with sparse filters: its time beside every library's, and our dense stages'.
+
+    pattern: "2:4", "64:2:16"; sparsity: the fraction of weights that are zero. `peers`: library -> µs of its fastest
+    way; dense: our dense stages' ids -> µs, on the same filters, zeros and all; speedups: the time of each of both over
+    this one's. stage: None where none takes the problem.
+    """
+
+    layer: str
+    batch: Positive
+    pattern: str
+    sparsity: Number
+    networks: str
+    compulsory_bytes: Positive
+    copy_bound_us: Positive
+    peers: ReadOnly
+    dense: ReadOnly
+    stage: MaybeText
+    speedups: NotRequired[ReadOnly | None]
+
+
 class LayerCounters(_Kernel):
     """What the hardware counted of one launch of a stage on a layer.
 
@@ -447,6 +468,7 @@ SECTIONS: dict[str, Any] = {
     "grid": Grid,
     "shapes": Shape,
     "layers": Layer,
+    "sparse": Sparse,
     "layer_counters": LayerCounters,
     "tiles": Tile,
     "networks": Whole,

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from dwlab.simt import arraymethods, trace, types, wide
+from dwlab.simt import arraymethods, groups, trace, types, wide
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
 from dwlab.simt.state import Restart, State
 from dwlab.simt.things import ARRAYS, Chosen
@@ -293,6 +293,8 @@ class Accesses(State):
     def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
         base = array if isinstance(array, LocalArray) else array.base
         self.count_local(base, mask, "load", node)
+        if base.busy is not None and self.hunting:
+            groups.touched(self, base, mask, node)
         if element.ndim == 0:
             value, written = base.storage[int(element)].copy(), base.written[int(element)]
         else:
@@ -314,6 +316,10 @@ class Accesses(State):
     ) -> None:
         base = array if isinstance(array, LocalArray) else array.base
         self.count_local(base, mask, "store", node)
+        if base.unfenced is not None:
+            base.unfenced |= mask.full
+        if base.busy is not None and self.hunting:
+            groups.touched(self, base, mask, node)
         if element.ndim == 0:
             k = int(element)
             if mask.array is None:
@@ -405,6 +411,8 @@ class Accesses(State):
         root = array.root
         if root.in_flight is not None:
             wide.in_flight(self, array, element, mask, node)
+        if root.in_use is not None and kind != trace.LOAD:
+            groups.overwritten(self, array, element, mask, node)
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
         lanes = filled(element, self.lanes_shape)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dwlab.gpu import inline_ptx, target
-from dwlab.simt import narrow, sparse, tensor, wide
+from dwlab.simt import groups, narrow, sparse, tensor, wide
 from dwlab.simt.intrinsics import register_meaning
 
 _MEANINGS = SimpleNamespace(
@@ -44,6 +44,12 @@ _MEANINGS = SimpleNamespace(
     word_of_float=narrow.word_of_float,
     float_of_word=narrow.float_of_word,
     grid_dependency_wait=wide.grid_dependency_wait,
+    wgmma_f16=groups.product("ptx.wgmma_f16", "float16"),
+    wgmma_bf16=groups.product("ptx.wgmma_bf16", "bfloat16"),
+    wgmma_fence=groups.fence,
+    wgmma_commit=groups.commit,
+    wgmma_wait=groups.wait,
+    fence_async=groups.fence_async,
 )
 
 

@@ -196,6 +196,9 @@ class State:
         self.dynamic_root: Root | None = None
         self.copies: list = []  # asynchronous copies in flight (dwlab.simt.wide)
         self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed
+        self.products: list = []  # of warp groups, that run (dwlab.simt.groups)
+        self.product_groups: int | np.ndarray = 0  # of them that each lane has committed
+        self.fenced: int | np.ndarray = 0  # the access after which each lane last came to fence_async()
         self.rows = np.arange(count, dtype=np.int64)[:, None]
         self.steps = 0
         self.watchers: list[Watch] = []

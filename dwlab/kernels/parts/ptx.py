@@ -25,6 +25,12 @@
     mma_sp_f16(c0 … c3, a0 … a3, b0 … b3,        the same of 16 x 32 by 32 x 8 float16, of A two of every four kept,
                metadata, selector)               which ones the metadata say
                                                  (mma.sp::ordered_metadata.sync.aligned.m16n8k32 …)
+    wgmma_f16(acc, n, shared, a, b), wgmma_bf16  starts acc += A B of 64 x 16 by 16 x n numbers out of shared memory, an
+                                                 instruction of four warps that runs by itself (wgmma.mma_async)
+    wgmma_fence(acc, n)                          what the warps have written to acc is there for products (wgmma.fence)
+    wgmma_commit(), wgmma_wait(acc, n, groups)   groups of products, as commit and wait have them of copies
+    fence_async()                                what a thread has put into shared memory is there for products
+                                                 (fence.proxy.async)
     ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma
     ldmatrix_x4_trans                            takes them, and transposed (ldmatrix.sync.aligned.m8n8.x4.shared.b16)
     dp4a(a, b, c) -> int32                       c + the products of four int8 with four int8 (dp4a.s32.s32)
@@ -78,9 +84,10 @@ for them it compiles to nothing.
 
 In gpu mode these are Numba intrinsics around inline PTX (dwlab.gpu.inline_ptx); in simulated mode dwlab.simt executes
 what they mean, counts it and finds what is wrong (dwlab.simt.instructions). Source: PTX ISA 8.7, "ld", "st",
-"cp.async", "cvt", "mma", "mma.sp", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". Where another
+"cp.async", "cvt", "mma", "mma.sp", "wgmma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". wgmma is
+of compute capability 9.0 alone; parts/ptx_wgmma.py says where its numbers lie. Where another
 instruction is missing on a GPU (`needs`), compiling says so. A kernel's file may import the family it needs alone:
-ptx_memory, ptx_halves, ptx_int8, ptx_mma, ptx_rounding, ptx_sparse.
+ptx_memory, ptx_halves, ptx_int8, ptx_mma, ptx_rounding, ptx_sparse, ptx_wgmma.
 """
 
 # ruff: noqa: F401
@@ -113,3 +120,11 @@ from dwlab.kernels.parts.ptx_mma import (
 )  # fmt: skip
 from dwlab.kernels.parts.ptx_rounding import add_rn, rint
 from dwlab.kernels.parts.ptx_sparse import mma_sp_f16
+from dwlab.kernels.parts.ptx_wgmma import (
+    fence_async,
+    wgmma_bf16,
+    wgmma_commit,
+    wgmma_f16,
+    wgmma_fence,
+    wgmma_wait,
+)  # fmt: skip

@@ -1,0 +1,333 @@
+"""Sparse pointwise stages against libraries and dense kernels: ``python benchmarks/record_sparse.py [FOLDER]``.
+
+Shapes of matrices as the source of the sparse kernels has them (F x C filters, 2,048 to 8,192 pixels), then the
+distinct pointwise layers of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU at batch 1 and 32, those with the
+largest share of their network's bytes first; float16, NHWC, no bias and no activation; each in several patterns of
+pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of pointwise; theirs: what
+dwlab.measure.sparse_baselines has, on the same pruned filters. Both sides run in CUDA graphs on several sets of
+buffers, together larger than the L2 as far as 64 sets are. Every result is checked against float64 before a time is
+taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
+
+Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
+`sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
+processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or nothing was measured.
+
+examples: record_sparse.py --seconds 330
+          record_sparse.py --missing --seconds 200     what no record has yet
+          record_sparse.py --list                      what would be measured, in which order; needs no GPU
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import record_layers
+from record_layers import Buffers, Prepared, candidates, compile_ahead
+from recording import Parser, at_least, needs_gpu, said, shared, status, written
+
+from dwlab import records, report, study
+from dwlab.measure import baselines, device, sparse_baselines, timing
+from dwlab.model.sparse import dense_layer
+from dwlab.problems import ProblemError
+from dwlab.problems.layers import Pointwise, SparsePointwise
+from dwlab.problems.sparsity import pattern
+from dwlab.records.tabular import columns
+
+MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
+PIXELS = (8192, 4096, 2048)
+ROW = 64  # pixels of an image, in one row: some images are checked
+PATTERNS = ("64:2:16", "64:2:32", "2:4", "64:2:8")
+OF_LAYERS = ("64:2:16", "2:4")
+HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
+DENSE, FEW = 3, 1024  # of the last dense stages; pixels
+SOURCE = "shapes of the source"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A layer with sparse filters, and where it comes from."""
+
+    problem: SparsePointwise
+    where: str
+
+
+def plan(patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True) -> list[Group]:
+    """What is measured, the most important first. patterns: of all; none given: PATTERNS, and OF_LAYERS of layers."""
+    made = []
+    for pixels, (F, C), form in itertools.product(PIXELS, MATRICES, patterns or PATTERNS):
+        made.append(Group(SparsePointwise(pixels // ROW, C, F, 1, ROW, pattern=form), SOURCE))
+    for found in record_layers.plan(("pointwise",), ("float16",)) if layers else ():
+        one, where = found.problem, record_layers.in_networks(found.where)
+        for batch, form in itertools.product(batches, patterns or OF_LAYERS):
+            made.append(Group(SparsePointwise(batch, one.C, one.F, one.H, one.W, pattern=form), where))
+    return made
+
+
+def known(runs: Sequence[records.Record]) -> set[str]:
+    """Problems that a record has a row of, as text."""
+    rows = [row for run in runs for row in run.sections.get("sparse", ()) if row.get("time_us")]
+    return {records.shape_text(row["problem"]) for row in rows}
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+def stages_of(problem: Pointwise) -> list[Any]:
+    """Our stages that are tried: all sparse ones but the naive; the last dense ones, `split` for few pixels alone."""
+    found = [stage for stage in candidates(problem, 0) if stage.order > 1]
+    if problem.op == "sparse":
+        return found
+    return [stage for stage in found[-DENSE:] if stage.name != "split" or problem.N * problem.H * problem.W <= FEW]
+
+
+def row_of(
+    group: Group, stage: Any, timed: timing.Timing | str, theirs: Mapping[str, float], ours: Mapping[str, float],
+    names: Mapping[str, str], copy_gbps: float,
+) -> dict[str, Any]:  # fmt: skip
+    """A row of the section `sparse`. theirs: library -> µs; ours: dense stage -> µs; names: library -> its way."""
+    problem = group.problem
+    nbytes = problem.compulsory_bytes()
+    made = {
+        "op": "sparse", "path": "forward", "stage": stage.name if stage else None, "layer": report.layer_text(problem),
+        "batch": problem.N, "dtype": problem.dtype, "problem": records.describe_problem(problem),
+        "pattern": problem.pattern, "sparsity": problem.form.sparsity, "networks": group.where,
+        "compulsory_bytes": nbytes, "copy_bound_us": nbytes / copy_gbps / 1e3,
+        "peers": dict(theirs), "dense": dict(ours),
+    }  # fmt: skip
+    if isinstance(timed, str):
+        return made | {"failure": timed}
+    us = timed.median_us
+    made |= {"time_us": us, "p10_us": timed.p10_us, "p90_us": timed.p90_us, "cold": timed.cold}
+    made["speedups"] = {name: other / us for name, other in {**theirs, **ours}.items()}
+    if theirs:
+        first = min(theirs, key=theirs.__getitem__)
+        made |= {"peer": names[first], "peer_time_us": theirs[first], "speedup_vs_peer": theirs[first] / us}
+    return made
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What the GPU has no part in: kernels compiled, inputs and references made. filters: (F, C), zeros and all."""
+
+    sparse: Prepared
+    stages: list[Any]
+    dense: Prepared
+    dense_stages: list[Any]
+    filters: np.ndarray
+
+
+def prepare(group: Group) -> Ready:
+    """All that `measure` takes."""
+    problem, dense = group.problem, dense_layer(group.problem)
+    stages, dense_stages = stages_of(problem), stages_of(dense)
+    for stage, one in [*((stage, problem) for stage in stages), *((stage, dense) for stage in dense_stages)]:
+        with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+            compile_ahead(stage, one)
+    sparse = Prepared(problem)
+    filters = np.ascontiguousarray(problem.filters(sparse.inputs[0]), np.float16)
+    alike = Prepared(dense, {"x": sparse.inputs[0]["x"], "w": filters})
+    return Ready(sparse, stages, alike, dense_stages, filters)
+
+
+def timed_stages(prepared: Prepared, stages: Sequence[Any], l2: int, clock: Any) -> tuple[Buffers, dict[Any, Any]]:
+    """Stage -> its time, or what is wrong; and the buffers, still there."""
+    buffers, found = Buffers(prepared, l2), {}
+    for stage in stages:
+        try:
+            found[stage] = buffers.time(stage, clock, HOW)
+        except Exception as error:
+            found[stage] = said(error)
+    return buffers, found
+
+
+def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready) -> dict[str, list[Any]]:
+    """All of a group while this process has the GPU."""
+    import torch
+
+    problem, copy_gbps = group.problem, machine["copy_gbps"]
+    buffers, found = timed_stages(ready.dense, ready.dense_stages, machine["l2_bytes"], clock)
+    ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
+    wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
+    measured = [
+        study.measurement(stage, ready.dense.problem, one, copy_gbps, note=f"filters of {problem.pattern}")
+        for stage, one in found.items() if isinstance(one, timing.Timing)
+    ]  # fmt: skip
+    buffers = None
+    torch.cuda.empty_cache()
+    buffers, found = timed_stages(ready.sparse, ready.stages, machine["l2_bytes"], clock)
+    w = torch.from_numpy(ready.filters).cuda()
+    sets, number = [{"x": one["x"], "w": w.clone()} for one in buffers.sets], buffers.number
+
+    def verify(out: dict[str, Any]) -> str:
+        return ready.sparse.wrong(out["y"], number, sparse_baselines.relative_error())
+
+    ran = sparse_baselines.measure(problem, sets, verify, cold=buffers.cold, **HOW)
+    buffers = sets = w = None
+    torch.cuda.empty_cache()  # other processes want the memory
+    best = sparse_baselines.fastest_of_each(ran)
+    theirs = {name: one.time.median_us for name, one in best.items()}
+    names = {name: one.name for name, one in best.items()}
+    rows = []
+    for stage, one in found.items() or [(None, "no stage takes it")]:
+        if isinstance(one, timing.Timing):
+            row = study.measurement(stage, problem, one, copy_gbps, note=group.where)
+            measured.append(study.with_baseline(row, baselines.fastest(ran)))
+        elif stage is not None:
+            one = f"WRONG: {one}"
+        rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
+    if wrong:
+        rows[0]["failure"] = "; ".join([*filter(None, [rows[0].get("failure")]), *wrong])
+    peers = record_layers.peer_rows(ready.sparse, ran)
+    return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peers}
+
+
+def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any]) -> None:
+    """A process: takes groups until there are none, compiles, and measures while it holds the GPU."""
+    import queue
+
+    try:
+        import torch
+
+        clock = timing.DeviceClock()
+        torch.cuda.init()
+        while True:
+            try:
+                group = tasks.get(timeout=1)
+            except queue.Empty:
+                return
+            try:
+                ready = prepare(group)
+                with gpu:
+                    made = measure(group, machine, clock, ready)
+                    torch.cuda.synchronize()
+            except Exception as error:
+                traceback.print_exc()
+                row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine["copy_gbps"])
+                made = {"measurements": [], "peers": [], "sparse": [row]}
+            results.put(made)
+    except Exception as error:  # this process ends, the others go on
+        traceback.print_exc()
+        results.put(said(error))
+
+
+# ---------------------------------------------------------------------------------------------------------- tables
+
+
+def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Rows of the section `sparse` for people."""
+    for row in rows:
+        shown = row.get("failure") or f"{row['time_us']:.2f} µs" + "".join(
+            f", × {x:.2f} {name.split('/')[-1]}" for name, x in row["speedups"].items()
+        )
+        yield f"{row['layer']} batch {row['batch']} {row['pattern']} {row.get('stage') or ''}: {shown}"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Each pattern's speedups of our best stage, geometric mean and range: the source's shapes, networks' layers."""
+    names = [*sparse_baselines.LIBRARIES, "ours, dense"]
+    body = []
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        key = records.shape_text(row["problem"])
+        if row.get("time_us") and (key not in best or row["time_us"] < best[key]["time_us"]):
+            best[key] = row
+    for where in (True, False):
+        for form in dict.fromkeys(row["pattern"] for row in best.values()):
+            here = [row for row in best.values() if row["pattern"] == form and (row["networks"] == SOURCE) == where]
+            if not here:
+                continue
+            cells = []
+            for name in names:
+                found = [_speedup(row, name) for row in here]
+                found = [x for x in found if x]
+                mean = math.exp(sum(map(math.log, found)) / len(found)) if found else None
+                cells.append(f"{mean:.2f} ({min(found):.2f} to {max(found):.2f})" if found else "")
+            body.append(["source" if where else "layers", form, str(len(here)), *cells])
+    return str(columns(["", "pattern", "problems", *names], body, (0, 1)))
+
+
+def _speedup(row: Mapping[str, Any], name: str) -> float | None:
+    """Over a library, or over the fastest of our dense stages."""
+    if name in sparse_baselines.LIBRARIES:
+        return row["speedups"].get(name)
+    return min((row["speedups"][one] for one in row["dense"]), default=None)
+
+
+# ---------------------------------------------------------------------------------------------------------- command
+
+
+def arguments(given: Sequence[str] | None = None) -> Any:
+    """The command line."""
+    parser = Parser(__doc__)
+    parser.each("--pattern", (), "only this pattern, of all shapes")
+    parser.each("--batch", (1, 32), "images of networks' layers (default: 1 and 32)", type=at_least(1))
+    parser.add_argument("--matrices", action="store_true", help="the source's shapes alone")
+    parser.add_argument("--most", type=at_least(1), help="so many problems only")
+    parser.add_argument("--missing", action="store_true", help="only what no record has")
+    parser.add_argument("--list", action="store_true", help="list the problems and measure nothing")
+    parser.limits(330, min(14, (os.cpu_count() or 2) - 1))
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    started = time.monotonic()
+    options = arguments(given)
+    try:
+        groups = plan([str(pattern(one)) for one in options.pattern], options.batch, not options.matrices)
+    except ProblemError as error:
+        print(f"record_sparse: {error}", file=sys.stderr)
+        return 2
+    if options.missing:
+        there = known(records.load_runs())
+        groups = [group for group in groups if records.shape_text(group.problem) not in there]
+    groups = groups[: options.most]
+    if options.list:
+        for group in groups:
+            print(f"{group.problem}  {group.where}")
+        print(f"{len(groups)} problems")
+        return 0
+    folder = needs_gpu(options.folder, threads=1)
+    if not baselines.available():
+        print("record_sparse needs a GPU and PyTorch, the peers that it measures", file=sys.stderr)
+        return 2
+    if not groups:
+        print("there is nothing to measure: a record has every problem asked for", file=sys.stderr)
+        return 0
+    machine = device.measure()
+    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} problems", flush=True)
+    given_machine = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}
+    made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
+    notes, done = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."], 0
+    left = options.seconds - (time.monotonic() - started)
+    for found in shared(work, groups, (given_machine,), options.processes, left):
+        if isinstance(found, str):
+            notes.append(f"A process ended early: {found}.")
+            continue
+        for name, rows in found.items():
+            made[name] += rows
+        done += 1
+        for text in lines(found["sparse"]):
+            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+    if done < len(groups):
+        notes.append(f"{len(groups) - done} of {len(groups)} problems were not reached in {options.seconds:g} s.")
+    if not made["sparse"]:
+        print("nothing was measured", *notes, sep="\n", file=sys.stderr)
+        return 1
+    sections = {"sparse": made["sparse"]}
+    written(folder, sections, machine, made["measurements"], peers=made["peers"], notes=notes)
+    print(table(made["sparse"]), *notes, f"{time.monotonic() - started:.0f} s", sep="\n")
+    return status(made["sparse"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

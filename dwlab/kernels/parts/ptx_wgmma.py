@@ -1,0 +1,58 @@
+"""Matrix products of a warp group, 128 threads, that run while its threads go on (parts/ptx.py)."""
+
+from typing import Any
+
+from dwlab.gpu.inline_ptx import outside
+from dwlab.simt.instructions import publish
+
+
+def wgmma_f16(acc: Any, n: int, shared: Any, a: int, b: int) -> None:
+    """Starts acc += A B, A (64, 16) and B (16, n) of float16 in a shared array, A's rows from word a on, B's columns
+    from b on, sums float32 in a local array of n / 2.
+
+    Warp w of the group, warps 4 i to 4 i + 3 of a block, has rows 16 w to 16 w + 15: acc[4 j + c] is row 16 w + g + 8
+    (c // 2) and column 8 j + 2 t + c % 2. n: 8 to 256, a multiple of 8, a literal.
+
+    A row of A, and a column of B, is 8 words of one of 32 (128 bytes) that are swizzled as swizzle.place(32) has them:
+    vector v of line m lies at vector v ^ (m % 8). a and b: 1,024-byte aligned places of lines plus 0, 8, 16 or 24.
+    """
+    outside("wgmma_f16")
+
+
+def wgmma_bf16(acc: Any, n: int, shared: Any, a: int, b: int) -> None:
+    """As wgmma_f16, of bfloat16."""
+    outside("wgmma_bf16")
+
+
+def wgmma_fence(acc: Any, n: int) -> None:
+    """What a warp group has written into acc, n / 2 sums a lane, is there before its next product starts.
+
+    It takes one before the first product, and one after the sums are changed otherwise than by products.
+    """
+    outside("wgmma_fence")
+
+
+def wgmma_commit() -> None:
+    """Makes a group of the products that this warp group has started since its last wgmma_commit."""
+    outside("wgmma_commit")
+
+
+def wgmma_wait(acc: Any, n: int, groups: int) -> None:
+    """Waits until at most this many groups of products, the youngest, still run; groups: 0 to 7, a literal.
+
+    Until then the sums of acc may not be looked at, and operands in shared memory not be overwritten.
+    """
+    outside("wgmma_wait")
+
+
+def fence_async() -> None:
+    """What this thread has written to shared memory is there for products and copies that run by themselves.
+
+    They read it past the way of loads and stores: it takes this, then a barrier, before a product of what a store or
+    a copy of threads has put there (fence.proxy.async).
+    """
+    outside("fence_async")
+
+
+NAMES = ("wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async")
+publish(globals(), NAMES)

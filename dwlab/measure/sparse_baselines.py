@@ -1,0 +1,177 @@
+"""What libraries do for a pointwise layer with sparse filters: cuBLAS on the filters with their zeros, and sparse ones.
+
+    cuBLAS                  torch.mm on the dense filters, pixels or filters first
+    PyTorch                 F.linear with to_sparse_semi_structured filters, as its documentation has it
+    cuSPARSELt heuristic    torch._cslt_sparse_mm with the algorithm that the library would take
+    cuSPARSELt search       the same with the one that torch._cslt_sparse_mm_search found, before anything is timed
+    CUTLASS                 semi-structured filters on PyTorch's CUTLASS kernels
+    cuSPARSE                torch.mm of CSR filters
+
+Filters of V:2:M have at most two of every four neighbours, too, so 2:4 libraries take them all. Each gets pixels first
+(as NHWC has them) and, where it can, filters first, laid out before; the output may come in either order. Float16 in
+and out. Each result is checked against float64 before its time counts. The manner is that of dwlab.measure.baselines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dwlab.measure import baselines, layer_baselines
+from dwlab.measure.baselines import Baseline, Prepare, TorchClock
+from dwlab.problems.layers import SparsePointwise
+
+LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "CUTLASS", "cuSPARSE")
+"""Whose ways there are; a way's text begins with one of them and a colon."""
+
+Product = Callable[[Any], Any]
+
+
+def library(way: str) -> str:
+    """Whose way it is: one of LIBRARIES."""
+    return way.split(":")[0]
+
+
+def fastest_of_each(tried: Iterable[Baseline]) -> dict[str, Baseline]:
+    """Library -> its fastest way that ran; in the order of LIBRARIES, without those of which none ran."""
+    found: dict[str, Baseline] = {}
+    for one in tried:
+        best = found.get(library(one.way))
+        if one.time is not None and (best is None or one.time.median_us < best.time.median_us):
+            found[library(one.way)] = one
+    return {name: found[name] for name in LIBRARIES if name in found}
+
+
+def ways(layer: SparsePointwise) -> dict[str, Prepare]:
+    """How libraries can compute a layer: text -> prepare(x=…, w=…), tensors x (N, H, W, C) and w (F, C), its zeros too.
+
+    Raises ValueError for a layer with bias, activation or residual, which not every library does in the same call.
+    """
+    if layer.bias or layer.residual or layer.activation != "none":
+        raise ValueError(f"libraries are compared on the product alone: {layer} has more")
+    pixels_first: dict[str, Callable[[Any], Product]] = {
+        "cuBLAS": _dense, "PyTorch": _linear, "cuSPARSELt heuristic": _cslt(False), "cuSPARSELt search": _cslt(True),
+        "CUTLASS": _cutlass, "cuSPARSE": _csr,
+    }  # fmt: skip
+    filters_first = {
+        "cuBLAS": lambda w: lambda xt: w @ xt, "cuSPARSELt heuristic": _cslt_columns(False),
+        "cuSPARSELt search": _cslt_columns(True), "cuSPARSE": _csr_columns,
+    }  # fmt: skip
+    found = {f"{name}: pixels first": _prepare(layer, make, True) for name, make in pixels_first.items()}
+    found |= {f"{name}: filters first": _prepare(layer, make, False) for name, make in filters_first.items()}
+    return dict(sorted(found.items(), key=lambda one: LIBRARIES.index(library(one[0]))))
+
+
+def measure(
+    layer: SparsePointwise,
+    sets: Sequence[Mapping[str, Any]],
+    verify: Callable[[dict[str, Any]], str],
+    *,
+    cold: str,
+    only: Sequence[str] = (),
+    **how: Any,
+) -> list[Baseline]:
+    """Every way, timed. sets: dicts of tensors x and w, as `ways` has them, to rotate among; verify: as in
+    dwlab.measure.layer_baselines.measure. only: of these LIBRARIES, all if none are given. An empty list without a GPU.
+    """
+    if not baselines.available():
+        return []
+    import torch
+
+    clock, found = TorchClock(), []
+    with baselines._full_precision(), torch.no_grad():
+        for way, prepare in ways(layer).items():
+            if only and library(way) not in only:
+                continue
+            found.append(baselines.timed(way, way.replace(":", ",", 1), prepare, sets, verify, clock, cold, how))
+    return found
+
+
+def relative_error() -> float:
+    """Allowed ‖y - reference‖ / ‖reference‖."""
+    return layer_baselines.relative_error("float16")
+
+
+# ---------------------------------------------------------------------------------------------------------- ways
+
+
+def _prepare(layer: SparsePointwise, make: Callable[[Any], Any], pixels_first: bool) -> Prepare:
+    """make(w) -> product(x), x (pixels, C) and y (pixels, F), or both transposed; searched in the first call."""
+    N, H, W, C, F = layer.N, layer.H, layer.W, layer.C, layer.F
+
+    def prepare(x: Any, w: Any) -> tuple[baselines.Call, baselines.Outputs]:
+        try:
+            product = make(w)
+            x2 = x.reshape(N * H * W, C)
+            given = x2 if pixels_first else x2.t().contiguous()
+            product(given)
+        except (AttributeError, ValueError, TypeError) as error:  # what this PyTorch, or this build, does not have
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        return lambda: product(given), lambda y: {"y": (y if pixels_first else y.t()).reshape(N, H, W, F)}
+
+    return prepare
+
+
+def _dense(w: Any) -> Product:
+    transposed = w.t()
+    return lambda x: x @ transposed
+
+
+def _linear(w: Any) -> Product:
+    import torch
+    import torch.nn.functional as F
+
+    sparse = torch.sparse.to_sparse_semi_structured(w)
+    return lambda x: F.linear(x, sparse)
+
+
+def _cutlass(w: Any) -> Product:
+    import torch.nn.functional as F
+    from torch.sparse import SparseSemiStructuredTensorCUTLASS
+
+    sparse = SparseSemiStructuredTensorCUTLASS.from_dense(w)
+    return lambda x: F.linear(x, sparse)
+
+
+def _cslt(search: bool) -> Callable[[Any], Product]:
+    """x (pixels, C) taken as its transposed, y written transposed."""
+
+    def make(w: Any) -> Product:
+        import torch
+
+        packed, known = torch._cslt_compress(w), {}
+
+        def product(x: Any) -> Any:
+            if search and not known:
+                known["alg_id"] = int(torch._cslt_sparse_mm_search(packed, x.t(), transpose_result=True))
+            return torch._cslt_sparse_mm(packed, x.t(), transpose_result=True, **known)
+
+        return product
+
+    return make
+
+
+def _cslt_columns(search: bool) -> Callable[[Any], Product]:
+    def make(w: Any) -> Product:
+        import torch
+
+        packed, known = torch._cslt_compress(w), {}
+
+        def product(xt: Any) -> Any:
+            if search and not known:
+                known["alg_id"] = int(torch._cslt_sparse_mm_search(packed, xt))
+            return torch._cslt_sparse_mm(packed, xt, **known)
+
+        return product
+
+    return make
+
+
+def _csr(w: Any) -> Product:
+    sparse = w.to_sparse_csr()
+    return lambda x: (sparse @ x.t()).t()
+
+
+def _csr_columns(w: Any) -> Product:
+    sparse = w.to_sparse_csr()
+    return lambda xt: sparse @ xt

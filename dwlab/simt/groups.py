@@ -1,0 +1,293 @@
+"""Products of a warp group, 128 threads, that run by themselves: wgmma.mma_async, its fence, its groups, its wait.
+
+The four warps of a group start D = A B + D together, A (64, 16) and B (16, n) out of shared memory, and go on. Until
+they have waited for the product nothing may look at D or write to it, and nothing may overwrite A and B: both are
+reported here. Operands are read when a product starts, sums are there after the wait.
+
+Tensor cores read shared memory past the way of loads and stores (the "async proxy"). What a thread has stored there, or
+a copy of its has brought, they see if that thread has come to fence_async() behind it, and a barrier follows: reported
+too, as is a sum that was written to with no wgmma_fence() behind it.
+
+Shared memory's passes for the operands are not counted: they are no requests of a warp. To what counts instructions
+(dwlab.simt.cost) a product is the mma.sync of 16 x 8 x 16 that it takes the place of. Source: PTX ISA 8.7,
+"Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions", "Async proxy".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.simt import tensor, trace, types
+from dwlab.simt.memory import Array, LocalArray, Mask
+
+if TYPE_CHECKING:
+    from dwlab.simt.interpreter import Execution
+
+THREADS, ROWS, WORDS, PITCH = 128, 64, 8, 32  # of a group; rows of A; words of a line that a product takes, of all
+
+
+@dataclass
+class Product:
+    """A product that runs. lanes: those that have not waited yet; group: -1 uncommitted.
+
+    words: of its operands in the shared array, (blocks, groups, words).
+    """
+
+    acc: LocalArray
+    array: Array
+    words: np.ndarray
+    lanes: np.ndarray
+    group: np.ndarray
+    node: ast.AST
+
+
+def product(name: str, kind: str) -> Callable:
+    """The meaning of acc += A B. kind: what A's and B's words hold, "float16" or "bfloat16"."""
+
+    def meaning(run: Execution, node: ast.Call, *given: object) -> None:
+        if len(given) != 5:
+            raise run.refuse(node, f"{name} takes acc, n, shared, a and b, not {len(given)} values")
+        acc, n = _sums(run, node, name, *given[:2])
+        array = given[2]
+        if not isinstance(array, Array) or array.space != "shared" or array.dtype != types.FLOAT32:
+            raise run.refuse(node, f"{name} takes operands in a float32 array of shared memory")
+        _whole_groups(run, node, name)
+        if not run.exact:  # no lanes here, only types
+            return
+        lines = [_lines(run, node, name, array, *one) for one in ((given[3], ROWS), (given[4], n))]
+        if any(one is None for one in lines):
+            return
+        run.operate([], instructions=n // 8, unit="tensor")
+        run.count_flops(node, types.FLOAT32, 2 * ROWS * n * 2 * WORDS // THREADS)
+        words = np.concatenate(lines, axis=2)
+        lanes = run.mask.full.copy()
+        if run.hunting:
+            _check_sums(run, node, name, acc, n // 2)
+            _check_operands(run, node, name, array, words)
+        flat = array.root.view(types.UINT32)
+        rows = run.rows[:, :, None] * np.int64(array.root.row_bytes // 4)
+        taken = (flat.take(one + rows, mode="clip") for one in lines)
+        a, b = (tensor.elements(one, kind).reshape(*one.shape[:2], -1, 2 * WORDS) for one in taken)
+        with np.errstate(invalid="ignore", over="ignore"):
+            d = np.matmul(a, b.swapaxes(2, 3))  # (blocks, groups, 64, n)
+            d = d.reshape(run.nb, -1, 4, 2, 8, n // 8, 4, 2).transpose(5, 3, 7, 0, 1, 2, 4, 6)
+            part = acc.storage[: n // 2]
+            np.copyto(part, (d.reshape(part.shape) + part).astype(np.float32), where=lanes)
+        acc.written[: n // 2] |= lanes
+        if array.root.in_use is None:
+            array.root.in_use = np.zeros((run.nb, array.root.row_bytes // 4), np.int32)
+        one = Product(acc, array, words, lanes, np.full(run.lanes_shape, -1, np.int32), node)
+        _use(run, one, lanes, 1)
+        run.products.append(one)
+        _busy(run, acc)
+
+    return meaning
+
+
+def fence(run: Execution, node: ast.Call, acc: object, n: object) -> None:
+    """The sums that these lanes have written are there for products."""
+    acc, _ = _sums(run, node, "ptx.wgmma_fence", acc, n)
+    _whole_groups(run, node, "ptx.wgmma_fence")
+    run.operate([])
+    unfenced = np.ones(run.lanes_shape, np.bool_) if acc.unfenced is None else acc.unfenced
+    acc.unfenced = unfenced & ~run.mask.full
+
+
+def commit(run: Execution, node: ast.Call) -> None:
+    """Puts each active lane's uncommitted products into its next group."""
+    _whole_groups(run, node, "ptx.wgmma_commit")
+    run.operate([])
+    now = run.mask.full
+    number = np.broadcast_to(run.product_groups, run.lanes_shape)
+    for one in run.products:
+        fresh = now & one.lanes & (one.group < 0)
+        one.group[fresh] = number[fresh]
+    run.product_groups = number + now.astype(np.int32)
+
+
+def wait(run: Execution, node: ast.Call, acc: object, n: object, groups: object) -> None:
+    """Ends the products of all groups but each active lane's youngest `groups`."""
+    _sums(run, node, "ptx.wgmma_wait", acc, n)
+    groups = run.number(groups, node)
+    if groups.ndim or groups.dtype.kind != "i" or run.exact and not 0 <= groups <= 7:
+        raise run.refuse(node, "ptx.wgmma_wait takes a number of groups, 0 to 7, that is a literal")
+    _whole_groups(run, node, "ptx.wgmma_wait")
+    run.operate([])
+    oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - int(groups)
+    ended = []
+    for one in run.products:
+        done = run.mask.full & one.lanes & (one.group >= 0) & (one.group < oldest_left)
+        if done.any():
+            _use(run, one, done, -1)
+            one.lanes &= ~done
+            ended.append(one.acc)
+    run.products = [one for one in run.products if one.lanes.any()]
+    for sums in ended:
+        _busy(run, sums)
+
+
+def fence_async(run: Execution, node: ast.Call) -> None:
+    """What these lanes have stored to shared memory is there for products."""
+    run.operate([])
+    run.fenced = np.where(run.mask.full, run.access_number, run.fenced)
+
+
+def overwritten(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: ast.AST) -> None:
+    """Reports lanes that write to operands of a product that may still run. `element`: in elements of the array."""
+    word = np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4
+    rows = np.broadcast_to(run.rows, run.lanes_shape)
+    hit = mask.full & (array.root.in_use[rows, np.where(mask.full, word, 0)] > 0)
+    if not hit.any():
+        return
+    row, lane = run.first_lane(hit)
+    who, at = run.thread_name(int(run.block_numbers[row]), lane), int(word[row, lane])
+    element = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
+    line = next(one.node.lineno for one in run.products if (one.words[row] == at).any())
+    run.hazard(
+        "race", node.lineno, array.name,
+        f"{who} writes {array.name} element {run.place(array, element)} while the product of line {line} may still "
+        "read it (it takes ptx.wgmma_wait(…, 0), then cuda.syncthreads())", who, line,
+    )  # fmt: skip
+
+
+def touched(run: Execution, acc: LocalArray, mask: Mask, node: ast.AST) -> None:
+    """Reports lanes that look at sums, or write to them, of which a product runs."""
+    hit = mask.full & acc.busy
+    if not hit.any():
+        return
+    row, lane = run.first_lane(hit)
+    who = run.thread_name(int(run.block_numbers[row]), lane)
+    line = next(one.node.lineno for one in run.products if one.acc is acc and one.lanes[row, lane])
+    run.hazard(
+        "race", node.lineno, acc.name,
+        f"{who} touches {acc.name} while the product of line {line} may still add to it (it takes ptx.wgmma_commit() "
+        f"and ptx.wgmma_wait({acc.name}, …, 0) first)", who, line,
+    )  # fmt: skip
+
+
+def _sums(run: Execution, node: ast.Call, name: str, acc: object, n: object) -> tuple[LocalArray, int]:
+    """The local array of sums, and n; refuses what the instruction does not take."""
+    n = run.number(n, node)
+    if n.ndim or n.dtype.kind not in "iu" or run.exact and (not 8 <= n <= 256 or n % 8):
+        raise run.refuse(node, f"{name} takes 8 to 256 columns, a multiple of 8, and as a literal")
+    if not isinstance(acc, LocalArray) or acc.dtype != types.FLOAT32 or run.exact and len(acc.storage) < n // 2:
+        raise run.refuse(node, f"{name} takes a cuda.local.array of float32 for {int(n) // 2} sums a lane")
+    return acc, int(n)
+
+
+def _lines(run: Execution, node: ast.Call, name: str, array: Array, index: object, lines: int) -> np.ndarray | None:
+    """(blocks, groups, lines * 8): where an operand's words lie in the allocation; None where it is not all there."""
+    index = run.number(index, node)
+    if index.dtype.kind not in "iu":
+        raise run.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+    index = np.broadcast_to(index, run.lanes_shape).astype(np.int64)
+    by_group, here = index.reshape(run.nb, -1, THREADS), run.mask.full.reshape(run.nb, -1, THREADS)
+    first = np.where(here.any(2), np.take_along_axis(by_group, here.argmax(2)[..., None], 2)[..., 0], 0)
+    begin = first + array.offset
+    last = first // PITCH * PITCH + lines * PITCH
+    wrong = here & ((first < 0) | (last > int(array.shape[0])))[..., None]
+    if wrong.any():
+        row, lane = run.first_lane(wrong.reshape(run.lanes_shape))
+        who, value = run.thread_name(int(run.block_numbers[row]), lane), int(index[row, lane])
+        run.hazard(
+            "out of bounds", node.lineno, array.name,
+            f"{array.name}: {lines} lines of {PITCH} words from element {value} on (size {int(array.shape[0])}) in "
+            f"{who}", who, fatal=True,
+        )  # fmt: skip
+        return None
+    wrong = here & ((begin % 256 >= PITCH) | (begin % WORDS != 0))[..., None] | here & (by_group != first[..., None])
+    if wrong.any():
+        row, lane = run.first_lane(wrong.reshape(run.lanes_shape))
+        who, value = run.thread_name(int(run.block_numbers[row]), lane), int(index[row, lane])
+        run.hazard(
+            "misaligned", node.lineno, array.name,
+            f"{array.name}: index {value} in {who} is not what {name} takes: in all threads of a group the same, a "
+            f"multiple of 256 words (1,024 bytes) plus 0, 8, 16 or 24", who, fatal=True,
+        )  # fmt: skip
+        return None
+    line = np.arange(lines)
+    vector = begin[..., None, None] % PITCH // 4 + np.arange(2) ^ (line % 8)[:, None]  # swizzled, within its line
+    word = (begin // PITCH * PITCH)[..., None, None] + line[:, None] * PITCH + vector * 4
+    return (word[..., None] + np.arange(4)).reshape(*first.shape, -1)
+
+
+def _use(run: Execution, one: Product, lanes: np.ndarray, more: int) -> None:
+    """Counts one product more, or less, that reads its operands, for the groups of these lanes."""
+    row, group = np.nonzero(lanes.reshape(run.nb, -1, THREADS).any(2))
+    np.add.at(one.array.root.in_use, (row[:, None], one.words[row, group]), more)
+
+
+def _busy(run: Execution, acc: LocalArray) -> None:
+    lanes = [one.lanes for one in run.products if one.acc is acc]
+    acc.busy = np.logical_or.reduce(lanes) if lanes else None
+
+
+def _check_sums(run: Execution, node: ast.AST, name: str, acc: LocalArray, count: int) -> None:
+    """Reports sums that nothing has written, and those that were written with no fence since."""
+    unfenced = np.True_ if acc.unfenced is None else acc.unfenced
+    for kind, wrong, why in (
+        ("uninitialised", ~acc.written[:count].all(0), f"{acc.name} is read before it was written"),
+        ("race", unfenced, f"{acc.name} was written, and {name} starts with no ptx.wgmma_fence({acc.name}, …) since"),
+    ):
+        hit = run.mask.full & wrong
+        if hit.any():
+            row, lane = run.first_lane(hit)
+            who = run.thread_name(int(run.block_numbers[row]), lane)
+            run.hazard(kind, node.lineno, acc.name, f"{why}, in {who}", who)
+
+
+def _check_operands(run: Execution, node: ast.AST, name: str, array: Array, words: np.ndarray) -> None:
+    """Looks at the operands as read by the group's lanes in turn, for races; and for stores without fence_async()."""
+    if not array.root.tracked:
+        return
+    here = run.mask.full
+    for first in range(0, words.shape[2], THREADS):
+        some = words[..., first : first + THREADS]
+        inside = np.zeros((*words.shape[:2], THREADS), np.bool_)
+        inside[..., : some.shape[2]] = True
+        element = np.zeros(inside.shape, np.int64)
+        element[..., : some.shape[2]] = some
+        mask = Mask(here & inside.reshape(run.lanes_shape), run.lanes_shape)
+        run.hunt(array, element.reshape(run.lanes_shape), mask, trace.LOAD, node)
+    if run.order is not None:  # the last store's number is not kept there
+        return
+    written = array.root.shadow[run.rows[..., None], words * array.root.granules(4)][..., trace.WRITE]
+    thread = np.maximum(written["thread"] - 1, 0) % run.padded
+    fenced = np.broadcast_to(run.fenced, run.lanes_shape)[np.broadcast_to(run.rows[..., None], words.shape), thread]
+    late = (written["thread"] > 0) & (written["access"] > fenced) & _groups_here(run)[..., None]
+    if late.any():
+        row, group, word = np.argwhere(late)[0]
+        who = run.thread_name(int(run.block_numbers[row]), int(thread[row, group, word]))
+        run.hazard(
+            "race", node.lineno, array.name,
+            f"{name} reads {array.name} element {int(words[row, group, word])}, which {who} has stored with no "
+            "ptx.fence_async() between that and the barrier", who,
+        )  # fmt: skip
+
+
+def _groups_here(run: Execution) -> np.ndarray:
+    return run.mask.full.reshape(run.nb, -1, THREADS).any(2)
+
+
+def _whole_groups(run: Execution, node: ast.Call, name: str) -> None:
+    """Refuses blocks that are not of whole groups, and reports a group of which some lanes are here and some not."""
+    if run.exact and run.padded % THREADS:
+        raise run.refuse(node, f"{name} takes groups of {THREADS} threads, and a block has {run.threads}")
+    if not run.hunting or not run.exact:
+        return
+    active = run.mask.full.reshape(run.nb, -1, THREADS)
+    absent = (active.any(axis=2, keepdims=True) & ~active).reshape(run.lanes_shape)
+    if not absent.any():
+        return
+    row, lane = run.first_lane(absent)
+    who = run.thread_name(int(run.block_numbers[row]), lane)
+    run.hazard(
+        "inactive lane", node.lineno, None,
+        f"{name} takes all {THREADS} threads of a warp group, and {who} is not here: it is elsewhere or has returned",
+        who,
+    )  # fmt: skip

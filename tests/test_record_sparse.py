@@ -1,0 +1,126 @@
+"""What benchmarks/record_sparse.py plans, writes and prints, and the libraries that it asks. No GPU needed."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from fakes import recorded, script
+
+from dwlab.measure import sparse_baselines
+from dwlab.measure.baselines import Baseline
+from dwlab.measure.timing import Timing
+from dwlab.problems.layers import Pointwise, SparsePointwise
+from dwlab.records import RecordError, shape_text
+
+record_sparse = script("record_sparse")
+LAYER = SparsePointwise(2, 64, 128, 4, 4, pattern="64:2:16")
+
+
+def timing(us):
+    return Timing(us, us, us, 5, 32, "graph", "cold")
+
+
+def stage():
+    return record_sparse.stages_of(LAYER)[-1]
+
+
+def row(us=4.0, group=None, **changed):
+    group = group or record_sparse.Group(LAYER, "mobilenet_v1")
+    names = {"cuBLAS": "PyTorch cuBLAS, pixels first", "cuSPARSE": "PyTorch cuSPARSE, pixels first"}
+    theirs = {"cuBLAS": 6.0, "cuSPARSE": 40.0}
+    made = record_sparse.row_of(group, stage(), timing(us), theirs, {"pointwise/forward/tensor": 5.0}, names, 4000.0)
+    return made | changed
+
+
+def test_the_sources_shapes_come_first_in_all_patterns_then_every_layer_at_both_batches():
+    plan = record_sparse.plan()
+    few = [one.problem for one in plan if one.where == record_sparse.SOURCE]
+    assert [one.problem for one in plan[: len(few)]] == few
+    found = {(one.F, one.C, one.N * one.H * one.W, one.pattern) for one in few}
+    wanted = itertools.product(record_sparse.MATRICES, record_sparse.PIXELS, record_sparse.PATTERNS)
+    assert len(few) == 72 and found == {(*matrix, pixels, form) for matrix, pixels, form in wanted}
+    layers = {dataclasses.replace(one.problem, N=1, pattern="2:4") for one in plan[len(few) :]}
+    assert len(plan) - len(few) == 4 * len(layers)
+    only = record_sparse.plan(["4:2:8"], layers=False)
+    assert len(only) == 18 and {one.problem.pattern for one in only} == {"4:2:8"}
+
+
+def test_our_stages_are_all_sparse_ones_but_the_naive_and_the_last_dense_ones():
+    assert {one.name for one in record_sparse.stages_of(LAYER)} >= {"columns", "tensor"}
+    assert "naive" not in {one.name for one in record_sparse.stages_of(LAYER)}
+    small, large = (Pointwise(n, 64, 128, 8, 8, "NHWC", "float16") for n in (1, 64))
+    assert "split" in {one.name for one in record_sparse.stages_of(small)}
+    assert {one.name for one in record_sparse.stages_of(large)} == {"tensor", "wgmma"}
+
+
+def test_dense_stages_are_judged_on_the_same_filters_and_fresh_inputs_keep_them():
+    ready = record_sparse.prepare(record_sparse.Group(LAYER, ""))
+    assert ready.dense.problem.op == "pointwise" and (ready.filters == 0).mean() >= LAYER.form.sparsity
+    for one, other in zip(ready.sparse.inputs, ready.dense.inputs, strict=True):
+        np.testing.assert_array_equal(one["x"], other["x"])
+    first, second = ready.sparse.inputs
+    assert (first["x"] != second["x"]).any()
+    assert all((first[name] == second[name]).all() for name in ("w", "wi", "wc"))
+    y = first["x"].astype(np.float64) @ ready.filters.T.astype(np.float64)
+    for wanted, excerpt in ((one.wanted[0], one.excerpt) for one in (ready.sparse, ready.dense)):
+        np.testing.assert_allclose(excerpt.cut("y", y), wanted[0], atol=1e-12)
+
+
+def test_a_row_has_every_librarys_time_and_goes_through_a_record(tmp_path):
+    made = row()
+    assert made["speedups"] == {"cuBLAS": 1.5, "cuSPARSE": 10.0, "pointwise/forward/tensor": 1.25}
+    assert (made["peer"], made["speedup_vs_peer"]) == ("PyTorch cuBLAS, pixels first", 1.5)
+    assert (made["pattern"], made["sparsity"], made["op"]) == ("64:2:16", 0.875, "sparse")
+    failed = record_sparse.row_of(record_sparse.Group(LAYER, ""), None, "no stage takes it", {}, {}, {}, 4000.0)
+    run = recorded(tmp_path, ceilings={}, sections={"sparse": [made, failed]})
+    assert [dict(one) for one in run.sections["sparse"]][0]["speedups"] == made["speedups"]
+    assert record_sparse.known([run]) == {shape_text(LAYER)}
+    for name, value in (("sparsity", "much"), ("peers", 3), ("pattern", None)):
+        with pytest.raises(RecordError, match=name):
+            recorded(tmp_path / name, ceilings={}, sections={"sparse": [row() | {name: value}]})
+
+
+def test_the_table_has_each_patterns_best_stage_and_the_faster_dense_one():
+    other = record_sparse.Group(dataclasses.replace(LAYER, pattern="2:4"), record_sparse.SOURCE)
+    slow = row(8.0)
+    text = record_sparse.table([row(4.0), slow, row(2.0, other), row(9.0) | {"time_us": None}])
+    lines = [line.split() for line in text.splitlines()[2:]]
+    assert [line[:3] for line in lines] == [["source", "2:4", "1"], ["layers", "64:2:16", "1"]]
+    assert lines[1][3:6] == ["1.50", "(1.50", "to"] and lines[0][3] == "3.00" and lines[0][-4] == "2.50"
+
+
+def test_each_librarys_fastest_way_counts_and_failures_do_not():
+    tried = [
+        Baseline("a", "cuSPARSE: pixels first", timing(9.0)), Baseline("b", "cuBLAS: pixels first", timing(3.0)),
+        Baseline("c", "cuBLAS: filters first", timing(2.0)), Baseline("d", "CUTLASS: pixels first", failure="no"),
+    ]  # fmt: skip
+    best = sparse_baselines.fastest_of_each(tried)
+    assert list(best) == ["cuBLAS", "cuSPARSE"] and best["cuBLAS"].name == "c"
+
+
+def test_every_library_has_a_way_and_layers_with_more_than_the_product_are_refused():
+    assert {sparse_baselines.library(way) for way in sparse_baselines.ways(LAYER)} == set(sparse_baselines.LIBRARIES)
+    for more in ({"bias": True}, {"activation": "relu"}, {"residual": True}):
+        with pytest.raises(ValueError, match="the product alone"):
+            sparse_baselines.ways(dataclasses.replace(LAYER, **more))
+
+
+def test_the_ways_that_run_anywhere_are_right():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    ready = record_sparse.prepare(record_sparse.Group(LAYER, ""))
+    x, w = torch.from_numpy(ready.sparse.inputs[0]["x"]), torch.from_numpy(ready.filters)
+    for way, prepare in sparse_baselines.ways(LAYER).items():
+        if sparse_baselines.library(way) == "cuBLAS":
+            call, output = prepare(x=x, w=w)
+            assert ready.sparse.wrong(output(call())["y"], 0, sparse_baselines.relative_error()) == ""
+        else:
+            with pytest.raises(RuntimeError):  # what does not run is said of the way, not raised by the run
+                prepare(x=x, w=w)
+
+
+def test_it_lists_what_it_would_measure(capsys):
+    assert record_sparse.main(["--list", "--matrices", "--most", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 problems"
+    assert record_sparse.main(["--list", "--pattern", "3:4"]) == 2
+    assert "3:4" in capsys.readouterr().err

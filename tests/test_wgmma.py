@@ -1,0 +1,197 @@
+"""Products of a warp group: what they compute, which mistakes are found, and the stage that is made of them."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+from launched import launched
+from numba import float32, uint32
+
+from dwlab import simt
+from dwlab.compiler import inspect
+from dwlab.gpu import inline_ptx, machine, target
+from dwlab.gpu.target import cuda
+from dwlab.kernels import registry, traffic
+from dwlab.kernels.parts import ptx, swizzle
+from dwlab.kernels.pointwise import wgmma_tiles
+from dwlab.problems.layers import Pointwise
+from dwlab.simt.cost import cost
+
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
+counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
+WGMMA = registry.stage("pointwise/forward/wgmma")
+LINES, N, GROUPS = 64, 24, 2
+SUMS, A_WORDS, B_WORDS = N // 2, GROUPS * LINES * 32, N * 32
+place = swizzle.place(32)
+
+
+@functools.cache
+def product(mistake="", dtype="float16"):
+    """A kernel of two warp groups: y[group] (64, N) = a[group] (64, 64) b (N, 64)^T + 1, a and b words; one mistake."""
+    started = ptx.wgmma_f16 if dtype == "float16" else ptx.wgmma_bf16
+    FENCE_ASYNC, BARRIER, FENCE = mistake != "fence_async", mistake != "barrier", mistake != "fence"
+    COMMIT, WAIT, EARLY, LATE = mistake != "commit", mistake != "wait", mistake == "early", mistake == "late"
+    SHIFT, ABSENT = 4 if mistake == "aligned" else 0, mistake == "absent"
+    OVER = A_WORDS if mistake == "outside" else 0
+
+    @cuda.jit
+    def multiply(a, b, y):
+        shared = cuda.shared.array(0, float32, 1024)
+        acc = cuda.local.array(SUMS, float32)
+        thread = uint32(cuda.threadIdx.x)
+        group, warp, lane = uint32(thread // 128), uint32(thread // 32 % 4), uint32(thread % 32)
+        for i in range(SUMS):
+            acc[i] = float32(1)
+        for i in range(thread, A_WORDS, GROUPS * 128):
+            shared[place(uint32(i // 32), uint32(i % 32))] = a[i]
+        for i in range(thread, B_WORDS, GROUPS * 128):
+            shared[uint32(A_WORDS + place(uint32(i // 32), uint32(i % 32)))] = b[i]
+        if FENCE_ASYNC:
+            ptx.fence_async()
+        if BARRIER:
+            cuda.syncthreads()
+        if FENCE:
+            ptx.wgmma_fence(acc, N)
+        a0, b0 = uint32(group * (LINES * 32) + uint32(SHIFT)), uint32(A_WORDS + OVER)
+        if not ABSENT or thread != uint32(133):
+            for k in range(4):
+                started(acc, N, shared, uint32(a0 + uint32(8 * k)), uint32(b0 + uint32(8 * k)))
+        if COMMIT:
+            ptx.wgmma_commit()
+        if EARLY:
+            acc[0] += float32(0)
+        if LATE:
+            cuda.syncthreads()
+            shared[uint32(A_WORDS + thread)] = float32(0)
+        if WAIT:
+            ptx.wgmma_wait(acc, N, 0)
+        else:
+            ptx.wgmma_wait(acc, N, 1)
+        for j in range(N // 8):
+            for c in range(4):
+                row = uint32(warp * 16 + lane // 4 + uint32(8 * (c // 2)))
+                column = uint32(uint32(8 * j + c % 2) + lane % 4 * 2)
+                y[group, row, column] = acc[4 * j + c]
+
+    return multiply
+
+
+def example(dtype="float16", seed=0):
+    """(a, b as words, y of NaN, what is wanted in float64)."""
+    rng = np.random.default_rng(seed)
+    a, b = (rng.standard_normal((lines, 64)).astype(np.float32) for lines in (GROUPS * LINES, N))
+    if dtype == "float16":
+        a, b = a.astype(np.float16), b.astype(np.float16)
+        words = [one.view(np.float32).reshape(-1) for one in (a, b)]
+    else:
+        bits = [one.view(np.uint32) >> 16 for one in (a, b)]
+        a, b = ((one << 16).view(np.float32) for one in bits)
+        words = [one.astype(np.uint16).view(np.float32).reshape(-1) for one in bits]
+    wanted = (a.astype(np.float64) @ b.T.astype(np.float64)).reshape(GROUPS, LINES, N) + 1
+    return *words, np.full((GROUPS, LINES, N), np.nan, np.float32), wanted
+
+
+SHARED = 4 * (A_WORDS + B_WORDS)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_it_is_the_product_and_sums_lie_as_mma_leaves_them(dtype):
+    if target.mode == "gpu" and machine.present().compute_capability != (9, 0):
+        pytest.skip("wgmma is of compute capability 9.0 alone")
+    a, b, y, wanted = example(dtype)
+    product("", dtype)[1, GROUPS * 128, 0, SHARED](a, b, y)
+    np.testing.assert_allclose(y, wanted, rtol=0, atol=64 * 8 * 2**-23)
+
+
+@counts
+def test_it_counts_operations_and_nothing_else_is_wrong():
+    a, b, y, _ = example()
+    report = simt.xray(product(), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED)
+    assert report.hazards == () and report.totals.flops == 2 * GROUPS * LINES * N * 64
+    counted = cost(product(), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED)
+    assert counted.tensor == GROUPS * 4 * (64 // 16) * (N // 8)  # as many mma.sync of 16 x 8 x 16
+
+
+@counts
+@pytest.mark.parametrize(
+    ("mistake", "kind", "says"),
+    [
+        ("fence_async", "race", "with no ptx.fence_async() between that and the barrier"),
+        ("barrier", "race", "it takes cuda.syncthreads()"),
+        ("fence", "race", "with no ptx.wgmma_fence(acc, …) since"),
+        ("commit", "race", "it takes ptx.wgmma_commit() and ptx.wgmma_wait(acc, …, 0) first"),
+        ("wait", "race", "touches acc while the product of line"),
+        ("early", "race", "touches acc while the product of line"),
+        ("late", "race", "may still read it (it takes ptx.wgmma_wait(…, 0), then cuda.syncthreads())"),
+        ("aligned", "misaligned", "index 4 in thread 0"),
+        ("outside", "out of bounds", "24 lines of 32 words from element"),
+        ("absent", "inactive lane", "takes all 128 threads of a warp group, and thread 133 of block 0 is not here"),
+    ],
+)
+def test_what_is_forgotten_is_named(mistake, kind, says):
+    a, b, y, _ = example()
+    found = simt.xray(product(mistake), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED).hazards
+    assert any(one.kind == kind and says in one.message for one in found), found
+
+
+@counts
+def test_blocks_of_no_whole_groups_and_other_gpus_are_refused():
+    a, b, y, _ = example()
+    with pytest.raises(simt.UnsupportedError, match="groups of 128 threads, and a block has 160"):
+        simt.xray(product(), 1, 160, a, b, y, shared_bytes=SHARED)
+    for cc, says in (((8, 0), "needs compute capability 9.0"), ((10, 0), "of compute capability 9.0 alone")):
+        options = simt.Options(compute_capability=cc)
+        with pytest.raises(simt.UnsupportedError, match=says):
+            simt.xray(product(), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED, options=options)
+
+
+def test_the_gpus_that_have_it():
+    assert [inline_ptx.lacks("wgmma_f16", cc) == "" for cc in ((8, 9), (9, 0), (9, 0, "a"), (10, 0))] == [0, 1, 1, 0]
+    assert inline_ptx.lacks("fence_async", (10, 0)) == ""
+
+
+# ---- the stage
+
+
+def layer(C, F, H, W, images=1, dtype="float16", **more):
+    return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
+
+
+@counts
+@pytest.mark.parametrize(("shape", "depth"), [*itertools.product(wgmma_tiles.SHAPES, (3, 4))], ids=str)
+def test_every_tile_is_right_and_counted(shape, depth):
+    # Rows, columns and sums that end within a tile; more chunks than places; fewer, where `depth` is 4 and C is 136.
+    for one in (layer(400, 264, 9, 19, bias=True, activation="relu", residual=True), layer(136, 70, 9, 8)):
+        stage = WGMMA.with_config(wgmma_tiles.config_of(one, *shape, depth))
+        worst, seen = launched(
+            one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
+        )
+        assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
+
+
+def test_only_hopper_takes_it_and_the_others_are_told_why():
+    one = layer(64, 64, 7, 7)
+    assert WGMMA.supports(one, (9, 0)) and not WGMMA.supports(one, (8, 0)) and not WGMMA.supports(one, (10, 0))
+    assert "9.0 alone" in WGMMA.lacks("float16", (10, 0))
+    assert not WGMMA.supports(layer(64, 64, 7, 7, dtype="float32"), (9, 0))
+    assert not WGMMA.supports(Pointwise(1, 64, 64, 7, 7, layout="NCHW", dtype="float16"), (9, 0))
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(192, 128, 128), (192, 192, 192), (192, 256, 256), (256, 192, 192)], ids=str)
+def test_products_follow_each_other_without_a_wait_and_nothing_is_spilled(shape):
+    one = layer(512, 512, 14, 14, images=32, bias=True, activation="relu")
+    config = wgmma_tiles.config_of(one, *shape, 4)
+    how = WGMMA.with_config(config).launch(one)
+    found = inspect.compile(
+        WGMMA.kernel.for_problem(one, config), signature=f"void({', '.join(['float32[::1]'] * 6)})", cc="9.0",
+        block=how.block, shared_bytes=how.shared_bytes,
+    )  # fmt: skip
+    assert (found.spill_stores, found.spill_loads, found.local_bytes) == (0, 0, 0)
+    assert found.occupancy.blocks_per_sm > 0 and found.registers * how.threads <= 65536
+    # Where the compiler cannot leave products in flight it waits after each: then there are as many waits.
+    assert found.opcodes[f"HGMMA.64x{shape[2]}x16.F32"] == 4
+    assert found.opcodes["WARPGROUP.DEPBAR.LE"] == 2 and found.opcodes["WARPGROUP.ARRIVE"] == 1
