@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 45 minutes, then the exercises |
 # | **Before** | [11 · Coalesced](11_coalesced.ipynb) |
 # | **Afterwards you can** | stage a tile and its halo in shared memory · say what a barrier orders, and find one that is missing · predict how much a tile saves from its width and the number of taps · count bank conflicts, and take them away by padding · predict a time from counted wavefronts |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 35 minutes, then the exercises |
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb) |
 # | **Afterwards you can** | derive a kernel's gradient by asking which outputs read an element · turn a scatter into a gather · run an input gradient as a forward pass with reversed filter and mirrored padding · check a gradient by finite differences, and know what the step hides · find what differs between two kernels with the same bytes and the same FLOPs |
 

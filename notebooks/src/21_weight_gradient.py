@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 55 minutes, then the exercises |
 # | **Before** | [20 · Input gradient](20_input_gradient.ipynb) |
 # | **Afterwards you can** | see from a launch alone that a GPU will be empty · split a long sum over lanes, warps and blocks, and join the parts by shuffles, atomics or a second pass · say how far a float32 sum may be off, and why the order decides · tell which kernels give the same bits on every run · choose how many parts a sum should have |
 

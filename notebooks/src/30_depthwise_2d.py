@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 50 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | read a layout as three strides · choose which lanes are neighbours so that loads coalesce in NCHW and in NHWC · say how many times each x is read, for any stride and padding · predict what a tile with a halo on four sides loads, in elements and in sectors · say why the best tile differs between layouts and between maps |
 
