@@ -1,4 +1,4 @@
-"""Builds the lessons and the exercises: `python notebooks/build.py [--check | --keep] [NAMES]`.
+"""Builds the lessons and the exercises: `python notebooks/build.py [--check | --keep | --load] [NAMES]`.
 
 A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor`); without names, everything is built.
 A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check` builds and
@@ -10,9 +10,13 @@ is the author's to look at. What is written here is held by tests/test_lessons.p
 
 **A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell,
 `# %% [markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`.
-It is built into notebooks/NN_topic.ipynb. There are three kinds of tags:
+It is built into two notebooks: notebooks/NN_topic.ipynb, the teacher's, is executed; lessons/NN_topic.ipynb, the
+student's, has no outputs. In the student's each `predicted_... = ` of a cell is empty, and the cell raises until all are
+filled in; and where a cell has `### BEGIN SOLUTION` … `### END SOLUTION`, as in an exercise, there is a blank. There are
+these kinds of tags:
 - `stage:OP/PATH/NAME`: the cell stays empty in the source; the build fills in the text of that stage's file, constants
   and kernel (`Stage.source()`). An earlier cell imports what it needs: `cuda`, and `float32`, `int32` from numba.
+- `blank:TEXT`, with the one before: in the student's copy the lines of the stage that begin so are a blank.
 - `nbval-ignore-output`: nbval runs the cell and does not compare what it shows. For everything that is measured, that
   depends on the mode or on the records, that shows a student's prediction, or that draws.
 - `raises-exception`: the cell must raise; nbval compares the kind of error and its text.
@@ -25,7 +29,7 @@ nothing stands between the two. NAME is a table of dwlab.report (`ceilings`, `de
 `report.tables()`); `exercise:01_2`: title, task and file of an exercise, from its solution's docstring; or the text of
 a function, to be read and not run: `kernel:OP/PATH/NAME`, a stage's, and `function:MODULE:NAME`, any other.
 
-The moves, each a heading that starts with its word: a table with **Time** (about 20 minutes), **Before** and
+The moves, each a heading that starts with its word: a table with **Time** (`--load` says what it is), **Before** and
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
 first guess, often a wrong one); Build; Check; X-ray; Measure; Explain, the gap between prediction and measurement;
 Exercises, each with its region and a cell `grade("NN_k")`, which is not compared, since students change those files.
@@ -108,6 +112,8 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
     for number, cell in enumerate(read.cells, 1):
         where = f"{source.name}, cell {number}"
         tags = cell.metadata.get("tags", [])
+        blanks = [t.removeprefix("blank:") for t in tags if t.startswith("blank:")]
+        tags = [t for t in tags if not t.startswith("blank:")]
         unknown = [t for t in tags if t not in TAGS and not t.startswith("stage:")]
         if unknown:
             raise BuildError(f"{where}: there is no tag {unknown[0]!r}; tags are {sorted(TAGS)} and stage:OP/PATH/NAME")
@@ -117,8 +123,12 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
             if text.strip():
                 raise BuildError(f"{where}: a cell tagged stage: is filled by the build and must be empty here")
             text = stage_source(stages[0], where)
+            blank = with_blanks(text, blanks, where)
+            text = blank if student else text
         elif cell.cell_type == "markdown":
             text = fill_regions(text, where)
+        elif blanks:
+            raise BuildError(f"{where}: blank: is for the text of a stage; elsewhere write ### BEGIN SOLUTION")
         elif cell.cell_type == "code":
             text, blank, _ = regions(text, where, BLANK)
             text = text_of_student(blank) if student else text
@@ -162,6 +172,23 @@ def text_of_student(text: str) -> str:
     return "\n".join(lines).rstrip("\n") + (
         f'\nassert ... not in ({given}), "write your prediction down first, then run this cell again"'
     )
+
+
+def with_blanks(text: str, blanks: list[str], where: str) -> str:
+    """A stage's text with a stub in the place of the lines that begin so."""
+    out: list[str] = []
+    left = set(blanks)
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        if found := {blank for blank in blanks if line.strip().startswith(blank)}:
+            left -= found
+            if not out or out[-1].strip() != BLANK:
+                out += [f"{indent}# Your code here.", indent + BLANK]
+        else:
+            out.append(line)
+    if left:
+        raise BuildError(f"{where}: no line of the stage begins with {sorted(left)[0]!r}")
+    return "\n".join(out)
 
 
 def stage_source(name: str, where: str) -> str:

@@ -117,6 +117,13 @@ def test_threads_of_what_it_cannot_draw_is_refused():
     with pytest.raises(ValueError, match="4,096 elements at most"):
         drawings.threads(transpose, (4, 128), (32, 4), *arrays(128, 128))
 
+    @cuda.jit
+    def wrong(a, b):
+        b[cuda.grid(1), 0] = a[0, 0]
+
+    with pytest.raises(ValueError, match="wrong is not drawn: it ends with an error: .*out of bounds"):
+        drawings.threads(wrong, 1, 64, *arrays())
+
 
 def test_runs_cover_each_cell_once():
     cells = [list("aab"), list("aab"), ["a", None, "b"]]

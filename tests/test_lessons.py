@@ -315,8 +315,50 @@ def test_a_students_copy_with_the_answers_is_the_teachers(source):
     assert asked == set().union(*map(assigned, code(whole))), "each prediction is asked for"
 
 
+def answered(source: Path, predictions: bool, blanks: bool) -> nbformat.NotebookNode:
+    """The student's copy of a lesson, with all predictions 1, and with the source's answers in the blanks."""
+    copy, whole = build.lesson(source, student=True), build.lesson(source)
+    for mine, teachers in zip(copy.cells, whole.cells, strict=True):
+        if blanks and build.BLANK in mine.source:
+            mine.source = teachers.source
+        if predictions and assigned(mine):
+            mine.source = re.sub(r"(?<=[ :])\.\.\.(?=[,}\n])|(?<= = )\.\.\.$", "1", mine.source, flags=re.M)
+    return copy
+
+
+@needs_solutions
+@pytest.mark.parametrize("name", ["00_start_here", "02_the_machine"])
+def test_a_students_copy_with_its_blanks_filled_in_shows_what_the_teachers_does(name):
+    source = ROOT / "notebooks" / "src" / f"{name}.py"
+    copy, teachers = answered(source, True, True), built(source)
+    build.execute(copy, name)
+    build.clean(copy, name)
+    compared = 0
+    for mine, other in zip(code(copy), code(teachers), strict=True):
+        if "nbval-ignore-output" not in tags(other):
+            assert list(texts(mine)) == list(texts(other)), other.source
+            compared += bool(other.outputs)
+    assert compared >= 5
+
+
+@needs_solutions
+@pytest.mark.parametrize(
+    ("predictions", "says"),
+    [
+        (False, "AssertionError: write your prediction down first, then run this cell again"),
+        (True, r"transpose, line \d+: `raise NotImplementedError\(.replace this line with your code"),
+    ],
+)
+def test_what_is_not_filled_in_is_named_where_it_stands(predictions, says):
+    source = ROOT / "notebooks" / "src" / "02_the_machine.py"
+    with pytest.raises(build.BuildError, match=says):
+        build.execute(answered(source, predictions, False), "02")
+
+
 def assigned(cell) -> set[str]:
     """The names of the predictions that a cell assigns."""
+    if cell.cell_type != "code":
+        return set()
     names = (n for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     return {n.id for n in names if n.id.startswith("predicted_")}
 
@@ -550,6 +592,12 @@ def test_a_cell_that_is_meant_to_raise_may(workshop):
         (("a = 6", ""), "an empty code cell"),
         (("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naive"]\n    a = 6'), "must be empty here"),
         (("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naif"]'), "cell 2: there is no stage .*naive"),
+        (("a = 6", "### BEGIN SOLUTION\n    a = 6"), "the solution that begins here does not end"),
+        (('"nbval-ignore-output"', '"blank:a ="'), "blank: is for the text of a stage"),
+        (
+            ("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naive", "blank:acc -="]'),
+            "no line of the stage begins with 'acc -='",
+        ),
         (("# # A lesson", "# <!-- begin:no/such/table -->\n    # <!-- end:no/such/table -->"), "no table is named"),
         (("# # A lesson", "# <!-- begin:ceilings -->"), "has no <!-- end:ceilings -->"),
         (("# # A lesson", "# <!-- begin:kernel:depthwise1d/forward/naif -->"), "there is no stage .*naive"),

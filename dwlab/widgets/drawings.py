@@ -236,11 +236,13 @@ def machine(gpu: Machine) -> Drawing:
 def threads(kernel: object, grid: object, block: object, *args: object) -> Drawing:
     """Which warp touches which element of the global arrays of a small launch, and where its first request goes.
 
-    Arguments and errors as `xray` has them; ValueError for arrays of more than CELLS elements, or if none is touched.
-    An element has the colour of the first warp that touches it; thin lines part warps, thick ones blocks; the numbers
+    Arguments as `xray` has them. Raises ValueError for arrays of more than CELLS elements, if none is touched, and for a
+    kernel that fails or is too long. An element has the colour of the first warp that touches it; thin lines part warps, thick ones blocks; the numbers
     are the lanes of the first warp's first request.
     """
     steps = record(kernel, grid, block, *args, blocks=1 << 20, warps=32, most=100_000)
+    if steps.cut:
+        raise ValueError(f"{steps.kernel} is not drawn: {steps.cut}")
     parts, rows, seen, x = [], [], [], 0.0
     drawn = [(number, one) for number, one in enumerate(steps.memories) if one.space == "global"]
     touched = {number: _touches(steps.warps, number) for number, _ in drawn}

@@ -158,8 +158,10 @@ for hazard in xray(to_watts_unguarded, blocks, threads, kwh, watts).hazards:
 @cuda.jit
 def to_watts(kwh, watts):
     i = cuda.grid(1)
+    ### BEGIN SOLUTION
     if i < kwh.size:
         watts[i] = kwh[i] * float32(1000)
+    ### END SOLUTION
 
 
 report = xray(to_watts, blocks, threads, kwh, watts)
@@ -252,7 +254,9 @@ predicted_noon_used = 1.0
 def noon_watts(kwh, watts):
     day = cuda.grid(1)
     if day < watts.size:
+        ### BEGIN SOLUTION
         watts[day] = kwh[24 * day + 12] * float32(1000)
+        ### END SOLUTION
 
 
 noon = np.zeros(kwh.size // 24, np.float32)

@@ -66,7 +66,7 @@ predicted_times_floor = 2.0
 # %%
 from dwlab import cuda
 
-# %% tags=["stage:depthwise1d/forward/naive"]
+# %% tags=["stage:depthwise1d/forward/naive", "blank:s = t", "blank:if s >= 0", "blank:acc += w"]
 
 # %% [markdown]
 # Which outputs do the 32 lanes of the first warp compute? The numbering, written out:
@@ -282,7 +282,9 @@ from numba import float32
 def naive_float32(x, w, y, shift):
     b, h, t = cuda.grid(3)
     if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
+        ### BEGIN SOLUTION
         acc = float32(0)
+        ### END SOLUTION
         for j in range(w.shape[1]):
             s = t + shift - j
             if s >= 0 and s < x.shape[2]:

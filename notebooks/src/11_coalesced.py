@@ -79,7 +79,7 @@ from numba import float32, uint32
 
 print(f"in uint32, 0 - 1 is {(0 - 1) % 2**32:,}; below 48: {(0 - 1) % 2**32 < 48}")
 
-# %% tags=["stage:depthwise1d/forward/coalesced"]
+# %% tags=["stage:depthwise1d/forward/coalesced", "blank:t = uint32(", "blank:row = uint32("]
 
 # %% [markdown]
 # ## Check

@@ -85,8 +85,12 @@ def tiled(x, w, y, shift):
     t0 = cuda.blockIdx.x * TILE
     for k in range(i, WINDOW, TILE):  # 64 threads, 87 elements: some threads copy two
         s = t0 + shift - (TAPS - 1) + k
+        ### BEGIN SOLUTION
         window[k] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0)
+        ### END SOLUTION
+    ### BEGIN SOLUTION
     cuda.syncthreads()
+    ### END SOLUTION
     if t0 + i < y.shape[2]:
         acc = float32(0)
         for j in range(TAPS):
@@ -323,7 +327,9 @@ def turner(pitch):
             tile[row, column] = hourly[t0 + row, h0 + column]
         cuda.syncthreads()
         if h0 + row < x.shape[0] and t0 + column < x.shape[1]:
+            ### BEGIN SOLUTION
             x[h0 + row, t0 + column] = tile[column, row]
+            ### END SOLUTION
 
     return transposed
 

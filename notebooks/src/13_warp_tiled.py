@@ -193,7 +193,9 @@ warp_viewer("3 * lane", space="shared")
 def add_halves(parts, sums):
     lane = cuda.threadIdx.x
     part = parts[lane]
+    ### BEGIN SOLUTION
     part += cuda.shfl_xor_sync(0xFFFFFFFF, part, 16)
+    ### END SOLUTION
     sums[lane] = part
 
 

@@ -159,7 +159,7 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 # element, so nothing is atomic, dx need not be zero before, and every sum has a fixed order. It is forward's kernel of
 # lesson 10 again, with the sign of j reversed:
 
-# %% tags=["stage:depthwise1d/input_grad/naive"]
+# %% tags=["stage:depthwise1d/input_grad/naive", "blank:t = s"]
 
 # %% [markdown]
 # ### The same, as a forward pass

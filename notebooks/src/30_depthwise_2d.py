@@ -127,7 +127,7 @@ print(f"along a row in NHWC: {along:.1f} sectors a request; you predicted {predi
 #
 # ### The stage
 
-# %% tags=["stage:depthwise2d/forward/naive"]
+# %% tags=["stage:depthwise2d/forward/naive", "blank:v = uint32("]
 
 # %%
 naive = stage("depthwise2d/forward/naive").with_kernel(kernel)
