@@ -236,9 +236,9 @@ def machine(gpu: Machine) -> Drawing:
 def threads(kernel: object, grid: object, block: object, *args: object) -> Drawing:
     """Which warp touches which element of the global arrays of a small launch, and where its first request goes.
 
-    Arguments as `xray` has them. Raises ValueError for arrays of more than CELLS elements, if none is touched, and for a
-    kernel that fails or is too long. An element has the colour of the first warp that touches it; thin lines part warps, thick ones blocks; the numbers
-    are the lanes of the first warp's first request.
+    Arguments as `xray` has them. Raises ValueError for arrays of more than CELLS elements, if none is touched, and for
+    a kernel that fails or is too long. An element has the colour of the first warp that touches it; thin lines part
+    warps, thick ones blocks; the numbers are the lanes of the first warp's first request.
     """
     steps = record(kernel, grid, block, *args, blocks=1 << 20, warps=32, most=100_000)
     if steps.cut:
