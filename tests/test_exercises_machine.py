@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of lesson 02: each is told what is wrong, in numbers that were counted."""
+"""Wrong answers to the exercises of lessons 02 and 14, and to 12_4: each is told what is wrong, as counted."""
 
 import re
 
@@ -15,6 +15,8 @@ SWAPPED = (
     "cuda.threadIdx.x  # noqa: F841\n    j = cuda.threadIdx.y",
     "cuda.threadIdx.y  # noqa: F841\n    j = cuda.threadIdx.x",
 )
+GLOBAL = "(x[b, h, t0 + i + shift - j] if t0 + i + shift - j >= 0 else float32(0))"
+BY_COLUMNS = "r = i % y.shape[0]\n        t = i // y.shape[0]"
 WRONG = [  # the last of what is replaced is the answer's: before it may stand what is given
     ("02_1", "a column in one bank", ("(32, 33)", "(32, 32)"), r"bank conflicts; 0 are enough"),
     ("02_1", "no barrier", ("cuda.syncthreads()", "pass"), r"race|uninitialised"),
@@ -25,6 +27,23 @@ WRONG = [  # the last of what is replaced is the answer's: before it may stand w
     ("02_2", "without what the driver keeps", ("// 49", "// 45"), r"`much_shared`: you predicted 20 warps; fewer"),
     ("02_3", "still broken", (BARRIER, "        half"), r"race: "),
     ("02_3", "only for a warp", (BARRIER, BARRIER.replace("threads", "warp")), r"race: "),
+    ("12_4", "still broken", ("shift - (TAPS - 1) + i", "shift - TAPS + i"), r"L=65 .*element \[0, 0, 64\] is"),
+    ("12_4", "no barrier", ("cuda.syncthreads()", "pass"), r"race|uninitialised"),
+    ("12_4", "from global memory", ("window[i + TAPS - 1 - j]", GLOBAL), r"elements of x are loaded"),
+    ("14_1", "a block for each row", ("r = i // y.shape[1]", "r = cuda.blockIdx.x"), r"two writers"),
+    (
+        "14_1",
+        "strided by rows",
+        ("r = i // y.shape[1]\n        t = i % y.shape[1]", BY_COLUMNS),
+        r"sectors per request",
+    ),
+    ("14_1", "the first hour", ("if t > 0 else x[r, t]", "if t > 0 else float32(0)"), r"element \[0, 0\] is"),
+    (
+        "14_2",
+        "the calculator's halo",
+        ("32 + (32 + 16) + (16 + 16)", "110"),
+        r"`loaded_32`: you predicted 110 elements; more",
+    ),
     ("02_3", "all store", (ONE, "peak[cuda.blockIdx.x] = part[0]"), r"two writers"),
 ]
 

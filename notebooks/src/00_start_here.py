@@ -190,7 +190,7 @@ print("the first six in W:", *(f"{power:.0f}" for power in watts[:6]))
 # - `warps`: how many times a warp ran the line; for an access that is its requests.
 # - `lanes`: how many threads of the warp took part, on average.
 # - `FLOPs`: additions and multiplications of all threads together.
-# - `sectors|waves`: the sectors that the requests moved. (In shared memory these are wavefronts, which lesson 12 explains.)
+# - `sectors|waves`: the sectors that the requests moved. (In shared memory these are wavefronts, which lesson 02 explains.)
 # - `per request`: sectors of one request, and in brackets how many could have held its bytes.
 # - `bytes`: how much of what was moved the warps had requested.
 #

@@ -498,4 +498,4 @@ grade("13_3")
 # %% [markdown]
 # This was the last of the study's four ways.
 #
-# **Next:** [20 · Input gradient](20_input_gradient.ipynb)the backward pass through the same convolution.
+# **Next:** [14 · Which block?](14_which_block.ipynb): how many outputs a block should have, by its bottleneck.

@@ -18,7 +18,7 @@ banner()
 #
 # A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would change
 # with each of its outputs, dy = ∂loss/∂y, and has to say how it would change with each of its inputs, dx = ∂loss/∂x.
-# Four lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
+# Five lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
