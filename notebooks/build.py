@@ -1,4 +1,4 @@
-"""Builds the lessons and the exercises: `python notebooks/build.py [--check | --keep] [NAMES]`.
+"""Builds the lessons and the exercises: `python notebooks/build.py [--check | --keep | --load] [NAMES]`.
 
 A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor`); without names, everything is built.
 A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check` builds and
@@ -10,9 +10,13 @@ is the author's to look at. What is written here is held by tests/test_lessons.p
 
 **A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell,
 `# %% [markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`.
-It is built into notebooks/NN_topic.ipynb. There are three kinds of tags:
+It is built into two notebooks: notebooks/NN_topic.ipynb, the teacher's, is executed; lessons/NN_topic.ipynb, the
+student's, has no outputs. In the student's each `predicted_... = ` of a cell is empty, and the cell raises until all are
+filled in; and where a cell has `### BEGIN SOLUTION` … `### END SOLUTION`, as in an exercise, there is a blank. There are
+these kinds of tags:
 - `stage:OP/PATH/NAME`: the cell stays empty in the source; the build fills in the text of that stage's file, constants
   and kernel (`Stage.source()`). An earlier cell imports what it needs: `cuda`, and `float32`, `int32` from numba.
+- `blank:TEXT`, with the one before: in the student's copy the lines of the stage that begin so are a blank.
 - `nbval-ignore-output`: nbval runs the cell and does not compare what it shows. For everything that is measured, that
   depends on the mode or on the records, that shows a student's prediction, or that draws.
 - `raises-exception`: the cell must raise; nbval compares the kind of error and its text.
@@ -25,7 +29,7 @@ nothing stands between the two. NAME is a table of dwlab.report (`ceilings`, `de
 `report.tables()`); `exercise:01_2`: title, task and file of an exercise, from its solution's docstring; or the text of
 a function, to be read and not run: `kernel:OP/PATH/NAME`, a stage's, and `function:MODULE:NAME`, any other.
 
-The moves, each a heading that starts with its word: a table with **Time** (about 20 minutes), **Before** and
+The moves, each a heading that starts with its word: a table with **Time** (`--load` says what it is), **Before** and
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
 first guess, often a wrong one); Build; Check; X-ray; Measure; Explain, the gap between prediction and measurement;
 Exercises, each with its region and a cell `grade("NN_k")`, which is not compared, since students change those files.
@@ -63,13 +67,16 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-NOTEBOOKS, SOURCES, EXERCISES, SOLUTIONS = (ROOT / p for p in ("notebooks", "notebooks/src", "exercises", "solutions"))
+NOTEBOOKS, SOURCES, LESSONS, EXERCISES, SOLUTIONS = (
+    ROOT / p for p in ("notebooks", "notebooks/src", "lessons", "exercises", "solutions")
+)
 TAGS = {"nbval-ignore-output", "raises-exception"}
 CELL_TIMEOUT_S = 120
 WIDEST = 96  # characters of a printed line; JupyterLab has room for 112 where the window is 1,366 pixels wide
@@ -96,8 +103,8 @@ class BuildError(Exception):
 # lessons: source -> notebook without outputs
 
 
-def lesson(source: Path) -> nbformat.NotebookNode:
-    """The notebook of one source file, complete but for its outputs and execution counts."""
+def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
+    """The notebook of one source file, the teacher's or the student's, complete but for outputs and execution counts."""
     import jupytext
 
     read = jupytext.read(source, fmt="py:percent")
@@ -105,6 +112,8 @@ def lesson(source: Path) -> nbformat.NotebookNode:
     for number, cell in enumerate(read.cells, 1):
         where = f"{source.name}, cell {number}"
         tags = cell.metadata.get("tags", [])
+        blanks = [t.removeprefix("blank:") for t in tags if t.startswith("blank:")]
+        tags = [t for t in tags if not t.startswith("blank:")]
         unknown = [t for t in tags if t not in TAGS and not t.startswith("stage:")]
         if unknown:
             raise BuildError(f"{where}: there is no tag {unknown[0]!r}; tags are {sorted(TAGS)} and stage:OP/PATH/NAME")
@@ -114,12 +123,20 @@ def lesson(source: Path) -> nbformat.NotebookNode:
             if text.strip():
                 raise BuildError(f"{where}: a cell tagged stage: is filled by the build and must be empty here")
             text = stage_source(stages[0], where)
+            blank = with_blanks(text, blanks, where)
+            text = blank if student else text
         elif cell.cell_type == "markdown":
             text = fill_regions(text, where)
+        elif blanks:
+            raise BuildError(f"{where}: blank: is for the text of a stage; elsewhere write ### BEGIN SOLUTION")
+        elif cell.cell_type == "code":
+            text, blank, _ = regions(text, where, BLANK)
+            text = text_of_student(blank) if student else text
         if cell.cell_type == "code" and not text.strip():
             raise BuildError(f"{where}: an empty code cell is never executed; write something or take it out")
         # The same text always has the same id, so a diff shows the cells that changed and no others.
-        digest = hashlib.sha1(f"{source.stem}\n{cell.cell_type}\n{cell.source}\n{tags}".encode()).hexdigest()[:12]
+        own = cell.source if stages or cell.cell_type == "markdown" else text
+        digest = hashlib.sha1(f"{source.stem}\n{cell.cell_type}\n{own}\n{tags}".encode()).hexdigest()[:12]
         seen[digest] = seen.get(digest, 0) + 1
         made = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}[cell.cell_type](text)
         made["id"] = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
@@ -127,6 +144,51 @@ def lesson(source: Path) -> nbformat.NotebookNode:
             made.metadata["tags"] = list(tags)
         cells.append(made)
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
+
+
+BLANK = 'raise NotImplementedError("replace this line with your code")'
+
+
+def text_of_student(text: str) -> str:
+    """A code cell with its predictions empty: it raises until all of them are written down."""
+    lines, names = text.split("\n"), []
+    for node in reversed(ast.parse(text).body):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        if not all(isinstance(part, ast.Name) and part.id.startswith("predicted_") for part in parts):
+            continue
+        if isinstance(node.value, ast.Dict):
+            value = "{" + ", ".join(f"{ast.unparse(key)}: ..." for key in node.value.keys) + "}"
+            names.append(f"*{parts[0].id}.values()")
+        else:
+            value = ", ".join("..." for _ in parts)
+            names += [part.id for part in reversed(parts)]
+        what = ", ".join(part.id for part in parts)
+        lines[node.lineno - 1 : node.end_lineno] = [f"{what} = {value}"]
+    if not names:
+        return text
+    lines[0] = f"# Your predictions in place of the dots.\n{lines[0]}"
+    given = "".join(f"{name}, " for name in reversed(names)).rstrip()
+    return "\n".join(lines).rstrip("\n") + (
+        f'\nassert ... not in ({given}), "write your prediction down first, then run this cell again"'
+    )
+
+
+def with_blanks(text: str, blanks: list[str], where: str) -> str:
+    """A stage's text with a stub in the place of the lines that begin so."""
+    out: list[str] = []
+    left = set(blanks)
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        if found := {blank for blank in blanks if line.strip().startswith(blank)}:
+            left -= found
+            if not out or out[-1].strip() != BLANK:
+                out += [f"{indent}# Your code here.", indent + BLANK]
+        else:
+            out.append(line)
+    if left:
+        raise BuildError(f"{where}: no line of the stage begins with {sorted(left)[0]!r}")
+    return "\n".join(out)
 
 
 def stage_source(name: str, where: str) -> str:
@@ -338,6 +400,29 @@ def write_lesson(source: Path, keep: bool = False) -> Path:
     return target
 
 
+def write_student(source: Path) -> Path:
+    """Build and save the student's copy of a lesson: nothing of it is executed, so nothing is answered."""
+    target = LESSONS / f"{source.stem}.ipynb"
+    _save(target, student_copy(source))
+    return target
+
+
+def student_copy(source: Path) -> str:
+    """The text of the student's copy."""
+    notebook = lesson(source, student=True)
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook).rstrip("\n") + "\n"
+
+
+def student_differences(source: Path) -> Iterator[str]:
+    """Why lessons/ does not hold what a lesson's source generates; nothing if it does."""
+    target = LESSONS / f"{source.stem}.ipynb"
+    if not target.exists():
+        yield f"lessons/{target.name} is not built"
+    elif target.read_text(encoding="utf-8") != student_copy(source):
+        yield f"lessons/{target.name} is not what its source generates"
+
+
 def lesson_differences(source: Path) -> Iterator[str]:
     """What the notebook of `source` has otherwise than its source and stages say; nothing if it is up to date."""
     target = NOTEBOOKS / f"{source.stem}.ipynb"
@@ -359,19 +444,108 @@ def lesson_differences(source: Path) -> Iterator[str]:
             break
 
 
+# lessons: how much there is to read
+
+
+class Load(NamedTuple):
+    """What a lesson asks of a reader, without its exercises. docs/teaching.md says what is counted."""
+
+    words: int  # of text cells, without tables
+    kernel_lines: int  # of kernels and launches
+    other_lines: int
+    cells: int  # that are run and show something
+
+    @property
+    def minutes(self) -> float:
+        """By the rates below, of reading alone: without thinking, predictions, exercises and waiting."""
+        seconds = SECONDS_A_KERNEL_LINE * self.kernel_lines + SECONDS_A_LINE * self.other_lines
+        return self.words / WORDS_A_MINUTE + (seconds + SECONDS_A_CELL * self.cells) / 60
+
+    @property
+    def stated(self) -> int:
+        """What a lesson says under **Time**: whole fives of minutes."""
+        return 5 * round(self.minutes / 5)
+
+    @property
+    def share(self) -> float:
+        """Part of the visible code lines that are kernels or launches."""
+        return self.kernel_lines / max(1, self.kernel_lines + self.other_lines)
+
+
+WORDS_A_MINUTE = 180
+SECONDS_A_KERNEL_LINE, SECONDS_A_LINE, SECONDS_A_CELL = 9, 4, 12
+MOST_MINUTES = 25
+LAUNCHES = re.compile(r"\w\[[^\]]+\]\(|\b(?:xray|profile|look|check|stepper|threads|grade)\(")
+
+
+def load(notebook: nbformat.NotebookNode) -> Load:
+    """The load of a lesson that is built."""
+    words = kernel_lines = other_lines = cells = 0
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            text = re.sub(r"<!-- begin:exercise:.*?<!-- end:exercise:\S+ -->", "", cell.source, flags=re.S)
+            for code in re.findall(r"```python\n(.*?)```", text, re.S):
+                kernel_lines += len(_code_lines(code))
+            text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.S)
+            words += sum(len(re.findall(r"\w[\w'’.,-]*", line)) for line in text.split("\n") if line[:1] != "|")
+        else:
+            mine, others = _lines(cell.source, any(t.startswith("stage:") for t in cell.metadata.get("tags", [])))
+            if not re.search(r"^grade\(", cell.source, re.M):
+                kernel_lines, other_lines, cells = kernel_lines + mine, other_lines + others, cells + bool(cell.outputs)
+    return Load(words, kernel_lines, other_lines, cells)
+
+
+def _code_lines(text: str) -> set[int]:
+    """The numbers of the lines that hold code."""
+    return {n for n, line in enumerate(text.split("\n"), 1) if line.strip() and not line.strip().startswith("#")}
+
+
+def _lines(text: str, stage: bool) -> tuple[int, int]:
+    """(lines of kernels and of statements that launch one, other lines) of a code cell."""
+    lines = _code_lines(text)
+    if stage:
+        return len(lines), 0
+    mine: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and any("cuda.jit" in ast.unparse(one) for one in node.decorator_list):
+            mine |= set(range(node.decorator_list[0].lineno, node.end_lineno + 1))
+        elif isinstance(node, (ast.Expr, ast.Assign)) and LAUNCHES.search(ast.unparse(node)):
+            mine |= set(range(node.lineno, node.end_lineno + 1))
+    return len(lines & mine), len(lines - mine)
+
+
+def load_table(read: list[Path]) -> str:
+    """The load of the lessons of these sources, a row each."""
+    from dwlab.records import tabular
+
+    head = ["lesson", "words", "code lines", "kernels, launches", "cells", "minutes", "stated"]
+    body = []
+    for source in read:
+        one = load(nbformat.read(NOTEBOOKS / f"{source.stem}.ipynb", as_version=4))
+        lines = one.kernel_lines + one.other_lines
+        body.append([source.stem, f"{one.words:,}", f"{lines:,}", f"{100 * one.share:.0f} %", f"{one.cells}",
+                     f"{one.minutes:.1f}", f"{one.stated}"])  # fmt: skip
+    return tabular.columns(head, body)
+
+
 # exercises
 
 
-def exercise(text: str, name: str) -> str:
-    """The exercise of solution `name` (01_2_topic). BuildError names the line of a marker without its partner."""
-    short = re.sub(r"(\d\d_\d+)_.*", r"\1", name)
-    out: list[str] = []
+MARKERS = ("### BEGIN SOLUTION", "### BEGIN STUB", "### END SOLUTION")
+
+
+def regions(text: str, name: str, default: str) -> tuple[str, str, int]:
+    """(the text with its answers, the text with stubs in their places, how many regions it has).
+
+    default: the line of a region that has no stub of its own. BuildError names the line of a marker without its partner.
+    """
+    with_answers: list[str] = []
+    with_stubs: list[str] = []
     stub: list[str] | None = None
-    begin = 0
-    regions = 0
+    begin, found, indent = 0, 0, ""
     for number, line in enumerate(text.split("\n"), 1):
         marker = line.strip()
-        if marker.startswith("###") and marker not in ("### BEGIN SOLUTION", "### BEGIN STUB", "### END SOLUTION"):
+        if marker.startswith("###") and marker not in MARKERS:
             raise BuildError(
                 f"{name}, line {number}: {marker!r} is no marker; write BEGIN SOLUTION, BEGIN STUB or END SOLUTION"
             )
@@ -379,7 +553,7 @@ def exercise(text: str, name: str) -> str:
             if begin:
                 raise BuildError(f"{name}, line {number}: a solution begins inside the one of line {begin}")
             begin, stub, indent = number, None, line[: len(line) - len(line.lstrip())]
-            regions += 1
+            found += 1
         elif marker == "### BEGIN STUB":
             if not begin or stub is not None:
                 raise BuildError(f"{name}, line {number}: a stub begins outside a solution, or twice in one")
@@ -387,21 +561,30 @@ def exercise(text: str, name: str) -> str:
         elif marker == "### END SOLUTION":
             if not begin:
                 raise BuildError(f"{name}, line {number}: a solution ends that never began")
-            default = f'raise NotImplementedError("{short} is not solved yet: replace this line with your code")'
-            out += [f"{indent}# Your code here.", *(stub if stub is not None else [indent + default])]
+            with_stubs += [f"{indent}# Your code here.", *(stub if stub is not None else [indent + default])]
             begin = 0
         elif not begin:
-            out.append(line)
-        elif stub is not None:
+            with_answers.append(line)
+            with_stubs.append(line)
+        elif stub is None:
+            with_answers.append(line)
+        else:
             if marker and not marker.startswith("#"):
                 raise BuildError(f"{name}, line {number}: a line of the stub is not commented out")
             bare = line[len(indent) :]
             stub.append((indent + (bare[2:] if bare.startswith("# ") else bare[1:])).rstrip())
     if begin:
         raise BuildError(f"{name}, line {begin}: the solution that begins here does not end")
-    if not regions:
+    return "\n".join(with_answers), "\n".join(with_stubs), found
+
+
+def exercise(text: str, name: str) -> str:
+    """The exercise of solution `name` (01_2_topic). BuildError names the line of a marker without its partner."""
+    short = re.sub(r"(\d\d_\d+)_.*", r"\1", name)
+    default = f'raise NotImplementedError("{short} is not solved yet: replace this line with your code")'
+    _, made, found = regions(text, name, default)
+    if not found:
         raise BuildError(f"{name} has no region ### BEGIN SOLUTION ... ### END SOLUTION, so there is nothing to solve")
-    made = "\n".join(out)
     for what, code in (("solution", text), ("exercise", made)):
         try:
             ast.parse(code)
@@ -468,7 +651,8 @@ def chosen(names: list[str]) -> list[Path]:
 
 def orphans() -> Iterator[str]:
     """Notebooks and exercises that no source makes."""
-    for folder, pattern, home in ((NOTEBOOKS, "*.ipynb", SOURCES), (EXERCISES, "*.py", SOLUTIONS)):
+    made = (NOTEBOOKS, "*.ipynb", SOURCES), (LESSONS, "*.ipynb", SOURCES), (EXERCISES, "*.py", SOLUTIONS)
+    for folder, pattern, home in made:
         for file in sorted(folder.glob(pattern)):
             if not (home / f"{file.stem}.py").exists():
                 yield f"{folder.name}/{file.name} has no source in {home.relative_to(ROOT)}"
@@ -491,19 +675,32 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="keep the stored outputs of code cells that did not change, such as a GPU's",
     )
+    parser.add_argument(
+        "--load", action="store_true", help="build nothing; say how much there is to read in each lesson"
+    )
     options = parser.parse_args(arguments)
     try:
         picked = chosen(options.names)
+        if options.load:
+            print(load_table([source for source in picked if source.parent == SOURCES]))
+            return 0
         if options.check:
             found = [
-                d for s in picked for d in (lesson_differences(s) if s.parent == SOURCES else exercise_differences(s))
+                d
+                for s in picked
+                for d in (
+                    [*lesson_differences(s), *student_differences(s)]
+                    if s.parent == SOURCES
+                    else exercise_differences(s)
+                )
             ]
             found += [] if options.names else list(orphans())
             print("\n".join(found) if found else f"{len(picked)} lessons and exercises are what their sources say")
             return 1 if found else 0
         for source in picked:
-            made = write_lesson(source, options.keep) if source.parent == SOURCES else write_exercise(source)
-            print(made.relative_to(ROOT), flush=True)
+            lessons = source.parent == SOURCES and (write_lesson(source, options.keep), write_student(source))
+            for made in lessons or (write_exercise(source),):
+                print(made.relative_to(ROOT), flush=True)
     except BuildError as error:
         print(f"build: {error}", file=sys.stderr)
         return 1

@@ -225,7 +225,7 @@ OTHERS = (
     (OWN, "11", "packed_times", r"^packed"),
     (CEILING, "11", "def slots", r"^the arithmetic alone"),
     (CEILING, "12", "def wavefront_us", r" at copy speed |^predicted from the wavefronts "),
-    (OWN, "12", "predicted_best_windows} windows", r"^ *\d+ × +\d+: "),
+    (OWN, "14", "predicted_best_windows} windows", r"^ *\d+ × +\d+: "),
     (EXAMPLE, "13", "a ratio of {16.36", r"on a P100: "),
     (SHAPE, "13", "'problem':39", r"^B=\d+ "),
     (OWN, "21", "warps for each channel: {us", r"^ *[\d,]+ warps for each channel: "),
@@ -433,7 +433,7 @@ def test_a_stored_time_that_is_wrong_is_found():
 # time, and what the numbers must make that is one for all lines of the cell.
 BESIDE = (
     ("11", "packed_times", r"^(?:coalesced|packed)[^\d]*", 0, lambda n: n[0] * n[1]),
-    ("12", "predicted_best_windows} windows", r"^ *\d+ × +\d+:", 0, lambda n: n[0] / n[1]),
+    ("14", "predicted_best_windows} windows", r"^ *\d+ × +\d+:", 0, lambda n: n[0] / n[1]),
     ("13", "'problem':39", r"^(?=B=)", 4, lambda n: n[4] / n[5] / n[0]),
     ("13", "'problem':39", r"^(?=B=)", 7, lambda n: n[7] / n[8] / n[0]),
     ("24", 'where = f"this GPU', r"^\D+(?= \d\.\d{3} )", 0, lambda n: n[0] * n[2]),
@@ -508,9 +508,9 @@ def asked_11() -> dict[str, tuple[float, float, float]]:
     return {name: (us, rate, us * rate / 1e3) for name, (us, _, rate) in found.items()}
 
 
-def sweep_12() -> dict[str, list[float]]:
-    """Of each block of lesson 12: µs, clocks, wavefronts."""
-    return table("12", "predicted_best_windows} windows", r" *(\d+ × +\d+):")
+def sweep_14() -> dict[str, list[float]]:
+    """Of each block of lesson 14: µs, clocks, wavefronts."""
+    return table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+):")
 
 
 def shapes_13() -> dict[tuple[int, int], list[float]]:
@@ -697,19 +697,19 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
         lambda: 0.75 < table("12", "def wavefront_us", "(measured)")["measured"][1],
     ),
     (
-        "12",
+        "14",
         "A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors",
-        lambda: spread(sweep_12()[at][2] for at in ("8 × 24", "48 × 4")) < 1.1,
+        lambda: spread(sweep_14()[at][2] for at in ("8 × 24", "48 × 4")) < 1.1,
     ),
     (
-        "12",
+        "14",
         "On a GPU it loses by more than its wavefronts say",
-        lambda: sweep_12()["8 × 24"][0] / sweep_12()["48 × 4"][0] > sweep_12()["8 × 24"][2] / sweep_12()["48 × 4"][2],
+        lambda: sweep_14()["8 × 24"][0] / sweep_14()["48 × 4"][0] > sweep_14()["8 × 24"][2] / sweep_14()["48 × 4"][2],
     ),
     (
-        "12",
+        "14",
         "leave half a warp idle in each block, which does. Optimising what is not the bottleneck can make",
-        lambda: sweep_12()["48 × 5"][0] > sweep_12()["48 × 4"][0],
+        lambda: sweep_14()["48 × 5"][0] > sweep_14()["48 × 4"][0],
     ),
     (
         "13",

@@ -3,6 +3,8 @@
 What the cells show is compared by `pytest --nbval notebooks/`, not here.
 """
 
+import ast
+import difflib
 import importlib.util
 import re
 import textwrap
@@ -13,6 +15,7 @@ import pytest
 from copies import needs_solutions, worked_on
 
 from dwlab.gpu import target
+from dwlab.measure.counters import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
@@ -132,6 +135,18 @@ def test_what_depends_on_the_machine_says_of_which_it_is(lesson):
             assert not first.startswith("Stored output of"), cell.source
 
 
+def test_the_profilers_names_are_those_that_counters_are_read_by():
+    source = (ROOT / "notebooks/src/02_the_machine.py").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:l1tex|smsp|sm|dram|gpu)__[\w.]+)`", source))
+    read = {metric for metrics in METRICS.values() for metric in metrics}
+    assert len(named & read) >= 5 and named - read == {  # those of Nsight Compute that this project does not read
+        "gpu__time_duration.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "smsp__thread_inst_executed_per_inst_executed.ratio",
+    }
+
+
 WIDGETS = re.compile(r"^(?:warp_viewer|traffic_calculator|roofline_explorer|fuse_planner)\(.*\)$", re.M)
 
 
@@ -202,6 +217,9 @@ def test_pictures_have_alt_text_and_nothing_is_drawn_past_it(lesson):
             for image in re.findall(r"<img[^>]*>", data.get("text/html", "")):
                 alt = re.search(r"alt=(['\"])(.*?)\1", image)
                 assert alt and len(alt[2]) > 40
+            for drawing in re.findall(r"<svg.*?</svg>", data.get("text/html", ""), re.S):
+                title = re.match(r'<svg role="img"[^>]*><title>([^<]*)</title>', drawing)
+                assert title and len(title[1]) > 40
 
 
 @needs_solutions
@@ -215,6 +233,133 @@ def test_a_lesson_has_the_moves(source):
         assert word in text
     asked = set(re.findall(r"<!-- begin:exercise:(\d\d_\d+) -->", text))
     assert asked == {f.stem[:4] for f in (ROOT / "solutions").glob(f"{source.stem[:2]}_*.py")} and len(asked) >= 2
+
+
+LONG = {  # above build.MOST_MINUTES, with what they state: the list, and each number, may only shrink
+    "10_naive": 30,
+    "11_coalesced": 35,
+    "13_warp_tiled": 45,
+    "20_input_gradient": 35,
+    "21_weight_gradient": 55,
+    "22_at_the_roof": 65,
+    "23_the_study": 45,
+    "30_depthwise_2d": 50,
+    "31_pointwise": 70,
+    "32_fused": 80,
+    "33_fuseplanner": 45,
+    "34_int8": 50,
+    "35_networks": 45,
+}
+
+
+@needs_solutions
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_a_lesson_states_the_time_that_its_load_takes(source):
+    notebook = built(source)
+    stated = int(re.search(r"\| \*\*Time\*\* \| about (\d+) minutes", notebook.cells[0].source)[1])
+    assert stated == build.load(notebook).stated, "the load: python notebooks/build.py --load"
+    assert stated <= LONG.get(source.stem, build.MOST_MINUTES), "too much for one lesson: split it"
+    assert source.stem not in LONG or stated == LONG[source.stem], "it has become shorter: so does the list"
+
+
+def test_the_load_counts_words_lines_and_cells():
+    def cell(kind, source, **more):
+        return nbformat.v4.new_code_cell(source, **more) if kind else nbformat.v4.new_markdown_cell(source)
+
+    shown = [nbformat.v4.new_output("stream", text="6")]
+    kernel = "@cuda.jit\ndef k(x):\n    # why\n    x[0] = 1\n\nk[1, 32](x)\na = 1"
+    cells = [
+        cell(0, "# Two words\n| a table | of words |\n```python\na = 1\nb = 2\n```"),
+        cell(0, "four words are here\n<!-- begin:exercise:00_1 -->\nnot these\n<!-- end:exercise:00_1 -->"),
+        cell(1, kernel, outputs=shown),
+        cell(1, "a = 1\nb = 2"),
+        cell(1, "a = 1\nb = 2", metadata={"tags": ["stage:op/path/name"]}),
+        cell(1, 'from dwlab import grade\n\ngrade("00_1")', outputs=shown),
+    ]
+    load = build.load(nbformat.v4.new_notebook(cells=cells))
+    assert (load.words, load.kernel_lines, load.other_lines, load.cells) == (6, 2 + 4 + 2, 1 + 2, 1)
+    assert load.minutes == pytest.approx(6 / 180 + (8 * 9 + 3 * 4 + 12) / 60)
+    assert build.Load(180 * 22, 0, 0, 0).stated == 20 and build.Load(180 * 23, 0, 0, 0).stated == 25
+
+
+# the student's copies
+
+
+@needs_solutions
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_a_students_copy_with_the_answers_is_the_teachers(source):
+    """Cell by cell the same text, but for predictions and blanks; and nothing is answered or stored in it."""
+    path = ROOT / "lessons" / f"{source.stem}.ipynb"
+    if list(build.student_differences(source)) and worked_on(path):
+        pytest.skip("it was worked on here")
+    assert list(build.student_differences(source)) == []
+    copy, whole = nbformat.read(path, as_version=4), build.lesson(source)
+    assert [c.cell_type for c in copy.cells] == [c.cell_type for c in whole.cells]
+    asked = set()
+    for mine, teachers in zip(copy.cells, whole.cells, strict=True):
+        assert not mine.get("outputs") and "### " not in teachers.source * (mine.cell_type == "code")
+        if mine.source == teachers.source:
+            continue
+        names = assigned(mine)
+        assert mine.cell_type == "code" and (names or build.BLANK in mine.source), mine.source
+        asked |= names
+        for line in difflib.ndiff(mine.source.split("\n"), teachers.source.split("\n")):
+            assert line[0] != "-" or line[2:].strip().startswith(
+                ("predicted_", "# Your ", "raise NotImpl", "assert ... not in (")
+            ), line
+        if names:
+            with pytest.raises(AssertionError, match="write your prediction down first"):
+                exec(mine.source, {})
+            exec(re.sub(r"(?<=[ :])\.\.\.(?=[,}\n])", "1", mine.source), {})
+    assert asked == set().union(*map(assigned, code(whole))), "each prediction is asked for"
+
+
+def answered(source: Path, predictions: bool, blanks: bool) -> nbformat.NotebookNode:
+    """The student's copy of a lesson, with all predictions 1, and with the source's answers in the blanks."""
+    copy, whole = build.lesson(source, student=True), build.lesson(source)
+    for mine, teachers in zip(copy.cells, whole.cells, strict=True):
+        if blanks and build.BLANK in mine.source:
+            mine.source = teachers.source
+        if predictions and assigned(mine):
+            mine.source = re.sub(r"(?<=[ :])\.\.\.(?=[,}\n])|(?<= = )\.\.\.$", "1", mine.source, flags=re.M)
+    return copy
+
+
+@needs_solutions
+@pytest.mark.parametrize("name", ["00_start_here", "02_the_machine"])
+def test_a_students_copy_with_its_blanks_filled_in_shows_what_the_teachers_does(name):
+    source = ROOT / "notebooks" / "src" / f"{name}.py"
+    copy, teachers = answered(source, True, True), built(source)
+    build.execute(copy, name)
+    build.clean(copy, name)
+    compared = 0
+    for mine, other in zip(code(copy), code(teachers), strict=True):
+        if "nbval-ignore-output" not in tags(other):
+            assert list(texts(mine)) == list(texts(other)), other.source
+            compared += bool(other.outputs)
+    assert compared >= 5
+
+
+@needs_solutions
+@pytest.mark.parametrize(
+    ("predictions", "says"),
+    [
+        (False, "AssertionError: write your prediction down first, then run this cell again"),
+        (True, r"transpose, line \d+: `raise NotImplementedError\(.replace this line with your code"),
+    ],
+)
+def test_what_is_not_filled_in_is_named_where_it_stands(predictions, says):
+    source = ROOT / "notebooks" / "src" / "02_the_machine.py"
+    with pytest.raises(build.BuildError, match=says):
+        build.execute(answered(source, predictions, False), "02")
+
+
+def assigned(cell) -> set[str]:
+    """The names of the predictions that a cell assigns."""
+    if cell.cell_type != "code":
+        return set()
+    names = (n for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in names if n.id.startswith("predicted_")}
 
 
 SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?! a)")  # but "1 × 4 warps a channel"
@@ -254,7 +399,7 @@ def test_links_lead_somewhere(lesson):
 @pytest.fixture
 def workshop(tmp_path, monkeypatch):
     """The tool in a folder of its own."""
-    for name in ("NOTEBOOKS", "SOURCES", "EXERCISES", "SOLUTIONS"):
+    for name in ("NOTEBOOKS", "SOURCES", "LESSONS", "EXERCISES", "SOLUTIONS"):
         folder = tmp_path / getattr(build, name).relative_to(ROOT)
         folder.mkdir(parents=True, exist_ok=True)
         monkeypatch.setattr(build, name, folder)
@@ -446,6 +591,12 @@ def test_a_cell_that_is_meant_to_raise_may(workshop):
         (("a = 6", ""), "an empty code cell"),
         (("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naive"]\n    a = 6'), "must be empty here"),
         (("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naif"]'), "cell 2: there is no stage .*naive"),
+        (("a = 6", "### BEGIN SOLUTION\n    a = 6"), "the solution that begins here does not end"),
+        (('"nbval-ignore-output"', '"blank:a ="'), "blank: is for the text of a stage"),
+        (
+            ("%%\n    a = 6", '%% tags=["stage:depthwise1d/forward/naive", "blank:acc -="]'),
+            "no line of the stage begins with 'acc -='",
+        ),
         (("# # A lesson", "# <!-- begin:no/such/table -->\n    # <!-- end:no/such/table -->"), "no table is named"),
         (("# # A lesson", "# <!-- begin:ceilings -->"), "has no <!-- end:ceilings -->"),
         (("# # A lesson", "# <!-- begin:kernel:depthwise1d/forward/naif -->"), "there is no stage .*naive"),

@@ -488,6 +488,7 @@ def test_the_lab_opens_on_the_first_lesson():
     shown = arguments(variables={"DISPLAY": ":0", "ARGS": "--port 9000 --ip '0.0.0.0'"})
     assert shown[0] == f"--ServerApp.root_dir={ROOT}" and shown[1].endswith(lab.FIRST_LESSON)
     assert shown[-4:] == ["--port", "9000", "--ip", "0.0.0.0"] and (ROOT / lab.FIRST_LESSON).exists()
+    assert lab.FIRST_LESSON.startswith("lessons/"), "the student's copy"
 
 
 @pytest.mark.parametrize(

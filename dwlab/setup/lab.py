@@ -26,7 +26,7 @@ from pathlib import Path
 from dwlab.gpu import driver
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST_LESSON = "notebooks/00_start_here.ipynb"
+FIRST_LESSON = "lessons/00_start_here.ipynb"
 PYTHONS = ("3.11", "3.12", "3.13")
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 MODULES = "dwlab, jupyterlab, numba, matplotlib, ipywidgets, nbval"  # without which no environment is of use
@@ -258,7 +258,7 @@ def jupyter_arguments(platform: str, variables: dict[str, str], *, superuser: bo
 
 def lab(python: Path) -> int:
     if not (ROOT / FIRST_LESSON).exists():
-        raise Stop(f"{FIRST_LESSON} is missing here: get the whole workbook again (git checkout -- notebooks)")
+        raise Stop(f"{FIRST_LESSON} is missing here: get the whole workbook again (git checkout -- lessons)")
     variables = dict(os.environ)
     home = os.path.expanduser("~")
     if not os.access(home, os.W_OK):

@@ -158,8 +158,10 @@ for hazard in xray(to_watts_unguarded, blocks, threads, kwh, watts).hazards:
 @cuda.jit
 def to_watts(kwh, watts):
     i = cuda.grid(1)
+    ### BEGIN SOLUTION
     if i < kwh.size:
         watts[i] = kwh[i] * float32(1000)
+    ### END SOLUTION
 
 
 report = xray(to_watts, blocks, threads, kwh, watts)
@@ -188,7 +190,7 @@ print("the first six in W:", *(f"{power:.0f}" for power in watts[:6]))
 # - `warps`: how many times a warp ran the line; for an access that is its requests.
 # - `lanes`: how many threads of the warp took part, on average.
 # - `FLOPs`: additions and multiplications of all threads together.
-# - `sectors|waves`: the sectors that the requests moved. (In shared memory these are wavefronts, which lesson 12 explains.)
+# - `sectors|waves`: the sectors that the requests moved. (In shared memory these are wavefronts, which lesson 02 explains.)
 # - `per request`: sectors of one request, and in brackets how many could have held its bytes.
 # - `bytes`: how much of what was moved the warps had requested.
 #
@@ -252,7 +254,9 @@ predicted_noon_used = 1.0
 def noon_watts(kwh, watts):
     day = cuda.grid(1)
     if day < watts.size:
+        ### BEGIN SOLUTION
         watts[day] = kwh[24 * day + 12] * float32(1000)
+        ### END SOLUTION
 
 
 noon = np.zeros(kwh.size // 24, np.float32)

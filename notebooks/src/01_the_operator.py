@@ -403,4 +403,4 @@ grade("01_1")
 grade("01_2")
 
 # %% [markdown]
-# **Next:** [10 · Naive](10_naive.ipynb): the kernel that everybody writes first, and what it costs.
+# **Next:** [02 · The machine](02_the_machine.ipynb): what runs a kernel, and how to find out what it waits for.

@@ -3,8 +3,8 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [01 · The operator](01_the_operator.ipynb) |
+# | **Time** | about 30 minutes, then the exercises |
+# | **Before** | [01 · The operator](01_the_operator.ipynb), [02 · The machine](02_the_machine.ipynb) |
 # | **Afterwards you can** | say which threads make up a warp, and which addresses they request · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps request from bytes that memory delivers |
 
 # %% tags=["nbval-ignore-output"]
@@ -66,7 +66,7 @@ predicted_times_floor = 2.0
 # %%
 from dwlab import cuda
 
-# %% tags=["stage:depthwise1d/forward/naive"]
+# %% tags=["stage:depthwise1d/forward/naive", "blank:s = t", "blank:if s >= 0", "blank:acc += w"]
 
 # %% [markdown]
 # Which outputs do the 32 lanes of the first warp compute? The numbering, written out:
@@ -248,8 +248,8 @@ for leak in report.float64_leaks:
     print(f"{leak.text.strip()}: {leak.flops64:,} of {leak.flops:,} FLOPs in float64")
 
 # %% [markdown]
-# What does that cost? It depends on the GPU. A GPU consists of **multiprocessors**, an H200 of 132; each block runs on
-# one. NVIDIA states how many float64 additions a multiprocessor finishes in a clock, against float32, for each compute
+# What does that cost? It depends on the GPU. A GPU consists of multiprocessors ([SMs](02_the_machine.ipynb)), an H200 of
+# 132. NVIDIA states how many float64 additions a multiprocessor finishes in a clock, against float32, for each compute
 # capability, its number for a generation (CUDA C++ Programming Guide, throughput of arithmetic instructions): half as
 # many on the cards for data centres, 1 in 32 or 64 on the others. Take the rate of multiply-adds (FMA) from the data
 # sheets, and only the additions; the conversions come on top. How many times its floor does the leak alone take on each?
@@ -282,7 +282,9 @@ from numba import float32
 def naive_float32(x, w, y, shift):
     b, h, t = cuda.grid(3)
     if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
+        ### BEGIN SOLUTION
         acc = float32(0)
+        ### END SOLUTION
         for j in range(w.shape[1]):
             s = t + shift - j
             if s >= 0 and s < x.shape[2]:

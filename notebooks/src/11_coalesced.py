@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 35 minutes, then the exercises |
 # | **Before** | [10 · Naive](10_naive.ipynb) |
 # | **Afterwards you can** | map threads to an array so that a warp reads a run · count requests as well as bytes, and say how many lanes work in each · tell effective bandwidth from requested bytes · find out that a kernel does not wait for memory any more · compare two mappings by counts, and know what counts leave out |
 
@@ -79,7 +79,7 @@ from numba import float32, uint32
 
 print(f"in uint32, 0 - 1 is {(0 - 1) % 2**32:,}; below 48: {(0 - 1) % 2**32 < 48}")
 
-# %% tags=["stage:depthwise1d/forward/coalesced"]
+# %% tags=["stage:depthwise1d/forward/coalesced", "blank:t = uint32(", "blank:row = uint32("]
 
 # %% [markdown]
 # ## Check

@@ -4,8 +4,8 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [11 · Coalesced](11_coalesced.ipynb) |
-# | **Afterwards you can** | stage a tile and its halo in shared memory · say what a barrier orders, and find one that is missing · predict how much a tile saves from its width and the number of taps · count bank conflicts, and take them away by padding · predict a time from counted wavefronts |
+# | **Before** | [11 · Coalesced](11_coalesced.ipynb), [02 · The machine](02_the_machine.ipynb) |
+# | **Afterwards you can** | stage a tile and its halo in shared memory · say what a barrier orders, and find one that is missing · predict a time from counted wavefronts |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -66,7 +66,7 @@ predicted_times_faster = 24.0
 # needs no test.
 
 # %%
-from numba import float32, uint32
+from numba import float32
 
 from dwlab import cuda
 from dwlab.kernels.registry import Launch
@@ -85,8 +85,12 @@ def tiled(x, w, y, shift):
     t0 = cuda.blockIdx.x * TILE
     for k in range(i, WINDOW, TILE):  # 64 threads, 87 elements: some threads copy two
         s = t0 + shift - (TAPS - 1) + k
+        ### BEGIN SOLUTION
         window[k] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0)
+        ### END SOLUTION
+    ### BEGIN SOLUTION
     cuda.syncthreads()
+    ### END SOLUTION
     if t0 + i < y.shape[2]:
         acc = float32(0)
         for j in range(TAPS):
@@ -121,51 +125,17 @@ stepper(tiled, (1, 1, 1), TILE, hours, np.ones((1, TAPS), np.float32), np.zeros_
 # `cuda.syncthreads()` is a **barrier**: no thread of the block goes on before all have arrived, and what was written
 # before it can be read after it. Every thread must come to it. That is why the guard for the end of the row stands behind
 # it, not before.
-#
-# ### How wide should a tile be?
-#
-# A tile of T outputs loads T + K − 1 elements and makes T·K products of them. So an element, once loaded, serves
-# T·K / (T + K − 1) products: the **reuse**. It grows with T to its limit K, and a tile narrower than its halo loads more
-# halo than anything else. Counted for one row, with its ends:
-
-# %%
-from dwlab.widgets import calculator
-
-print(f"{'':8}{'K = 3':>21}{'K = 24':>21}{'K = 96':>21}")
-print(f"{'tile':8}" + f"{'reuse':>11}{'halo':>10}" * 3)
-for tile in (8, 16, 32, 64, 128, 256):
-    found = [calculator.tiling(DepthwiseConv1d(4, 16, 1024, taps), tile) for taps in (3, 24, 96)]
-    print(f"{tile:<8}" + "".join(f"{t.reuse:11.1f}{100 * t.redundant:8.0f} %" for t in found))
-
-# %% [markdown]
-# The traffic calculator has sliders for all of it. Watch what a wide tile costs: shared memory, and with it the number of
-# blocks that fit on a multiprocessor.
-
-# %% tags=["nbval-ignore-output"]
-from dwlab.widgets import traffic_calculator
-
-traffic_calculator(problem, tile=64, rows=1, threads=64)
-
-# %% [markdown]
-# ### The stage
-#
-# The kernel of the workbook does the same for any shape.
-#
-# - A filter of any length comes in **chunks** of up to 64 taps; the sums stay in a register from chunk to chunk. Hence the
-#   second barrier: nobody may overwrite a window that somebody still reads.
-# - The block is two-dimensional: `threadIdx.x` runs over hours, `threadIdx.y` over windows, all of one channel. Short rows
-#   then fill a block, and the filter, staged too, serves all of them.
-# - The filter is staged in reverse, so both indices go up together.
-
-# %% tags=["stage:depthwise1d/forward/shared"]
 
 # %% [markdown]
 # ## Check
+#
+# The workbook's stage does the same for any shape, length of filter and block: [lesson 14](14_which_block.ipynb) has its text.
 
 # %%
 from dwlab import check
 
-shared = stage("depthwise1d/forward/shared").with_kernel(kernel)
+shared = stage("depthwise1d/forward/shared")
+kernel = shared.kernel
 print(check(tiled, problem, launch=tiles, seed=1).raise_if_wrong())
 print(check(shared, seed=1).raise_if_wrong())
 
@@ -210,44 +180,9 @@ for warp_only in (False, True):
 # %% [markdown]
 # A message names one pair of threads, the two lines and the element. `syncwarp` orders the 32 lanes of a warp, which helped
 # the first pair; but this block has two warps, and the lanes at a warp's end read what the other warp copied. Only
-# `syncthreads` orders those.
+# `syncthreads` orders those. Another mistake, a halo that begins one place too early, breaks no rule of the machine: it is
+# exercise 12_4.
 #
-# ### A halo off by one
-#
-# The second mistake: the halo copied separately from the tile, and its start wrong by one. Nothing races and nothing is out of
-# bounds; it is just wrong. The judge looks at *which* outputs are wrong.
-
-# %%
-@cuda.jit
-def halo_off_by_one(x, w, y, shift):
-    window = cuda.shared.array(WINDOW, float32)
-    i = cuda.threadIdx.x
-    h = cuda.blockIdx.y
-    b = cuda.blockIdx.z
-    t0 = cuda.blockIdx.x * TILE
-    s = t0 + shift + i
-    window[TAPS - 1 + i] = x[b, h, s] if s < x.shape[2] else float32(0)
-    if i < TAPS - 1:  # the first 23 threads copy the halo, too
-        s = t0 + shift - TAPS + i
-        window[i] = x[b, h, s] if s >= 0 else float32(0)
-    cuda.syncthreads()
-    if t0 + i < y.shape[2]:
-        acc = float32(0)
-        for j in range(TAPS):
-            acc += w[h, j] * window[i + TAPS - 1 - j]
-        y[b, h, t0 + i] = acc
-
-
-verdict = check(halo_off_by_one, problem, launch=tiles, seed=1)
-assert not verdict.passed
-print(verdict.patterns)
-
-# %% tags=["nbval-ignore-output"]
-display(verdict)
-for step, hint in enumerate(verdict.hints, 1):
-    print(tabular.wrapped(f"{step}. {hint}"))
-
-# %% [markdown]
 # ## X-ray
 #
 # Now the stage, at rows of 48 hours and 48 taps. Only the lines that touch memory:
@@ -281,9 +216,8 @@ for one in (coalesced, shared):
 # %% [markdown]
 # ### Wavefronts and banks
 #
-# Shared memory has 32 **banks**, each 4 bytes wide; word n lies in bank n modulo 32. In one pass, a **wavefront**, every
-# bank delivers one word, to all lanes that want it. So a request takes one wavefront if no bank must serve two different
-# words, and as many as the busiest bank has words to deliver if not. Wavefronts beyond the first are **bank conflicts**.
+# [Lesson 02](02_the_machine.ipynb) has shown what costs a wavefront: each bank delivers one word in it, to all lanes that want
+# that word. Rows are read without a **bank conflict**, columns may not be.
 #
 # The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`. A GPU's own
 # counter may show some all the same ([docs/results/counters.md](../docs/results/counters.md) has an H200's, few compared with
@@ -299,60 +233,6 @@ picture(report.pattern(read.line, "x_tile", "load"))
 # %%
 for array in ("x_tile", "w_tile"):
     print(tabular.wrapped(describe(report.pattern(read.line, array, "load"))))
-
-# %% [markdown]
-# Bank conflicts appear when a warp reads a column. A logger sends the readings of all channels hour by hour, and the convolution wants them
-# channel by channel. A block transposes a tile of 32 × 32: it copies rows in and takes columns out, so that both arrays are
-# accessed along memory. The `pitch` is the distance from one row of the tile to the next, 32 words or 33.
-#
-# How many wavefronts does a warp need to read a column of a tile with 32 words a row?
-
-# %%
-predicted_column_wavefronts = 1
-
-# %%
-def turner(pitch):
-    @cuda.jit
-    def transposed(hourly, x):
-        tile = cuda.shared.array((32, pitch), float32)
-        column = cuda.threadIdx.x
-        row = cuda.threadIdx.y
-        t0 = cuda.blockIdx.y * 32
-        h0 = cuda.blockIdx.x * 32
-        if t0 + row < hourly.shape[0] and h0 + column < hourly.shape[1]:
-            tile[row, column] = hourly[t0 + row, h0 + column]
-        cuda.syncthreads()
-        if h0 + row < x.shape[0] and t0 + column < x.shape[1]:
-            x[h0 + row, t0 + column] = tile[column, row]
-
-    return transposed
-
-
-hourly = np.ascontiguousarray(project(load_windows(meters=(0,), hours=96).standardised()[:1], channels=64)[0].T)
-columns = {}
-for pitch in (32, 33):
-    by_channel = np.full(hourly.shape[::-1], np.nan, np.float32)
-    seen = xray(turner(pitch), (2, 3), (32, 32), hourly, by_channel)
-    seen.raise_hazards()
-    for a in (one for one in seen.accesses if one.array == "tile"):
-        print(f"pitch {pitch}: {a.requests} {a.kind:5} requests", end=": ")
-        print(f"{a.wavefronts:5,} wavefronts, {a.bank_conflicts:5,} conflicts")
-        columns[pitch] = seen.pattern(a.line, "tile"), a.wavefronts // a.requests  # the load, after the store
-
-# %% tags=["nbval-ignore-output"]
-print(f"a column with pitch 32: {columns[32][1]} wavefronts; you predicted {predicted_column_wavefronts}")
-picture(columns[32][0])
-
-# %% [markdown]
-# With 32 words a row all words of a column lie in one bank. One unused word at the end of each row moves the next row on by
-# a bank, and every lane has a bank of its own:
-
-# %% tags=["nbval-ignore-output"]
-picture(columns[33][0])
-
-# %%
-for pattern, _ in columns.values():
-    print(tabular.wrapped(describe(pattern)))
 
 # %% [markdown]
 # ## Measure
@@ -431,72 +311,16 @@ if "shared" in times:
 # counted wavefronts never happen, and the time may be *below* the prediction. On the other hand no unit is busy in every
 # single clock, which takes it *above*.
 #
-# ## Where does it lose?
-#
-# Which block is best? The kernel takes its tile from `blockDim`, so trying is easy. Two rules compete. A wide tile has less
-# halo, and more windows in a block share one copy of the filter: fewer sectors. But lanes without an output still take
-# part in every wavefront.
-#
-# For rows of 48 the candidates are tiles of 8 to 96. Which needs the fewest wavefronts? And with tiles of 48: are 5 windows
-# a block, 240 threads, better than 4, 192 threads? Write both down first.
-
-# %%
-predicted_best_tile = 64
-predicted_best_windows = 5
-
-# %%
-def blocks_of(width, together):
-    """The stage's kernel in blocks of another shape."""
-
-    def launch(p):
-        return Launch((p.H * -(-p.B // together), -(-p.L // width)), (width, together), (p.shift,))
-
-    return launch
-
-
-tried = {}
-print(f"{'a row each:':>16}{'L = 48':>12}{'':9}{'L = 1000':>12}")
-print(f"{'block':>8}{'warps':>8}" + f"{'wavefronts':>12}{'sectors':>9}" * 2)
-for width, together in ((8, 24), (16, 12), (32, 6), (48, 4), (48, 5), (64, 3), (96, 2)):
-    cells = []
-    for length in (48, 1000):
-        p = DepthwiseConv1d(120, 1, length, 48)
-        data = p.inputs()
-        count = look(kernel, blocks_of(width, together), data["x"], data["w"], p).totals
-        cells.append((count.shared_wavefronts / p.B, count.sectors / p.B))
-    tried[width, together] = cells[0]
-    print(
-        f"{f'{width} × {together}':>8}{width * together / 32:8g}{cells[0][0]:12.1f}{cells[0][1]:9.1f}"
-        f"{cells[1][0]:12.1f}{cells[1][1]:9.1f}"
-    )
-
-# %% tags=["nbval-ignore-output"]
-best = min(tried, key=lambda block: tried[block][0])
-print(f"fewest wavefronts at L = 48: tile {best[0]}, {best[1]} windows together")
-print(f"you predicted tile {predicted_best_tile}, and {predicted_best_windows} windows of 48 together; ", end="")
-print("the stage's own launch takes {} × {}".format(*shared.launch(PAPER).block))
-if mode == "gpu":
-    from dataclasses import replace
-
-    few = replace(PAPER, B=2048)
-    with bench.prepare(few, "forward") as prepared:
-        for (width, together), (wavefronts, _) in tried.items():
-            us = prepared.time(replace(shared, launch=blocks_of(width, together))).median_us
-            clocks = us * (gpu.sm_mhz or np.nan) * gpu.sms / (few.B * few.H)
-            print(f"{width:3} × {together:2}: {us:8,.1f} µs, {clocks:5.0f} clocks for a row, {wavefronts:5.0f} wavefronts")
-else:
-    print("In gpu mode this cell times them, too.")
-
-# %% [markdown]
-# - A tile of 32 or 64 does not divide a row of 48: a quarter of its lanes has nothing to do, and the wavefronts go up by a
-#   third. At 96 half of them are idle. In a row of 1000 that hardly matters.
-# - A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors: most of what it loads is halo. On a GPU it
-#   loses by more than its wavefronts say, because it spends its instructions on copying.
-# - Five windows of 48 together save a little of the filter's traffic, which no longer matters, and leave half a warp idle
-#   in each block, which does. Optimising what is not the bottleneck can make a kernel slower.
-#
 # What is next follows from the count. Sectors are as few as can be; wavefronts are what is left: two for every 32 products.
 # Fewer of them means that a value, once read from shared memory, must serve more than one product.
+#
+# ## Key points
+#
+# - A block loads its tile and the halo once, coalesced; all taps are read on chip.
+# - Between writing and reading stands a barrier to which every thread comes.
+# - Less traffic moves the bottleneck: from sectors to wavefronts, and these make a time.
+#
+# Words: [glossary](../docs/glossary.md): shared memory, tile, halo, barrier, race, wavefront, bank conflict.
 #
 # ## Exercises
 #
@@ -521,6 +345,13 @@ grade("12_2")
 
 # %% tags=["nbval-ignore-output"]
 grade("12_3")
+
+# %% [markdown]
+# <!-- begin:exercise:12_4 -->
+# <!-- end:exercise:12_4 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("12_4")
 
 # %% [markdown]
 # **Next:** [13 · Warp-tiled](13_warp_tiled.ipynb): each value that is read serves three outputs.

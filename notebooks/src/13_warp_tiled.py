@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 45 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | let one warp do a row alone, without a barrier of the block · keep values in registers, so that one read serves several products · choose the number of outputs of a lane by its bank conflicts · add up over lanes with a shuffle · say from counts where a kernel wins, and where it must lose |
 
@@ -193,7 +193,9 @@ warp_viewer("3 * lane", space="shared")
 def add_halves(parts, sums):
     lane = cuda.threadIdx.x
     part = parts[lane]
+    ### BEGIN SOLUTION
     part += cuda.shfl_xor_sync(0xFFFFFFFF, part, 16)
+    ### END SOLUTION
     sums[lane] = part
 
 
@@ -496,4 +498,4 @@ grade("13_3")
 # %% [markdown]
 # This was the last of the study's four ways.
 #
-# **Next:** [20 · Input gradient](20_input_gradient.ipynb)the backward pass through the same convolution.
+# **Next:** [14 · Which block?](14_which_block.ipynb): how many outputs a block should have, by its bottleneck.

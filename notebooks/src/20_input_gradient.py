@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 35 minutes, then the exercises |
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb) |
 # | **Afterwards you can** | derive a kernel's gradient by asking which outputs read an element · turn a scatter into a gather · run an input gradient as a forward pass with reversed filter and mirrored padding · check a gradient by finite differences, and know what the step hides · find what differs between two kernels with the same bytes and the same FLOPs |
 
@@ -18,7 +18,7 @@ banner()
 #
 # A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would change
 # with each of its outputs, dy = ∂loss/∂y, and has to say how it would change with each of its inputs, dx = ∂loss/∂x.
-# Four lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
+# Five lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
@@ -159,7 +159,7 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 # element, so nothing is atomic, dx need not be zero before, and every sum has a fixed order. It is forward's kernel of
 # lesson 10 again, with the sign of j reversed:
 
-# %% tags=["stage:depthwise1d/input_grad/naive"]
+# %% tags=["stage:depthwise1d/input_grad/naive", "blank:t = s"]
 
 # %% [markdown]
 # ### The same, as a forward pass

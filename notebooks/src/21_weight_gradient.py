@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 55 minutes, then the exercises |
 # | **Before** | [20 · Input gradient](20_input_gradient.ipynb) |
 # | **Afterwards you can** | see from a launch alone that a GPU will be empty · split a long sum over lanes, warps and blocks, and join the parts by shuffles, atomics or a second pass · say how far a float32 sum may be off, and why the order decides · tell which kernels give the same bits on every run · choose how many parts a sum should have |
 
@@ -60,7 +60,7 @@ predicted_error = 6e-8
 #
 # ### One thread for each output
 
-# %% tags=["stage:depthwise1d/weight_grad/naive"]
+# %% tags=["stage:depthwise1d/weight_grad/naive", "blank:s = t"]
 
 # %% [markdown]
 # Nothing need be run to see what is wrong. The launch says it:
@@ -90,7 +90,7 @@ print(f"you predicted {predicted_part_of_gpu:.1%}")
 # The sum has to be **split**. First step: 32 lanes share it. Lane l takes hours l, l + 32, … of each row; loads become
 # coalesced, and there are 32 times as many threads. In the end 32 partial sums meet in a tree of five shuffles.
 
-# %% tags=["stage:depthwise1d/weight_grad/coalesced"]
+# %% tags=["stage:depthwise1d/weight_grad/coalesced", "blank:acc += cuda.shfl"]
 
 # %%
 four["coalesced"] = four["coalesced"].with_kernel(kernel)
@@ -423,10 +423,12 @@ def second_pass(parts, dw):
     if i < dw.size:
         h = i // dw.shape[1]
         j = i % dw.shape[1]
+        ### BEGIN SOLUTION
         acc = float32(0)
         for p in range(parts.shape[0]):
             acc += parts[p, h, j]
         dw[h, j] = acc
+        ### END SOLUTION
 
 
 def two_passes(p, inputs, count):

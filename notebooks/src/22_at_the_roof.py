@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 65 minutes, then the exercises |
 # | **Before** | [21 · Weight gradient](21_weight_gradient.ipynb) |
 # | **Afterwards you can** | say where the roof of a kernel is, and which of two floors it meets · keep a row in registers, with no loop and no index left · move 16 bytes a lane without bank conflicts, by a gap or by a swizzle · end a long sum in registers, blocks and parts, with the same bits each run · fuse two paths to save a pass over memory · hold a small launch against a roof of its size · tell from a table of tries which ideas lost |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [23 · The study](23_the_study.ipynb) |
 # | **Afterwards you can** | make a layer that learns out of three kernels · find a wrong gradient where the loss does not show it · say from one kernel's share what a whole step gains · tell when faster kernels stop mattering · stop a training, and go on as if nothing had happened |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 50 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | read a layout as three strides · choose which lanes are neighbours so that loads coalesce in NCHW and in NHWC · say how many times each x is read, for any stride and padding · predict what a tile with a halo on four sides loads, in elements and in sectors · say why the best tile differs between layouts and between maps |
 
@@ -127,7 +127,7 @@ print(f"along a row in NHWC: {along:.1f} sectors a request; you predicted {predi
 #
 # ### The stage
 
-# %% tags=["stage:depthwise2d/forward/naive"]
+# %% tags=["stage:depthwise2d/forward/naive", "blank:v = uint32("]
 
 # %%
 naive = stage("depthwise2d/forward/naive").with_kernel(kernel)

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 70 minutes, then the exercises |
 # | **Before** | [30 · Depthwise in two dimensions](30_depthwise_2d.ipynb) |
 # | **Afterwards you can** | write a pointwise layer as a matrix product, in both layouts · say whether memory or arithmetic binds it · choose a thread's tile by counting reads of shared memory · say what each lane holds of a tensor core's operands · get float32 out of tf32, and say what error is left · say why some products are too small for a large GPU |
 
@@ -109,7 +109,7 @@ from dwlab.kernels.parts import epilogue, storage
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import Launch, by_shape
 
-# %% tags=["stage:pointwise/forward/naive"]
+# %% tags=["stage:pointwise/forward/naive", "blank:wi = uint32(wi", "blank:xi = uint32(xi"]
 
 # %%
 naive = stage("pointwise/forward/naive").with_kernel(kernel)
@@ -144,7 +144,7 @@ print(f"w in NHWC: {sectors_w:.0f} sectors a request; you predicted {predicted_s
 # A block of 16 × 16 outputs has 16 rows of x and 16 filters in common. It copies 16 channels of both, and each serves 16
 # products:
 
-# %% tags=["stage:pointwise/forward/shared"]
+# %% tags=["stage:pointwise/forward/shared", "blank:total += left"]
 
 # %%
 shared = stage("pointwise/forward/shared").with_kernel(kernel)

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 80 minutes, then the exercises |
 # | **Before** | [31 · Pointwise](31_pointwise.ipynb) |
 # | **Afterwards you can** | build the four modules, DWPW, PWDW, PWDW_R and PWPW · say for each what it keeps on chip and what it computes twice · put the zeros outside the map where they belong · walk through channels in steps, with sums that stay · say at how many filters a fused kernel begins to lose, and look for the three other reasons · tell what fusing brings from what the kernels bring |
 

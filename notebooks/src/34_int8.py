@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 50 minutes, then the exercises |
 # | **Before** | [31 · A matrix product in disguise](31_pointwise.ipynb), [32 · Fused](32_fused.ipynb) |
 # | **Afterwards you can** | choose a scale and a zero point for a map · write a layer in integers, with one factor for each channel · say why sums are int32 and why halves are rounded to even · use dp4a and mma on int8, and get zero points out of the products · judge such a kernel without any tolerance · say what int8 costs in accuracy, and where the error comes from |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 45 minutes, then the exercises |
 # | **Before** | [33 · FusePlanner](33_fuseplanner.ipynb) |
 # | **Afterwards you can** | run a table of layers as a network, and find the layer that is wrong · fold a batch norm, with what is forgotten when one does · say what a faster layer brings to the whole · tell the host's time from the GPU's, and what a CUDA graph takes away · measure the energy of an image with a counter that hardly moves |
 

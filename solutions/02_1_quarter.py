@@ -1,0 +1,77 @@
+"""Exercise 02_1: a quarter turn
+
+A picture is turned clockwise by a quarter: `turned[c, R - 1 - r] = picture[r, c]`, where the picture has R rows. Fill
+in what is left out of the kernel `quarter(picture, turned)`. A block of (32, 32) threads takes one tile, whose first
+element is `picture[row, column]`. Loads and stores must be coalesced, and the tile read without a bank conflict.
+"""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    kernel,
+    launched,
+    poisoned,
+    run,
+    typical_first,
+    values,
+    written_once,
+)
+
+
+@cuda.jit
+def quarter(picture, turned):
+    i = cuda.threadIdx.x  # noqa: F841
+    j = cuda.threadIdx.y  # noqa: F841
+    row = cuda.blockIdx.y * 32  # noqa: F841
+    column = cuda.blockIdx.x * 32  # noqa: F841
+    R, C = picture.shape
+    # 1. A tile in shared memory, of the right size; each thread whose element exists copies it there.
+    ### BEGIN SOLUTION
+    tile = cuda.shared.array((32, 33), float32)
+    if row + j < R and column + i < C:
+        tile[j, i] = picture[row + j, column + i]
+    ### END SOLUTION
+    # 2. Nobody reads before all have written.
+    ### BEGIN SOLUTION
+    cuda.syncthreads()
+    ### END SOLUTION
+    # 3. Row column + j of the result: lane i stores the element that was in row row + i of the picture.
+    ### BEGIN SOLUTION
+    if column + j < C and row + i < R:
+        turned[column + j, R - 1 - (row + i)] = tile[i, j]
+    ### END SOLUTION
+
+
+HINTS = (
+    "It is `transpose_tile` of the lesson; only the place of the store is another one.",
+    "Lanes are neighbours in i. So i belongs into the last index of `picture` and, with a minus, of `turned`.",
+    "tile[j, i] = picture[row + j, column + i]; behind the barrier turned[column + j, R - 1 - row - i] = tile[i, j], "
+    "each behind a guard of its own; the tile has 33 words per row.",
+)
+CONFLICT = ("A column of the tile lies in one bank if its rows have 32 words. What if they have one more?",)
+
+
+def judge(answer):
+    """Right for sizes around a tile and drawn ones, coalesced both ways, no bank conflict."""
+    quarter, reports = kernel(answer, "quarter"), []
+    sizes = ((1, 1), (3, 40), (33, 31), (32, 64), (64, 96))
+    for R, C in (*sizes, drawn(answer, (1, 100), (1, 100)), drawn(answer, (33, 90), (65, 120))):
+        picture, turned, what = values(answer, R, C), poisoned(C, R), f"picture of shape ({R}, {C})"
+        grid = -(-C // 32), -(-R // 32)
+        reports.append(launched(quarter, grid, (32, 32), picture, turned, hints=HINTS, what=what))
+        written_once(reports[-1], "turned", R * C, HINTS)
+        agree(turned, np.rot90(picture, -1), what, tolerance=0, hints=HINTS)
+    for report in typical_first(reports, len(sizes)):
+        said = coalesced(report, hints=HINTS[1:])
+        at_most(report.totals.bank_conflicts, 0, "bank conflicts", "a lane has a bank of its own", CONFLICT, report)
+    return f"Right for {len(reports)} sizes, without a bank conflict, and coalesced: {said}."
+
+
+if __name__ == "__main__":
+    run(__file__)

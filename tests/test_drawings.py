@@ -1,0 +1,175 @@
+"""Drawings of lessons: what is drawn is what was counted; it is in words and tables too, and readable on any ground."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from numba import float32
+
+from dwlab import cuda, xray
+from dwlab.gpu import specs
+from dwlab.gpu.occupancy import limits
+from dwlab.widgets import drawings
+from dwlab.widgets.drawings import Moved, schedule
+
+
+@cuda.jit
+def transpose(a, b):
+    column, row = cuda.grid(2)
+    if row < a.shape[0] and column < a.shape[1]:
+        b[column, row] = a[row, column]
+
+
+def tiled(pitch):
+    @cuda.jit
+    def through(a, b):
+        tile = cuda.shared.array((32, pitch), float32)
+        i, j = cuda.threadIdx.x, cuda.threadIdx.y
+        tile[j, i] = a[j, i]
+        cuda.syncthreads()
+        b[j, i] = tile[i, j]
+
+    return through
+
+
+def arrays(rows=32, columns=32):
+    return np.zeros((rows, columns), np.float32), np.zeros((columns, rows), np.float32)
+
+
+def made():
+    """One of each kind."""
+    gpu = specs.find("h200")
+    tiles = {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
+    return {
+        "machine": drawings.machine(gpu),
+        "threads": drawings.threads(transpose, (1, 8), (32, 4), *arrays()),
+        "banks": drawings.banks("tile", tiles),
+        "waiting": drawings.waiting((1, 4, 12), 4, 44),
+        "bars": drawings.bars(gpu, {"copy": Moved(8e9, 8e9, 2_500.0), "strided": Moved(8e9, 36e9)}),
+    }
+
+
+@pytest.fixture(scope="module")
+def all_of_them():
+    return made()
+
+
+@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars"])
+def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp_path):
+    one = all_of_them[name]
+    root = ET.fromstring(one.svg())
+    assert root.attrib["role"] == "img" and root[0].tag == "title" and root[0].text == one.alt and len(one.alt) > 80
+    # White and black stand only on our own fills; what has no fill of its own has the colour of the page's text.
+    fills = {e.attrib.get("fill") for e in root.iter() if e.tag in ("rect", "path")} - {None}
+    assert fills <= {"none", *drawings.WARPS, drawings.BLUE, drawings.ORANGE}
+    assert {e.attrib.get("stroke", "currentColor") for e in root.iter()} == {"currentColor"}
+    for text in (e for e in root.iter() if e.tag == "text"):
+        assert text.attrib.get("fill", "currentColor") in ("currentColor", "white", "black")
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for rect in (e for e in root.iter() if e.tag == "rect"):
+        x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+        assert -0.5 <= x and x + w <= width + 0.5 and -0.5 <= y and y + h <= height + 0.5
+    for cell in (cell for table in one.tables for row in table.rows for cell in row):
+        assert cell in one.text()
+    assert "<script" not in one.html() and one.html() == made()[name].html(), "the same each time"
+    assert one.title in one.save(tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_inks_are_readable_on_their_fills():
+    def luminance(colour):
+        rgb = {"white": "ffffff", "black": "000000"}.get(colour, colour.lstrip("#"))
+        parts = (int(rgb[k : k + 2], 16) / 255 for k in (0, 2, 4))
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    pairs = [*zip(drawings.WARPS, drawings.INKS, strict=True), (drawings.BLUE, "white"), (drawings.ORANGE, "white")]
+    for fill, ink in pairs:
+        low, high = sorted((luminance(fill), luminance(ink)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (fill, ink)
+
+
+def test_the_machine_has_what_its_parts_add_up_to():
+    for name in ("h200", "t4", "a100", "rtx4090"):
+        gpu = specs.find(name)
+        registers, onchip, l2, dram = drawings.levels(gpu)
+        assert registers.per_sm == 4 * gpu.registers_per_sm and registers.whole == gpu.sms * registers.per_sm
+        assert onchip.per_sm == 1024 * limits(gpu.compute_capability).l1_kib >= gpu.shared_per_sm
+        assert (l2.gbps, dram.gbps) == (gpu.ceilings.l2_gbps, gpu.ceilings.copy_gbps)
+        assert f"{gpu.sms} SMs" in drawings.machine(gpu).alt
+
+
+def test_threads_draws_who_touches_what():
+    drawing = drawings.threads(transpose, (1, 8), (32, 4), *arrays())
+    report = xray(transpose, (1, 8), (32, 4), *arrays())
+    (table,) = drawing.tables
+    for name, kind, _, lanes, sectors, ideal in table.rows:
+        access = report.array(name, kind)
+        assert int(lanes) == 32 and int(sectors) == access.sectors / access.requests
+        assert int(ideal) == access.ideal_sectors / access.requests
+    assert "32 warps" in drawing.title and "b[0, 0] … b[31, 0]" in drawing.alt
+    filled = [box for box in re.findall(r"<rect [^>]*>", drawing.body) if 'fill="#' in box]
+    area = sum(float(re.search(r'width="([^"]+)', b)[1]) * float(re.search(r'height="([^"]+)', b)[1]) for b in filled)
+    assert area == pytest.approx(2 * 32 * 32 * 10.375**2, rel=1e-2), "each element of both arrays once"
+
+
+def test_threads_of_what_it_cannot_draw_is_refused():
+    with pytest.raises(ValueError, match="4,096 elements at most"):
+        drawings.threads(transpose, (4, 128), (32, 4), *arrays(128, 128))
+
+    @cuda.jit
+    def wrong(a, b):
+        b[cuda.grid(1), 0] = a[0, 0]
+
+    with pytest.raises(ValueError, match="wrong is not drawn: it ends with an error: .*out of bounds"):
+        drawings.threads(wrong, 1, 64, *arrays())
+
+
+def test_runs_cover_each_cell_once():
+    cells = [list("aab"), list("aab"), ["a", None, "b"]]
+    covered = {}
+    for value, left, top, wide, tall in drawings._runs(cells):
+        for row in range(top, top + tall):
+            for column in range(left, left + wide):
+                assert (row, column) not in covered
+                covered[row, column] = value
+    assert covered == {(r, c): v for r, row in enumerate(cells) for c, v in enumerate(row) if v is not None}
+    assert len(drawings._runs(cells)) == 3
+
+
+def test_banks_are_those_of_the_request():
+    reports = {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
+    drawing = drawings.banks("tile", reports)
+    for (title, _, _, _, waves), (report, _) in zip(drawing.tables[0].rows, reports.values(), strict=True):
+        access = report.array("tile", "load")
+        assert int(waves) == access.wavefronts / access.requests, title
+    assert drawing.body.count(drawings.ORANGE) == 32 == drawing.body.count(drawings.BLUE)
+    with pytest.raises(KeyError, match="no access to 'tail'"):
+        drawings.banks("tail", reports)
+
+
+@pytest.mark.parametrize(
+    ("warps", "until", "busy"),
+    [(1, 96, 8 / 96), (4, 4 * 3 + 96, 32 / 108), (12, 140, 96 / 140), (13, 8 * 13 + 44, 104 / 148)],
+)
+def test_a_scheduler_issues_for_one_warp_at_a_time(warps, until, busy):
+    found = schedule(warps, 4, 44)
+    assert found.until == until and found.busy == pytest.approx(busy)
+    ends = 0
+    for _, start, clocks in sorted(found.issued, key=lambda one: one[1]):
+        assert start >= ends
+        ends = start + clocks
+    for warp in range(warps):
+        starts = [start for one, start, _ in found.issued if one == warp]
+        assert len(starts) == 2 and starts[1] - starts[0] >= 48, "it waits for its load"
+
+
+def test_bars_end_where_the_sectors_do():
+    gpu = specs.find("h200")
+    copy = gpu.ceilings.copy_gbps
+    drawing = drawings.bars(gpu, {"copy": Moved(8e9, 8e9, 2_500.0), "strided": Moved(8e9, 36e9)})
+    assert drawing.tables[0].rows == (
+        ("copy", "1", f"{copy:,.0f}", "3,200"),
+        ("strided", "4.5", f"{copy / 4.5:,.0f}", ""),
+    )
+    assert "measured" not in drawings.bars(gpu, {"copy": Moved(1, 1)}).tables[0].columns[-1]
