@@ -466,19 +466,15 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: dict[str, Any]
             with contextlib.suppress(Exception):  # it fails again where it is measured, and is said there
                 layer_baselines.compile_ahead(problem)
 
-    try:
-        import torch
+    import torch
 
-        clock = timing.DeviceClock()
-        torch.cuda.init()
-        if options["compiled"]:
-            search_alone(gpu)
-        mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
-        for group in mine:
-            results.put(made_of(group, gpu, machine, clock, options))
-    except Exception as error:  # this process ends, the others go on
-        traceback.print_exc()
-        results.put(said(error))
+    clock = timing.DeviceClock()
+    torch.cuda.init()
+    if options["compiled"]:
+        search_alone(gpu)
+    mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
+    for group in mine:
+        results.put(made_of(group, gpu, machine, clock, options))
 
 
 def search_alone(gpu: Any) -> None:

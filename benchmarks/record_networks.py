@@ -269,26 +269,21 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: 
         timing.compile_baselines(network, random_weights(network))
         torch.cuda.empty_cache()
 
-    group: Any = "networks"
-    try:
-        import torch
+    import torch
 
-        torch.cuda.init()
-        mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
-        for group, batch in mine:
-            network, answer = group.ready(batch), []
-            with kernels:
-                timing.compile_candidates(network, options["last"], options["processes"])
-                planner.plan(network, options["gpu"])  # what `partition` asks: kept from here on
-                torch.cuda.empty_cache()
-            with gpu:
-                measure(group, batch, options, lambda kind, value, answer=answer: answer.append((kind, value)))
-                torch.cuda.synchronize()
-                torch.cuda.empty_cache()
-            results.put(answer)
-    except Exception as error:  # this process ends, the others go on
-        traceback.print_exc()
-        results.put(f"{group}: {said(error)}")
+    torch.cuda.init()
+    mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
+    for group, batch in mine:
+        network, answer = group.ready(batch), []
+        with kernels:
+            timing.compile_candidates(network, options["last"], options["processes"])
+            planner.plan(network, options["gpu"])  # what `partition` asks: kept from here on
+            torch.cuda.empty_cache()
+        with gpu:
+            measure(group, batch, options, lambda kind, value, answer=answer: answer.append((kind, value)))
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        results.put(answer)
 
 
 @dataclass

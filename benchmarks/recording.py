@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,8 @@ def shared(
     for task in tasks:
         todo.put(task)
     until, done = time.monotonic() + seconds, 0
-    given = (todo, results, gpu, *args)
-    workers = [CONTEXT.Process(target=work, args=given, daemon=daemon) for _ in range(min(count, len(tasks)))]
+    given = (work, todo, results, gpu, *args)
+    workers = [CONTEXT.Process(target=guarded, args=given, daemon=daemon) for _ in range(min(count, len(tasks)))]
     for worker in workers:
         worker.start()
     try:
@@ -133,6 +134,15 @@ def shared(
             worker.terminate()
         for worker in workers:
             worker.join(10)
+
+
+def guarded(work: Callable[..., None], tasks: Any, results: Any, *args: Any) -> None:
+    """A process of `shared`: one that fails says why and ends, and the others go on."""
+    try:
+        work(tasks, results, *args)
+    except Exception as error:
+        traceback.print_exc()
+        results.put(said(error))
 
 
 def taken(tasks: Any, until: float = math.inf) -> Iterator[Any]:

@@ -24,7 +24,6 @@ import os
 import random
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -339,36 +338,32 @@ def grid_row(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], cl
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], paths: Sequence[str], of_grid: bool) -> None:
     """A process: takes groups of shapes, compiles, and measures while it holds the GPU."""
-    try:
-        import torch
+    import torch
 
-        clock = timing.DeviceClock()
-        for group in taken(tasks):
-            for problem, path in ((problem, path) for problem in group for path in paths):
-                for stage in dispatch.launches(problem, path) if of_grid else takers(problem, path):
-                    with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                        stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
-            rows: list[dict[str, Any]] = []
-            with gpu:
-                for problem in group:
-                    fastest: dict[str, Any] = {}
-                    for path in paths:
-                        row = named(problem, path) | {"times": {}}
+    clock = timing.DeviceClock()
+    for group in taken(tasks):
+        for problem, path in ((problem, path) for problem in group for path in paths):
+            for stage in dispatch.launches(problem, path) if of_grid else takers(problem, path):
+                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+                    stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
+        rows: list[dict[str, Any]] = []
+        with gpu:
+            for problem in group:
+                fastest: dict[str, Any] = {}
+                for path in paths:
+                    row = named(problem, path) | {"times": {}}
+                    if of_grid:
+                        row = bounds(problem, path, dispatch.launches(problem, path), machine)
+                    try:
                         if of_grid:
-                            row = bounds(problem, path, dispatch.launches(problem, path), machine)
-                        try:
-                            if of_grid:
-                                row = grid_row(problem, path, machine, clock)
-                            else:
-                                row = drawn_row(problem, path, machine, clock, fastest)
-                        except Exception as error:
-                            row |= {"failure": f"WRONG: {said(error)}"}
-                        rows.append(row)
-                torch.cuda.empty_cache()  # other processes want the memory
-            results.put(rows)
-    except Exception as error:  # this process ends, the others go on
-        traceback.print_exc()
-        results.put(said(error))
+                            row = grid_row(problem, path, machine, clock)
+                        else:
+                            row = drawn_row(problem, path, machine, clock, fastest)
+                    except Exception as error:
+                        row |= {"failure": f"WRONG: {said(error)}"}
+                    rows.append(row)
+            torch.cuda.empty_cache()  # other processes want the memory
+        results.put(rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- command

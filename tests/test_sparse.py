@@ -225,5 +225,7 @@ def test_the_roofline_says_where_sparse_filters_can_pay():
     assert found.dense.binds == "flops" and 1.9 < found.most <= 2
     small = roof.gain(of(24, 144, 56, 56, "2:4", N=32), 4000, 600)
     assert small.dense.binds == "bytes" and 1 <= small.most < 1.01
+    gains = roof.patterns(large, ("2:4", "64:2:8", "64:2:16", "64:2:32"), 4000, 600)
+    assert list(gains.values()) == sorted(gains.values()) and gains["64:2:16"] <= 8
     with pytest.raises(ValueError, match="both must be positive"):
         roof.bound(large, 0, 600)

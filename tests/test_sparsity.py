@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwlab.problems import ProblemError
-from dwlab.problems.sparsity import compress, pattern
+from dwlab.problems.sparsity import compress, kept_magnitude, pattern, product
 
 FORMS = st.sampled_from(["1:2", "2:4", "2:1:4", "4:2:8", "8:2:16", "3:2:7", "64:2:32"])
 
@@ -46,6 +46,14 @@ def test_what_is_kept_is_the_largest_in_the_pattern_and_comes_back(w, form):
 
 
 @settings(max_examples=60, deadline=None)
+@given(filters(), FORMS, st.integers(1, 9))
+def test_the_product_is_the_dense_one(w, form, n):
+    found = compress(w, form)
+    x = np.random.default_rng(n).standard_normal((w.shape[1], n))
+    assert np.allclose(product(found, x), found.dense().astype(np.float64) @ x, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
 @given(filters(), st.sampled_from(["2:4", "4:2:8"]))
 def test_metadata_are_the_six_codes_in_order_and_lead_back(w, form):
     found = compress(w, form)
@@ -72,6 +80,7 @@ def test_patterns_have_the_sparsity_of_the_tables(form, sparsity):
     assert pattern(form).sparsity == sparsity and str(pattern(form)) == form
     w = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float16)
     assert (compress(w, form).dense() == 0).mean() == sparsity
+    assert 1 - sparsity < kept_magnitude(w, form) < 1
     if form == "2:4":
         assert compress(w, form).nbytes / w.nbytes == 0.5625  # 56.25 % of dense float16
 
@@ -101,5 +110,8 @@ def test_weights_without_a_magnitude_and_arrays_that_are_no_filters():
     for shape in ((4,), (0, 4), (2, 2, 2)):
         with pytest.raises(ProblemError, match="a matrix"):
             compress(np.zeros(shape), "2:4")
+    with pytest.raises(ProblemError, match=r"need \(4, n\)"):
+        product(compress(np.ones((4, 4)), "2:4"), np.ones((5, 2)))
     with pytest.raises(ProblemError, match="not of 1:2"):
         compress(np.ones((4, 4)), "1:2").metadata()
+    assert kept_magnitude(np.zeros((4, 4)), "2:4") == 1

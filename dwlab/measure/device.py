@@ -65,51 +65,25 @@ def _gbps(size: int, timed: timing.Timing) -> float:
 def _kernels() -> dict[str, Any]:
     """The kernels that measure ceilings, made when first needed: they exist on a GPU only."""
     from llvmlite import ir
-    from numba import float32, int32, types, uint32
+    from numba import float32, int32, int64, types, uint32
     from numba.cuda.extending import intrinsic
 
     from dwlab.gpu.target import cuda
     from dwlab.kernels.parts import ptx
 
-    load4_shared = ptx.intrinsics().load4_shared
+    load4, store4, load4_shared = (getattr(ptx.intrinsics(), name) for name in ("load4", "store4", "load4_shared"))
     four = types.UniTuple(types.float32, 4)
-    vector = ir.VectorType(ir.FloatType(), 4)
-
-    def address(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        # Element 4*i of a contiguous float32 array. Its base is 256-byte aligned, so this is 16-byte aligned.
-        array = context.make_array(sig.args[0])(context, builder, args[0])
-        index = args[1] if args[1].type.width == 64 else builder.sext(args[1], ir.IntType(64))
-        return builder.gep(array.data, [builder.shl(index, ir.Constant(ir.IntType(64), 2))])
-
-    @intrinsic
-    def load4(typingctx: Any, array: Any, i: Any) -> Any:
-        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            pointer = builder.bitcast(address(context, builder, sig, args), vector.as_pointer())
-            value = builder.load(pointer, align=16)
-            lanes = [builder.extract_element(value, ir.Constant(ir.IntType(32), k)) for k in range(4)]
-            return context.make_tuple(builder, sig.return_type, lanes)
-
-        return four(array, i), generate
-
-    @intrinsic
-    def store4(typingctx: Any, array: Any, i: Any, values: Any) -> Any:
-        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            value = ir.Constant(vector, ir.Undefined)
-            for k in range(4):
-                lane = builder.extract_value(args[2], k)
-                value = builder.insert_element(value, lane, ir.Constant(ir.IntType(32), k))
-            pointer = builder.bitcast(address(context, builder, sig, args), vector.as_pointer())
-            builder.store(value, pointer, align=16)
-            return context.get_dummy_value()
-
-        return types.void(array, i, values), generate
 
     @intrinsic
     def load4_l2(typingctx: Any, array: Any, i: Any) -> Any:
         """As load4, cached in L2 only (ld.global.cg)."""
 
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            pointer = builder.ptrtoint(address(context, builder, sig, args), ir.IntType(64))
+            # Element 4*i of a contiguous float32 array. Its base is 256-byte aligned, so this is 16-byte aligned.
+            array = context.make_array(sig.args[0])(context, builder, args[0])
+            index = args[1] if args[1].type.width == 64 else builder.sext(args[1], ir.IntType(64))
+            place = builder.gep(array.data, [builder.shl(index, ir.Constant(ir.IntType(64), 2))])
+            pointer = builder.ptrtoint(place, ir.IntType(64))
             result = ir.LiteralStructType([ir.FloatType()] * 4)
             assembly = ir.InlineAsm(
                 ir.FunctionType(result, [ir.IntType(64)]),
@@ -126,17 +100,17 @@ def _kernels() -> dict[str, Any]:
     @cuda.jit
     def copy(target, source, quads):
         i = cuda.blockIdx.x * (cuda.blockDim.x * int32(4)) + cuda.threadIdx.x
-        step = cuda.blockDim.x
-        if i + int32(3) * step < quads:
+        if i + int32(3) * cuda.blockDim.x < quads:
+            first, step = int64(4) * i, int64(4) * cuda.blockDim.x
             # Four loads in flight before the first store.
-            a = load4(source, i)
-            b = load4(source, i + step)
-            c = load4(source, i + int32(2) * step)
-            d = load4(source, i + int32(3) * step)
-            store4(target, i, a)
-            store4(target, i + step, b)
-            store4(target, i + int32(2) * step, c)
-            store4(target, i + int32(3) * step, d)
+            a = load4(source, first)
+            b = load4(source, first + step)
+            c = load4(source, first + 2 * step)
+            d = load4(source, first + 3 * step)
+            store4(target, first, a[0], a[1], a[2], a[3])
+            store4(target, first + step, b[0], b[1], b[2], b[3])
+            store4(target, first + 2 * step, c[0], c[1], c[2], c[3])
+            store4(target, first + 3 * step, d[0], d[1], d[2], d[3])
 
     @cuda.jit
     def read_l2(source, found, chunks, stride, repeats, wanted):

@@ -13,12 +13,11 @@ import html
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab import records
-from dwlab.gpu.machine import Ceilings, Machine, attainable, ceilings_of
+from dwlab.gpu.machine import Ceilings, Machine, attainable
 from dwlab.records import Measurement
 from dwlab.records.tabular import Markdown
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Point", "Roofline", "RooflineError", "alt_text", "attainable", "plot", "point", "points", "ridge", "show", "table",
+    "Point", "Roofline", "RooflineError", "alt_text", "attainable", "plot", "point", "points", "ridge", "table",
 ]  # fmt: skip
 
 TOLERANCE = 0.03
@@ -262,34 +261,6 @@ class Roofline:
             f"src='data:image/png;base64,{image}'>"
             f"<table>{head}{rows}</table><figcaption>{html.escape(self.caption)}</figcaption></figure>"
         )
-
-
-def show(
-    op: str = "depthwise1d",
-    path: str = "forward",
-    problem: Any = None,
-    *,
-    gpu: str | None = None,
-    runs: Sequence[records.Record] | None = None,
-) -> Roofline:
-    """The newest run of an op and path on a problem (its main one if None) under its own ceilings.
-
-    Of one storage type: the problem's, and float32 where that is only its sizes or None. Raises RooflineError where
-    nothing is recorded.
-    """
-    dtype = getattr(problem, "dtype", "float32")
-    for run in reversed(records.shown_runs(runs, gpu)):
-        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, dtype)]
-        if not rows:
-            continue
-        wanted = dict(rows[0].problem) if problem is None else records.describe_problem(problem)
-        rows = [row for row in rows if dict(row.problem) == wanted]
-        if rows:
-            ceilings = ceilings_of(run)
-            shape = records.shape_text(wanted) + ("" if dtype == "float32" else f", {dtype}")
-            return Roofline(points(rows, ceilings), ceilings, f"{run.gpu}, {shape}", f"Measured on {run.where()}.")
-    on = f" on {gpu}" if gpu else ""
-    raise RooflineError(f"nothing is recorded for {op}/{path}{on}. On a GPU: python -m dwlab study --record FILE")
 
 
 def for_machine(machine: Machine, points: Sequence[Point] = ()) -> Roofline:

@@ -7,7 +7,7 @@ M / N, 2 in 2:4. Bytes gain what the filters get shorter: x and y stay. Where by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dwlab.problems.layers import Pointwise, SparsePointwise
 
@@ -62,3 +62,8 @@ def bound(layer: Pointwise, gbps: float, tflops: float) -> Bound:
 def gain(layer: SparsePointwise, gbps: float, tflops: float) -> Gain:
     """What the roofline allows sparse filters to gain; `bound` says what the ceilings are."""
     return Gain(bound(dense_layer(layer), gbps, tflops), bound(layer, gbps, tflops))
+
+
+def patterns(layer: SparsePointwise, forms: tuple[str, ...], gbps: float, tflops: float) -> dict[str, float]:
+    """Pattern -> the speedup that the roofline allows the layer in it."""
+    return {form: gain(replace(layer, pattern=form), gbps, tflops).most for form in forms}

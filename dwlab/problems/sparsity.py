@@ -1,4 +1,4 @@
-"""Sparse filters: magnitude pruning to N:M and V:N:M, and the compressed form.
+"""Sparse filters: magnitude pruning to N:M and V:N:M, the compressed form, and the product by it in float64.
 
 N:M keeps N of every M neighbouring weights along the summed channels, in each row (filter) for itself. V:N:M keeps, in
 each block of V rows and M columns, 2·N columns for all its rows, and in each row N of these: so "64:2:16" is 2:4 within
@@ -205,3 +205,25 @@ def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
         one, *np.shape(w), values.reshape(rows, -1), indices.reshape(rows, -1).astype(np.uint8),
         (columns + base).astype(np.int32),
     )  # fmt: skip
+
+
+def kept_magnitude(w: np.ndarray, form: str | Pattern) -> float:
+    """The share of the sum of magnitudes that pruning leaves, 0 to 1; 1 of filters that are all zero."""
+    total = np.abs(np.asarray(w, np.float64)).sum()
+    return float(np.abs(compress(w, form).dense().astype(np.float64)).sum() / total) if total else 1.0
+
+
+def product(filters: Compressed, x: np.ndarray) -> np.ndarray:
+    """filters · x in float64, by the compressed form: x (C, anything) -> (F, anything)."""
+    one = filters.pattern
+    rows, groups = filters.values.shape[0], filters.columns.shape[1]
+    x = np.asarray(x, np.float64)
+    if x.ndim != 2 or x.shape[0] != filters.C:
+        raise ProblemError(f"x is {x.shape}; filters of C = {filters.C} need ({filters.C}, n)")
+    x = np.pad(x, ((0, groups * one.M - filters.C), (0, 0)))
+    places = np.repeat(filters.columns, one.V, 0)
+    at = np.take_along_axis(places, filters.indices.reshape(rows, groups, one.N).astype(np.int64), 2).reshape(rows, -1)
+    sums = np.zeros((rows, x.shape[1]))
+    for k in range(at.shape[1]):  # a column of the compressed filters at a time: no array of rows x columns x n
+        sums += filters.values[:, k, None].astype(np.float64) * x[at[:, k]]
+    return sums[: filters.F]
