@@ -5,20 +5,17 @@ import itertools
 
 import numpy as np
 import pytest
-from fakes import recorded, script
+from fakes import recorded, script, timed
 
-from dwlab.measure import sparse_baselines
+from dwlab.gpu import target
+from dwlab.kernels import registry
+from dwlab.measure import baselines, sparse_baselines, timing
 from dwlab.measure.baselines import Baseline
-from dwlab.measure.timing import Timing
 from dwlab.problems.layers import Pointwise, SparsePointwise
 from dwlab.records import RecordError, shape_text
 
 record_sparse = script("record_sparse")
 LAYER = SparsePointwise(2, 64, 128, 4, 4, pattern="64:2:16")
-
-
-def timing(us):
-    return Timing(us, us, us, 5, 32, "graph", "cold")
 
 
 def stage():
@@ -29,7 +26,7 @@ def row(us=4.0, group=None, **changed):
     group = group or record_sparse.Group(LAYER, "mobilenet_v1")
     names = {"cuBLAS": "PyTorch cuBLAS, pixels first", "cuSPARSE": "PyTorch cuSPARSE, pixels first"}
     theirs = {"cuBLAS": 6.0, "cuSPARSE": 40.0}
-    made = record_sparse.row_of(group, stage(), timing(us), theirs, {"pointwise/forward/tensor": 5.0}, names, 4000.0)
+    made = record_sparse.row_of(group, stage(), timed(us), theirs, {"pointwise/forward/tensor": 5.0}, names, 4000.0)
     return made | changed
 
 
@@ -92,8 +89,8 @@ def test_the_table_has_each_patterns_best_stage_and_the_faster_dense_one():
 
 def test_each_librarys_fastest_way_counts_and_failures_do_not():
     tried = [
-        Baseline("a", "cuSPARSE: pixels first", timing(9.0)), Baseline("b", "cuBLAS: pixels first", timing(3.0)),
-        Baseline("c", "cuBLAS: filters first", timing(2.0)), Baseline("d", "CUTLASS: pixels first", failure="no"),
+        Baseline("a", "cuSPARSE: pixels first", timed(9.0)), Baseline("b", "cuBLAS: pixels first", timed(3.0)),
+        Baseline("c", "cuBLAS: filters first", timed(2.0)), Baseline("d", "CUTLASS: pixels first", failure="no"),
     ]  # fmt: skip
     best = sparse_baselines.fastest_of_each(tried)
     assert list(best) == ["cuBLAS", "cuSPARSE"] and best["cuBLAS"].name == "c"
@@ -117,6 +114,75 @@ def test_the_ways_that_run_anywhere_are_right():
         else:
             with pytest.raises(RuntimeError):  # what does not run is said of the way, not raised by the run
                 prepare(x=x, w=w)
+
+
+MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0}
+OURS = object()
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """PyTorch's tensors on the host, kernels on the interpreter: ours take 500 µs, libraries 1,000."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+
+    def time_launches(launches, *, clock, **how):
+        for launch in launches[:1]:
+            launch(0)
+        return timed(500.0 if clock is OURS else 1000.0)
+
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self.clone())
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
+    monkeypatch.setattr(baselines, "available", lambda: True)
+    monkeypatch.setattr(sparse_baselines, "TorchClock", lambda: None)
+    monkeypatch.setattr(timing, "time_launches", time_launches)
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+def test_a_problem_is_measured_beside_every_library_that_runs(no_gpu, tmp_path):
+    group = record_sparse.Group(LAYER, "mobilenet_v1")
+    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group))
+    assert [row["stage"] for row in made["sparse"]] == [one.name for one in record_sparse.stages_of(LAYER)]
+    for row in made["sparse"]:
+        assert "failure" not in row and row["peers"] == {"cuBLAS": pytest.approx(1000)}
+        assert row["speedups"]["cuBLAS"] == pytest.approx(2) and set(row["dense"]) >= {"pointwise/forward/wgmma"}
+    assert {row["op"] for row in made["measurements"]} == {"sparse", "pointwise"}
+    assert {row["way"] for row in made["peers"]} == set(sparse_baselines.ways(LAYER))
+    failed = [row for row in made["peers"] if row["failure"]]
+    assert failed and all(row["failure"].startswith("it does not run") for row in failed)
+    sections = {"sparse": made["sparse"]}
+    run = recorded(tmp_path, made["measurements"], peers=made["peers"], sections=sections)
+    assert len(run.sections["sparse"]) == len(made["sparse"])
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+def test_a_wrong_result_has_no_time_and_says_so(no_gpu, monkeypatch):
+    class Wrong:
+        def __init__(self, kernel):
+            self.kernel = kernel
+
+        def __getitem__(self, how):
+            def launch(*args):
+                self.kernel[how](*args)
+                args[-1][0] = 99
+
+            return launch
+
+    for one, good in ((LAYER, "pointwise/forward/tensor"), (record_sparse.dense_layer(LAYER), "sparse/forward/tensor")):
+        right = registry.stage(good)
+        id = "sparse/forward/tensor" if one is LAYER else "pointwise/forward/tensor"
+        wrong = registry.stage(id)
+        wrong = dataclasses.replace(wrong, kernel=Wrong(wrong.kernel_for(one)))
+        chosen = (
+            {"sparse": [wrong], "pointwise": [right]} if one is LAYER else {"sparse": [right], "pointwise": [wrong]}
+        )
+        monkeypatch.setattr(record_sparse, "stages_of", lambda problem, chosen=chosen: chosen[problem.op])
+        group = record_sparse.Group(LAYER, "")
+        made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group))
+        (row,) = made["sparse"]
+        assert "WRONG" in row["failure"] and "99" in row["failure"]
+        assert ("time_us" in row) == (one is not LAYER) and len(made["measurements"]) == 1
 
 
 def test_it_lists_what_it_would_measure(capsys):
