@@ -23,6 +23,7 @@ import math
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,8 @@ ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and man
     DepthwiseConv1d(64, 64, 4096, 31, "same"),
 )
 EACH_S = 0.15  # of a candidate beside its rounds, with several processes that compile; about
-AT_ONCE = 12  # candidates of a part
-RACES = 0.35  # of the time
+AT_ONCE = 16  # candidates of a part
+RACES = 0.35  # of the time of large sweeps
 ROUNDS = 20  # of a candidate, about: most have three
 
 
@@ -133,7 +134,7 @@ def planned(gpu: gpus.Gpu, each: int = 3) -> list[Task]:
 
 @dataclass(frozen=True)
 class Part:
-    """Candidates of a sweep that are checked and timed by one process; none: the race of its best ones."""
+    """Candidates of a sweep that are checked and timed by one process; none: what is left of it, and its race."""
 
     id: str
     problem: Problem
@@ -143,9 +144,11 @@ class Part:
 
 
 def parts(task: Task, key: Key, journal: Journal) -> list[Part]:
-    """What of a sweep a journal does not have yet, its race left out."""
+    """What of a sweep a journal does not have yet, in parts; none where its race has so few left to measure."""
     known = journal.results(key)
     missing = [one for one in task.space.candidates if text(one) not in known]
+    if len(missing) <= AT_ONCE:
+        return []
     return [
         Part(task.subject.id, task.problem, task.space, key, tuple(missing[i : i + AT_ONCE]))
         for i in range(0, len(missing), AT_ONCE)
@@ -187,35 +190,47 @@ def swept(
     dealt: Callable[[list[Part], float], Iterable[Any]],
     seconds: float,
 ) -> list[tuple[Task, Found | None, str]]:
-    """(task, what was found, why nothing) of each task: first all candidates, then the races of whole sweeps.
+    """(task, what was found, why nothing) of each task: small sweeps by a process each, then large ones in parts.
 
     dealt(parts, seconds): what `work` makes of parts in that time, a text for a process that ended early.
     """
-    keys = [key(task) for task in tasks]
-    before = [journal.winner(one) is not None and replay.is_whole(one, journal.results(one)) for one in keys]
-    todo = [part for task, one in zip(tasks, keys, strict=True) for part in parts(task, one, journal)]
-    for number, made in enumerate(dealt(todo, (1 - RACES) * seconds) if todo else (), 1):
-        if isinstance(made, str):
-            print(made, flush=True)
-        elif number % 10 == 0:
-            print(f"{number} of {len(todo)} parts: {made[0].id} on {made[0].problem}", flush=True)
-    rows: list[tuple[Task, Found | None, str]] = []
-    races: dict[tuple[str, Problem], Task] = {}
-    for task, one, was in zip(tasks, keys, before, strict=True):
-        tried = len(journal.results(one))
-        if not was and tried == len(task.space):
-            races[task.subject.id, task.problem] = task
-        else:
-            part = f"the time was over: {tried} of {len(task.space)}" if tried else "the time was over"
-            rows.append((task, None, "recorded before" if was else part))
-    todo = [Part(*who, task.space, key(task)) for who, task in races.items()]
-    for made in dealt(todo, RACES * seconds) if todo else ():
-        if isinstance(made, str):
-            print(made, flush=True)
-            continue
-        part, found, why = made
-        rows.append((races.pop((part.id, part.problem)), found, why))
-    return rows + [(task, None, "the time was over before its race") for task in races.values()]
+    until = time.monotonic() + seconds
+    keys = {(task.subject.id, task.problem): key(task) for task in tasks}
+    rows: dict[tuple[str, Problem], tuple[Task, Found | None, str]] = {}
+    for task in tasks:
+        one = keys[task.subject.id, task.problem]
+        if journal.winner(one) is not None and replay.is_whole(one, journal.results(one)):
+            rows[task.subject.id, task.problem] = (task, None, "recorded before")
+
+    def made(todo: list[Part], seconds: float) -> Iterator[Any]:
+        for number, answer in enumerate(dealt(todo, seconds) if todo and seconds > 0 else (), 1):
+            if isinstance(answer, str):
+                print(answer, flush=True)
+                continue
+            print(f"{number} of {len(todo)}: {answer[0].id} on {answer[0].problem}", flush=True)
+            yield answer
+
+    def races() -> list[Part]:
+        """Of the sweeps of which so much is measured that one process does the rest."""
+        open_ = [(who, task) for task in tasks if (who := (task.subject.id, task.problem)) not in rows]
+        return [Part(*who, task.space, keys[who]) for who, task in open_ if not parts(task, keys[who], journal)]
+
+    def race(seconds: float) -> None:
+        of = {(task.subject.id, task.problem): task for task in tasks}
+        for part, found, why in made(races(), seconds):
+            rows[part.id, part.problem] = (of[part.id, part.problem], found, why)
+
+    race(seconds)
+    large = [task for task in tasks if (task.subject.id, task.problem) not in rows]
+    todo = [part for task in large for part in parts(task, keys[task.subject.id, task.problem], journal)]
+    for _ in made(todo, (1 - RACES) * (until - time.monotonic())):
+        pass
+    race(until - time.monotonic())
+    for task in tasks:
+        who = (task.subject.id, task.problem)
+        tried = len(journal.results(keys[who]))
+        rows.setdefault(who, (task, None, f"the time was over: {tried} of {len(task.space)}"))
+    return list(rows.values())
 
 
 def table(rows: Sequence[tuple[Task, Found | None, str]]) -> str:
