@@ -168,10 +168,8 @@ def text_of_student(text: str) -> str:
     if not names:
         return text
     lines[0] = f"# Your predictions in place of the dots.\n{lines[0]}"
-    given = "".join(f"{name}, " for name in reversed(names)).rstrip()
-    return "\n".join(lines).rstrip("\n") + (
-        f'\nassert ... not in ({given}), "write your prediction down first, then run this cell again"'
-    )
+    given = ", ".join(reversed(names))
+    return "\n".join(lines).rstrip("\n") + (f'\nassert ... not in [{given}], "write your prediction down first"')
 
 
 def with_blanks(text: str, blanks: list[str], where: str) -> str:

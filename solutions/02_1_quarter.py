@@ -61,7 +61,7 @@ def judge(answer):
     """Right for sizes around a tile and drawn ones, coalesced both ways, no bank conflict."""
     quarter, reports = kernel(answer, "quarter"), []
     sizes = ((1, 1), (3, 40), (33, 31), (32, 64), (64, 96))
-    for R, C in (*sizes, drawn(answer, (1, 100), (1, 100)), drawn(answer, (33, 90), (65, 120))):
+    for R, C in (*sizes, drawn(answer, (1, 100), (1, 100)), drawn(answer, (80, 110), (80, 110))):
         picture, turned, what = values(answer, R, C), poisoned(C, R), f"picture of shape ({R}, {C})"
         grid = -(-C // 32), -(-R // 32)
         reports.append(launched(quarter, grid, (32, 32), picture, turned, hints=HINTS, what=what))

@@ -71,7 +71,7 @@ HINTS = (
 def judge(answer):
     """Right for one block and several, full and not, without a hazard, each reading loaded once."""
     block_peak, reports = kernel(answer, "block_peak"), []
-    for size in (1, 127, 128, 256, *drawn(answer, (129, 700), (129, 700))):
+    for size in (1, 127, 128, 256, *drawn(answer, (129, 700), (300, 700))):
         x, blocks, what = values(answer, size), -(-size // 128), f"x of shape ({size},)"
         peak = poisoned(blocks)
         report = launched(block_peak, blocks, 128, x, peak, hints=HINTS, what=what)

@@ -72,7 +72,7 @@ HINTS = (
 def judge(answer):
     """Right on rows of less than a tile, of several and drawn ones; coalesced, each element once for a block."""
     tiled, reports = kernel(answer, "tiled"), []
-    lengths = (20, 64, 65, 200, *drawn(answer, (129, 320), (30, 129)))
+    lengths = (20, 64, 65, 200, *drawn(answer, (210, 320), (30, 129)))
     for length in lengths:
         problem = DepthwiseConv1d(2, 3, length, TAPS)
         report = convolution(tiled, tiles, problem, answer, hints=HINTS)

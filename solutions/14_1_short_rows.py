@@ -46,7 +46,16 @@ HINTS = (
 def judge(answer):
     """Right for short rows and drawn ones, as few requests as there are full warps, coalesced."""
     rise, reports = kernel(answer, "rise"), []
-    for rows, hours in ((1, 1), (3, 20), (40, 20), (13, 32), (7, 33), (100, 3), drawn(answer, (2, 90), (2, 60))):
+    for rows, hours in (
+        (1, 1),
+        (3, 20),
+        (40, 20),
+        (13, 32),
+        (7, 33),
+        (100, 3),
+        drawn(answer, (2, 90), (2, 60)),
+        drawn(answer, (30, 60), (30, 60)),
+    ):
         x, y, what = values(answer, rows, hours), poisoned(rows, hours), f"x of shape ({rows}, {hours})"
         report = launched(rise, -(-rows * hours // 256), 256, x, y, hints=HINTS, what=what)
         agree(y, np.diff(x, prepend=x[:, :1], axis=1), what, hints=HINTS)

@@ -24,15 +24,22 @@ TEXTS = {i: s.read_text(encoding="utf-8") for i, s in zip(IDS, SOLUTIONS, strict
 KERNELS = {
     "00_1": ("hourly_change", "kwh", 1024, 1024),
     "01_1": ("skip", "x", 2048, 2048),
+    "02_1": ("quarter", "picture", 6144, 6144),
+    "02_3": ("block_peak", "x", 256, 256),
     "10_1": ("mean_window", "x", 4096, 4096),
+    "10_4": ("centred", "x", 8192, 8192),
     "11_1": ("channels_last", "x", 6144, 6144),
     "11_3": ("two_windows", "x", 1536, 1536),
     "12_1": ("daily_peak", "kwh", 1280, 1280),
+    "12_4": ("tiled", "x", 1200, 1200),
     "13_1": ("totals", "kwh", 1024, 1024),
     "13_3": ("smooth", "x", 864, 768),
+    "13_4": ("row_sums", "x", 384, 384),
+    "14_1": ("rise", "x", 800, 800),
     "20_1": ("two_hourly_grad", "dy", 2048, 2048),
     "20_3": ("short_tile_first", "x", 2560, 1536),
     "21_1": ("bias_parts", "dy", 12288, 12288),
+    "21_4": ("classes", "kwh", 256, 256),
     "21_3": ("column_sums", "terms", 262144, 262144),
     "22_2": ("backwards", "x", 4224, 1024),
     "22_3": ("first_pass", "x", 74880, 8192),
@@ -46,7 +53,7 @@ KERNELS = {
     "34_1": ("requantise", "sums", 280, 280),
     "34_3": ("less_zero", "a", 640, 256),
 }
-SHAPES = {"x": 3, "kwh": 2, "dy": 3, "terms": 2, "g": 1, "w1": 2, "sums": 2, "a": 2}
+SHAPES = {"picture": 2, "x": 3, "kwh": 2, "dy": 3, "terms": 2, "g": 1, "w1": 2, "sums": 2, "a": 2}
 
 
 def edited(exercise: str, first: str = "", last: str = "") -> str:
@@ -60,7 +67,18 @@ def edited(exercise: str, first: str = "", last: str = "") -> str:
 
 
 def dimensions(exercise: str) -> int:
-    one_dimensional = {"00_1": 1, "24_1": 1, "13_3": 2, "22_2": 2, "31_1": 2}
+    one_dimensional = {
+        "00_1": 1,
+        "02_3": 1,
+        "10_4": 2,
+        "13_4": 2,
+        "14_1": 2,
+        "21_4": 1,
+        "24_1": 1,
+        "13_3": 2,
+        "22_2": 2,
+        "31_1": 2,
+    }
     return one_dimensional.get(exercise, SHAPES[KERNELS[exercise][1]])
 
 

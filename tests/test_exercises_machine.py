@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of lessons 02 and 14, and to 12_4: each is told what is wrong, as counted."""
+"""Wrong answers to the exercises of lessons 02 and 14, and to those with a bug: each is told what is wrong."""
 
 import re
 
@@ -17,6 +17,10 @@ SWAPPED = (
 )
 GLOBAL = "(x[b, h, t0 + i + shift - j] if t0 + i + shift - j >= 0 else float32(0))"
 BY_COLUMNS = "r = i % y.shape[0]\n        t = i // y.shape[0]"
+AFTER = "acc += x[r, t]\n    for step in (16, 8, 4, 2, 1):\n        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)"
+SHUFFLE = "cuda.shfl_xor_sync(0xFFFFFFFF, part, step)"
+INSIDE = f"part = x[r, t]\n        for step in (16, 8, 4, 2, 1):\n            part += {SHUFFLE}"
+INSIDE += "\n        acc += part"
 WRONG = [  # the last of what is replaced is the answer's: before it may stand what is given
     ("02_1", "a column in one bank", ("(32, 33)", "(32, 32)"), r"bank conflicts; 0 are enough"),
     ("02_1", "no barrier", ("cuda.syncthreads()", "pass"), r"race|uninitialised"),
@@ -30,6 +34,16 @@ WRONG = [  # the last of what is replaced is the answer's: before it may stand w
     ("12_4", "still broken", ("shift - (TAPS - 1) + i", "shift - TAPS + i"), r"L=65 .*element \[0, 0, 64\] is"),
     ("12_4", "no barrier", ("cuda.syncthreads()", "pass"), r"race|uninitialised"),
     ("12_4", "from global memory", ("window[i + TAPS - 1 - j]", GLOBAL), r"elements of x are loaded"),
+    ("10_4", "still broken", ("t, m = cuda.grid(2)", "m, t = cuda.grid(2)"), r"load of x: .* sectors per request"),
+    ("10_4", "in float64", ("float32(2.1)", "2.1"), r"float64 operations"),
+    ("13_4", "still broken", (AFTER, INSIDE), r"inactive lane"),
+    ("21_4", "still broken", ("\n\n\nHINTS", "\n\n\nclasses = broken\nHINTS"), r"race|two writers"),
+    (
+        "21_4",
+        "all in global memory",
+        ("cuda.atomic.add(of_block, k, 1)", "cuda.atomic.add(counts, k, 1)"),
+        r"16 for a block",
+    ),
     ("14_1", "a block for each row", ("r = i // y.shape[1]", "r = cuda.blockIdx.x"), r"two writers"),
     (
         "14_1",

@@ -227,12 +227,24 @@ def test_pictures_have_alt_text_and_nothing_is_drawn_past_it(lesson):
 def test_a_lesson_has_the_moves(source):
     text = "\n".join(c.source for c in built(source).cells if c.cell_type == "markdown")
     headings = re.findall(r"^#+ (.*)$", text, re.M)
-    for move in ("Question", "Predict", "Build", "Check", "X-ray", "Measure", "Explain", "Exercises"):
+    for move in ("Question", "Predict", "Build", "Check", "X-ray", "Measure", "Explain", "Key points", "Exercises"):
         assert any(h.lower().startswith(move.lower()) for h in headings), f"{source.stem} has no heading {move}"
     for word in ("**Time**", "**Before**", "**Afterwards you can**"):
         assert word in text
     asked = set(re.findall(r"<!-- begin:exercise:(\d\d_\d+) -->", text))
     assert asked == {f.stem[:4] for f in (ROOT / "solutions").glob(f"{source.stem[:2]}_*.py")} and len(asked) >= 2
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_the_words_at_a_lessons_end_are_in_the_glossary(source):
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    known = {term for cell in re.findall(r"^\| ([^|]+) \|", glossary, re.M) for term in cell.split(", ")}
+    (words,) = re.findall(r"Words: \[glossary\]\(\.\./docs/glossary\.md\): (.+)\.", _text(built(source)))
+    assert len(words.split(", ")) >= 3 and set(words.split(", ")) <= known
+
+
+def _text(notebook) -> str:
+    return "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
 
 
 LONG = {  # above build.MOST_MINUTES, with what they state: the list, and each number, may only shrink
@@ -305,7 +317,7 @@ def test_a_students_copy_with_the_answers_is_the_teachers(source):
         asked |= names
         for line in difflib.ndiff(mine.source.split("\n"), teachers.source.split("\n")):
             assert line[0] != "-" or line[2:].strip().startswith(
-                ("predicted_", "# Your ", "raise NotImpl", "assert ... not in (")
+                ("predicted_", "# Your ", "raise NotImpl", "assert ... not in [")
             ), line
         if names:
             with pytest.raises(AssertionError, match="write your prediction down first"):
@@ -344,7 +356,7 @@ def test_a_students_copy_with_its_blanks_filled_in_shows_what_the_teachers_does(
 @pytest.mark.parametrize(
     ("predictions", "says"),
     [
-        (False, "AssertionError: write your prediction down first, then run this cell again"),
+        (False, "AssertionError: write your prediction down first"),
         (True, r"transpose, line \d+: `raise NotImplementedError\(.replace this line with your code"),
     ],
 )

@@ -53,7 +53,7 @@ class Drawing:
     def svg(self) -> str:
         """The picture alone. Lines and text have the colour of the text around it."""
         return (
-            f'<svg role="img" viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}" '
+            f'<svg role="img" viewBox="-2 -2 {self.width + 4:g} {self.height + 4:g}" width="{self.width + 4:g}" '
             'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="12" '
             f'fill="currentColor"><title>{html.escape(self.alt)}</title>{self.body}</svg>'
         )

@@ -314,6 +314,14 @@ if launch_us:
 # - Our 960 readings are far too few: starting the kernel takes longer than all that it does. A GPU needs millions of
 #   numbers to be worth it. The next lesson has a hundred million.
 #
+# ## Key points
+#
+# - A warp of 32 threads makes one request; memory answers it in sectors of 32 bytes.
+# - Neighbouring lanes, neighbouring elements: a float32 request then takes 4 sectors, and 32 at worst.
+# - Every kernel needs a guard. The x-ray reports what a GPU would do without a word.
+#
+# Words: [glossary](../docs/glossary.md): warp, lane, request, sector, coalesced.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:00_1 -->

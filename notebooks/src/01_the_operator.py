@@ -385,6 +385,14 @@ print(f"You predicted {predicted_crossover_taps}.")
 # - The rest of the workbook is about the difference: bytes that move more than once, and everything that keeps a GPU from
 #   moving them at full speed.
 #
+# ## Key points
+#
+# - Compulsory bytes over copy bandwidth are the least time, known before any kernel is written.
+# - The roofline has two ceilings, bandwidth and arithmetic; the arithmetic intensity says which one is met.
+# - A kernel is good when it is near its ceiling, not when it is faster than another one.
+#
+# Words: [glossary](../docs/glossary.md): depthwise, compulsory bytes, arithmetic intensity, roofline.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:01_1 -->

@@ -412,6 +412,14 @@ else:
 # - None of this is visible in the arithmetic, or in the answer. It follows from which thread computes what: 32 lanes, 32
 #   rows. The next lesson gives a warp one row, and its lanes neighbours in it.
 #
+# ## Key points
+#
+# - Which thread computes what decides the sectors. Arithmetic and answer do not show it.
+# - Caches save traffic to memory, not requests.
+# - One literal such as 0.0 can make half of the operations float64.
+#
+# Words: [glossary](../docs/glossary.md): request, sector, L1, L2, divergence.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:10_1 -->
@@ -435,6 +443,13 @@ grade("10_2")
 
 # %% tags=["nbval-ignore-output"]
 grade("10_3")
+
+# %% [markdown]
+# <!-- begin:exercise:10_4 -->
+# <!-- end:exercise:10_4 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("10_4")
 
 # %% [markdown]
 # **Next:** [11 · Coalesced](11_coalesced.ipynb): the same arithmetic, with the lanes of a warp side by side.

@@ -442,6 +442,14 @@ else:
 # iteration. With the rows taken out it is faster, at the same counts. So count first, since counts need
 # no GPU and explain much. Then measure, because a count of memory knows nothing of the instructions around it.
 #
+# ## Key points
+#
+# - Lanes along the last axis: the sectors of a request come down to those that it needs.
+# - Fewer sectors are not less time if the kernel waits for something else: requests, instructions.
+# - Count first, then measure: the same counts may take different times.
+#
+# Words: [glossary](../docs/glossary.md): coalesced, misaligned, issue, warp scheduler.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:11_1 -->

@@ -471,6 +471,14 @@ for p, us in pairs.items():
 #
 # A count says what must happen; only a clock says what it was waiting for.
 #
+# ## Key points
+#
+# - A value in a register can serve several products; a wavefront cannot.
+# - A warp alone needs no barrier of the block; a shuffle adds up over its lanes.
+# - A count says what must happen, a clock what was waited for.
+#
+# Words: [glossary](../docs/glossary.md): register, shuffle, row segment, wavefront, bank conflict.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:13_1 -->
@@ -494,6 +502,13 @@ grade("13_2")
 
 # %% tags=["nbval-ignore-output"]
 grade("13_3")
+
+# %% [markdown]
+# <!-- begin:exercise:13_4 -->
+# <!-- end:exercise:13_4 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("13_4")
 
 # %% [markdown]
 # This was the last of the study's four ways.

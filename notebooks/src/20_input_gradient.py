@@ -540,6 +540,14 @@ print(f"you predicted {predicted_first_length} to {predicted_last_length}, and {
 # Nothing here is special to gradients. Forward could have the saving, too, if its tiles began at the row's *end*: exercise
 # 20_3.
 #
+# ## Key points
+#
+# - Ask which outputs read an element: that turns a scatter into a gather, without atomics.
+# - The input gradient is a convolution with the filter reversed and the padding mirrored.
+# - Finite differences check a gradient, within what their step hides.
+#
+# Words: [glossary](../docs/glossary.md): atomic, tile, halo, request.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:20_1 -->

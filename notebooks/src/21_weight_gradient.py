@@ -620,6 +620,14 @@ for name, of_row in waves.items():
 #   that walks through many rows of *one* channel can keep all its taps' sums in registers, and meets the others once, at
 #   the end. That leads to the stages after these four.
 #
+# ## Key points
+#
+# - A long sum needs many threads first, and a place where their parts meet.
+# - Atomics add in any order, so their bits differ from run to run; parts that are added in one order do not.
+# - Where the parts meet in a register it costs nothing.
+#
+# Words: [glossary](../docs/glossary.md): atomic, shuffle, split-K, workspace, wavefront.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:21_1 -->
@@ -643,6 +651,13 @@ grade("21_2")
 
 # %% tags=["nbval-ignore-output"]
 grade("21_3")
+
+# %% [markdown]
+# <!-- begin:exercise:21_4 -->
+# <!-- end:exercise:21_4 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("21_4")
 
 # %% [markdown]
 # **Next:** [22 · At the roof](22_at_the_roof.ipynb): the stages after these four.

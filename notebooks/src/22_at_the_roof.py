@@ -755,6 +755,15 @@ for id, us in times.items():
 # - None of these was won by one idea. Each step took away what the step before was waiting for: sectors, wavefronts, requests,
 #   instructions. Then bytes are left.
 #
+# ## Key points
+#
+# - Each step takes away what the one before was waiting for: sectors, wavefronts, requests, instructions. Then bytes
+#   are left.
+# - 16 bytes per lane make fewer requests; a swizzle keeps them free of bank conflicts.
+# - Ablations that lost are results, too.
+#
+# Words: [glossary](../docs/glossary.md): vector access, swizzle, in flight, unrolling, fused, ablation.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:22_1 -->

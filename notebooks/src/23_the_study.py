@@ -678,6 +678,14 @@ if fastest:
 # The study's answer on its P100 was a table of twelve times†. What makes such a table useful to others: which bytes its
 # bandwidths count, what each kernel requests and that it was counted, what binds, and the ceilings of the same day.
 #
+# ## Key points
+#
+# - Formula, interpreter and hardware counters give the same traffic; caches only the hardware knows.
+# - A bandwidth means something only with the bytes that it counts.
+# - A time is to be believed if the result was checked, the rules kept, and no ceiling passed.
+#
+# Words: [glossary](../docs/glossary.md): compulsory bytes, bandwidth, efficiency, latency.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:23_1 -->

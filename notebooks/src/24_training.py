@@ -468,6 +468,14 @@ else:
     print("bit for bit as one that ran through:", resumed.losses == through.losses)
 
 # %% [markdown]
+# ## Key points
+#
+# - A kernel's gain in a step is bounded by its part of the step.
+# - Below some batch the host is the bottleneck, and all kernels are alike; a CUDA graph helps there.
+# - A checkpoint holds all that the next step depends on.
+#
+# Words: [glossary](../docs/glossary.md): launch, CUDA graph, speedup.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:24_1 -->

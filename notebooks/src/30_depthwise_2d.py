@@ -589,6 +589,14 @@ for name, tile in (("naive", None), ("NCHW 1 × 8 × 32", (1, 8, 32)), ("NCHW 1 
 # best tile, but one for each layer. Which one is a question for a search, and the GPU's limits take part in it: lesson
 # [33 · FusePlanner](33_fuseplanner.ipynb) does that for two layers at once.
 #
+# ## Key points
+#
+# - The layout decides which lanes should be neighbours: columns in NCHW, channels in NHWC.
+# - Elements and sectors are two counts: a halo on the left costs whole sectors.
+# - No tile is best for all layers: small maps leave a large one idle.
+#
+# Words: [glossary](../docs/glossary.md): NCHW, NHWC, halo, tile, register sliding window.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:30_1 -->

@@ -647,6 +647,14 @@ if ceilings.shared_gbps:
 # A network has a depthwise layer before and after. What is computed here was just written there, and read back. If both
 # were one kernel, that map would need no memory at all: lesson [33 · FusePlanner](33_fuseplanner.ipynb).
 #
+# ## Key points
+#
+# - A pointwise layer is a matrix product: each operand is read often, so tiles in shared memory and registers pay.
+# - Tensor Cores raise the arithmetic's ceiling, and then operands cannot come fast enough.
+# - For one image what counts is how many SMs have work: split-K.
+#
+# Words: [glossary](../docs/glossary.md): pointwise, K loop, mma, Tensor Core, tf32, split-K.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:31_1 -->

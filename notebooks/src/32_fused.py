@@ -586,6 +586,14 @@ if over:
 # every pair, not only those that one would fuse, and show what it costs not to decide. Deciding is the matter of lesson
 # [33 · FusePlanner](33_fuseplanner.ipynb).
 #
+# ## Key points
+#
+# - A fused kernel keeps the map between two layers on chip, and pays with halos computed twice or with fewer blocks.
+# - Zeros outside the map belong between the layers, not only before the first.
+# - Compare fused with your own two kernels: only that is what fusion brings.
+#
+# Words: [glossary](../docs/glossary.md): fused, unfused, halo, pipeline stage, programmatic dependent launch.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:32_1 -->

@@ -635,6 +635,14 @@ for (kind, dtype), one in efficiency.TABLE.items():
 # kernels reach, these numbers do not say: where a library's pointwise kernel is nearer to its ceiling than a fused one
 # of ours, a plan that fuses is wrong. `python benchmarks/plan_costs.py` fits them to records of your own.
 #
+# ## Key points
+#
+# - Accesses of both ways follow from the tile, term by term; the limits of a GPU forbid some tiles.
+# - Pairs overlap, so a network is planned as a whole: the best plan of its first layers is part of the best plan.
+# - Bytes are not time: the planner weighs both, with the efficiency of real kernels.
+#
+# Words: [glossary](../docs/glossary.md): fused, unfused, tile, efficiency, L2.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:33_1 -->

@@ -503,6 +503,14 @@ print(reports.layers_text(rows) or none)
 #   anew costs time, and the bytes between the layers, which fusing saves, are a fourth of float32's: many fused kernels are
 #   slower than the two that they replace, most of all for 32 images. The planner leaves nearly all of those unfused.
 #
+# ## Key points
+#
+# - int8 moves a fourth of the bytes; the sums are int32 and exact, so a kernel is right to the bit or wrong.
+# - Zero points come out of the products, by sums that are known before or computed beside.
+# - Conversion to bytes is what remains to be paid.
+#
+# Words: [glossary](../docs/glossary.md): requantisation, zero point, dp4a, mma.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:34_1 -->

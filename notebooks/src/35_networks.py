@@ -606,6 +606,14 @@ elif not any(row.get("joules") for row, _ in recorded.values()):
 # - **Compared with what?** The other side runs in a graph as well, in its better layout, in the same precision, with the
 #   search for algorithms on. Against PyTorch started from Python one by one, nearly anything wins at batch 1.
 #
+# ## Key points
+#
+# - A faster layer brings its part of the network, and no more.
+# - At batch 1 kernels are microseconds: launches and the ends of kernels count.
+# - Power times time is energy: a faster kernel may draw more.
+#
+# Words: [glossary](../docs/glossary.md): CUDA graph, launch, fused, baseline.
+#
 # ## Exercises
 #
 # <!-- begin:exercise:35_1 -->
