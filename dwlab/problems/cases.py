@@ -350,7 +350,7 @@ def layer_cases(
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
                 slow = products(problem) > _LONG or _operations(problem) > 4 * _OPERATIONS
                 once = slow and order % 2 != which
-                if (nth == 0 and not once) or (order % 2 == nth % 2 and order // 2 % 2 == which):
+                if not once if nth == 0 else order % 2 == nth % 2 and order // 2 % 2 == which:
                     found.append(Case(problem, why, _seed(seed, order)))
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
@@ -495,6 +495,8 @@ _ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thre
 _ROW = 6_000  # and of one row, or of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
 _DRAWN, _OFFERED = 220, 600  # problems that a family is chosen from, and how many a stage may refuse or take
+_CHILDREN = 60  # changes that are tried for each that is chosen, once this many aims are left:
+_LAST = 300
 
 
 def drawn(
@@ -511,13 +513,16 @@ def drawn(
     for kinds in (floats, tuple(dtype for dtype in dtypes if dtype == "int8")):
         if kinds:
             offered = _replayed(*_offers(op, path, kinds, seed))
-            pool = list(itertools.islice((case for case in offered if supports(case.problem)), _DRAWN))
-            found += _pairwise(pool, path)
+            pool = list(itertools.islice((draw for draw in offered if supports(draw[0].problem)), _DRAWN))
+            found += _pairwise(pool, op, path, seed, supports)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
+_Draw = tuple[Case, dict[str, Any]]  # a case and the fields that it is made of
+
+
 @functools.lru_cache(maxsize=32)
-def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[Case], Iterator[Case]]:
+def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[_Draw], Iterator[_Draw]]:
     """Of a seed the problems that were drawn already, and those that come after them."""
     rng = random.Random(f"{seed} {op} {path} {' '.join(dtypes)}")
     names = "BHLK" if op == "depthwise1d" else "NCHWFG"
@@ -525,34 +530,68 @@ def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[lis
     return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
 
 
-def _replayed(known: list[Case], rest: Iterator[Case]) -> Iterator[Case]:
+def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
     """The known ones, and then the rest, which become known."""
     yield from known
-    for case in rest:
-        known.append(case)
-        yield case
+    for draw in rest:
+        known.append(draw)
+        yield draw
 
 
-def _pairwise(pool: list[Case], path: str) -> list[Case]:
-    """Of the pool again and again the case that, for its time, has most pairs of properties which those before lack."""
-    numbers: dict[Any, int] = {}
-    rows = []
-    for case in pool:
-        pairs = [*itertools.combinations(properties(case).items(), 2)]
-        pairs += [(name, _edge(size)) for name, size in sizes(case.problem).items() if _edge(size)]
-        rows.append([numbers.setdefault(pair, len(numbers)) for pair in pairs])
-    has = np.zeros((len(pool), len(numbers)), bool)
+def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callable[[Problem], bool]) -> list[Case]:
+    """Again and again the case that, for its time, has most of the aims (see `_aims`) which those before lack: one of
+    the pool, or what it becomes by taking fields of others, as long as each change makes it better."""
+    rng = random.Random(seed)
+    aims: dict[Any, int] = {}
+    rows = [[aims.setdefault(aim, len(aims)) for aim in _aims(case)] for case, _ in pool]
+    has = np.zeros((len(pool), len(aims)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    each = [products(case.problem, path) for case in pool]
-    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS for case in pool]) + np.array(each) / 30
-    chosen: list[Case] = []
-    missing = np.ones(len(numbers), bool)
-    while missing.any():
-        best = int(np.argmax(has[:, missing].sum(axis=1) / cost))
-        chosen.append(pool[best])
-        missing &= ~has[best]
+    costs = np.array([_cost(case.problem, path) for case, _ in pool])
+    missing, chosen = set(aims), []
+    while missing:
+        lack = np.array([aim in missing for aim in aims])
+        gains = has[:, lack].sum(axis=1)
+        best = int(np.argmax(gains / costs))
+        (case, fields), gain = pool[best], gains[best] / costs[best]
+        others = [pool[nth][1] for nth in np.flatnonzero(gains)]
+        for _ in range(_CHILDREN if len(missing) <= _LAST else 0):
+            other = rng.choice(others)
+            taken = rng.sample(list(fields), rng.randint(1, len(fields) // 2))
+            mixed = fields | {name: other[name] for name in taken}
+            child = _case(op, path, mixed | {"seed": rng.randrange(2**31)})
+            if child is not None and supports(child.problem):
+                more = len(_met(missing, child)) / _cost(child.problem, path)
+                if more > gain:
+                    case, fields, gain = child, mixed, more
+        chosen.append(case)
+        missing -= _met(missing, case)
     return chosen
+
+
+def _aims(case: Case) -> list[Any]:
+    """What a case is chosen for: the pairs of its properties, and the edges that its sizes lie next to."""
+    pairs = [(*one, *other) for one, other in itertools.combinations(properties(case).items(), 2)]
+    return pairs + [(name, edge) for name, edge in _edges(case).items() if edge]
+
+
+def _edges(case: Case) -> dict[str, int | None]:
+    return {name: _edge(size) for name, size in sizes(case.problem).items()}
+
+
+def _met(aims: set[Any], case: Case) -> set[Any]:
+    """Those of these aims that a case meets. Of few aims quicker than `_aims`."""
+    has, edges = properties(case), _edges(case)
+    return {
+        aim
+        for aim in aims
+        if (edges.get(aim[0]) == aim[1] if len(aim) == 2 else has.get(aim[0]) == aim[1] and has.get(aim[2]) == aim[3])
+    }
+
+
+def _cost(problem: Problem, path: str) -> float:
+    """About how long it takes, a small one as the unit."""
+    return 1 + 4 * _operations(problem) / _OPERATIONS + products(problem, path) / 30
 
 
 def properties(case: Case) -> dict[str, Any]:
@@ -625,16 +664,26 @@ def products(problem: Problem, path: str = "forward") -> int:
     return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
 
 
-def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> Case:
+def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> _Draw:
     """One random problem that is small enough; aim: (a size's name, the edge next to or beyond which it shall lie)."""
-    make = _drawn_row if op == "depthwise1d" else _drawn_layer
+    draw = _drawn_row if op == "depthwise1d" else _drawn_layer
     for attempt in itertools.count():
         dtype = rng.choice(dtypes)
         values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-        problem = make(rng, op, path, dtype, aim if attempt < _ATTEMPTS else None)  # some are met by none that is small
-        if problem is not None:
-            why = f"drawn: {VALUES[values]}" if VALUES[values] else "drawn"
-            return Case(problem, why, rng.randrange(2**31), values, drawn=True)
+        # Some aims are met by no problem that is small.
+        fields = draw(rng, dtype, aim if attempt < _ATTEMPTS else None) | {"dtype": dtype, "values": values}
+        case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
+        if case is not None:
+            return case, fields
+
+
+def _case(op: str, path: str, fields: dict[str, Any]) -> Case | None:
+    """The case of these fields; None if there is no such problem, or none that is small enough."""
+    problem = _row(path, fields) if op == "depthwise1d" else _layer(op, path, fields)
+    if problem is None:
+        return None
+    words = VALUES[fields["values"]]
+    return Case(problem, f"drawn: {words}" if words else "drawn", fields["seed"], fields["values"], drawn=True)
 
 
 def _some(rng: random.Random, large: float, step: int = 1) -> int:
@@ -654,57 +703,68 @@ def _at(rng: random.Random, edge: int, step: int = 1) -> int:
     return edge + rng.choice((-1, 0, 1, rng.randrange(edge // 2)) if rng.random() < 0.3 else (-1, 0, 1))
 
 
-def _drawn_row(
-    rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None
-) -> DepthwiseConv1d | None:
+def _drawn_row(rng: random.Random, dtype: str, aim: tuple[str, int] | None) -> dict[str, Any]:
     large = dict.fromkeys("BHLK", 0.1)
     if aim is None:
         large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
-    drawn_sizes = {name: _some(rng, chance) for name, chance in large.items()}
-    B, H, L, K = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1])})).values()
+    found: dict[str, Any] = {name: _some(rng, chance) for name, chance in large.items()}
+    found |= {} if aim is None else {aim[0]: _at(rng, aim[1])}
+    return found | {"padding": rng.choice(("causal", "same", 0.0, 1.0, rng.random()))}
+
+
+def _row(path: str, fields: dict[str, Any]) -> DepthwiseConv1d | None:
+    B, H, L, K, padding, dtype = (fields[name] for name in ("B", "H", "L", "K", "padding", "dtype"))
     if dtype != "float32":  # whole pieces of 8, in registers
         L, K = -(-min(L, 64) // 8) * 8, min(K, 64)
     if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _ROW):
         return None
-    padding = rng.choice(("causal", "same", 0, K - 1, rng.randrange(K)))
-    return DepthwiseConv1d(B, H, L, K, padding, dtype)
+    return DepthwiseConv1d(B, H, L, K, padding if isinstance(padding, str) else _padded(padding, K), dtype)
 
 
-def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None) -> Problem | None:
+def _padded(part: float, K: int) -> int:
+    """So much of the greatest padding, K - 1; K // 2 for a half."""
+    return K // 2 if part == 0.5 else round(part * (K - 1))
+
+
+def _drawn_layer(rng: random.Random, dtype: str, aim: tuple[str, int] | None) -> dict[str, Any]:
     # Many kernels move 16 bytes at a time: they take only multiples.
     step = rng.choice((1, 1, 4, 8, 16, 32))
     steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
     large = dict.fromkeys(steps, 0.03)
     if aim is None:
         large |= dict.fromkeys(rng.sample("NCHWFG", 2), 0.5)
-    drawn_sizes = {name: _some(rng, large[name], steps[name]) for name in steps}
+    found: dict[str, Any] = {name: _some(rng, large[name], steps[name]) for name in steps}
     if large["N"] < 0.1:
-        drawn_sizes["N"] = rng.choice((1, 1, 2, 3))
-    N, C, H, W, F, G = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1], steps[aim[0]])})).values()
-    K = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 9, 10, 11))
-    stride, padding = (
-        rng.choice((1, 1, 2, 3, rng.randint(4, 6))),
-        rng.choice((0, K // 2, K // 2, K - 1, rng.randrange(K))),
-    )
+        found["N"] = rng.choice((1, 1, 2, 3))
+    found |= {} if aim is None else {aim[0]: _at(rng, aim[1], steps[aim[0]])}
+    found["K"] = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 9, 10, 11))
+    found["stride"] = rng.choice((1, 1, 2, 3, rng.randint(4, 6)))
+    found["padding"] = rng.choice((0.0, 0.5, 0.5, 1.0, rng.random()))
+    found["layout"], found["pattern"] = rng.choice(LAYOUTS), rng.choice(_PATTERNS)
+    for which in (1, 2):
+        found[f"bias{which}"] = rng.random() < 0.6
+        found[f"activation{which}"] = rng.choice(ACTIVATIONS if dtype != "int8" else ("none", "relu"))
+    found["residual"] = rng.random() < 0.5
+    zeros = {f"zero{nth}": rng.choice((0, -128, 127, rng.randint(-128, 127))) for nth in range(4)}
+    return found | zeros | {"m_r": float(np.float32(rng.choice((1.0, 0.5, 0.5, rng.uniform(0.05, 2.5)))))}
+
+
+def _layer(op: str, path: str, fields: dict[str, Any]) -> Problem | None:
+    N, C, H, W, F, G, K, stride = (fields[name] for name in ("N", "C", "H", "W", "F", "G", "K", "stride"))
+    padding, dtype = _padded(fields["padding"], K), fields["dtype"]
+    single = op in ("depthwise2d", "pointwise", "sparse")
     if op not in ("pointwise", "sparse") and path != "pwpw" and min(H, W) + 2 * padding < K:
         return None
-    layout = rng.choice(LAYOUTS)
-    zeros = [rng.choice((0, -128, 127, rng.randint(-128, 127))) for _ in range(4)]
 
-    def how(zero_x: int, zero_y: int, last: bool = True) -> dict[str, Any]:
-        kept = ACTIVATIONS if dtype != "int8" else ("none", "relu")
-        made = {"layout": layout, "dtype": dtype, "bias": rng.random() < 0.6, "activation": rng.choice(kept)}
-        made["residual"] = last and rng.random() < 0.5
+    def how(which: int) -> dict[str, Any]:
+        last = single or which == 2
+        made = {"layout": fields["layout"], "dtype": dtype, "residual": last and fields["residual"]}
+        made |= {"bias": fields[f"bias{which}"], "activation": fields[f"activation{which}"]}
         if dtype == "int8":
-            made |= {"zero_x": zero_x, "zero_y": zero_y}
-            if made["residual"]:
-                factor = rng.choice((1.0, 0.5, 0.5, rng.uniform(0.05, 2.5)))
-                made |= {"zero_r": zeros[3], "m_r": float(np.float32(factor))}
+            made |= {"zero_x": fields[f"zero{which - 1}"], "zero_y": fields[f"zero{which}"]}
+            made |= {"zero_r": fields["zero3"], "m_r": fields["m_r"]} if made["residual"] else {}
         return made
 
-    one, two = zeros[:2], zeros[1:3]
-    single = op in ("depthwise2d", "pointwise", "sparse")
-    given = [how(*one)] if single else [how(*one, last=False), how(*two)]
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     P, Q = ((side + 2 * padding - K) // stride + 1 for side in (H, W))
     terms, outputs, channels = {
@@ -719,19 +779,15 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
         return None
     problem: Problem
     if op == "depthwise2d":
-        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0])
+        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(1))
     elif op == "pointwise":
-        problem = Pointwise(N, C, F, H, W, **given[0])
+        problem = Pointwise(N, C, F, H, W, **how(1))
     elif op == "sparse":
-        problem = SparsePointwise(N, C, F, H, W, **given[0] | {"layout": "NHWC", "pattern": rng.choice(_PATTERNS)})
+        problem = SparsePointwise(N, C, F, H, W, **how(1) | {"layout": "NHWC", "pattern": fields["pattern"]})
     elif path == "dwpw":
-        problem = Fused(
-            DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0]), Pointwise(N, C, F, P, Q, **given[1])
-        )
+        problem = Fused(DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(1)), Pointwise(N, C, F, P, Q, **how(2)))
     elif path == "pwdw":
-        problem = Fused(
-            Pointwise(N, F, C, H, W, **given[0]), DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[1])
-        )
+        problem = Fused(Pointwise(N, F, C, H, W, **how(1)), DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(2)))
     else:
-        problem = Fused(Pointwise(N, C, G, H, W, **given[0]), Pointwise(N, G, F, H, W, **given[1]))
+        problem = Fused(Pointwise(N, C, G, H, W, **how(1)), Pointwise(N, G, F, H, W, **how(2)))
     return None if _operations(problem) > _OPERATIONS else problem
