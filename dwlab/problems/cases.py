@@ -97,11 +97,14 @@ def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) 
 
 
 def _thinned(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Of what is convolved half the numbers 0, some of them -0.0, and some runs of them, so that whole sums are 0."""
-    if name not in ("x", "dy"):
+    """Of what is convolved half the numbers 0, some of them -0.0, and some runs of them, so that whole sums are 0; of
+    filters a quarter."""
+    filters = name.rstrip("12") == "w" and case.problem.op != "sparse"
+    if name not in ("x", "dy") and not filters:
         return array
-    zero = rng.random(array.shape) < 0.5
-    zero.ravel()[: array.size // 3] = True
+    zero = rng.random(array.shape) < (0.25 if filters else 0.5)
+    if not filters:
+        zero.ravel()[: array.size // 3] = True
     values = decode(array, case.problem.dtype_of(name))
     return encode(np.where(zero, np.copysign(np.float32(0), values), values), case.problem.dtype_of(name))
 
@@ -168,6 +171,18 @@ _FAMILY = (
     (2050, 1, 1, 1, "causal", "more than 2,048 batch entries"),
     (1, 1, 4100, 2, "same", "a row of more than 4,096"),
     (1, 1, 6, 1100, 0, "more than 1,024 taps, the last ones used"),
+    (2, 3, 301, 67, "causal", "several blocks of t, many taps, several rows"),
+    (2, 3, 260, 130, "same", "the same, more taps than a block of 128 has threads"),
+    (2, 3, 70, 300, 99, "paddings longer than a row that is longer than a block"),
+    (1, 2, 37, 75, 38, "the first tap meets one time of the row, the last one none"),
+    (1, 2, 37, 75, 36, "the last tap meets one time of the row, the first one none"),
+    (1, 1, 70, 64, "same", "64 taps"),
+    (1, 1, 5, 129, 0, "129 taps, the last ones used"),
+    (1, 1, 5, 256, 0, "256 taps, the last ones used"),
+    (1, 1, 5, 257, 0, "257 taps, the last ones used"),
+    (67, 2, 41, 6, "same", "several blocks of b and of t"),
+    (2, 67, 41, 9, "causal", "several blocks of h and of t"),
+    (2, 3, 1030, 4, 1, "several rows longer than a block has threads"),
     (257, 256, 1, 1, "causal", "more than 65,535 rows: the most blocks of a grid along y and z"),
 )
 
@@ -221,6 +236,11 @@ _DEPTHWISE = (
     (1, 2, 12, 11, 9, 1, -1, True, "none", False, "9 x 9"),
     (2, 2, 9, 9, 4, 4, 3, True, "gelu", True, "stride 4, an even filter, padding K - 1"),
     (1, 300, 3, 3, 3, 1, -1, True, "relu6", True, "300 channels"),
+    (2, 72, 6, 7, 5, 2, -1, True, "relu6", True, "72 channels, 5 x 5, stride 2"),
+    (1, 40, 5, 8, 7, 2, 1, True, "gelu", False, "40 channels, 7 x 7, stride 2"),
+    (2, 3, 7, 5, 17, 1, -1, True, "relu", False, "17 x 17"),
+    (1, 2, 6, 9, 33, 1, 20, False, "none", True, "33 x 33, more padding than map"),
+    (1, 3, 20, 19, 3, 9, 1, True, "none", False, "stride 9"),
     (1, 2, 3, 270, 3, 1, 0, False, "none", True, "a wide map"),
     (257, 256, 1, 1, 1, 1, 0, True, "none", False, "more than 65,535 maps: the most blocks of a grid along y and z"),
     (1, 1, 256, 257, 1, 1, 0, False, "relu", False, "a map of more than 65,535 pixels"),
@@ -276,6 +296,9 @@ _PAIRS = (
     (2, 8, 6, 9, 3, 1, 16, "relu", "relu", True, 0, "first", "two images, no padding, a residual behind an activation"),
     (2, 16, 8, 5, 4, 1, 8, "gelu", "none", True, 3, "second", "two images, padding K - 1, a residual and no bias"),
     (1, 24, 7, 8, 3, 2, 16, "none", "relu6", True, 1, "both", "no bias at all"),
+    (2, 40, 7, 6, 5, 2, 16, "relu6", "none", False, -1, "", "40 channels, 5 x 5, stride 2"),
+    (1, 40, 5, 6, 4, 1, 8, "none", "relu", True, 3, "first", "40 channels, 4 x 4, padding K - 1"),
+    (1, 8, 4, 3, 11, 1, 8, "relu", "none", False, -1, "", "11 x 11"),
     (1, 288, 3, 4, 1, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
     (1, 8, 3, 4, 3, 1, 272, "none", "relu", True, -1, "first", "more than 256 filters"),
     (1, 8, 3, 264, 3, 1, 8, "relu", "none", False, 0, "", "a wide map"),
@@ -429,17 +452,17 @@ def cases(
     else:
         listed = (*_FAMILY, *_FAMILY_OF.get(path, ()))
         chosen = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in listed]
-        chosen += _beside(block, chosen)
+        chosen += _around(block, chosen)
     if seed is None:
         return tuple(chosen)
     return tuple(replace(case, seed=_seed(seed, order)) for order, case in enumerate(chosen))
 
 
-def _beside(block: tuple[int, ...], chosen: Sequence[Case]) -> Iterator[Case]:
+def _around(block: tuple[int, ...], chosen: Sequence[Case]) -> Iterator[Case]:
     """Sizes next to the block's, of those that are not chosen already: lengths, taps, channels and batch entries."""
     makes = (
         ("L", 512, lambda size: DepthwiseConv1d(1, 2, size, 5, "same")),
-        ("K", 1024, lambda size: DepthwiseConv1d(2, 1, 5, size, "same")),
+        ("K", 1024, lambda size: DepthwiseConv1d(2, 1, 5, size, 0)),
         ("H", 1024, lambda size: DepthwiseConv1d(1, size, 3, 2, "same")),
         ("B", 1024, lambda size: DepthwiseConv1d(size, 1, 3, 2, "causal")),
     )
@@ -490,8 +513,14 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 _LONG = 400  # products of one output; a layer of more, or of 4 * _OPERATIONS in all, is checked in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
+_TILES = (64, 256)
+# (edge, by how much the size is more than it; None for a random one of its neighbours), of what is aimed at
+_AIMED = (
+    *((edge, None) for edge in (*_EDGES, 2 * _EDGES[-1])),
+    *((tile, more) for tile in _TILES for more in (-1, 0, 1)),
+)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
-_ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thread; with many channels one for each
+_ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
 _DRAWN, _OFFERED = 220, 600  # problems that a family is chosen from, and how many a stage may refuse or take
@@ -519,6 +548,7 @@ def drawn(
 
 
 _Draw = tuple[Case, dict[str, Any]]  # a case and the fields that it is made of
+_Aim = tuple[str, tuple[int, int | None]]  # a size's name, and where it shall lie (see `_AIMED`)
 
 
 @functools.lru_cache(maxsize=32)
@@ -526,7 +556,7 @@ def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[lis
     """Of a seed the problems that were drawn already, and those that come after them."""
     rng = random.Random(f"{seed} {op} {path} {' '.join(dtypes)}")
     names = "BHLK" if op == "depthwise1d" else "NCHWFG"
-    aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
+    aims = itertools.cycle([None, *itertools.product(names, _AIMED)])
     return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
 
 
@@ -570,28 +600,39 @@ def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callab
 
 
 def _aims(case: Case) -> list[Any]:
-    """What a case is chosen for: the pairs of its properties, and the edges that its sizes lie next to."""
+    """What a case is chosen for: the pairs of its properties, and where its sizes lie."""
     pairs = [(*one, *other) for one, other in itertools.combinations(properties(case).items(), 2)]
-    return pairs + [(name, edge) for name, edge in _edges(case).items() if edge]
+    return pairs + list(_places(case))
 
 
-def _edges(case: Case) -> dict[str, int | None]:
-    return {name: _edge(size) for name, size in sizes(case.problem).items()}
+def _places(case: Case) -> set[tuple[str, Any]]:
+    """(a size's name, the edge next to or beyond which it lies), and, of sizes of a whole tile, by how much it is more
+    than whole tiles of 64 and of 256: what is wrong with an empty rest is right with one more, or one less."""
+    found = set()
+    for name, size in sizes(case.problem).items():
+        if _edge(size):
+            found.add((name, _edge(size)))
+        found |= {
+            (name, f"{(size + 1) % tile - 1:+d} to {tile}")
+            for tile in _TILES
+            if size > 2 and (size + 1) % tile < 3 and size + 1 >= tile
+        }
+    return found
 
 
 def _met(aims: set[Any], case: Case) -> set[Any]:
     """Those of these aims that a case meets. Of few aims quicker than `_aims`."""
-    has, edges = properties(case), _edges(case)
+    has, places = properties(case), _places(case)
     return {
         aim
         for aim in aims
-        if (edges.get(aim[0]) == aim[1] if len(aim) == 2 else has.get(aim[0]) == aim[1] and has.get(aim[2]) == aim[3])
+        if (aim in places if len(aim) == 2 else has.get(aim[0]) == aim[1] and has.get(aim[2]) == aim[3])
     }
 
 
 def _cost(problem: Problem, path: str) -> float:
     """About how long it takes, a small one as the unit."""
-    return 1 + 4 * _operations(problem) / _OPERATIONS + products(problem, path) / 30
+    return 1 + 4 * _operations(problem) / _OPERATIONS + products(problem, path) / (75 if problem.op == "fused" else 30)
 
 
 def properties(case: Case) -> dict[str, Any]:
@@ -599,14 +640,18 @@ def properties(case: Case) -> dict[str, Any]:
     problem, found = case.problem, {"values": case.values, "dtype": case.problem.dtype}
     found |= {name: _class(size) for name, size in sizes(problem).items()}
     if isinstance(problem, DepthwiseConv1d):
-        found["rows"] = "K > L" if problem.K > problem.L else "K <= L"
+        found["rows"] = _beside(problem.K, problem.L)
         found["taps"] = "even" if problem.K % 2 == 0 else "odd"
+        # How far the first and the last tap reach beyond the row's ends; one of L meets nothing.
+        reach = {"left": problem.K - 1 - problem.shift, "right": problem.shift}
+        found |= {side: _beside(far + 1, problem.L) for side, far in reach.items()}
         return found | {"padding": problem.padding if isinstance(problem.padding, str) else _padding(problem)}
     found["layout"] = problem.layout
     for which, layer in enumerate(_both(problem), 1):
         own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
         if isinstance(layer, DepthwiseConv2d):
             own |= {"stride": min(layer.stride, 3), "padding": _padding(layer)}
+            own["map"] = _beside(layer.K, min(layer.H, layer.W))
             own["K"] = (
                 layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
             )
@@ -632,6 +677,11 @@ def sizes(problem: Problem) -> dict[str, int]:
 
 def _both(problem: Problem) -> tuple[DepthwiseConv2d | Pointwise, ...]:
     return (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
+
+
+def _beside(size: int, other: int) -> str:
+    """How a filter or a padding compares with what it meets."""
+    return "less" if size < other else "equal" if size == other else "more"
 
 
 def _class(size: int) -> str:
@@ -664,8 +714,8 @@ def products(problem: Problem, path: str = "forward") -> int:
     return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
 
 
-def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> _Draw:
-    """One random problem that is small enough; aim: (a size's name, the edge next to or beyond which it shall lie)."""
+def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: _Aim | None) -> _Draw:
+    """One random problem that is small enough."""
     draw = _drawn_row if op == "depthwise1d" else _drawn_layer
     for attempt in itertools.count():
         dtype = rng.choice(dtypes)
@@ -691,24 +741,26 @@ def _some(rng: random.Random, large: float, step: int = 1) -> int:
     if rng.random() >= large:
         most = max(1, rng.choice((6, 12, 30)) // step)
         return step * rng.randint(1, most) if step > 1 or rng.random() < 0.8 else 1
-    return _at(rng, rng.choice(_EDGES), step)
+    return _at(rng, rng.choice(_EDGES), None, step)
 
 
-def _at(rng: random.Random, edge: int, step: int = 1) -> int:
+def _at(rng: random.Random, edge: int, more: int | None, step: int = 1) -> int:
     """A size next to an edge, or beyond: of all beyond the last one where the edge is its double."""
     if edge > _EDGES[-1]:
         return _EDGES[-1] + step * rng.randint(2, max(2, 300 // step))
     if step > 1:
         return max(step, edge // step * step)
+    if more is not None:
+        return edge + more
     return edge + rng.choice((-1, 0, 1, rng.randrange(edge // 2)) if rng.random() < 0.3 else (-1, 0, 1))
 
 
-def _drawn_row(rng: random.Random, dtype: str, aim: tuple[str, int] | None) -> dict[str, Any]:
+def _drawn_row(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
     large = dict.fromkeys("BHLK", 0.1)
     if aim is None:
         large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
     found: dict[str, Any] = {name: _some(rng, chance) for name, chance in large.items()}
-    found |= {} if aim is None else {aim[0]: _at(rng, aim[1])}
+    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1])}
     return found | {"padding": rng.choice(("causal", "same", 0.0, 1.0, rng.random()))}
 
 
@@ -726,7 +778,7 @@ def _padded(part: float, K: int) -> int:
     return K // 2 if part == 0.5 else round(part * (K - 1))
 
 
-def _drawn_layer(rng: random.Random, dtype: str, aim: tuple[str, int] | None) -> dict[str, Any]:
+def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
     # Many kernels move 16 bytes at a time: they take only multiples.
     step = rng.choice((1, 1, 4, 8, 16, 32))
     steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
@@ -736,9 +788,9 @@ def _drawn_layer(rng: random.Random, dtype: str, aim: tuple[str, int] | None) ->
     found: dict[str, Any] = {name: _some(rng, large[name], steps[name]) for name in steps}
     if large["N"] < 0.1:
         found["N"] = rng.choice((1, 1, 2, 3))
-    found |= {} if aim is None else {aim[0]: _at(rng, aim[1], steps[aim[0]])}
-    found["K"] = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 9, 10, 11))
-    found["stride"] = rng.choice((1, 1, 2, 3, rng.randint(4, 6)))
+    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1], step=steps[aim[0]])}
+    found["K"] = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, rng.randint(12, 20)))
+    found["stride"] = rng.choice((1, 1, 2, 3, rng.randint(4, 9)))
     found["padding"] = rng.choice((0.0, 0.5, 0.5, 1.0, rng.random()))
     found["layout"], found["pattern"] = rng.choice(LAYOUTS), rng.choice(_PATTERNS)
     for which in (1, 2):
