@@ -514,11 +514,9 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 _LONG = 400  # products of one output; a layer of more, or of 4 * _OPERATIONS in all, is checked in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
 _TILES = (64, 256)
+_NEXT = [(edge, None) for edge in (*_EDGES, 2 * _EDGES[-1])]
 # (edge, by how much the size is more than it; None for a random one of its neighbours), of what is aimed at
-_AIMED = (
-    *((edge, None) for edge in (*_EDGES, 2 * _EDGES[-1])),
-    *((tile, more) for tile in _TILES for more in (-1, 0, 1)),
-)
+_AIMED = (*_NEXT, *((tile, more) for tile in _TILES for more in (-1, 0, 1)), *_NEXT)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
@@ -780,7 +778,7 @@ def _padded(part: float, K: int) -> int:
 
 def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
     # Many kernels move 16 bytes at a time: they take only multiples.
-    step = rng.choice((1, 1, 4, 8, 16, 32))
+    step = 1 if aim and aim[1][1] else rng.choice((1, 1, 4, 8, 16, 32))
     steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
     large = dict.fromkeys(steps, 0.03)
     if aim is None:
