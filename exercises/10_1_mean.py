@@ -53,7 +53,8 @@ def judge(answer):
     mean_window, reports = kernel(answer, "mean_window"), []
     shapes = ((1, 1, 1), (3, 5, 31), (2, 33, 32), (7, 3, 48), (4, 9, 65), (4, 16, 64))
     more = drawn(answer, (1, 70), (1, 40), (1, 140)), drawn(answer, (2, 300), (1, 9), (33, 130))
-    for B, H, L in (*shapes, *more, (2, 3, *drawn(answer, (500, 1300)))):
+    long = (*drawn(answer, (150, 600)), 2, 3), (2, *drawn(answer, (150, 600)), 3), (2, 3, *drawn(answer, (500, 1300)))
+    for B, H, L in (*shapes, *more, *long):
         x, mean, what = values(answer, B, H, L), poisoned(H, L), f"B={B} H={H} L={L}"
         reports.append(launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS[1:2], what=what))
         agree(mean, x.astype(np.float64).mean(axis=0), what, 1e-5, hints=HINTS[1:2])

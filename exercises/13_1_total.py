@@ -51,7 +51,8 @@ def judge(answer):
     """Right for odd shapes and drawn ones, no hazard, no shared memory, atomics or barriers, coalesced, float32."""
     totals, launches = kernel(answer, "totals"), []
     sizes = ((1, 1), (3, 31), (4, 32), (5, 33), (9, 48), (6, 168), (8, 128))
-    for meters, hours in (*sizes, drawn(answer, (1, 140), (1, 70)), drawn(answer, (1, 9), (1000, 1500))):
+    more = (*drawn(answer, (150, 600)), 2), drawn(answer, (1, 140), (1, 70)), drawn(answer, (1, 9), (1000, 1500))
+    for meters, hours in (*sizes, *more):
         kwh, total, what = values(answer, meters, hours), poisoned(meters), f"kwh of shape ({meters}, {hours})"
         want = kwh.astype(np.float64).sum(axis=1)
         report = launched(totals, -(-meters // WARPS), (32, WARPS), kwh, total, hints=HINTS, what=what)

@@ -59,6 +59,7 @@ def judge(answer):
     channels_last, reports = kernel(answer, "channels_last"), []
     shapes = ((1, 1, 1, 1), (2, 3, 31, 5), (1, 33, 8, 12), (3, 40, 20, 20), (2, 8, 48, 48), (2, 64, 48, 48))
     more = (
+        (*drawn(answer, (130, 300)), 2, 3, 2),
         drawn(answer, (1, 5), (1, 70), (1, 70), (1, 40)),
         drawn(answer, (1, 2), (1, 40), (120, 260), (40, 99)),
         drawn(answer, (2, 3), (60, 140), (60, 99), (2, 40)),

@@ -68,7 +68,8 @@ def judge(answer):
     """Right for lengths around a tile and drawn ones; each element loaded once for a tile, coalesced, no conflict."""
     daily_peak, launches = kernel(answer, "daily_peak"), []
     sizes = ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200), (4, 5 * TILE))
-    more = (1, *drawn(answer, (1300, 1700)), 1), (1, *drawn(answer, (1, 40)), 2.0**120)
+    more = (*drawn(answer, (150, 600)), 3, 1), (1, *drawn(answer, (1300, 1700)), 1)
+    more += ((1, *drawn(answer, (1, 40)), 2.0**120),)
     for meters, hours, size in (*((*one, 1) for one in sizes), *more, (*drawn(answer, (1, 70), (1, 200)), 1)):
         kwh, peak, what = values(answer, meters, hours), poisoned(meters, hours), f"kwh of shape ({meters}, {hours})"
         kwh *= np.float32(size)

@@ -88,11 +88,16 @@ def judge(answer):
             )
         factor = gamma.astype("f8") / np.sqrt(var.astype("f8") + epsilon)
         exact = kept[0].astype("f8") * factor.reshape(-1, *[1] * (w.ndim - 1))
-        error = float((np.abs(filters - exact) / np.maximum(np.abs(exact), 1e-30)).max())
+        own = np.zeros(channels) if kept[1] is None else kept[1].astype("f8")
+        exact_bias = (own - mean) * factor + beta
+        error = max(
+            float((np.abs(got - right) / np.maximum(np.abs(right), 1e-30)).max())
+            for got, right in ((filters, exact), (bias, exact_bias))
+        )
         if layer in (pointwise, depthwise) and not error <= 2.0**-23:
             raise Wrong(
-                f"{what}: filters are off by up to {error:.1e} of their size; computed in float64 and rounded once, at "
-                f"the end, they are off by {2.0**-24:.0e} at most.",
+                f"{what}: filters or bias are off by up to {error:.1e} of their size; computed in float64 and rounded "
+                f"once, at the end, they are off by {2.0**-24:.0e} at most.",
                 HINTS,
             )
     whole = np.ones((4, 3, 3, 3), "f4")

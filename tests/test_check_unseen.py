@@ -72,6 +72,60 @@ def test_the_drawn_problems_hold_all_pairs_and_all_edges(op, path, dtypes, seed)
                 assert small or any(abs(size - edge) <= 1 for size in there), (name, edge)
 
 
+def depthwise_of(problem):
+    return next(one for one in judge._layers_of(problem) if isinstance(one, DepthwiseConv2d))
+
+
+# What a kernel may do wrong there and nowhere else: name -> whether a problem is such a one.
+ROWS = {
+    "a chunk of 64 taps with an empty rest": lambda p: p.K % 64 == 0 and p.K - p.shift <= p.L,
+    "one tap more than chunks of 128, and it is used": lambda p: p.K % 128 == 1 and p.K - 1 - p.shift < p.L and p.K > 1,
+    "a first tap that just meets the row, an other last one": lambda p: p.shift == p.L - 1 and p.K not in (1, p.L),
+    "a last tap that just meets the row, an other first one": lambda p: p.K - p.shift == p.L and p.K not in (1, p.L),
+    "both paddings longer than a row of a warp": lambda p: min(p.shift, p.K - 1 - p.shift) > p.L > 32,
+    "many times, taps and rows": lambda p: p.L > 256 and p.K > 128 and p.B > 1 and p.H > 1,
+    "long rows, several": lambda p: p.L > 1024 and p.B > 1 and p.H > 1,
+    "many entries and times": lambda p: p.B > 64 and p.L > 32,
+    "many channels and times": lambda p: p.H > 64 and p.L > 32,
+}
+MAPS = {
+    "a filter beyond 16": lambda p: depthwise_of(p).K > 16,
+    "a filter beyond 32": lambda p: depthwise_of(p).K > 32,
+    "a stride beyond 8": lambda p: depthwise_of(p).stride > 8,
+    "more padding than map": lambda p: depthwise_of(p).padding > max(depthwise_of(p).H, depthwise_of(p).W),
+    "many channels, 5 x 5, stride 2": lambda p: (
+        (depthwise_of(p).C > 64, depthwise_of(p).K, depthwise_of(p).stride) == (True, 5, 2)
+    ),
+}
+PAIRS = {
+    "many channels, 5 x 5, stride 2": lambda p: (
+        depthwise_of(p).C > 32 and (depthwise_of(p).K, depthwise_of(p).stride) == (5, 2)
+    ),
+    "many channels, an even filter, padding K - 1": lambda p: (
+        depthwise_of(p).C > 32 and depthwise_of(p).K == depthwise_of(p).padding + 1 == 4
+    ),
+    "a filter beyond 10": lambda p: depthwise_of(p).K > 10,
+}
+
+
+@pytest.mark.parametrize(
+    ("id", "wanted"),
+    [("depthwise1d/forward/naive", ROWS), ("depthwise1d/backward/naive", ROWS), ("depthwise2d/forward/naive", MAPS)]
+    + [("fused/dwpw/naive", PAIRS), ("fused/pwdw/map", PAIRS)],
+)
+def test_what_a_kernel_can_be_wrong_for_alone_is_among_the_problems(id, wanted):
+    problems = checked_on(stage(id), seed=3)
+    assert [name for name, such in wanted.items() if not any(map(such, problems))] == []
+
+
+@pytest.mark.parametrize("seed", [4, 50])
+@pytest.mark.parametrize(("op", "names"), [("depthwise1d", "BHLK"), ("pointwise", "NCHWF"), ("depthwise2d", "NCHW")])
+def test_sizes_are_whole_tiles_and_one_more_and_one_less(op, names, seed):
+    there = [sizes(case.problem) for case in drawn(op, "forward", ("float32",), seed)]
+    for name, tile, more in itertools.product(names, (64, 256), (-1, 0, 1)):
+        assert any(size[name] > 2 and (size[name] - more) % tile == 0 for size in there), (name, tile, more)
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(KINDS))
 def test_drawn_problems_are_new_for_each_seed_the_same_for_one_and_cheap(seed, kind):
@@ -276,6 +330,43 @@ def test_an_output_that_is_left_out_where_it_is_0_is_found():
 
     verdict = check(kernel, launch=by_output)
     assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
+
+
+def test_a_filter_may_hold_zeros():
+    @cuda.jit
+    def stops_at_a_zero(x, w, y, shift):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                if w[h, j] == 0:
+                    break
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = acc
+
+    verdict = check(stops_at_a_zero, launch=by_output)
+    assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
+
+
+@pytest.mark.parametrize("tile", [16, 64])
+def test_a_last_chunk_that_is_whole_is_tried(tile):
+    @cuda.jit
+    def rest_by_modulo(x, w, y, shift):
+        """Taps in chunks, of which the last one has K % tile: none where K is a multiple of it."""
+        i, K = cuda.grid(1), w.shape[1]
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range((K - 1) // tile * tile + K % tile):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = acc
+
+    assert not check(rest_by_modulo, launch=by_output).passed
 
 
 @cuda.jit

@@ -130,6 +130,25 @@ def test_a_kernel_that_stops_beyond_a_size(tmp_path, exercise):
     assert found["seed"] == (None if exercise in ("11_3", "20_3") else 2), "the verdict says what it was drawn from"
 
 
+# Of arrays with a size that nothing limits: (exercise, dimension).
+LONG = [(e, d) for e in ("10_1", "11_1", "21_1", "30_1", "30_3", "33_1") for d in range(3)]
+LONG += [(e, d) for e in ("12_1", "13_1", "32_1") for d in range(2)]
+
+
+@pytest.mark.parametrize(("exercise", "dimension"), LONG)
+def test_a_kernel_that_stops_where_one_size_is_large(tmp_path, exercise, dimension):
+    array = KERNELS[exercise][1]
+    text = edited(exercise, f"if {array}.shape[{dimension}] > 64:\n    return\n")
+    rejected(judged(tmp_path, exercise, text))
+
+
+def test_a_bias_is_computed_in_float64_as_filters_are(tmp_path):
+    narrow = "((own.astype('f4') - mean) * s.astype('f4') + beta)"
+    text = TEXTS["35_1"].replace("((own - mean) * s + beta)", narrow)
+    assert narrow in text
+    rejected(judged(tmp_path, "35_1", text))
+
+
 @pytest.mark.parametrize("exercise", KERNELS)
 def test_a_kernel_that_does_nothing_where_it_is_counted(tmp_path, exercise):
     found = judged(tmp_path, exercise, hollow(exercise))

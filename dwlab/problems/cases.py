@@ -97,11 +97,14 @@ def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) 
 
 
 def _thinned(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Of what is convolved half the numbers 0, some of them -0.0, and some runs of them, so that whole sums are 0."""
-    if name not in ("x", "dy"):
+    """Of what is convolved half the numbers 0, some of them -0.0, and some runs of them, so that whole sums are 0; of
+    filters a quarter."""
+    filters = name.rstrip("12") == "w" and case.problem.op != "sparse"
+    if name not in ("x", "dy") and not filters:
         return array
-    zero = rng.random(array.shape) < 0.5
-    zero.ravel()[: array.size // 3] = True
+    zero = rng.random(array.shape) < (0.25 if filters else 0.5)
+    if not filters:
+        zero.ravel()[: array.size // 3] = True
     values = decode(array, case.problem.dtype_of(name))
     return encode(np.where(zero, np.copysign(np.float32(0), values), values), case.problem.dtype_of(name))
 
@@ -168,6 +171,18 @@ _FAMILY = (
     (2050, 1, 1, 1, "causal", "more than 2,048 batch entries"),
     (1, 1, 4100, 2, "same", "a row of more than 4,096"),
     (1, 1, 6, 1100, 0, "more than 1,024 taps, the last ones used"),
+    (2, 3, 301, 67, "causal", "several blocks of t, many taps, several rows"),
+    (2, 3, 260, 130, "same", "the same, more taps than a block of 128 has threads"),
+    (2, 3, 70, 300, 99, "paddings longer than a row that is longer than a block"),
+    (1, 2, 37, 75, 38, "the first tap just meets the row, the last one does not"),
+    (1, 2, 37, 75, 36, "the last tap just meets the row, the first one does not"),
+    (1, 1, 70, 64, "same", "64 taps"),
+    (1, 1, 5, 129, 0, "129 taps, the last ones used"),
+    (1, 1, 5, 256, 0, "256 taps, the last ones used"),
+    (1, 1, 5, 257, 0, "257 taps, the last ones used"),
+    (67, 2, 41, 6, "same", "several blocks of b and of t"),
+    (2, 67, 41, 9, "causal", "several blocks of h and of t"),
+    (2, 3, 1030, 4, 1, "several rows longer than a block has threads"),
     (257, 256, 1, 1, "causal", "more than 65,535 rows: the most blocks of a grid along y and z"),
 )
 
@@ -221,6 +236,11 @@ _DEPTHWISE = (
     (1, 2, 12, 11, 9, 1, -1, True, "none", False, "9 x 9"),
     (2, 2, 9, 9, 4, 4, 3, True, "gelu", True, "stride 4, an even filter, padding K - 1"),
     (1, 300, 3, 3, 3, 1, -1, True, "relu6", True, "300 channels"),
+    (2, 72, 6, 7, 5, 2, -1, True, "relu6", True, "72 channels, 5 x 5, stride 2"),
+    (1, 40, 5, 8, 7, 2, 1, True, "gelu", False, "40 channels, 7 x 7, stride 2"),
+    (2, 3, 7, 5, 17, 1, -1, True, "relu", False, "17 x 17"),
+    (1, 2, 6, 9, 33, 1, 20, False, "none", True, "33 x 33, more padding than map"),
+    (1, 3, 20, 19, 3, 9, 1, True, "none", False, "stride 9"),
     (1, 2, 3, 270, 3, 1, 0, False, "none", True, "a wide map"),
     (257, 256, 1, 1, 1, 1, 0, True, "none", False, "more than 65,535 maps: the most blocks of a grid along y and z"),
     (1, 1, 256, 257, 1, 1, 0, False, "relu", False, "a map of more than 65,535 pixels"),
@@ -276,6 +296,9 @@ _PAIRS = (
     (2, 8, 6, 9, 3, 1, 16, "relu", "relu", True, 0, "first", "two images, no padding, a residual behind an activation"),
     (2, 16, 8, 5, 4, 1, 8, "gelu", "none", True, 3, "second", "two images, padding K - 1, a residual and no bias"),
     (1, 24, 7, 8, 3, 2, 16, "none", "relu6", True, 1, "both", "no bias at all"),
+    (2, 40, 7, 6, 5, 2, 16, "relu6", "none", False, -1, "", "40 channels, 5 x 5, stride 2"),
+    (1, 40, 5, 6, 4, 1, 8, "none", "relu", True, 3, "first", "40 channels, 4 x 4, padding K - 1"),
+    (1, 8, 4, 3, 11, 1, 8, "relu", "none", False, -1, "", "11 x 11"),
     (1, 288, 3, 4, 1, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
     (1, 8, 3, 4, 3, 1, 272, "none", "relu", True, -1, "first", "more than 256 filters"),
     (1, 8, 3, 264, 3, 1, 8, "relu", "none", False, 0, "", "a wide map"),
@@ -350,7 +373,7 @@ def layer_cases(
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
                 slow = products(problem) > _LONG or _operations(problem) > 4 * _OPERATIONS
                 once = slow and order % 2 != which
-                if (nth == 0 and not once) or (order % 2 == nth % 2 and order // 2 % 2 == which):
+                if not once if nth == 0 else order % 2 == nth % 2 and order // 2 % 2 == which:
                     found.append(Case(problem, why, _seed(seed, order)))
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
@@ -429,17 +452,17 @@ def cases(
     else:
         listed = (*_FAMILY, *_FAMILY_OF.get(path, ()))
         chosen = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in listed]
-        chosen += _beside(block, chosen)
+        chosen += _around(block, chosen)
     if seed is None:
         return tuple(chosen)
     return tuple(replace(case, seed=_seed(seed, order)) for order, case in enumerate(chosen))
 
 
-def _beside(block: tuple[int, ...], chosen: Sequence[Case]) -> Iterator[Case]:
+def _around(block: tuple[int, ...], chosen: Sequence[Case]) -> Iterator[Case]:
     """Sizes next to the block's, of those that are not chosen already: lengths, taps, channels and batch entries."""
     makes = (
         ("L", 512, lambda size: DepthwiseConv1d(1, 2, size, 5, "same")),
-        ("K", 1024, lambda size: DepthwiseConv1d(2, 1, 5, size, "same")),
+        ("K", 1024, lambda size: DepthwiseConv1d(2, 1, 5, size, 0)),
         ("H", 1024, lambda size: DepthwiseConv1d(1, size, 3, 2, "same")),
         ("B", 1024, lambda size: DepthwiseConv1d(size, 1, 3, 2, "causal")),
     )
@@ -490,11 +513,17 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 _LONG = 400  # products of one output; a layer of more, or of 4 * _OPERATIONS in all, is checked in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
+_TILES = (64, 256)
+_NEXT = [(edge, None) for edge in (*_EDGES, 2 * _EDGES[-1])]
+# (edge, by how much the size is more than it; None for a random one of its neighbours), of what is aimed at
+_AIMED = (*_NEXT, *((tile, more) for tile in _TILES for more in (-1, 0, 1)), *_NEXT)
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
-_ONE_AFTER_OTHER = 120  # of one output, which a simple kernel gives to one thread; with many channels one for each
+_ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
 _DRAWN, _OFFERED = 220, 600  # problems that a family is chosen from, and how many a stage may refuse or take
+_CHILDREN = 60  # changes that are tried for each that is chosen, once this many aims are left:
+_LAST = 300
 
 
 def drawn(
@@ -511,48 +540,97 @@ def drawn(
     for kinds in (floats, tuple(dtype for dtype in dtypes if dtype == "int8")):
         if kinds:
             offered = _replayed(*_offers(op, path, kinds, seed))
-            pool = list(itertools.islice((case for case in offered if supports(case.problem)), _DRAWN))
-            found += _pairwise(pool, path)
+            pool = list(itertools.islice((draw for draw in offered if supports(draw[0].problem)), _DRAWN))
+            found += _pairwise(pool, op, path, seed, supports)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
+_Draw = tuple[Case, dict[str, Any]]  # a case and the fields that it is made of
+_Aim = tuple[str, tuple[int, int | None]]  # a size's name, and where it shall lie (see `_AIMED`)
+
+
 @functools.lru_cache(maxsize=32)
-def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[Case], Iterator[Case]]:
+def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[_Draw], Iterator[_Draw]]:
     """Of a seed the problems that were drawn already, and those that come after them."""
     rng = random.Random(f"{seed} {op} {path} {' '.join(dtypes)}")
     names = "BHLK" if op == "depthwise1d" else "NCHWFG"
-    aims = itertools.cycle([None, *itertools.product(names, (*_EDGES, 2 * _EDGES[-1]))])
+    aims = itertools.cycle([None, *itertools.product(names, _AIMED)])
     return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
 
 
-def _replayed(known: list[Case], rest: Iterator[Case]) -> Iterator[Case]:
+def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
     """The known ones, and then the rest, which become known."""
     yield from known
-    for case in rest:
-        known.append(case)
-        yield case
+    for draw in rest:
+        known.append(draw)
+        yield draw
 
 
-def _pairwise(pool: list[Case], path: str) -> list[Case]:
-    """Of the pool again and again the case that, for its time, has most pairs of properties which those before lack."""
-    numbers: dict[Any, int] = {}
-    rows = []
-    for case in pool:
-        pairs = [*itertools.combinations(properties(case).items(), 2)]
-        pairs += [(name, _edge(size)) for name, size in sizes(case.problem).items() if _edge(size)]
-        rows.append([numbers.setdefault(pair, len(numbers)) for pair in pairs])
-    has = np.zeros((len(pool), len(numbers)), bool)
+def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callable[[Problem], bool]) -> list[Case]:
+    """Again and again the case that, for its time, has most of the aims (see `_aims`) which those before lack: one of
+    the pool, or what it becomes by taking fields of others, as long as each change makes it better."""
+    rng = random.Random(seed)
+    aims: dict[Any, int] = {}
+    rows = [[aims.setdefault(aim, len(aims)) for aim in _aims(case)] for case, _ in pool]
+    has = np.zeros((len(pool), len(aims)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
-    each = [products(case.problem, path) for case in pool]
-    cost = np.array([1 + 4 * _operations(case.problem) / _OPERATIONS for case in pool]) + np.array(each) / 30
-    chosen: list[Case] = []
-    missing = np.ones(len(numbers), bool)
-    while missing.any():
-        best = int(np.argmax(has[:, missing].sum(axis=1) / cost))
-        chosen.append(pool[best])
-        missing &= ~has[best]
+    costs = np.array([_cost(case.problem, path) for case, _ in pool])
+    missing, chosen = set(aims), []
+    while missing:
+        lack = np.array([aim in missing for aim in aims])
+        gains = has[:, lack].sum(axis=1)
+        best = int(np.argmax(gains / costs))
+        (case, fields), gain = pool[best], gains[best] / costs[best]
+        others = [pool[nth][1] for nth in np.flatnonzero(gains)]
+        for _ in range(_CHILDREN if len(missing) <= _LAST else 0):
+            other = rng.choice(others)
+            taken = rng.sample(list(fields), rng.randint(1, len(fields) // 2))
+            mixed = fields | {name: other[name] for name in taken}
+            child = _case(op, path, mixed | {"seed": rng.randrange(2**31)})
+            if child is not None and supports(child.problem):
+                more = len(_met(missing, child)) / _cost(child.problem, path)
+                if more > gain:
+                    case, fields, gain = child, mixed, more
+        chosen.append(case)
+        missing -= _met(missing, case)
     return chosen
+
+
+def _aims(case: Case) -> list[Any]:
+    """What a case is chosen for: the pairs of its properties, and where its sizes lie."""
+    pairs = [(*one, *other) for one, other in itertools.combinations(properties(case).items(), 2)]
+    return pairs + list(_places(case))
+
+
+def _places(case: Case) -> set[tuple[str, Any]]:
+    """(a size's name, the edge next to or beyond which it lies), and, of sizes of a whole tile, by how much it is more
+    than whole tiles of 64 and of 256: what is wrong with an empty rest is right with one more, or one less."""
+    found = set()
+    for name, size in sizes(case.problem).items():
+        if _edge(size):
+            found.add((name, _edge(size)))
+        found |= {
+            (name, f"{(size + 1) % tile - 1:+d} to {tile}")
+            for tile in _TILES
+            if size > 2 and (size + 1) % tile < 3 and size + 1 >= tile
+        }
+    return found
+
+
+def _met(aims: set[Any], case: Case) -> set[Any]:
+    """Those of these aims that a case meets. Of few aims quicker than `_aims`."""
+    has, places = properties(case), _places(case)
+    return {
+        aim
+        for aim in aims
+        if (aim in places if len(aim) == 2 else has.get(aim[0]) == aim[1] and has.get(aim[2]) == aim[3])
+    }
+
+
+def _cost(problem: Problem, path: str) -> float:
+    """About how long it takes, a small one as the unit."""
+    return 1 + 4 * _operations(problem) / _OPERATIONS + products(problem, path) / (75 if problem.op == "fused" else 30)
 
 
 def properties(case: Case) -> dict[str, Any]:
@@ -560,14 +638,18 @@ def properties(case: Case) -> dict[str, Any]:
     problem, found = case.problem, {"values": case.values, "dtype": case.problem.dtype}
     found |= {name: _class(size) for name, size in sizes(problem).items()}
     if isinstance(problem, DepthwiseConv1d):
-        found["rows"] = "K > L" if problem.K > problem.L else "K <= L"
+        found["rows"] = _beside(problem.K, problem.L)
         found["taps"] = "even" if problem.K % 2 == 0 else "odd"
+        # How far the first and the last tap reach beyond the row's ends; one of L meets nothing.
+        reach = {"left": problem.K - 1 - problem.shift, "right": problem.shift}
+        found |= {side: _beside(far + 1, problem.L) for side, far in reach.items()}
         return found | {"padding": problem.padding if isinstance(problem.padding, str) else _padding(problem)}
     found["layout"] = problem.layout
     for which, layer in enumerate(_both(problem), 1):
         own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
         if isinstance(layer, DepthwiseConv2d):
             own |= {"stride": min(layer.stride, 3), "padding": _padding(layer)}
+            own["map"] = _beside(layer.K, min(layer.H, layer.W))
             own["K"] = (
                 layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
             )
@@ -593,6 +675,11 @@ def sizes(problem: Problem) -> dict[str, int]:
 
 def _both(problem: Problem) -> tuple[DepthwiseConv2d | Pointwise, ...]:
     return (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
+
+
+def _beside(size: int, other: int) -> str:
+    """How a filter or a padding compares with what it meets."""
+    return "less" if size < other else "equal" if size == other else "more"
 
 
 def _class(size: int) -> str:
@@ -625,16 +712,26 @@ def products(problem: Problem, path: str = "forward") -> int:
     return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
 
 
-def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: tuple[str, int] | None) -> Case:
-    """One random problem that is small enough; aim: (a size's name, the edge next to or beyond which it shall lie)."""
-    make = _drawn_row if op == "depthwise1d" else _drawn_layer
+def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: _Aim | None) -> _Draw:
+    """One random problem that is small enough."""
+    draw = _drawn_row if op == "depthwise1d" else _drawn_layer
     for attempt in itertools.count():
         dtype = rng.choice(dtypes)
         values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-        problem = make(rng, op, path, dtype, aim if attempt < _ATTEMPTS else None)  # some are met by none that is small
-        if problem is not None:
-            why = f"drawn: {VALUES[values]}" if VALUES[values] else "drawn"
-            return Case(problem, why, rng.randrange(2**31), values, drawn=True)
+        # Some aims are met by no problem that is small.
+        fields = draw(rng, dtype, aim if attempt < _ATTEMPTS else None) | {"dtype": dtype, "values": values}
+        case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
+        if case is not None:
+            return case, fields
+
+
+def _case(op: str, path: str, fields: dict[str, Any]) -> Case | None:
+    """The case of these fields; None if there is no such problem, or none that is small enough."""
+    problem = _row(path, fields) if op == "depthwise1d" else _layer(op, path, fields)
+    if problem is None:
+        return None
+    words = VALUES[fields["values"]]
+    return Case(problem, f"drawn: {words}" if words else "drawn", fields["seed"], fields["values"], drawn=True)
 
 
 def _some(rng: random.Random, large: float, step: int = 1) -> int:
@@ -642,69 +739,82 @@ def _some(rng: random.Random, large: float, step: int = 1) -> int:
     if rng.random() >= large:
         most = max(1, rng.choice((6, 12, 30)) // step)
         return step * rng.randint(1, most) if step > 1 or rng.random() < 0.8 else 1
-    return _at(rng, rng.choice(_EDGES), step)
+    return _at(rng, rng.choice(_EDGES), None, step)
 
 
-def _at(rng: random.Random, edge: int, step: int = 1) -> int:
+def _at(rng: random.Random, edge: int, more: int | None, step: int = 1) -> int:
     """A size next to an edge, or beyond: of all beyond the last one where the edge is its double."""
     if edge > _EDGES[-1]:
         return _EDGES[-1] + step * rng.randint(2, max(2, 300 // step))
     if step > 1:
         return max(step, edge // step * step)
+    if more is not None:
+        return edge + more
     return edge + rng.choice((-1, 0, 1, rng.randrange(edge // 2)) if rng.random() < 0.3 else (-1, 0, 1))
 
 
-def _drawn_row(
-    rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None
-) -> DepthwiseConv1d | None:
+def _drawn_row(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
     large = dict.fromkeys("BHLK", 0.1)
     if aim is None:
         large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
-    drawn_sizes = {name: _some(rng, chance) for name, chance in large.items()}
-    B, H, L, K = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1])})).values()
+    found: dict[str, Any] = {name: _some(rng, chance) for name, chance in large.items()}
+    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1])}
+    return found | {"padding": rng.choice(("causal", "same", 0.0, 1.0, rng.random()))}
+
+
+def _row(path: str, fields: dict[str, Any]) -> DepthwiseConv1d | None:
+    B, H, L, K, padding, dtype = (fields[name] for name in ("B", "H", "L", "K", "padding", "dtype"))
     if dtype != "float32":  # whole pieces of 8, in registers
         L, K = -(-min(L, 64) // 8) * 8, min(K, 64)
     if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _ROW):
         return None
-    padding = rng.choice(("causal", "same", 0, K - 1, rng.randrange(K)))
-    return DepthwiseConv1d(B, H, L, K, padding, dtype)
+    return DepthwiseConv1d(B, H, L, K, padding if isinstance(padding, str) else _padded(padding, K), dtype)
 
 
-def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[str, int] | None) -> Problem | None:
+def _padded(part: float, K: int) -> int:
+    """So much of the greatest padding, K - 1; K // 2 for a half."""
+    return K // 2 if part == 0.5 else round(part * (K - 1))
+
+
+def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
     # Many kernels move 16 bytes at a time: they take only multiples.
-    step = rng.choice((1, 1, 4, 8, 16, 32))
+    step = 1 if aim and aim[1][1] else rng.choice((1, 1, 4, 8, 16, 32))
     steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
     large = dict.fromkeys(steps, 0.03)
     if aim is None:
         large |= dict.fromkeys(rng.sample("NCHWFG", 2), 0.5)
-    drawn_sizes = {name: _some(rng, large[name], steps[name]) for name in steps}
+    found: dict[str, Any] = {name: _some(rng, large[name], steps[name]) for name in steps}
     if large["N"] < 0.1:
-        drawn_sizes["N"] = rng.choice((1, 1, 2, 3))
-    N, C, H, W, F, G = (drawn_sizes | ({} if aim is None else {aim[0]: _at(rng, aim[1], steps[aim[0]])})).values()
-    K = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 9, 10, 11))
-    stride, padding = (
-        rng.choice((1, 1, 2, 3, rng.randint(4, 6))),
-        rng.choice((0, K // 2, K // 2, K - 1, rng.randrange(K))),
-    )
+        found["N"] = rng.choice((1, 1, 2, 3))
+    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1], step=steps[aim[0]])}
+    found["K"] = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, rng.randint(12, 20)))
+    found["stride"] = rng.choice((1, 1, 2, 3, rng.randint(4, 9)))
+    found["padding"] = rng.choice((0.0, 0.5, 0.5, 1.0, rng.random()))
+    found["layout"], found["pattern"] = rng.choice(LAYOUTS), rng.choice(_PATTERNS)
+    for which in (1, 2):
+        found[f"bias{which}"] = rng.random() < 0.6
+        found[f"activation{which}"] = rng.choice(ACTIVATIONS if dtype != "int8" else ("none", "relu"))
+    found["residual"] = rng.random() < 0.5
+    zeros = {f"zero{nth}": rng.choice((0, -128, 127, rng.randint(-128, 127))) for nth in range(4)}
+    return found | zeros | {"m_r": float(np.float32(rng.choice((1.0, 0.5, 0.5, rng.uniform(0.05, 2.5)))))}
+
+
+def _layer(op: str, path: str, fields: dict[str, Any]) -> Problem | None:
+    N, C, H, W, F, G, K, stride = (fields[name] for name in ("N", "C", "H", "W", "F", "G", "K", "stride"))
+    padding, dtype = _padded(fields["padding"], K), fields["dtype"]
+    single = op in ("depthwise2d", "pointwise", "sparse")
     if op not in ("pointwise", "sparse") and path != "pwpw" and min(H, W) + 2 * padding < K:
         return None
-    layout = rng.choice(LAYOUTS)
-    zeros = [rng.choice((0, -128, 127, rng.randint(-128, 127))) for _ in range(4)]
 
-    def how(zero_x: int, zero_y: int, last: bool = True) -> dict[str, Any]:
-        kept = ACTIVATIONS if dtype != "int8" else ("none", "relu")
-        made = {"layout": layout, "dtype": dtype, "bias": rng.random() < 0.6, "activation": rng.choice(kept)}
-        made["residual"] = last and rng.random() < 0.5
+    def how(which: int) -> dict[str, Any]:
+        last = single or which == 2
+        made = {"layout": fields["layout"], "dtype": dtype, "residual": last and fields["residual"]}
+        made |= {"bias": fields[f"bias{which}"], "activation": fields[f"activation{which}"]}
         if dtype == "int8":
-            made |= {"zero_x": zero_x, "zero_y": zero_y}
-            if made["residual"]:
-                factor = rng.choice((1.0, 0.5, 0.5, rng.uniform(0.05, 2.5)))
-                made |= {"zero_r": zeros[3], "m_r": float(np.float32(factor))}
+            made |= {"zero_x": fields[f"zero{which - 1}"], "zero_y": fields[f"zero{which}"]}
+            made |= {"zero_r": fields["zero3"], "m_r": fields["m_r"]} if made["residual"] else {}
         return made
 
-    one, two = zeros[:2], zeros[1:3]
-    single = op in ("depthwise2d", "pointwise", "sparse")
-    given = [how(*one)] if single else [how(*one, last=False), how(*two)]
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     P, Q = ((side + 2 * padding - K) // stride + 1 for side in (H, W))
     terms, outputs, channels = {
@@ -719,19 +829,15 @@ def _drawn_layer(rng: random.Random, op: str, path: str, dtype: str, aim: tuple[
         return None
     problem: Problem
     if op == "depthwise2d":
-        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0])
+        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(1))
     elif op == "pointwise":
-        problem = Pointwise(N, C, F, H, W, **given[0])
+        problem = Pointwise(N, C, F, H, W, **how(1))
     elif op == "sparse":
-        problem = SparsePointwise(N, C, F, H, W, **given[0] | {"layout": "NHWC", "pattern": rng.choice(_PATTERNS)})
+        problem = SparsePointwise(N, C, F, H, W, **how(1) | {"layout": "NHWC", "pattern": fields["pattern"]})
     elif path == "dwpw":
-        problem = Fused(
-            DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[0]), Pointwise(N, C, F, P, Q, **given[1])
-        )
+        problem = Fused(DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(1)), Pointwise(N, C, F, P, Q, **how(2)))
     elif path == "pwdw":
-        problem = Fused(
-            Pointwise(N, F, C, H, W, **given[0]), DepthwiseConv2d(N, C, H, W, K, stride, padding, **given[1])
-        )
+        problem = Fused(Pointwise(N, F, C, H, W, **how(1)), DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(2)))
     else:
-        problem = Fused(Pointwise(N, C, G, H, W, **given[0]), Pointwise(N, G, F, H, W, **given[1]))
+        problem = Fused(Pointwise(N, C, G, H, W, **how(1)), Pointwise(N, G, F, H, W, **how(2)))
     return None if _operations(problem) > _OPERATIONS else problem
