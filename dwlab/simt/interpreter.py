@@ -26,7 +26,20 @@ from dwlab.simt.names import NAMES, DeviceName, may_be_global
 from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
 from dwlab.simt.state import Frame, Restart, Watch
 from dwlab.simt.strands import advice
-from dwlab.simt.things import ARRAYS, Chosen, Closure, Flat, Items, Method, Vector, kind, kind_name
+from dwlab.simt.things import (
+    ARRAYS,
+    Chosen,
+    Closure,
+    Flat,
+    Items,
+    Member,
+    Method,
+    Vector,
+    Versions,
+    kind,
+    kind_name,
+    versions,
+)  # fmt: skip
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -169,6 +182,11 @@ class Execution(Accesses):
         )
 
     def do_Pass(self, node: ast.Pass) -> Mask:
+        return self.mask
+
+    def do_Global(self, node: ast.Global) -> Mask:
+        if set(node.names) & self.frame.source.local_names:
+            raise self.unsupported(node)
         return self.mask
 
     def do_Expr(self, node: ast.Expr) -> Mask:
@@ -586,6 +604,8 @@ class Execution(Accesses):
             for k, one in enumerate(value):
                 self.write(into, (np.int64(k),), self.number(one, node), node)
             return
+        if array.dtype.kind in "fc":
+            self.no_member(node, value)
         self.write(array, indices, self.number(value, node), node)
 
     @staticmethod
@@ -617,7 +637,7 @@ class Execution(Accesses):
         constant = name in frame.known
         if constant:
             frame.known.discard(name)
-        if isinstance(value, (int, float, complex)) and not isinstance(value, enum.Enum):
+        if isinstance(value, (int, float, complex)):
             value = types.literal(value)
         names, partial = frame.names, frame.partial
         if mask is frame.entry:
@@ -630,7 +650,7 @@ class Execution(Accesses):
             names[name] = value
         else:
             old = names[name]
-            merged = names[name] = self.merge(mask, value, old, name)
+            merged = names[name] = versions(mask, value, old) or self.merge(mask, value, old, name)
             if self.watch is not None and merged is not value and getattr(merged, "dtype", None) == types.FLOAT64:
                 new = isinstance(self.node, ast.Assign) and self.is_known(self.node.value)
                 self.watch.chosen(merged, [(value, new), (old, constant)], self.node)
@@ -652,6 +672,8 @@ class Execution(Accesses):
             )
         if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old) and type(new) is type(old):
             return _tuple_like(new, [self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True)])
+        if isinstance(new, Member) and isinstance(old, Member) and new.family is old.family:
+            return Member(new.family, self.merge(mask, new.which, old.which, name))
         if isinstance(new, Vector) and isinstance(old, Vector) and kind(new) == kind(old):
             values = zip(new.values, old.values, strict=True)
             return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in values))
@@ -702,6 +724,7 @@ class Execution(Accesses):
 
     def condition(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
+        self.no_member(node, result)
         if isinstance(result, (tuple, str)):
             return np.bool_(len(result) > 0)
         if result is None:
@@ -755,7 +778,7 @@ class Execution(Accesses):
                         frame.covered[node.id] = (seen, self.mask)
             wanted = frame.types.get(id(node))
             if wanted is not None and wanted != value.dtype:
-                narrow, value = value, types.cast(value, wanted)
+                narrow, value = value, value.as_type(wanted) if type(value) is Versions else types.cast(value, wanted)
                 if self.watch is not None and wanted == types.FLOAT64 and node.id not in frame.known:
                     self.watch.chosen(value, [(narrow, False)], node)
             return value
@@ -795,6 +818,8 @@ class Execution(Accesses):
 
     def constant(self, value: object, name: str, node: ast.AST) -> object:
         """What a global, closure variable or module attribute is inside a kernel."""
+        if isinstance(value, enum.Enum):
+            return Member(type(value), np.int64(list(type(value)).index(value)))
         if isinstance(value, (bool, int, float, complex, np.generic)) and not isinstance(value, np.void):
             return types.literal(value)
         if isinstance(value, tuple):
@@ -847,9 +872,12 @@ class Execution(Accesses):
 
     def on_Attribute(self, node: ast.Attribute) -> object:
         name = node.attr
-        self.part = (node.value, name == "imag") if name in ("real", "imag") else None
-        base = self.eval(node.value)
-        self.part = None
+        if name in ("real", "imag"):
+            self.part = (node.value, name == "imag")
+            base = self.eval(node.value)
+            self.part = None
+        else:
+            base = self.eval(node.value)
         if isinstance(base, DeviceName):
             child = getattr(base, name, None)
             if isinstance(child, DeviceName):
@@ -905,9 +933,9 @@ class Execution(Accesses):
             return Method(lambda run, node: run.position(base, node))
         if isinstance(base, np.dtype) and name == "type":
             return base
-        if isinstance(base, enum.Enum) and name == "value":
-            return self.constant(base.value, name, node)
-        if isinstance(base, type) and issubclass(base, enum.Enum) and name in base.__members__:
+        if isinstance(base, Member) and name == "value":
+            return base.value
+        if isinstance(base, enum.EnumType) and name in base.__members__:
             return self.constant(base[name], name, node)
         if isinstance(base, (np.iinfo, np.finfo)) and name in ("min", "max", "eps", "bits", "tiny"):
             return self.constant(getattr(base, name), name, node)
@@ -966,7 +994,7 @@ class Execution(Accesses):
         if not (isinstance(left, NUMBERS) and isinstance(right, NUMBERS)):
             if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
                 return self.joined(op, left, right, node)
-            left, right = self.number(left, node), self.number(right, node)
+            left, right = self.beside(left, right, node)
         if op in _DIVISIONS and right.dtype.kind in "iub" and left.dtype.kind in "iub":
             zero = right == 0
             if zero if zero.ndim == 0 else zero.any():
@@ -986,6 +1014,19 @@ class Execution(Accesses):
                 if self.watch is not None and op is operator.pow and right.dtype.kind in "iu":
                     self.watch.power(node)
         return result
+
+    def beside(self, left: object, right: object, node: ast.AST) -> tuple[Lanes, Lanes]:
+        """Two operands as numbers. A member of an IntEnum is one beside integers only."""
+        numbers = self.number(left, node), self.number(right, node)
+        if any(one.dtype.kind not in "iub" for one in numbers):
+            self.no_member(node, left, right)
+        return numbers
+
+    def no_member(self, node: ast.AST, *values: object) -> None:
+        """Refuses members of enumerations where Numba does not make numbers of them."""
+        for one in values:
+            if isinstance(one, Member):
+                raise self.refuse(node, f"{kind_name(one)} is no number here", "take its .value")
 
     def joined(self, op: object, left: object, right: object, node: ast.AST) -> object:
         """+ of tuples and of strings, a tuple times a literal number."""
@@ -1023,6 +1064,8 @@ class Execution(Accesses):
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
         if isinstance(op, (ast.Is, ast.IsNot)):
             left, right = (np.bool_(one) if isinstance(one, bool) else one for one in (left, right))
+            if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
+                left, right = left.which, right.which
             same = left is right or (left is None and right is None)
             if isinstance(left, (np.ndarray, np.generic)) and isinstance(right, (np.ndarray, np.generic)):
                 equal = np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
@@ -1035,8 +1078,11 @@ class Execution(Accesses):
             if isinstance(right, Range):
                 found = self.in_range(self.number(left, node), right)
                 return found if isinstance(op, ast.In) else np.logical_not(found)
+            if isinstance(right, ARRAYS):
+                found = arraymethods.contains(self, node, right, left)
+                return found if isinstance(op, ast.In) else np.logical_not(found)
             if not isinstance(right, tuple):
-                raise self.refuse(node, "`in` works on a tuple or a range only", "write the loop out")
+                raise self.refuse(node, "`in` works on a tuple, a range or an array", "write the loop out")
             if len({kind(v) for v in right}) > 1:
                 raise self.refuse(node, "`in` looks through a tuple of one type", "write == out, with or")
             for item in right:
@@ -1054,17 +1100,15 @@ class Execution(Accesses):
                 return same if isinstance(op, ast.Eq) else np.logical_not(same)
             below = np.logical_or(before, same) if isinstance(op, (ast.LtE, ast.Gt)) else before
             return below if isinstance(op, (ast.Lt, ast.LtE)) else np.logical_not(below)
-        plain = (str, type(None), enum.Enum)
+        plain = (str, type(None))
         if isinstance(left, plain) or isinstance(right, plain):
-            numbers = isinstance(left, enum.Enum) != isinstance(right, enum.Enum) and not isinstance(left, enum.IntEnum)
-            if numbers and not isinstance(right, enum.IntEnum) and left is not None and right is not None:
-                raise self.refuse(
-                    node, f"{kind_name(left)} and {kind_name(right)} cannot be compared", "compare .value"
-                )
             if not isinstance(op, (ast.Eq, ast.NotEq)) and not (isinstance(left, str) and isinstance(right, str)):
                 raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
             return np.bool_(_COMPARE[type(op)](left, right))
-        left, right = self.number(left, node), self.number(right, node)
+        if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
+            if isinstance(op, (ast.Eq, ast.NotEq)):
+                left, right = left.which, right.which
+        left, right = self.beside(left, right, node)
         if self.watch is not None and types.compared_in(left.dtype, right.dtype) == types.FLOAT64:
             self.watch.compared(left, right, node)
         try:
@@ -1084,7 +1128,9 @@ class Execution(Accesses):
         """`and` / `or`: the right side runs only in the lanes that need it."""
         outer = self.mask
         is_and = isinstance(node.op, ast.And)
-        result = self.number(self.eval(node.values[0]), node)
+        result = self.eval(node.values[0])
+        self.no_member(node, result)
+        result = self.number(result, node)
         for k, part in enumerate(node.values[1:]):
             if self.watch is not None and result.dtype == types.FLOAT64:
                 self.watch.tested(result, node.values[k])
@@ -1174,6 +1220,10 @@ class Execution(Accesses):
             if index and isinstance(index[0], str) and not isinstance(base, Chosen):
                 return self.field(base, self.field_name(node), node)
             return self.load(base, index, node)
+        if isinstance(base, enum.EnumType):
+            name = self.eval(node.slice)
+            if name in base.__members__:
+                return self.constant(base[name], name, node)
         raise self.refuse(node, f"{describe(base)} cannot be indexed")
 
     def element(self, base: object, index: object, node: ast.AST) -> object:
@@ -1283,7 +1333,7 @@ class Execution(Accesses):
         if dtype is not None and len(node.args) == 1 and not node.keywords and type(node.args[0]) is not ast.Starred:
             value = self.eval(node.args[0])
             self.node = node
-            return self.converted(self.number(value, node), dtype, node)
+            return self.converted(value, dtype, node)
         if node.keywords and any(k.arg is None for k in node.keywords):
             raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
@@ -1299,7 +1349,7 @@ class Execution(Accesses):
         if dtype is not None:
             if len(arguments) != 1 or keywords:
                 raise self.refuse(node, f"{dtype}() takes one number")
-            return self.converted(self.number(arguments[0], node), dtype, node)
+            return self.converted(arguments[0], dtype, node)
         meaning = intrinsics.meaning(function)
         if meaning is not None:
             return meaning(self, node, *arguments, **keywords)
@@ -1352,10 +1402,16 @@ class Execution(Accesses):
             raise self.refuse(
                 node, f"{function.__name__} is a plain Python function", "decorate it with @cuda.jit(device=True)"
             )
-        raise self.refuse(node, f"{describe(function)} cannot be called in a kernel")
+        raise self.refuse(
+            node, f"{describe(function)} cannot be called in a kernel",
+            "use operators, math.…, cuda.… or a @cuda.jit(device=True) function",
+        )  # fmt: skip
 
     def converted(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
         """A number as another type, counted where it is one of float64."""
+        if dtype.kind in "fc":
+            self.no_member(node, value)
+        value = self.number(value, node)
         result = types.cast(value, dtype)
         if self.watch is not None:
             if value.dtype == types.FLOAT64 and dtype != types.FLOAT64:
@@ -1373,7 +1429,7 @@ class Execution(Accesses):
         values = [self.number(a, node) for a in arguments]
         name = function.__name__
         if name not in _CUDA_UFUNCS:
-            instead = _INSTEAD.get(name) or (f"math.{name}(…)" if hasattr(math, name) else "write it with operators")
+            instead = _INSTEAD.get(name) or (f"math.{name}(…)" if hasattr(math, name) else "operators")
             raise self.refuse(node, f"Numba-CUDA has no numpy.{name}", f"use {instead}")
         if len(values) != function.nin or function.nout != 1:
             raise self.refuse(node, f"numpy.{function.__name__} takes {function.nin} number(s) here")

@@ -204,8 +204,10 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
     if function is print:
         return _print(run, node, arguments)
     if function in (min, max):
+        run.no_member(node, *arguments)
         return _extreme(run, node, function, arguments)
     if function in types.BUILTIN_CASTS:
+        run.no_member(node, *arguments)
         if len(arguments) == 2 and function is complex:
             parts = [run.number(a, node) for a in arguments]
             if any(v.dtype == types.BOOL for v in parts):
@@ -402,7 +404,8 @@ def local_array(run: Execution, node: ast.Call) -> LocalArray:
             raise LaunchError(f"{run.where(node)}: {nbytes} bytes of local memory per thread; the limit is 524288")
         array = run.local[key] = LocalArray(_name_of(run, node, "local"), shape, dtype, run.lanes_shape)
     elif run.hunting:  # made anew: what an earlier call or iteration wrote is not there any more
-        array.written &= ~run.mask.full
+        for one in (array, *array.fields.values()):
+            one.written &= ~run.mask.full
     return array
 
 

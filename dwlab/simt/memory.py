@@ -211,7 +211,7 @@ class LocalArray:
         self.offset = np.int64(0)
         self.storage = np.zeros((size, *lanes), dtype)
         self.written = np.zeros((size, *lanes), np.bool_)
-        self.fields: dict[str, LocalArray] = {}
+        self.fields: dict[str | np.dtype, LocalArray] = {}  # and other views of all of it
 
     def field(self, name: str) -> LocalArray:
         """One field of an array of records: the same memory."""
@@ -225,6 +225,15 @@ class LocalArray:
             shape = tuple(int(n) for n in self.shape)
             one = self.fields[name] = LocalArray(f"{self.name}.{name}", shape, dtype, self.storage.shape[1:])
             one.storage = self.storage[name]
+        return one
+
+    def as_type(self, dtype: np.dtype) -> LocalArray:
+        """The same memory as elements of another type of as many bytes."""
+        one = self.fields.get(dtype)
+        if one is None:
+            shape = tuple(int(n) for n in self.shape)
+            one = self.fields[dtype] = LocalArray(self.name, shape, dtype, self.storage.shape[1:])
+            one.storage, one.written = self.storage.view(dtype), self.written
         return one
 
 
