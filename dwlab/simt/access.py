@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import enum
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
@@ -586,6 +587,7 @@ def _words(array: Array, where: np.ndarray) -> set[tuple[int, int]]:
     return {(id(array.root), int(at) * size // 4 + k) for at in np.unique(where) for k in range(max(1, size // 4))}
 
 
+@functools.lru_cache(maxsize=8192)
 def constant_of(node: ast.expr) -> Lanes | None:
     """The value of a literal (with a sign), else None."""
     with contextlib.suppress(ValueError):

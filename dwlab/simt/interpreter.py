@@ -14,6 +14,7 @@ import enum
 import functools
 import math
 import operator
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import numpy as np
@@ -115,6 +116,17 @@ _SPELT = {
 }  # fmt: skip
 
 
+class Handlers(dict):
+    """What executes each type of syntax node: type -> a method of the Execution, looked up once."""
+
+    def __init__(self, run: Execution, prefix: str):
+        self.run, self.prefix = run, prefix
+
+    def __missing__(self, node_type: type) -> Callable:
+        handler = self[node_type] = getattr(self.run, self.prefix + node_type.__name__, self.run.unsupported_here)
+        return handler
+
+
 class Execution(Accesses):
     """Runs a kernel's statements and expressions.
 
@@ -125,8 +137,8 @@ class Execution(Accesses):
 
     def __init__(self, *launch: object):
         super().__init__(*launch)
-        self._dispatch_expr: dict[type, object] = {}
-        self._dispatch_stmt: dict[type, object] = {}
+        self.expressions = Handlers(self, "on_")
+        self.statements = Handlers(self, "do_")
         self.looked_at: set[tuple] = set()  # global names that may stand for what they do
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
@@ -164,13 +176,7 @@ class Execution(Accesses):
                 record = self.line(statement)
                 record.warps += current.warps
                 record.lanes += current.lanes
-            handler = self._dispatch_stmt.get(type(statement))
-            if handler is None:
-                handler = getattr(self, "do_" + type(statement).__name__, None)
-                if handler is None:
-                    raise self.unsupported(statement)
-                self._dispatch_stmt[type(statement)] = handler
-            current = handler(statement)
+            current = self.statements[type(statement)](statement)
             if current is None:
                 return None
         return current
@@ -180,6 +186,9 @@ class Execution(Accesses):
         return self.refuse(
             node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, "")
         )
+
+    def unsupported_here(self, node: ast.AST) -> None:
+        raise self.unsupported(node)
 
     def do_Pass(self, node: ast.Pass) -> Mask:
         return self.mask
@@ -710,13 +719,7 @@ class Execution(Accesses):
     # ----------------------------------------------------------------- expressions
 
     def eval(self, node: ast.expr) -> object:
-        handler = self._dispatch_expr.get(type(node))
-        if handler is None:
-            handler = getattr(self, "on_" + type(node).__name__, None)
-            if handler is None:
-                raise self.unsupported(node)
-            self._dispatch_expr[type(node)] = handler
-        return handler(node)
+        return self.expressions[type(node)](node)
 
     def value(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
@@ -744,7 +747,7 @@ class Execution(Accesses):
                 made = types.literal(value)
             except UnsupportedError as error:
                 raise self.refuse(node, str(error)) from None
-            if self.watch is None:  # which distinguishes values by their identity
+            if self.watch is None or made.dtype != types.FLOAT64:  # it distinguishes such by their identity
                 self.literals[node] = made
             return made
         return value
@@ -765,7 +768,7 @@ class Execution(Accesses):
         frame = self.frame
         value = frame.names.get(node.id, _UNSET)
         if value is not _UNSET:
-            seen = frame.partial.get(node.id)
+            seen = frame.partial.get(node.id) if frame.partial else None
             if seen is not None and seen is not self.mask and self.hunting:
                 if frame.covered.get(node.id) != (seen, self.mask):
                     missing = self.mask.without(seen.full)
@@ -777,17 +780,17 @@ class Execution(Accesses):
                     else:
                         frame.covered[node.id] = (seen, self.mask)
             wanted = frame.types.get(id(node))
-            if wanted is not None and wanted != value.dtype:
+            if wanted is not None and wanted is not value.dtype and wanted != value.dtype:
                 narrow, value = value, value.as_type(wanted) if type(value) is Versions else types.cast(value, wanted)
                 if self.watch is not None and wanted == types.FLOAT64 and node.id not in frame.known:
                     self.watch.chosen(value, [(narrow, False)], node)
             return value
+        value = frame.outer.get(node.id, _UNSET)
+        if value is not _UNSET:
+            return value
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
         key = (frame.source.function, node.id)
-        value = self.outer.get(key, _UNSET)
-        if value is not _UNSET:
-            return value
         outer = self.outer_value(node.id, node)
         device = None if key in self.looked_at else _device_name(outer)
         self.looked_at.add(key)
@@ -797,8 +800,8 @@ class Execution(Accesses):
                 f"write cuda.{device.path}, or set the name inside the kernel",
             )  # fmt: skip
         value = self.constant(outer, node.id, node)
-        if self.watch is None and not isinstance(value, np.ndarray):
-            self.outer[key] = value
+        if not isinstance(value, (*NUMBERS, tuple)) or (self.watch is None and not isinstance(value, np.ndarray)):
+            frame.outer[node.id] = value
         return value
 
     def outer_value(self, name: str, node: ast.Name) -> object:
@@ -1328,9 +1331,17 @@ class Execution(Accesses):
     # ----------------------------------------------------------------- calls
 
     def on_Call(self, node: ast.Call) -> object:
+        outer = self.frame.outer
+        dtype = outer.get(node)
+        if dtype is not None:
+            value = self.eval(node.args[0])
+            self.node = node
+            return self.converted(value, dtype, node)
         function = self.eval(node.func)
         dtype = types.as_dtype(function)
         if dtype is not None and len(node.args) == 1 and not node.keywords and type(node.args[0]) is not ast.Starred:
+            if isinstance(node.func, ast.Name) and outer.get(node.func.id) is function:
+                outer[node] = dtype
             value = self.eval(node.args[0])
             self.node = node
             return self.converted(value, dtype, node)
@@ -1482,7 +1493,10 @@ class Execution(Accesses):
             arguments = [self.convert(a, t) for a, t in zip(arguments, signature[0], strict=True)]
         if any(frame.source.function is python for frame in self.frames):
             raise self.refuse(node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop")
-        result = self.call_source(source.read(python), arguments, keywords, node)
+        src = self.sources.get(python)
+        if src is None:
+            src = self.sources[python] = source.read(python)
+        result = self.call_source(src, arguments, keywords, node)
         for array in [result] if isinstance(result, ARRAYS) else []:
             if not any(array is given for given in arguments):
                 raise self.refuse(
@@ -1527,7 +1541,7 @@ class Execution(Accesses):
             names = {name: around[name] for name in src.free if name in around} | names
         mask = self.mask
         caller = self.frame
-        frame = Frame(src, names, mask)
+        frame = Frame(src, names, mask, self.outer.setdefault(src, {}))
         self.enter(frame, [*arguments, *keywords.values()])
         if self.watch is not None and isinstance(node, ast.Call):
             frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}
