@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import types
-from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, strides_of
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Method
 
 if TYPE_CHECKING:
@@ -70,11 +70,6 @@ def transposed(array: AnyArray) -> AnyArray:
         return replace(array, shape=array.shape[::-1], strides=array.strides[::-1])
     base = array if isinstance(array, LocalArray) else array.base
     return LocalView(base, array.shape[::-1], array.strides[::-1], array.offset)
-
-
-def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements between neighbours along each axis of a C-contiguous array."""
-    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
 def _shape(run: Execution, node: ast.AST, array: AnyArray) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ same in every lane) or an array that broadcasts to that layout: (1, T), (NB, 1) 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -188,13 +189,14 @@ class Array:
             name=f"{self.name}.{name}",
             dtype=dtype,
             shape=(*self.shape, *(np.int64(n) for n in inner)),
-            strides=(*(s * ratio for s in self.strides), *_strides(inner)),
+            strides=(*(s * ratio for s in self.strides), *strides_of(inner)),
             offset=self.offset * ratio + np.int64(start // dtype.itemsize),
         )
 
 
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements between neighbours along each axis of a C-contiguous array."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
 class LocalArray:
@@ -207,7 +209,7 @@ class LocalArray:
         self.dtype = dtype
         self.shape = tuple(np.int64(n) for n in shape)
         size = int(np.prod(shape)) if shape else 1
-        self.strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+        self.strides = strides_of(shape)
         self.offset = np.int64(0)
         self.storage = np.zeros((size, *lanes), dtype)
         self.written = np.zeros((size, *lanes), np.bool_)
