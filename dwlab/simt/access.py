@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import enum
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
@@ -13,7 +15,7 @@ import numpy as np
 from dwlab.simt import arraymethods, groups, trace, types, wide
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
 from dwlab.simt.state import Restart, State
-from dwlab.simt.things import ARRAYS, Chosen
+from dwlab.simt.things import ARRAYS, Chosen, Member, kind_name
 
 
 class Accesses(State):
@@ -31,6 +33,10 @@ class Accesses(State):
             raise self.refuse(node, f"an element of {value.array.name} is a record", "take one of its fields")
         if value is None:
             raise self.refuse(node, "None is not a number (does the function return a value on every path?)")
+        if isinstance(value, Member):
+            if not issubclass(value.family, enum.IntEnum):
+                raise self.refuse(node, f"{kind_name(value)} is not a number", "take its .value")
+            return value.value
         raise self.refuse(node, f"{describe(value)} is not a number")
 
     def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
@@ -132,7 +138,7 @@ class Accesses(State):
     ) -> tuple[Lanes, Mask | None]:
         """Reports negative and out-of-bounds indices of active lanes; returns wrapped indices, and the lanes left."""
         size = "" if extent.ndim else f" (size {int(extent)})"
-        literal = isinstance(node, ast.Subscript) and _literal_index(node, axis)
+        literal = _literal_index(node, axis)
         negative, _ = mask.split(index < 0)
         if negative is not None:
             row, lane = self.first_lane(negative.full)
@@ -589,6 +595,7 @@ def _words(array: Array, where: np.ndarray) -> set[tuple[int, int]]:
     return {(id(array.root), int(at) * size // 4 + k) for at in np.unique(where) for k in range(max(1, size // 4))}
 
 
+@functools.lru_cache(maxsize=8192)
 def constant_of(node: ast.expr) -> Lanes | None:
     """The value of a literal (with a sign), else None."""
     with contextlib.suppress(ValueError):
@@ -598,9 +605,11 @@ def constant_of(node: ast.expr) -> Lanes | None:
     return None
 
 
-def _literal_index(node: ast.Subscript, axis: int) -> bool:
-    index = node.slice.elts[axis] if isinstance(node.slice, ast.Tuple) and axis < len(node.slice.elts) else node.slice
-    return constant_of(index) is not None
+def _literal_index(node: ast.AST, axis: int) -> bool:
+    """Whether the index on an axis, of an array or in an atomic, is written down as a number."""
+    given = [node.slice] if isinstance(node, ast.Subscript) else node.args[1:2] if isinstance(node, ast.Call) else []
+    parts = [part for one in given for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+    return axis < len(parts) and constant_of(parts[axis]) is not None
 
 
 def describe(value: object) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import types
-from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, strides_of
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Method
 
 if TYPE_CHECKING:
@@ -72,11 +72,6 @@ def transposed(array: AnyArray) -> AnyArray:
     return LocalView(base, array.shape[::-1], array.strides[::-1], array.offset)
 
 
-def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements between neighbours along each axis of a C-contiguous array."""
-    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
-
-
 def _shape(run: Execution, node: ast.AST, array: AnyArray) -> tuple[int, ...]:
     """The shape of a contiguous array, the same in every lane."""
     if any(n.ndim for n in array.shape):
@@ -125,9 +120,12 @@ def _view(run: Execution, node: ast.AST, array: AnyArray, wanted: object) -> Arr
     if dtype == array.dtype:
         return array
     if not isinstance(array, Array):
-        raise run.refuse(
-            node, f"{array.name} is a local array, which has no view here", "view its numbers: t[k].view(…)"
-        )
+        if dtype.itemsize != array.dtype.itemsize or dtype.fields or array.dtype.fields:
+            raise run.refuse(node, f"{array.name} is a local array, whose view here has elements of as many bytes",
+                             "view its numbers: t[k].view(…)")  # fmt: skip
+        if isinstance(array, LocalArray):
+            return array.as_type(dtype)
+        return replace(array, base=array.base.as_type(dtype))
     old, new = array.dtype.itemsize, dtype.itemsize
     shape, strides = list(array.shape), [s * old for s in array.strides]
     if old != new:
@@ -193,6 +191,18 @@ def _folded(run: Execution, node: ast.AST, array: AnyArray, first: Lanes, step: 
         new = step(total, run.load(array, at, node))
         total = run.merge(outer, new, total, "the sum") if outer.array is not None else new
     return total
+
+
+def contains(run: Execution, node: ast.AST, array: AnyArray | Chosen, wanted: object) -> Lanes:
+    """`wanted in array`: elements are read until one is equal."""
+    outer, found = run.mask, np.bool_(False)
+    for at in places(run, node, array):
+        left, _ = run.mask.split(np.logical_not(found))
+        if left is not None:
+            run.mask = left
+            found = np.logical_or(found, run.compare(ast.Eq(), run.load(array, at, node), wanted, node))
+    run.mask = outer
+    return found
 
 
 def _wide(dtype: np.dtype) -> np.dtype:

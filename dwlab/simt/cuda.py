@@ -16,3 +16,7 @@ is_simulated = True
 _random_states.use(_sys.modules[__name__])
 
 __all__ = [*_hostapi.__all__, *_NAMES, "is_simulated", "jit", "Reduce", "reduce", "void"]
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(f"the laptop GPU has no cuda.{name}")

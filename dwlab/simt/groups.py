@@ -83,7 +83,7 @@ def product(name: str, kind: str) -> Callable:
             array.root.in_use = np.zeros((run.nb, array.root.row_bytes // 4), np.int32)
         one = Product(acc, array, words, lanes, np.full(run.lanes_shape, -1, np.int32), node)
         _use(run, one, lanes, 1)
-        run.products.append(one)
+        run.group_products.append(one)
         _busy(run, acc)
 
     return meaning
@@ -104,7 +104,7 @@ def commit(run: Execution, node: ast.Call) -> None:
     run.operate([])
     now = run.mask.full
     number = np.broadcast_to(run.product_groups, run.lanes_shape)
-    for one in run.products:
+    for one in run.group_products:
         fresh = now & one.lanes & (one.group < 0)
         one.group[fresh] = number[fresh]
     run.product_groups = number + now.astype(np.int32)
@@ -120,13 +120,13 @@ def wait(run: Execution, node: ast.Call, acc: object, n: object, groups: object)
     run.operate([])
     oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - int(groups)
     ended = []
-    for one in run.products:
+    for one in run.group_products:
         done = run.mask.full & one.lanes & (one.group >= 0) & (one.group < oldest_left)
         if done.any():
             _use(run, one, done, -1)
             one.lanes &= ~done
             ended.append(one.acc)
-    run.products = [one for one in run.products if one.lanes.any()]
+    run.group_products = [one for one in run.group_products if one.lanes.any()]
     for sums in ended:
         _busy(run, sums)
 
@@ -147,7 +147,7 @@ def overwritten(run: Execution, array: Array, element: np.ndarray, mask: Mask, n
     row, lane = run.first_lane(hit)
     who, at = run.thread_name(int(run.block_numbers[row]), lane), int(word[row, lane])
     element = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
-    line = next(one.node.lineno for one in run.products if (one.words[row] == at).any())
+    line = next(one.node.lineno for one in run.group_products if (one.words[row] == at).any())
     run.hazard(
         "race", node.lineno, array.name,
         f"{who} writes {array.name} element {run.place(array, element)} while the product of line {line} may still "
@@ -162,7 +162,7 @@ def touched(run: Execution, acc: LocalArray, mask: Mask, node: ast.AST) -> None:
         return
     row, lane = run.first_lane(hit)
     who = run.thread_name(int(run.block_numbers[row]), lane)
-    line = next(one.node.lineno for one in run.products if one.acc is acc and one.lanes[row, lane])
+    line = next(one.node.lineno for one in run.group_products if one.acc is acc and one.lanes[row, lane])
     run.hazard(
         "race", node.lineno, acc.name,
         f"{who} touches {acc.name} while the product of line {line} may still add to it (it takes ptx.wgmma_commit() "
@@ -223,7 +223,7 @@ def _use(run: Execution, one: Product, lanes: np.ndarray, more: int) -> None:
 
 
 def _busy(run: Execution, acc: LocalArray) -> None:
-    lanes = [one.lanes for one in run.products if one.acc is acc]
+    lanes = [one.lanes for one in run.group_products if one.acc is acc]
     acc.busy = np.logical_or.reduce(lanes) if lanes else None
 
 

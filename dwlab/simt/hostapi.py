@@ -18,13 +18,11 @@ Behaviour follows Numba-CUDA 0.30 (numba.cuda.cudadrv.devicearray, .api and .ker
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy as copy_module
 import itertools
 import math
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -46,7 +44,6 @@ __all__ = [
     "Stream",
     "as_cuda_array",
     "close",
-    "cuda_error",
     "current_context",
     "default_stream",
     "defer_cleanup",
@@ -56,14 +53,10 @@ __all__ = [
     "event",
     "event_elapsed_time",
     "external_stream",
-    "from_cuda_array_interface",
     "get_current_device",
     "gpus",
     "is_available",
-    "is_bfloat16_supported",
     "is_cuda_array",
-    "is_float16_supported",
-    "is_fp8_supported",
     "is_supported_version",
     "legacy_default_stream",
     "list_devices",
@@ -71,7 +64,6 @@ __all__ = [
     "mapped",
     "mapped_array",
     "mapped_array_like",
-    "open_ipc_array",
     "per_thread_default_stream",
     "pinned",
     "pinned_array",
@@ -79,7 +71,6 @@ __all__ = [
     "profile_start",
     "profile_stop",
     "profiling",
-    "require_context",
     "select_device",
     "stream",
     "synchronize",
@@ -392,9 +383,6 @@ class _DeviceBase:
         _require_compatible(self.storage, ary)
         np.copyto(ary, self.storage.reshape(ary.shape))
         return ary
-
-    def get_ipc_handle(self) -> None:
-        raise NotImplementedError("the simulated GPU's memory cannot be shared with another process")
 
     @property
     def T(self) -> DeviceNDArray:
@@ -780,16 +768,6 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceNDArray:
     )
 
 
-def from_cuda_array_interface(desc: dict, owner: Any = None, sync: bool = True) -> None:
-    raise TypeError("a __cuda_array_interface__ describes a real GPU's memory, which the simulated GPU cannot reach")
-
-
-@contextlib.contextmanager
-def open_ipc_array(handle: Any, shape: Any, dtype: Any, strides: Any = None, offset: int = 0) -> Iterator[None]:
-    raise NotImplementedError("the simulated GPU's memory cannot be shared with another process")
-    yield
-
-
 # --- kernel arguments ----------------------------------------------------------------------------
 
 
@@ -858,9 +836,8 @@ _stream_handles = itertools.count(0x1000)
 class Stream:
     """A queue of work. Work here is done when its call returns, so the queue is always empty."""
 
-    def __init__(self, handle: int, external: bool = False) -> None:
+    def __init__(self, handle: int) -> None:
         self.handle = handle
-        self.external = external
 
     def __int__(self) -> int:
         return self.handle
@@ -873,7 +850,7 @@ class Stream:
         }
         if self.handle in names:
             return names[self.handle]
-        return f"<{'External ' if self.external else ''}CUDA stream {self.handle:d}>"
+        return f"<CUDA stream {self.handle:d}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.handle == self.handle
@@ -889,19 +866,6 @@ class Stream:
         """Synchronize at the end of the block."""
         yield self
         self.synchronize()
-
-    def add_callback(self, callback: Callable[[Stream, int, Any], None], arg: Any = None) -> None:
-        """Call ``callback(stream, status, arg)`` after the work before it: now. What it raises becomes a warning."""
-        try:
-            callback(self, 0, arg)
-        except Exception as error:
-            warnings.warn(f"Exception in stream callback: {error}", stacklevel=2)
-
-    def async_done(self) -> asyncio.Future:
-        """An awaitable that resolves to this stream when the work before it is done. Needs a running event loop."""
-        future = asyncio.get_running_loop().create_future()
-        future.set_result(self)
-        return future
 
 
 def stream() -> Stream:
@@ -922,10 +886,8 @@ def per_thread_default_stream() -> Stream:
 
 
 def external_stream(ptr: int) -> Stream:
-    """A stream object for a handle made elsewhere. ``ptr``: an integer."""
-    if isinstance(ptr, bool) or not isinstance(ptr, (int, np.integer)):
-        raise TypeError(f"external_stream takes a stream's address, an integer; got {type(ptr).__name__}")
-    return Stream(int(ptr), external=True)
+    """A stream object for a handle made elsewhere."""
+    return Stream(int(ptr))
 
 
 class NoTimeError(options.SimtError, RuntimeError):
@@ -1027,18 +989,6 @@ class Device:
         major, minor = self.compute_capability
         return f"dwlab.simt, a simulated GPU of compute capability {major}.{minor}"
 
-    @property
-    def supports_float16(self) -> bool:
-        return True
-
-    @property
-    def supports_bfloat16(self) -> bool:
-        return False
-
-    @property
-    def supports_fp8(self) -> bool:
-        return False
-
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(f"the simulated device has no attribute {name!r}")
@@ -1053,14 +1003,11 @@ class Device:
         limits = _limits((major, minor))
         _, sms, l2_mib = limits.example
         return {
-            "ASYNC_ENGINE_COUNT": 0,
             "CAN_MAP_HOST_MEMORY": 1,
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
             "CONCURRENT_KERNELS": 0,
             "COOPERATIVE_LAUNCH": 1,
-            "GLOBAL_MEMORY_BUS_WIDTH": 0,
-            "KERNEL_EXEC_TIMEOUT": 0,
             "L2_CACHE_SIZE": int(l2_mib * _MIB),
             "MANAGED_MEMORY": 1,
             "MAX_BLOCKS_PER_MULTIPROCESSOR": limits.blocks_per_sm,
@@ -1078,25 +1025,12 @@ class Device:
             "MAX_THREADS_PER_BLOCK": limits.threads_per_block,
             "MAX_THREADS_PER_MULTIPROCESSOR": limits.threads_per_sm,
             "MULTIPROCESSOR_COUNT": sms,
-            "PCI_BUS_ID": 0,
-            "PCI_DEVICE_ID": 0,
-            "PCI_DOMAIN_ID": 0,
             "RESERVED_SHARED_MEMORY_PER_BLOCK": limits.shared_reserved,
             "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": limits.float32_lanes // limits.float64_lanes,
-            "TCC_DRIVER": 0,
             "TOTAL_CONSTANT_MEMORY": 64 * _KIB,
             "UNIFIED_ADDRESSING": 1,
             "WARP_SIZE": 32,
         }
-
-    def get_device_identity(self) -> dict[str, int]:
-        return {"pci_domain_id": 0, "pci_bus_id": 0, "pci_device_id": 0}
-
-    def get_primary_context(self) -> Context:
-        return _context
-
-    def release_primary_context(self) -> None:
-        """Nothing to release."""
 
     def reset(self) -> None:
         """Nothing to reset: arrays live as long as they are referred to."""
@@ -1123,9 +1057,6 @@ class Context:
     def pop(self) -> None:
         """Undo ``push``."""
 
-    def prepare_for_use(self) -> None:
-        """Nothing to prepare."""
-
     def reset(self) -> None:
         """Nothing to reset: arrays live as long as they are referred to."""
 
@@ -1146,24 +1077,6 @@ class Context:
         except (ValueError, OSError):  # macOS does not tell
             free = max(0, total - _allocated_bytes())
         return MemoryInfo(free, total)
-
-    def create_stream(self) -> Stream:
-        return stream()
-
-    def create_external_stream(self, ptr: int) -> Stream:
-        return external_stream(ptr)
-
-    def get_default_stream(self) -> Stream:
-        return default_stream()
-
-    def get_legacy_default_stream(self) -> Stream:
-        return legacy_default_stream()
-
-    def get_per_thread_default_stream(self) -> Stream:
-        return per_thread_default_stream()
-
-    def create_event(self, timing: bool = True) -> Event:
-        return Event(timing)
 
     @contextlib.contextmanager
     def defer_cleanup(self) -> Iterator[None]:
@@ -1237,11 +1150,6 @@ def current_context(devnum: int | None = None) -> Context:
     return _context
 
 
-def require_context(function: Callable) -> Callable:
-    """Decorator of functions that need a context. One is always there."""
-    return function
-
-
 def select_device(device_id: int) -> Device:
     """Make a device current and return it. IndexError for any but 0."""
     gpus[device_id]
@@ -1269,9 +1177,6 @@ def detect() -> bool:
         ("Compute Capability", f"{major}.{minor}"),
         ("Simulated on", "this machine's CPU, by dwlab.simt"),
         ("Sized like", _limits((major, minor)).example[0]),
-        ("FP16 Support", "Yes"),
-        ("BF16 Support", "No"),
-        ("FP8 Support", "No"),
     ):
         print(f"{key:>40}: {value}")
     print("Summary:")
@@ -1286,23 +1191,6 @@ def is_available() -> bool:
 
 def is_supported_version() -> bool:
     return True
-
-
-def cuda_error() -> None:
-    """The error that kept CUDA from starting: None."""
-    return
-
-
-def is_float16_supported() -> bool:
-    return True
-
-
-def is_bfloat16_supported() -> bool:
-    return False
-
-
-def is_fp8_supported() -> bool:
-    return False
 
 
 @contextlib.contextmanager

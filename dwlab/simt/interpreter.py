@@ -14,6 +14,7 @@ import enum
 import functools
 import math
 import operator
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import numpy as np
@@ -26,7 +27,20 @@ from dwlab.simt.names import NAMES, DeviceName, may_be_global
 from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
 from dwlab.simt.state import Frame, Restart, Watch
 from dwlab.simt.strands import advice
-from dwlab.simt.things import ARRAYS, Chosen, Closure, Flat, Items, Method, Vector, kind, kind_name
+from dwlab.simt.things import (
+    ARRAYS,
+    Chosen,
+    Closure,
+    Flat,
+    Items,
+    Member,
+    Method,
+    Vector,
+    Versions,
+    kind,
+    kind_name,
+    versions,
+)  # fmt: skip
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -102,6 +116,17 @@ _SPELT = {
 }  # fmt: skip
 
 
+class Handlers(dict):
+    """What executes each type of syntax node: type -> a method of the Execution, looked up once."""
+
+    def __init__(self, run: Execution, prefix: str):
+        self.run, self.prefix = run, prefix
+
+    def __missing__(self, node_type: type) -> Callable:
+        handler = self[node_type] = getattr(self.run, self.prefix + node_type.__name__, self.run.unsupported_here)
+        return handler
+
+
 class Execution(Accesses):
     """Runs a kernel's statements and expressions.
 
@@ -112,8 +137,8 @@ class Execution(Accesses):
 
     def __init__(self, *launch: object):
         super().__init__(*launch)
-        self._dispatch_expr: dict[type, object] = {}
-        self._dispatch_stmt: dict[type, object] = {}
+        self.expressions = Handlers(self, "on_")
+        self.statements = Handlers(self, "do_")
         self.looked_at: set[tuple] = set()  # global names that may stand for what they do
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
@@ -151,13 +176,7 @@ class Execution(Accesses):
                 record = self.line(statement)
                 record.warps += current.warps
                 record.lanes += current.lanes
-            handler = self._dispatch_stmt.get(type(statement))
-            if handler is None:
-                handler = getattr(self, "do_" + type(statement).__name__, None)
-                if handler is None:
-                    raise self.unsupported(statement)
-                self._dispatch_stmt[type(statement)] = handler
-            current = handler(statement)
+            current = self.statements[type(statement)](statement)
             if current is None:
                 return None
         return current
@@ -168,7 +187,15 @@ class Execution(Accesses):
             node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, "")
         )
 
+    def unsupported_here(self, node: ast.AST) -> None:
+        raise self.unsupported(node)
+
     def do_Pass(self, node: ast.Pass) -> Mask:
+        return self.mask
+
+    def do_Global(self, node: ast.Global) -> Mask:
+        if set(node.names) & self.frame.source.local_names:
+            raise self.unsupported(node)
         return self.mask
 
     def do_Expr(self, node: ast.Expr) -> Mask:
@@ -586,6 +613,8 @@ class Execution(Accesses):
             for k, one in enumerate(value):
                 self.write(into, (np.int64(k),), self.number(one, node), node)
             return
+        if array.dtype.kind in "fc":
+            self.no_member(node, value)
         self.write(array, indices, self.number(value, node), node)
 
     @staticmethod
@@ -617,7 +646,7 @@ class Execution(Accesses):
         constant = name in frame.known
         if constant:
             frame.known.discard(name)
-        if isinstance(value, (int, float, complex)) and not isinstance(value, enum.Enum):
+        if isinstance(value, (int, float, complex)):
             value = types.literal(value)
         names, partial = frame.names, frame.partial
         if mask is frame.entry:
@@ -630,7 +659,7 @@ class Execution(Accesses):
             names[name] = value
         else:
             old = names[name]
-            merged = names[name] = self.merge(mask, value, old, name)
+            merged = names[name] = versions(mask, value, old) or self.merge(mask, value, old, name)
             if self.watch is not None and merged is not value and getattr(merged, "dtype", None) == types.FLOAT64:
                 new = isinstance(self.node, ast.Assign) and self.is_known(self.node.value)
                 self.watch.chosen(merged, [(value, new), (old, constant)], self.node)
@@ -652,6 +681,8 @@ class Execution(Accesses):
             )
         if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old) and type(new) is type(old):
             return _tuple_like(new, [self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True)])
+        if isinstance(new, Member) and isinstance(old, Member) and new.family is old.family:
+            return Member(new.family, self.merge(mask, new.which, old.which, name))
         if isinstance(new, Vector) and isinstance(old, Vector) and kind(new) == kind(old):
             values = zip(new.values, old.values, strict=True)
             return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in values))
@@ -688,13 +719,7 @@ class Execution(Accesses):
     # ----------------------------------------------------------------- expressions
 
     def eval(self, node: ast.expr) -> object:
-        handler = self._dispatch_expr.get(type(node))
-        if handler is None:
-            handler = getattr(self, "on_" + type(node).__name__, None)
-            if handler is None:
-                raise self.unsupported(node)
-            self._dispatch_expr[type(node)] = handler
-        return handler(node)
+        return self.expressions[type(node)](node)
 
     def value(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
@@ -702,6 +727,7 @@ class Execution(Accesses):
 
     def condition(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
+        self.no_member(node, result)
         if isinstance(result, (tuple, str)):
             return np.bool_(len(result) > 0)
         if result is None:
@@ -721,7 +747,7 @@ class Execution(Accesses):
                 made = types.literal(value)
             except UnsupportedError as error:
                 raise self.refuse(node, str(error)) from None
-            if self.watch is None:  # which distinguishes values by their identity
+            if self.watch is None or made.dtype != types.FLOAT64:  # it distinguishes such by their identity
                 self.literals[node] = made
             return made
         return value
@@ -742,7 +768,7 @@ class Execution(Accesses):
         frame = self.frame
         value = frame.names.get(node.id, _UNSET)
         if value is not _UNSET:
-            seen = frame.partial.get(node.id)
+            seen = frame.partial.get(node.id) if frame.partial else None
             if seen is not None and seen is not self.mask and self.hunting:
                 if frame.covered.get(node.id) != (seen, self.mask):
                     missing = self.mask.without(seen.full)
@@ -754,17 +780,17 @@ class Execution(Accesses):
                     else:
                         frame.covered[node.id] = (seen, self.mask)
             wanted = frame.types.get(id(node))
-            if wanted is not None and wanted != value.dtype:
-                narrow, value = value, types.cast(value, wanted)
+            if wanted is not None and wanted is not value.dtype and wanted != value.dtype:
+                narrow, value = value, value.as_type(wanted) if type(value) is Versions else types.cast(value, wanted)
                 if self.watch is not None and wanted == types.FLOAT64 and node.id not in frame.known:
                     self.watch.chosen(value, [(narrow, False)], node)
+            return value
+        value = frame.outer.get(node.id, _UNSET)
+        if value is not _UNSET:
             return value
         if node.id in frame.source.local_names:
             raise self.refuse(node, f"variable {node.id!r} is used before it is set")
         key = (frame.source.function, node.id)
-        value = self.outer.get(key, _UNSET)
-        if value is not _UNSET:
-            return value
         outer = self.outer_value(node.id, node)
         device = None if key in self.looked_at else _device_name(outer)
         self.looked_at.add(key)
@@ -774,8 +800,8 @@ class Execution(Accesses):
                 f"write cuda.{device.path}, or set the name inside the kernel",
             )  # fmt: skip
         value = self.constant(outer, node.id, node)
-        if self.watch is None and not isinstance(value, np.ndarray):
-            self.outer[key] = value
+        if not isinstance(value, (*NUMBERS, tuple)) or (self.watch is None and not isinstance(value, np.ndarray)):
+            frame.outer[node.id] = value
         return value
 
     def outer_value(self, name: str, node: ast.Name) -> object:
@@ -795,6 +821,8 @@ class Execution(Accesses):
 
     def constant(self, value: object, name: str, node: ast.AST) -> object:
         """What a global, closure variable or module attribute is inside a kernel."""
+        if isinstance(value, enum.Enum):
+            return Member(type(value), np.int64(list(type(value)).index(value)))
         if isinstance(value, (bool, int, float, complex, np.generic)) and not isinstance(value, np.void):
             return types.literal(value)
         if isinstance(value, tuple):
@@ -847,9 +875,12 @@ class Execution(Accesses):
 
     def on_Attribute(self, node: ast.Attribute) -> object:
         name = node.attr
-        self.part = (node.value, name == "imag") if name in ("real", "imag") else None
-        base = self.eval(node.value)
-        self.part = None
+        if name in ("real", "imag"):
+            self.part = (node.value, name == "imag")
+            base = self.eval(node.value)
+            self.part = None
+        else:
+            base = self.eval(node.value)
         if isinstance(base, DeviceName):
             child = getattr(base, name, None)
             if isinstance(child, DeviceName):
@@ -905,9 +936,9 @@ class Execution(Accesses):
             return Method(lambda run, node: run.position(base, node))
         if isinstance(base, np.dtype) and name == "type":
             return base
-        if isinstance(base, enum.Enum) and name == "value":
-            return self.constant(base.value, name, node)
-        if isinstance(base, type) and issubclass(base, enum.Enum) and name in base.__members__:
+        if isinstance(base, Member) and name == "value":
+            return base.value
+        if isinstance(base, enum.EnumType) and name in base.__members__:
             return self.constant(base[name], name, node)
         if isinstance(base, (np.iinfo, np.finfo)) and name in ("min", "max", "eps", "bits", "tiny"):
             return self.constant(getattr(base, name), name, node)
@@ -966,7 +997,7 @@ class Execution(Accesses):
         if not (isinstance(left, NUMBERS) and isinstance(right, NUMBERS)):
             if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
                 return self.joined(op, left, right, node)
-            left, right = self.number(left, node), self.number(right, node)
+            left, right = self.beside(left, right, node)
         if op in _DIVISIONS and right.dtype.kind in "iub" and left.dtype.kind in "iub":
             zero = right == 0
             if zero if zero.ndim == 0 else zero.any():
@@ -986,6 +1017,19 @@ class Execution(Accesses):
                 if self.watch is not None and op is operator.pow and right.dtype.kind in "iu":
                     self.watch.power(node)
         return result
+
+    def beside(self, left: object, right: object, node: ast.AST) -> tuple[Lanes, Lanes]:
+        """Two operands as numbers. A member of an IntEnum is one beside integers only."""
+        numbers = self.number(left, node), self.number(right, node)
+        if any(one.dtype.kind not in "iub" for one in numbers):
+            self.no_member(node, left, right)
+        return numbers
+
+    def no_member(self, node: ast.AST, *values: object) -> None:
+        """Refuses members of enumerations where Numba does not make numbers of them."""
+        for one in values:
+            if isinstance(one, Member):
+                raise self.refuse(node, f"{kind_name(one)} is no number here", "take its .value")
 
     def joined(self, op: object, left: object, right: object, node: ast.AST) -> object:
         """+ of tuples and of strings, a tuple times a literal number."""
@@ -1023,6 +1067,8 @@ class Execution(Accesses):
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
         if isinstance(op, (ast.Is, ast.IsNot)):
             left, right = (np.bool_(one) if isinstance(one, bool) else one for one in (left, right))
+            if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
+                left, right = left.which, right.which
             same = left is right or (left is None and right is None)
             if isinstance(left, (np.ndarray, np.generic)) and isinstance(right, (np.ndarray, np.generic)):
                 equal = np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
@@ -1035,8 +1081,11 @@ class Execution(Accesses):
             if isinstance(right, Range):
                 found = self.in_range(self.number(left, node), right)
                 return found if isinstance(op, ast.In) else np.logical_not(found)
+            if isinstance(right, ARRAYS):
+                found = arraymethods.contains(self, node, right, left)
+                return found if isinstance(op, ast.In) else np.logical_not(found)
             if not isinstance(right, tuple):
-                raise self.refuse(node, "`in` works on a tuple or a range only", "write the loop out")
+                raise self.refuse(node, "`in` works on a tuple, a range or an array", "write the loop out")
             if len({kind(v) for v in right}) > 1:
                 raise self.refuse(node, "`in` looks through a tuple of one type", "write == out, with or")
             for item in right:
@@ -1054,17 +1103,15 @@ class Execution(Accesses):
                 return same if isinstance(op, ast.Eq) else np.logical_not(same)
             below = np.logical_or(before, same) if isinstance(op, (ast.LtE, ast.Gt)) else before
             return below if isinstance(op, (ast.Lt, ast.LtE)) else np.logical_not(below)
-        plain = (str, type(None), enum.Enum)
+        plain = (str, type(None))
         if isinstance(left, plain) or isinstance(right, plain):
-            numbers = isinstance(left, enum.Enum) != isinstance(right, enum.Enum) and not isinstance(left, enum.IntEnum)
-            if numbers and not isinstance(right, enum.IntEnum) and left is not None and right is not None:
-                raise self.refuse(
-                    node, f"{kind_name(left)} and {kind_name(right)} cannot be compared", "compare .value"
-                )
             if not isinstance(op, (ast.Eq, ast.NotEq)) and not (isinstance(left, str) and isinstance(right, str)):
                 raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
             return np.bool_(_COMPARE[type(op)](left, right))
-        left, right = self.number(left, node), self.number(right, node)
+        if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
+            if isinstance(op, (ast.Eq, ast.NotEq)):
+                left, right = left.which, right.which
+        left, right = self.beside(left, right, node)
         if self.watch is not None and types.compared_in(left.dtype, right.dtype) == types.FLOAT64:
             self.watch.compared(left, right, node)
         try:
@@ -1084,7 +1131,9 @@ class Execution(Accesses):
         """`and` / `or`: the right side runs only in the lanes that need it."""
         outer = self.mask
         is_and = isinstance(node.op, ast.And)
-        result = self.number(self.eval(node.values[0]), node)
+        result = self.eval(node.values[0])
+        self.no_member(node, result)
+        result = self.number(result, node)
         for k, part in enumerate(node.values[1:]):
             if self.watch is not None and result.dtype == types.FLOAT64:
                 self.watch.tested(result, node.values[k])
@@ -1174,6 +1223,10 @@ class Execution(Accesses):
             if index and isinstance(index[0], str) and not isinstance(base, Chosen):
                 return self.field(base, self.field_name(node), node)
             return self.load(base, index, node)
+        if isinstance(base, enum.EnumType):
+            name = self.eval(node.slice)
+            if name in base.__members__:
+                return self.constant(base[name], name, node)
         raise self.refuse(node, f"{describe(base)} cannot be indexed")
 
     def element(self, base: object, index: object, node: ast.AST) -> object:
@@ -1278,12 +1331,20 @@ class Execution(Accesses):
     # ----------------------------------------------------------------- calls
 
     def on_Call(self, node: ast.Call) -> object:
+        outer = self.frame.outer
+        dtype = outer.get(node)
+        if dtype is not None:
+            value = self.eval(node.args[0])
+            self.node = node
+            return self.converted(value, dtype, node)
         function = self.eval(node.func)
         dtype = types.as_dtype(function)
         if dtype is not None and len(node.args) == 1 and not node.keywords and type(node.args[0]) is not ast.Starred:
+            if isinstance(node.func, ast.Name) and outer.get(node.func.id) is function:
+                outer[node] = dtype
             value = self.eval(node.args[0])
             self.node = node
-            return self.converted(self.number(value, node), dtype, node)
+            return self.converted(value, dtype, node)
         if node.keywords and any(k.arg is None for k in node.keywords):
             raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
@@ -1299,7 +1360,7 @@ class Execution(Accesses):
         if dtype is not None:
             if len(arguments) != 1 or keywords:
                 raise self.refuse(node, f"{dtype}() takes one number")
-            return self.converted(self.number(arguments[0], node), dtype, node)
+            return self.converted(arguments[0], dtype, node)
         meaning = intrinsics.meaning(function)
         if meaning is not None:
             return meaning(self, node, *arguments, **keywords)
@@ -1352,10 +1413,16 @@ class Execution(Accesses):
             raise self.refuse(
                 node, f"{function.__name__} is a plain Python function", "decorate it with @cuda.jit(device=True)"
             )
-        raise self.refuse(node, f"{describe(function)} cannot be called in a kernel")
+        raise self.refuse(
+            node, f"{describe(function)} cannot be called in a kernel",
+            "use operators, math.…, cuda.… or a @cuda.jit(device=True) function",
+        )  # fmt: skip
 
     def converted(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
         """A number as another type, counted where it is one of float64."""
+        if dtype.kind in "fc":
+            self.no_member(node, value)
+        value = self.number(value, node)
         result = types.cast(value, dtype)
         if self.watch is not None:
             if value.dtype == types.FLOAT64 and dtype != types.FLOAT64:
@@ -1373,7 +1440,7 @@ class Execution(Accesses):
         values = [self.number(a, node) for a in arguments]
         name = function.__name__
         if name not in _CUDA_UFUNCS:
-            instead = _INSTEAD.get(name) or (f"math.{name}(…)" if hasattr(math, name) else "write it with operators")
+            instead = _INSTEAD.get(name) or (f"math.{name}(…)" if hasattr(math, name) else "operators")
             raise self.refuse(node, f"Numba-CUDA has no numpy.{name}", f"use {instead}")
         if len(values) != function.nin or function.nout != 1:
             raise self.refuse(node, f"numpy.{function.__name__} takes {function.nin} number(s) here")
@@ -1426,7 +1493,10 @@ class Execution(Accesses):
             arguments = [self.convert(a, t) for a, t in zip(arguments, signature[0], strict=True)]
         if any(frame.source.function is python for frame in self.frames):
             raise self.refuse(node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop")
-        result = self.call_source(source.read(python), arguments, keywords, node)
+        src = self.sources.get(python)
+        if src is None:
+            src = self.sources[python] = source.read(python)
+        result = self.call_source(src, arguments, keywords, node)
         for array in [result] if isinstance(result, ARRAYS) else []:
             if not any(array is given for given in arguments):
                 raise self.refuse(
@@ -1471,7 +1541,7 @@ class Execution(Accesses):
             names = {name: around[name] for name in src.free if name in around} | names
         mask = self.mask
         caller = self.frame
-        frame = Frame(src, names, mask)
+        frame = Frame(src, names, mask, self.outer.setdefault(src, {}))
         self.enter(frame, [*arguments, *keywords.values()])
         if self.watch is not None and isinstance(node, ast.Call):
             frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}

@@ -17,7 +17,7 @@ import numpy as np
 from numba.core import types as nt
 
 from dwlab.simt import arraymethods, libdevice, trace, types
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Root
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Root, strides_of
 from dwlab.simt.names import VECTORS, DeviceName
 from dwlab.simt.options import LaunchError, UnsupportedError
 from dwlab.simt.order import BLOCK, GPU
@@ -204,8 +204,10 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
     if function is print:
         return _print(run, node, arguments)
     if function in (min, max):
+        run.no_member(node, *arguments)
         return _extreme(run, node, function, arguments)
     if function in types.BUILTIN_CASTS:
+        run.no_member(node, *arguments)
         if len(arguments) == 2 and function is complex:
             parts = [run.number(a, node) for a in arguments]
             if any(v.dtype == types.BOOL for v in parts):
@@ -342,10 +344,6 @@ def _name_of(run: Execution, node: ast.Call, default: str) -> str:
     return default
 
 
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
-
-
 def shared_array(run: Execution, node: ast.Call) -> Array:
     """cuda.shared.array: one array per block and call site; shape 0 is the dynamic shared memory from its start.
 
@@ -369,7 +367,7 @@ def shared_array(run: Execution, node: ast.Call) -> Array:
                 "most 49152: make the tile smaller, or use dynamic shared memory (shape 0, size given at launch)"
             )
         row = max(16, -(-nbytes // 16) * 16)
-        array = Array(_shared_root(run, row, start), name, dtype, tuple(np.int64(n) for n in shape), _strides(shape))
+        array = Array(_shared_root(run, row, start), name, dtype, tuple(np.int64(n) for n in shape), strides_of(shape))
     run.shared[key] = array
     return array
 
@@ -402,7 +400,8 @@ def local_array(run: Execution, node: ast.Call) -> LocalArray:
             raise LaunchError(f"{run.where(node)}: {nbytes} bytes of local memory per thread; the limit is 524288")
         array = run.local[key] = LocalArray(_name_of(run, node, "local"), shape, dtype, run.lanes_shape)
     elif run.hunting:  # made anew: what an earlier call or iteration wrote is not there any more
-        array.written &= ~run.mask.full
+        for one in (array, *array.fields.values()):
+            one.written &= ~run.mask.full
     return array
 
 

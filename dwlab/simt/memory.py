@@ -6,6 +6,7 @@ same in every lane) or an array that broadcasts to that layout: (1, T), (NB, 1) 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -189,13 +190,14 @@ class Array:
             name=f"{self.name}.{name}",
             dtype=dtype,
             shape=(*self.shape, *(np.int64(n) for n in inner)),
-            strides=(*(s * ratio for s in self.strides), *_strides(inner)),
+            strides=(*(s * ratio for s in self.strides), *strides_of(inner)),
             offset=self.offset * ratio + np.int64(start // dtype.itemsize),
         )
 
 
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements between neighbours along each axis of a C-contiguous array."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
 class LocalArray:
@@ -212,13 +214,13 @@ class LocalArray:
         self.dtype = dtype
         self.shape = tuple(np.int64(n) for n in shape)
         size = int(np.prod(shape)) if shape else 1
-        self.strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+        self.strides = strides_of(shape)
         self.offset = np.int64(0)
         self.storage = np.zeros((size, *lanes), dtype)
         self.written = np.zeros((size, *lanes), np.bool_)
         self.busy: np.ndarray | None = None
         self.unfenced: np.ndarray | None = None
-        self.fields: dict[str, LocalArray] = {}
+        self.fields: dict[str | np.dtype, LocalArray] = {}  # and other views of all of it
 
     def field(self, name: str) -> LocalArray:
         """One field of an array of records: the same memory."""
@@ -232,6 +234,15 @@ class LocalArray:
             shape = tuple(int(n) for n in self.shape)
             one = self.fields[name] = LocalArray(f"{self.name}.{name}", shape, dtype, self.storage.shape[1:])
             one.storage = self.storage[name]
+        return one
+
+    def as_type(self, dtype: np.dtype) -> LocalArray:
+        """The same memory as elements of another type of as many bytes."""
+        one = self.fields.get(dtype)
+        if one is None:
+            shape = tuple(int(n) for n in self.shape)
+            one = self.fields[dtype] = LocalArray(self.name, shape, dtype, self.storage.shape[1:])
+            one.storage, one.written = self.storage.view(dtype), self.written
         return one
 
 

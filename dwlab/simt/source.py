@@ -165,6 +165,22 @@ class _Fold(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         return self.folded(node, "value", "slice")
 
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        self.generic_visit(node)
+        return node if not isinstance(node.test, ast.Constant) else node.body if node.test.value else node.orelse
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        """Without constants that decide nothing, and what stands behind one that decides."""
+        self.generic_visit(node)
+        parts, decides = [], isinstance(node.op, ast.Or)
+        for one in node.values:
+            constant = isinstance(one, ast.Constant)
+            if not constant or bool(one.value) is decides or one is node.values[-1]:
+                parts.append(one)
+            if constant and bool(one.value) is decides:
+                break
+        return parts[0] if len(parts) == 1 else ast.copy_location(ast.BoolOp(node.op, parts), node)
+
 
 def _is_constant(node: ast.expr) -> bool:
     """A number that is written down, or a tuple of such."""

@@ -72,12 +72,15 @@ class Frame:
     literals: variables that hold a constant, as Numba tells those from other values.  known: those whose number the
     compiler works out (dwlab.simt.float64).  types: of names and expressions,
     by their nodes' ids, where all paths are looked at (dwlab.simt.typed).  covered: variable -> the lanes of `partial`,
-    and a mask that was last found to lie within them.
+    and a mask that was last found to lie within them.  outer: what the function's globals and closure variables are in
+    a kernel, and of calls that convert, by their nodes, the types.
     """
 
-    __slots__ = ("source", "names", "partial", "entry", "returns", "loops", "literals", "known", "types", "covered")
+    __slots__ = (
+        "source", "names", "partial", "entry", "returns", "loops", "literals", "known", "types", "covered", "outer",
+    )  # fmt: skip
 
-    def __init__(self, src: source.Source, names: dict[str, object], entry: Mask):
+    def __init__(self, src: source.Source, names: dict[str, object], entry: Mask, outer: dict):
         self.source = src
         self.names = names
         self.partial: dict[str, Mask] = {}
@@ -88,6 +91,7 @@ class Frame:
         self.known: set[str] = set()
         self.types: dict[int, np.dtype] = {}
         self.covered: dict[str, tuple[Mask, Mask]] = {}
+        self.outer = outer
 
 
 @dataclass(eq=False)
@@ -136,7 +140,8 @@ class State:
         self.constants: dict[int, Array] = {}
         self.constant_memory: dict[int, int] = {}
         self.frozen: dict[tuple, object] = {}
-        self.outer: dict[tuple, object] = {}  # what a function's globals and closure variables are in a kernel
+        self.outer: dict[source.Source, dict] = {}  # Frame.outer of each function
+        self.sources: dict[object, source.Source] = {}  # of device functions
         self.literals: dict[ast.AST, object] = {}
         self.shown = Shown()
         self.order: Order | None = None  # where fences, or syncwarps of some lanes, order accesses
@@ -196,7 +201,7 @@ class State:
         self.dynamic_root: Root | None = None
         self.copies: list = []  # asynchronous copies in flight (dwlab.simt.wide)
         self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed
-        self.products: list = []  # of warp groups, that run (dwlab.simt.groups)
+        self.group_products: list = []  # of warp groups, that run (dwlab.simt.groups)
         self.product_groups: int | np.ndarray = 0  # of them that each lane has committed
         self.fenced: int | np.ndarray = 0  # the access after which each lane last came to fence_async()
         self.rows = np.arange(count, dtype=np.int64)[:, None]
@@ -204,7 +209,8 @@ class State:
         self.watchers: list[Watch] = []
         real = None if self.padded == self.threads else (np.arange(self.padded) < self.threads)[None, :]
         self.alive = Mask(real, self.lanes_shape)
-        frame = Frame(self.source, dict(zip(self.source.parameters, arguments, strict=True)), self.alive)
+        names = dict(zip(self.source.parameters, arguments, strict=True))
+        frame = Frame(self.source, names, self.alive, self.outer.setdefault(self.source, {}))
         frame.types = self.typed.get("kernel", frame.types)
         self.frames = [frame]
         self.frame = frame

@@ -61,7 +61,8 @@ class _Strand:
         self.block = block
         self.mask = mask
         self.lane = int(np.flatnonzero(mask.full[0])[0])
-        frame = Frame(run.source, dict(zip(run.source.parameters, arguments, strict=True)), mask)
+        names = dict(zip(run.source.parameters, arguments, strict=True))
+        frame = Frame(run.source, names, mask, run.outer.setdefault(run.source, {}))
         frame.types = run.typed.get("kernel", frame.types)
         self.own: dict[str, object] = dict(
             frames=[frame], frame=frame, mask=mask, node=run.source.body[0], discard=None, steps=0, watchers=[]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, LocalView, Range, Record
+from dwlab.simt import types
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record
 from dwlab.simt.source import Source
 
 
@@ -79,6 +81,59 @@ class Vector:
 
 
 @dataclass(frozen=True)
+class Member:
+    """A member of an enumeration, by its number in it, which may differ by lane."""
+
+    family: type[enum.Enum]
+    which: Lanes
+
+    @property
+    def value(self) -> object:
+        """What it stands for; all of a family are of one type."""
+        values = [
+            types.literal(v) if isinstance(v, (int, float, complex)) else v for v in (m.value for m in self.family)
+        ]
+        return np.array(values)[self.which] if self.which.ndim else values[int(self.which)]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """A variable that paths have given different types and that is not read yet where they meet: each value exact.
+
+    parts: for each type the values of it; which: the number of a lane's own, lane by lane.
+    """
+
+    parts: tuple[Lanes, ...]
+    which: Lanes
+    dtype = np.dtype(object)  # none of a number
+
+    def as_type(self, dtype: np.dtype) -> Lanes:
+        """In the type that the variable has where it is read."""
+        result = types.cast(self.parts[0], dtype)
+        for k, part in enumerate(self.parts[1:], 1):
+            result = np.where(self.which == k, types.cast(part, dtype), result)
+        return result
+
+
+def versions(mask: Mask, new: object, old: object) -> Versions | None:
+    """`new` where the mask is active and `old` elsewhere, if their common type would not hold them exactly, else None.
+
+    64-bit integers beside floats or signed ones beside unsigned, whose common type is float64.
+    """
+    if not isinstance(new, NUMBERS) or mask.array is None:
+        return None
+    if not isinstance(old, Versions):
+        if not isinstance(old, NUMBERS) or new.dtype == old.dtype or not {"int64", "uint64"} & {
+            new.dtype.name, old.dtype.name} or types.unify(new.dtype, old.dtype) != types.FLOAT64:  # fmt: skip
+            return None
+        old = Versions((old,), np.int64(0))
+    parts = list(old.parts)
+    k = next((k for k, part in enumerate(parts) if part.dtype == new.dtype), len(parts))
+    parts[k : k + 1] = [new if k == len(parts) else np.where(mask.array, new, parts[k])]
+    return Versions(tuple(parts), np.where(mask.array, k, old.which))
+
+
+@dataclass(frozen=True)
 class Closure:
     """A function that a kernel makes: `def` or lambda. frame: of the function that made it, whose names it sees."""
 
@@ -109,6 +164,8 @@ def kind(value: object) -> object:
         return value.name
     if isinstance(value, Closure):
         return value.node
+    if isinstance(value, Member):
+        return value.family
     return type(value) if isinstance(value, (str, type(None))) else id(value)
 
 
@@ -123,4 +180,6 @@ def kind_name(value: object) -> str:
         return f"a {len(value.shape)}-dimensional array of {value.dtype}"
     if isinstance(value, str):
         return "a string"
+    if isinstance(value, Member):
+        return f"a member of {value.family.__name__}"
     return "None" if value is None else type(value).__name__.lower()

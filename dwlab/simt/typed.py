@@ -83,13 +83,7 @@ class Typing(Execution):
     def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
         for statement in statements:
             self.mask, self.node = mask, statement
-            handler = self._dispatch_stmt.get(type(statement))
-            if handler is None:
-                handler = getattr(self, "do_" + type(statement).__name__, None)
-                if handler is None:
-                    raise self.unsupported(statement)
-                self._dispatch_stmt[type(statement)] = handler
-            if handler(statement) is None:
+            if self.statements[type(statement)](statement) is None:
                 return None
         return mask
 

@@ -104,9 +104,10 @@ def literal(value: object) -> Value:
 
 def cast(value: Value, dtype: np.dtype) -> Value:
     """Conversion as PTX's cvt does it: float to integer saturates, NaN is 0. Complex to real keeps the real part."""
-    if value.dtype == dtype:
+    have = value.dtype
+    if have is dtype or have == dtype:
         return value
-    if value.dtype.kind == "c" and dtype.kind != "c":
+    if have.kind == "c" and dtype.kind != "c":
         value = value.real
     if value.dtype.kind == "f" and dtype.kind in "iu":
         return _saturated(value, dtype)

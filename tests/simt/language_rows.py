@@ -50,6 +50,11 @@ class Number(enum.IntEnum):
     TWO = 2
 
 
+class Flags(enum.IntFlag):
+    A = 1
+    B = 2
+
+
 def host_function(v):
     return v + 1
 
@@ -571,7 +576,7 @@ out[i] = i not in (1, 2, 5)
 out[i] = i in (1, "a")
 ## runs | in a range
 out[i] = i in range(2, 5)
-## stricter | in an array | `in` works on a tuple or a range only
+## runs | in an array
 out[i] = n in a
 ## runs | namedtuple made in the kernel
 p = Point(i, n)
@@ -1212,6 +1217,9 @@ with n:
 global COUNTER
 COUNTER = 1
 out[i] = 1
+## runs | global statement of what is only read
+global TILE
+out[i] = TILE
 ## refused | import
 import math
 out[i] = math.sqrt(4.0)
@@ -1488,6 +1496,57 @@ out[i] = Number.TWO + i
 ## runs | enumeration compared
 c = Colour.RED
 out[i] = c == Colour.BLUE
+## runs | enumeration chosen by lane
+c = Colour.RED
+if i > 3:
+    c = Colour.BLUE
+m = Number.TWO if i == 5 else Number.ONE
+out[i] = c.value + (c is Colour.RED) + 10 * (m + 1) + (m == 2)
+## runs | enumeration by its member's name
+out[i] = Number["TWO"] + i
+## runs | enumeration of ints beside ints
+out[i] = Number.TWO | n << Number.ONE
+## refused | enumeration of ints beside a float | take its .value
+out[i] = x[i] + Number.ONE
+## refused | enumeration of ints in a float array | take its .value
+out[i] = Number.ONE
+## refused | enumeration of ints as a condition | take its .value
+if Number.ONE:
+    out[i] = 1
+## refused | enumeration of flags combined | take its .value
+out[i] = Flags.A | Flags.B
+## runs | enumerations in a loop
+for c in (Colour.RED, Colour.BLUE):
+    out[i] += c.value
+## runs | constants that Python's compiler decides on
+t = -(uint32(i) if (1 and -1) else 65535)
+out[i] = t + (2 if not 100 else 3 or n)
+# want: [3.0 + (-j) % 2**32 for j in range(8)]
+## runs | a variable of two types, exact on each path
+t = uint64(2**63 + 1)
+if i > 3:
+    t = -2**62 - i
+else:
+    t = t >> uint64(1)
+    out[i] = t - uint64(2**62)
+if i > 5:
+    t = 0.5
+else:
+    t = n
+out[i] += t
+# want: [3.0 + 0] * 6 + [0.5] * 2
+## runs | atomic of a literal negative index
+if i == 0:
+    cuda.atomic.add(out, -1, 1)
+# want: [0.0] * 7 + [1.0]
+## runs | view of a local array
+t = cuda.local.array(2, float32)
+t[0] = x[i]
+t[1] = 1
+v = t.view(np.int32)
+v[0] += 1 << 23
+out[i] = t[0] + v[1]
+# want: [2.0 * (0.5 * j + 1) + 1065353216 for j in range(8)]
 ## runs | math constants
 out[i] = math.pi + math.e + math.tau
 ## runs | math.inf and nan
@@ -1974,7 +2033,7 @@ b = x[1:5].reshape(2,2); out[i] = b[0,0]
 t = cuda.local.array(4, float32); b = t.reshape(2,2); b[0,0]=1; out[i]=b[0,0]
 ## runs
 t = cuda.shared.array(4, float32); b = t.reshape(2,2); b[0,0]=1; out[i]=b[0,0]
-## stricter | | local array
+## runs
 t = cuda.local.array(4, float32); t[0]=1; b = t.view(np.int32); out[i]=b[0]
 ## runs
 t = cuda.local.array(4, float32); t.fill(2); out[i]=t[0]

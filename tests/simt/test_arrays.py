@@ -4,6 +4,7 @@ read-only."""
 import itertools
 import linecache
 
+import numba
 import numpy as np
 import pytest
 from numba import float32
@@ -245,6 +246,18 @@ def last(v, n):
     return own[3]
 
 
+PAIR = numba.from_dtype(np.dtype([("u", np.float32), ("v", np.int32)], align=True))
+
+
+@cuda.jit(device=True)
+def last_of_records(v, n):
+    own = cuda.local.array(4, PAIR)
+    for k in range(n):
+        own[k].u = v
+    return own[3].u
+
+
+@pytest.mark.parametrize("last", [last, last_of_records])
 @pytest.mark.parametrize(
     "lines, found",
     [
@@ -256,7 +269,7 @@ def last(v, n):
         (["if t < 3:", "    y[t] = last(x, 4)", "y[t] = last(x, 4 if t < 5 else 3)"], True),
     ],
 )
-def test_a_local_array_is_new_at_each_call(lines, found):
+def test_a_local_array_is_new_at_each_call(lines, found, last):
     kernel = compiled(["t = cuda.threadIdx.x", *lines], "x, y", last=last)
     kinds = {h.kind for h in simt.xray(kernel, 1, 32, 1.0, np.zeros(32, np.float32)).hazards}
     assert kinds == ({"uninitialised"} if found else set())

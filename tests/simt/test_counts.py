@@ -124,6 +124,30 @@ def test_a_complex_number_is_loaded_and_stored_in_two_accesses(itemsize, stride)
     expect_global(access(report, "y", "store"), [warp for both in at for warp in both], itemsize // 2)
 
 
+@pytest.mark.parametrize("part, accesses", [("c", 2), ("c.real", 1), ("c.imag", 1), ("u", 1)])
+def test_of_a_complex_number_only_what_is_read_counts(part, accesses):
+    @cuda.jit
+    def whole(x, y):
+        y[cuda.grid(1)] = x[cuda.grid(1)].c
+
+    @cuda.jit
+    def real(x, y):
+        y[cuda.grid(1)] = x[cuda.grid(1)].c.real
+
+    @cuda.jit
+    def imag(x, y):
+        y[cuda.grid(1)] = x[cuda.grid(1)].c.imag
+
+    @cuda.jit
+    def other(x, y):
+        y[cuda.grid(1)] = x[cuda.grid(1)].u
+
+    kernel = {"c": whole, "c.real": real, "c.imag": imag, "u": other}[part]
+    x = np.zeros(32, np.dtype([("c", np.complex64), ("u", np.float32), ("v", np.float32)], align=True))
+    load = access(simt.xray(kernel, 1, 32, x, np.zeros(32, np.complex64)), f"x.{part[0]}", "load")
+    assert (load.requests, load.sectors, load.bytes_used) == (accesses, 16 * accesses, 128 * accesses)
+
+
 @pytest.mark.parametrize("element", [complex64, complex128], ids=str)
 @pytest.mark.parametrize("width", [32, 33, 36])
 def test_complex_tiles_conflict_as_their_parts_do(element, width):

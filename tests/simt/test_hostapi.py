@@ -1,6 +1,5 @@
 """The host side of the simulated GPU behaves as Numba-CUDA's: memory, copies, views, streams, events, the device."""
 
-import asyncio
 import gc
 import warnings
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 
 from dwlab.gpu import occupancy
+from dwlab.simt import cuda as facade
 from dwlab.simt import hostapi, options
 from dwlab.simt import hostapi as cuda
 
@@ -550,9 +550,6 @@ def test_streams():
     assert repr(cuda.default_stream()) == "<Default CUDA stream>"
     assert repr(cuda.legacy_default_stream()) == "<Legacy default CUDA stream>"
     assert repr(cuda.per_thread_default_stream()) == "<Per-thread default CUDA stream>"
-    assert repr(cuda.external_stream(4660)) == "<External CUDA stream 4660>"
-    with pytest.raises(TypeError, match="integer"):
-        cuda.external_stream("0x12")
     one.synchronize()
     with one.auto_synchronize() as inside:
         assert inside is one
@@ -564,24 +561,6 @@ def test_streams():
         device.copy_to_host(stream="fast")
     with pytest.raises(TypeError, match="stream must be"):
         cuda.to_device(np.zeros(3), stream=3)
-
-
-def test_stream_callbacks():
-    calls = []
-    stream = cuda.stream()
-    stream.add_callback(lambda *args: calls.append(args), "word")
-    assert calls == [(stream, 0, "word")]
-
-    def fails(stream, status, arg):
-        raise RuntimeError("no")
-
-    with pytest.warns(UserWarning, match="Exception in stream callback: no"):
-        stream.add_callback(fails)
-
-    async def wait():
-        return await stream.async_done()
-
-    assert asyncio.run(wait()) is stream
 
 
 def test_events_know_order_but_no_time():
@@ -606,14 +585,13 @@ def test_calls_with_nothing_to_do_do_nothing():
         cuda.close()
         with cuda.profiling(), cuda.defer_cleanup(), cuda.current_context().defer_cleanup():
             cuda.current_context().synchronize()
-    assert cuda.require_context(test_streams) is test_streams
 
 
 # --- the device ----------------------------------------------------------------------------------
 
 
 def test_the_one_device():
-    assert cuda.is_available() is True and cuda.cuda_error() is None and cuda.is_supported_version()
+    assert cuda.is_available() is True and cuda.is_supported_version()
     assert len(cuda.gpus) == 1 and len(cuda.list_devices()) == 1
     with cuda.gpus[0]:
         pass
@@ -655,18 +633,13 @@ def test_detect_says_that_it_is_simulated(capsys):
 
 def test_host_code_written_for_a_gpu_meets_no_surprise_in_the_context():
     context = cuda.current_context()
-    assert repr(context.get_default_stream()) == "<Default CUDA stream>"
-    assert context.create_event().query() and context.create_stream() != context.create_stream()
     with context:
         context.push()
         context.pop()
     context.reset()
 
 
-@pytest.mark.parametrize("attempt", [lambda: cuda.device_array(3).get_ipc_handle()])
-def test_sharing_with_other_processes_is_refused(attempt):
-    with pytest.raises(NotImplementedError, match="another process"):
-        attempt()
-    with pytest.raises(NotImplementedError, match="another process"):
-        with cuda.open_ipc_array(b"", 3, np.float32):
-            pass
+def test_what_the_laptop_has_not_is_said_by_name():
+    for name in ("open_ipc_array", "declare_device", "no_such_thing"):
+        with pytest.raises(AttributeError, match=f"laptop GPU has no cuda.{name}"):
+            getattr(facade, name)
