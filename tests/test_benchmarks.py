@@ -2,8 +2,6 @@
 
 import argparse
 import dataclasses
-import json
-import pathlib
 import subprocess
 import sys
 
@@ -14,13 +12,11 @@ from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, measured, on, recorded, scr
 
 from dwlab import problems, records, report
 from dwlab.gpu import provenance, target
-from dwlab.gpu import specs as gpus
 from dwlab.kernels import dispatch, registry
-from dwlab.measure import baselines, device
+from dwlab.measure import baselines
 from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.records import RecordError, writing
-from dwlab.report import recorded as command
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 record_run, shapes, sanitize, roof_tries, recorded_kernels, record_layers, record_networks, ncu_layers = map(
@@ -57,13 +53,6 @@ def test_what_the_tests_said_is_recorded_and_stands_for_the_judge(tmp_path):
     assert [(row["passed"], row["failed"], row["skipped"]) for row in rows] == [(1, 1, 0), (1, 0, 1)]
     run = recorded(tmp_path, ceilings={}, sections={"comparisons": rows})
     assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in report.comparisons_table([run])
-
-
-def test_tests_that_ended_without_a_word_stand_for_nothing(tmp_path):
-    (tmp_path / "cut.xml").write_text(JUNIT[:200])
-    for name in ("none.xml", "cut.xml"):
-        tests = record_run.outcomes(tmp_path / name)
-        assert tests == [] and record_run.judged(tests) == set() and record_run.comparisons(tests) == []
 
 
 def test_the_tests_that_are_recorded_exist():
@@ -226,32 +215,6 @@ def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
     assert report.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
 
 
-def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
-    copy_sizes, asked = script("copy_sizes"), []
-
-    def copies(size, sets, l2_bytes, **how):
-        asked.append((size, sets))
-        return {way: Timing(us, us, us, 9, 20, "graph", "cold") for way, us in (("one way", 3.0), ("another", 2.0))}
-
-    monkeypatch.setattr(device, "copies", copies)
-    present = gpus.find("h200")
-    rows = copy_sizes.rows_of(present, (4, 805))
-    assert [row["way"] for row in rows] == ["another", "another"] and rows[0]["gbps"] == rows[0]["bytes"] / 2e3
-    assert all(size % device.CHUNK_BYTES == 0 and 2 * size * sets > 3 * present.l2_bytes for size, sets in asked)
-    assert [row["bytes"] / 1e6 for row in rows] == pytest.approx([4, 805], rel=0.02)
-    writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": rows})
-
-
-def test_the_command_shows_the_grid(tmp_path, capsys):
-    grid_run(tmp_path, [grid_row()])
-    assert command.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
-    shown = capsys.readouterr().out
-    assert "× baseline" in shown and "2.00" in shown  # 600 µs over 300
-    assert command.main(argparse.Namespace(folder=tmp_path, json=True, grid=True)) == 0
-    assert json.loads(capsys.readouterr().out)[0]["stage"] == "wide"
-    assert command.main(argparse.Namespace(folder=tmp_path / "none", json=False, grid=True)) == 1
-
-
 # ---------------------------------------------------------------------------------------------------- the sanitizer
 
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
@@ -281,24 +244,6 @@ def ended(status, stdout, stderr=""):
 def test_only_a_run_that_says_so_is_clean(done, clean, message):
     found, said = sanitize.verdict(done)
     assert found is clean and message in said and bool(said) is not clean
-
-
-def test_a_stage_has_a_row_of_its_own_with_its_kernels_digest():
-    naive, wide = registry.stage("depthwise1d/forward/naive"), registry.stage("depthwise1d/forward/wide")
-
-    def run(command):
-        return ended(97, INVALID) if command[-1] == wide.id else ended(0, CLEAN)
-
-    rows = [sanitize.row_of("memcheck", one, "compute-sanitizer 2025.3", run) for one in (naive, wide)]
-    assert [row["clean"] for row in rows] == [True, False] and "message" not in rows[0]
-    assert rows[1]["message"].startswith("Invalid") and rows[0]["version"] == "compute-sanitizer 2025.3"
-    assert [row["kernel_sha256"] for row in rows] == [naive.digest, wide.digest]
-
-
-def test_the_command_of_a_tool_ends_with_an_error_where_it_finds_one():
-    command = sanitize.command("racecheck", "a")
-    assert command[:5] == ["compute-sanitizer", "--tool", "racecheck", "--error-exitcode", "97"]
-    assert command[-4:] == ["--tool", "racecheck", "--child", "a"]
 
 
 @on_interpreter
@@ -361,19 +306,6 @@ def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_
     monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked, "--seconds", "1e-9"])
     assert sanitize.main() == 1 and f"{len(ran)} of {len(ran)} runs were not reached" in capsys.readouterr().out
     assert len(list(tmp_path.glob("*.json"))) == 1, "a record of nothing"
-
-
-def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
-    rows = [
-        {"tool": tool, "stage": stage, "clean": (tool, stage) != ("racecheck", "b"), "version": "v1"}
-        for tool in sanitize.TOOLS
-        for stage in "ab"
-    ]
-    rows[3]["message"] = "Race reported between two writes"
-    run = recorded(tmp_path, ceilings={}, sections={"sanitizer": rows})
-    text = report.sanitizer_table([run])
-    assert "| stage | memcheck | racecheck | initcheck |" in text and "| a | clean | clean | clean |" in text
-    assert "| b | clean | Race reported between two writes | clean |" in text and "v1. Run on NVIDIA H200" in text
 
 
 def test_a_stage_that_the_sanitizer_did_not_see_again_keeps_what_was_said(tmp_path):
@@ -443,23 +375,6 @@ def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data)
         small_data.dy[:1].copy_to_device(small_data.part["dy"][:1])
 
 
-def test_a_try_that_fails_has_a_reason_and_no_time(small_data):
-    def prepare(on):
-        raise ValueError("no such shape\nmore")
-
-    one = roof_tries.Try("read", "a", 8, prepare)
-    assert roof_tries.measure(one, small_data, None) == {
-        "group": "read", "name": "a", "bytes": 8, "note": "", "failure": "ValueError: no such shape more",
-    }  # fmt: skip
-    one = roof_tries.Try("read", "a", 8, lambda on: (None, lambda: "the sum is 1.0, not 2.0", None))
-    assert roof_tries.measure(one, small_data, None)["failure"] == "WRONG: the sum is 1.0, not 2.0"
-
-
-def test_a_batch_that_is_no_repetition_is_refused():
-    with pytest.raises(ValueError, match="a batch of 9 is not 2 times"):
-        roof_tries.data(DepthwiseConv1d(9, 32, 48, 48), times=2, processors=1)
-
-
 def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path):
     notes = ["3 of 6 tries were not reached in 38 s.", "Another run's words."]
     runs = [recorded(tmp_path, ceilings={}, sections={"tries": TRIES}, notes=notes)]
@@ -527,60 +442,6 @@ ROW = {name: "" for name in recorded_kernels.FIELDS}
 ROW |= {"file": "old.json", "stage": "depthwise1d/forward/naive", "commit": "c"}
 
 
-def rows_of(monkeypatch, digest, with_commit=True):
-    """What has changed of two rows of a record, whose stage had this digest then."""
-    problem = DepthwiseConv1d(2, 2, 8, 3)
-    made = [
-        dataclasses.replace(measured(problem=one), file=file, kernel_sha256=digest)
-        for one, file in (
-            (problem, "old.json"),
-            (dataclasses.replace(problem, L=16), "old.json"),
-            (problem, "none.json"),
-        )
-    ]
-    monkeypatch.setattr(recorded_kernels.records, "load_all", lambda: made[:2])
-    return recorded_kernels.changed([ROW] * with_commit, Trees())
-
-
-class Trees:
-    """In whose commit "d" every stage has every digest."""
-
-    def at(self, commit):
-        return pathlib.Path(commit)
-
-    def having(self, wanted):
-        return dict.fromkeys(wanted, "d")
-
-
-def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_the_code_is_the_same(
-    monkeypatch, capsys
-):
-    now = registry.stage("depthwise1d/forward/naive").digest
-    assert rows_of(monkeypatch, now) == []
-    todo = rows_of(monkeypatch, "1" * 64)
-    assert [commit for commit, _ in todo] == ["c", "c"]
-    assert [commit for commit, _ in rows_of(monkeypatch, "1" * 64, with_commit=False)] == ["d", "d"]
-
-    def compiled(root, jobs):
-        old = root != recorded_kernels.ROOT
-        return ["other" if old and job["problem"]["L"] == 16 else "same" for job in jobs]
-
-    monkeypatch.setattr(recorded_kernels, "compiled", compiled)
-    (found,) = recorded_kernels.compare(Trees(), todo, 2)
-    assert found["digest"] == now and found["problem"] == "B=2 H=2 L=8 K=3 padding=causal float32"
-    assert "L=16 K=3 padding=causal float32: other; now same" in capsys.readouterr().out
-
-
-def test_a_tree_is_found_by_the_digest_that_a_stage_has_in_it():
-    naive = registry.stage("depthwise1d/forward/naive")
-    with recorded_kernels.Trees() as trees:
-        found = trees.having({(naive.id, naive.digest)})
-    if not found:
-        pytest.skip("the checkout has no history, or the stage is not committed as it is")
-    commit = recorded_kernels.git("rev-list", "-1", "HEAD", "--", naive.file).decode().strip()
-    assert recorded_kernels.git("merge-base", commit, found[naive.id, naive.digest]).decode().strip() == commit
-
-
 @needs_compiler
 def test_the_code_of_a_row_is_that_of_its_tree():
     """As its own process finds it; what does not compile is told, and the others are compiled."""
@@ -615,18 +476,6 @@ def test_the_table_of_kernels_is_of_records_that_are_there():
     there = {run.file for run in records.load_runs()}
     for row in table:
         assert row["file"] in there and len(row["digest"]) == 64
-
-
-def test_rows_are_added_to_the_table_and_no_other_is_lost(tmp_path, monkeypatch):
-    table = tmp_path / "kernels.csv"
-    recorded_kernels.add([ROW, ROW | {"stage": "b"}], table)
-    recorded_kernels.add([ROW | {"digest": "d"}], table)
-    assert recorded_kernels.read(table) == [ROW | {"stage": "b"}, ROW | {"digest": "d"}]
-    recorded_kernels.main(["--join", str(table), "--to", str(tmp_path / "all.csv")])
-    assert recorded_kernels.read(tmp_path / "all.csv") == recorded_kernels.read(table)
-    monkeypatch.setattr(recorded_kernels, "ROOT", tmp_path)
-    with pytest.raises(RuntimeError, match="(?i)git"):
-        recorded_kernels.git("log")
 
 
 # ---------------------------------------------------------------------------------------------------- drawn shapes
@@ -682,11 +531,6 @@ def test_the_table_says_where_pytorch_is_faster_and_why():
 RECORDING = [record_layers, record_networks, shapes]
 
 
-def test_scripts_that_write_a_record_say_where():
-    for module in (*RECORDING, record_run, sanitize, roof_tries, ncu_layers):
-        assert "[FOLDER]" in module.__doc__
-
-
 @on_interpreter
 @pytest.mark.parametrize("module", RECORDING, ids=lambda one: one.__name__)
 def test_without_a_gpu_and_pytorch_a_script_says_so(module, capsys, tmp_path, monkeypatch):
@@ -722,12 +566,6 @@ def test_options_that_cannot_be_are_refused(module, given, words, capsys):
     with pytest.raises(SystemExit):
         module.main(given.split())
     assert words in capsys.readouterr().err
-
-
-def test_an_option_that_is_repeated_replaces_its_default():
-    options = record_layers.arguments(["--batch", "8", "--batch", "4", "--batch", "8", "--op", "pointwise"])
-    assert (options.batch, options.op, options.layout) == ([8, 4], ["pointwise"], ["NHWC", "NCHW"])
-    assert record_layers.arguments([]).batch == [1, 32]
 
 
 def test_predictions_for_a_gpu_are_held_against_what_it_measured():

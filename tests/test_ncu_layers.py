@@ -12,10 +12,8 @@ from test_counters import Ncu, output
 from dwlab import records, report
 from dwlab.gpu import provenance
 from dwlab.judge import formulas
-from dwlab.kernels import registry
 from dwlab.measure import counters
 from dwlab.problems.layers import Fused
-from dwlab.report import counters as layer_counters
 
 ncu_layers = script("ncu_layers")
 
@@ -91,25 +89,6 @@ def test_every_pair_of_the_networks_is_launched_once_a_storage_type_and_batch():
     for path in ("dwpw", "pwdw", "pwpw"):
         here = [shares[one[:3]] for one in found if one[:2] == (path, "float32")]
         assert here == sorted(here, reverse=True)
-
-
-def test_a_pair_is_launched_by_the_stage_that_was_recorded_as_the_fastest_or_by_the_last(monkeypatch):
-    first, second = ncu_layers.pairs(["fused/dwpw"], ["float16"], runs=[])[:2]
-    assert (first.problem.N, second.problem.N) == (1, 32) and first.stage.name == second.stage.name == "slide"
-    row = {"op": "fused", "path": "dwpw", "layer": text_of(first), "batch": 1, "dtype": "float16", "layout": "NHWC"}
-
-    def stages_with(*rows):
-        monkeypatch.setattr(report, "layers", lambda runs: (rows, []))
-        tasks = ncu_layers.pairs(["fused/dwpw"], ["float16"], runs=[])
-        assert len(tasks) == 2 * 42 and all(task.stage.name == "slide" for task in tasks[2:])
-        return tasks[0].stage.name, tasks[1].stage.name
-
-    assert stages_with(row | {"stage": "naive"}) == ("naive", "slide")
-    assert stages_with(row | {"stage": "naive", "batch": 32}) == ("slide", "naive")
-    assert stages_with(row | {"stage": "naive", "layout": "NCHW"}) == ("slide", "slide")
-    assert stages_with(row | {"stage": "naive", "dtype": "float32"}) == ("slide", "slide")
-    assert stages_with(row | {"stage": "gone"}) == ("slide", "slide")
-    assert stages_with({name: value for name, value in row.items() if name != "layout"}) == ("slide", "slide")  # failed
 
 
 def test_the_projects_records_say_what_is_the_fastest():
@@ -203,42 +182,6 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
     assert "Measured on NVIDIA H200" in summary
 
 
-def test_the_tables_say_what_is_counted_and_which_stages_are_not(tmp_path):
-    run = run_of(tmp_path, [ncu_layers.row_of(task, counted_of(task)) for task in few()[1:]])
-    wide, naive = few()[1:]
-    others = [f"depthwise2d/{one.name}" for one in registry.stages("depthwise2d", "forward") if one != wide.stage]
-    others += [f"pointwise/{one.name}" for one in registry.stages("pointwise", "forward") if one != naive.stage]
-    (line,) = (line for line in report.counters_summary([run]).splitlines() if line.startswith("2 launches"))
-    what, without = line.split("; none of ")
-    assert what == "2 launches, on 2 layers and pairs of mobilenet_v2"
-    assert set(without.rstrip(". ").split(", ")) == set(others)
-    everywhere = {"layer": "PW 1→1@1"}
-    run = run_of(tmp_path, [ncu_layers.row_of(naive, counted_of(naive)) | everywhere])
-    assert "\n1 launch; none of pointwise/" in report.counters_summary([run])
-
-
-def test_requests_that_were_split_are_told_from_sectors_that_were_not_foreseen(tmp_path):
-    row = ncu_layers.row_of(few()[0], counted_of(few()[0]))
-    more = row["predicted_load_requests"] + 1
-    split = run_of(tmp_path / "split", [row | {"load_requests": more}])
-    assert "they no longer request together (fused/dwpw/slide).  " in report.counters_summary([split])
-    for number, change in enumerate([{}, {"load_requests": more, "load_sectors": 1}, {"load_requests": None}]):
-        run = run_of(tmp_path / str(number), [row | change])
-        assert "More requests than" not in report.counters_summary([run])
-
-
-def test_of_a_launch_without_planned_sectors_the_accesses_say_how_far_the_planner_is_off(tmp_path):
-    row = ncu_layers.row_of(few()[0], counted_of(few()[0])) | {"planned_bytes": 1}
-    summary = report.counters_summary([run_of(tmp_path, [row])])
-    assert "fused, launches within 10 %: accesses / requested in 0 of 1, accesses / L2 in 0 of 1. Beyond" in summary
-    assert "(float32, NHWC, batch 1) 0.00" in summary
-
-
-def test_the_planner_counts_as_right_up_to_a_tenth():
-    for ratio, right in ((0.91, True), (1.09, True), (0.89, False), (1.11, False)):
-        assert layer_counters._near(ratio) is right
-
-
 def test_of_a_launch_counted_twice_the_newest_counts(tmp_path):
     rows = [ncu_layers.row_of(task, counted_of(task)) for task in few()]
     old = run_of(tmp_path, rows)
@@ -280,26 +223,6 @@ def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monke
     assert "2 of 3 kernels are compiled" in out and "2 of 3 launches in 50 s" in out
 
 
-def test_where_nothing_compiles_or_ncu_refuses_nothing_is_recorded(tmp_path, monkeypatch, capsys):
-    from dwlab.gpu import target
-
-    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: few())
-    monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")
-    monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [None] * len(jobs))
-    assert ncu_layers.main([str(tmp_path)]) == 1
-    assert "no kernel could be compiled" in capsys.readouterr().err
-    monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [b"a"] * len(jobs))
-
-    def refuses(*args, **more):
-        raise counters.CountersError("this user may not read the GPU's counters")
-
-    monkeypatch.setattr(counters, "count", refuses)
-    assert ncu_layers.main([str(tmp_path)]) == 1
-    assert "may not read" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(ncu_layers, "tasks", lambda *given: tasks())
     assert ncu_layers.main(["--list", "--most", "2"]) == 0
@@ -311,39 +234,3 @@ def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, mon
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
     assert ncu_layers.main([str(tmp_path)]) == 2
     assert "needs a GPU: no driver" in capsys.readouterr().err
-
-
-def test_pairs_and_missing_say_what_is_launched(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")
-    monkeypatch.setattr(report, "layers", lambda runs: ([], []))
-    of_pwpw = ["--list", "--pairs", "--op", "fused/pwpw", "--dtype", "int8", "--batch", "4"]
-    assert ncu_layers.main(of_pwpw) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "5 launches" and lines[0].startswith("fused/pwpw/int8  PW ") and lines[0].endswith("  4 × int8")
-    monkeypatch.setattr(ncu_layers, "missing", lambda todo: todo[3:])
-    assert ncu_layers.main([*of_pwpw, "--missing", "--most", "4"]) == 0
-    assert capsys.readouterr().out.splitlines() == [*lines[3:5], "2 launches"]
-    monkeypatch.setattr(ncu_layers, "missing", lambda todo: [])
-    assert ncu_layers.main([str(tmp_path), "--pairs", "--missing", "--op", "fused/pwpw"]) == 0
-    assert "nothing to count" in capsys.readouterr().err and not list(tmp_path.iterdir())
-
-
-def test_the_notes_of_pairs_name_all_networks(tmp_path, monkeypatch):
-    from dwlab.gpu import target
-
-    monkeypatch.setattr(ncu_layers, "pairs", lambda *given: few()[:1])
-    monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")
-    monkeypatch.setattr(ncu_layers.ahead, "compiled", lambda jobs, *more: [b"a"] * len(jobs))
-    monkeypatch.setattr(counters, "count", lambda launches, **more: [counted_of(few()[0])])
-    assert ncu_layers.main([str(tmp_path), "--pairs", "--op", "fused/dwpw"]) == 0
-    (run,) = records.load_runs(tmp_path)
-    (note,) = run.notes
-    assert note == (
-        "layer_counters: pairs of mobilenet_v1, mobilenet_v2, xception, proxylessnas; 1 of 1 launches in 120 s."
-    )
-
-
-def test_fused_tasks_are_pairs():
-    assert all(isinstance(task.problem, Fused) == (task.stage.op == "fused") for task in tasks())

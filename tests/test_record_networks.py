@@ -35,22 +35,6 @@ def timing_of(us):
 # ---------------------------------------------------------------------------------------------------------- the plan
 
 
-def test_mobilenets_at_batch_1_come_first():
-    groups = record_networks.plan(record_networks.arguments([]))
-    turns = record_networks.Turns()
-    for group in groups:
-        turns.want(group, "gpu", (0, group.place))
-    order = []
-    while turns.waiting["gpu"] or turns.having["gpu"]:
-        order += turns.next()
-        turns.done(order[-1], "gpu")
-    assert [str(group).split()[:2] for group in order[:4]] == [
-        ["mobilenet_v1", "float32"], ["mobilenet_v2", "float32"], ["mobilenet_v1", "float16"],
-        ["mobilenet_v2", "float16"],
-    ]  # fmt: skip
-    assert order == groups and len(groups) == 8 and all(group.batches == (1, 32) for group in groups)
-
-
 def test_only_what_is_asked_for_and_not_recorded(tmp_path):
     options = record_networks.arguments(["--network", "xception", "--network", "mobilenet_v1", "--dtype", "float16"])
     assert [group.name for group in record_networks.plan(options)] == ["mobilenet_v1", "xception"]
@@ -58,14 +42,6 @@ def test_only_what_is_asked_for_and_not_recorded(tmp_path):
     assert known == {("mobilenet_v1", 1, "float16", "NHWC")}
     first, second = record_networks.plan(options, known)
     assert (first.name, first.batches, second.batches, second.place) == ("mobilenet_v1", (32,), (1, 32), 1)
-
-
-def test_an_unknown_network_gets_the_nearest_and_the_list_needs_no_gpu(capsys):
-    assert record_networks.main(["--network", "mobilenet_v9"]) == 2
-    assert "mobilenet_v" in capsys.readouterr().err
-    assert record_networks.main(["--list", "--network", "xception", "--dtype", "float32"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(",")[1] for line in lines] == [" batch 1", " batch 32"]
 
 
 # ------------------------------------------------------------------------------------------------------------- turns
@@ -160,24 +136,6 @@ def measured(batch, **options):
     sent = []
     record_networks.measure(GROUP, batch, OPTIONS | options, lambda kind, value: sent.append((kind, value)))
     return sent
-
-
-@on_interpreter
-def test_a_model_whose_kernels_overlap_is_timed_one_after_the_other_too(made, monkeypatch):
-    prepare = record_networks.prepare
-
-    def overlapped(*given):
-        models = prepare(*given)
-        return models | {"fused": dataclasses.replace(models["fused"], port="begin", early=2, plain="plain")}
-
-    monkeypatch.setattr(record_networks, "prepare", overlapped)
-    times = baselines.time_graph
-    monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
-    last = measured(1, energy=None)[1][1]
-    assert (last["fused_us"], last["fused_plain_us"], last["fused_launches"]) == (
-        40, 44, "overlapped from the beginning"
-    )  # fmt: skip
-    assert (last["apart_us"], last["apart_plain_us"], last["apart_launches"]) == (50, 50, "one after the other")
 
 
 @on_interpreter
@@ -278,13 +236,6 @@ def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
     assert "out of" in capsys.readouterr().err
 
 
-def test_no_peer_is_said():
-    model = types.SimpleNamespace(launches=(3, 2), steps=(), order="one after the other")
-    ran = [Baseline("a", "eager", failure="no memory")]
-    row = record_networks.times({"apart": model}, {"apart": timing_of(50.0)}, ran, {})
-    assert row["failure"] == "no peer: eager: no memory" and "speedup_vs_peer" not in row and row["apart_us"] == 50
-
-
 # --------------------------------------------------------------------------------------------------------- processes
 
 
@@ -355,19 +306,6 @@ def test_a_process_that_ends_or_is_interrupted_is_no_end_for_the_others():
     assert found.notes[0] == "The run was interrupted."
 
 
-@on_interpreter
-def test_a_process_says_why_it_ends(made, monkeypatch, capsys):
-    def fails(*given):
-        raise ValueError("no compiler")
-
-    monkeypatch.setattr(timing, "compile_candidates", fails)
-    found = record_networks.collect(
-        [GROUP], OPTIONS, lambda: 100.0, lambda text: None, in_threads(record_networks.work)
-    )
-    assert found.notes[0] == "mobilenet_v2 float32 NHWC: its process ended early: ValueError: no compiler."
-    assert "no compiler" in capsys.readouterr().err
-
-
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -419,88 +357,6 @@ def test_a_run_without_energies_keeps_those_of_the_one_before_and_says_so(tmp_pa
     assert "Energy from an earlier run than the time: mobilenet_v1 (float32, batch 32, NHWC).  " in text
     assert "earlier run" not in report.networks_summary([old])
     assert "earlier run" not in report.networks_summary([new])
-
-
-def test_the_summary_says_what_starting_early_saves(tmp_path):
-    def said(*rows):
-        text = report.networks_summary([recorded(tmp_path, list(rows))])
-        return [line.strip() for line in text.splitlines() if line.startswith("Kernels that start")]
-
-    early = {"apart_launches": "overlapped from the end", "apart_plain_us": 62.0,
-             "fused_launches": "overlapped from the beginning", "fused_plain_us": 62.5}  # fmt: skip
-    late = early | {"fused_launches": "one after the other", "fused_plain_us": 50.0}
-    other = row("xception", fused_us=None) | early
-    start = "Kernels that start while the one before runs "
-    assert said(row()) == []  # a record from before says nothing
-    assert said(row() | early, row(batch=1)) == [start + "save 20.0 % of the time in 1 of 1 networks."]
-    assert said(row() | early, row(batch=1) | late, other) == [
-        start + "save 3.2 to 20.0 % of the time in 2 of 3 networks."
-    ]  # fmt: skip
-    assert said(row() | late) == [start + "are no faster in any of 1 networks."]
-
-
-def test_ways_to_take_less_energy_stand_beside_pytorchs_least(tmp_path):
-    def tried(way, joules, us=50.0, kernels=20):
-        of = {"network": "mobilenet_v1", "batch": 1, "dtype": "float32", "layout": "NHWC", "way": way}
-        power = {"joules": joules, "watts": joules / us * 1e6, "window_s": 2.0, "rest_watts": 100.0}
-        return of | {"kernels": kernels, "time_us": us} | power
-
-    def table(*rows, before=()):
-        run = written(tmp_path, ceilings={}, sections={"energy_tries": rows})
-        return report.energy_ablations_table([*before, run])
-
-    rows = tried("fused, one after the other", 0.02), tried(report.EMPTY, 0.006, 30.0)
-    theirs = tried("PyTorch 2.11.0 eager, NCHW", 0.05, 90.0, 0), tried("PyTorch 2.11.0 other", 0.04, 99.0, 0)
-    whole = [recorded(tmp_path, [row(batch=1, **ENERGY | {"peer_joules": 0.03})])]
-    text = table(*rows, *theirs, before=whole)
-    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 2.00 |" in text
-    assert f"| {report.EMPTY} | 20 | 30.00 | 200 | 6.000 | 3.000 |  |" in text  # computes nothing: beside nothing
-    assert "| PyTorch 2.11.0 other |  | 99.00 | 404 | 40.00 | 30.10 |  |" in text and "NCHW" not in text
-    assert "At rest the GPU took 100 to 100 W" in text and "Measured on NVIDIA H200" in text
-    assert "PyTorch's is from records of whole networks" not in text
-    assert "that any record of whole networks has, on whichever GPU: 1.50 (mobilenet_v1, float32)." in text
-    text = table(*rows, before=whole)  # without PyTorch's ways of the same run
-    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 1.50 |" in text
-    assert "Of 1 of 1 networks PyTorch's is from records of whole networks, where a GPU took 114 to 114 W" in text
-    assert "| 20.00 | 15.00 |  |" in table(*rows) and "any record" not in table(*rows)
-
-
-def test_networks_without_a_row_are_named_not_what_a_run_did_not_reach(tmp_path):
-    old = recorded(tmp_path, [row(name) for name in report.VALIDATED], "20",
-                   notes=["3 of 8 networks were not reached: xception float32 batch 1."])  # fmt: skip
-    assert "ot measured" not in report.networks_summary([old]) and "reached" not in report.networks_summary([old])
-    new = recorded(tmp_path, [row(batch=1), row("xception", 1), row("mobilenet_v2", 32, "float16")])
-    (line,) = (one for one in report.networks_summary([old, new]).splitlines() if one.startswith("Not measured"))
-    assert line == (
-        "Not measured, 9 of 16: mobilenet_v2, proxylessnas (float32, batch 1); mobilenet_v1, mobilenet_v2, xception, "
-        "proxylessnas (float16, batch 1); mobilenet_v1, xception, proxylessnas (float16, batch 32).  "
-    )
-
-
-def test_the_summary_says_for_which_networks_torch_compile_was_timed(tmp_path):
-    """By what any run has timed, of the same version; int8 stands beside float16."""
-
-    def way(network, batch, dtype, how="torch.compile", version="2.11", failure=""):
-        name, time = f"PyTorch {version} {how}, NCHW", None if failure else {"median_us": 100.0}
-        shape = {"network": network, "N": batch}
-        return {"name": name, "way": name, "failure": failure, "dtype": dtype, "shape": shape, "time": time}
-
-    def said(*ways):
-        rows = [row(), row(batch=1), row("xception", dtype="int8", peer_dtype="float16")]
-        before = recorded(tmp_path, [row()], "20", peers=ways)
-        text = report.networks_summary([before, recorded(tmp_path, rows, notes=["torch.compile was not tried."])])
-        return [line.strip() for line in text.splitlines() if "torch.compile" in line]
-
-    start = "torch.compile is among PyTorch's ways for "
-    assert said() == [f"{start}none."]
-    assert said(way("mobilenet_v1", 32, "float32")) == [f"{start}1 of 3: mobilenet_v1 (float32, batch 32)."]
-    assert said(way("mobilenet_v1", 1, "float32"), way("xception", 32, "float16")) == [
-        f"{start}2 of 3: mobilenet_v1 (float32, batch 1); xception (int8, batch 32)."
-    ]  # fmt: skip
-    assert said(
-        way("mobilenet_v1", 32, "float32", "eager"), way("mobilenet_v1", 32, "float32", version="2.10"),
-        way("mobilenet_v1", 32, "float16"), way("mobilenet_v1", 1, "float32", failure="it does not run"),
-    ) == [f"{start}none."]  # fmt: skip
 
 
 def test_the_newest_row_of_each_network_counts(tmp_path):
@@ -587,16 +443,6 @@ def test_wrong_results_and_none_at_all_are_status_1(on_a_gpu, tmp_path, capsys):
     on_a_gpu(notes=["16 of 16 networks were not reached: all."])
     assert record_networks.main([str(tmp_path)]) == 1
     assert "nothing was measured" in capsys.readouterr().err and len(records.load_runs(tmp_path)) == 1
-
-
-def test_nothing_is_missing_when_all_is_recorded(on_a_gpu, tmp_path, capsys, monkeypatch):
-    on_a_gpu()
-    whole = [row(name, batch, dtype) for name in record_networks.NETWORKS for batch in (1, 32)
-             for dtype in ("float32", "float16")]  # fmt: skip
-    run = recorded(tmp_path, whole)
-    monkeypatch.setattr(records, "load_runs", lambda: [run])
-    assert record_networks.main([str(tmp_path / "more"), "--missing"]) == 0
-    assert "every network asked for is in a record" in capsys.readouterr().err
 
 
 def test_pairs_that_may_not_share_a_kernel_are_no_rows():

@@ -2,15 +2,13 @@
 
 import contextlib
 import json
-import math
-import multiprocessing
 import os
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from fakes import MACHINE, Clock, script
-from tuning_benches import Environment, Plain, broken, doubled, doubling
+from tuning_benches import Plain, doubled, doubling
 
 from dwlab import cuda, stage, study, tune
 from dwlab.gpu import target
@@ -18,9 +16,9 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
-from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
-from dwlab.tuning import bench, race, replay, report, search, space, stages, strategies, tables
-from dwlab.tuning.worker import Inline, Lost, Worker
+from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried
+from dwlab.tuning import bench, race, replay, search, space, stages, strategies, tables
+from dwlab.tuning.worker import Inline, Lost
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
 
@@ -158,46 +156,19 @@ def test_switched_off_the_shipped_default_is_taken_and_named(run, monkeypatch, h
     assert tables.name(SPACE.candidates[0], SPACE) in out
 
 
-def test_the_only_candidate_is_not_timed(run, monkeypatch):
-    monkeypatch.setattr(stages.StageBench, "time_us", None)
-    status, out, _ = run("tune", "depthwise2d/forward/wide")
-    assert status == 0 and "it was checked, and not timed" in out
-
-
-def test_where_every_candidate_fails_the_reasons_are_a_table(run, monkeypatch):
-    places = iter(range(100))
-
-    def wrong(self, candidate):
-        place = next(places)
-        raise race.Out("incorrect" if place else "timeout", f"y[{place}, 3] is nan, not {place / 7:.3f}")
-
-    monkeypatch.setattr(stages.StageBench, "judge", wrong)
-    status, out, err = run("tune", TENSOR, "--most", "4")
-    assert status == 1 and "every candidate failed" in err
-    rows = [line.split()[:2] for line in out.splitlines()[2:]]
-    assert rows == [["incorrect", "3"], ["timeout", "1"]] and "y[1, 3] is nan" in out
-
-
 @pytest.mark.parametrize(
     "arguments, says",
     [
         ([], "tune needs OP/PATH/STAGE, or --report"),
-        (["tensr"], "there is no stage 'tensr'"),
-        (["pointwise/forwrd"], "there is no stage 'pointwise/forwrd'"),
         (["pointwise/forward/naive"], "has no tiles: there is nothing to tune"),
-        ([TENSOR, "N=1 C=32"], "it needs N, C, H"),
         ([TENSOR, "N=1 C=3 F=5 H=7 W=7"], "does not take"),
-        ([TENSOR, "--dtype", "float31"], "'float31' is unknown"),
         ([TENSOR, "--strategy", "modl"], "there is no strategy 'modl'"),
-        ([TENSOR, "--gpu", "h2oo"], "h200"),
         ([TENSOR, "--replay", "/no/such.jsonl"], "there is no journal"),
         ([TENSOR, "--journal", "/dev/null/j.jsonl"], "cannot write"),
         (["--report", "/no/such"], "there is no /no/such"),
         ([TENSOR, "--gpus", "0,0"], "name each GPU once"),
         ([TENSOR, "--gpus", "0,1", "--strategy", "optuna"], "several GPUs are for the strategies model, random"),
         ([TENSOR, "--cluster", "tcp://127.0.0.1:1", "--replay", "j.jsonl"], "and not for a replay"),
-        ([TENSOR, "--most", "0"], "whole number of at least 1"),
-        ([TENSOR, "--budget", "-1"], "no number above 0"),
     ],
 )
 def test_what_cannot_be_tuned_is_one_line(run, arguments, says):
@@ -264,21 +235,6 @@ def test_the_report_has_a_row_a_sweep(run, tmp_path):
     assert ("Optuna is not installed" in out) == (one["optuna"] is None)
 
 
-def test_a_sweep_of_another_time_keeps_its_row_without_a_model():
-    tried = {text({"size": i}): Tried({"size": i}, times_us=(1.0 + (i + 20) % 40,)) for i in range(40)}
-    row = report.row(key(subject="pointwise/forward/gone"), tried)
-    assert row.model is None and row.default is None and "no model orders it today" in row.note
-    assert row.at == 2 and 0 < row.random < 39 and row.measured == 40
-    assert report.row(key(gpu=f"{COUNTED}, with the ceilings of NVIDIA H200"), tried).measured == 0
-
-
-def test_with_no_journals_the_report_says_how_to_make_one(run, tmp_path):
-    for place in ([], [str(tmp_path)]) if not os.path.isdir(tuned.FOLDER) else ([str(tmp_path)],):
-        status, out, _ = run("tune", "--report", *place)
-        assert status == 0 and out.count("\n") == 1 and "--strategy exhaustive --journal FILE" in out
-    assert run("tune", "--report", str(tmp_path), "--json")[1] == "[]\n"
-
-
 # --- what a launch gets -----------------------------------------------------------------------------------------------
 
 
@@ -321,15 +277,6 @@ def test_a_winner_that_is_no_tile_of_the_stage_decides_nothing(tmp_path, monkeyp
     assert stage(TENSOR).config(LAYER) == before
 
 
-def test_the_last_winner_counts(tmp_path):
-    journal = Journal(tmp_path / "j.jsonl")
-    sweep_of(journal.path)
-    assert [tried.candidate for _, tried in journal.winners()] == [SPACE.candidates[len(SPACE) - 2]]
-    faster = Tried(SPACE.candidates[2], times_us=(1.0,), won=True)
-    journal.append(key(), faster)
-    assert journal.winner(key()) == faster and journal.winner(key(gpu="NVIDIA L4")) is None
-
-
 # --- a kernel of one's own --------------------------------------------------------------------------------------------
 
 
@@ -350,13 +297,6 @@ def test_anybodys_kernel_is_tuned(tmp_path):
     assert other.timed == 4  # of another size nothing is known
     ordered = tune(doubling, parameters, **given | {"journal": None}, cost=lambda one: -one["block"], most=2)
     assert [one.candidate["block"] for one in ordered.tried.values()] == [32, 64]
-
-
-def test_a_search_of_ones_own_is_switched_off_as_well(monkeypatch):
-    monkeypatch.setenv("DWLAB_TUNE", "off")
-    found = tune(doubling, {"block": (32, 64)}, reference=doubled, args=numbers())
-    assert found.candidate == {"block": 32} and found.tried == {} and "shipped default" in str(found)
-    assert math.isnan(found.time_us)
 
 
 def test_candidates_of_ones_own_may_run_in_another_process():
@@ -390,56 +330,9 @@ def test_in_this_process_a_lost_context_ends_the_search():
     assert sorted(one.state for one in found.tried.values() if not one.ok) == ["crashed"] * 2 + ["memory"] * 2
 
 
-# --- workers and journals that several use ----------------------------------------------------------------------------
-
-
-def test_a_worker_has_its_variables_from_its_start():
-    made = space.space({"cost": (1, 2)})
-    with Worker(Environment, environment={"DWLAB_TEST_WORKER": "here"}) as one:
-        assert search.search(made, one, strategies.exhaustive).candidate == {"cost": 1}
-    assert "DWLAB_TEST_WORKER" not in os.environ
-
-
-def test_a_bench_that_cannot_be_made_is_tried_once():
-    made = space.space({"cost": tuple(range(1000))})
-    with Worker(broken) as one, pytest.raises(search.SearchError, match="1000 × crashed: the bench cannot be made"):
-        search.search(made, one, strategies.exhaustive)
-    assert one.losses == 1
-
-
-def _tuner(path):
-    made = space.space({"cost": tuple(range(12))})
-    search.search(made, Plain(), strategies.exhaustive, journal=Journal(path), key=key(space=made.digest))
-
-
-def test_two_tuners_on_one_journal_lose_nothing(tmp_path):
-    here = multiprocessing.get_context("spawn")
-    both = [here.Process(target=_tuner, args=(tmp_path / "j.jsonl",)) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join(120)
-        assert one.exitcode == 0
-    journal = Journal(tmp_path / "j.jsonl")
-    ((_, tried),) = journal.keys().values()
-    assert len(tried) == 12 and journal.damaged == ()
-    assert {one.candidate["cost"] for _, one in journal.winners()} == {0}
-
-
 # --- sweeps -----------------------------------------------------------------------------------------------------------
 
 sweep = script("sweep")
-
-
-@pytest.fixture(scope="module")
-def tasks():
-    """Sweeps of one network."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "NETWORKS", ("mobilenet_v2",))
-        patch.setattr(sweep, "DTYPES", ("float32",))
-        patch.setattr(sweep, "BATCHES", (32,))
-        patch.setattr(sweep, "LAYERS", {})
-        return sweep.planned(gpus.H200, 1)
 
 
 def test_at_least_forty_problems_of_every_kind_are_swept():
@@ -449,57 +342,3 @@ def test_at_least_forty_problems_of_every_kind_are_swept():
     assert {"depthwise1d", "depthwise2d", "pointwise", "fused", "sparse"} == {op for op, _ in kinds}
     assert {("fused", path) for path in ("dwpw", "pwdw", "pwpw")} < kinds
     assert {problem.dtype for *_, problem in found} == {"float32", "float16"}
-
-
-def test_small_sweeps_come_first_and_have_a_choice(tasks):
-    assert [one.seconds for one in tasks] == sorted(one.seconds for one in tasks)
-    assert all(len(one.space) > 1 for one in tasks)
-    assert {one.subject.is_stage for one in tasks} == {True, False}  # a stage's tiles, or the stages of a path
-
-
-def test_a_sweep_goes_on_where_it_was_ended(tasks, tmp_path, capsys):
-    few = tasks[:3]
-    journal, seen, now = Journal(tmp_path / "j.jsonl"), [], [0.0]
-
-    class Timed(Plain):
-        def judge(self, candidate):
-            pass
-
-        def time_us(self, candidate):
-            now[0] += 1
-            seen.append(text(candidate))
-            return 10.0 + len(text(candidate)) % 7
-
-    def bench_of(task):
-        return contextlib.nullcontext(Timed())
-
-    def key_of(task):
-        return key(subject=task.subject.id, problem=str(task.problem), space=task.space.digest)
-
-    given = (few, journal)
-    first = sweep.swept(*given, 1.0, bench_of, key_of, lambda: now[0])
-    assert first[0][1] is not None and [why for *_, why in first[1:]] == ["the time was over"] * 2
-    second = sweep.swept(*given, 1e9, bench_of, key_of, lambda: now[0])
-    assert second[0][2] == "recorded before" and all(found is not None for _, found, _ in second[1:])
-    timed = len(seen)
-    assert (
-        all(why == "recorded before" for *_, why in sweep.swept(*given, 1e9, bench_of, key_of)) and len(seen) == timed
-    )
-    keys = journal.keys().values()
-    assert len(keys) == 3 and all(replay.is_whole(one, tried) for one, tried in keys)
-    shown = sweep.table(second)
-    assert "recorded before" in shown and few[2].subject.id in shown and "default over it" in shown
-    assert f"3 of 3: {few[2].subject.id}" in capsys.readouterr().out
-    assert report.rows([journal.path])
-
-
-def test_a_sweep_without_a_right_candidate_is_a_row(tasks, tmp_path):
-    class Wrong(Plain):
-        def judge(self, candidate):
-            raise race.Out("incorrect", "y is 1, not 2")
-
-    made = sweep.swept(
-        tasks[:1], Journal(tmp_path / "j.jsonl"), 9.0, lambda task: contextlib.nullcontext(Wrong()),
-        lambda task: key(space=task.space.digest),
-    )  # fmt: skip
-    assert made[0][1] is None and made[0][2].startswith("WRONG: every candidate failed")
