@@ -1,7 +1,5 @@
 """The stages of the three gradient paths: right for any shape, clean, counted as predicted; and how sums meet."""
 
-import json
-
 import numpy as np
 import pytest
 from bank_conflicts import expected
@@ -12,7 +10,6 @@ from test_traffic import CASES
 from wrong_gradients import GRADIENTS
 
 from dwlab import simt, study
-from dwlab.__main__ import main
 from dwlab.gpu import target
 from dwlab.gpu.target import cuda
 from dwlab.judge.check import cases, check
@@ -419,21 +416,6 @@ def test_places_in_the_weight_gradient_are_named(places, pattern, words):
 
 
 # ---- the command line
-
-
-@pytest.mark.parametrize("path", part("test_gradients: studies", ["backward", "input_grad", "weight_grad"], share=0.2))
-def test_study_of_a_gradient(path, capsys):
-    status = main(["study", "--path", path, "--problem", "3,8,48,48", "--quick", "--json"])
-    made = json.loads(capsys.readouterr().out)
-    assert status == 0 and made["passed"]
-    assert [row["stage"] for row in made["rows"]] == [one.name for one in stages("depthwise1d", path)]
-    assert all(row["counted_bytes"] == row["counted_prediction"] > 0 for row in made["rows"])
-
-
-@each_stage
-def test_xray_of_a_gradient(one, capsys):
-    assert main(["xray", one.id, "--problem", "2,3,40,5,same", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["hazards"] == []
 
 
 def test_a_wrong_atomic_count_is_told_by_the_study():

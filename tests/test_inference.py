@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 from dwlab import inference  # noqa: E402
 from dwlab.inference import comparison, images, selection, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.kernels.parts import dependent_launch, ptx  # noqa: E402
 from dwlab.measure import baselines  # noqa: E402
 from dwlab.problems.layers import DepthwiseConv2d  # noqa: E402
@@ -249,14 +248,6 @@ def test_where_no_kernel_can_start_early_none_does(monkeypatch):
     assert "No kernel starts before the one before is done: CUDA 12.3 is needed." in model.summary()
 
 
-def test_the_switch_reaches_the_graph(monkeypatch):
-    asked = []
-    monkeypatch.setattr(inference, "built", lambda *given: asked.append(given[-1]))
-    for overlap in (True, False):
-        inference.prepare(tiny(), overlap=overlap)
-    assert asked == [PORTS, ()]
-
-
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_no_kernel_writes_what_others_may_read_before_they_wait(monkeypatch, dtype):
     """Filters, biases and factors are memory of their own, and stay as they are."""
@@ -276,7 +267,3 @@ def test_no_kernel_writes_what_others_may_read_before_they_wait(monkeypatch, dty
     before = [one.clone() for one in filters]
     inference.run(model, image_of(made))
     assert all(torch.equal(one, old) for one, old in zip(filters, before, strict=True))
-
-
-def test_every_stage_of_layers_is_loaded():
-    assert {one.op for one in registry.stages()} >= {"depthwise2d", "pointwise", "fused"}

@@ -29,7 +29,7 @@ from dwlab.gpu import occupancy, target
 from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError
-from dwlab.problems import PAPER, SMALL, DepthwiseConv1d, ProblemError
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 
 WIDE = "depthwise1d/forward/wide"
 ODD = DepthwiseConv1d(3, 5, 61, 31, "same")

@@ -194,15 +194,6 @@ def test_rows_in_registers_keep_their_promises():
     assert [a.array for a in wide.accesses if a.space == "global" and a.bytes_moved > a.bytes_used] == ["w"]
 
 
-def test_a_shared_window_is_loaded_once():
-    # 48 taps and 48 times: each x and each y once, and the filter once a block (shared) or once a row (warp_tiled).
-    shared, warp = (one.traffic(SMALL) for one in (SHARED, WARP))
-    rows = SMALL.B * SMALL.H
-    assert shared.store_sectors == warp.store_sectors == rows * 48 // 8
-    assert shared.load_sectors == rows * 6 + SMALL.H * 6
-    assert warp.load_sectors == rows * 6 + rows * 6
-
-
 @needs_compiler
 def test_compiled_for_hopper_a_row_in_registers_is_straight_line_code():
     registers, wide = inspect.table([FORWARD + "registers", FORWARD + "wide"], SMALL, "9.0").rows

@@ -38,26 +38,3 @@ def test_a_step_is_computed_in_halves_where_its_products_would_not_find_register
     sizes = {(config.warp_m, config.warp_n) for config in tried}
     assert {size for size in sizes if mma_tf32.in_halves(*size, 255)} == {(48, 96), (64, 64)}
     assert not mma_tf32.in_halves(64, 64, 320)
-
-
-def test_the_census_lists_each_kernel_once_and_names_those_that_spill(monkeypatch, capsys):
-    found = list(spills.kernels(["fused/pwpw"], ["float32"], ["mobilenet_v2"], [32, 1], "NHWC", 1))
-    assert len({(one.id, problem) for one, problem in found}) == len(found) > 1
-    assert {problem.N for _, problem in found} == {1, 32}
-    given = ["--op", "fused/pwpw", "--dtype", "float32", "--network", "mobilenet_v2"]
-    assert spills.main([*given, "--list"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"{len(found)} kernels"
-
-    def compiled(one, problem, cc):
-        bytes = 8 if problem.N == 1 else 0
-        return inspect.Compiled(
-            one.id, str(problem), (9, 0), 128, bytes, bytes, bytes, 0, 1024, 256, None, 0, "", None, "", {}, ""
-        )
-
-    monkeypatch.setattr(spills.inspect, "compile", compiled)
-    assert spills.main(given) == 1
-    said = capsys.readouterr().out
-    assert f"{sum(problem.N == 1 for _, problem in found)} spill" in said and "128 registers    8 +   8 bytes" in said
-    assert spills.main([*given, "--batch", "32"]) == 0
-    assert spills.main(["--network", "lenet"]) == 2
-    assert "lenet" in capsys.readouterr().err
