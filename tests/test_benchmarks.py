@@ -1,9 +1,7 @@
 """The scripts that record a GPU: what they plan, how they read others' answers, what they write. No GPU needed."""
 
-import argparse
 import dataclasses
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,9 +9,8 @@ from compiler import needs_compiler
 from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, measured, on, recorded, script
 
 from dwlab import problems, records, report
-from dwlab.gpu import provenance, target
+from dwlab.gpu import target
 from dwlab.kernels import dispatch, registry
-from dwlab.measure import baselines
 from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.records import RecordError, writing
@@ -79,35 +76,7 @@ def test_the_grid_has_every_length_and_filter_and_every_size():
         assert len({(one.L, one.K, one.shift) for one in group}) == 1, "kernels are shared"
 
 
-def test_what_is_planned_is_what_is_asked_for_and_not_recorded(monkeypatch):
-    def planned(**given):
-        options = {"grid": True, "full": False, "large": False, "missing": False, "shapes": 9, "seed": 1}
-        return shapes.planned(argparse.Namespace(**options | given), problems.PATHS)
-
-    groups, what = planned()
-    assert groups == shapes.grid() and "three K for each L" in what and "three K" not in planned(full=True)[1]
-    large, _ = planned(large=True)
-    assert len(large) == 10 and all(one.B * one.H * one.L > 1e8 for group in large for one in group)
-    known = [{"problem": records.describe_problem(one)} for one in groups[0]]
-    monkeypatch.setattr(records, "grid_rows", lambda: (known, []))
-    assert planned(missing=True)[0] == groups[1:]
-    assert planned(grid=False)[0] == [[one] for one in shapes.drawn(9, 1)]
-
-
 MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
-
-
-def test_a_row_knows_the_least_time_that_copy_and_arithmetic_allow():
-    stage = registry.stage("depthwise1d/forward/naive")
-    row = shapes.bounds(PAPER, "forward", [stage], MACHINE)
-    assert row["copy_bound_us"] == pytest.approx(201.3, abs=0.1) and row["fma_bound_us"] == pytest.approx(82.2, abs=0.1)
-    assert row["stage"] == "naive" and row["cold"].startswith("cold")
-    both = shapes.bounds(PAPER, "backward", [stage, stage], MACHINE)
-    assert both["fma_bound_us"] == pytest.approx(2 * row["fma_bound_us"])
-    assert both["stage"] == "forward/naive, forward/naive"
-    small = shapes.bounds(DepthwiseConv1d(16, 128, 48, 4), "forward", [stage], MACHINE)
-    assert small["cold"].startswith("warm") and shapes.sets_of(PAPER, "forward", MACHINE) == 1
-    assert shapes.sets_of(DepthwiseConv1d(1627, 128, 48, 4), "forward", MACHINE) == 3
 
 
 @pytest.fixture
@@ -140,17 +109,6 @@ def test_a_wrong_or_unwritten_element_is_seen(path, elements, on_host, monkeypat
     for name in problem.outputs(path):
         buffers.sets[0][name][-1] += 1
         assert buffers.differs({name: buffers.sets[0][name]}).startswith(f"{name} is off by"), right
-
-
-@on_interpreter
-def test_a_row_of_the_grid_has_the_time_of_what_dispatch_chooses(on_host, monkeypatch):
-    problem = DepthwiseConv1d(3, 2, 8, 4)
-    row = shapes.grid_row(problem, "forward", MACHINE, None)
-    assert row["time_us"] > 0 and row["fraction_of_copy"] == row["copy_bound_us"] / row["time_us"]
-    assert row["failure"] == "PyTorch was not tried" and row["stage"] == dispatch.best(problem, "forward").name
-    monkeypatch.setattr(shapes.Buffers, "wrong", lambda self, launch: "y is off")
-    row = shapes.grid_row(problem, "forward", MACHINE, None)
-    assert row["failure"] == "WRONG: y is off" and "time_us" not in row
 
 
 def grid_row(path="forward", time_us=300.0, peer_us=600.0, **more):
@@ -278,48 +236,6 @@ def test_memcheck_sees_the_pairs_of_small_maps_too():
     assert sanitize.problems_of(wide, "memcheck") == sanitize.problems_of(wide, "racecheck")
 
 
-def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_path, monkeypatch, capsys):
-    ran = []
-
-    def run(command, seconds):
-        assert 0 < seconds <= sanitize.SECONDS
-        ran.append(command[-1])
-        return ended(0, CLEAN)
-
-    paths = ("depthwise1d/forward/wide", "depthwise1d/forward/naive")
-    known = [
-        {"tool": "memcheck", "stage": id, "clean": True, "version": "1", "kernel_sha256": registry.stage(id).digest}
-        for id in paths
-    ]
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")  # which main changes
-    monkeypatch.setattr(sanitize.shutil, "which", lambda name: name)
-    monkeypatch.setattr(sanitize, "version_of", lambda sanitizer: "compute-sanitizer 1")
-    monkeypatch.setattr(sanitize, "_run", run)
-    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
-    monkeypatch.setattr(report, "sanitizer_rows", lambda runs=None: (known, list(runs or [])))
-    asked = [str(tmp_path), "--op", "depthwise1d", "--path", "forward", "--tool", "memcheck", "--processes", "1"]
-    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked])
-    assert sanitize.main() == 0 and "not reached" not in capsys.readouterr().out
-    assert sorted(ran) == sorted(one.id for one in registry.stages("depthwise1d", "forward"))
-    assert set(ran[-2:]) == set(paths)
-    assert len(list(tmp_path.glob("*.json"))) == 1
-    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked, "--seconds", "1e-9"])
-    assert sanitize.main() == 1 and f"{len(ran)} of {len(ran)} runs were not reached" in capsys.readouterr().out
-    assert len(list(tmp_path.glob("*.json"))) == 1, "a record of nothing"
-
-
-def test_a_stage_that_the_sanitizer_did_not_see_again_keeps_what_was_said(tmp_path):
-    def run(day, stages, clean):
-        rows = [{"tool": "memcheck", "stage": stage, "clean": clean, "version": "v1"} for stage in stages]
-        return recorded(tmp_path, day=day, ceilings={}, sections={"sanitizer": rows})
-
-    old, new = run("21", "ab", False), run("22", "b", True)
-    text = report.sanitizer_table([old, new])
-    assert "has changed since" not in text  # of neither is anything known
-    assert "| a | errors |\n| b | clean |" in text and "2026-11-21" in text and "2026-11-22" in text
-    assert "No run of compute-sanitizer" in report.sanitizer_table([])
-
-
 def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
     naive, wide = registry.stage("depthwise1d/forward/naive"), registry.stage("depthwise1d/forward/wide")
     rows = [
@@ -332,14 +248,6 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------- the tries
-
-TRIES = [
-    {"group": "copy", "name": "1 × 16 bytes", "bytes": 8e8, "time_us": 200.0, "p10_us": 199.0, "p90_us": 201.0,
-     "gbps": 4000.0, "registers": 16, "note": "blocks of 256 threads"},
-    {"group": "copy", "name": "8 × 16 bytes", "bytes": 8e8, "time_us": 250.0, "p10_us": 249.0, "p90_us": 251.0,
-     "gbps": 3200.0, "note": ""},
-    {"group": "read", "name": "in bulk", "bytes": 8e8, "failure": "needs compute capability 9.0"},
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -373,23 +281,6 @@ def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data)
     finally:
         small_data.x[:1].copy_to_device(kept)
         small_data.dy[:1].copy_to_device(small_data.part["dy"][:1])
-
-
-def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path):
-    notes = ["3 of 6 tries were not reached in 38 s.", "Another run's words."]
-    runs = [recorded(tmp_path, ceilings={}, sections={"tries": TRIES}, notes=notes)]
-    whole, copy = report.ablations_table(runs), report.ablations_table(runs, "copy")
-    assert "| copy | 8 × 16 bytes |  | 250.0 | 249.0 to 251.0 | 3,200 | 80.0 % |  |" in whole
-    assert "| read | in bulk |  | needs compute capability 9.0 |" in whole and "not reached" in whole
-    assert "| 1 × 16 bytes | blocks of 256 threads | 200.0 | 199.0 to 201.0 | 4,000 | 100.0 % | 16 |" in copy
-    assert "in bulk" not in copy and "Another run" not in whole
-    assert report.tables(runs)["ablations"]() == whole
-    with pytest.raises(RecordError, match="no group of ablations is called 'cpoy': there are copy, read"):
-        report.ablations_table(runs, "cpoy")
-    assert "No recorded ablations have any of 'outputs a lane'" in report.ablations_table(runs, "outputs a lane")
-    runs.append(recorded(tmp_path, day="23", ceilings={}, sections={"tries": TRIES[2:]}))
-    assert report.ablations_table(runs, "copy") == copy, "of the newest run that has the group"
-    assert "No ablations are recorded. On a GPU: `python benchmarks/roof_tries.py`." in report.ablations_table([])
 
 
 # ---------------------------------------------------------------------------------------------------- their records
@@ -481,19 +372,6 @@ def test_the_table_of_kernels_is_of_records_that_are_there():
 # ---------------------------------------------------------------------------------------------------- drawn shapes
 
 
-def test_the_drawn_shapes_are_of_every_kind_and_always_the_same():
-    found = shapes.drawn(200, 1)
-    assert found == shapes.drawn(200, 1) != shapes.drawn(200, 2) and len(set(found)) == 200
-    for kind in (
-        lambda one: one.H == 1, lambda one: one.B == 1, lambda one: one.L % 4, lambda one: one.L % 4 == 0,
-        lambda one: one.K > one.L, lambda one: one.K > 128, lambda one: one.B > 1000 and one.L < 64,
-        lambda one: one.B * one.H < 16 and one.L > 1000, lambda one: one.padding == "same",
-        lambda one: isinstance(one.padding, int), lambda one: one.K == 1,
-    ):  # fmt: skip
-        assert sum(map(bool, map(kind, found))) >= 5
-    assert all(one.B * one.H * one.L <= shapes.ELEMENTS for one in found)
-
-
 @pytest.mark.parametrize(
     "problem", [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5), DepthwiseConv1d(1, 2, 3, 9)], ids=str
 )
@@ -516,56 +394,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
     assert row["times"] == {} and "naive: y is off by" in row["failure"]
 
 
-def test_the_table_says_where_pytorch_is_faster_and_why():
-    run = [run for run in records.load_runs() if run.sections.get("shapes")][-1]
-    text = shapes.table(run)
-    rows = [line for line in text.splitlines() if line.startswith("| (")]
-    lost = [row for row in run.sections["shapes"] if row["peer_time_us"] < min(row["times"].values())]
-    assert len(rows) >= len(lost) and all(line.count("|") == 8 for line in rows)
-    for row in lost[:5]:
-        assert "({B}, {H}, {L}, {K}) {padding}".format(**row["problem"]) in text
-
-
 # ---------------------------------------------------------------------------------------------------- command lines
-
-RECORDING = [record_layers, record_networks, shapes]
-
-
-@on_interpreter
-@pytest.mark.parametrize("module", RECORDING, ids=lambda one: one.__name__)
-def test_without_a_gpu_and_pytorch_a_script_says_so(module, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(baselines, "available", lambda: False)
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")
-    assert module.main([str(tmp_path)]) == 2
-    assert "needs a GPU and PyTorch" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "module, given, words",
-    [
-        (record_layers, "--op conv", "invalid choice"),
-        (record_layers, "--dtype float8", "invalid choice"),
-        (record_layers, "--layout NHCW", "invalid choice"),
-        (record_layers, "--batch 0", "--batch: 0: at least 1"),
-        (record_layers, "--last -1", "--last: -1: at least 0"),
-        (record_layers, "--processes 0", "--processes: 0: at least 1"),
-        (record_layers, "--most 0", "--most: 0: at least 1"),
-        (record_networks, "--last 0", "--last: 0: at least 1"),
-        (record_networks, "--seconds nan", "--seconds: nan: a number above 0"),
-        (record_networks, "--window 0", "--window: 0: a number above 0"),
-        (record_networks, "--dtype bfloat16", "invalid choice"),
-        (ncu_layers, "--seconds 5", "--seconds: 5: a number above 20"),
-        (ncu_layers, "--op pointwise --pairs", "--op pointwise: with --pairs only"),
-        (ncu_layers, "--dtype bfloat16", "invalid choice"),
-        (shapes, "--path sideways", "invalid choice"),
-        (shapes, "--shapes 0", "--shapes: 0: at least 1"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else one.__name__,
-)
-def test_options_that_cannot_be_are_refused(module, given, words, capsys):
-    with pytest.raises(SystemExit):
-        module.main(given.split())
-    assert words in capsys.readouterr().err
 
 
 def test_predictions_for_a_gpu_are_held_against_what_it_measured():

@@ -115,16 +115,6 @@ def test_a_metric_that_this_gpu_does_not_count_is_none_and_its_launch_stays():
     assert counters.parse("") == [] and counters.parse(HEAD) == []
 
 
-def test_the_child_launches_each_stage_on_each_problem(monkeypatch):
-    launched = []
-    monkeypatch.setattr(counters, "launch_once", lambda stage, problem: launched.append((stage.name, problem.B)))
-    first = ["--launch", "depthwise1d/forward/naive", "2,3,31,7,same"]
-    assert counters.main([*first, "--launch", "depthwise1d/forward/shared", "small"]) == 0
-    assert launched == [("naive", 2), ("shared", 4)]
-    assert counters.main([*first, *first, "--seconds", "-1"]) == 0
-    assert len(launched) == 2  # the time was over before the first
-
-
 PAIR = Fused(
     Pointwise(2, 8, 16, 6, 6, layout="NHWC", dtype="float16", bias=True, activation="relu6"),
     DepthwiseConv2d(2, 16, 6, 6, 3, 2, layout="NHWC", dtype="float16", bias=True),

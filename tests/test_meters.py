@@ -168,13 +168,6 @@ def test_half_hours_add_up_and_temperatures_average():
     assert hourly(series("2020-01-01T05:00", [7, 8], minutes=60), "sum").start == np.datetime64("2020-01-01T05")
 
 
-def test_gaps_stay_gaps():
-    whole = series("2020-01-01T00:00", range(12), minutes=60)
-    keep = np.array([0, 1, 2, 6, 7, 8, 9, 10, 11])
-    got = hourly(Series("m", whole.times[keep], whole.values[keep]), "sum").values
-    assert np.isnan(got[3:6]).all() and np.array_equal(got[[2, 6]], [2, 6]) and len(got) == 12
-
-
 def test_repeated_rows_count_once_and_contradictions_are_gaps():
     times = np.array(
         ["2020-01-01T00:00", "2020-01-01T00:00", "2020-01-01T01:00", "2020-01-01T02:00", "2020-01-01T02:00"],
@@ -250,12 +243,6 @@ def test_windows_where_temperatures_start_late_and_end_early():
     assert got.left_out["no temperature"] == 95 - 26
 
 
-@pytest.mark.parametrize("n", [0, 1, 10, 48])
-def test_a_series_too_short_gives_no_window(n):
-    got = windows(hours_of("2020-01-01T00", np.ones(n)), hours_of("2020-01-01T00", np.ones(50)))
-    assert len(got) == 0 and got.features.shape == (0, 4, 48) and got.load.shape == (0, 48)
-
-
 def test_the_clock_of_the_features():
     july = hours_of("2020-07-05T23", np.ones(60))  # a Sunday in UTC, already Monday in London
     utc = windows(july, july, hours=2, stride=100)
@@ -266,21 +253,3 @@ def test_the_clock_of_the_features():
     assert windows(autumn, autumn, hours=4, stride=100, zone="Europe/London").features[0, 0].tolist() == [1, 1, 2, 3]
     with pytest.raises(ValueError, match="tzdata"):
         windows(july, july, zone="nowhere")
-
-
-def test_standardised_features_and_a_constant_one(shipped):
-    x = shipped.standardised()
-    assert np.allclose(x.mean(axis=(0, 2)), 0, atol=1e-4) and np.allclose(x.std(axis=(0, 2)), 1, atol=1e-4)
-    july = hours_of("2020-07-05T23", np.ones(60))
-    assert np.array_equal(windows(july, july, hours=2).standardised()[:, 2:], np.zeros((3, 2, 2)))
-
-
-def test_projection_is_seeded_mixes_and_refuses_nonsense(shipped):
-    x = meters.project(shipped.standardised()[:8], 5, seed=3)
-    assert x.shape == (8, 5, 48) and x.dtype == np.float32 and x.flags.c_contiguous
-    assert np.array_equal(x, meters.project(shipped.standardised()[:8], 5, seed=3))
-    assert not np.array_equal(x, meters.project(shipped.standardised()[:8], 5, seed=4))
-    assert np.abs(meters.project(np.ones((1, 4, 2)), 100)).max() <= 4 / np.sqrt(4)
-    for bad, channels in ((np.ones((4, 48)), 8), (np.ones((0, 4, 48)), 8), (np.ones((1, 4, 48)), 0)):
-        with pytest.raises(ValueError, match="must be"):
-            meters.project(bad, channels)

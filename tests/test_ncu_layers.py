@@ -2,15 +2,12 @@
 
 import dataclasses
 import functools
-import json
 
 import pytest
-from fakes import ENVIRONMENT, recorded, script
+from fakes import recorded, script
 from parts import part
-from test_counters import Ncu, output
 
 from dwlab import records, report
-from dwlab.gpu import provenance
 from dwlab.judge import formulas
 from dwlab.measure import counters
 from dwlab.problems.layers import Fused
@@ -43,52 +40,8 @@ def run_of(tmp_path, rows, day=""):
     return recorded(tmp_path, day=day, ceilings={}, sections={"layer_counters": rows}, notes=["All."])
 
 
-def test_each_stage_of_layers_is_launched_the_last_ones_at_both_batches():
-    kinds = {(task.stage.id, task.problem.dtype) for task in tasks()}
-    ids = {id for id, _ in kinds}
-    assert {id.rpartition("/")[0] for id in ids} == {
-        "depthwise2d/forward", "pointwise/forward", "fused/dwpw", "fused/pwdw", "fused/pwpw",
-    }  # fmt: skip
-    assert {"fused/dwpw/naive", "fused/pwdw/map", "depthwise2d/forward/naive"} <= ids
-    for id in ("fused/dwpw/slide", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/planes"):
-        for dtype in ncu_layers.DTYPES:
-            here = [task.problem for task in tasks() if (task.stage.id, task.problem.dtype) == (id, dtype)]
-            assert len(here) == 4 and {problem.N for problem in here} == {1, 32}
-            sides = {getattr(problem, "second", problem).P for problem in here}
-            assert min(sides) <= ncu_layers.SMALL < max(sides)
-    assert all(task.stage.supports(task.problem) for task in tasks())
-    first = {task.stage.id for task in tasks()[:20]}
-    assert "fused/dwpw/slide" in first and "depthwise2d/forward/naive" not in first
-
-
-def test_what_loads_an_operand_for_each_product_is_launched_once():
-    for id in ("pointwise/forward/naive", "fused/pwdw/map"):
-        assert [task.problem.N for task in tasks() if task.stage.id == id] == [1] * 2  # in each storage type
-
-
 def text_of(task):
     return report.layer_text(task.problem)
-
-
-def test_every_pair_of_the_networks_is_launched_once_a_storage_type_and_batch():
-    pairs = ncu_layers.pairs(dtypes=("float32", "float16", "int8"), runs=[])
-    wanted = {
-        (*group.key[1:], text_of(group))
-        for dtype in ("float32", "float16", "int8")
-        for group in ncu_layers.plan(["fused"], [dtype])
-        if group.problem.op == "fused"
-    }
-    assert {path for path, _, _ in wanted} == {"dwpw", "pwdw", "pwpw"} and len(wanted) == 3 * 79
-    found = [(task.stage.path, task.problem.dtype, text_of(task), task.problem.N) for task in pairs]
-    assert sorted(found) == sorted((*one, batch) for one in wanted for batch in (1, 32))
-    assert {task.problem.layout for task in pairs} == {"NHWC"} and all(t.stage.supports(t.problem) for t in pairs)
-    assert [one[:3] for one in found[::2]] == [one[:3] for one in found[1::2]]  # batches beside each other
-    assert [task.place for task in pairs[::2]] == list(range(len(wanted)))
-    assert len({one[:2] for one in found[:18]}) == 9  # paths and storage types in turn
-    shares = {(*group.key[1:], text_of(group)): group.share for group in ncu_layers.plan(ncu_layers.PAIRS, ["float32"])}
-    for path in ("dwpw", "pwdw", "pwpw"):
-        here = [shares[one[:3]] for one in found if one[:2] == (path, "float32")]
-        assert here == sorted(here, reverse=True)
 
 
 def test_the_projects_records_say_what_is_the_fastest():
@@ -146,13 +99,6 @@ def test_what_is_recorded_is_not_missing(tmp_path):
         assert ncu_layers.missing(few(), [other]) == few(), name
 
 
-def test_a_row_is_written_and_read_back(tmp_path):
-    rows = [ncu_layers.row_of(task, counted_of(task)) for task in few()]
-    assert rows[0]["layer"].startswith("DW 3×3") and rows[2]["exact"]
-    run = run_of(tmp_path, rows)
-    assert [dict(row) for row in run.sections["layer_counters"]] == json.loads(json.dumps(rows))
-
-
 def lines_of(table):
     return [line for line in str(table).splitlines() if line.startswith("|")]
 
@@ -180,47 +126,6 @@ def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
     assert f"{said}in 1 of 2. Beyond, of what was requested: fused/dwpw/slide on DW" in summary
     assert f"(float32, NHWC, batch 32) {half}" in summary and "All." not in summary
     assert "Measured on NVIDIA H200" in summary
-
-
-def test_of_a_launch_counted_twice_the_newest_counts(tmp_path):
-    rows = [ncu_layers.row_of(task, counted_of(task)) for task in few()]
-    old = run_of(tmp_path, rows)
-    new = run_of(tmp_path, [rows[0] | {"load_sectors": 5}], day="22")
-    found, used = report.layer_counters([old, new])
-    assert len(found) == 3 and [row["load_sectors"] for row in found if row["stage"] == "slide"] == [5]
-    assert used == [old, new]
-    assert report.layer_counters([old, new], gpu="another") == ([], [])
-
-
-def test_the_script_counts_what_could_be_compiled_and_records_it(tmp_path, monkeypatch, capsys):
-    from dwlab.gpu import target
-
-    monkeypatch.setattr(ncu_layers, "tasks", lambda *given: few())
-    monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")
-    given = []
-
-    def compiled(jobs, processes, seconds):
-        given.append((jobs, processes, seconds))
-        return [b"a", None, b"c"]
-
-    ncu = Ncu(output(2))
-    count = counters.count
-    monkeypatch.setattr(ncu_layers.ahead, "compiled", compiled)
-    monkeypatch.setattr(counters, "count", lambda *args, **more: count(*args, run=ncu, ncu="ncu", **more))
-    assert ncu_layers.main([str(tmp_path), "--seconds", "50", "--processes", "3"]) == 0
-    (jobs, processes, seconds) = given[0]
-    assert [id for id, _, _ in jobs] == [task.stage.id for task in few()] and (processes, seconds) == (3, 20)
-    launched = [ncu.command[i + 1] for i, word in enumerate(ncu.command) if word == "--launch"]
-    assert launched == [few()[0].stage.id, few()[2].stage.id]
-    assert 20 < float(ncu.command[ncu.command.index("--seconds") + 1]) <= 40
-    (run,) = records.load_runs(tmp_path)
-    rows = run.sections["layer_counters"]
-    assert [(row["stage"], row["load_requests"]) for row in rows] == [("slide", 1_234_000), ("naive", 1_235_000)]
-    assert "2 of 3 launches in 50 s" in run.notes[0]
-    out = capsys.readouterr().out
-    assert "2 of 3 kernels are compiled" in out and "2 of 3 launches in 50 s" in out
 
 
 def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, monkeypatch):

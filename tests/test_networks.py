@@ -63,20 +63,6 @@ def test_mobilenet_v1_spends_its_work_where_its_paper_says():
         assert 100 * sum(map(weights, problems)) / made.weights == pytest.approx(of_weights, abs=0.2)
 
 
-def test_multiply_adds_of_depthwise_and_pointwise_layers_by_hand():
-    # MobileNetV1's stages, (channels in, channels out, map written): 9 and `channels out` products for each element.
-    table = [
-        (32, 64, 112), (64, 128, 56), (128, 128, 56), (128, 256, 28), (256, 256, 28), (256, 512, 14),
-        *[(512, 512, 14)] * 5, (512, 1024, 7), (1024, 1024, 7),
-    ]  # fmt: skip
-    made = network("mobilenet_v1")
-    planned = [layer.problem for layer in made.layers if layer.planned]
-    assert sum(map(macs, planned)) == sum(size * size * c * (9 + f) for c, f, size in table)
-    assert sum(map(weights, planned)) == sum(c * (9 + f) for c, f, _ in table)
-    assert round(network("mobilenet_v2").macs / 1e6) == 301  # torchvision: 0.30 GFLOPS
-    assert network("mobilenet_v2", batch=4).macs == 4 * network("mobilenet_v2").macs
-
-
 def test_compulsory_bytes_are_image_filters_biases_and_output():
     made = network("mobilenet_v1", batch=2)
     filters = sum(weights(layer.problem) for layer in made.layers)

@@ -163,30 +163,6 @@ def test_every_tile_that_is_tried_is_a_tile(case):
         assert (layers[-1].P, layers[-1].Q) not in {(tile.rows, tile.columns) for tile in tried}
 
 
-def test_halos_in_closed_form_where_none_lies_in_the_padding():
-    for size, tile, K, stride in itertools.product((14, 28), (4, 7), (3, 5, 7), (1, 2)):
-        outputs = (size + 2 * (K // 2) - K) // stride + 1
-        n = accesses.tiles(outputs, tile)
-        whole = accesses.rows_read(size, outputs, outputs, K, stride, K // 2)
-        closed = whole + (n - 1) * (K - stride)
-        read = accesses.rows_read(size, outputs, tile, K, stride, K // 2)
-        assert read <= closed
-        last = outputs - (n - 1) * tile  # rows of the last tile: with enough of them, all shared rows are of the map
-        if (last - 1) * stride + 1 + K // 2 >= K - stride:
-            assert read == closed, (size, tile, K, stride)
-    # A last tile of one row shares three rows with the one before: two of them are padding.
-    assert accesses.rows_read(9, 9, 4, 5, 1, 2) == 9 + 2 * 4 - 1
-
-
-def test_pwdw_on_chip_saves_the_ideal_of_mobilenet_v2s_first_expanded_pair():
-    """With the 96 channels on chip and nothing read twice, maps of 16@112 → 96@112 → 96@56: 82.8 % are saved."""
-    first, second = Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)
-    fused = accesses.pwdw(first, second, Tile(96, 56, 56)).elements
-    apart = [accesses.pw(first, Tile(96, 1, 112 * 112)).elements, accesses.dw(second, Tile(96, 56, 56)).elements]
-    maps = sum(one["x"] + one["y"] for one in apart)
-    assert round(100 * (1 - (fused["x"] + fused["y"]) / maps), 1) == 82.8
-
-
 # ------------------------------------------------------------------------------------------- limits and bytes on chip
 
 
@@ -266,14 +242,6 @@ def test_where_no_tile_fits_the_limit_is_named(kind, layers, rules, why):
     assert best(kind, layers, gpus.find("t4"), rules) == why
 
 
-def test_a_layer_that_no_tile_fits_is_an_error_with_the_limit():
-    huge = DepthwiseConv2d(1, 1, 300, 300, 299)
-    with pytest.raises(
-        PlanError, match=r"no tile fits 1: DW 299×299 1@300. Shared memory: the least tile .* a block, "
-    ):
-        plan([huge], "gtx1660")
-
-
 # ------------------------------------------------------------------------------------------------------ L2 and time
 
 
@@ -338,18 +306,6 @@ def test_the_times_are_those_of_kernels_as_they_are_unless_ideal_ones_are_asked_
     plans = (plan("mobilenet_v1", layout="NHWC", rules=Rules(kernels=one)) for one in modules.KERNELS)
     ours, ideal = map(validation.validate, plans)
     assert ours.plan_us <= ideal.plan_us and sum(row.right for row in ours.rows) >= sum(row.right for row in ideal.rows)
-
-
-@pytest.mark.parametrize(
-    "gpu, dtype, rate",
-    [
-        ("h200", "float32", 16 / 6), ("a4000", "float32", 1), ("t4", "float32", 1), ("h200", "float16", 16),
-        ("a100", "bfloat16", 16), ("t4", "float16", 8), ("t4", "int8", 16), ("gtx1660", "float16", 1),
-        ("gtx1660", "int8", 4), ("p100", "int8", 4),
-    ],
-)  # fmt: skip
-def test_pointwise_layers_run_on_tensor_cores_where_there_are_some(gpu, dtype, rate):
-    assert modules.pointwise_rate(gpus.find(gpu), dtype) == rate
 
 
 def test_tensor_core_rates_are_those_of_datasheets():
@@ -550,17 +506,6 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     assert found.unmeasured == 2 and found.plan_us is None and "2 pairs have no measurement" in found.summary()
 
 
-def test_what_was_not_measured_is_named_and_judged_by_nothing():
-    layers = [Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)]
-    made = plan(layers, "gtx1660")
-    validated = validation.validate(made, {layers[0]: 30.0, layers[1]: 25.0})
-    assert validated.rows == () and validated.plan_us is None and validated.regret is None
-    assert validated.missing == ("1 and 2 in one kernel",)
-    assert "not measured: 1 and 2 in one kernel" in str(validated)
-    with pytest.raises(PlanError, match="the time of .* is 0.0; it must be a positive number"):
-        validation.validate(made, dict.fromkeys(layers, 0.0))
-
-
 # ------------------------------------------------------------------------------------------- texts, picture, command
 
 
@@ -645,25 +590,6 @@ def run(run):
 def test_the_command_plans_for_gpus_that_are_not_here(run, name):
     status, out, _ = run("mobilenet_v1", "--gpu", name)
     assert status == 0 and out.startswith(f"mobilenet_v1 on {gpus.find(name).name}, batch 1")
-
-
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (("mobilenet_v3",), "there is no network 'mobilenet_v3'. The nearest is 'mobilenet_v"),
-        (("xception", "--gpu", "gtx1600"), "there is no GPU 'gtx1600'. The nearest is 'gtx1660'"),
-        (("xception", "--dtype", "float15"), "dtype 'float15' is unknown. The nearest is 'float16'"),
-        (("xception", "--batch", "0"), "argument --batch: '0' is no whole number of at least 1"),
-        (("xception", "--batch", "few"), "argument --batch: 'few' is no whole number of at least 1"),
-        (("xception", "--layout", "NHCW"), "layout 'NHCW' is unknown. The nearest is 'N"),
-        (("xception", "--objective", "tme"), "there is no objective 'tme'. The nearest is 'time'"),
-        (("ceit_t", "--picture", "/no/such/folder/x.png"), "cannot write /no/such/folder/x.png: No such file"),
-        ((), "the following arguments are required: NETWORK"),
-    ],
-)
-def test_a_wrong_command_gets_one_line(run, arguments, says):
-    status, out, err = run(*arguments)
-    assert status == 2 and out == "" and err.startswith(f"dwlab: {says}") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

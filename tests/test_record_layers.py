@@ -8,11 +8,10 @@ import pytest
 from fakes import Clock, Meddling, on, script, timed
 from fakes import recorded as written
 
-from dwlab import problems, records, report
+from dwlab import records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.measure import baselines, layer_baselines, timing
-from dwlab.model import timemodel
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
@@ -36,29 +35,6 @@ def test_every_depthwise_and_pointwise_layer_of_the_networks_is_planned_once():
     assert {group.key[:2] for group in groups} == {
         ("depthwise2d", "forward"), ("pointwise", "forward"), ("fused", "dwpw"), ("fused", "pwdw"),
     }  # fmt: skip
-
-
-def test_pairs_are_those_that_may_share_a_kernel():
-    pairs = [group for group in record_layers.plan(["fused"], ["float32"], ["mobilenet_v2"]) if group.key[1] != "pwpw"]
-    network = networks.network("mobilenet_v2", layout="NHWC")
-    for group in pairs:
-        one, two = group.where[0].removeprefix("mobilenet_v2 ").split(" and ")
-        index = [layer.name for layer in network.layers].index(one)
-        assert network.layers[index + 1].name == two and network.joint(index) == ""
-    # 17 blocks: each projects after its depthwise layer, and all but the first expand before it.
-    assert sum(len(group.where) for group in pairs if group.key[1] == "dwpw") == 17
-    assert sum(len(group.where) for group in pairs if group.key[1] == "pwdw") == 16
-
-
-def test_the_largest_shares_come_first_and_ops_and_types_in_turn():
-    groups = record_layers.plan([], ["float32", "float16"])
-    keys = list(dict.fromkeys(group.key for group in groups))
-    assert [group.key for group in groups[: len(keys)]] == keys and len(keys) == 8
-    assert keys[0] == ("depthwise2d", "forward", "float32") and {key[2] for key in keys[:4]} == {"float32"}
-    for key in keys:
-        shares = [group.share for group in groups if group.key == key]
-        assert shares == sorted(shares, reverse=True)
-    assert record_layers.plan([], ["float32", "float16"]) == groups
 
 
 def test_the_last_stages_that_take_a_problem_are_tried():
@@ -322,27 +298,6 @@ def test_a_row_whose_rounds_scattered_does_not_take_the_place_of_a_calm_one(tmp_
     assert [one["time_us"] for one in rows] == [32.0, 32.0] and used == runs[2:]
 
 
-def test_layers_do_not_hide_the_other_tables(tmp_path, monkeypatch):
-    problem = dataclasses.replace(LAYER, N=32, C=128, H=56, W=56)
-    one = record_layers.measured(NAIVE, problem, timed(900.0), MACHINE, ["mobilenet_v1 x"])
-    alone = written(tmp_path, [one], sections={"layers": [row()]})
-    assert "| naive |" in report.table("depthwise2d", "forward", runs=[alone])
-    # The newest run has no row of depthwise1d: what is predicted stays that of the run before.
-    paper = problems.PAPER
-    older = dataclasses.replace(one, op="depthwise1d", problem=records.describe_problem(paper))
-    before = dataclasses.replace(alone, measurements=(older,))
-    seen = []
-
-    def compare(runs, keep):
-        seen.append((runs, [row.op for run in runs for row in run.measurements if keep(row)]))
-        return timemodel.Comparison((), ("nothing",))
-
-    monkeypatch.setattr(timemodel, "compare", compare)
-    timemodel.table([before, alone])
-    assert seen == [([before], ["depthwise1d"])]
-    assert "Nothing is recorded" in timemodel.table([alone])
-
-
 # --------------------------------------------------------------------------------------------------------- command
 
 
@@ -369,23 +324,3 @@ def test_what_would_be_measured_is_listed_without_a_gpu(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and all(line.startswith("depthwise2d/forward/float32  DW 3×3") for line in lines[:3])
     assert lines[-1] == "3 layers, each at batch 1 and 32"
-
-
-def test_kernels_are_compiled_for_what_they_get(monkeypatch):
-    """The signature that is compiled ahead is the one that a launch asks for: else it would be compiled twice."""
-    numba = pytest.importorskip("numba")
-    asked = []
-
-    class Made:
-        def compile(self, signature):
-            asked.append(signature)
-
-    for view, first in (("flat", "float16"), ("words", "float32"), ("shaped", "float16")):
-        layer = DepthwiseConv2d(1, 8, 7, 7, 3, layout="NHWC", dtype="float16", bias=True)
-        how = {"launch": lambda p: registry.Launch((1,), (32,)), "supports": lambda p: True}
-        stage = dataclasses.replace(NAIVE, dtypes=("float16",), view=view, kernel=Made(), **how)
-        record_layers.compile_ahead(stage, layer)
-        arrays = asked.pop()
-        assert len(arrays) == len(layer.slots()) and str(arrays[0].dtype) == first
-        assert arrays[0].ndim == (4 if view == "shaped" else 1) and isinstance(arrays[0], numba.types.Array)
-        assert arrays[2].ndim == 1  # the bias

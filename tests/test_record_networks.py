@@ -9,15 +9,15 @@ import types
 
 import numpy as np
 import pytest
-from fakes import ENVIRONMENT, on, script
+from fakes import on, script
 from fakes import recorded as written
 
-from dwlab import inference, records, report
-from dwlab.gpu import provenance, target
+from dwlab import inference, report
+from dwlab.gpu import target
 from dwlab.inference import timing
 from dwlab.inference.timing import Measured, Tuned
 from dwlab.inference.weights import random_weights
-from dwlab.measure import baselines, device, energy
+from dwlab.measure import baselines, energy
 from dwlab.measure.baselines import Baseline
 from dwlab.measure.energy import Energy
 from dwlab.measure.timing import Timing
@@ -45,21 +45,6 @@ def test_only_what_is_asked_for_and_not_recorded(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------- turns
-
-
-def test_one_compiles_and_one_measures_at_a_time():
-    turns = record_networks.Turns()
-    turns.want("b", "gpu", (0, 1))
-    turns.want("a", "gpu", (0, 0))
-    turns.want("c", "kernels", (0, 2))
-    turns.want("d", "kernels", (1, 0))
-    assert set(turns.next()) == {"a", "c"} and turns.next() == []
-    turns.done("a", "gpu")
-    turns.want("a", "gpu", (1, 0))  # its next batch comes after the others' first
-    assert turns.next() == ["b"]
-    turns.gone("b")  # it ended without a word
-    turns.gone("c")
-    assert set(turns.next()) == {"a", "d"}
 
 
 def test_nothing_is_timed_while_torch_compile_runs_anywhere(monkeypatch):
@@ -285,27 +270,6 @@ def test_what_is_there_when_the_time_is_over_is_kept():
     assert found.notes == ["1 of 2 networks were not reached: mobilenet_v1 float32 batch 1."]
 
 
-def test_a_process_that_ends_or_is_interrupted_is_no_end_for_the_others():
-    def work(link, group, options):
-        if group.place == 0:
-            link.close()  # it died
-            return
-        link.send(("want", ("gpu", (0, 1))))
-        link.recv()
-        link.send(("row", row("mobilenet_v2")))
-        link.close()
-
-    groups = [dataclasses.replace(GROUP, name=f"mobilenet_v{n + 1}", batches=(32,), place=n) for n in range(2)]
-    found = record_networks.collect(groups, OPTIONS, lambda: 5.0, lambda text: None, in_threads(work))
-    assert [key[0] for key in found.rows] == ["mobilenet_v2"] and len(found.notes) == 1
-
-    def interrupted():
-        raise KeyboardInterrupt
-
-    found = record_networks.collect(groups[:1], OPTIONS, interrupted, lambda text: None, in_threads(work))
-    assert found.notes[0] == "The run was interrupted."
-
-
 # ----------------------------------------------------------------------------------------------------------- records
 
 
@@ -386,63 +350,6 @@ def test_measurements_count_what_a_network_must_move(tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------------- command
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch):
-    """As if there were a GPU: its machine, and what the processes find."""
-    from dwlab.gpu import machine
-
-    ceilings = machine.Ceilings(4000.0, 6500.0, 60.0, launch_us=10.0, measured=True, source="a test")
-    here = types.SimpleNamespace(ceilings=ceilings, to_dict=lambda: {"name": "NVIDIA H200"})
-    monkeypatch.setattr(baselines, "available", lambda: True)
-    monkeypatch.setattr(device, "measure", lambda quick: here)
-    monkeypatch.setattr(provenance, "environment", lambda machine: ENVIRONMENT)
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")  # the script sets it: back afterwards
-    monkeypatch.setattr(record_networks.signal, "signal", lambda number, handler: None)
-    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-    asked = {}
-
-    def finds(*rows, notes=()):
-        def collect(groups, options, left, say):
-            asked.update(groups=groups, options=options, left=left())
-            found = record_networks.Found(notes=list(notes))
-            for one in rows:
-                found.take("row", one, say)
-            return found
-
-        monkeypatch.setattr(record_networks, "collect", collect)
-        return asked
-
-    return finds
-
-
-def test_the_command_writes_what_was_found_and_shows_it(on_a_gpu, tmp_path, capsys):
-    asked = on_a_gpu(row(batch=1, **ENERGY), notes=["1 of 2 networks were not reached: x."])
-    given = ["--network", "mobilenet_v1", "--dtype", "float32", "--energy", "--window", "1.5", "--compiled"]
-    assert record_networks.main([str(tmp_path / "new"), *given]) == 0
-    out = capsys.readouterr().out
-    assert "1 of 2 networks were not reached: x." in out
-    assert "apart 60.0 µs, fused 50.0 µs (6 pairs)" in out and "| mobilenet_v1 | float32 | 1 | 60.00 |" in out
-    (run,) = records.load_runs(tmp_path / "new")
-    assert {one.stage for one in run.measurements} == {"apart", "fused"} and run.sections["networks"]
-    assert run.notes[0].endswith("torch.compile was tried too.") and "not reached" in run.notes[1]
-    assert asked["options"] == {
-        "batches": [1, 32], "last": 2, "compiled": True, "processes": asked["options"]["processes"], "energy": 1.5,
-        "gpu": "present",
-    }  # fmt: skip
-    assert [str(group) for group in asked["groups"]] == ["mobilenet_v1 float32 NHWC"] and 0 < asked["left"] <= 500
-
-
-def test_wrong_results_and_none_at_all_are_status_1(on_a_gpu, tmp_path, capsys):
-    wrong = {key: value for key, value in row().items() if not key.endswith("_us")} | {"failure": "WRONG: apart: no"}
-    on_a_gpu({key: value for key, value in wrong.items() if "peer" not in key})
-    assert record_networks.main([str(tmp_path)]) == 1
-    assert "WRONG: apart: no" in capsys.readouterr().out and len(records.load_runs(tmp_path)) == 1
-    on_a_gpu(notes=["16 of 16 networks were not reached: all."])
-    assert record_networks.main([str(tmp_path)]) == 1
-    assert "nothing was measured" in capsys.readouterr().err and len(records.load_runs(tmp_path)) == 1
 
 
 def test_pairs_that_may_not_share_a_kernel_are_no_rows():

@@ -147,15 +147,6 @@ def test_a_newer_run_in_16_bits_replaces_no_table_of_float32(tmp_path):
     assert report.totals_table(sizes, runs=[half]).count("float16") == 1
 
 
-def test_every_stage_has_its_bandwidth_beside_the_papers(tmp_path):
-    text = report.bandwidth_table(runs=[run_of(tmp_path)])
-    lines = text.splitlines()[2:]
-    assert sum(line.startswith("| ") for line in lines) == sum(map(len, TIMES.values()))
-    assert next(line for line in lines if line.startswith("| forward | shared")).endswith("| about 75 |")
-    backward = next(line for line in lines if line.startswith("| backward | channels"))
-    assert f"{2 * PAPER.flops / PAPER.compulsory_bytes('backward'):.2f}" in backward
-
-
 def test_the_report_is_markdown_and_a_png_beside_the_record(tmp_path):
     run = run_of(tmp_path, notes=["Some shapes were left out."])
     text, picture = report.write(run, tmp_path)

@@ -318,25 +318,6 @@ def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, 
     assert checkout.make() == (0, ["pip .[dev]"])  # with the network back, the update is made
 
 
-def test_two_makes_at_once_install_once(checkout):
-    Path(f"{checkout.log}.wait").touch()
-    code = "import pathlib, sys; from dwlab.gpu import driver; from dwlab.setup import lab; "
-    code += "driver.query = driver.Driver; "
-    code += f"lab.ROOT = pathlib.Path({str(checkout.root)!r}); sys.exit(lab.main(['install']))"
-    checkout.create(checkout.root / ".venv")
-
-    def start():
-        return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, cwd=ROOT)
-
-    first = start()
-    assert "Installing" in first.stderr.readline()
-    second = start()
-    assert "Another make is installing" in second.stderr.readline()
-    Path(f"{checkout.log}.wait").unlink()
-    assert ["Ready" in one.communicate(timeout=600)[1] for one in (first, second)] == [True, True]
-    assert [line.split()[0] for line in checkout.log.read_text().splitlines()] == ["venv", "pip"]
-
-
 @pytest.mark.parametrize(
     "fails, done, extras",
     [
@@ -402,15 +383,6 @@ def test_a_folder_that_is_no_environment_is_left_alone(checkout, capsys):
     assert checkout.make() == (2, [])
     assert "is no virtual environment: move it away" in capsys.readouterr().err
     assert (checkout.root / ".venv/thesis.tex").read_text(encoding="utf-8") == "years of work"
-
-
-def test_debians_python_without_venv_names_the_package_or_uses_uv(checkout, capsys):
-    checkout.monkeypatch.setitem(sys.modules, "ensurepip", None)  # makes the import fail
-    assert checkout.make() == (2, [])
-    assert f"sudo apt install python{lab.THIS_PYTHON}-venv" in capsys.readouterr().err
-    assert not (checkout.root / ".venv").exists()
-    checkout.uv_is("0.9.1")
-    assert checkout.make() == (0, ["uv venv", "uv .[dev]"])
 
 
 def test_without_an_environment_nothing_is_installed(checkout):

@@ -401,17 +401,6 @@ def test_every_way_of_pytorch_computes_the_same(problem, path):
             assert study.spot_check(problem, path, inputs, name, values, relative=1e-5) == "", way
 
 
-@pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
-def test_a_gradient_alone_is_asked_for_alone(path):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: its ways are not checked here")
-    problem = DepthwiseConv1d(2, 3, 8, 5)
-    inputs = {name: torch.from_numpy(values) for name, values in problem.inputs(path).items()}
-    for way, prepare in baselines.ways(problem, path).items():
-        if "backward" in way:
-            grads = prepare(**inputs)[0]()
-            assert [grad is not None for grad in grads] == [path == "input_grad", path == "weight_grad", False], way
-
-
 def test_the_fastest_of_some_kinds():
     ran = [Baseline("a", "bmm: a matrix product", timed(1.0)), Baseline("b", "conv1d backward: NCL", timed(3.0))]
     ran.append(Baseline("c", "FFT: rfft", timed(2.0)))
@@ -499,22 +488,3 @@ def test_an_existing_record_is_refused_before_any_work(run, monkeypatch, tmp_pat
 
 
 # ---- compiled ahead
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    """What a study asks to compile, as on a GPU."""
-    from dwlab.compiler import precompile as ahead
-    from dwlab.gpu import target
-
-    asked = []
-    monkeypatch.setattr(ahead, "compile_for", lambda wanted: asked.append(list(wanted)))
-    monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    return asked
-
-
-def test_on_a_gpu_kernels_are_compiled_before_they_are_judged_and_timed(compiled):
-    told = []
-    made = make(progress=told.append)
-    assert made.passed and told[0] == "compile"
-    assert compiled == [[(one, PAPER) for one in registry.stages("depthwise1d", "forward") if one.supports(PAPER)]]

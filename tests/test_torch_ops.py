@@ -3,11 +3,7 @@
 Skipped as a whole without PyTorch.
 """
 
-import ctypes
-import math
 import re
-import types
-import weakref
 
 import numpy as np
 import pytest
@@ -228,79 +224,6 @@ def test_autograd_knows_that_a_given_tensor_was_written():
     dispatch.forward(x, w, padding="same", y=dy)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
-
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """The way that tensors take on a GPU, with dwlab.simt in its place: kernels write to the tensors' own memory."""
-    if target.mode == "gpu":
-        pytest.skip("this stands in for a GPU, and there is one: tests/test_gpu_torch.py")
-    made = []
-
-    def device_array_at(memory):
-        interface = memory.__cuda_array_interface__
-        made.append(interface)
-        data = (ctypes.c_char * (4 * math.prod(interface["shape"]))).from_address(interface["data"][0])
-        with target.cuda.mapped(np.frombuffer(data, interface["typestr"]).reshape(interface["shape"])) as array:
-            return array
-
-    def refuse(*_, **__):
-        raise AssertionError("memory outside torch's allocator")
-
-    monkeypatch.setattr(target, "mode", "gpu")
-    monkeypatch.setattr(target.cuda, "as_cuda_array", device_array_at)
-    monkeypatch.setattr(target.cuda, "device_array", refuse)
-    monkeypatch.setattr(target.cuda, "to_device", refuse)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: types.SimpleNamespace(cuda_stream=4711))
-    monkeypatch.setattr(dispatch, "_check_tensors", lambda tensors: None)
-    dispatch._array_at.cache_clear()
-    yield made
-    dispatch._array_at.cache_clear()
-
-
-@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
-def test_on_a_gpu_kernels_would_write_to_the_tensors_own_memory(one, as_on_a_gpu, monkeypatch):
-    streams = []
-    start = dispatch._start
-    monkeypatch.setattr(dispatch, "_start", lambda *args: (streams.append(args[2]), start(*args)))
-    empty, add_parts, made, held = torch.empty, registry.add_parts, [], []
-
-    def watched_empty(*args, **more):
-        tensor = empty(*args, **more)
-        made.append(weakref.ref(tensor))
-        return tensor
-
-    def watched_add_parts(*args):
-        held.extend(reference() is not None for reference in made)
-        add_parts(*args)
-
-    monkeypatch.setattr(torch, "empty", watched_empty)
-    monkeypatch.setattr(registry, "add_parts", watched_add_parts)
-    x, w, dy = tensors_of(WIDE, grad=False)
-    sources = {"forward": (x, w), "input_grad": (dy, w), "weight_grad": (dy, x, WIDE.K), "backward": (dy, x, w)}
-    got = getattr(dispatch, one.path)(*sources[one.path], stage=one.name)
-    names = [name for name in WIDE.arrays(one.path) if name not in ("x", "w") and (name != "dy")]
-    outputs = dict(zip(names, got if one.path == "backward" else (got,), strict=True))
-    assert_right(WIDE, (x, w, dy), **outputs)
-    addresses = {interface["data"][0] for interface in as_on_a_gpu}
-    tensors = {"x": x, "w": w, "dy": dy, **outputs}
-    workspaces = one.launch(WIDE).parts > 1  # a single part is the output
-    assert held == workspaces * [True] * (len(outputs) + 1), "the workspace must outlive the call's last launch"
-    for name in WIDE.arrays(one.path)[:-1]:
-        assert tensors[name].data_ptr() in addresses
-    assert len(addresses) == len(WIDE.arrays(one.path)) + workspaces
-    assert [int(stream) for stream in streams] == [4711]
-
-
-def test_on_a_gpu_arrays_would_be_made_once_for_an_address(as_on_a_gpu):
-    x, w, dy = tensors_of(WIDE)
-    y = depthwise_conv1d(x, w)
-    dx, dw = torch.autograd.grad(y, (x, w), dy)
-    assert_right(WIDE, (x, w, dy), y=y, dx=dx, dw=dw)
-    for _ in range(2):
-        made = len(as_on_a_gpu)
-        dispatch.forward(x.detach(), w.detach(), y=y.detach())
-    assert len(as_on_a_gpu) == made
 
 
 # ---------------------------------------------------------------------------------------------------- bad input

@@ -2,15 +2,14 @@
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from fakes import MACHINE, Clock, script
+from fakes import script
 from tuning_benches import Plain, doubled, doubling
 
-from dwlab import cuda, stage, study, tune
+from dwlab import cuda, stage, tune
 from dwlab.gpu import target
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
@@ -63,33 +62,6 @@ def sweep_of(path, **changes):
 @cuda.jit
 def nothing(x, w, b, m, r, y):
     pass
-
-
-def test_on_a_gpu_each_tile_is_checked_on_fresh_inputs_and_timed_by_its_clock():
-    gpu = study.GpuBench(clock=Clock(1e6), machine=replace(MACHINE, l2_bytes=None), how=stages.ROUND)
-    layer = layers.problem("N=1 C=16 H=4 W=4 K=3 NHWC int8")
-    what = space.subject("depthwise2d/forward/int8")
-    tile = what.space(layer).candidates[1]
-    with contextlib.closing(stages.StageBench(what, layer, bench=gpu)) as one:
-        assert not one.exact
-        one.judge(tile)
-        seen = one._prepared.inputs["x"].copy()
-        assert one.time_us(tile) == pytest.approx(1e6, rel=0.1)
-        one.judge(tile)
-        assert not np.array_equal(seen, one._prepared.inputs["x"])
-        assert one.resources(tile)["registers"] > 0
-
-
-def test_on_a_gpu_a_measurement_holds_for_that_gpu_and_its_versions(monkeypatch):
-    seen = {"driver": "580.1", "cuda": "13.0", "numba": None, "numba_cuda": "0.30.4"}
-    with monkeypatch.context() as patch:
-        patch.setattr(stages.target, "mode", "gpu")
-        patch.setattr(stages.machine, "present", lambda: MACHINE)
-        patch.setattr(stages.provenance, "environment", lambda machine: seen)
-        found = stages.there(TENSOR, LAYER)
-    assert found == key(versions={"driver": "580.1", "cuda": "13.0", "numba_cuda": "0.30.4"}) and not found.counted
-    counted = stages.there(TENSOR, layers.problem("N=1 C=32 F=32 H=14 W=14 NHWC bias relu"))
-    assert counted.counted and counted.problem == str(LAYER)  # one that the interpreter can run
 
 
 def test_without_a_gpu_each_tile_is_checked_and_counted():
@@ -156,26 +128,6 @@ def test_switched_off_the_shipped_default_is_taken_and_named(run, monkeypatch, h
     assert tables.name(SPACE.candidates[0], SPACE) in out
 
 
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        ([], "tune needs OP/PATH/STAGE, or --report"),
-        (["pointwise/forward/naive"], "has no tiles: there is nothing to tune"),
-        ([TENSOR, "N=1 C=3 F=5 H=7 W=7"], "does not take"),
-        ([TENSOR, "--strategy", "modl"], "there is no strategy 'modl'"),
-        ([TENSOR, "--replay", "/no/such.jsonl"], "there is no journal"),
-        ([TENSOR, "--journal", "/dev/null/j.jsonl"], "cannot write"),
-        (["--report", "/no/such"], "there is no /no/such"),
-        ([TENSOR, "--gpus", "0,0"], "name each GPU once"),
-        ([TENSOR, "--gpus", "0,1", "--strategy", "optuna"], "several GPUs are for the strategies model, random"),
-        ([TENSOR, "--cluster", "tcp://127.0.0.1:1", "--replay", "j.jsonl"], "and not for a replay"),
-    ],
-)
-def test_what_cannot_be_tuned_is_one_line(run, arguments, says):
-    status, out, err = run("tune", *arguments)
-    assert (status, out) == (2, "") and says in err and err.count("\n") == 1
-
-
 def test_a_journal_of_another_device_or_version_is_named_and_not_used(run, tmp_path):
     path = tmp_path / "j.jsonl"
     sweep_of(path, gpu="NVIDIA L4", dtype="float16")
@@ -196,25 +148,6 @@ def test_damaged_lines_and_parts_of_a_sweep_are_reported(run, tmp_path):
     path.write_bytes(b"".join(lines[:3]))
     status, _, err = run("tune", TENSOR, str(LAYER), "--replay", str(path))
     assert status == 2 and "has 3 candidates" in err and "a part of its space" in err
-
-
-def test_on_a_full_disk_nothing_that_was_found_is_lost(run, tmp_path, monkeypatch):
-    path = tmp_path / "j.jsonl"
-    real = os.fsync
-
-    def full(number):
-        if path.read_bytes().count(b"\n") > 1:
-            raise OSError(28, "No space left on device")
-        real(number)
-
-    monkeypatch.setattr(os, "fsync", full)
-    status, out, err = run("tune", TENSOR, str(LAYER), "--journal", str(path), "--most", "3")
-    monkeypatch.undo()
-    assert status == 2 and "best " in out and "No space left on device" in err and "The 3 lines that it lacks" in err
-    with open(path, "a") as file:
-        file.write("".join(line + "\n" for line in err.splitlines() if line.startswith('{"crc"')))
-    again = Journal(path)
-    assert len(list(again.read())) == 4 and again.damaged == () and len(again.winners()) == 1
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

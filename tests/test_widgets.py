@@ -288,56 +288,6 @@ def test_the_tiles_traffic_is_counted_exactly(B, H, L, K, tile, rows, padding):
     assert t.bytes_requested <= t.bytes_moved and t.y_bytes == p.nbytes()["y"]
 
 
-def test_a_kernel_that_works_so_is_counted_so():
-    """The formula against the X-ray of a kernel that does what the calculator's words say."""
-    from numba import float32
-
-    from dwlab import simt
-    from dwlab.gpu.target import cuda
-
-    p, tile, rows = DepthwiseConv1d(3, 2, 45, 7, "same"), 20, 2
-    left, last, taps = p.left, p.shift, p.K
-    length = p.L
-    batch, channels = p.B, p.H
-    shape = (rows, tile + taps - 1)
-
-    @cuda.jit
-    def kernel(x, w, y):
-        staged = cuda.shared.array(shape, float32)
-        weights = cuda.shared.array(taps, float32)
-        lane, r = cuda.threadIdx.x, cuda.threadIdx.y
-        h = cuda.blockIdx.y
-        b = cuda.blockIdx.z * rows + r
-        t0 = cuda.blockIdx.x * tile
-        if r == 0:
-            for j in range(lane, taps, 32):
-                weights[j] = w[h, j]
-        end = min(t0 + tile, length) + last
-        for i in range(lane, tile + taps - 1, 32):
-            s = t0 - left + i
-            staged[r, i] = 0
-            if b < batch and s >= 0 and s < length and s < end:
-                staged[r, i] = x[b, h, s]
-        cuda.syncthreads()
-        for i in range(lane, tile, 32):
-            if b < batch and t0 + i < length:
-                total = np.float32(0)
-                for j in range(taps):
-                    total += weights[j] * staged[r, i + taps - 1 - j]
-                y[b, h, t0 + i] = total
-
-    arrays = p.inputs()
-    y = np.zeros((batch, channels, length), np.float32)
-    grid = (-(-length // tile), channels, -(-batch // rows))
-    report = simt.xray(kernel, grid, (32, rows), arrays["x"], arrays["w"], y)
-    t = calculator.tiling(p, tile, rows)
-    totals = report.totals
-    assert not report.hazards
-    assert (totals.global_load_requests, totals.global_load_sectors) == (t.load_requests, t.load_sectors)
-    assert (totals.global_store_requests, totals.global_store_sectors) == (t.store_requests, t.store_sectors)
-    assert totals.bytes_moved == t.bytes_moved
-
-
 @pytest.mark.parametrize("tile, rows", [(0, 1), (-1, 1), (2.0, 1), (True, 1), ("8", 1), (1 << 21, 1), (8, 0), (8, 1.5)])
 def test_a_tile_that_is_none_is_refused(tile, rows):
     with pytest.raises(ProblemError, match="must be a whole number from 1"):
