@@ -244,21 +244,6 @@ def test_problems_beyond_a_stage_are_refused_with_the_number(name, problem, mess
         stage(f"depthwise1d/forward/{name}").launch(problem)
 
 
-@pytest.mark.parametrize("name", FORWARD)
-@pytest.mark.parametrize(
-    "problem",
-    [
-        DepthwiseConv1d(16384, 128, 48, 48),
-        DepthwiseConv1d(1_000_000, 1, 1, 1),
-        DepthwiseConv1d(1, 500_000, 2, 3),
-        DepthwiseConv1d(1, 1, 500_000, 1000),
-        DepthwiseConv1d(70_000, 70, 5, 5, "same"),
-    ],
-)
-def test_large_problems_of_every_direction_are_launched(name, problem):
-    assert limits(stage(f"depthwise1d/forward/{name}").launch(problem)) == ()
-
-
 def stage_module(tmp_path, monkeypatch, name):
     """A launch function that seems to come from a file of this name in the package."""
     module = types.ModuleType(f"dwlab.kernels.depthwise1d.{name}")
