@@ -167,7 +167,7 @@ def test_a_wrong_convolution_is_not_timed_but_named(small, monkeypatch):
         monkeypatch.setitem(s4convd.LIBRARY, name, one)
     made, failed = epoch.study(config, data, ("torch", "fft", "torch_inside", "toeplitz"), 4, clock=StandIn())
     assert [one.way for one in made] == ["torch", "toeplitz"]
-    assert "from those of torch: one of them is wrong" in failed["fft"] and failed["torch_inside"] == "no such kernel"
+    assert "from torch's: one of them is wrong" in failed["fft"] and failed["torch_inside"] == "no such kernel"
 
 
 @needs_torch

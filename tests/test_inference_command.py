@@ -72,7 +72,7 @@ def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path):
     "arguments, words",
     [
         (["mobilnet_v2"], "there is no network 'mobilnet_v2'. The nearest is 'mobilenet_v2'"),
-        (["mobilenet_v2", "--batch", "0"], "batch 0: it is a whole number of images, at least 1"),
+        (["mobilenet_v2", "--batch", "0"], "argument --batch: '0' is no whole number of at least 1"),
         (["mobilenet_v2", "--dtype", "bfloat16", "--resolution", "32"], "bfloat16 is not run"),
         (["mobilenet_v2", "--image", "cat.jpg"], "--image without --weights"),
         (["ceit_t", "--image", "cat.jpg", "--weights", "w.pt"], "there is no image to classify"),

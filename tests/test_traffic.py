@@ -23,7 +23,7 @@ pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 STAGES = stages("depthwise1d")
 each_stage = pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id.removeprefix("depthwise1d/"))
-HUGE = part("test_traffic: huge problems", [one.id for one in STAGES], share=0.3)
+HUGE = part("test_traffic: huge problems", [one.id for one in STAGES])
 
 
 # ---- the pieces that formulas are made of

@@ -504,7 +504,7 @@ def test_wrong_commands_get_one_line(run, tmp_path):
         (("--plot", str(tmp_path / "none" / "loss.png")), "there is no folder"),
         (("--batch", "400"), "a batch of 400 is more than the 11 windows"),
         (("--data", "none.csv", "none.csv"), "none.csv is not there"),
-        (("--learning-rate", "nan"), "learning_rate must be a positive number"),
+        (("--learning-rate", "nan"), "is no number above 0"),
     ):
         status, out, err = run(*arguments)
         assert status == 2 and says in err and err.count("\n") == 1 and "Traceback" not in err, err
