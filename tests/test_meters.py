@@ -253,3 +253,15 @@ def test_the_clock_of_the_features():
     assert windows(autumn, autumn, hours=4, stride=100, zone="Europe/London").features[0, 0].tolist() == [1, 1, 2, 3]
     with pytest.raises(ValueError, match="tzdata"):
         windows(july, july, zone="nowhere")
+
+
+def test_half_an_hour_is_not_an_hour():
+    got = hourly(series("2020-01-01T00:30", [1, 2, 3, 4]), "sum").values
+    assert np.isnan(got[0]) and got[1] == 5 and np.isnan(got[2])
+
+
+def test_gaps_stay_gaps():
+    whole = series("2020-01-01T00:00", range(12), minutes=60)
+    keep = np.array([0, 1, 2, 6, 7, 8, 9, 10, 11])
+    got = hourly(Series("m", whole.times[keep], whole.values[keep]), "sum").values
+    assert np.isnan(got[3:6]).all() and np.array_equal(got[[2, 6]], [2, 6]) and len(got) == 12

@@ -3,13 +3,14 @@
 import importlib.util
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numba import float32, int8, int32, uint32
 
 from dwlab import simt
-from dwlab.gpu import target
+from dwlab.gpu import driver, target
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import MAX_SHARED, Launch, enqueue, limits
@@ -169,3 +170,56 @@ print(int(driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHAR
 def test_numba_cuda_has_what_is_asked_of_it():
     done = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "8", done.stderr  # CUfunction_attribute, cuda.h
+
+
+class Kernel:
+    """What allow_shared sees of a kernel of numba.cuda: compiled for each set of argument types, once."""
+
+    __name__ = "wide"
+
+    def __init__(self, static=0):
+        self.overloads, self.static = {}, static
+
+    def typeof_pyval(self, value):
+        return type(value)
+
+    def compile(self, types):
+        if types not in self.overloads:
+            function = SimpleNamespace(attrs=SimpleNamespace(shared=self.static), types=types)
+            self.overloads[types] = SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=lambda: function))
+        return self.overloads[types]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the driver was asked: (argument types, bytes, device)."""
+    calls = []
+    device = SimpleNamespace(id=0, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=227 * KIB)
+    monkeypatch.setattr(driver, "_current_device", lambda: device)
+    monkeypatch.setattr(driver, "_raise_limit", lambda function, n, where: calls.append((function.types, n, where.id)))
+    return SimpleNamespace(calls=calls, device=device)
+
+
+def test_the_driver_is_asked_once_for_each_compiled_form(asked):
+    kernel = Kernel()
+    for _ in range(3):
+        driver.allow_shared(kernel, (1,), HIGH)
+    assert asked.calls == [((int,), HIGH, 0)]
+    driver.allow_shared(kernel, (1.0,), HIGH)
+    driver.allow_shared(Kernel(), (1,), HIGH)
+    assert asked.calls[1:] == [((float,), HIGH, 0), ((int,), HIGH, 0)]
+
+
+def test_the_driver_is_asked_again_for_more_and_for_another_gpu(asked):
+    kernel = Kernel()
+    for nbytes in (60 * KIB, HIGH, 60 * KIB):
+        driver.allow_shared(kernel, (1,), nbytes)
+    asked.device.id = 1
+    driver.allow_shared(kernel, (1,), 60 * KIB)
+    assert [call[1:] for call in asked.calls] == [(60 * KIB, 0), (HIGH, 0), (60 * KIB, 1)]
+
+
+def test_more_than_the_gpu_has_is_refused_with_the_numbers(asked):
+    with pytest.raises(ValueError, match=r"wide: 232,449 bytes .* \(1,024 static\); this GPU gives 232,448"):
+        driver.allow_shared(Kernel(static=KIB), (1,), 226 * KIB + 1)
+    assert asked.calls == []
