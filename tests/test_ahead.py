@@ -76,27 +76,6 @@ def test_each_kernel_is_compiled_once_and_shared_out(answers):
     assert three.kernel.overloads == {("str",): "made c"}
 
 
-def test_kernels_that_take_long_are_not_all_one_processs(answers):
-    # A network's layers take turns: without mixing, every second share would have the slow ones alone.
-    wanted = [(Stage("slow" if number % 2 else "quick", Kernel()), LAYER, (1,)) for number in range(40)]
-    assert ahead.compile_all(wanted, processes=4) == 40
-    assert all(2 <= share.count("slow") <= 8 for share in answers) and len(answers) == 4
-
-
-def test_stages_on_problems_are_compiled_without_their_arrays(answers, monkeypatch):
-    one, two, refusing = (Stage(name, Kernel()) for name in ("a", "b", "refusing"))
-
-    def types_of(stage, problem):
-        if stage is refusing:
-            raise registry.StageError("too large")
-        return (stage.id, problem.N)
-
-    monkeypatch.setattr(ahead, "types_of", types_of)
-    assert ahead.compile_for(iter([(one, LAYER), (refusing, LAYER), (two, LAYER), (one, LAYER)]), processes=2) == 2
-    assert sorted(answers) == [["a"], ["b"]]
-    assert one.kernel.overloads == {("a", 1): "made a"} and not refusing.kernel.overloads
-
-
 def test_what_is_compiled_already_is_left(answers):
     done, new = Stage("a", Kernel(("int",))), Stage("b", Kernel())
     assert ahead.compile_all([(done, LAYER, (1,)), (new, LAYER, (1,))], processes=4) == 0

@@ -1,11 +1,7 @@
 """The scripts that record a GPU: what they plan, how they read others' answers, what they write. No GPU needed."""
 
-import argparse
 import dataclasses
-import json
-import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,14 +9,11 @@ from compiler import needs_compiler
 from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, measured, on, recorded, script
 
 from dwlab import problems, records, report
-from dwlab.gpu import provenance, target
-from dwlab.gpu import specs as gpus
+from dwlab.gpu import target
 from dwlab.kernels import dispatch, registry
-from dwlab.measure import baselines, device
 from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.records import RecordError, writing
-from dwlab.report import recorded as command
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 record_run, shapes, sanitize, roof_tries, recorded_kernels, record_layers, record_networks, ncu_layers = map(
@@ -60,13 +53,6 @@ def test_what_the_tests_said_is_recorded_and_stands_for_the_judge(tmp_path):
     assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in report.comparisons_table([run])
 
 
-def test_tests_that_ended_without_a_word_stand_for_nothing(tmp_path):
-    (tmp_path / "cut.xml").write_text(JUNIT[:200])
-    for name in ("none.xml", "cut.xml"):
-        tests = record_run.outcomes(tmp_path / name)
-        assert tests == [] and record_run.judged(tests) == set() and record_run.comparisons(tests) == []
-
-
 def test_the_tests_that_are_recorded_exist():
     text = (BENCHMARKS.parent / "tests" / "test_gpu.py").read_text()
     for name in record_run.COMPARED:
@@ -91,35 +77,7 @@ def test_the_grid_has_every_length_and_filter_and_every_size():
         assert len({(one.L, one.K, one.shift) for one in group}) == 1, "kernels are shared"
 
 
-def test_what_is_planned_is_what_is_asked_for_and_not_recorded(monkeypatch):
-    def planned(**given):
-        options = {"grid": True, "full": False, "large": False, "missing": False, "shapes": 9, "seed": 1}
-        return shapes.planned(argparse.Namespace(**options | given), problems.PATHS)
-
-    groups, what = planned()
-    assert groups == shapes.grid() and "three K for each L" in what and "three K" not in planned(full=True)[1]
-    large, _ = planned(large=True)
-    assert len(large) == 10 and all(one.B * one.H * one.L > 1e8 for group in large for one in group)
-    known = [{"problem": records.describe_problem(one)} for one in groups[0]]
-    monkeypatch.setattr(records, "grid_rows", lambda: (known, []))
-    assert planned(missing=True)[0] == groups[1:]
-    assert planned(grid=False)[0] == [[one] for one in shapes.drawn(9, 1)]
-
-
 MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
-
-
-def test_a_row_knows_the_least_time_that_copy_and_arithmetic_allow():
-    stage = registry.stage("depthwise1d/forward/naive")
-    row = shapes.bounds(PAPER, "forward", [stage], MACHINE)
-    assert row["copy_bound_us"] == pytest.approx(201.3, abs=0.1) and row["fma_bound_us"] == pytest.approx(82.2, abs=0.1)
-    assert row["stage"] == "naive" and row["cold"].startswith("cold")
-    both = shapes.bounds(PAPER, "backward", [stage, stage], MACHINE)
-    assert both["fma_bound_us"] == pytest.approx(2 * row["fma_bound_us"])
-    assert both["stage"] == "forward/naive, forward/naive"
-    small = shapes.bounds(DepthwiseConv1d(16, 128, 48, 4), "forward", [stage], MACHINE)
-    assert small["cold"].startswith("warm") and shapes.sets_of(PAPER, "forward", MACHINE) == 1
-    assert shapes.sets_of(DepthwiseConv1d(1627, 128, 48, 4), "forward", MACHINE) == 3
 
 
 @pytest.fixture
@@ -152,17 +110,6 @@ def test_a_wrong_or_unwritten_element_is_seen(path, elements, on_host, monkeypat
     for name in problem.outputs(path):
         buffers.sets[0][name][-1] += 1
         assert buffers.differs({name: buffers.sets[0][name]}).startswith(f"{name} is off by"), right
-
-
-@on_interpreter
-def test_a_row_of_the_grid_has_the_time_of_what_dispatch_chooses(on_host, monkeypatch):
-    problem = DepthwiseConv1d(3, 2, 8, 4)
-    row = shapes.grid_row(problem, "forward", MACHINE, None)
-    assert row["time_us"] > 0 and row["fraction_of_copy"] == row["copy_bound_us"] / row["time_us"]
-    assert row["failure"] == "PyTorch was not tried" and row["stage"] == dispatch.best(problem, "forward").name
-    monkeypatch.setattr(shapes.Buffers, "wrong", lambda self, launch: "y is off")
-    row = shapes.grid_row(problem, "forward", MACHINE, None)
-    assert row["failure"] == "WRONG: y is off" and "time_us" not in row
 
 
 def grid_row(path="forward", time_us=300.0, peer_us=600.0, **more):
@@ -227,32 +174,6 @@ def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
     assert report.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
 
 
-def test_each_size_is_copied_and_the_fastest_way_kept(monkeypatch, tmp_path):
-    copy_sizes, asked = script("copy_sizes"), []
-
-    def copies(size, sets, l2_bytes, **how):
-        asked.append((size, sets))
-        return {way: Timing(us, us, us, 9, 20, "graph", "cold") for way, us in (("one way", 3.0), ("another", 2.0))}
-
-    monkeypatch.setattr(device, "copies", copies)
-    present = gpus.find("h200")
-    rows = copy_sizes.rows_of(present, (4, 805))
-    assert [row["way"] for row in rows] == ["another", "another"] and rows[0]["gbps"] == rows[0]["bytes"] / 2e3
-    assert all(size % device.CHUNK_BYTES == 0 and 2 * size * sets > 3 * present.l2_bytes for size, sets in asked)
-    assert [row["bytes"] / 1e6 for row in rows] == pytest.approx([4, 805], rel=0.02)
-    writing.write(tmp_path, [], ENVIRONMENT, {}, sections={"copies": rows})
-
-
-def test_the_command_shows_the_grid(tmp_path, capsys):
-    grid_run(tmp_path, [grid_row()])
-    assert command.main(argparse.Namespace(folder=tmp_path, json=False, grid=True)) == 0
-    shown = capsys.readouterr().out
-    assert "× baseline" in shown and "2.00" in shown  # 600 µs over 300
-    assert command.main(argparse.Namespace(folder=tmp_path, json=True, grid=True)) == 0
-    assert json.loads(capsys.readouterr().out)[0]["stage"] == "wide"
-    assert command.main(argparse.Namespace(folder=tmp_path / "none", json=False, grid=True)) == 1
-
-
 # ---------------------------------------------------------------------------------------------------- the sanitizer
 
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
@@ -284,24 +205,6 @@ def test_only_a_run_that_says_so_is_clean(done, clean, message):
     assert found is clean and message in said and bool(said) is not clean
 
 
-def test_a_stage_has_a_row_of_its_own_with_its_kernels_digest():
-    naive, wide = registry.stage("depthwise1d/forward/naive"), registry.stage("depthwise1d/forward/wide")
-
-    def run(command):
-        return ended(97, INVALID) if command[-1] == wide.id else ended(0, CLEAN)
-
-    rows = [sanitize.row_of("memcheck", one, "compute-sanitizer 2025.3", run) for one in (naive, wide)]
-    assert [row["clean"] for row in rows] == [True, False] and "message" not in rows[0]
-    assert rows[1]["message"].startswith("Invalid") and rows[0]["version"] == "compute-sanitizer 2025.3"
-    assert [row["kernel_sha256"] for row in rows] == [naive.digest, wide.digest]
-
-
-def test_the_command_of_a_tool_ends_with_an_error_where_it_finds_one():
-    command = sanitize.command("racecheck", "a")
-    assert command[:5] == ["compute-sanitizer", "--tool", "racecheck", "--error-exitcode", "97"]
-    assert command[-4:] == ["--tool", "racecheck", "--child", "a"]
-
-
 @on_interpreter
 @pytest.mark.parametrize(
     "id", ["depthwise1d/backward/strips", "pointwise/forward/tensor", "fused/dwpw/int8", "fused/pwdw/strips"]
@@ -319,74 +222,20 @@ def test_what_the_sanitizer_watches_runs_in_every_storage_type_and_is_held_to_th
 
 def test_memcheck_sees_the_pairs_of_small_maps_too():
     """Filters and copies that ended behind an array: only pairs of many channels had them."""
-    for id, dtype, pairs, layouts in (
-        ("fused/pwdw/strips", "float32", 7, {"NHWC"}),
-        ("fused/pwdw/int8", "int8", 7, {"NHWC"}),
-        ("fused/pwpw/int8", "int8", 2, {"NHWC"}),
-        ("fused/dwpw/slide", "float16", 10, {"NHWC"}),
+    for id, dtype, pairs in (
+        ("fused/pwdw/strips", "float32", 7),
+        ("fused/pwdw/int8", "int8", 7),
+        ("fused/pwpw/int8", "int8", 2),
+        ("fused/dwpw/slide", "float16", 10),
     ):
-        stage = registry.stage(id)
-        found = sanitize.problems_of(stage, "memcheck")
-        more = [one for one in found[len(sanitize.problems_of(stage, "racecheck")) :] if one.dtype == dtype]
-        assert len(more) == pairs * 2 * len(layouts) and all(one.second.P <= 7 for one in more), id
-        assert {(one.N, one.layout) for one in more} == {(n, layout) for n in (1, 32) for layout in layouts}, id
+        more = [one for one in sanitize.small_maps(registry.stage(id)) if one.dtype == dtype]
+        assert len(more) == pairs * 2 and all(one.second.P <= 7 for one in more), id
+        assert {(one.N, one.layout) for one in more} == {(1, "NHWC"), (32, "NHWC")}, id
+    pair = registry.stage("fused/pwpw/int8")
+    racecheck, memcheck = (sanitize.problems_of(pair, tool) for tool in ("racecheck", "memcheck"))
+    assert memcheck == racecheck + sanitize.small_maps(pair)
     wide = registry.stage("depthwise1d/forward/wide")
     assert sanitize.problems_of(wide, "memcheck") == sanitize.problems_of(wide, "racecheck")
-
-
-def test_the_sanitizer_begins_with_what_no_record_has_and_says_what_it_left(tmp_path, monkeypatch, capsys):
-    ran = []
-
-    def run(command, seconds):
-        assert 0 < seconds <= sanitize.SECONDS
-        ran.append(command[-1])
-        return ended(0, CLEAN)
-
-    paths = ("depthwise1d/forward/wide", "depthwise1d/forward/naive")
-    known = [
-        {"tool": "memcheck", "stage": id, "clean": True, "version": "1", "kernel_sha256": registry.stage(id).digest}
-        for id in paths
-    ]
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")  # which main changes
-    monkeypatch.setattr(sanitize.shutil, "which", lambda name: name)
-    monkeypatch.setattr(sanitize, "version_of", lambda sanitizer: "compute-sanitizer 1")
-    monkeypatch.setattr(sanitize, "_run", run)
-    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
-    monkeypatch.setattr(report, "sanitizer_rows", lambda runs=None: (known, list(runs or [])))
-    asked = [str(tmp_path), "--op", "depthwise1d", "--path", "forward", "--tool", "memcheck", "--processes", "1"]
-    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked])
-    assert sanitize.main() == 0 and "not reached" not in capsys.readouterr().out
-    assert sorted(ran) == sorted(one.id for one in registry.stages("depthwise1d", "forward"))
-    assert set(ran[-2:]) == set(paths)
-    assert len(list(tmp_path.glob("*.json"))) == 1
-    monkeypatch.setattr(sys, "argv", ["sanitize.py", *asked, "--seconds", "1e-9"])
-    assert sanitize.main() == 1 and f"{len(ran)} of {len(ran)} runs were not reached" in capsys.readouterr().out
-    assert len(list(tmp_path.glob("*.json"))) == 1, "a record of nothing"
-
-
-def test_the_sanitizers_table_has_a_column_a_tool(tmp_path):
-    rows = [
-        {"tool": tool, "stage": stage, "clean": (tool, stage) != ("racecheck", "b"), "version": "v1"}
-        for tool in sanitize.TOOLS
-        for stage in "ab"
-    ]
-    rows[3]["message"] = "Race reported between two writes"
-    run = recorded(tmp_path, ceilings={}, sections={"sanitizer": rows})
-    text = report.sanitizer_table([run])
-    assert "| stage | memcheck | racecheck | initcheck |" in text and "| a | clean | clean | clean |" in text
-    assert "| b | clean | Race reported between two writes | clean |" in text and "v1. Run on NVIDIA H200" in text
-
-
-def test_a_stage_that_the_sanitizer_did_not_see_again_keeps_what_was_said(tmp_path):
-    def run(day, stages, clean):
-        rows = [{"tool": "memcheck", "stage": stage, "clean": clean, "version": "v1"} for stage in stages]
-        return recorded(tmp_path, day=day, ceilings={}, sections={"sanitizer": rows})
-
-    old, new = run("21", "ab", False), run("22", "b", True)
-    text = report.sanitizer_table([old, new])
-    assert "has changed since" not in text  # of neither is anything known
-    assert "| a | errors |\n| b | clean |" in text and "2026-11-21" in text and "2026-11-22" in text
-    assert "No run of compute-sanitizer" in report.sanitizer_table([])
 
 
 def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
@@ -401,14 +250,6 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------- the tries
-
-TRIES = [
-    {"group": "copy", "name": "1 × 16 bytes", "bytes": 8e8, "time_us": 200.0, "p10_us": 199.0, "p90_us": 201.0,
-     "gbps": 4000.0, "registers": 16, "note": "blocks of 256 threads"},
-    {"group": "copy", "name": "8 × 16 bytes", "bytes": 8e8, "time_us": 250.0, "p10_us": 249.0, "p90_us": 251.0,
-     "gbps": 3200.0, "note": ""},
-    {"group": "read", "name": "in bulk", "bytes": 8e8, "failure": "needs compute capability 9.0"},
-]  # fmt: skip
 
 
 SMALL = DepthwiseConv1d(16, 32, 48, 48)
@@ -439,40 +280,6 @@ def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data)
     finally:
         small_data.x[:1].copy_to_device(kept)
         small_data.dy[:1].copy_to_device(small_data.part["dy"][:1])
-
-
-def test_a_try_that_fails_has_a_reason_and_no_time(small_data):
-    def prepare(on):
-        raise ValueError("no such shape\nmore")
-
-    one = roof_tries.Try("read", "a", 8, prepare)
-    assert roof_tries.measure(one, small_data, None) == {
-        "group": "read", "name": "a", "bytes": 8, "note": "", "failure": "ValueError: no such shape more",
-    }  # fmt: skip
-    one = roof_tries.Try("read", "a", 8, lambda on: (None, lambda: "the sum is 1.0, not 2.0", None))
-    assert roof_tries.measure(one, small_data, None)["failure"] == "WRONG: the sum is 1.0, not 2.0"
-
-
-def test_a_batch_that_is_no_repetition_is_refused():
-    with pytest.raises(ValueError, match="a batch of 9 is not 2 times"):
-        roof_tries.data(DepthwiseConv1d(9, 32, 48, 48), times=2, processors=1)
-
-
-def test_the_tables_of_tries_hold_each_against_the_fastest_of_its_group(tmp_path):
-    notes = ["3 of 6 tries were not reached in 38 s.", "Another run's words."]
-    runs = [recorded(tmp_path, ceilings={}, sections={"tries": TRIES}, notes=notes)]
-    whole, copy = report.ablations_table(runs), report.ablations_table(runs, "copy")
-    assert "| copy | 8 × 16 bytes |  | 250.0 | 249.0 to 251.0 | 3,200 | 80.0 % |  |" in whole
-    assert "| read | in bulk |  | needs compute capability 9.0 |" in whole and "not reached" in whole
-    assert "| 1 × 16 bytes | blocks of 256 threads | 200.0 | 199.0 to 201.0 | 4,000 | 100.0 % | 16 |" in copy
-    assert "in bulk" not in copy and "Another run" not in whole
-    assert report.tables(runs)["ablations"]() == whole
-    with pytest.raises(RecordError, match="no group of ablations is called 'cpoy': there are copy, read"):
-        report.ablations_table(runs, "cpoy")
-    assert "No recorded ablations have any of 'outputs a lane'" in report.ablations_table(runs, "outputs a lane")
-    runs.append(recorded(tmp_path, day="23", ceilings={}, sections={"tries": TRIES[2:]}))
-    assert report.ablations_table(runs, "copy") == copy, "of the newest run that has the group"
-    assert "No ablations are recorded. On a GPU: `python benchmarks/roof_tries.py`." in report.ablations_table([])
 
 
 # ---------------------------------------------------------------------------------------------------- their records
@@ -525,60 +332,6 @@ ROW = {name: "" for name in recorded_kernels.FIELDS}
 ROW |= {"file": "old.json", "stage": "depthwise1d/forward/naive", "commit": "c"}
 
 
-def rows_of(monkeypatch, digest, with_commit=True):
-    """What has changed of two rows of a record, whose stage had this digest then."""
-    problem = DepthwiseConv1d(2, 2, 8, 3)
-    made = [
-        dataclasses.replace(measured(problem=one), file=file, kernel_sha256=digest)
-        for one, file in (
-            (problem, "old.json"),
-            (dataclasses.replace(problem, L=16), "old.json"),
-            (problem, "none.json"),
-        )
-    ]
-    monkeypatch.setattr(recorded_kernels.records, "load_all", lambda: made[:2])
-    return recorded_kernels.changed([ROW] * with_commit, Trees())
-
-
-class Trees:
-    """In whose commit "d" every stage has every digest."""
-
-    def at(self, commit):
-        return pathlib.Path(commit)
-
-    def having(self, wanted):
-        return dict.fromkeys(wanted, "d")
-
-
-def test_rows_whose_stage_has_changed_are_compared_and_get_todays_digest_where_the_code_is_the_same(
-    monkeypatch, capsys
-):
-    now = registry.stage("depthwise1d/forward/naive").digest
-    assert rows_of(monkeypatch, now) == []
-    todo = rows_of(monkeypatch, "1" * 64)
-    assert [commit for commit, _ in todo] == ["c", "c"]
-    assert [commit for commit, _ in rows_of(monkeypatch, "1" * 64, with_commit=False)] == ["d", "d"]
-
-    def compiled(root, jobs):
-        old = root != recorded_kernels.ROOT
-        return ["other" if old and job["problem"]["L"] == 16 else "same" for job in jobs]
-
-    monkeypatch.setattr(recorded_kernels, "compiled", compiled)
-    (found,) = recorded_kernels.compare(Trees(), todo, 2)
-    assert found["digest"] == now and found["problem"] == "B=2 H=2 L=8 K=3 padding=causal float32"
-    assert "L=16 K=3 padding=causal float32: other; now same" in capsys.readouterr().out
-
-
-def test_a_tree_is_found_by_the_digest_that_a_stage_has_in_it():
-    naive = registry.stage("depthwise1d/forward/naive")
-    with recorded_kernels.Trees() as trees:
-        found = trees.having({(naive.id, naive.digest)})
-    if not found:
-        pytest.skip("the checkout has no history, or the stage is not committed as it is")
-    commit = recorded_kernels.git("rev-list", "-1", "HEAD", "--", naive.file).decode().strip()
-    assert recorded_kernels.git("merge-base", commit, found[naive.id, naive.digest]).decode().strip() == commit
-
-
 @needs_compiler
 def test_the_code_of_a_row_is_that_of_its_tree():
     """As its own process finds it; what does not compile is told, and the others are compiled."""
@@ -615,32 +368,7 @@ def test_the_table_of_kernels_is_of_records_that_are_there():
         assert row["file"] in there and len(row["digest"]) == 64
 
 
-def test_rows_are_added_to_the_table_and_no_other_is_lost(tmp_path, monkeypatch):
-    table = tmp_path / "kernels.csv"
-    recorded_kernels.add([ROW, ROW | {"stage": "b"}], table)
-    recorded_kernels.add([ROW | {"digest": "d"}], table)
-    assert recorded_kernels.read(table) == [ROW | {"stage": "b"}, ROW | {"digest": "d"}]
-    recorded_kernels.main(["--join", str(table), "--to", str(tmp_path / "all.csv")])
-    assert recorded_kernels.read(tmp_path / "all.csv") == recorded_kernels.read(table)
-    monkeypatch.setattr(recorded_kernels, "ROOT", tmp_path)
-    with pytest.raises(RuntimeError, match="(?i)git"):
-        recorded_kernels.git("log")
-
-
 # ---------------------------------------------------------------------------------------------------- drawn shapes
-
-
-def test_the_drawn_shapes_are_of_every_kind_and_always_the_same():
-    found = shapes.drawn(200, 1)
-    assert found == shapes.drawn(200, 1) != shapes.drawn(200, 2) and len(set(found)) == 200
-    for kind in (
-        lambda one: one.H == 1, lambda one: one.B == 1, lambda one: one.L % 4, lambda one: one.L % 4 == 0,
-        lambda one: one.K > one.L, lambda one: one.K > 128, lambda one: one.B > 1000 and one.L < 64,
-        lambda one: one.B * one.H < 16 and one.L > 1000, lambda one: one.padding == "same",
-        lambda one: isinstance(one.padding, int), lambda one: one.K == 1,
-    ):  # fmt: skip
-        assert sum(map(bool, map(kind, found))) >= 5
-    assert all(one.B * one.H * one.L <= shapes.ELEMENTS for one in found)
 
 
 @pytest.mark.parametrize(
@@ -665,67 +393,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
     assert row["times"] == {} and "naive: y is off by" in row["failure"]
 
 
-def test_the_table_says_where_pytorch_is_faster_and_why():
-    run = [run for run in records.load_runs() if run.sections.get("shapes")][-1]
-    text = shapes.table(run)
-    rows = [line for line in text.splitlines() if line.startswith("| (")]
-    lost = [row for row in run.sections["shapes"] if row["peer_time_us"] < min(row["times"].values())]
-    assert len(rows) >= len(lost) and all(line.count("|") == 8 for line in rows)
-    for row in lost[:5]:
-        assert "({B}, {H}, {L}, {K}) {padding}".format(**row["problem"]) in text
-
-
 # ---------------------------------------------------------------------------------------------------- command lines
-
-RECORDING = [record_layers, record_networks, shapes]
-
-
-def test_scripts_that_write_a_record_say_where():
-    for module in (*RECORDING, record_run, sanitize, roof_tries, ncu_layers):
-        assert "[FOLDER]" in module.__doc__
-
-
-@on_interpreter
-@pytest.mark.parametrize("module", RECORDING, ids=lambda one: one.__name__)
-def test_without_a_gpu_and_pytorch_a_script_says_so(module, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(baselines, "available", lambda: False)
-    monkeypatch.setenv("DWLAB_TARGET", "simulated")
-    assert module.main([str(tmp_path)]) == 2
-    assert "needs a GPU and PyTorch" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "module, given, words",
-    [
-        (record_layers, "--op conv", "invalid choice"),
-        (record_layers, "--dtype float8", "invalid choice"),
-        (record_layers, "--layout NHCW", "invalid choice"),
-        (record_layers, "--batch 0", "--batch: 0: at least 1"),
-        (record_layers, "--last -1", "--last: -1: at least 0"),
-        (record_layers, "--processes 0", "--processes: 0: at least 1"),
-        (record_layers, "--most 0", "--most: 0: at least 1"),
-        (record_networks, "--last 0", "--last: 0: at least 1"),
-        (record_networks, "--seconds nan", "--seconds: nan: a number above 0"),
-        (record_networks, "--window 0", "--window: 0: a number above 0"),
-        (record_networks, "--dtype bfloat16", "invalid choice"),
-        (ncu_layers, "--seconds 5", "--seconds: 5: a number above 20"),
-        (ncu_layers, "--op pointwise --pairs", "--op pointwise: with --pairs only"),
-        (ncu_layers, "--dtype bfloat16", "invalid choice"),
-        (shapes, "--path sideways", "invalid choice"),
-        (shapes, "--shapes 0", "--shapes: 0: at least 1"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else one.__name__,
-)
-def test_options_that_cannot_be_are_refused(module, given, words, capsys):
-    with pytest.raises(SystemExit):
-        module.main(given.split())
-    assert words in capsys.readouterr().err
-
-
-def test_an_option_that_is_repeated_replaces_its_default():
-    options = record_layers.arguments(["--batch", "8", "--batch", "4", "--batch", "8", "--op", "pointwise"])
-    assert (options.batch, options.op, options.layout) == ([8, 4], ["pointwise"], ["NHWC", "NCHW"])
-    assert record_layers.arguments([]).batch == [1, 32]
 
 
 def test_predictions_for_a_gpu_are_held_against_what_it_measured():

@@ -8,7 +8,7 @@ from dwlab import problems
 from dwlab.kernels import registry
 from dwlab.measure import counters
 from dwlab.measure.counters import METRICS, CountersError
-from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.problems import DepthwiseConv1d
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 HEAD = (
@@ -76,21 +76,10 @@ def test_clocks_are_left_alone_and_the_child_launches_what_was_asked():
     assert ncu.environment["DWLAB_TARGET"] == "gpu"
 
 
-def test_the_problems_that_the_child_is_told_are_read_back_as_they_were():
-    for problem in (PAPER, DepthwiseConv1d(2, 3, 31, 7, "same"), DepthwiseConv1d(2, 3, 31, 7, 5)):
-        text = ",".join(str(value) for value in (problem.B, problem.H, problem.L, problem.K, problem.padding))
-        assert problems.problem(text) == problem
-
-
 def test_without_ncu_it_says_where_it_comes_from(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(CountersError, match="ncu is not on the PATH: it comes with the CUDA toolkit"):
         counters.measure(TODO, SHAPES)
-
-
-def test_an_ncu_that_does_not_start_is_an_error():
-    with pytest.raises(CountersError, match="ncu did not run: FileNotFoundError"):
-        counters.measure(TODO, SHAPES, ncu="/nowhere/ncu")
 
 
 def test_a_user_who_may_not_read_counters_is_told_what_to_do():
@@ -124,28 +113,6 @@ def test_a_metric_that_this_gpu_does_not_count_is_none_and_its_launch_stays():
     assert found[1].atomic_requests == 1_235_005  # of two metrics, the one that there is
     assert "n/a" in counters.table(found)
     assert counters.parse("") == [] and counters.parse(HEAD) == []
-
-
-def test_lines_of_other_programs_and_other_metrics_are_no_launches():
-    strange = line(9, "gpu__time_duration.sum", "17") + "\nhello, world\n"
-    assert len(counters.parse(output(2) + strange)) == 2
-
-
-def test_a_stage_that_is_not_for_a_problem_is_not_counted_there():
-    strips = registry.stage("depthwise1d/forward/strips")
-    ncu = Ncu(output(3))
-    found = counters.measure([TODO[0], strips], SHAPES, run=ncu, ncu="ncu")
-    assert [(one.stage, one.problem["L"]) for one in found] == [("naive", 48), ("strips", 48), ("naive", 31)]
-
-
-def test_the_child_launches_each_stage_on_each_problem(monkeypatch):
-    launched = []
-    monkeypatch.setattr(counters, "launch_once", lambda stage, problem: launched.append((stage.name, problem.B)))
-    first = ["--launch", "depthwise1d/forward/naive", "2,3,31,7,same"]
-    assert counters.main([*first, "--launch", "depthwise1d/forward/shared", "small"]) == 0
-    assert launched == [("naive", 2), ("shared", 4)]
-    assert counters.main([*first, *first, "--seconds", "-1"]) == 0
-    assert len(launched) == 2  # the time was over before the first
 
 
 PAIR = Fused(
@@ -242,11 +209,3 @@ def test_one_launch_runs_the_stages_own_kernel_and_no_other(stage, problem, monk
     monkeypatch.setattr(type(stage), "kernel_for", lambda self, problem: Kernel())
     counters.launch_once(stage, problem)
     assert len(launched) == 1
-
-
-def test_the_table_puts_the_formula_beside_the_hardware():
-    found = counters.measure(TODO, SHAPES, run=Ncu(output()), ncu="ncu")
-    text = counters.table(found)
-    assert counters.table([one.to_dict() for one in found]) == text
-    assert "atomic" not in text  # forward has none
-    assert "1,234,001" in text and f"{TODO[0].traffic(SHAPES[0]).load_sectors:,}" in text

@@ -1,7 +1,6 @@
 """Programmatic dependent launch: which edges of a graph may change, how they do, and that the kernels wait."""
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from dwlab.inference import selection
 from dwlab.kernels import registry
 from dwlab.kernels.operations import convolution, ends, windows
 from dwlab.kernels.parts import dependent_launch, ptx
-from dwlab.kernels.parts.dependent_launch import EdgeError, early
+from dwlab.kernels.parts.dependent_launch import early
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 CHAIN = [("stem", "a"), ("a", "b"), ("b", "pool"), ("pool", "c"), ("c", "copy"), ("copy", "d"), ("d", "e")]
@@ -33,98 +32,6 @@ def test_a_node_with_several_before_it_keeps_its_edges():
     edges = [("x", "left"), ("x", "right"), ("left", "sum"), ("right", "sum"), ("sum", "last")]
     nodes = {"x", "left", "right", "sum", "last"}
     assert [edges[number] for number in early(edges, nodes, nodes)] == [edges[0], edges[1], edges[4]]
-
-
-# --- a driver that keeps a graph's edges in a list --------------------------------------------------------------------
-
-
-class Handle(int):
-    """A node, a graph or a function."""
-
-
-class Graph:
-    """What the driver's calls do, with nodes 1 to 5 in a chain; 3 is a copy, 4 is PyTorch's. refuses: an edge type."""
-
-    CUgraph = Handle
-    CUgraphEdgeData = SimpleNamespace
-    CUgraphNodeType = SimpleNamespace(CU_GRAPH_NODE_TYPE_KERNEL="kernel")
-    NAMES = {1: "first", 2: "second", 4: "cudnn", 5: "third", 6: "second"}
-
-    def __init__(self, refuses=None, own=()):
-        self.edges = {(n, n + 1): (1, 1) if (n, n + 1) in own else (0, 0) for n in range(1, 6)}
-        self.refuses = refuses
-
-    def cuGraphGetEdges(self, graph, count):
-        assert graph == 77
-        if not count:
-            return 0, [], [], [], len(self.edges)
-        data = [SimpleNamespace(type=kind, from_port=port) for kind, port in self.edges.values()]
-        return 0, [Handle(a) for a, _ in self.edges], [Handle(b) for _, b in self.edges], data, count
-
-    def cuGraphNodeGetType(self, node):
-        return 0, "memcpy" if node == 3 else "kernel"
-
-    def cuGraphKernelNodeGetParams(self, node):  # a library's function, or a kernel that no context has loaded
-        return 0, SimpleNamespace(func=Handle(0 if node == 5 else node), kern=Handle(node))
-
-    def cuFuncGetName(self, function):
-        return 0, self.NAMES[function].encode()
-
-    cuKernelGetName = cuFuncGetName
-
-    def cuGraphRemoveDependencies(self, graph, first, second, data, count):
-        (a,), (b,), (how,) = first, second, data
-        assert count == 1 and self.edges[a, b] == (how.type, how.from_port)
-        del self.edges[a, b]
-        return (0,)
-
-    def cuGraphAddDependencies(self, graph, first, second, data, count):
-        (a,), (b,), (how,) = first, second, data
-        assert count == 1 and (a, b) not in self.edges
-        if (how.type, a) == self.refuses:
-            return (1,)
-        self.edges[a, b] = (how.type, how.from_port)
-        return (0,)
-
-
-@pytest.fixture
-def graph(monkeypatch):
-    def use(*given, **options):
-        made = Graph(*given, **options)
-        monkeypatch.setattr(dependent_launch, "_driver", lambda: made)
-        return made
-
-    return use
-
-
-@pytest.mark.parametrize("port, number", [("end", 1), ("begin", 2)])
-def test_edges_of_a_graph_become_programmatic(graph, port, number):
-    made = graph()
-    assert dependent_launch.overlapped(77, {"first", "second", "third"}, port) == 3
-    assert made.edges == {(1, 2): (1, number), (2, 3): (0, 0), (3, 4): (0, 0), (4, 5): (1, number), (5, 6): (1, number)}
-    made = graph()
-    assert dependent_launch.overlapped(77, {"first"}, port) == 0 and set(made.edges.values()) == {(0, 0)}
-
-
-def test_an_edge_that_a_library_made_so_stays_as_it_is(graph):
-    made = graph(own=[(4, 5)])
-    assert dependent_launch.overlapped(77, {"second", "third"}, "begin") == 2
-    assert made.edges[4, 5] == (1, 1) and made.edges[5, 6] == (1, 2)
-
-
-def test_a_graph_that_cannot_be_changed_is_as_it_was(graph):
-    made = graph(refuses=(1, 5))
-    before = dict(made.edges)
-    with pytest.raises(EdgeError, match="the driver says 1"):
-        dependent_launch.overlapped(77, {"second", "third"}, "end")
-    assert made.edges == before
-
-
-def test_bindings_that_know_no_kinds_of_edges_are_named(monkeypatch):
-    bindings = pytest.importorskip("cuda.bindings.driver", reason="needs cuda.bindings, of the GPU extras")
-    monkeypatch.delattr(bindings, "CUgraphEdgeData")
-    with pytest.raises(EdgeError, match=r"CUDA 12\.3"):
-        dependent_launch.overlapped(77, (), "end")
 
 
 # --- the kernels wait -------------------------------------------------------------------------------------------------

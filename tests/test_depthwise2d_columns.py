@@ -13,7 +13,6 @@ from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.kernels.depthwise2d import columns
 from dwlab.kernels.registry import StageError
-from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
 
@@ -78,41 +77,6 @@ def test_the_schedule_is_what_the_modules_docstring_shows():
     shown = re.findall(r"^    (\w+\(.*\))$", columns.__doc__, re.M)
     assert len(shown) == 6 and steps[:6] == shown
     assert [step.partition("(")[0] for step in steps[6:]] == ["Load", "Accumulate", "Accumulate", "Accumulate"]
-
-
-@pytest.mark.parametrize(
-    ("problem", "run", "rows"),
-    [
-        (layer(32, 128, 112, 112, dtype="float16"), 4, 7),
-        (layer(32, 128, 112, 112), 4, 6),
-        (layer(32, 256, 28, 28), 4, 4),
-        (layer(32, 256, 28, 28, dtype="float16"), 4, 7),
-        (layer(32, 96, 112, 112, 3, 2), 2, 3),
-        (layer(32, 512, 14, 14, dtype="bfloat16"), 2, 7),
-        (layer(32, 512, 14, 14), 4, 7),
-        (layer(1, 128, 112, 112), 4, 6),
-        (layer(1, 64, 112, 112), 2, 4),
-        (layer(1, 128, 109, 109, dtype="float16"), 2, 4),
-        (layer(2, 128, 109, 109, dtype="float16"), 4, 7),
-        (layer(1, 512, 14, 14), 2, 2),
-        (layer(1, 8, 1, 1), 1, 1),
-    ],
-    ids=str,
-)
-def test_threads_get_as_much_as_leaves_enough_of_them(problem, run, rows):
-    found = STAGE.config(problem)
-    assert (found.thread_n, found.thread_m) == (run, rows)
-    wide, most = problem.dtype == "float32", stage_columns.THREADS
-    if run == 4 and problem.P > stage_columns.SMALL * (1 if wide else 2):
-        most = stage_columns.FINER // (1 if wide else 2)
-    across, down = stage_columns.block(found)
-    assert across * down <= most
-    enough = stage_columns.ENOUGH * H200.sms
-    if problem.N > 1:
-        assert stage_columns.working(problem, problem.N, found) >= enough
-    if (run, rows) == (2, 2):  # a thread asks for all its rows at once
-        assert found.pipeline_stages == len(columns.rows_of(problem, rows)) == 4
-        assert stage_columns.working(problem, problem.N, stage_columns.config_of(problem, 2, 4)) < enough
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from parts import part
 
 from dwlab.kernels import digests, registry
 
@@ -133,7 +134,7 @@ def test_an_edit_is_seen_by_no_stage_that_does_not_import_its_module(changed):
     """Over every module of the kernels: a constant of each function, one more."""
     reach = {id: imported(one.file) for id, one in ALL.items()}
     tried = 0
-    for file in sorted(digests.PACKAGE.glob("kernels/*/*.py"))[::7]:
+    for file in part("test_digests: modules", sorted(digests.PACKAGE.glob("kernels/*/*.py")), share=0.06):
         module = file.relative_to(ROOT).as_posix().removesuffix(".py").replace("/", ".")
         text = file.read_text(encoding="utf-8")
         lines = [line for line in text.splitlines() if line.startswith("    return ") and "*" in line]
@@ -141,7 +142,7 @@ def test_an_edit_is_seen_by_no_stage_that_does_not_import_its_module(changed):
             found = changed(module, line, line.replace("*", "* 2 *", 1) if "**" not in line else line)
             assert all(module in reach[id] for id in found), (module, line)
             tried += 1
-    assert tried >= 4
+    assert tried
 
 
 def imported(file):

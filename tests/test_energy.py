@@ -103,22 +103,6 @@ def test_the_rest_of_an_earlier_measurement_is_taken_and_not_measured_again():
     assert again.watts == pytest.approx(500, rel=0.05) and board.now - before < 2
 
 
-def test_the_text_states_window_and_rest():
-    found = Board().measure(seconds=2, rest_seconds=1.5)
-    text = str(found)
-    rest = f"at rest {found.rest_watts:,.0f} W, over {found.rest_seconds:.2f} s"
-    for words in (f"a window of {found.seconds:.2f} s", rest, f"{1e3 * found.per_run:,.3f} mJ for one"):
-        assert words in text
-    data = found.to_dict()
-    assert data["per_run"] == found.per_run and data["rest_watts"] == found.rest_watts and data["runs"] == found.runs
-
-
-def test_the_work_before_is_not_part_of_the_rest():
-    board = Board()
-    found = board.measure(rest_seconds=0.2)
-    assert found.rest_watts == pytest.approx(board.rest, rel=0.05)
-
-
 @pytest.mark.parametrize(
     "fails, words",
     [

@@ -3,20 +3,16 @@
 import dataclasses
 import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dwlab import report
 from dwlab.gpu import target
 from dwlab.records import RecordError, epochs
 from dwlab.records.epochs import Way
-from dwlab.report.epoch import NOTHING
 from dwlab.training import train as training
 from dwlab.training.train import Config, Data
 
-ROOT = Path(__file__).resolve().parents[1]
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install -e '.[torch]'"
 )
@@ -50,12 +46,6 @@ def test_amdahls_law():
     assert NAIVE.step_ms / FAST.predicted_ms(NAIVE) == pytest.approx(1 / (1 - share + share / faster))
 
 
-def test_the_curves_distance_is_the_greatest_relative_one():
-    assert FAST.loss_difference(NAIVE) == pytest.approx(1e-4) and NAIVE.loss_difference(NAIVE) == 0
-    with pytest.raises(ValueError):
-        way("short", losses=(1.0,)).loss_difference(NAIVE)
-
-
 def test_a_record_is_read_back_as_it_was_written(tmp_path):
     path = epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS, {"fft": "out of memory"})
     assert path.name == "20261121T100000Z-test-gpu-epoch.json"
@@ -68,45 +58,6 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path):
     with pytest.raises(RecordError, match="there is no folder 'none'"):
         epochs.write(tmp_path / "none" / "a.json", ENVIRONMENT, EXPERIMENT, WAYS)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
-
-
-def test_the_table_says_what_was_measured_and_what_follows(tmp_path):
-    run = epochs.read(epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS, {"fft": "out of memory"}))
-    lines = report.epoch_table([run]).splitlines()
-    assert [line.split(" | ")[0].strip("| ") for line in lines[2:5]] == [
-        "naive",
-        "PyTorch: torch",
-        "best (wide, channels)",
-    ]
-    assert lines[2].split(" | ")[1:-1] == ["6.000", "2,000", "", "1,200", "60 %", "1.00", "1.00"]
-    assert lines[4].strip("| ").split(" | ")[1:] == [
-        "2.400",
-        "800.0",
-        "790.0",
-        "60.00",
-        "8 %",
-        "2.50",
-        "2.33",
-        "1.0e-04",
-    ]
-    text = "\n".join(lines)
-    assert "3 steps of 16,384 windows, drawn from 45,000" in text and "fft was not measured: out of memory." in text
-    assert text.splitlines()[-1] == "Measured on Test GPU, PyTorch 2.11.0, 2026-11-21."
-
-
-def test_without_a_record_the_table_says_so(monkeypatch, tmp_path):
-    assert "No epoch is recorded yet" in report.epoch_table([]) and "benchmarks/epoch_time.py" in report.epoch_table([])
-    monkeypatch.setattr(epochs, "FOLDER", tmp_path / "none")
-    text = "<!-- begin:epoch -->\nold\n<!-- end:epoch -->"
-    assert report.fill(text) == f"<!-- begin:epoch -->\n{NOTHING.strip()}\n<!-- end:epoch -->"
-
-
-def test_the_newest_run_is_shown(tmp_path):
-    for hour, losses in ((11, (9.0, 9.0, 9.0)), (9, (1.0, 1.0, 1.0))):
-        environment = ENVIRONMENT | {"date": f"2026-11-21T{hour:02}:00:00+00:00", "gpu": f"GPU {hour}"}
-        epochs.write(tmp_path, environment, EXPERIMENT, [dataclasses.replace(NAIVE, losses=losses)])
-    assert [run.environment["gpu"] for run in epochs.load_all(tmp_path)] == ["GPU 9", "GPU 11"]
-    assert "GPU 11" in report.epoch_table(epochs.load_all(tmp_path))
 
 
 def test_the_projects_own_records_can_be_read():

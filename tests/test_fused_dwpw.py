@@ -11,7 +11,7 @@ from parts import part
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
-from dwlab.kernels.fused import dwpw_4_slide, slide_tiles, sliding
+from dwlab.kernels.fused import dwpw_4_slide, slide_tiles
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
@@ -61,15 +61,6 @@ def test_blocks_that_a_gpu_has_no_room_for_say_which_limit(change, said):
     problem = pair(1, 64, 8, 8, 3, 1, 32)
     assert slide_tiles.why_not(tile(**change)) == H200.why_not(slide_tiles.resources(problem, tile())) == ""
     assert said in H200.why_not(slide_tiles.resources(problem, tile(**change)))
-
-
-@pytest.mark.parametrize(("K", "stride", "height"), [(3, 1, 4), (3, 2, 3), (5, 2, 2), (7, 1, 2), (1, 1, 3), (2, 3, 3)])
-def test_a_sliding_thread_reads_the_rows_and_taps_that_its_outputs_need(K, stride, height):
-    layer = DepthwiseConv2d(1, 8, 16, 16, K, stride, layout="NHWC")
-    needed = sorted({p * stride + i for p in range(height) for i in range(K)})
-    assert sliding.rows_of(layer, height) == needed
-    often = [sliding.filter_reads(layer, height, i) for i in range(K)]
-    assert often == [1 if K <= sliding.KEPT else height] * K
 
 
 def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from launched import launched
 from numba import float32, uint32
@@ -13,7 +12,7 @@ from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
-from dwlab.kernels.fused import pwdw_2_recompute, pwdw_plan, pwdw_tiles, pwpw_plan
+from dwlab.kernels.fused import pwdw_plan, pwdw_tiles, pwpw_plan
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import words
 from dwlab.kernels.tiling.gpu import H200
@@ -57,11 +56,6 @@ def test_tiles_of_strips_that_do_not_fit_say_which_limit(change, said):
     pair = pwdw(1, 128, 64, 10, 8)
     assert pwdw_tiles.why_not(pair, strips(pair)) == ""
     assert said in pwdw_tiles.why_not(pair, strips(pair, **change))
-
-
-def test_slices_are_for_float32():
-    pair = pwdw(1, 128, 64, 10, 8, dtype="float16")
-    assert pwdw_tiles.why_not(pair, strips(pair, warps=(1, 1, 2))) == "2 slices add up float32, not float16"
 
 
 def two(pair, warp=(16, 16, 16), warps=(2, 1), depths=(16, 16), span=1):
@@ -122,12 +116,6 @@ def test_there_is_a_tile_for_every_two_pointwise_layers_of_the_mobilenets():
         config = TENSOR.config(pair)
         assert config is not None and pwpw_plan.why_not(config) == "", pair
         assert not registry.limits(TENSOR.launch(pair))
-
-
-def test_few_images_get_more_blocks_each():
-    few, many = (pwdw(N, 160, 960, 7, 7) for N in (1, 32))
-    blocks = [STRIPS.launch(pair).blocks / pair.N for pair in (few, many)]
-    assert blocks[0] > blocks[1]
 
 
 @pytest.mark.parametrize(
@@ -193,35 +181,6 @@ def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(stage, problem, s
     worst, totals = launched(problem, problem.kind, one.kernel_for(problem), one.launch(problem))
     assert worst <= 1  # also false where an output was not written: NaN
     assert traffic.of_totals(totals) == one.traffic(problem)
-
-
-def test_what_is_by_hand_is_what_its_comments_say():
-    configs = [strips(pair, *sizes) for stage, pair, sizes in BY_HAND if stage is STRIPS]
-    assert {config.warps_k for config in configs} == {1, 2}
-    assert {config.pipeline_stages for config in configs} == {2, 3, 4}
-    cut = [pair for stage, pair, sizes in BY_HAND if stage is STRIPS and pair.second.P % sizes[0]]
-    assert len(cut) >= 2
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_stores_of_two_products_ask_for_the_sectors_of_y_and_for_a_bias_once_a_warp(dtype):
-    pair = pwpw(2, 32, 16, 96, 14, 14, dtype=dtype)
-    config = TENSOR.config(pair)
-    found = TENSOR.traffic(pair)
-    assert 32 * found.store_sectors == pair.nbytes()["y"]
-    less = Fused(pair.first, replace(pair.second, bias=False))
-    warps = config.warps_m * np.prod(TENSOR.launch(pair).grid[1:])
-    without = TENSOR.with_config(config).traffic(less)
-    assert 32 * (found.load_sectors - without.load_sectors) == warps * pair.nbytes()["b2"]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_blocks_of_strips_read_the_second_bias_once_and_not_for_each_output(dtype):
-    pair = pwdw(2, 32, 64, 14, 14, dtype=dtype)
-    one = STRIPS.with_config(strips(pair, 7, (32, 32), (4, 1, 1), 16, 7))
-    less = Fused(pair.first, replace(pair.second, bias=False))
-    more = one.traffic(pair).load_sectors - one.traffic(less).load_sectors
-    assert 32 * more == pair.N * 2 * pair.nbytes()["b2"]  # strips of 7 rows
 
 
 @pytest.mark.parametrize("dtype, batch", [("float32", 1), ("float32", 32), ("float16", 32)])
@@ -335,11 +294,6 @@ def test_a_stage_names_the_layers_that_it_refuses_and_another_stage(stage, other
     with pytest.raises(registry.StageError) as refused:
         registry.stage(f"fused/{stage}").kernel_for(other)
     assert f"fused/{stage} does not take {other}" in str(refused.value) and instead in str(refused.value)
-
-
-def test_a_filter_of_the_whole_of_a_tile_is_taken():
-    pair = pwdw(1, 2, 2, 16, 18, K=pwdw_2_recompute.SIDE, padding=1)
-    assert check(registry.stage("fused/pwdw/recompute"), pair).passed
 
 
 # ---- kernels that leave something out

@@ -1,24 +1,18 @@
 """The stages of the three gradient paths: right for any shape, clean, counted as predicted; and how sums meet."""
 
-import json
-
 import numpy as np
 import pytest
-from bank_conflicts import expected
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from parts import most, part
-from test_traffic import CASES
+from test_kernels import run, xray
 from wrong_gradients import GRADIENTS
 
 from dwlab import simt, study
-from dwlab.__main__ import main
 from dwlab.gpu import target
 from dwlab.gpu.target import cuda
 from dwlab.judge.check import cases, check
 from dwlab.judge.diagnosis import Evidence, diagnose
 from dwlab.judge.formulas import compare
-from dwlab.kernels.registry import StageError, fill_zero, limits, stage, stages
+from dwlab.kernels.registry import StageError, fill_zero, stage, stages
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference, tap_sums
 
@@ -27,60 +21,6 @@ pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 STAGES = [one for path in ("input_grad", "weight_grad", "backward") for one in stages("depthwise1d", path)]
 IDS = [f"{one.path}-{one.name}" for one in STAGES]
 each_stage = pytest.mark.parametrize("one", STAGES, ids=IDS)
-
-
-def run(one, problem, seed=0, inputs=None, before=np.nan):
-    """(output, greatest error as a fraction of the allowed one); the output is filled with `before`.
-
-    Of a path with two outputs: both, one after the other in one array.
-    """
-    inputs = problem.inputs(one.path, seed) if inputs is None else inputs
-    names = problem.outputs(one.path)
-    arrays = dict(inputs, **{name: np.full(problem.shapes(one.path)[name], before, np.float32) for name in names})
-    one.run(problem, arrays)
-    want, allowed = reference(problem, one.path, inputs), allowed_error(problem, one.path, inputs)
-    got = [arrays[name] for name in names]
-    excess = [np.where(np.isnan(arrays[n]), np.inf, np.abs(arrays[n] - want[n]) / allowed[n]).max() for n in names]
-    return got[0] if len(got) == 1 else np.concatenate([array.ravel() for array in got]), float(max(excess))
-
-
-def xray(one, problem):
-    how, kernel = one.launch(problem), one.kernel_for(problem)
-    return simt.xray(kernel, how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes)
-
-
-# ---- any shape
-
-
-@each_stage
-@settings(max_examples=most(2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    size=st.tuples(st.integers(1, 12), st.integers(1, 20), st.integers(1, 130), st.integers(1, 130)),
-    where=st.floats(0, 1),
-    seed=st.integers(0, 3),
-)
-def test_any_shape_and_padding(one, size, where, seed):
-    B, H, L, K = size
-    if one.name == "naive" and one.path != "input_grad":
-        B, L = min(B, 5), min(L, 70)  # one thread goes through all of them, or all add to one address
-    assert run(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1))), seed)[1] <= 1
-
-
-@each_stage
-@pytest.mark.parametrize(
-    "problem",
-    [
-        DepthwiseConv1d(1, 70_000, 1, 2, "same"),  # more than a grid has places in y or z
-        DepthwiseConv1d(1, 1, 700, 2),
-        DepthwiseConv1d(700, 1, 1, 1),
-        DepthwiseConv1d(1, 1, 3, 700),
-        DepthwiseConv1d(1, 1, 200, 300, "same"),
-    ],
-    ids=str,
-)
-def test_long_in_one_direction(one, problem):
-    with simt.using(simt.Options(hazards="off")):
-        assert run(one, problem)[1] <= 1
 
 
 @pytest.mark.parametrize("name", ["coalesced", "shared", "warp_tiled"])
@@ -109,22 +49,6 @@ def test_the_shapes_above_make_blocks_and_warps_go_round():
     assert warp.launch(PAPER).scalars == (0, 64)
 
 
-@each_stage
-@pytest.mark.parametrize(
-    "problem",
-    [
-        PAPER,
-        DepthwiseConv1d(1_000_000, 1, 1, 1),
-        DepthwiseConv1d(1, 500_000, 2, 3),
-        DepthwiseConv1d(1, 1, 500_000, 1000),
-        DepthwiseConv1d(70_000, 70, 5, 5, "same"),
-    ],
-    ids=str,
-)
-def test_large_problems_of_every_direction_are_launched(one, problem):
-    assert limits(one.launch(problem)) == ()
-
-
 @pytest.mark.parametrize("one", [one for one in STAGES if one.name != "naive"], ids=lambda one: one.id)
 def test_problems_beyond_32_bits_are_refused(one):
     with pytest.raises(StageError, match="B\\*H = 4294967296 does not fit"):
@@ -150,18 +74,6 @@ def test_the_three_paths_are_adjoint(name):
 # ---- what is not finite
 
 
-@pytest.mark.parametrize("one", stages("depthwise1d", "input_grad"), ids=lambda one: one.name)
-def test_infinities_and_nans_in_dy_stay_in_their_windows(one):
-    problem = DepthwiseConv1d(2, 2, 150, 7, "same")
-    inputs = problem.inputs(one.path)
-    inputs["dy"][0, 1, 70] = np.nan
-    inputs["dy"][1, 0, 100] = np.inf
-    dx = np.zeros(problem.shapes(one.path)["dx"], np.float32)
-    one.run(problem, dict(inputs, dx=dx))
-    odd = {tuple(map(int, i)) for i in np.argwhere(~np.isfinite(dx))}
-    assert odd == {(0, 1, s) for s in range(67, 74)} | {(1, 0, s) for s in range(97, 104)}
-
-
 @pytest.mark.parametrize("one", stages("depthwise1d", "weight_grad"), ids=lambda one: one.name)
 def test_nans_stay_in_their_channel_and_in_the_taps_that_see_them(one):
     problem = DepthwiseConv1d(2, 3, 150, 7)
@@ -173,28 +85,7 @@ def test_nans_stay_in_their_channel_and_in_the_taps_that_see_them(one):
     assert {tuple(map(int, i)) for i in np.argwhere(np.isnan(dw))} == {(0, j) for j in range(7)} | {(2, 0)}
 
 
-# ---- clean, and the promises of the docstrings
-
-
-@each_stage
-@pytest.mark.parametrize(
-    "problem",
-    [SMALL, DepthwiseConv1d(3, 2, 100, 70, "same"), DepthwiseConv1d(40, 3, 9, 5), DepthwiseConv1d(1, 1, 194, 98),
-     DepthwiseConv1d(9, 2, 88, 31, "same"), DepthwiseConv1d(2, 1, 1000, 48)],
-    ids=str,
-)  # fmt: skip
-def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
-    report = xray(one, problem)
-    assert report.hazards == ()
-    # Those of the roof stages are stated, each with its reason (bank_conflicts.py).
-    stated = expected(one, problem) if one.aligned == 16 and one.supports(problem) else 0
-    if one.name != "tiles":  # whose rows side by side meet in banks, as forward's do
-        assert report.totals.bank_conflicts == stated and (stated == 0 or one.name != "wide")
-    assert (report.totals.flops64 > 0) == (one.name == "naive" and one.path != "backward")
-    # naive's additions to dw are atomics, which are no FLOPs of a lane.
-    adds = one.path == "backward" and one.launch(problem).zero
-    flops = problem.flops * 3 // 2 if adds else problem.flops_of(one.path)
-    assert report.totals.flops + report.totals.flops64 >= flops
+# ---- the promises of the docstrings
 
 
 @pytest.mark.parametrize("K", [8, 9, 12, 13, 31, 33, 49, 63])
@@ -244,37 +135,10 @@ def test_each_stage_of_weight_grad_keeps_its_promise():
 # ---- predicted and counted
 
 
-@each_stage
-@pytest.mark.parametrize("problem", CASES, ids=str)
-def test_predicted_is_counted(one, problem):
-    compare(one, problem).raise_if_different()
-
-
-@each_stage
-@settings(max_examples=most(2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(B=st.integers(1, 40), H=st.integers(1, 20), L=st.integers(1, 140), K=st.integers(1, 110), where=st.floats(0, 1))
-def test_predicted_is_counted_for_any_shape(one, B, H, L, K, where):
-    most = 400 if one.name == "naive" and one.path != "input_grad" else 2_000_000 // (H * K)
-    B = max(1, min(B, most // L))
-    compare(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1)))).raise_if_different()
-
-
 @pytest.mark.parametrize("name", ["shared", "warp_tiled"])
 @pytest.mark.parametrize("problem", [DepthwiseConv1d(9, 1100, 2, 64, "same"), DepthwiseConv1d(7, 3000, 3, 2)], ids=str)
 def test_predicted_is_counted_where_blocks_go_round(name, problem):
     compare(stage(f"depthwise1d/weight_grad/{name}"), problem).raise_if_different()
-
-
-HUGE = part("test_gradients: huge problems", [one.id for one in STAGES], share=0.3)
-
-
-@each_stage
-def test_formulas_are_exact_whole_and_quick_at_large_shapes(one):
-    assert one.traffic(PAPER).exact
-    if one.id in HUGE:
-        traffic = one.traffic(DepthwiseConv1d(100_000, 1000, 60, 100))
-        assert type(traffic.load_sectors) is int and traffic.load_sectors > 100_000 * 1000 * 60 // 8
-    assert one.traffic(PAPER).sectors >= (PAPER.compulsory_bytes(one.path) - 4 * PAPER.H * PAPER.K) // 32
 
 
 @pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
@@ -294,16 +158,6 @@ def test_only_the_stages_that_meet_by_atomics_are_zeroed_and_they_say_so():
         text = " ".join(__import__(one.file[:-3].replace("/", "."), fromlist=["x"]).__doc__.lower().split())
         assert "deterministic" in text or "the same bits in every run" in text, one.id
         assert ("not deterministic" in text) == (one.id in zeroed), one.id
-
-
-@each_stage
-def test_what_the_output_held_before_does_not_matter(one):
-    problem = DepthwiseConv1d(3, 4, 50, 33, "same")
-    first, again = run(one, problem)[0], run(one, problem, before=1e30)[0]
-    if one.launch(problem).zero and target.mode == "gpu":  # atomics come in any order
-        np.testing.assert_allclose(first, again, rtol=1e-4, atol=1e-4)
-    else:
-        assert first.tobytes() == again.tobytes()
 
 
 def test_a_starter_starts_again_and_again_from_zero():
@@ -419,21 +273,6 @@ def test_places_in_the_weight_gradient_are_named(places, pattern, words):
 
 
 # ---- the command line
-
-
-@pytest.mark.parametrize("path", part("test_gradients: studies", ["backward", "input_grad", "weight_grad"], share=0.2))
-def test_study_of_a_gradient(path, capsys):
-    status = main(["study", "--path", path, "--problem", "3,8,48,48", "--quick", "--json"])
-    made = json.loads(capsys.readouterr().out)
-    assert status == 0 and made["passed"]
-    assert [row["stage"] for row in made["rows"]] == [one.name for one in stages("depthwise1d", path)]
-    assert all(row["counted_bytes"] == row["counted_prediction"] > 0 for row in made["rows"])
-
-
-@each_stage
-def test_xray_of_a_gradient(one, capsys):
-    assert main(["xray", one.id, "--problem", "2,3,40,5,same", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["hazards"] == []
 
 
 def test_a_wrong_atomic_count_is_told_by_the_study():

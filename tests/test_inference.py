@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 from dwlab import inference  # noqa: E402
 from dwlab.inference import comparison, images, selection, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
 from dwlab.kernels.parts import dependent_launch, ptx  # noqa: E402
 from dwlab.measure import baselines  # noqa: E402
 from dwlab.problems.layers import DepthwiseConv2d  # noqa: E402
@@ -190,67 +189,7 @@ def test_kernels_that_start_early_give_the_same_bit_by_bit(dtype, fused):
 # --- when kernels start -----------------------------------------------------------------------------------------------
 
 
-def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3, error=None):
-    """What `prepare` makes of a model on a GPU whose graphs take so many µs: one after the other, end, begin."""
-    nothing = contextlib.nullcontext
-    made = SimpleNamespace(get_device_capability=lambda: capability)
-    times = dict(zip(("plain", "end", "begin"), us, strict=True))
-
-    def overlapping(model, port):
-        if error:
-            raise error
-        return port, early
-
-    monkeypatch.setattr(inference, "pytorch", lambda: SimpleNamespace(cuda=made))
-    monkeypatch.setattr(inference, "same_precision", nothing)
-    monkeypatch.setattr(baselines, "captured", lambda call, before: ("plain", None))
-    monkeypatch.setattr(inference, "overlapping", overlapping)
-    monkeypatch.setattr(inference, "give", lambda model, image: None)
-    monkeypatch.setattr(inference, "random_image", lambda network: None)
-    monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
-    network = SimpleNamespace(summary=lambda: "A network.")
-    return inference._captured(inference.Model(network, {}, (), {}, (), None), ports)
-
-
 PORTS = tuple(dependent_launch.PORTS)
-
-
-@pytest.mark.parametrize(
-    "us, port, words",
-    [
-        ((9.0, 8.0, 7.0), "begin", "overlapped from the beginning, 3 kernels."),
-        ((9.0, 7.0, 8.0), "end", "overlapped from the end, 3 kernels."),
-        ((7.0, 8.0, 9.0), "", "one after the other."),
-    ],
-)
-def test_of_the_graphs_that_were_tried_the_fastest_is_kept(monkeypatch, us, port, words):
-    model = captured(monkeypatch, PORTS, us)
-    assert (model.graph, model.port, model.early) == (port or "plain", port, 3 if port else 0)
-    assert model.plain == "plain" and model.tried == dict(zip(("", *PORTS), us, strict=True)) and not model.note
-    assert model.summary().endswith(f"Launches: {words}")
-
-
-def test_one_way_alone_is_not_tried(monkeypatch):
-    assert captured(monkeypatch, ()).graph == "plain"  # as a switch asks for
-    model = captured(monkeypatch, ("end",))  # as a twin of a model has it
-    assert (model.graph, model.port, model.tried) == ("end", "end", {})
-
-
-def test_where_no_kernel_can_start_early_none_does(monkeypatch):
-    for how in ({"capability": (8, 9)}, {"early": 0}):
-        model = captured(monkeypatch, PORTS, **how)
-        assert (model.graph, model.port, model.tried, model.note) == ("plain", "", {}, "")
-    model = captured(monkeypatch, PORTS, error=dependent_launch.EdgeError("CUDA 12.3 is needed\nand more"))
-    assert (model.graph, model.port, model.tried) == ("plain", "", {})
-    assert "No kernel starts before the one before is done: CUDA 12.3 is needed." in model.summary()
-
-
-def test_the_switch_reaches_the_graph(monkeypatch):
-    asked = []
-    monkeypatch.setattr(inference, "built", lambda *given: asked.append(given[-1]))
-    for overlap in (True, False):
-        inference.prepare(tiny(), overlap=overlap)
-    assert asked == [PORTS, ()]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -274,5 +213,47 @@ def test_no_kernel_writes_what_others_may_read_before_they_wait(monkeypatch, dty
     assert all(torch.equal(one, old) for one, old in zip(filters, before, strict=True))
 
 
-def test_every_stage_of_layers_is_loaded():
-    assert {one.op for one in registry.stages()} >= {"depthwise2d", "pointwise", "fused"}
+def captured(monkeypatch, ports, us=(9.0, 8.0, 7.0), capability=(9, 0), early=3, error=None):
+    """What `prepare` makes of a model on a GPU whose graphs take so many µs: one after the other, end, begin."""
+    nothing = contextlib.nullcontext
+    made = SimpleNamespace(get_device_capability=lambda: capability)
+    times = dict(zip(("plain", "end", "begin"), us, strict=True))
+
+    def overlapping(model, port):
+        if error:
+            raise error
+        return port, early
+
+    monkeypatch.setattr(inference, "pytorch", lambda: SimpleNamespace(cuda=made))
+    monkeypatch.setattr(inference, "same_precision", nothing)
+    monkeypatch.setattr(baselines, "captured", lambda call, before: ("plain", None))
+    monkeypatch.setattr(inference, "overlapping", overlapping)
+    monkeypatch.setattr(inference, "give", lambda model, image: None)
+    monkeypatch.setattr(inference, "random_image", lambda network: None)
+    monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: SimpleNamespace(median_us=times[graph]))
+    network = SimpleNamespace(summary=lambda: "A network.")
+    return inference._captured(inference.Model(network, {}, (), {}, (), None), ports)
+
+
+@pytest.mark.parametrize(
+    "us, port, words",
+    [
+        ((9.0, 8.0, 7.0), "begin", "overlapped from the beginning, 3 kernels."),
+        ((9.0, 7.0, 8.0), "end", "overlapped from the end, 3 kernels."),
+        ((7.0, 8.0, 9.0), "", "one after the other."),
+    ],
+)
+def test_of_the_graphs_that_were_tried_the_fastest_is_kept(monkeypatch, us, port, words):
+    model = captured(monkeypatch, PORTS, us)
+    assert (model.graph, model.port, model.early) == (port or "plain", port, 3 if port else 0)
+    assert model.plain == "plain" and model.tried == dict(zip(("", *PORTS), us, strict=True)) and not model.note
+    assert model.summary().endswith(f"Launches: {words}")
+
+
+def test_where_no_kernel_can_start_early_none_does(monkeypatch):
+    for how in ({"capability": (8, 9)}, {"early": 0}):
+        model = captured(monkeypatch, PORTS, **how)
+        assert (model.graph, model.port, model.tried, model.note) == ("plain", "", {}, "")
+    model = captured(monkeypatch, PORTS, error=dependent_launch.EdgeError("CUDA 12.3 is needed\nand more"))
+    assert (model.graph, model.port, model.tried) == ("plain", "", {})
+    assert "No kernel starts before the one before is done: CUDA 12.3 is needed." in model.summary()

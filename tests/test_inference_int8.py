@@ -16,12 +16,11 @@ from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.judge.check import check  # noqa: E402
 from dwlab.kernels import registry  # noqa: E402
 from dwlab.problems import ProblemError, networks, quantisation, references  # noqa: E402
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise, problem  # noqa: E402
+from dwlab.problems.layers import Pointwise, problem  # noqa: E402
 from dwlab.problems.networks import INPUT, InferenceError, network  # noqa: E402
 from dwlab.problems.quantisation import Scale  # noqa: E402
 
 torch.set_num_threads(1)
-INT8 = {"layout": "NHWC", "dtype": "int8"}
 
 
 def made(name="mobilenet_v2", last="3.project", resolution=17, layout="NHWC", by=4, batch=1):
@@ -254,22 +253,6 @@ def test_ranges_hold_every_value_of_the_images_and_relu6_ends_at_6():
     assert scales["2.expand"].values([127])[0] == pytest.approx(ranges["2.expand"][1], rel=1e-6)
 
 
-def test_kernels_are_shared_by_layers_of_the_same_sizes():
-    """What is made for a layer is made for its zero points, of which there are two kinds, and a residual's factor."""
-    table = int8.quantise(network("mobilenet_v1", 1, "NHWC", "int8", 32)).network
-    assert len({layer.problem for layer in table.layers if layer.planned}) == 18
-    assert {layer.problem.zero_y for layer in table.layers if layer.planned} == {-128}
-
-
-def test_quantising_again_changes_nothing():
-    table = made()
-    ranges = int8.calibrate(table)
-    once = int8.quantise(table, None, ranges)
-    assert int8.quantise(once.network, None, ranges).network == once.network
-    assert int8.calibrate(once.network) == ranges
-    assert networks.in_float(once.network) == networks.in_float(table)
-
-
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_a_relu_or_subsampling_between_int8_maps_keeps_the_scale_and_is_exact(layout):
     whole = thin(network("xception", 1, layout, "int8", 48), 32)
@@ -346,14 +329,6 @@ def test_a_calibration_that_cannot_be_used_says_why():
         inference.prepare(networks.in_float(table), calibration={})
     with pytest.raises(InferenceError, match="is float32: give the table in int8"):
         int8.quantise(networks.in_float(table))
-
-
-def test_a_gelu_within_a_layer_is_refused():
-    layer = DepthwiseConv2d(1, 4, 4, 4, 3, activation="gelu")
-    with pytest.raises(ProblemError, match="int8 layers have no GELU"):
-        quantisation.layer_of(layer, {"w": np.ones((4, 3, 3))}, Scale(1.0), Scale(1.0))
-    with pytest.raises(ProblemError, match="has activation 'none' or 'relu', not 'gelu'"):
-        DepthwiseConv2d(1, 4, 4, 4, 3, activation="gelu", dtype="int8")
 
 
 # --- the command, and times -------------------------------------------------------------------------------------------

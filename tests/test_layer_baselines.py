@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from fakes import MACHINE, Clock, FakeBench, FakeGpu, Meddling, accepts, timed
+from fakes import MACHINE, Clock, FakeBench, FakeGpu, Meddling, accepts
 
 from dwlab import problems, records, report, study
 from dwlab.gpu import target
@@ -16,7 +16,6 @@ from dwlab.measure import baselines, layer_baselines, timing
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.study import StudyError, WrongResult, sizes
-from dwlab.study import run as running
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
 NO_TORCH = "PyTorch is not installed: its ways are not checked here"
@@ -89,48 +88,6 @@ def test_every_way_of_pytorch_computes_the_same(problem):
     assert tried >= 2
 
 
-@pytest.fixture
-def compiler(monkeypatch):
-    """PyTorch on the host, whose torch.compile leaves a function as it is; how it was asked, each time."""
-    torch, asked = pytest.importorskip("torch", reason=NO_TORCH), []
-    zeros = torch.zeros
-    monkeypatch.setattr(torch, "compile", lambda function, **how: asked.append(how) or function)
-    monkeypatch.setattr(torch, "zeros", lambda *shape, device, **how: zeros(*shape, **how))
-    for name in ("synchronize", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    layer_baselines.compiled_ways.cache_clear()
-    yield asked
-    layer_baselines.compiled_ways.cache_clear()
-
-
-def test_torch_compile_is_asked_once_a_format_and_what_ran_ahead_is_found(compiler):
-    import torch
-
-    some = [problem for problem in SOME if problem.dtype == "float32"]
-    for problem in some:
-        assert layer_baselines.compile_ahead(problem) == []
-    assert len(compiler) == 2 * len(some) and all(how["dynamic"] is False for how in compiler)
-    assert all(how["options"]["max_autotune"] for how in compiler)
-    assert torch._dynamo.config.recompile_limit >= 4096  # beyond it torch.compile is eager, without a word
-    with torch.inference_mode():
-        for problem in some:
-            inputs = problem.inputs(problem.main_path, seed=5)
-            for way, prepare in layer_baselines.compiled_ways(problem).items():
-                call, outputs = prepare(**tensors(problem))
-                y = outputs(call())["y"].contiguous().numpy()
-                assert study.spot_check(problem, problem.main_path, inputs, "y", y, 1e-5) == "", way
-    assert len(compiler) == 2 * len(some)  # nothing is compiled again
-
-
-def test_what_torch_compile_cannot_do_is_said(compiler, monkeypatch):
-    def fails(*function, **how):
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr("torch.compile", fails)
-    said = layer_baselines.compile_ahead(SOME[0])
-    assert len(said) == 2 and all(one.endswith(": RuntimeError") for one in said)
-
-
 def test_the_ways_are_those_that_there_are():
     assert set(layer_baselines.ways(Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu"))) == {
         "conv2d: NCHW", "cudnn_convolution_relu: NCHW", "baddbmm: NCHW", "conv2d: channels last",
@@ -169,49 +126,6 @@ def test_a_wrong_result_of_a_peer_has_no_time(monkeypatch):
     assert len(wrong) == 1 and wrong[0].time is None
     assert all(one.time is not None for one in found if not one.failure)
     assert found[0].name.startswith("PyTorch 2") and "conv2d, NCHW (cuDNN " in found[0].name
-
-
-def test_of_two_layers_the_best_ways_of_each_are_timed_together(monkeypatch):
-    torch = pytest.importorskip("torch", reason=NO_TORCH)
-    problem = pair("dwpw", N=1)
-    asked = []
-
-    def fake(launches, **how):
-        for launch in launches:
-            launch(None)
-        asked.append(how["cold"])
-        return timed(len(asked))  # the first way of each layer is its best
-
-    monkeypatch.setattr(timing, "time_launches", fake)
-    monkeypatch.setattr(baselines, "available", lambda: True)
-    monkeypatch.setattr(layer_baselines, "TorchClock", lambda: None)
-    with torch.inference_mode():
-        assert layer_baselines.shortlist(problem, [tensors(problem)], None) == (
-            "conv2d then conv2d: NCHW", "conv2d then conv2d: channels last",
-        )  # fmt: skip
-    asked.clear()
-    found = layer_baselines.measure(problem, [tensors(problem), tensors(problem, 7)], lambda y: "", cold="cold")
-    assert [one.way for one in found] == ["conv2d then conv2d: NCHW", "conv2d then conv2d: channels last"]
-    assert asked[-2:] == ["cold", "cold"] and set(asked[:-2]) == {"screening"}
-
-
-def test_ways_that_are_not_asked_for_are_not_screened(compiler, monkeypatch):
-    monkeypatch.setattr(baselines, "available", lambda: True)
-    monkeypatch.setattr(layer_baselines, "TorchClock", lambda: FakeGpu(30.0))
-    monkeypatch.setattr(FakeGpu, "launch", lambda self, fn: (fn(None), self.enqueue()), raising=False)
-    screened = []
-    monkeypatch.setattr(
-        layer_baselines, "shortlist", lambda *given: screened.append(given) or ["conv2d then conv2d: NCHW"]
-    )
-    both, how = pair(), {"cold": "cold", "compiled": True, "rounds": 3, "min_seconds": 0.001}
-    for only, kinds in ((("compile",), ["compile"] * 2), (("conv2d",), ["conv2d"]), ((), ["conv2d", *["compile"] * 2])):
-        found = layer_baselines.measure(both, [tensors(both)], lambda y: "", only=only, **how)
-        assert [baselines.kind(one.way) for one in found] == kinds and len(screened) == ("conv2d" in kinds) + (not only)
-
-
-def test_no_peers_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(baselines, "available", lambda: False)
-    assert layer_baselines.measure(SOME[0], [], lambda y: "", cold="") == []
 
 
 # ------------------------------------------------------------------------------------------------------ spot check
@@ -275,23 +189,6 @@ def test_the_counted_layers_are_small_and_do_the_same(problem):
     assert small.op == problem.op and small.main_path == problem.main_path
 
 
-def test_the_counted_layer_is_one_that_the_stage_takes():
-    problem = DepthwiseConv2d(32, 144, 56, 56, 3)
-    small = study.counted_problem(problem, supports=lambda one: one.C % 48 == 0 and one.W % 28 == 0)
-    assert (small.C, small.W, small.N) == (48, 28, 1) or small.C % 48 == 0
-    assert study.counted_problem(problem, supports=lambda one: one == problem) == problem
-
-
-def test_halves_of_layers_chain():
-    for problem in (pair("dwpw"), pair("pwdw"), pair("pwpw"), *SOME[:5]):
-        for size in sizes.SIZES:
-            less = sizes.halved(problem, size)
-            assert less is None or less.compulsory_bytes() < problem.compulsory_bytes()
-    assert sizes.halved(pair("dwpw"), "between") is None and sizes.halved(pair("pwpw"), "between").first.F == 4
-    assert sizes.halved(pair("pwdw"), "out").second.C == 4
-    assert sizes.halved(DepthwiseConv2d(1, 1, 1, 1, 1), "map") is None
-
-
 def test_too_large_a_layer_names_one_that_fits():
     problem = study.LAYERS["fused", "pwdw"][0]
     with pytest.raises(study.OutOfMemory) as caught:
@@ -331,23 +228,6 @@ def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
     assert again.rows[0].source.startswith("recorded on NVIDIA H200")
 
 
-def test_without_a_problem_each_op_has_its_own(monkeypatch):
-    assert {shape.N for shape in study.main_problems([NAIVE])} == {32}
-    assert {shape.N for shape in study.main_problems([NAIVE], quick=True)} == {1}
-    todo = [registry.stage("depthwise1d/forward/naive"), NAIVE]
-    assert study.main_problems(todo) == (study.PROBLEM, *study.LAYERS["depthwise2d", "forward"])
-    small = tuple(dataclasses.replace(TINY, layout=layout) for layout in ("NHWC", "NCHW"))
-    monkeypatch.setitem(study.LAYERS, ("depthwise2d", "forward"), small)
-    monkeypatch.setattr(running, "PROBLEM", problems.SMALL)
-    assert [row.problem["layout"] for row in make([NAIVE]).rows] == ["NHWC", "NCHW"]
-    for shapes in (None, small[:1]):
-        for mode in ("gpu", "simulated"):
-            told = []
-            make(todo, shapes, mode, progress=told.append)
-            # The bench was given, so its ceilings were not measured.
-            assert len(told) == study.steps(todo, shapes or (problems.SMALL, *small), mode) - (mode == "gpu")
-
-
 def test_a_problem_that_no_stage_is_for_is_refused():
     with pytest.raises(StudyError, match="is a problem of pointwise, which none of these stages computes"):
         make([NAIVE], Pointwise(1, 2, 3, 4, 5))
@@ -362,16 +242,6 @@ def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic(tmp_path):
         registry.stage("pointwise/forward/naive"), traffic=lambda p: traffic.Traffic(1, 32, 1, 32)
     )
     assert make([stage], layer).passed
-
-
-def test_a_record_of_layers_has_its_report(tmp_path):
-    layers = [DepthwiseConv2d(4, 144, 28, 28, 3, layout=layout) for layout in ("NHWC", "NCHW")]
-    run_ = records.read_run(make([NAIVE], layers).write(tmp_path / "run.json"))
-    text, picture = report.write(run_, tmp_path)
-    said = text.read_text()
-    assert picture.stat().st_size > 1000 and "## depthwise2d/forward" in said and "of roof" in said
-    assert "The paper's table" not in said and said.count("| naive |") >= 3
-    assert "| depthwise2d/forward | naive |" in said and "layout=NCHW" in said
 
 
 TINY = DepthwiseConv2d(2, 3, 4, 5, 3, bias=True, activation="relu6", residual=True)
@@ -445,13 +315,9 @@ def test_a_layer_is_read_back_from_how_it_prints_itself(problem):
     "text, message",
     [
         ("N=1 C=2 H=3 W=4", "it needs N, C, H, W and K"),
-        ("N=1 C=2 H=3 W=4 K=3 F=2", "it needs N, C, F, H and W"),
         ("N=1 C=x H=3 W=4 K=3", "C must be a whole number, not x"),
         ("N=1 C=2 H=3 W=4 K=3 NHCW", "'NHCW' is unknown. The nearest is 'NHWC'"),
-        ("N=1 C=2 H=3 W=4 K=3 stride", "stride must be a whole number, not nothing"),
-        ("N=1 C=2 H=3 W=4 K=0", "K must be at least 1"),
         ("N=1 C=2 H=3 W=4 K=3 -> N=1 C=3 F=2 H=3 W=4", "the first layer gives"),
-        ("N=1 C=2 H=3 W=4 K=3 -> -> ", "3 layers: one, or two"),
     ],
 )
 def test_what_is_no_layer_is_one_clear_error(run, text, message):

@@ -8,7 +8,6 @@ import pytest
 from numba import float32
 from parts import most, part
 
-from dwlab import PAPER
 from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
@@ -135,17 +134,10 @@ def test_pytorch_agrees_on_the_convolution(layout):
         (lambda: DepthwiseConv2d(1, 2, 4, 4, 3, padding=3), "padding must lie in 0..K-1 = 0..2"),
         (lambda: DepthwiseConv2d(1, 2, 2, 9, 5, padding=1), "maps of 2 x 9 with padding 1 are smaller than K=5"),
         (lambda: Pointwise(1, 2, 3, 4, 4, layout="NHCW"), "layout 'NHCW' is unknown. The nearest is 'NHWC'"),
-        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="float61"), "dtype 'float61' is unknown. The nearest is 'float16'"),
-        (lambda: Pointwise(1, 2, 3, 4, 4, activation="relu7"), "activation 'relu7' is unknown"),
         (lambda: Pointwise(1, 2, 3, 4, 4, zero_x=3), "zero_x = 3 is for int8; this layer is float32"),
-        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", zero_x=300), "zero_x must be a whole number from -128 to 127"),
         (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", activation="gelu"), "'none' or 'relu', not 'gelu'"),
         (lambda: Pointwise(1, 2, 3, 4, 4, residual=True, m_r=0.5), "m_r = 0.5 are for int8 layers with a residual"),
-        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", zero_r=3), "zero_r = 3 and m_r = 1 are for int8 layers with"),
         (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", residual=True, m_r=0.0), "m_r is 0: a scale is a finite"),
-        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", residual=True, m_r=float("nan")), "m_r is nan: a scale is"),
-        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", residual=True, m_r=1e-60), "m_r as a float32 is 0"),
-        (lambda: Pointwise(1, 2, 3, 4, 4, dtype="int8", residual=True, zero_r=128), "zero_r must be a whole number"),
         (lambda: Fused(Pointwise(1, 2, 3, 4, 4), Pointwise(1, 4, 3, 4, 4)), r"gives \(N, C, H, W\) = \(1, 3, 4, 4\)"),
         (lambda: Fused(DepthwiseConv2d(1, 2, 4, 4, 3), DepthwiseConv2d(1, 2, 4, 4, 3)), "two depthwise layers"),
         (lambda: Fused(Pointwise(1, 2, 3, 4, 4), Pointwise(1, 3, 3, 4, 4, "NHWC")), "differ in layout"),
@@ -187,12 +179,6 @@ def test_each_formula_of_layers_equals_the_count(one):
     for problem in part(f"formulas: {one.id}", judged_on(one), lambda problem: [problem.dtype, problem.layout]):
         found = formulas.compare(one, problem).raise_if_different()
         assert found.predicted.exact
-
-
-@pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
-def test_a_stage_of_layers_refuses_what_it_does_not_support(one):
-    with pytest.raises(registry.StageError, match="is a problem of depthwise1d"):
-        one.launch(PAPER)
 
 
 def wrong(change):

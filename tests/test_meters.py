@@ -95,27 +95,10 @@ def test_the_notes_beside_the_data_are_true():
         assert file in notice
 
 
-def test_what_was_mended_and_left_out_is_told(shipped):
-    assert shipped.left_out["no temperature"] > 200  # meter 2 starts eight months before its temperatures
-    assert shipped.left_out["gap in the load"] > 0
-    told = " ".join(shipped.repaired)
-    assert "21 zeros" in told and "15 repeated" in told and "24 repeated" in told and "exchanged" in told
-
-
-def test_no_mended_meter_starts_before_its_temperatures():
-    only = meters.load_windows((2,), stride=1)
-    assert only.start[0] >= np.datetime64("2012-10-12T00")
-    assert meters.load_windows((0,)).left_out == {"no temperature": 0, "gap in the load": 0, "both": 0}
-
-
 def test_unknown_meter_is_refused():
     for bad in (5, (3,), (-1,), ()):
         with pytest.raises(ValueError, match="0 to 2"):
             meters.load_windows(bad)
-
-
-def test_the_data_is_small():
-    assert sum(f.stat().st_size for f in meters.DATA.iterdir()) < 700_000
 
 
 # reading --------------------------------------------------------------------------------------------------------------
@@ -130,15 +113,6 @@ def test_offsets_blanks_and_other_columns(tmp_path):
     got = read_series(path)
     assert [str(t) for t in got.times] == ["2020-04-01T00:00", "2020-04-01T01:00", "2020-04-01T02:00"]
     assert got.values[0] == 1.5 and np.isnan(got.values[1:]).all()
-
-
-def test_rows_out_of_order_are_sorted(tmp_path):
-    got = read_series(write(tmp_path, "start,value\n2020-01-01 02:00,2\n2020-01-01 00:00,0\n2020-01-01 01:00,1\n"))
-    assert got.values.tolist() == [0, 1, 2]
-
-
-def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path):
-    assert len(read_series(write(tmp_path, "\ufeffstart,value\n2020-01-01 00:00,1\n")).times) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,18 +166,6 @@ def test_half_hours_add_up_and_temperatures_average():
     assert hourly(halves, "mean").values.tolist() == [1.5, 3.5]
     assert hourly(series("2020-01-01T00:00", np.ones(8), minutes=15), "sum").values.tolist() == [4, 4]
     assert hourly(series("2020-01-01T05:00", [7, 8], minutes=60), "sum").start == np.datetime64("2020-01-01T05")
-
-
-def test_half_an_hour_is_not_an_hour():
-    got = hourly(series("2020-01-01T00:30", [1, 2, 3, 4]), "sum").values
-    assert np.isnan(got[0]) and got[1] == 5 and np.isnan(got[2])
-
-
-def test_gaps_stay_gaps():
-    whole = series("2020-01-01T00:00", range(12), minutes=60)
-    keep = np.array([0, 1, 2, 6, 7, 8, 9, 10, 11])
-    got = hourly(Series("m", whole.times[keep], whole.values[keep]), "sum").values
-    assert np.isnan(got[3:6]).all() and np.array_equal(got[[2, 6]], [2, 6]) and len(got) == 12
 
 
 def test_repeated_rows_count_once_and_contradictions_are_gaps():
@@ -281,25 +243,6 @@ def test_windows_where_temperatures_start_late_and_end_early():
     assert got.left_out["no temperature"] == 95 - 26
 
 
-@pytest.mark.parametrize("n", [0, 1, 10, 48])
-def test_a_series_too_short_gives_no_window(n):
-    got = windows(hours_of("2020-01-01T00", np.ones(n)), hours_of("2020-01-01T00", np.ones(50)))
-    assert len(got) == 0 and got.features.shape == (0, 4, 48) and got.load.shape == (0, 48)
-
-
-def test_disjoint_series_and_bad_sizes():
-    got = windows(hours_of("2020-01-01T00", np.ones(60)), hours_of("2010-01-01T00", np.ones(60)))
-    assert len(got) == 0 and got.left_out["no temperature"] == 1
-    for hours, stride in ((0, 1), (48, 0), (-1, 1)):
-        with pytest.raises(ValueError, match="1 or more"):
-            windows(
-                hours_of("2020-01-01T00", np.ones(60)),
-                hours_of("2010-01-01T00", np.ones(60)),
-                hours=hours,
-                stride=stride,
-            )
-
-
 def test_the_clock_of_the_features():
     july = hours_of("2020-07-05T23", np.ones(60))  # a Sunday in UTC, already Monday in London
     utc = windows(july, july, hours=2, stride=100)
@@ -312,19 +255,13 @@ def test_the_clock_of_the_features():
         windows(july, july, zone="nowhere")
 
 
-def test_standardised_features_and_a_constant_one(shipped):
-    x = shipped.standardised()
-    assert np.allclose(x.mean(axis=(0, 2)), 0, atol=1e-4) and np.allclose(x.std(axis=(0, 2)), 1, atol=1e-4)
-    july = hours_of("2020-07-05T23", np.ones(60))
-    assert np.array_equal(windows(july, july, hours=2).standardised()[:, 2:], np.zeros((3, 2, 2)))
+def test_half_an_hour_is_not_an_hour():
+    got = hourly(series("2020-01-01T00:30", [1, 2, 3, 4]), "sum").values
+    assert np.isnan(got[0]) and got[1] == 5 and np.isnan(got[2])
 
 
-def test_projection_is_seeded_mixes_and_refuses_nonsense(shipped):
-    x = meters.project(shipped.standardised()[:8], 5, seed=3)
-    assert x.shape == (8, 5, 48) and x.dtype == np.float32 and x.flags.c_contiguous
-    assert np.array_equal(x, meters.project(shipped.standardised()[:8], 5, seed=3))
-    assert not np.array_equal(x, meters.project(shipped.standardised()[:8], 5, seed=4))
-    assert np.abs(meters.project(np.ones((1, 4, 2)), 100)).max() <= 4 / np.sqrt(4)
-    for bad, channels in ((np.ones((4, 48)), 8), (np.ones((0, 4, 48)), 8), (np.ones((1, 4, 48)), 0)):
-        with pytest.raises(ValueError, match="must be"):
-            meters.project(bad, channels)
+def test_gaps_stay_gaps():
+    whole = series("2020-01-01T00:00", range(12), minutes=60)
+    keep = np.array([0, 1, 2, 6, 7, 8, 9, 10, 11])
+    got = hourly(Series("m", whole.times[keep], whole.values[keep]), "sum").values
+    assert np.isnan(got[3:6]).all() and np.array_equal(got[[2, 6]], [2, 6]) and len(got) == 12

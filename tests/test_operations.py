@@ -144,19 +144,12 @@ def test_means_of_int8():
         (replace(CASES[0], layout="NCHW"), ()),
         (replace(CASES[0], C=32), ()),  # many channels: a matrix product
         (replace(CASES[0], K=7, padding=3), ()),  # its filters do not fit in registers
-        (replace(CASES[0], N=4000), ()),
-        (replace(CASES[0], stride=20, H=99, W=99), ()),  # what is staged does not fit in shared memory
         (replace(CASES[0], dtype="bfloat16"), ()),
         (replace(CASES[0], dtype="int8"), ("int8", "int8")),
         (window("max_pool", 12, 9, 9, 3, 2, 1), ()),
-        (window("max_pool", 8, 9, 9, 5, 2, 2), ()),
-        (window("gelu", 12, 9, 9), ()),
         (window("relu", 8, 9, 9, N=70000), ()),
-        (window("relu", 2048, 1024, 1024), ()),
         (Operation("mean", 1, 12, 12, 7, 7, layout="NHWC"), ()),
-        (Operation("mean", 1, 16, 16, 7, 7, layout="NHWC", dtype="int8"), ("int8", "int8")),
         (Operation("linear", 5, 16, 10, 1, 1), ()),  # many images: a matrix product
-        (Operation("linear", 1, 2056, 10, 1, 1), ()),
         (Operation("linear", 1, 16, 10, 1, 1, activation="relu"), ()),
     ],
     ids=lambda one: name_of(one) if isinstance(one, Operation) else "-".join(one),

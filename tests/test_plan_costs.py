@@ -1,6 +1,5 @@
 """benchmarks/plan_costs.py: what kernels reach of the ceilings, fitted to times."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +7,8 @@ import pytest
 from fakes import script
 
 from dwlab.gpu import specs as gpus
-from dwlab.planner import modules
 from dwlab.planner.efficiency import Efficiency
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.layers import Pointwise
 
 plan_costs = script("plan_costs")
 GPU = gpus.find("h200")
@@ -54,21 +52,3 @@ def test_the_table_is_what_the_records_say_or_near_it():
         both = plan_costs.fit(here, GPU), plan_costs.efficiency.TABLE[key]
         fitted, now = (plan_costs.rms(plan_costs.off(here, GPU, how)) for how in both)
         assert now < 1.2 * fitted + 0.02, key
-
-
-def test_the_fit_is_printed_with_what_it_does_not_explain(capsys, monkeypatch):
-    layer = DepthwiseConv2d(1, 64, 56, 56, 3, layout="NHWC")
-    made = [replace(row(layer, network=name), time_us=3.0) for name in "abc" for _ in range(4)]
-    monkeypatch.setattr(plan_costs, "rows", lambda: made)
-    assert plan_costs.main([]) == 0
-    said = capsys.readouterr().out
-    assert "('dw', 'float32'): Efficiency(memory=" in said and "dw/float32: 12 times; off by ideal" in said
-    assert re.search(r"fitted 0\.\d%, of networks that were left out 0\.\d%", said)
-    monkeypatch.setattr(plan_costs, "rows", list)
-    assert plan_costs.main([]) == 1 and "no kernel of these networks is recorded" in capsys.readouterr().err
-
-
-def test_a_layer_that_no_kernel_takes_has_no_module():
-    one = Pointwise(1, 16, 16, 4, 4)
-    assert plan_costs.module_for((one, one, one), GPU) is None
-    assert plan_costs.module_for((one,), GPU) == modules.best("pw", (one,), GPU)

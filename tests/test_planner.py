@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwlab import planner, records, report
-from dwlab.gpu import machine, occupancy
+from dwlab.gpu import machine
 from dwlab.gpu import specs as gpus
-from dwlab.measure import device
 from dwlab.planner import accesses, modules, picture, plan, validation
 from dwlab.planner.accesses import Tile
 from dwlab.planner.efficiency import TABLE, Efficiency
@@ -164,43 +163,6 @@ def test_every_tile_that_is_tried_is_a_tile(case):
         assert (layers[-1].P, layers[-1].Q) not in {(tile.rows, tile.columns) for tile in tried}
 
 
-def test_halos_in_closed_form_where_none_lies_in_the_padding():
-    for size, tile, K, stride in itertools.product((14, 28), (4, 7), (3, 5, 7), (1, 2)):
-        outputs = (size + 2 * (K // 2) - K) // stride + 1
-        n = accesses.tiles(outputs, tile)
-        whole = accesses.rows_read(size, outputs, outputs, K, stride, K // 2)
-        closed = whole + (n - 1) * (K - stride)
-        read = accesses.rows_read(size, outputs, tile, K, stride, K // 2)
-        assert read <= closed
-        last = outputs - (n - 1) * tile  # rows of the last tile: with enough of them, all shared rows are of the map
-        if (last - 1) * stride + 1 + K // 2 >= K - stride:
-            assert read == closed, (size, tile, K, stride)
-    # A last tile of one row shares three rows with the one before: two of them are padding.
-    assert accesses.rows_read(9, 9, 4, 5, 1, 2) == 9 + 2 * 4 - 1
-
-
-def test_corners_are_read_by_four_tiles():
-    layer = DepthwiseConv2d(1, 1, 8, 8, 3)
-    assert accesses.dw(layer, Tile(1, 4, 4)).elements["x"] == (8 + 2) ** 2 == 64 + 2 * 2 * 8 + 2 * 2
-
-
-def test_pwdw_on_chip_saves_the_ideal_of_mobilenet_v2s_first_expanded_pair():
-    """With the 96 channels on chip and nothing read twice, maps of 16@112 → 96@112 → 96@56: 82.8 % are saved."""
-    first, second = Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)
-    fused = accesses.pwdw(first, second, Tile(96, 56, 56)).elements
-    apart = [accesses.pw(first, Tile(96, 1, 112 * 112)).elements, accesses.dw(second, Tile(96, 56, 56)).elements]
-    maps = sum(one["x"] + one["y"] for one in apart)
-    assert round(100 * (1 - (fused["x"] + fused["y"]) / maps), 1) == 82.8
-
-
-def test_each_group_of_filters_reads_all_depthwise_filters():
-    first, second = DepthwiseConv2d(1, 16, 8, 8, 3), Pointwise(1, 16, 32, 8, 8)
-    one, four = (accesses.dwpw(first, second, Tile(f, 4, 4)) for f in (32, 8))
-    assert one.elements["w1"] == 4 * 16 * 9 and four.elements["w1"] == 4 * one.elements["w1"]
-    assert four.elements["w2"] == one.elements["w2"] == 4 * 16 * 32
-    assert four.depthwise_macs == 4 * one.depthwise_macs
-
-
 # ------------------------------------------------------------------------------------------- limits and bytes on chip
 
 
@@ -280,23 +242,6 @@ def test_where_no_tile_fits_the_limit_is_named(kind, layers, rules, why):
     assert best(kind, layers, gpus.find("t4"), rules) == why
 
 
-def test_the_l1_holds_accumulators_too(monkeypatch):
-    gpu = gpus.find("t4")
-    monkeypatch.setitem(occupancy.LIMITS, (7, 5), dataclasses.replace(occupancy.LIMITS[7, 5], l1_kib=2))
-    best.cache_clear()
-    found = best("pw", (Pointwise(1, 64, 512, 64, 64),), gpu)
-    best.cache_clear()
-    assert found.startswith("L1: the least tile (8×1×16) needs 3,584 bytes with its accumulators, Tesla T4 has 2,048")
-
-
-def test_a_layer_that_no_tile_fits_is_an_error_with_the_limit():
-    huge = DepthwiseConv2d(1, 1, 300, 300, 299)
-    with pytest.raises(
-        PlanError, match=r"no tile fits 1: DW 299×299 1@300. Shared memory: the least tile .* a block, "
-    ):
-        plan([huge], "gtx1660")
-
-
 # ------------------------------------------------------------------------------------------------------ L2 and time
 
 
@@ -323,12 +268,6 @@ def test_on_a_large_l2_fusion_saves_no_device_memory_traffic_and_the_plan_says_s
     early = plan("mobilenet_v2", "gtx1660").steps
     large = next(step for step in early if step.fused)
     assert not large.in_l2 and large.module.dram_bytes < sum(one.dram_bytes for one in large.unfused)
-
-
-def test_a_gpu_whose_l2_is_unknown_keeps_nothing_and_says_so():
-    made = plan("mobilenet_v1", dataclasses.replace(gpus.find("h200"), l2_bytes=None))
-    assert not any(step.in_l2 for step in made.steps)
-    assert "L2's size unknown" in str(made) or not any(step.fused for step in made.steps)
 
 
 def test_time_grows_by_waves_of_blocks_and_with_each_resource():
@@ -367,18 +306,6 @@ def test_the_times_are_those_of_kernels_as_they_are_unless_ideal_ones_are_asked_
     plans = (plan("mobilenet_v1", layout="NHWC", rules=Rules(kernels=one)) for one in modules.KERNELS)
     ours, ideal = map(validation.validate, plans)
     assert ours.plan_us <= ideal.plan_us and sum(row.right for row in ours.rows) >= sum(row.right for row in ideal.rows)
-
-
-@pytest.mark.parametrize(
-    "gpu, dtype, rate",
-    [
-        ("h200", "float32", 16 / 6), ("a4000", "float32", 1), ("t4", "float32", 1), ("h200", "float16", 16),
-        ("a100", "bfloat16", 16), ("t4", "float16", 8), ("t4", "int8", 16), ("gtx1660", "float16", 1),
-        ("gtx1660", "int8", 4), ("p100", "int8", 4),
-    ],
-)  # fmt: skip
-def test_pointwise_layers_run_on_tensor_cores_where_there_are_some(gpu, dtype, rate):
-    assert modules.pointwise_rate(gpus.find(gpu), dtype) == rate
 
 
 def test_tensor_core_rates_are_those_of_datasheets():
@@ -463,26 +390,6 @@ def test_no_partition_is_better_than_the_plan(layers, name, objective, few):
     assert [name for step in made.steps for name in step.layers] == [str(i + 1) for i in range(len(layers))]
 
 
-def test_dynamic_programming_beats_taking_the_best_pair_first():
-    """Three gains in a row, the middle one the largest, the outer two together larger."""
-    layers = [Pointwise(1, 8, 8, 14, 14), DepthwiseConv2d(1, 8, 14, 14, 3)] * 2
-    gains = {(0, 1): 5.0, (1, 2): 7.0, (2, 3): 5.0}
-    gpu, rules = gpus.find("h200"), Rules()
-
-    def fused(made, start, length, *_):
-        gain = gains.get((start, start + 1), 0)
-        pair = tuple(layers[start : start + 2])
-        kind = "pwdw" if start != 1 else "dwpw"
-        one = best(kind, pair, gpu, rules)
-        apart = sum(best(*modules.pattern([layer]), (layer,), gpu, rules).time_us for layer in pair)
-        return dataclasses.replace(one, time_us=apart - gain), ""
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner, "_fused", fused)
-        made = plan(layers, gpu, rules=rules)
-    assert [step.layers for step in made.steps] == [("1", "2"), ("3", "4")]
-
-
 @pytest.mark.parametrize("name", networks.NETWORKS)
 def test_a_plan_has_every_layer_once_and_crosses_no_shortcut(name):
     made = plan(name, "t4", dtype="int8" if name == "xception" else "float32")
@@ -510,13 +417,6 @@ def test_redundant_work_is_shown_and_bounded():
     nothing = plan("mobilenet_v2", "h200", rules=Rules(modules=()))
     assert not any(step.fused for step in nothing.steps) and nothing.redundant == 0
     assert {pair.limit for pair in nothing.pairs} == {"no module of the two is allowed"}
-
-
-def test_larger_batches_and_smaller_types_change_the_plan():
-    one, many = (plan("mobilenet_v1", "a4000", batch=n) for n in (1, 16))
-    assert many.total("gma_bytes", unfused=True) > 8 * one.total("gma_bytes", unfused=True)
-    one, half = (plan("mobilenet_v1", "a4000", dtype=name, rules=Rules("gma")) for name in ("float32", "float16"))
-    assert half.total("gma_bytes", unfused=True) < 0.6 * one.total("gma_bytes", unfused=True)
 
 
 # ---------------------------------------------------------------------------------------------- predicted and measured
@@ -606,57 +506,6 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     assert found.unmeasured == 2 and found.plan_us is None and "2 pairs have no measurement" in found.summary()
 
 
-def test_pairs_that_differ_only_in_their_epilogue_share_a_recorded_time(tmp_path):
-    layers = [
-        Pointwise(1, 16, 96, 28, 28, bias=True, activation="relu6"), DepthwiseConv2d(1, 96, 28, 28, 3, 2, bias=True)
-    ]  # fmt: skip
-    made = plan(layers, "h200")
-
-    def row(problem):
-        return SimpleNamespace(
-            gpu="NVIDIA H200", op=problem.op, path="", problem=describe_problem(problem), dtype="float32", time_us=4.0
-        )
-
-    rows = [row(dataclasses.replace(one, bias=False, activation="none")) for one in layers]
-    rows.append(row(Fused(*(dataclasses.replace(one, activation="relu") for one in layers))))
-    assert validation.measured_times(made, rows) == {layers[0]: 4.0, layers[1]: 4.0, Fused(*layers): 4.0}
-    larger = row(dataclasses.replace(layers[0], N=2))
-    assert validation.measured_times(made, [larger]) == {}
-
-
-def test_the_judged_table_counts_right_and_wrong_and_what_is_missing(tmp_path):
-    made = plan("mobilenet_v1", "h200", layout="NHWC")
-    fused = {" + ".join(pair.layers): pair.fuse for pair in made.pairs}
-    assert any(fused.values())
-    # Wherever the planner fuses, two kernels are faster: by a tenth of what they take.
-    kernels = kernels_of(made, lambda name: (22.0 if fused[name] else 30.0) if name in fused else 10.0)
-    run = recorded(tmp_path, kernels)
-    (found,) = report.validations([run])
-    wrong = sum(row.pair.fuse for row in found.rows)
-    assert [row.right for row in found.rows] == [not row.pair.fuse for row in found.rows]
-    assert found.largest == pytest.approx(0.1) and 0 < wrong
-    text = report.validated_summary([run])
-    count = len(found.rows)
-    assert f"| mobilenet_v1 | float32 | 1 | {count} | 0 | {count - wrong} | {wrong} | 0 |" in text
-    assert f"In all {count - wrong} of {count} decisions are right" in text and "--validate" in text
-    assert "No pair is measured of mobilenet_v1 (float32 batch 32, float16 batch 1, float16 batch 32); mob" in text
-    assert report.tables([run])["planner/validated"]() == text
-    assert report.chosen_summary([]).startswith("No layers of image networks are recorded.")
-    assert report.validated_summary([]).startswith("No pair of layers has measured times of both ways. On a GPU: ")
-    assert report.validations([run], "Tesla T4") == []
-
-
-def test_what_was_not_measured_is_named_and_judged_by_nothing():
-    layers = [Pointwise(1, 16, 96, 112, 112), DepthwiseConv2d(1, 96, 112, 112, 3, 2)]
-    made = plan(layers, "gtx1660")
-    validated = validation.validate(made, {layers[0]: 30.0, layers[1]: 25.0})
-    assert validated.rows == () and validated.plan_us is None and validated.regret is None
-    assert validated.missing == ("1 and 2 in one kernel",)
-    assert "not measured: 1 and 2 in one kernel" in str(validated)
-    with pytest.raises(PlanError, match="the time of .* is 0.0; it must be a positive number"):
-        validation.validate(made, dict.fromkeys(layers, 0.0))
-
-
 # ------------------------------------------------------------------------------------------- texts, picture, command
 
 
@@ -681,27 +530,6 @@ def test_a_plan_as_text_markdown_html_and_json():
     }  # fmt: skip
     pair = next(pair for pair in data["pairs"] if pair["chosen"])
     assert pair["predicted_gain_us"] > 0 and pair["module"]["kind"] in FUSED
-
-
-def test_the_pairs_that_are_fused_are_summed_up():
-    def has_pairs(run):
-        return any((row["op"], row["dtype"]) == ("fused", "float32") for row in run.sections.get("layers", ()))
-
-    run = [run for run in records.load_runs() if has_pairs(run)][-1]
-    rows = [line for line in report.chosen_summary([run]).splitlines() if line.startswith("| float")]
-    wanted = [[f"| {dtype}", f"{batch}"] for dtype in ("float32", "float16") for batch in (1, 32)]
-    assert [line.split(" | ")[:2] for line in rows] == wanted
-    pairs, measured = (int(cell) for cell in rows[0].split(" | ")[2:4])
-    chosen = {
-        tuple(dataclasses.replace(one.layers[0], bias=False, activation="none", residual=False) for one in step.unfused)
-        for name in report.VALIDATED
-        for step in plan(name, run.gpu, layout="NHWC").steps
-        if step.fused
-    }
-    assert pairs == len(chosen) >= measured > 0
-    assert "int8" not in report.chosen_summary([run])
-    cut = dataclasses.replace(run, sections={"layers": [r for r in run.sections["layers"] if r["op"] != "fused"]})
-    assert report.chosen_summary([cut]).startswith("No layers of image networks are recorded.")
 
 
 def test_int8_pairs_that_are_fused_stand_beside_our_own_two_kernels_too():
@@ -764,68 +592,6 @@ def test_the_command_plans_for_gpus_that_are_not_here(run, name):
     assert status == 0 and out.startswith(f"mobilenet_v1 on {gpus.find(name).name}, batch 1")
 
 
-def test_the_command_takes_type_batch_layout_and_objective(run, tmp_path):
-    picture = tmp_path / "chain.png"
-    status, out, _ = run(
-        "cmt_s", "--dtype", "float16", "--batch", "4", "--layout", "NHWC", "--objective", "gma", "--json",
-        "--picture", str(picture),
-    )  # fmt: skip
-    data = json.loads(out)
-    assert status == 0 and picture.read_bytes().startswith(b"\x89PNG")
-    assert [data[name] for name in ("network", "dtype", "batch", "layout", "objective")] == [
-        "cmt_s", "float16", 4, "NHWC", "gma",
-    ]  # fmt: skip
-
-
-def test_the_command_judges_by_recorded_times(run, tmp_path, monkeypatch):
-    made = plan("mobilenet_v1", "h200", layout="NHWC")
-    monkeypatch.setattr(records, "load_runs", lambda: [])
-    status, out, _ = run("mobilenet_v1", "--validate")
-    assert status == 0 and "has measured times of both ways in float32, batch 1, NHWC" in out
-    assert "Not measured: 51 kernels" in out and len(out.splitlines()) == 3, "one line, not one for each"
-    here = [recorded(tmp_path, kernels_of(made, lambda name: 15.0 if " + " in name else 10.0))]
-    monkeypatch.setattr(records, "load_runs", lambda: here)
-    status, out, _ = run("mobilenet_v1", "--validate")
-    assert status == 0 and "decisions are right" in out and out.count("DW 3×3") >= 10 and "Times: of the" in out
-    status, out, _ = run("mobilenet_v1", "--validate", "--json")
-    data = json.loads(out)
-    assert status == 0 and data["unmeasured"] == 0 and data["rows"][0]["unfused_us"] == 20.0
-
-
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (("mobilenet_v3",), "there is no network 'mobilenet_v3'. The nearest is 'mobilenet_v"),
-        (("xception", "--gpu", "gtx1600"), "there is no GPU 'gtx1600'. The nearest is 'gtx1660'"),
-        (("xception", "--dtype", "float15"), "dtype 'float15' is unknown. The nearest is 'float16'"),
-        (("xception", "--batch", "0"), "argument --batch: '0' is no whole number of at least 1"),
-        (("xception", "--batch", "few"), "argument --batch: 'few' is no whole number of at least 1"),
-        (("xception", "--layout", "NHCW"), "layout 'NHCW' is unknown. The nearest is 'N"),
-        (("xception", "--objective", "tme"), "there is no objective 'tme'. The nearest is 'time'"),
-        (("ceit_t", "--picture", "/no/such/folder/x.png"), "cannot write /no/such/folder/x.png: No such file"),
-        ((), "the following arguments are required: NETWORK"),
-    ],
-)
-def test_a_wrong_command_gets_one_line(run, arguments, says):
-    status, out, err = run(*arguments)
-    assert status == 2 and out == "" and err.startswith(f"dwlab: {says}") and err.count("\n") == 1
-
-
-def test_the_present_gpu_has_its_recorded_ceilings(monkeypatch):
-    recorded = gpus.find("h200")
-    here = dataclasses.replace(recorded, ceilings=None, l2_bytes=123_456_789)
-    monkeypatch.setattr(machine, "present", lambda: here)
-    found = planner.find("present")
-    assert found.ceilings == recorded.ceilings and found.l2_bytes == 123_456_789
-    other = dataclasses.replace(machine.known()["Tesla T4"], ceilings=None)
-    monkeypatch.setattr(machine, "present", lambda: other)
-    assert planner.find("Present").ceilings.source.startswith("expected, not measured")
-    unknown = dataclasses.replace(other, name="Some GPU")
-    monkeypatch.setattr(machine, "present", lambda: unknown)
-    monkeypatch.setattr(device, "measure", lambda gpu, quick: dataclasses.replace(gpu, ceilings=recorded.ceilings))
-    assert planner.find("present").ceilings.measured
-
-
 @pytest.mark.parametrize(
     "wrong, says",
     [
@@ -841,12 +607,6 @@ def test_rules_that_cannot_be_are_refused(wrong, says):
         Rules(**wrong)
 
 
-def test_a_gpu_may_be_given_by_name_or_as_it_was_found():
-    found = gpus.find("gtx1660")
-    assert plan("mobilenet_v1", found).steps == plan("mobilenet_v1", "gtx1660").steps
-    assert planner.find(found).ceilings == found.ceilings
-
-
 def test_what_is_no_chain_is_refused():
     with pytest.raises(PlanError, match="there is no layer"):
         plan([])
@@ -854,15 +614,3 @@ def test_what_is_no_chain_is_refused():
         plan(["x"])
     with pytest.raises(PlanError, match="the layers have their own dtype: leave it out"):
         plan(networks.network("ceit_t"), dtype="float16")
-
-
-@pytest.mark.parametrize(
-    "together, says", [(90.0, "with 12 fused pairs, chosen by measured times;"), (110.0, "so it runs layer by layer;")]
-)
-def test_a_plan_says_which_way_of_the_recorded_network_is_run(together, says):
-    from dwlab.planner import command
-
-    found = {"gpu": "NVIDIA H200", "date": "2026-01-01", "apart_us": 100.0, "fused_us": together, "pairs": 12}
-    assert says in command._sentence(found)
-    none = command._sentence(found | {"fused_us": None, "pairs": 0})
-    assert "100 µs unfused, and no pair of layers faster in one kernel;" in none

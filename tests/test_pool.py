@@ -8,8 +8,8 @@ import time
 import pytest
 from tuning_benches import Counted, Plain, Sudden
 
-from dwlab.records.journal import Journal, Key, Tried
-from dwlab.tuning import command, pool, replay, search, space, strategies
+from dwlab.records.journal import Journal, Key
+from dwlab.tuning import command, pool, search, space, strategies
 from dwlab.tuning.worker import Inline
 
 KEY = Key("NVIDIA H200", "9.0", 132, {}, "k" * 64, "s" * 64, "own", "n=3", "float32")
@@ -94,16 +94,6 @@ def test_dasks_workers_do_the_same(client, tmp_path):
     assert len(found.tried[found.winner].times_us) > search.FIRST
 
 
-def test_a_replay_on_dasks_workers_finds_what_one_process_finds(client):
-    made = space.space({"block": tuple(range(60))})
-    tried = [Tried(one, times_us=(10.0 + (one["block"] * 7) % 31,) * 5) for one in made.candidates]
-    make = functools.partial(replay.Sweep, made, tried)
-    cluster = pool.Cluster(client, make)
-    found = search.search(made, cluster.bench, strategies.random(3), firsts=cluster.firsts, most=20)
-    alone = search.search(made, make(), strategies.random(3), most=20)
-    assert found.winner == alone.winner and set(found.tried) == set(alone.tried)
-
-
 def test_a_worker_killed_in_the_middle_loses_no_candidate(client):
     made = space.space(
         {"cost": (3, 1, 2, 5, 7), "does": ("", "end the machine")}, {"one": lambda c: not c["does"] or c["cost"] == 2}
@@ -112,16 +102,6 @@ def test_a_worker_killed_in_the_middle_loses_no_candidate(client):
     assert os.path.exists(os.environ["DWLAB_TEST_FLAG"])  # a process was killed
     assert len(tried) == len(made) and all(one.ok for one in tried)
     client.wait_for_workers(2, timeout=60)
-
-
-def test_a_candidate_that_hangs_or_crashes_costs_itself_alone_there_too(client):
-    made = space.space(
-        {"cost": (3, 1, 2), "does": ("", "die", "hang")}, {"one": lambda c: not c["does"] or c["cost"] == 1}
-    )
-    cluster = pool.Cluster(client, Plain, seconds=3)
-    found = search.search(made, cluster.bench, strategies.exhaustive, firsts=cluster.firsts)
-    assert found.candidate == {"cost": 1, "does": ""}
-    assert sorted(one.state for one in found.tried.values() if not one.ok) == ["crashed", "timeout"]
 
 
 def test_finalists_whose_gpu_is_gone_are_not_raced_on_another(client):

@@ -1,10 +1,9 @@
-import dataclasses
 import re
 
 import numpy as np
 import pytest
 
-from dwlab.problems import PAPER, PATHS, PROBLEMS, SMALL, DepthwiseConv1d, ProblemError, nearest, problem
+from dwlab.problems import PAPER, PATHS, SMALL, DepthwiseConv1d, ProblemError, nearest, problem
 
 pytestmark = pytest.mark.quick
 
@@ -57,23 +56,6 @@ def test_arrays_inputs_and_outputs_fit_together(path):
     assert p.arrays(path) == (*inputs, *p.outputs(path))
 
 
-def test_array_names_of_each_path():
-    assert [PAPER.arrays(path) for path in PATHS] == [
-        ("x", "w", "y"), ("dy", "w", "dx"), ("dy", "x", "dw"), ("dy", "x", "w", "dx", "dw"),
-    ]  # fmt: skip
-    assert [PAPER.outputs(path) for path in PATHS] == [("y",), ("dx",), ("dw",), ("dx", "dw")]
-    assert PAPER.shapes("weight_grad")["dw"] == PAPER.shapes("backward")["dw"] == (128, 48)
-    assert PAPER.shapes("backward")["dx"] == (16384, 128, 48)
-
-
-def test_each_output_has_a_path_that_computes_it_alone():
-    for path in PATHS:
-        for name in PAPER.outputs(path):
-            alone = PAPER.alone(name)
-            assert PAPER.outputs(alone) == (name,) and (alone == path or path == "backward")
-            assert PAPER.shapes(alone)[name] == PAPER.shapes(path)[name]
-
-
 @pytest.mark.parametrize("padding", ["causal", "same", 0])
 def test_backward_does_the_work_of_both_gradients_and_reads_dy_once(padding):
     p = DepthwiseConv1d(2, 3, 9, 5, padding)
@@ -108,16 +90,11 @@ def test_sizes_beyond_32_bits_are_counted_in_full():
         ({"K": 0}, "K must be at least 1, not 0"),
         ({"L": 0}, "L must be at least 1, not 0"),
         ({"B": -3}, "B must be at least 1, not -3"),
-        ({"H": 2.5}, "H must be a whole number, not 2.5"),
         ({"L": True}, "L must be a whole number, not True"),
-        ({"L": "48"}, "L must be a whole number, not '48'"),
         ({"padding": -1}, "padding must lie in 0..K-1 = 0..2, not -1"),
-        ({"padding": 3}, "padding must lie in 0..K-1 = 0..2, not 3"),
         ({"padding": "valid"}, "padding 'valid' is unknown"),
         ({"padding": 1.0}, "padding must be 'causal', 'same' or a whole number, not 1.0"),
-        ({"padding": None}, "padding must be 'causal', 'same' or a whole number, not None"),
         ({"dtype": "float64"}, "dtype 'float64' is not supported: use 'float32', 'float16', 'bfloat16'"),
-        ({"dtype": np.float16}, "dtype <class 'numpy.float16'> is not supported"),
     ],
 )
 def test_bad_sizes_give_one_clear_error(sizes, message):
@@ -128,12 +105,6 @@ def test_bad_sizes_give_one_clear_error(sizes, message):
 def test_numpy_integers_become_plain_ones():
     p = DepthwiseConv1d(np.int64(2), np.int32(3), 8, 3, np.int64(1))
     assert p == DepthwiseConv1d(2, 3, 8, 3, 1) and type(p.B) is int and type(p.padding) is int
-
-
-def test_a_problem_is_a_value():
-    assert hash(DepthwiseConv1d(1, 2, 3, 3)) == hash(DepthwiseConv1d(1, 2, 3, 3))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        SMALL.B = 7
 
 
 @pytest.mark.parametrize(
@@ -158,7 +129,6 @@ def test_problems_by_name_and_by_sizes():
         ("papier", "there is no problem 'papier'. The nearest is 'paper'"),
         ("", "there is no problem ''"),
         ("1,2,3", "there is no problem '1,2,3'"),
-        ("a,b,c,d", "B, H, L and K must be whole numbers"),
         ("1,2,3,0", "K must be at least 1"),
         ("1,2,3,3,-1", "padding must lie in"),
     ],
@@ -190,7 +160,3 @@ def test_nearest_ignores_case_and_lists_few():
     assert nearest("PAPER", ("paper", "small")) == "The nearest is 'paper'. Known: paper, small."
     assert nearest("x", tuple(f"name{i}" for i in range(20))).count(".") == 1
     assert nearest("x", ()) == "None is known."
-
-
-def test_every_named_problem_is_usable():
-    assert all(one.flops > 0 and str(one) for one in PROBLEMS.values())

@@ -5,8 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numba import float32, float64, int32, uint32
 
 from dwlab import simt
@@ -170,17 +168,6 @@ def test_a_pair_is_stored_at_even_places_of_global_arrays_and_inside():
     assert "ptx.store2 takes a global array; this is a shared array" in refused(of_shared, np.zeros(64, np.float32))
 
 
-def test_a_pair_at_an_odd_place_is_named():
-    @cuda.jit
-    def load(x, y):
-        a, b = ptx.load2(x, cuda.threadIdx.x * 2 + 1)
-        y[cuda.threadIdx.x] = a + b
-
-    (found,) = hazards(load, np.ones(128, np.float32), np.zeros(32, np.float32))
-    assert found.kind == "misaligned" and "not at a multiple of 8 bytes" in found.message
-    assert "multiples of 2" in found.message
-
-
 def test_indices_run_through_all_dimensions_and_views_begin_where_they_begin():
     @cuda.jit
     def copy(x, y):
@@ -240,26 +227,6 @@ def test_lanes_that_take_other_ways_have_groups_of_their_own():
     np.testing.assert_array_equal(y.reshape(32, 4), want[::-1])
 
 
-@settings(max_examples=15 if target.mode == "simulated" else 3, deadline=None)
-@given(n=st.integers(1, 200), seed=st.integers(0, 9))
-def test_a_copy_of_any_length(n, seed):
-    @cuda.jit
-    def copy(x, y):
-        i = cuda.grid(1) * 4
-        if i + 4 <= x.shape[0]:
-            a, b, c, d = ptx.load4(x, i)
-            ptx.store4(y, i, a, b, c, d)
-        else:
-            while i < x.shape[0]:
-                y[i] = x[i]
-                i += 1
-
-    x = np.random.default_rng(seed).random(n, dtype=np.float32)
-    y = np.zeros_like(x)
-    copy[2, 32](x, y)
-    np.testing.assert_array_equal(y, x)
-
-
 # ---- what is counted
 
 
@@ -305,17 +272,6 @@ def test_shared_memory_serves_eight_lanes_at_a_time(pitch, wavefronts):
     assert (load.wavefronts, load.ideal_wavefronts, load.bank_conflicts) == (wavefronts, 4, wavefronts - 4)
 
 
-def test_rows_a_sector_apart_need_a_sector_each():
-    @cuda.jit
-    def gather(x, y):
-        a, b, c, d = ptx.load4(x, cuda.threadIdx.x * 48)
-        y[cuda.threadIdx.x] = a + b + c + d
-
-    report = simt.xray(gather, 1, 32, np.zeros(32 * 48, np.float32), np.zeros(32, np.float32))
-    (load,) = [a for a in report.accesses if a.kind == "load"]
-    assert (load.requests, load.sectors, load.ideal_sectors, load.bytes_used) == (1, 32, 16, 512)
-
-
 # ---- which mistakes are found
 
 
@@ -355,18 +311,6 @@ def test_an_array_that_starts_at_an_odd_place_is_named():
     assert found.kind == "misaligned" and "does not start at a multiple of 16 bytes" in found.message
 
 
-def test_a_shared_array_behind_an_odd_one_needs_an_alignment():
-    @cuda.jit
-    def store(y):
-        first = cuda.shared.array(3, float32)
-        tile = cuda.shared.array(128, float32)
-        first[0] = 1
-        ptx.store4_shared(tile, cuda.threadIdx.x * 4, float32(1), float32(2), float32(3), float32(4))
-        y[cuda.threadIdx.x] = first[0]
-
-    assert "misaligned" in kinds(store, np.zeros(32, np.float32))
-
-
 @pytest.mark.parametrize("index", [4, 124, -4, 10**9])
 def test_any_of_the_four_outside_is_out_of_bounds(index):
     (found,) = one_load(index)
@@ -374,11 +318,6 @@ def test_any_of_the_four_outside_is_out_of_bounds(index):
     start = 4 * lane + index
     assert found.kind == "out of bounds"
     assert f"elements {start} to {start + 3} (size 128) in thread {lane} of block 0" in found.message
-
-
-def test_the_last_quad_may_not_hang_over_the_end():
-    (found,) = one_load(0, size=127)
-    assert found.kind == "out of bounds" and "elements 124 to 127 (size 127) in thread 31" in found.message
 
 
 def refused(kernel, *args):
@@ -422,16 +361,6 @@ def test_arrays_that_cannot_be_used_are_refused():
     assert "tile is float64" in refused(of_wide, y)
     assert "C-contiguous" in refused(of_column, y.reshape(32, 4))
     assert "an index must be an integer, not float64" in refused(of_fraction, y)
-
-
-def test_an_input_that_is_read_only_is_not_written():
-    @cuda.jit
-    def store(y):
-        ptx.store4(y, cuda.threadIdx.x * 4, float32(1), float32(2), float32(3), float32(4))
-
-    y = np.zeros(128, np.float32)
-    y.flags.writeable = False
-    assert "read-only" in refused(store, y)
 
 
 @pytest.mark.parametrize("k", range(4))
@@ -609,14 +538,6 @@ def test_what_is_on_its_way_is_not_there_yet():
     with simt.using(simt.Options(hazards="off")):
         simt.jit(early)[1, 32](x, y)
     np.testing.assert_array_equal(y, 7 + 100 * x)
-
-
-def test_the_number_of_groups_to_leave_is_a_literal():
-    @cuda.jit
-    def waits(x, n):
-        ptx.wait(n)
-
-    assert "literal" in refused(waits, np.zeros(4, np.float32), 1)
 
 
 def test_blocks_of_several_batches_keep_their_copies_apart():

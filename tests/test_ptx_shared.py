@@ -11,7 +11,6 @@ from numba import float32, int8, int32, uint32
 
 from dwlab import simt
 from dwlab.gpu import driver, target
-from dwlab.gpu.occupancy import occupancy
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import MAX_SHARED, Launch, enqueue, limits
@@ -97,13 +96,6 @@ def test_a_launch_that_no_gpu_starts_is_known_before():
     assert f"{MAX_SHARED + 1:,} bytes of shared memory a block; no GPU gives more than {MAX_SHARED:,}" in said
 
 
-def test_occupancy_counts_what_was_asked_for():
-    found = occupancy(128, 32, HIGH, (9, 0))
-    assert found.blocks_per_sm == 2 and found.limited_by == ("shared memory",) and not found.exceeded
-    assert "allow_shared" in found.notes[0]
-    assert occupancy(128, 32, HIGH, (8, 6)).exceeded
-
-
 # ---- views
 
 
@@ -144,21 +136,6 @@ def test_a_race_between_two_views_is_found():
     assert one.kind == "race" and one.array == "small" and "cuda.syncwarp()" in one.message
 
 
-def test_a_view_of_what_is_on_its_way_is_a_race():
-    @cuda.jit
-    def early(x, y):
-        words = cuda.shared.array(0, float32, 16)
-        small = cuda.shared.array(0, int8)
-        i = cuda.threadIdx.x
-        ptx.copy4_async(words, 4 * i, x, 4 * i)
-        ptx.commit()
-        y[i] = small[16 * i + 15]
-        ptx.wait(0)
-
-    (one,) = simt.xray(early, 1, 32, row(512), np.zeros(32, np.int32), shared_bytes=512).hazards
-    assert one.kind == "race" and one.array == "small" and "while the asynchronous copy" in one.message
-
-
 def test_the_end_of_dynamic_memory_is_the_launch_s():
     @cuda.jit
     def matrices(y):
@@ -175,6 +152,24 @@ def test_the_end_of_dynamic_memory_is_the_launch_s():
 
 
 # ---- what asks the driver
+
+
+NAMES = """
+from numba import cuda
+from numba.cuda.cudadrv import driver
+from dwlab.gpu.driver import _allowed
+kernel = cuda.jit(lambda x: None)
+assert hasattr(kernel, "overloads") and kernel.typeof_pyval(1.0) is not None
+_allowed.setdefault(kernel, {})
+assert driver.binding.cuKernelSetAttribute
+print(int(driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed here")
+def test_numba_cuda_has_what_is_asked_of_it():
+    done = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=600)
+    assert done.stdout.strip() == "8", done.stderr  # CUfunction_attribute, cuda.h
 
 
 class Kernel:
@@ -224,38 +219,7 @@ def test_the_driver_is_asked_again_for_more_and_for_another_gpu(asked):
     assert [call[1:] for call in asked.calls] == [(60 * KIB, 0), (HIGH, 0), (60 * KIB, 1)]
 
 
-def test_what_a_launch_gets_unasked_is_not_asked_for(asked):
-    driver.allow_shared(Kernel(), (1,), 0)
-    driver.allow_shared(Kernel(), (1,), 48 * KIB)
-    assert asked.calls == []
-    driver.allow_shared(Kernel(static=4), (1,), 48 * KIB)  # both together are over it
-    assert len(asked.calls) == 1
-
-
 def test_more_than_the_gpu_has_is_refused_with_the_numbers(asked):
     with pytest.raises(ValueError, match=r"wide: 232,449 bytes .* \(1,024 static\); this GPU gives 232,448"):
         driver.allow_shared(Kernel(static=KIB), (1,), 226 * KIB + 1)
     assert asked.calls == []
-
-
-def test_a_simulated_kernel_needs_no_driver(asked):
-    driver.allow_shared(simt.jit(as_bytes.py_func), (row(16), row(16)), HIGH)
-    assert asked.calls == []
-
-
-NAMES = """
-from numba import cuda
-from numba.cuda.cudadrv import driver
-from dwlab.gpu.driver import _allowed
-kernel = cuda.jit(lambda x: None)
-assert hasattr(kernel, "overloads") and kernel.typeof_pyval(1.0) is not None
-_allowed.setdefault(kernel, {})
-assert driver.binding.cuKernelSetAttribute
-print(int(driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))
-"""
-
-
-@pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed here")
-def test_numba_cuda_has_what_is_asked_of_it():
-    done = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=600)
-    assert done.stdout.strip() == "8", done.stderr  # CUfunction_attribute, cuda.h

@@ -134,19 +134,6 @@ def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane(selector, c
     assert f"in the metadata of thread {32 + 4 * 5 + 2 * selector + 1} of block 0 group 6 has {has}" in text
 
 
-def test_a_warp_that_has_parted_is_named():
-    @cuda.jit
-    def parted(x, y):
-        i = cuda.threadIdx.x
-        n, w = float32(0), x[i]
-        if i != 5:
-            y[i] = ptx.mma_sp_f16(n, n, n, n, w, w, w, w, w, w, w, w, LEAST, 0)[0]
-
-    x = np.zeros(32, np.float32)
-    (one,) = simt.xray(parted, 1, 32, x, x.copy()).hazards
-    assert one.kind == "inactive lane" and "thread 5 of block 0 is not here" in one.message
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -167,14 +154,6 @@ def test_operands_of_another_kind_are_refused(call, says):
 
     with pytest.raises(simt.UnsupportedError, match=says):
         simt.xray(kernel, 1, 32, np.zeros(1, np.float32))
-
-
-def test_simt_stands_for_a_gpu_of_its_compute_capability():
-    assert ptx.lacks("mma_sp_f16", (7, 5)) == "ptx.mma_sp_f16 needs compute capability 8.0; this GPU has 7.5"
-    _, a, words, _, b, c = example(1, 0)
-    old = simt.Options(compute_capability=(7, 5))
-    with pytest.raises(simt.UnsupportedError, match="needs compute capability 8.0; this GPU has 7.5"):
-        simt.xray(product(0), 1, 32, a, b, c, registers(words, 0), c.copy(), options=old)
 
 
 @cuda.jit

@@ -10,15 +10,15 @@ import types
 
 import numpy as np
 import pytest
-from fakes import ENVIRONMENT, on, script
+from fakes import on, script
 from fakes import recorded as written
 
-from dwlab import inference, records, report
-from dwlab.gpu import provenance, target
+from dwlab import inference, report
+from dwlab.gpu import target
 from dwlab.inference import timing
 from dwlab.inference.timing import Measured, Tuned
 from dwlab.inference.weights import random_weights
-from dwlab.measure import baselines, device, energy
+from dwlab.measure import baselines, energy
 from dwlab.measure.baselines import Baseline
 from dwlab.measure.energy import Energy
 from dwlab.measure.timing import Timing
@@ -124,24 +124,6 @@ def measured(batch, **options):
 
 
 @on_interpreter
-def test_a_model_whose_kernels_overlap_is_timed_one_after_the_other_too(made, monkeypatch):
-    prepare = record_networks.prepare
-
-    def overlapped(*given):
-        models = prepare(*given)
-        return models | {"fused": dataclasses.replace(models["fused"], port="begin", early=2, plain="plain")}
-
-    monkeypatch.setattr(record_networks, "prepare", overlapped)
-    times = baselines.time_graph
-    monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: timing_of(44.0) if graph else times(graph))
-    last = measured(1, energy=None)[1][1]
-    assert (last["fused_us"], last["fused_plain_us"], last["fused_launches"]) == (
-        40, 44, "overlapped from the beginning"
-    )  # fmt: skip
-    assert (last["apart_us"], last["apart_plain_us"], last["apart_launches"]) == (50, 50, "one after the other")
-
-
-@on_interpreter
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
     sent = measured(batch)
@@ -237,13 +219,6 @@ def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
         "resolution": made.network.resolution, "failure": "RuntimeError: out of memory",
     })]  # fmt: skip
     assert "out of" in capsys.readouterr().err
-
-
-def test_no_peer_is_said():
-    model = types.SimpleNamespace(launches=(3, 2), steps=(), order="one after the other")
-    ran = [Baseline("a", "eager", failure="no memory")]
-    row = record_networks.times({"apart": model}, {"apart": timing_of(50.0)}, ran, {})
-    assert row["failure"] == "no peer: eager: no memory" and "speedup_vs_peer" not in row and row["apart_us"] == 50
 
 
 # --------------------------------------------------------------------------------------------------------- processes
@@ -359,88 +334,6 @@ def test_a_run_without_energies_keeps_those_of_the_one_before_and_says_so(tmp_pa
     assert "Energy from an earlier run than the time: mobilenet_v1 (float32, batch 32, NHWC).  " in text
     assert "earlier run" not in report.networks_summary([old])
     assert "earlier run" not in report.networks_summary([new])
-
-
-def test_the_summary_says_what_starting_early_saves(tmp_path):
-    def said(*rows):
-        text = report.networks_summary([recorded(tmp_path, list(rows))])
-        return [line.strip() for line in text.splitlines() if line.startswith("Kernels that start")]
-
-    early = {"apart_launches": "overlapped from the end", "apart_plain_us": 62.0,
-             "fused_launches": "overlapped from the beginning", "fused_plain_us": 62.5}  # fmt: skip
-    late = early | {"fused_launches": "one after the other", "fused_plain_us": 50.0}
-    other = row("xception", fused_us=None) | early
-    start = "Kernels that start while the one before runs "
-    assert said(row()) == []  # a record from before says nothing
-    assert said(row() | early, row(batch=1)) == [start + "save 20.0 % of the time in 1 of 1 networks."]
-    assert said(row() | early, row(batch=1) | late, other) == [
-        start + "save 3.2 to 20.0 % of the time in 2 of 3 networks."
-    ]  # fmt: skip
-    assert said(row() | late) == [start + "are no faster in any of 1 networks."]
-
-
-def test_ways_to_take_less_energy_stand_beside_pytorchs_least(tmp_path):
-    def tried(way, joules, us=50.0, kernels=20):
-        of = {"network": "mobilenet_v1", "batch": 1, "dtype": "float32", "layout": "NHWC", "way": way}
-        power = {"joules": joules, "watts": joules / us * 1e6, "window_s": 2.0, "rest_watts": 100.0}
-        return of | {"kernels": kernels, "time_us": us} | power
-
-    def table(*rows, before=()):
-        run = written(tmp_path, ceilings={}, sections={"energy_tries": rows})
-        return report.energy_ablations_table([*before, run])
-
-    rows = tried("fused, one after the other", 0.02), tried(report.EMPTY, 0.006, 30.0)
-    theirs = tried("PyTorch 2.11.0 eager, NCHW", 0.05, 90.0, 0), tried("PyTorch 2.11.0 other", 0.04, 99.0, 0)
-    whole = [recorded(tmp_path, [row(batch=1, **ENERGY | {"peer_joules": 0.03})])]
-    text = table(*rows, *theirs, before=whole)
-    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 2.00 |" in text
-    assert f"| {report.EMPTY} | 20 | 30.00 | 200 | 6.000 | 3.000 |  |" in text  # computes nothing: beside nothing
-    assert "| PyTorch 2.11.0 other |  | 99.00 | 404 | 40.00 | 30.10 |  |" in text and "NCHW" not in text
-    assert "At rest the GPU took 100 to 100 W" in text and "Measured on NVIDIA H200" in text
-    assert "PyTorch's is from records of whole networks" not in text
-    assert "that any record of whole networks has, on whichever GPU: 1.50 (mobilenet_v1, float32)." in text
-    text = table(*rows, before=whole)  # without PyTorch's ways of the same run
-    assert "| fused, one after the other | 20 | 50.00 | 400 | 20.00 | 15.00 | 1.50 |" in text
-    assert "Of 1 of 1 networks PyTorch's is from records of whole networks, where a GPU took 114 to 114 W" in text
-    assert "| 20.00 | 15.00 |  |" in table(*rows) and "any record" not in table(*rows)
-
-
-def test_networks_without_a_row_are_named_not_what_a_run_did_not_reach(tmp_path):
-    old = recorded(tmp_path, [row(name) for name in report.VALIDATED], "20",
-                   notes=["3 of 8 networks were not reached: xception float32 batch 1."])  # fmt: skip
-    assert "ot measured" not in report.networks_summary([old]) and "reached" not in report.networks_summary([old])
-    new = recorded(tmp_path, [row(batch=1), row("xception", 1), row("mobilenet_v2", 32, "float16")])
-    (line,) = (one for one in report.networks_summary([old, new]).splitlines() if one.startswith("Not measured"))
-    assert line == (
-        "Not measured, 9 of 16: mobilenet_v2, proxylessnas (float32, batch 1); mobilenet_v1, mobilenet_v2, xception, "
-        "proxylessnas (float16, batch 1); mobilenet_v1, xception, proxylessnas (float16, batch 32).  "
-    )
-
-
-def test_the_summary_says_for_which_networks_torch_compile_was_timed(tmp_path):
-    """By what any run has timed, of the same version; int8 stands beside float16."""
-
-    def way(network, batch, dtype, how="torch.compile", version="2.11", failure=""):
-        name, time = f"PyTorch {version} {how}, NCHW", None if failure else {"median_us": 100.0}
-        shape = {"network": network, "N": batch}
-        return {"name": name, "way": name, "failure": failure, "dtype": dtype, "shape": shape, "time": time}
-
-    def said(*ways):
-        rows = [row(), row(batch=1), row("xception", dtype="int8", peer_dtype="float16")]
-        before = recorded(tmp_path, [row()], "20", peers=ways)
-        text = report.networks_summary([before, recorded(tmp_path, rows, notes=["torch.compile was not tried."])])
-        return [line.strip() for line in text.splitlines() if "torch.compile" in line]
-
-    start = "torch.compile is among PyTorch's ways for "
-    assert said() == [f"{start}none."]
-    assert said(way("mobilenet_v1", 32, "float32")) == [f"{start}1 of 3: mobilenet_v1 (float32, batch 32)."]
-    assert said(way("mobilenet_v1", 1, "float32"), way("xception", 32, "float16")) == [
-        f"{start}2 of 3: mobilenet_v1 (float32, batch 1); xception (int8, batch 32)."
-    ]  # fmt: skip
-    assert said(
-        way("mobilenet_v1", 32, "float32", "eager"), way("mobilenet_v1", 32, "float32", version="2.10"),
-        way("mobilenet_v1", 32, "float16"), way("mobilenet_v1", 1, "float32", failure="it does not run"),
-    ) == [f"{start}none."]  # fmt: skip
 
 
 def test_the_newest_row_of_each_network_counts(tmp_path):

@@ -9,8 +9,6 @@ import json
 import os
 import pathlib
 import platform
-import shutil
-import tempfile
 import threading
 import time
 
@@ -98,18 +96,6 @@ def test_many_writers_at_once_lose_nothing(tmp_path):
     assert len(records.load_all(tmp_path)) == 8 * 5 * len(ROWS)
 
 
-def test_without_hard_links_a_file_is_still_written_and_never_overwritten(tmp_path, monkeypatch):
-    def no_links(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", no_links)
-    path = write(tmp_path / "run.json")
-    assert len(records.read(path)) == 2
-    with pytest.raises(RecordError, match="exists"):
-        write(path)
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_write_that_breaks_off_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
@@ -125,54 +111,6 @@ def test_a_measurement_that_is_no_number_is_not_written(tmp_path, bad):
     with pytest.raises(RecordError):
         write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], time_us=bad)])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path):
-    with pytest.raises(RecordError, match="there is no folder 'none'"):
-        write(tmp_path / "none" / "run.json")
-    with pytest.raises(RecordError, match="there is no folder 'none'"):
-        writing.check_writable(tmp_path / "none" / "run.json")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError, match="'file' is a file, not a folder"):
-        writing.check_writable(tmp_path / "file" / "run.json")
-
-
-@contextlib.contextmanager
-def as_nobody():
-    """Root may write anywhere: permissions are tested as an ordinary user."""
-    if os.name != "posix":
-        pytest.skip("POSIX permissions")
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.mark.parametrize("reachable", [True, False])
-def test_no_permission_is_one_clear_error(tmp_path, reachable):
-    # pytest's own folders cannot even be entered by others; a folder that can be entered fails later, at the write.
-    if reachable:
-        tmp_path = pathlib.Path(tempfile.mkdtemp())
-    path = write(tmp_path / "run.json")
-    path.chmod(0)
-    tmp_path.chmod(0o555)
-    try:
-        with as_nobody():
-            for attempt in (lambda: write(tmp_path / "new.json"), lambda: writing.check_writable(tmp_path / "n.json")):
-                with pytest.raises(RecordError, match="(no permission|permission denied)"):
-                    attempt()
-            with pytest.raises(RecordError, match="cannot be read: no permission"):
-                records.read(path)
-    finally:
-        tmp_path.chmod(0o755)
-        path.chmod(0o644)
-    assert len(records.read(path)) == 2
-    if reachable:
-        shutil.rmtree(tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------------- damaged files
@@ -201,13 +139,10 @@ def test_a_newer_schema_is_refused_and_left(tmp_path):
     "content, message",
     [
         (b"hello", "not JSON"),
-        (b"time,gpu\n1,2\n", "not JSON"),
         (b'{"schema": 1, "x": tru}', "not JSON"),
         (b"\xff\xfe\x00\x01", "not even text"),
         (b"", "truncated: it is empty"),
-        (b"  \n", "truncated: it is empty"),
         (b"[1, 2]", "a list, not an object"),
-        (b"3", "a int, not an object"),
         (b"{}", "'schema' is None"),
         (b'{"schema": "1"}', "'schema' is '1'"),
         (b'{"schema": true}', "'schema' is True"),
@@ -239,7 +174,6 @@ def test_what_is_no_record_is_refused(tmp_path, content, message):
         (lambda d: d["measurements"][0].update(stage=7), "stage is 7: Expected `str`"),
         (lambda d: d["measurements"].append(None), "measurements.2. is None"),
         (lambda d: d["measurements"][0].update(time_us=float("nan")), "holds NaN"),
-        (lambda d: d["measurements"][0].update(speedup_vs_peer="fast"), "speedup_vs_peer is 'fast'"),
         (
             lambda d: d["measurements"][1].update(peer_time_us=None),
             "its `peer` 'PyTorch 2.11.0 conv1d' has no peer_time",
@@ -315,7 +249,7 @@ def places(value, place=()):
         yield from places(inner, (*place, key))
 
 
-@pytest.mark.parametrize("wrong", [None, "x", -1, 0, True, [], {}, [1], {"a": 1}])
+@pytest.mark.parametrize("wrong", [None, "x", -1, 0, [1], {"a": 1}])
 def test_whatever_stands_anywhere_in_a_record_is_refused_or_shown(tmp_path, wrong):
     """No damage gets as far as a table: a file is refused with a RecordError, or everything made of it can be made."""
     whole = json.loads(packing.unpacked(records.load_runs()[0].file))  # the first run, of stages and peers
@@ -443,18 +377,6 @@ def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
     assert "16.2 %" in lines[4]  # 805.3 MB in 1200 µs is 671 GB/s of 4,130
 
 
-def test_a_table_of_nothing_is_a_sentence():
-    for text in (report.table(runs=[]), report.shapes_table(runs=[]), report.ceilings_table(runs=[])):
-        assert text.startswith("Nothing is recorded") and "python -m dwlab study" in text
-
-
-def test_every_path_has_its_table_before_anything_is_recorded():
-    made = report.tables([])
-    for path in PATHS:
-        assert made[f"depthwise1d/{path}"]().startswith(f"Nothing is recorded for depthwise1d/{path}. On a GPU")
-        assert "depthwise1d/" in made[f"depthwise1d/{path}/traffic"]() and made[f"depthwise1d/{path}/shapes"]()
-
-
 def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
     text = "# A\n<!-- begin:depthwise1d/forward -->\nold\n<!-- end:depthwise1d/forward -->\ntail\n"
     made = report.tables(runs(tmp_path))
@@ -498,35 +420,12 @@ def command(tmp_path, capsys, json=False):
     return status, *capsys.readouterr()
 
 
-def test_the_command_lists_a_row_a_measurement(tmp_path, capsys):
-    write(tmp_path)
-    status, out, err = command(tmp_path, capsys, json=True)
-    listed = json.loads(out)
-    assert status == 0 and err == "" and len(listed) == 2
-    for key in (
-        "gpu", "date", "op", "path", "stage", "problem", "dtype", "time_us", "effective_gbps", "copy_gbps",
-        "fraction_of_copy", "speedup_vs_naive", "speedup_vs_peer", "peer",
-    ):  # fmt: skip
-        assert key in listed[1]
-    assert listed[1]["problem"] == {"B": 16384, "H": 128, "L": 48, "K": 48, "padding": "causal"}
-    status, out, err = command(tmp_path, capsys)
-    assert "depthwise1d/forward/shared" in out and "B=16384 H=128 L=48 K=48 padding=causal" in out
-
-
 def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys):
     write(tmp_path)
     (tmp_path / "bad.json").write_text("{")
     status, out, err = command(tmp_path, capsys, json=True)
     assert status == 1 and len(json.loads(out)) == 2
     assert err.count("dwlab:") == 1 and "bad.json is truncated" in err
-
-
-def test_the_command_without_records_says_how_to_make_one(tmp_path, capsys):
-    status, out, err = command(tmp_path, capsys)
-    assert status == 0 and "python -m dwlab study --record" in out
-    assert command(tmp_path, capsys, json=True)[1].strip() == "[]"
-    status, out, err = command(tmp_path / "none", capsys)
-    assert status == 1 and "cannot be listed" in err
 
 
 # ---------------------------------------------------------------------------------------------------- what is committed
@@ -636,17 +535,3 @@ def test_what_a_record_says_cannot_be_changed_by_those_who_read_it():
         for copied in (dict(part), part | {}, copy.deepcopy(part)):
             copied["new"] = 1
         assert "new" not in part and json.loads(json.dumps(part, default=list))
-
-
-def test_planning_and_finding_gpus_read_nothing_twice(reads):
-    from dwlab import planner
-    from dwlab.gpu import specs as gpus
-    from dwlab.widgets import planner as widget
-
-    records.load_runs()
-    del reads[:]
-    for name in ("t4", "h200"):
-        gpus.find(name)
-        planner.plan("ceit_t", name)
-        widget.view(gpu=name)
-    assert reads == []

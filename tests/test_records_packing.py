@@ -1,6 +1,5 @@
 """Packed records: nothing is lost, what is shown stands in its GPU's file, damage is named by file and line."""
 
-import argparse
 import dataclasses
 import functools
 import gzip
@@ -22,7 +21,6 @@ from test_records import write
 from dwlab import records, report
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import RecordError, packing, schema, writing
-from dwlab.report import recorded
 
 GPUS = ("NVIDIA H200", "NVIDIA A10")
 PROBLEMS = (DepthwiseConv1d(8, 4, 48, 3), DepthwiseConv1d(8, 4, 48, 5))
@@ -261,11 +259,6 @@ def test_a_loose_file_that_is_damaged_stops_the_packing(packed):
     assert names(packed) == before
 
 
-def test_a_run_that_is_not_there_is_an_error(packed):
-    with pytest.raises(RecordError, match="there is no run 'none.json'"):
-        packing.unpacked("none.json", packed)
-
-
 def test_packed_files_are_read_once(packed, monkeypatch):
     seen, read = [], records.file_bytes
     monkeypatch.setattr(records, "file_bytes", lambda path: seen.append(path.name) or read(path))
@@ -274,10 +267,3 @@ def test_packed_files_are_read_once(packed, monkeypatch):
     first = records.load_runs(packed)
     assert all(a is b for a, b in itertools.zip_longest(first, records.load_runs(packed)))
     assert seen == ["history.jsonl.gz", "nvidia-h200.jsonl.gz"]
-
-
-def test_the_command_packs(tmp_path, capsys):
-    write(tmp_path)
-    assert recorded.main(argparse.Namespace(pack=True, folder=tmp_path)) == 0
-    assert "nvidia-h200.jsonl.gz: " in capsys.readouterr().out
-    assert names(tmp_path) == ["nvidia-h200.jsonl.gz"] and len(records.load_runs(tmp_path)) == 1

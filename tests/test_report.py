@@ -12,7 +12,7 @@ from dwlab import problems, records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.study import StudyError, command
+from dwlab.study import command
 from dwlab.study import run as running
 
 TIMES = {
@@ -109,13 +109,6 @@ def test_the_table_of_a_path_names_stages_whose_kernel_has_changed(tmp_path):
     assert report.tables([gone])["gone/forward"]().endswith("changed since: naive.\n")
 
 
-def test_another_shape_has_no_column_of_the_paper(tmp_path):
-    problem = DepthwiseConv1d(16381, 127, 47, 31, "same")
-    text = report.totals_table(problem, runs=[run_of(tmp_path, problem=problem)])
-    assert "P100" not in text and "L=47" in text
-    assert "about" not in report.bandwidth_table(problem, runs=[run_of(tmp_path, problem=problem)])
-
-
 def test_a_run_of_one_path_has_no_total_and_a_run_with_all_is_preferred(tmp_path):
     whole = run_of(tmp_path)
     part = run_of(tmp_path, paths=("forward",))
@@ -154,40 +147,6 @@ def test_a_newer_run_in_16_bits_replaces_no_table_of_float32(tmp_path):
     assert report.totals_table(sizes, runs=[half]).count("float16") == 1
 
 
-def test_a_run_of_two_storage_types_keeps_them_apart(tmp_path):
-    rows = [
-        measured(path, stage, times * us, i + 1, problem)
-        for times, problem in ((3, PAPER), (1, HALF))
-        for path in TIMES
-        for i, (stage, us) in enumerate(TIMES[path].items())
-    ]
-    tries = [one | {"time": {"median_us": 5e5}} for one in tried(PAPER)] + tried(HALF)
-    counters = [counted(PAPER, 32), counted(HALF, 16)]
-    run = recorded(tmp_path, rows, peers=tries, counters=counters)
-    for problem in (PAPER, records.describe_problem(PAPER)):
-        made = report.totals(run, problem)
-        assert made["naive"]["forward"] == 24000.0 and made["PyTorch, any way"]["forward"] == 5e5
-        assert len(report.alt_text(run, problem).split("shared")) == 1 + 3
-    made = report.totals(run, HALF)
-    assert made["naive"]["forward"] == 8000.0 and made["PyTorch, any way"]["forward"] == 450.0
-    for dtype, problem in (("float32", PAPER), ("float16", HALF)):
-        assert f", {dtype}. Effective" in report.table(problem=problem, runs=[run])
-        text = report.traffic_table(dtype=dtype, runs=[run])
-        assert text.count("| naive |") == 1 and ("| 32 |" in text) == (dtype == "float32")
-        assert report.shapes_table(dtype=dtype, runs=[run]).count("| naive |") == 1
-        for path in TIMES:
-            assert report.table(path=path, dtype=dtype, runs=[run]) in report.markdown(run)
-
-
-def test_every_stage_has_its_bandwidth_beside_the_papers(tmp_path):
-    text = report.bandwidth_table(runs=[run_of(tmp_path)])
-    lines = text.splitlines()[2:]
-    assert sum(line.startswith("| ") for line in lines) == sum(map(len, TIMES.values()))
-    assert next(line for line in lines if line.startswith("| forward | shared")).endswith("| about 75 |")
-    backward = next(line for line in lines if line.startswith("| backward | channels"))
-    assert f"{2 * PAPER.flops / PAPER.compulsory_bytes('backward'):.2f}" in backward
-
-
 def test_the_report_is_markdown_and_a_png_beside_the_record(tmp_path):
     run = run_of(tmp_path, notes=["Some shapes were left out."])
     text, picture = report.write(run, tmp_path)
@@ -202,12 +161,6 @@ def test_the_report_is_markdown_and_a_png_beside_the_record(tmp_path):
     assert [ax.get_title(loc="left") for ax in figure.axes] == list(problems.PATHS)
     assert report.alt_text(run).count("Roofline of") == 4
     assert report.write(run, tmp_path / "new") == (tmp_path / "new" / text.name, tmp_path / "new" / picture.name)
-
-
-def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(records.RecordError, match="the report .* cannot be written"):
-        report.write(run_of(tmp_path), tmp_path / "file" / "folder")
 
 
 def arguments(**more):
@@ -225,12 +178,6 @@ def made(monkeypatch):
     return one
 
 
-def test_a_record_gets_its_report_beside_it(made, tmp_path, capsys):
-    assert command.main(arguments(record=str(tmp_path))) == 0
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".md", ".png"]
-    assert "recorded: 2026" in capsys.readouterr().err
-
-
 def test_the_projects_records_get_a_report_only_where_one_is_asked_for(made, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "records"
     folder.mkdir()
@@ -243,15 +190,6 @@ def test_the_projects_records_get_a_report_only_where_one_is_asked_for(made, tmp
     # Without a new record, of the newest one.
     assert command.main(arguments(report=str(tmp_path / "later"))) == 0
     assert sorted(path.suffix for path in (tmp_path / "later").iterdir()) == [".md", ".png"]
-
-
-def test_a_report_of_nothing_and_a_folder_that_cannot_be_are_errors(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "FOLDER", tmp_path)
-    with pytest.raises(StudyError, match="--report writes what a record holds"):
-        command.main(arguments(report=str(tmp_path / "report")))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StudyError, match="no folder can be there"):
-        command.main(arguments(report=str(tmp_path / "file")))
 
 
 # ------------------------------------------------------------------------------------- what kernels and fusion bring
@@ -364,10 +302,6 @@ def test_where_nothing_is_recorded_a_sentence_says_what_to_do(name, script):
     text = report.tables([])[name]()
     assert re.match("(No |Nothing )", text) and "ecorded" in text or "timed" in text or "measured" in text
     assert (f"`python benchmarks/{script}`" in text or f"`python -m dwlab {script}" in text) == bool(script)
-
-
-def test_without_predictions_there_is_a_sentence(tmp_path):
-    assert "No time was predicted" in report.compared(tmp_path)
 
 
 def test_what_lesson_35_says_of_fusions_energy_is_what_is_recorded():

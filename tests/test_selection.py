@@ -115,15 +115,6 @@ def test_layers_share_a_kernel_where_it_was_measured_to_pay():
     ]  # fmt: skip
 
 
-def test_pairs_that_no_stage_takes_stay_apart(monkeypatch):
-    made = network("mobilenet_v1", layout="NHWC")
-    takers = selection.takers
-    monkeypatch.setattr(
-        selection, "takers", lambda problem, gpu=None: () if isinstance(problem, Fused) else takers(problem)
-    )
-    assert selection.partition(made, rows=()) == selection.layer_by_layer(made)
-
-
 def test_records_decide_only_where_every_layer_has_one():
     made = cut(network("mobilenet_v1", layout="NHWC"), "2.pointwise")
     gpu = planner.find("h200").name
@@ -253,15 +244,6 @@ def test_a_network_of_the_same_name_and_other_layers_has_no_record():
     assert selection.decide(replace(made, name="of my own"), runs=[run]).by == "prediction"
 
 
-def test_the_zero_points_of_an_int8_network_change_no_record():
-    made = network("mobilenet_v1", layout="NHWC", dtype="int8")
-    layers = tuple(
-        replace(one, problem=replace(one.problem, zero_x=3, zero_y=3)) if one.planned else one for one in made.layers
-    )
-    run = whole(made, 100.0, 110.0, 13, kernels=kernels_of(made))
-    assert selection.decide(replace(made, layers=layers), runs=[run]).by == "network"
-
-
 def recorded_networks():
     found = {}
     for run in records.shown_runs():
@@ -290,7 +272,7 @@ def test_every_recorded_network_runs_the_faster_of_its_two_ways(monkeypatch):
     assert slower, "no recorded network is slower fused: this test shows less than it could"
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas"])
+@pytest.mark.parametrize("name", ["mobilenet_v1", "xception"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_by_prediction_no_pair_is_run_by_a_stage_that_loads_an_operand_for_each_product(name, layout, dtype):

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import types
 from pathlib import Path
 
 import pytest
@@ -92,16 +91,6 @@ def test_nothing_is_pinned_that_follows_the_driver():
     assert follow <= {DISASSEMBLER}  # the same in both
 
 
-def test_every_dependency_says_why():
-    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
-    inside, bare = False, []
-    for before, line in zip(lines, lines[1:], strict=False):
-        inside = line.startswith(("dependencies = [", "dev = [")) or (inside and line != "]")
-        if inside and line.startswith('    "') and not before.strip().startswith("#"):
-            bare.append(line)
-    assert bare == []
-
-
 def test_the_package_carries_its_records_and_data():
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["dwlab"]
     carried = {path for pattern in patterns for path in (ROOT / "dwlab").glob(pattern)}
@@ -145,12 +134,6 @@ def test_a_workflow_is_valid_and_runs_commands_that_exist(path):
     for command in commands:
         parse(command.split(" > ")[0].split())
     assert commands or "make test" in runs
-
-
-def test_the_gpu_workflow_times_the_cells_and_names_the_gpu():
-    text = (ROOT / ".github/workflows/gpu.yml").read_text(encoding="utf-8")
-    for words in ("--nbval notebooks/ --durations=0", "dwlab study", "dwlab doctor", "nvidia-smi", "DWLAB_TARGET: gpu"):
-        assert words in text
 
 
 # --- which environment ------------------------------------------------------------------------------------------------
@@ -325,20 +308,6 @@ def test_a_failed_install_names_what_to_look_at_and_is_done_again(checkout, capf
     assert checkout.make() == (0, ["pip .[dev]"])
 
 
-@pytest.mark.parametrize("full, setting", [(".venv", "VENV="), ("tmp", "TMPDIR=")])
-def test_a_full_disk_is_named(checkout, capfd, full, setting):
-    free = {full: 3e8}
-    checkout.monkeypatch.setattr(lab, "tempfile", types.SimpleNamespace(gettempdir=lambda: "/a/tmp"))
-    checkout.monkeypatch.setattr(
-        shutil, "disk_usage", lambda place: types.SimpleNamespace(free=free.get(Path(place).name, 9e9))
-    )
-    checkout.python_is(broken=1)
-    checkout.fails("install")
-    assert checkout.make()[0] == 2
-    shown = capfd.readouterr().err
-    assert "only 0.3 GB free" in shown and setting in shown
-
-
 def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, capfd):
     checkout.make()
     (checkout.root / "pyproject.toml").write_text("# changed", encoding="utf-8")
@@ -347,25 +316,6 @@ def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, 
     assert "Going on with what" in capfd.readouterr().err
     checkout.fails()
     assert checkout.make() == (0, ["pip .[dev]"])  # with the network back, the update is made
-
-
-def test_two_makes_at_once_install_once(checkout):
-    Path(f"{checkout.log}.wait").touch()
-    code = "import pathlib, sys; from dwlab.gpu import driver; from dwlab.setup import lab; "
-    code += "driver.query = driver.Driver; "
-    code += f"lab.ROOT = pathlib.Path({str(checkout.root)!r}); sys.exit(lab.main(['install']))"
-    checkout.create(checkout.root / ".venv")
-
-    def start():
-        return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, cwd=ROOT)
-
-    first = start()
-    assert "Installing" in first.stderr.readline()
-    second = start()
-    assert "Another make is installing" in second.stderr.readline()
-    Path(f"{checkout.log}.wait").unlink()
-    assert ["Ready" in one.communicate(timeout=600)[1] for one in (first, second)] == [True, True]
-    assert [line.split()[0] for line in checkout.log.read_text().splitlines()] == ["venv", "pip"]
 
 
 @pytest.mark.parametrize(
@@ -427,45 +377,12 @@ def test_uv_is_used_where_it_is_there_and_works(checkout, version, settings, fai
     assert checkout.make() == (0, [])
 
 
-def test_settings_that_lead_elsewhere_are_dropped(checkout):
-    for name in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX"):
-        checkout.monkeypatch.setenv(name, "/opt/ros")
-    checkout.monkeypatch.setenv("PIP_USER", "1")
-    checkout.monkeypatch.setenv("PIP_INDEX_URL", "https://z")
-    checkout.make()
-    assert "/opt/ros" not in os.environ.values()
-    assert (os.environ["PIP_USER"], os.environ["PIP_INDEX_URL"]) == ("0", "https://z")
-
-
-def test_places_that_cannot_be_written_say_what_to_do(checkout, capsys):
-    checkout.monkeypatch.setattr(lab.os, "access", lambda path, how: Path(path) != checkout.root)
-    assert checkout.make() == (2, [])
-    assert "copy the workbook to a place of your own" in capsys.readouterr().err
-    checkout.monkeypatch.undo()
-
-
-def test_a_venv_folder_that_cannot_be_made_asks_for_another(checkout, capsys):
-    (checkout.root / "file").write_text("", encoding="utf-8")
-    checkout.monkeypatch.setattr(lab.venv.EnvBuilder, "create", lambda builder, folder: Path(folder).mkdir())
-    assert checkout.make("install", "--venv", str(checkout.root / "file/venv"))[0] == 2
-    assert "Another folder: VENV=" in capsys.readouterr().err
-
-
 def test_a_folder_that_is_no_environment_is_left_alone(checkout, capsys):
     (checkout.root / ".venv").mkdir()
     (checkout.root / ".venv/thesis.tex").write_text("years of work", encoding="utf-8")
     assert checkout.make() == (2, [])
     assert "is no virtual environment: move it away" in capsys.readouterr().err
     assert (checkout.root / ".venv/thesis.tex").read_text(encoding="utf-8") == "years of work"
-
-
-def test_debians_python_without_venv_names_the_package_or_uses_uv(checkout, capsys):
-    checkout.monkeypatch.setitem(sys.modules, "ensurepip", None)  # makes the import fail
-    assert checkout.make() == (2, [])
-    assert f"sudo apt install python{lab.THIS_PYTHON}-venv" in capsys.readouterr().err
-    assert not (checkout.root / ".venv").exists()
-    checkout.uv_is("0.9.1")
-    assert checkout.make() == (0, ["uv venv", "uv .[dev]"])
 
 
 def test_without_an_environment_nothing_is_installed(checkout):
@@ -508,30 +425,6 @@ def test_a_browser_is_opened_only_where_there_is_a_screen(platform, variables, w
     assert ("--no-browser" not in arguments(platform, variables, wsl=wsl)) is browser
 
 
-def test_root_and_strange_browsers_are_provided_for():
-    assert "--allow-root" in arguments(superuser=True) and "--allow-root" not in arguments()
-    redirect = "--ServerApp.use_redirect_file=False"
-    assert redirect in arguments(wsl=True) and redirect in arguments(variables={"DISPLAY": ":0"}, snap=True)
-    assert redirect not in arguments(variables={"DISPLAY": ":0"}) and redirect not in arguments(snap=True)
-
-
-@pytest.mark.parametrize("writable", [True, False])
-def test_a_home_that_cannot_be_written_is_replaced(monkeypatch, tmp_path, writable):
-    started = {}
-    monkeypatch.chdir(tmp_path)  # lab() leaves it
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(lab.os, "access", lambda path, how: writable)
-    monkeypatch.setattr(lab.os, "execve", lambda path, command, variables: started.update(variables, command=command))
-    lab.lab(Path(sys.executable))
-    assert started["command"][1:3] == ["-m", "jupyterlab"]
-    assert (started["HOME"] == str(tmp_path)) is writable and Path(started["HOME"]).is_dir()
-
-
-def test_a_missing_first_lesson_is_said(checkout, capsys):
-    assert checkout.make("lab")[0] == 2
-    assert "00_start_here.ipynb is missing" in capsys.readouterr().err
-
-
 # --- make test --------------------------------------------------------------------------------------------------------
 
 
@@ -550,19 +443,6 @@ def test_make_test_runs_lint_tests_and_lessons():
     commands = [" ".join(step.arguments) for step in lab.STEPS]
     for part in ("ruff check .", "pytest", "--nbval", "notebooks/", "-n auto"):
         assert any(part in command for command in commands)
-
-
-def test_pins_are_what_both_resolves_agree_on(tmp_path):
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed here")
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "constraints.txt").write_text("# head\nold==1\n", encoding="utf-8")
-    uv = tmp_path / "uv"
-    uv.write_text('#!/bin/sh\ncase "$*" in *cu12*) echo a==1; echo a.b==2;; *) echo a==1; echo aab==2;; esac\n')
-    uv.chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(["make", "pin"], cwd=tmp_path, env=environment, check=True, timeout=600)
-    assert (tmp_path / "constraints.txt").read_text(encoding="utf-8") == "# head\na==1\n"
 
 
 # --- the Makefile's choice of a Python --------------------------------------------------------------------------------
@@ -615,11 +495,6 @@ def test_make_without_a_fitting_python_says_what_it_found(pythons):
     assert done.returncode == 2
     assert "dwlab needs Python 3.11, 3.12 or 3.13. python3 is 3.9; python is 2.7;" in done.stderr
     assert "sudo apt install python3.12 python3.12-venv" in done.stderr and "make lab PYTHON=" in done.stderr
-
-
-def test_make_without_any_python_says_so(pythons):
-    done = pythons({})
-    assert done.returncode == 2 and "No Python was found." in done.stderr
 
 
 def test_a_named_python_is_taken_or_refused_never_replaced(pythons):

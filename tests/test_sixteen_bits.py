@@ -20,7 +20,7 @@ from dwlab.judge.formulas import compare
 from dwlab.kernels import dispatch
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.kernels.parts import ptx
-from dwlab.kernels.registry import Launch, StageError, by_shape, check_arrays, stage, stages
+from dwlab.kernels.registry import StageError, by_shape, check_arrays, stage, stages
 from dwlab.problems import DTYPES, NAN_BITS, SMALL, DepthwiseConv1d, decode, encode, problem, references, storage
 from dwlab.problems.references import allowed_error, reference
 from dwlab.study import bench as benches
@@ -158,19 +158,6 @@ def test_halves_are_joined_where_a_gpu_rounds_one_at_a_time_too():
         loads = re.findall(r"ld\.global\.f32\s+(%f\d), \[%rd\d+\];", text)
         given.append([loads.index(one) for one in re.search(way, text).groups()])
     assert given[0] == given[1] and sorted(given[0]) == [0, 1]  # the same of the two goes to the upper half
-
-
-def test_what_is_no_float32_is_refused():
-    @cuda.jit
-    def wrong(words, low):
-        low[0] = ptx.join_halves(words[0], 1)
-
-    with pytest.raises(Exception, match="ptx.join_halves takes float32, not int64"):
-        wrong[1, 1](np.zeros(1, np.float32), np.zeros(1, np.float32))
-    if target.mode == "simulated":
-        for name, given in (("halves", (1.0,)), ("bfloats", (1.0,)), ("join_halves", (1.0, 2.0))):
-            with pytest.raises(TypeError, match=f"ptx.{name} is an instruction: call it in a kernel"):
-                getattr(ptx, name)(*given)
 
 
 # ---- problems and references
@@ -321,18 +308,6 @@ def test_strips_of_16_bits_are_cut_anywhere(one, sizes):
             p = replace(p, K=min(p.K, 64))
         check(one, p).raise_if_wrong()
         compare(one, p).raise_if_different()
-
-
-def test_two_paths_in_16_bits_are_adjoint():
-    p = DepthwiseConv1d(3, 4, 56, 50, "same", "bfloat16")
-    inputs = p.inputs("backward", 5)
-    rows = {name: decode(inputs[name], p.dtype).astype(np.float64) for name in ("dy", "x")}
-    dx, dw = dispatch.backward(inputs["dy"], inputs["x"], inputs["w"], padding="same")
-    y = dispatch.forward(inputs["x"], inputs["w"], padding="same")
-    size = float(np.abs(rows["dy"]).sum() * np.abs(rows["x"]).mean() * 20)
-    products = [(decode(y, p.dtype) * rows["dy"]).sum(), (decode(dx, p.dtype) * rows["x"]).sum()]
-    products.append((dw.astype(np.float64) * inputs["w"]).sum())
-    assert np.ptp(products) < 2**-8 * size and abs(products[0]) > 2**-5 * size
 
 
 def nothing(L, K, SHIFT, DTYPE):
@@ -535,8 +510,3 @@ def test_the_tolerance_in_16_bits_is_float32s_and_half_a_unit():
     unit["bfloat16"] = [2**-7, 2**-7, 2**-6, 2**-21, 2**-27, 2.0**-133]
     for dtype in SIXTEEN:
         np.testing.assert_array_equal(references._and_rounded(size, error, dtype), np.array(unit[dtype]) / 2)
-
-
-def test_a_launch_of_ones_own_is_for_float32():
-    with pytest.raises(CheckError, match="takes rows of float32"):
-        check(split_halves, replace(SMALL, dtype="float16"), launch=lambda p: Launch(1, 32))

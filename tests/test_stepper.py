@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import float32
 
-import dwlab
 from dwlab import cuda, stepper
 from dwlab.widgets._stepper import packed
 
@@ -73,12 +72,6 @@ def test_the_saved_page_needs_no_other_file(played, tmp_path):
     assert not re.search(r"""(?:src|href)=|https?://|url\(|@import""", page)
     with pytest.raises(OSError):
         played.save(tmp_path / "no folder" / "one.html")
-
-
-def test_a_notebook_shows_the_page_and_a_terminal_the_text(played):
-    assert played._repr_html_() == played.html()
-    assert str(played) == played.text()
-    assert dwlab.stepper is stepper and "stepper" in dwlab.widgets.__all__
 
 
 def test_a_cut_record_says_so():

@@ -10,14 +10,12 @@ import pytest
 from fakes import ENVIRONMENT, FORWARD, MACHINE, NAIVE, TIMES, Clock, FakeBench, Meddling, timed
 from fakes import accepts as right
 
-from dwlab import problems, records, report, simt, study
+from dwlab import problems, records, report, study
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.measure import baselines, timing
 from dwlab.measure.baselines import Baseline
 from dwlab.problems import PAPER, DepthwiseConv1d, references
-from dwlab.problems.layers import DepthwiseConv2d
-from dwlab.records import packing
 from dwlab.study import Study, StudyError, WrongResult, sizes
 from dwlab.study import run as running
 
@@ -50,10 +48,6 @@ def by_name(made):
 # ---------------------------------------------------------------------------------------------------- on a GPU
 
 
-def test_every_registered_stage_is_studied_in_order():
-    assert [row.id for row in make().rows] == [one.id for one in registry.stages("depthwise1d", "forward")]
-
-
 def test_bandwidth_speedup_and_fraction_follow_from_time_and_compulsory_bytes():
     row = by_name(make())["shared"].measured
     size = 4 * (2 * 16384 * 128 * 48 + 128 * 48)
@@ -82,14 +76,6 @@ def test_a_stage_that_loses_to_its_peer_says_so(tmp_path):
     made = make(FakeBench(peer_us=300.0))
     made.write(tmp_path / "run.json")
     assert "0.75 (slower)" in report.table(runs=records.load_runs(tmp_path))
-
-
-def test_quick_measures_no_peers():
-    bench = FakeBench()
-    made = make(bench, quick=True)
-    assert ("peers",) not in bench.log
-    assert made.rows[0].measured.peer is None and made.rows[0].measured.speedup_vs_peer is None
-    assert made.rows[0].problem["B"] == study.QUICK_PROBLEM.B
 
 
 def test_a_kernel_that_the_judge_rejects_is_not_timed():
@@ -122,11 +108,6 @@ def test_a_point_above_its_ceiling_fails_and_is_not_recorded():
     row = by_name(made)["warp_tiled"]
     assert not made.passed and "bandwidth ceiling" in row.verdict
     assert [one.stage for one in made.measurements()] == [name for name in TIMES if name != "warp_tiled"]
-
-
-def test_without_a_naive_time_there_is_no_speedup():
-    made = make(FakeBench(wrong=("naive",)))
-    assert by_name(made)["shared"].measured.speedup_vs_naive is None
 
 
 def test_several_problems_each_have_their_own_buffers_naive_and_table():
@@ -179,13 +160,6 @@ def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
     assert report.traffic_table(runs=[run]).startswith("No hardware counters are recorded")
 
 
-def test_a_kernel_that_is_wrong_or_not_registered_is_not_given_to_the_profiler():
-    made = make(FakeBench(wrong=("shared",)))
-    assert "shared" not in {one["stage"] for one in made.counters}
-    other = [NAIVE.with_kernel(object())]
-    assert make(stages=other).counters == ()
-
-
 # ---------------------------------------------------------------------------------------------------- simulated
 
 
@@ -233,13 +207,6 @@ def test_the_gpus_bench_refuses_simulated_mode():
         study.GpuBench()
 
 
-def test_each_stages_formula_equals_the_interpreters_count():
-    small = study.counted_problem(PAPER)
-    for stage in registry.stages("depthwise1d", "forward"):
-        counted, differs = study.count(stage, small)
-        assert differs == "" and counted == stage.traffic(small).bytes_moved
-
-
 def test_a_formula_that_is_off_by_one_sector_is_caught():
     stage = registry.stage("depthwise1d/forward/shared")
 
@@ -268,23 +235,6 @@ def test_the_counted_problem_is_small_and_keeps_what_matters():
 def test_rows_too_long_to_predict_are_refused_at_once(sizes):
     with pytest.raises(StudyError, match="L.K = .* give a smaller L or K"):
         make(problem=DepthwiseConv1d(*sizes))
-
-
-def test_the_counted_problem_has_few_taps_and_a_padding_that_fits():
-    small = study.counted_problem(DepthwiseConv1d(1, 1, 48, 10**6, 9000))
-    assert (small.L, small.K, small.padding) == (48, sizes.COUNTED_TAPS, sizes.COUNTED_TAPS - 1)
-
-
-def test_progress_is_told_as_often_as_it_said():
-    for shapes in (None, [PAPER, problems.SMALL]):
-        for quick in (False, True):
-            told = []
-            make(problem=shapes, progress=told.append, quick=quick)
-            # The bench was given, so its ceilings were not measured.
-            assert len(told) == study.steps(FORWARD, shapes or [PAPER], "gpu", quick) - 1
-        told = []
-        simulated(problem=shapes, progress=told.append)
-        assert len(told) == study.steps(FORWARD, shapes or [PAPER], "simulated")
 
 
 # ---------------------------------------------------------------------------------------------------- the GPU's bench
@@ -371,36 +321,6 @@ def test_too_large_a_problem_says_how_much_and_names_a_shape_that_fits():
     study.check_memory(fits, "forward", 1, 512_000_000)
 
 
-def test_the_sets_that_rotate_are_counted_too():
-    problem = DepthwiseConv1d(64, 128, 48, 48)
-    study.check_memory(problem, "forward", 1, 10_000_000)
-    with pytest.raises(study.OutOfMemory, match="MB of GPU memory"):
-        study.check_memory(problem, "forward", 60, 10_000_000)
-
-
-def test_a_gpu_with_no_memory_at_all_has_no_shape():
-    assert study.smaller(PAPER, "forward", 1000) is not None
-    with pytest.raises(study.OutOfMemory, match="too little for any shape"):
-        study.check_memory(PAPER, "forward", 1, 5)
-
-
-def test_one_long_row_is_shortened_at_last():
-    fits = study.smaller(DepthwiseConv1d(1, 1, 10**9, 4), "forward", 10**8)
-    assert fits.L < 10**9 and study.memory_needed(fits, "forward") <= 5 * 10**7
-
-
-@pytest.mark.parametrize(
-    "error, is_one",
-    [
-        (RuntimeError("[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"), True),
-        (type("OutOfMemoryError", (RuntimeError,), {})("CUDA"), True),
-        (RuntimeError("[700] CUDA_ERROR_ILLEGAL_ADDRESS"), False),
-    ],
-)
-def test_out_of_memory_is_told_from_other_errors(error, is_one):
-    assert sizes.is_out_of_memory(error) is is_one
-
-
 # ---------------------------------------------------------------------------------------------------- spot check
 
 SPOT = DepthwiseConv1d(40, 9, 31, 7, "same")
@@ -453,27 +373,6 @@ def test_tf32_accuracy_is_not_good_enough_for_a_peer():
 # ---------------------------------------------------------------------------------------------------- peers
 
 
-def test_the_fastest_peer_is_one_that_ran():
-    assert baselines.fastest([]) is None
-    assert baselines.fastest([Baseline("a", "a", failure="out of GPU memory")]) is None
-    assert (
-        baselines.fastest([Baseline("a", "a", timed(3.0)), Baseline("b", "b", timed(2.0)), Baseline("c", "c")]).name
-        == "b"
-    )
-
-
-@pytest.mark.parametrize(
-    "least, length", [(1, 2), (2, 2), (7, 8), (95, 96), (97, 100), (121, 128), (3119, 3200), (4050, 4050)]
-)
-def test_fast_lengths_of_ffts(least, length):
-    assert references.fast_length(least) == length
-
-
-@pytest.mark.parametrize("number, text", [(91002, "9.10.2"), (8907, "8.9.7"), (90100, "9.1.0"), (None, "absent")])
-def test_cudnn_versions(number, text):
-    assert baselines._cudnn_version(number) == text
-
-
 SHAPES = [
     DepthwiseConv1d(3, 5, 48, 48),
     DepthwiseConv1d(2, 3, 31, 8, "same"),
@@ -502,23 +401,6 @@ def test_every_way_of_pytorch_computes_the_same(problem, path):
             assert study.spot_check(problem, path, inputs, name, values, relative=1e-5) == "", way
 
 
-@pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
-def test_a_gradient_alone_is_asked_for_alone(path):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: its ways are not checked here")
-    problem = DepthwiseConv1d(2, 3, 8, 5)
-    inputs = {name: torch.from_numpy(values) for name, values in problem.inputs(path).items()}
-    for way, prepare in baselines.ways(problem, path).items():
-        if "backward" in way:
-            grads = prepare(**inputs)[0]()
-            assert [grad is not None for grad in grads] == [path == "input_grad", path == "weight_grad", False], way
-
-
-def test_peers_of_a_path_that_does_not_exist_are_an_error():
-    pytest.importorskip("torch", reason="PyTorch is not installed: its ways are not listed here")
-    with pytest.raises(problems.ProblemError, match="there is no path 'sideways'"):
-        baselines.ways(PAPER, "sideways")
-
-
 def test_the_fastest_of_some_kinds():
     ran = [Baseline("a", "bmm: a matrix product", timed(1.0)), Baseline("b", "conv1d backward: NCL", timed(3.0))]
     ran.append(Baseline("c", "FFT: rfft", timed(2.0)))
@@ -527,23 +409,6 @@ def test_the_fastest_of_some_kinds():
 
 
 # ---------------------------------------------------------------------------------------------------- command
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--op", "depthwis1d"], "'depthwise1d'"),
-        (["--path", "forwad"], "'forward'"),
-        (["--problem", "papr"], "'paper'"),
-        (["--problem", "4,16,0,48"], "L must be at least 1, not 0"),
-        (["--problem", "4,16,48,0"], "K must be at least 1"),
-        (["--problem", "4,16,48,8,-1"], "padding must lie in 0..K-1"),
-    ],
-)
-def test_names_and_sizes_that_do_not_exist_are_one_clear_error(run, arguments, message):
-    status, out, err = run("study", *arguments)
-    assert status == 2 and out == "" and err.count("\n") == 1
-    assert message in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("given", ["small", [], [(1, 2, 8, 3)]])
@@ -569,19 +434,6 @@ def test_the_command_in_simulated_mode(run, monkeypatch):
     for row in made["rows"]:
         assert row["predicted_bytes"] == row["counted_bytes"] == row["counted_prediction"]
     assert err == ""  # no progress bar in a pipe
-
-
-@pytest.mark.skipif(target.mode == "gpu", reason="a study on a GPU reads no records")
-def test_a_record_that_cannot_be_read_is_named_and_the_others_are_shown(run, monkeypatch, tmp_path):
-    whole = packing.unpacked(records.load_runs()[0].file).decode()
-    (tmp_path / "whole.json").write_text(whole)
-    (tmp_path / "cut.json").write_text(whole[:2000])
-    monkeypatch.setattr(records, "FOLDER", tmp_path)
-    monkeypatch.setattr(running, "_judge", right)
-    status, out, err = run("study", "--problem", "paper")
-    assert status == 0 and "recorded on NVIDIA H200" in out
-    assert err.startswith("dwlab: cut.json is truncated") and err.count("\n") == 1
-    assert (tmp_path / "cut.json").read_text() == whole[:2000]
 
 
 def test_a_failed_check_is_exit_status_1(run, monkeypatch):
@@ -612,19 +464,6 @@ def test_the_real_judge_rejects_a_kernel_and_the_study_says_why():
     assert "depthwise1d/forward/naive: FAILED" in made.table() and "; " in made.rows[0].verdict
 
 
-def test_a_kernel_that_cannot_be_counted_says_why():
-    from dwlab import cuda
-
-    @cuda.jit
-    def endless(x, w, y, shift):
-        while True:
-            shift += 1
-
-    with simt.using(simt.Options(step_limit=1000)):
-        counted, differs = study.count(NAIVE.with_kernel(endless), problems.SMALL)
-    assert counted == 0 and differs.startswith("it cannot be counted: ")
-
-
 def test_what_cannot_be_recorded_is_not_lost(run, monkeypatch, tmp_path):
     made = make()
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
@@ -649,54 +488,3 @@ def test_an_existing_record_is_refused_before_any_work(run, monkeypatch, tmp_pat
 
 
 # ---- compiled ahead
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    """What a study asks to compile, as on a GPU."""
-    from dwlab.compiler import precompile as ahead
-    from dwlab.gpu import target
-
-    asked = []
-    monkeypatch.setattr(ahead, "compile_for", lambda wanted: asked.append(list(wanted)))
-    monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    return asked
-
-
-def test_on_a_gpu_kernels_are_compiled_before_they_are_judged_and_timed(compiled):
-    told = []
-    made = make(progress=told.append)
-    assert made.passed and told[0] == "compile"
-    assert compiled == [[(one, PAPER) for one in registry.stages("depthwise1d", "forward") if one.supports(PAPER)]]
-
-
-def test_the_projects_own_judge_has_its_problems_compiled_too(compiled):
-    from dwlab.judge.check import checked_on
-
-    wide = registry.stage("depthwise1d/forward/wide")
-    layer = DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC")
-    planes = registry.stage("depthwise2d/forward/planes")
-    running._compile_ahead([wide, planes], [PAPER, layer], True)
-    (wanted,) = compiled
-    assert (wide, PAPER) in wanted and (planes, layer) not in wanted  # planes is for NCHW
-    few = running.CHECKED_ON  # of kernels that are made for each shape
-    assert {problem for one, problem in wanted if one is planes} == set(checked_on(planes, most=few))
-    assert {problem for one, problem in wanted if one is wide} == {PAPER, *checked_on(wide, most=few)}
-    assert len(checked_on(wide)) > 3 * len(checked_on(wide, most=few)) == 3 * few
-    assert [result.case.problem for result in running._judge(wide).results] == list(checked_on(wide, most=few))
-    naive = registry.stage("depthwise1d/forward/naive")
-    assert [result.case.problem for result in running._judge(naive).results] == list(checked_on(naive))
-
-
-def test_a_kernel_that_is_not_its_stages_own_is_left_to_its_launch(compiled):
-    wide = registry.stage("depthwise1d/forward/wide")
-    other = wide.with_kernel(registry.stage("depthwise1d/forward/naive").kernel)
-    running._compile_ahead([other], [PAPER], True)
-    assert compiled == [[]]
-
-
-def test_without_a_gpu_nothing_is_compiled(monkeypatch):
-    from dwlab.compiler import precompile as ahead
-
-    monkeypatch.setattr(ahead, "compile_for", lambda wanted: pytest.fail("compiled"))
-    running._compile_ahead(registry.stages("depthwise1d", "forward"), [PAPER], True)

@@ -32,17 +32,6 @@ def test_wrapped_text_has_the_same_words_and_no_line_that_is_too_wide(lines, wid
         assert made == text, "what fits stays as it is, spaces between columns too"
 
 
-def test_anything_that_is_printed_can_be_wrapped():
-    assert tabular.wrapped(ValueError("no such row")) == "no such row"
-    assert tabular.wrapped("- a" + " b" * 60).split("\n")[1].startswith("  b")
-
-
-def test_columns_scroll_in_a_notebook_and_are_plain_text_elsewhere():
-    made = tabular.columns(("a", "b"), [("x", "1"), ("yy", "22")])
-    assert made == "a    b\n--  --\nx    1\nyy  22" and repr(made) == made
-    assert "overflow-x:auto" in made._repr_html_() and "white-space:pre" in made._repr_html_()
-
-
 def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name():
     @cuda.jit
     def copy(x, y):
@@ -58,10 +47,6 @@ def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name():
     for name, shown in made.items():
         scrolling = re.findall(r"<[^>]*overflow-x:auto[^>]*>", shown)
         assert scrolling and all(f'tabindex="0" role="group" aria-label="{name}"' in one for one in scrolling), shown
-
-
-def test_prose_shows_as_code_what_stands_between_backticks():
-    assert tabular.prose("`a<b`, don't\nuse ` alone") == "<code>a&lt;b</code>, don&#x27;t<br>use ` alone"
 
 
 CELL = st.one_of(st.just(""), st.integers(-999, 10**6).map("{:,}".format), st.text("abc <&>", max_size=12))

@@ -1,6 +1,5 @@
 """Which GPU the kernels run on: the decision, what keeps a GPU from use, the banner, and what importing dwlab loads."""
 
-import ctypes
 import json
 import os
 import subprocess
@@ -41,10 +40,6 @@ def test_unset_the_machine_decides(requested):
 @pytest.mark.parametrize("problem", ["", "no driver"])
 def test_simulated_can_always_be_had(requested, problem):
     assert target.decide(requested, problem).mode == "simulated"
-
-
-def test_gpu_asked_for_and_there():
-    assert target.decide("GPU", "").mode == "gpu"
 
 
 def test_gpu_asked_for_and_not_there_says_why_and_what_to_do():
@@ -91,11 +86,6 @@ def numba_cuda(monkeypatch):
 def test_a_gpu_that_numba_can_use_is_no_problem(numba_cuda):
     numba_cuda(is_available=lambda: True)
     assert target.gpu_problem(a_driver()) == ""
-
-
-def test_a_missing_compiler_is_named(numba_cuda):
-    numba_cuda(is_available=lambda: False)
-    assert "libNVVM" in target.gpu_problem(a_driver())
 
 
 def test_a_numba_cuda_that_fails_is_a_reason_not_an_error(numba_cuda):
@@ -239,10 +229,6 @@ def test_a_hidden_gpu_is_not_called_missing(monkeypatch):
     assert "CUDA_VISIBLE_DEVICES='' hides every GPU" in asked(monkeypatch, Library(init=100)).problem
 
 
-def test_a_driver_without_devices_is_not_usable(monkeypatch):
-    assert asked(monkeypatch, Library(devices=())).problem == "the driver sees no GPU"
-
-
 @pytest.mark.parametrize(
     "cuda, devices, toolkit",
     [
@@ -256,30 +242,3 @@ def test_a_driver_without_devices_is_not_usable(monkeypatch):
 )
 def test_the_toolkit_for_a_driver_and_its_gpus(cuda, devices, toolkit):
     assert a_driver(cuda, devices, "" if devices else "the driver sees no GPU").toolkit == toolkit
-
-
-def test_the_release_is_read_from_the_kernel_module(monkeypatch, tmp_path):
-    version = tmp_path / "version"
-    version.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build\nGCC 12\n")
-    monkeypatch.setattr(driver, "Path", lambda place: version)
-    assert driver._release() == "580.159.03"
-    version.write_text("")
-    assert driver._release() is None
-    version.unlink()
-    assert driver._release() is None
-
-
-def test_the_library_is_looked_for_where_wsl_has_it(monkeypatch):
-    tried = []
-
-    def load(name):
-        tried.append(name)
-        raise OSError(name)
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert driver._library() is None
-    assert tried == ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"]
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert driver._library() is None
-    assert tried[2:] == ["nvcuda.dll"]

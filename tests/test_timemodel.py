@@ -282,13 +282,6 @@ def test_wrong_gpus_are_named_with_the_nearest():
         gpus.find(bare)
 
 
-def test_ceilings_alone_stand_for_an_h200s():
-    made = predict(STEPS[0], "small", Ceilings(1.0, l2_gbps=2.0, measured=True, source="mine"))
-    assert made.source == "mine" and made.resources["dram"] == pytest.approx(
-        predict(STEPS[0], "small", "h200").resources["dram"] * gpus.find("h200").ceilings.copy_gbps
-    )
-
-
 # --- what cannot be predicted -----------------------------------------------------------------------------------------
 
 
@@ -305,13 +298,6 @@ def test_a_block_that_does_not_fit_says_what_is_exceeded():
         of_counts("a/b/c", PAPER, some(shared_bytes=70_000), gpus.find("t4"))
     with pytest.raises(TimeModelError, match="300 registers a thread"):
         predict(STEPS[0], "small", registers=300)
-
-
-def test_wrong_names_are_the_rooms_own_errors():
-    with pytest.raises(registry.StageError, match="nearest is 'depthwise1d/forward/naive'"):
-        predict("depthwise1d/forward/naiv")
-    with pytest.raises(problems.ProblemError, match="The nearest is 'paper'"):
-        predict(STEPS[0], "papr")
 
 
 # --- against what was measured ----------------------------------------------------------------------------------------
@@ -411,17 +397,6 @@ def test_the_model_names_no_stage():
             assert one.name == "shared" or f'"{one.name}"' not in code  # shared is a memory space too
 
 
-def test_a_comparison_needs_measurements():
-    empty = timemodel.compare([])
-    assert empty.rows == () and empty.summary() == "Nothing was compared."
-    assert empty.to_dict()["rank_correlation"] is None
-    paper = records.describe_problem(PAPER)
-    few = timemodel.compare(keep=lambda one: one.id == STEPS[0] and dict(one.problem) == paper)
-    assert "too few for a rank correlation" in few.summary()
-    with pytest.raises(TimeModelError, match="nothing is compared"):
-        _ = empty.median_error
-
-
 def test_a_measurement_that_cannot_be_predicted_is_left_out_with_its_reason():
     run = [run for run in records.load_runs() if any(one.op == "depthwise1d" for one in run.measurements)][-1]
     strange = dataclasses.replace(run.measurements[0], stage="no_such_stage")
@@ -430,12 +405,6 @@ def test_a_measurement_that_cannot_be_predicted_is_left_out_with_its_reason():
     strange = dataclasses.replace(run.measurements[0], problem={"B": 1, "sides": 3})
     made = timemodel.compare([dataclasses.replace(run, measurements=(strange,))])
     assert made.rows == () and "is no problem" in made.left_out[0]
-
-
-def test_the_readmes_table_names_the_error_and_where_it_was_measured():
-    text = timemodel.table()
-    assert "median error" in text and "Measured on" in text and "| forward/naive |" in text
-    assert "Nothing is recorded" in timemodel.table([])
 
 
 def test_the_readmes_table_keeps_to_one_storage_type():
@@ -455,14 +424,6 @@ def test_the_readmes_table_keeps_to_one_storage_type():
 
 
 # --- shown ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_prediction_is_text_html_and_json():
-    made = predict(STEPS[1], "small", "t4")
-    assert "Tesla T4" in str(made) and "µs, predicted" in str(made) and "expected, not measured" in str(made)
-    assert made.bound + " (binds)" in made._repr_html_()
-    data = json.loads(json.dumps(made.to_dict()))
-    assert data["resources"].keys() == set(timemodel.FIELDS) and data["bound"] == made.bound
 
 
 def test_the_command(capsys):

@@ -3,18 +3,13 @@
 Skipped as a whole without PyTorch.
 """
 
-import ctypes
-import math
 import re
-import types
-import weakref
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 
-from torch.autograd.gradcheck import GradcheckError  # noqa: E402
 
 from dwlab.gpu import target  # noqa: E402
 from dwlab.kernels import dispatch, registry  # noqa: E402
@@ -30,7 +25,6 @@ DEVICE = "cuda" if target.mode == "gpu" else "cpu"
 ODD = DepthwiseConv1d(3, 5, 13, 7, "same")
 WIDE = DepthwiseConv1d(2, 5, 16, 8)  # 16 bytes go into its rows, and into its filters
 PROBLEMS = [ODD, WIDE, DepthwiseConv1d(2, 3, 9, 12, 4), DepthwiseConv1d(1, 1, 1, 1)]
-NAMES = tuple(dict.fromkeys(one.name for one in registry.stages("depthwise1d")))
 
 
 def tensors_of(problem, grad=True, seed=5):
@@ -121,31 +115,6 @@ def test_gradients_by_finite_differences(padding, K):
         assert torch.autograd.gradcheck(operator, (x, w), eps=1.0, atol=0.0, rtol=0.0)
 
 
-def test_finite_differences_find_a_gradient_that_is_wrong(monkeypatch):
-    x, w = (torch.ones(shape, device=DEVICE, requires_grad=True) for shape in ((1, 1, 3), (1, 2)))
-    monkeypatch.setattr(dispatch, "backward", lambda dy, x, w, **_: (dy, torch.ones_like(w)))
-    with pytest.raises(GradcheckError), pytest.warns(UserWarning, match="double precision"):
-        torch.autograd.gradcheck(depthwise_conv1d, (x, w), eps=1.0, atol=0.0, rtol=0.0)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("problem", [ODD, WIDE], ids=str)
-def test_each_stage_name_runs_on_every_path_that_has_it(name, problem, started):
-    x, w, dy = tensors_of(problem)
-    y = depthwise_conv1d(x, w, problem.padding, stages=name)
-    dx, dw = torch.autograd.grad(y, (x, w), dy)
-    assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
-    having = {one.path for one in registry.stages("depthwise1d") if one.name == name}
-    apart = [real(path, name, problem) for path in ("input_grad", "weight_grad")]
-    if having >= {"input_grad", "weight_grad"}:
-        gradients = apart
-    elif "backward" in having:
-        gradients = [real("backward", name, problem)]
-    else:
-        gradients = apart if having & {"input_grad", "weight_grad"} else best_backward(problem)
-    assert started == [real("forward", name, problem), *gradients]
-
-
 @pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
 def test_each_stage_by_its_path(one, started):
     x, w, dy = tensors_of(WIDE)
@@ -160,12 +129,6 @@ def test_each_stage_by_its_path(one, started):
         assert started == [ids["forward"], *best_backward(WIDE)]
     else:
         assert started == [ids["forward"], ids["input_grad"], ids["weight_grad"]]
-
-
-def test_paths_named_without_a_stage_run_the_best(started):
-    x, w, dy = tensors_of(WIDE)
-    depthwise_conv1d(x, w, stages={"forward": None, "input_grad": None}).backward(dy)
-    assert started == [dispatch.best(WIDE, path).id for path in ("forward", "input_grad", "weight_grad")]
 
 
 # ---------------------------------------------------------------------------------------------------- as an operator
@@ -215,7 +178,7 @@ def test_a_gradient_of_a_gradient_is_refused(of):
     want = torch.autograd.grad(depthwise_conv1d(*plain, "same"), plain, dy)
     for grad, wanted in zip(grads, want, strict=True):
         torch.testing.assert_close(grad.detach(), wanted.detach(), rtol=1e-6, atol=1e-5)
-        with pytest.raises(RuntimeError, match="can be differentiated once, and a gradient of its gradient was asked"):
+        with pytest.raises(RuntimeError, match="differentiated once, and a gradient of its gradient was requested"):
             grad.sum().backward(retain_graph=True)
 
 
@@ -245,17 +208,6 @@ def test_torch_compile_leaves_it_as_it_is():
 # ---------------------------------------------------------------------------------------------------- dispatch
 
 
-@pytest.mark.parametrize("problem", [ODD, WIDE], ids=str)
-def test_dispatch_takes_tensors_and_gives_tensors(problem):
-    x, w, dy = tensors_of(problem, grad=False)
-    y = dispatch.forward(x, w, padding=problem.padding)
-    dx = dispatch.input_grad(dy, w, padding=problem.padding)
-    dw = dispatch.weight_grad(dy, x, problem.K, padding=problem.padding)
-    assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
-    dx, dw = dispatch.backward(dy, x, w, padding=problem.padding)
-    assert_right(problem, (x, w, dy), dx=dx, dw=dw)
-
-
 def test_dispatch_writes_into_the_tensors_that_are_given():
     x, w, dy = tensors_of(ODD, grad=False)
     dx, dw = torch.full_like(x, torch.nan), torch.full_like(w, torch.nan)
@@ -274,86 +226,6 @@ def test_autograd_knows_that_a_given_tensor_was_written():
         loss.backward()
 
 
-def test_parameters_and_inference_tensors_are_tensors():
-    x, w, dy = tensors_of(ODD, grad=False)
-    with torch.inference_mode():
-        y = dispatch.forward(x.clone(), torch.nn.Parameter(w), padding="same", y=torch.empty_like(x))
-    assert_right(ODD, (x, w, dy), y=y.clone())
-
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """The way that tensors take on a GPU, with dwlab.simt in its place: kernels write to the tensors' own memory."""
-    if target.mode == "gpu":
-        pytest.skip("this stands in for a GPU, and there is one: tests/test_gpu_torch.py")
-    made = []
-
-    def device_array_at(memory):
-        interface = memory.__cuda_array_interface__
-        made.append(interface)
-        data = (ctypes.c_char * (4 * math.prod(interface["shape"]))).from_address(interface["data"][0])
-        with target.cuda.mapped(np.frombuffer(data, interface["typestr"]).reshape(interface["shape"])) as array:
-            return array
-
-    def refuse(*_, **__):
-        raise AssertionError("memory outside torch's allocator")
-
-    monkeypatch.setattr(target, "mode", "gpu")
-    monkeypatch.setattr(target.cuda, "as_cuda_array", device_array_at)
-    monkeypatch.setattr(target.cuda, "device_array", refuse)
-    monkeypatch.setattr(target.cuda, "to_device", refuse)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: types.SimpleNamespace(cuda_stream=4711))
-    monkeypatch.setattr(dispatch, "_check_tensors", lambda tensors: None)
-    dispatch._array_at.cache_clear()
-    yield made
-    dispatch._array_at.cache_clear()
-
-
-@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
-def test_on_a_gpu_kernels_would_write_to_the_tensors_own_memory(one, as_on_a_gpu, monkeypatch):
-    streams = []
-    start = dispatch._start
-    monkeypatch.setattr(dispatch, "_start", lambda *args: (streams.append(args[2]), start(*args)))
-    empty, add_parts, made, held = torch.empty, registry.add_parts, [], []
-
-    def watched_empty(*args, **more):
-        tensor = empty(*args, **more)
-        made.append(weakref.ref(tensor))
-        return tensor
-
-    def watched_add_parts(*args):
-        held.extend(reference() is not None for reference in made)
-        add_parts(*args)
-
-    monkeypatch.setattr(torch, "empty", watched_empty)
-    monkeypatch.setattr(registry, "add_parts", watched_add_parts)
-    x, w, dy = tensors_of(WIDE, grad=False)
-    sources = {"forward": (x, w), "input_grad": (dy, w), "weight_grad": (dy, x, WIDE.K), "backward": (dy, x, w)}
-    got = getattr(dispatch, one.path)(*sources[one.path], stage=one.name)
-    names = [name for name in WIDE.arrays(one.path) if name not in ("x", "w") and (name != "dy")]
-    outputs = dict(zip(names, got if one.path == "backward" else (got,), strict=True))
-    assert_right(WIDE, (x, w, dy), **outputs)
-    addresses = {interface["data"][0] for interface in as_on_a_gpu}
-    tensors = {"x": x, "w": w, "dy": dy, **outputs}
-    workspaces = one.launch(WIDE).parts > 1  # a single part is the output
-    assert held == workspaces * [True] * (len(outputs) + 1), "the workspace must outlive the call's last launch"
-    for name in WIDE.arrays(one.path)[:-1]:
-        assert tensors[name].data_ptr() in addresses
-    assert len(addresses) == len(WIDE.arrays(one.path)) + workspaces
-    assert [int(stream) for stream in streams] == [4711]
-
-
-def test_on_a_gpu_arrays_would_be_made_once_for_an_address(as_on_a_gpu):
-    x, w, dy = tensors_of(WIDE)
-    y = depthwise_conv1d(x, w)
-    dx, dw = torch.autograd.grad(y, (x, w), dy)
-    assert_right(WIDE, (x, w, dy), y=y, dx=dx, dw=dw)
-    for _ in range(2):
-        made = len(as_on_a_gpu)
-        dispatch.forward(x.detach(), w.detach(), y=y.detach())
-    assert len(as_on_a_gpu) == made
-
-
 # ---------------------------------------------------------------------------------------------------- bad input
 
 B, H, L, K = ODD.B, ODD.H, ODD.L, ODD.K
@@ -363,18 +235,12 @@ MOVE = "x.cuda()" if DEVICE == "cuda" else "x.cpu(), or set DWLAB_TARGET=gpu bef
 
 BAD = [
     ({"x": X.double()}, "x is float64; float32 is needed: pass x.float()"),
-    ({"w": W.double()}, "w is float64; float32 is needed: pass w.float()"),
     ({"x": X.long()}, "x is int64; float32 is needed: pass x.float()"),
-    ({"x": X.to(torch.complex64)}, "x is complex64; float32 is needed: pass x.float()"),
     ({"x": X.to(OTHER)}, f"x is on {OTHER} and dwlab runs in {target.mode} mode: pass {MOVE}"),
-    ({"w": W.to(OTHER)}, f"w is on {OTHER} and dwlab runs in {target.mode} mode: pass w"),
     ({"x": X.transpose(1, 2).contiguous().transpose(1, 2)}, "x is not C-contiguous, its axes 1 and 2 are exchanged"),
     ({"x": X[:1].expand(B, H, L)}, "x is not C-contiguous, it repeats elements"),
-    ({"w": torch.ones(K, H, device=DEVICE).T}, "w is not C-contiguous (strides (1, 5)): pass w.contiguous()"),
     ({"x": X.new_ones(B, H, 2 * L)[..., ::2]}, "x is not C-contiguous (strides (130, 26, 2)): pass x.contiguous()"),
     ({"x": X[:0]}, f"x has shape {(0, H, L)}: every size must be at least 1"),
-    ({"w": W[:, :0]}, f"w has shape {(H, 0)}: every size must be at least 1"),
-    ({"x": X[0]}, f"x has shape {(H, L)}; (B, H, L) is needed"),
     ({"w": W[:, None]}, f"w has shape {(H, 1, K)}; (H, K) is needed; PyTorch's conv1d has these filters reversed"),
     ({"x": X[:, 1:].contiguous()}, f"x has 4 channels {(B, 4, L)} and w 5 {(H, K)}"),
     ({"x": X.to_sparse()}, "x is torch.sparse_coo: pass x.to_dense()"),
@@ -383,7 +249,6 @@ BAD = [
         "x is a view that stands for its negative: pass x.resolve_neg()",
     ),
     ({"padding": "reflect"}, "padding 'reflect' is unknown"),
-    ({"padding": -1}, f"padding must lie in 0..K-1 = 0..{K - 1}, not -1"),
 ]
 
 
@@ -414,7 +279,7 @@ def test_filters_are_float32_beside_rows_of_16_bits(dtype):
         ("forward", {"y": torch.empty(B, H, L, device=DEVICE, requires_grad=True)}, "y requires grad, and what is"),
         ("forward", {"stream": 7}, "stream=7 with torch tensors: they run on torch's current stream; use `with torch"),
         ("input_grad", {"w": W.clone().requires_grad_()}, "w requires grad, and what is computed here has no gradient"),
-        ("backward", {"dy": DY.clone().requires_grad_()}, "use depthwise_conv1d, or pass dy.detach()"),
+        ("backward", {"dy": DY.clone().requires_grad_()}, "depthwise_conv1d, or pass dy.detach()"),
     ],
 )
 def test_bad_tensors_of_dispatch(path, changed, message):
@@ -425,20 +290,12 @@ def test_bad_tensors_of_dispatch(path, changed, message):
         getattr(dispatch, path)(*(given[name] for name in names), padding="same", **more)
 
 
-def test_grad_may_be_switched_off_for_dispatch():
-    x, w, dy = tensors_of(ODD)
-    with torch.no_grad():
-        assert_right(ODD, (x, w, dy), y=dispatch.forward(x, w, padding="same"))
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ("nave", "no path has a stage 'nave'. The nearest is 'naive'"),
         ({"forwards": "naive"}, "stages has a path 'forwards'. The nearest is 'forward'"),
-        ({1: "naive"}, "stages has a path 1."),
         ({"forward": "nave"}, "there is no stage 'nave' of forward. The nearest is 'naive'"),
-        ({"weight_grad": "wid"}, "there is no stage 'wid' of weight_grad."),
         ({"forward": 3}, "stages['forward'] is 3: give a stage's name, or None for the best one"),
         (["naive"], "stages=['naive']: give a stage's name, a mapping from path to name, or None"),
     ],

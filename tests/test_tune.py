@@ -11,18 +11,18 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from fakes import MACHINE, Clock, script
-from tuning_benches import Environment, Plain, broken, doubled, doubling
+from fakes import script
+from tuning_benches import Plain, doubled, doubling
 
-from dwlab import cuda, stage, study, tune
+from dwlab import cuda, stage, tune
 from dwlab.gpu import target
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
-from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
-from dwlab.tuning import bench, race, replay, report, search, space, stages, strategies, tables
-from dwlab.tuning.worker import Inline, Lost, Worker
+from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried
+from dwlab.tuning import bench, race, replay, search, space, stages, strategies, tables
+from dwlab.tuning.worker import Inline, Lost
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
 
@@ -67,33 +67,6 @@ def sweep_of(path, **changes):
 @cuda.jit
 def nothing(x, w, b, m, r, y):
     pass
-
-
-def test_on_a_gpu_each_tile_is_checked_on_fresh_inputs_and_timed_by_its_clock():
-    gpu = study.GpuBench(clock=Clock(1e6), machine=replace(MACHINE, l2_bytes=None), how=stages.ROUND)
-    layer = layers.problem("N=1 C=16 H=4 W=4 K=3 NHWC int8")
-    what = space.subject("depthwise2d/forward/int8")
-    tile = what.space(layer).candidates[1]
-    with contextlib.closing(stages.StageBench(what, layer, bench=gpu)) as one:
-        assert not one.exact
-        one.judge(tile)
-        seen = one._prepared.inputs["x"].copy()
-        assert one.time_us(tile) == pytest.approx(1e6, rel=0.1)
-        one.judge(tile)
-        assert not np.array_equal(seen, one._prepared.inputs["x"])
-        assert one.resources(tile)["registers"] > 0
-
-
-def test_on_a_gpu_a_measurement_holds_for_that_gpu_and_its_versions(monkeypatch):
-    seen = {"driver": "580.1", "cuda": "13.0", "numba": None, "numba_cuda": "0.30.4"}
-    with monkeypatch.context() as patch:
-        patch.setattr(stages.target, "mode", "gpu")
-        patch.setattr(stages.machine, "present", lambda: MACHINE)
-        patch.setattr(stages.provenance, "environment", lambda machine: seen)
-        found = stages.there(TENSOR, LAYER)
-    assert found == key(versions={"driver": "580.1", "cuda": "13.0", "numba_cuda": "0.30.4"}) and not found.counted
-    counted = stages.there(TENSOR, layers.problem("N=1 C=32 F=32 H=14 W=14 NHWC bias relu"))
-    assert counted.counted and counted.problem == str(LAYER)  # one that the interpreter can run
 
 
 def test_without_a_gpu_each_tile_is_checked_and_counted():
@@ -160,53 +133,6 @@ def test_switched_off_the_shipped_default_is_taken_and_named(run, monkeypatch, h
     assert tables.name(SPACE.candidates[0], SPACE) in out
 
 
-def test_the_only_candidate_is_not_timed(run, monkeypatch):
-    monkeypatch.setattr(stages.StageBench, "time_us", None)
-    status, out, _ = run("tune", "depthwise2d/forward/wide")
-    assert status == 0 and "it was checked, and not timed" in out
-
-
-def test_where_every_candidate_fails_the_reasons_are_a_table(run, monkeypatch):
-    places = iter(range(100))
-
-    def wrong(self, candidate):
-        place = next(places)
-        raise race.Out("incorrect" if place else "timeout", f"y[{place}, 3] is nan, not {place / 7:.3f}")
-
-    monkeypatch.setattr(stages.StageBench, "judge", wrong)
-    status, out, err = run("tune", TENSOR, "--most", "4")
-    assert status == 1 and "every candidate failed" in err
-    rows = [line.split()[:2] for line in out.splitlines()[2:]]
-    assert rows == [["incorrect", "3"], ["timeout", "1"]] and "y[1, 3] is nan" in out
-
-
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        ([], "tune needs OP/PATH/STAGE, or --report"),
-        (["tensr"], "there is no stage 'tensr'"),
-        (["pointwise/forwrd"], "there is no stage 'pointwise/forwrd'"),
-        (["pointwise/forward/naive"], "has no tiles: there is nothing to tune"),
-        ([TENSOR, "N=1 C=32"], "it needs N, C, H"),
-        ([TENSOR, "N=1 C=3 F=5 H=7 W=7"], "does not take"),
-        ([TENSOR, "--dtype", "float31"], "'float31' is unknown"),
-        ([TENSOR, "--strategy", "modl"], "there is no strategy 'modl'"),
-        ([TENSOR, "--gpu", "h2oo"], "h200"),
-        ([TENSOR, "--replay", "/no/such.jsonl"], "there is no journal"),
-        ([TENSOR, "--journal", "/dev/null/j.jsonl"], "cannot write"),
-        (["--report", "/no/such"], "there is no /no/such"),
-        ([TENSOR, "--gpus", "0,0"], "name each GPU once"),
-        ([TENSOR, "--gpus", "0,1", "--strategy", "optuna"], "several GPUs are for the strategies model, random"),
-        ([TENSOR, "--cluster", "tcp://127.0.0.1:1", "--replay", "j.jsonl"], "and not for a replay"),
-        ([TENSOR, "--most", "0"], "whole number of at least 1"),
-        ([TENSOR, "--budget", "-1"], "no number above 0"),
-    ],
-)
-def test_what_cannot_be_tuned_is_one_line(run, arguments, says):
-    status, out, err = run("tune", *arguments)
-    assert (status, out) == (2, "") and says in err and err.count("\n") == 1
-
-
 def test_a_journal_of_another_device_or_version_is_named_and_not_used(run, tmp_path):
     path = tmp_path / "j.jsonl"
     sweep_of(path, gpu="NVIDIA L4", dtype="float16")
@@ -229,25 +155,6 @@ def test_damaged_lines_and_parts_of_a_sweep_are_reported(run, tmp_path):
     assert status == 2 and "has 3 candidates" in err and "a part of its space" in err
 
 
-def test_on_a_full_disk_nothing_that_was_found_is_lost(run, tmp_path, monkeypatch):
-    path = tmp_path / "j.jsonl"
-    real = os.fsync
-
-    def full(number):
-        if path.read_bytes().count(b"\n") > 1:
-            raise OSError(28, "No space left on device")
-        real(number)
-
-    monkeypatch.setattr(os, "fsync", full)
-    status, out, err = run("tune", TENSOR, str(LAYER), "--journal", str(path), "--most", "3")
-    monkeypatch.undo()
-    assert status == 2 and "best " in out and "No space left on device" in err and "The 3 lines that it lacks" in err
-    with open(path, "a") as file:
-        file.write("".join(line + "\n" for line in err.splitlines() if line.startswith('{"crc"')))
-    again = Journal(path)
-    assert len(list(again.read())) == 4 and again.damaged == () and len(again.winners()) == 1
-
-
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
@@ -264,21 +171,6 @@ def test_the_report_has_a_row_a_sweep(run, tmp_path):
     status, out, _ = run("tune", "--report", str(tmp_path))
     assert status == 0 and "regret of the model's search with 5% of the space: median 100.0%" in out
     assert ("Optuna is not installed" in out) == (one["optuna"] is None)
-
-
-def test_a_sweep_of_another_time_keeps_its_row_without_a_model():
-    tried = {text({"size": i}): Tried({"size": i}, times_us=(1.0 + (i + 20) % 40,)) for i in range(40)}
-    row = report.row(key(subject="pointwise/forward/gone"), tried)
-    assert row.model is None and row.default is None and "no model orders it today" in row.note
-    assert row.at == 2 and 0 < row.random < 39 and row.measured == 40
-    assert report.row(key(gpu=f"{COUNTED}, with the ceilings of NVIDIA H200"), tried).measured == 0
-
-
-def test_with_no_journals_the_report_says_how_to_make_one(run, tmp_path):
-    for place in ([], [str(tmp_path)]) if not os.path.isdir(tuned.FOLDER) else ([str(tmp_path)],):
-        status, out, _ = run("tune", "--report", *place)
-        assert status == 0 and out.count("\n") == 1 and "--strategy exhaustive --journal FILE" in out
-    assert run("tune", "--report", str(tmp_path), "--json")[1] == "[]\n"
 
 
 # --- what a launch gets -----------------------------------------------------------------------------------------------
@@ -323,15 +215,6 @@ def test_a_winner_that_is_no_tile_of_the_stage_decides_nothing(tmp_path, monkeyp
     assert stage(TENSOR).config(LAYER) == before
 
 
-def test_the_last_winner_counts(tmp_path):
-    journal = Journal(tmp_path / "j.jsonl")
-    sweep_of(journal.path)
-    assert [tried.candidate for _, tried in journal.winners()] == [SPACE.candidates[len(SPACE) - 2]]
-    faster = Tried(SPACE.candidates[2], times_us=(1.0,), won=True)
-    journal.append(key(), faster)
-    assert journal.winner(key()) == faster and journal.winner(key(gpu="NVIDIA L4")) is None
-
-
 # --- a kernel of one's own --------------------------------------------------------------------------------------------
 
 
@@ -352,13 +235,6 @@ def test_anybodys_kernel_is_tuned(tmp_path):
     assert other.timed == 4  # of another size nothing is known
     ordered = tune(doubling, parameters, **given | {"journal": None}, cost=lambda one: -one["block"], most=2)
     assert [one.candidate["block"] for one in ordered.tried.values()] == [32, 64]
-
-
-def test_a_search_of_ones_own_is_switched_off_as_well(monkeypatch):
-    monkeypatch.setenv("DWLAB_TUNE", "off")
-    found = tune(doubling, {"block": (32, 64)}, reference=doubled, args=numbers())
-    assert found.candidate == {"block": 32} and found.tried == {} and "shipped default" in str(found)
-    assert math.isnan(found.time_us)
 
 
 def test_candidates_of_ones_own_may_run_in_another_process():
@@ -392,56 +268,9 @@ def test_in_this_process_a_lost_context_ends_the_search():
     assert sorted(one.state for one in found.tried.values() if not one.ok) == ["crashed"] * 2 + ["memory"] * 2
 
 
-# --- workers and journals that several use ----------------------------------------------------------------------------
-
-
-def test_a_worker_has_its_variables_from_its_start():
-    made = space.space({"cost": (1, 2)})
-    with Worker(Environment, environment={"DWLAB_TEST_WORKER": "here"}) as one:
-        assert search.search(made, one, strategies.exhaustive).candidate == {"cost": 1}
-    assert "DWLAB_TEST_WORKER" not in os.environ
-
-
-def test_a_bench_that_cannot_be_made_is_tried_once():
-    made = space.space({"cost": tuple(range(1000))})
-    with Worker(broken) as one, pytest.raises(search.SearchError, match="1000 × crashed: the bench cannot be made"):
-        search.search(made, one, strategies.exhaustive)
-    assert one.losses == 1
-
-
-def _tuner(path):
-    made = space.space({"cost": tuple(range(12))})
-    search.search(made, Plain(), strategies.exhaustive, journal=Journal(path), key=key(space=made.digest))
-
-
-def test_two_tuners_on_one_journal_lose_nothing(tmp_path):
-    here = multiprocessing.get_context("spawn")
-    both = [here.Process(target=_tuner, args=(tmp_path / "j.jsonl",)) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join(120)
-        assert one.exitcode == 0
-    journal = Journal(tmp_path / "j.jsonl")
-    ((_, tried),) = journal.keys().values()
-    assert len(tried) == 12 and journal.damaged == ()
-    assert {one.candidate["cost"] for _, one in journal.winners()} == {0}
-
-
 # --- sweeps -----------------------------------------------------------------------------------------------------------
 
 sweep = script("sweep")
-
-
-@pytest.fixture(scope="module")
-def tasks():
-    """Sweeps of one network."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "NETWORKS", ("mobilenet_v2",))
-        patch.setattr(sweep, "DTYPES", ("float32",))
-        patch.setattr(sweep, "BATCHES", (32,))
-        patch.setattr(sweep, "LAYERS", {})
-        return sweep.planned(gpus.H200, 1)
 
 
 def test_at_least_forty_problems_of_every_kind_are_swept():

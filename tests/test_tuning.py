@@ -46,14 +46,10 @@ def test_a_space_has_the_default_first_and_the_rest_in_order():
     "parameters, constraints, default, says",
     [
         ({}, {}, None, "the space has no parameters"),
-        ({"a": ()}, {}, None, "parameter 'a' has no values"),
         ({"a": (1, 1)}, {}, None, "has a value twice"),
-        ({"a": (None,)}, {}, None, "None is no number"),
         ({"a": range(2000), "b": range(2000)}, {}, None, "4,000,000 combinations"),
         ({"a": (1, 2)}, {"large": lambda c: c["a"] > 2, "small": lambda c: c["a"] < 3}, None, "2 by 'large'"),
         ({"a": (1, 2)}, {"large": lambda c: c["a"] > 1}, {"a": 1}, 'the default {"a":1} is not valid: large'),
-        ({"a": (1, 2)}, {}, {"a": 3}, "is none of the candidates"),
-        ({"a": (1, 2)}, {}, {"b": 1}, "the default has b; the space has a"),
         ({"a": (1, 2)}, {"broken": lambda c: c["z"]}, None, "raises KeyError"),
     ],
 )
@@ -356,15 +352,6 @@ def test_a_sweep_must_be_whole():
         replay.Sweep(made, [Tried({"cost": 1}, "timeout"), Tried({"cost": 2}, "crashed")])
 
 
-def test_what_one_gpus_best_costs_on_another():
-    made = space.space({"cost": (1, 2)})
-    one, other = (
-        replay.Sweep(made, [Tried({"cost": 1}, times_us=(a,)), Tried({"cost": 2}, times_us=(b,))])
-        for a, b in ((1.0, 2.0), (3.0, 2.0))
-    )
-    assert replay.moved(one, other) == 0.5 and replay.moved(one, one) == 0
-
-
 # --- anybody's kernel -------------------------------------------------------------------------------------------------
 
 
@@ -391,14 +378,6 @@ def doubled(x, y):
 
 def arguments():
     return np.arange(1, 1001, dtype=np.float32), np.zeros(1000, np.float32)
-
-
-def test_a_kernel_of_ones_own_is_tuned_by_what_is_counted():
-    made = space.space({"vector": (4, 1, 2), "apart": (False, True)})
-    found = search.search(made, bench.KernelBench(scaled, doubled, arguments()), strategies.exhaustive)
-    assert found.candidate["vector"] == 1 or found.candidate["apart"]
-    slow = next(one for one in found.tried.values() if one.candidate == {"vector": 4, "apart": False})
-    assert slow.times_us[0] > found.time_us and all(len(one.times_us) == 1 for one in found.tried.values())
 
 
 def test_a_wrong_candidate_is_told_by_poisoned_outputs():

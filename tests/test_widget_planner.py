@@ -7,11 +7,8 @@ import time
 import pytest
 
 from dwlab.gpu import specs as gpus
-from dwlab.planner import accesses
 from dwlab.planner.accesses import Tile, sizes
-from dwlab.planner.modules import PlanError, Rules, best
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
-from dwlab.problems.networks import NetworkError
+from dwlab.planner.modules import Rules, best
 from dwlab.simt.picture import as_png
 from dwlab.widgets import planner as widget
 
@@ -45,16 +42,6 @@ def test_parts_add_up_and_only_the_fused_kernel_has_nothing_between(name):
     assert found["y"] == (sizes(one.layers)["y"][0] + sizes(one.layers).get("r", (0,))[0],) * 2
 
 
-def test_two_pointwise_layers_are_a_pair_too():
-    layers = Pointwise(1, 8, 32, 14, 14, bias=True), Pointwise(1, 32, 16, 14, 14, residual=True)
-    one = widget.weigh(layers, "a100", Tile(16, 4, 8))
-    assert one.fused.kind == "pwpw" and one.fused.tile == Tile(16, 1, 32)
-    found = widget.parts(one)
-    groups = accesses.tiles(16, one.by_bytes[1].tile.channels)
-    assert found["between"] == ((1 + groups) * 4 * 32 * 14 * 14, 0), "written once, and read by each group of filters"
-    assert found["y"] == (2 * 4 * 16 * 14 * 14,) * 2, "y is written, and r read"
-
-
 def test_the_decision_flips_with_the_tile_the_gpu_and_the_shared_memory():
     name = "mobilenet_v1 3.depthwise"
     assert decisions(widget.view(name, "t4", 64, 8, 8))[0] == "unfused"
@@ -75,36 +62,11 @@ def test_all_limits_are_named():
     assert [text.split(":")[0] for text in found] == ["Work"], "3 × 3 pixels are computed for each output"
 
 
-def test_a_tile_is_no_larger_than_the_map():
-    one = widget.weigh(widget.pair("mobilenet_v1 13.depthwise"), "t4", Tile(4096, 99, 99))
-    assert one.fused.tile == Tile(1024, 7, 7)
-
-
-def test_bytes_are_of_the_dtype_and_the_batch():
-    float32, float16 = (widget.weigh(widget.pair("mobilenet_v1 1.depthwise", dtype=t), "a100", Tile(64, 8, 8))
-                        for t in ("float32", "float16"))  # fmt: skip
-    assert float32.fused.gma_bytes == 2 * float16.fused.gma_bytes
-    many = widget.weigh(widget.pair("mobilenet_v1 1.depthwise", batch=8), "a100", Tile(64, 8, 8))
-    assert many.fused.gma_bytes == 8 * float32.fused.gma_bytes
-
-
-def test_what_the_l2_would_have_kept_is_said():
-    inside = widget.view("mobilenet_v1 3.depthwise", "h200").notes[1]
-    assert "they would stay anyway" in inside and "hardly any bytes from device memory" in inside
-    assert "they would not stay" in widget.view("mobilenet_v1 3.depthwise", "h200", batch=64).notes[1]
-
-
 WRONG = [
     (("mobilenet_v9 1.depthwise",), "There is no network 'mobilenet_v9'"),
-    (("mobilenet_v1 3.depthwis",), "The nearest is '3.depthwise'"),
-    (("mobilenet_v1",), "has no layer ''"),
     (("mobilenet_v1 stem",), "cannot share a kernel with the next layer"),
-    (("mobilenet_v1 head.classifier",), "is the last layer"),
-    (("mobilenet_v2 3.project",), "cannot share a kernel"),
     (("mobilenet_v1 3.depthwise", "t5"), "There is no GPU 't5'"),
     (("mobilenet_v1 3.depthwise", "t4", 0), "The tile's channels are 0"),
-    (("mobilenet_v1 3.depthwise", "t4", 8, 2.5), "The tile's rows are 2.5"),
-    (("mobilenet_v1 3.depthwise", "t4", 8, 8, True), "The tile's columns are True"),
     (("mobilenet_v1 3.depthwise", "t4", 8, 8, 8, None, 0), "atch 0"),
     (("mobilenet_v1 3.depthwise", "t4", 8, 8, 8, None, 1, "float8"), "float8"),
 ]
@@ -115,14 +77,6 @@ def test_what_cannot_be_used_makes_a_panel_that_says_why(arguments, says):
     panel = widget.view(*arguments)
     assert panel.draw is None and len(panel.problems) == 1 and says in panel.problems[0], panel.problems
     assert "Not possible" in panel.html()
-
-
-def test_errors_are_those_of_the_modules_that_know():
-    with pytest.raises(NetworkError, match="nearest"):
-        widget.pair("mobilenet_v3 1")
-    with pytest.raises(PlanError, match="no module takes"):
-        layers = DepthwiseConv2d(1, 4, 8, 8, 3), DepthwiseConv2d(1, 4, 8, 8, 3)
-        widget.weigh(layers, "t4", Tile(1, 8, 8))
 
 
 @pytest.mark.parametrize("arguments", [(), ("mobilenet_v1 8.depthwise", "h200", 512, 14, 14)])
@@ -161,7 +115,7 @@ def test_a_step_of_the_widget_is_quick():
     assert (time.process_time() - start) / 8 < 0.3  # 0.15 on two busy cores; 1.5 where all records are read anew
 
 
-@pytest.mark.parametrize("blocks", range(1, 57, 5))
+@pytest.mark.parametrize("blocks", (1, 11, 31, 56))
 def test_no_word_stands_on_the_line_of_the_limit(blocks):
     # A tile of 64 filters on 56 x 56 pixels: so many rows make shares of the multiprocessors from a few percent on.
     figure = widget.view(widget.PAIRS[1], "a100", 64, blocks, 8).figure()
@@ -171,13 +125,3 @@ def test_no_word_stands_on_the_line_of_the_limit(blocks):
     for text in axes.texts:
         box = text.get_window_extent()
         assert not box.x0 <= line <= box.x1, text.get_text()
-
-
-def test_the_shared_memory_ends_at_what_the_gpu_has():
-    pytest.importorskip("ipywidgets")
-    face = widget.fuse_planner(gpu="h200")
-    shared = face.controls["shared_kib"]
-    assert shared.max == gpus.find("h200").shared_per_block // 1024
-    shared.value = 200
-    face.controls["gpu"].value = "t4"
-    assert shared.max == shared.value == gpus.find("t4").shared_per_block // 1024

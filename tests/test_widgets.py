@@ -12,30 +12,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dwlab import records
 from dwlab.gpu import machine as machines
 from dwlab.gpu.machine import Ceilings
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt import Pattern
 from dwlab.simt.picture import as_png, counts
-from dwlab.widgets import _face, _panel, calculator, planner, roofline, warp
-from dwlab.widgets._panel import Panel, Table
+from dwlab.widgets import _face, calculator, planner, roofline, warp
+from dwlab.widgets._panel import Table
 
 
 @pytest.mark.parametrize("name", ["", ".warp", ".calculator", ".roofline"])
 def test_importing_loads_no_figures_and_no_widgets(name):
     code = f"import sys, dwlab.widgets{name}; sys.exit(bool({{'matplotlib', 'ipywidgets', 'PIL'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_package_has_its_faces():
-    import dwlab.widgets as package
-
-    for name in package.__all__:
-        assert getattr(package, name) is not None
-    assert set(package.__all__) <= set(dir(package))
-    with pytest.raises(AttributeError, match="no attribute 'warp_viewr'; it has"):
-        package.warp_viewr  # noqa: B018
 
 
 def test_without_ipywidgets_the_words_remain():
@@ -62,19 +51,8 @@ def test_without_ipywidgets_the_words_remain():
     "expression, of_lane",
     [
         ("lane", lambda i: i),
-        (" lane*2+1 ", lambda i: 2 * i + 1),
         ("(lane%8)*33 + lane//8", lambda i: (i % 8) * 33 + i // 8),
-        ("lane ^ 5", lambda i: i ^ 5),
-        ("(lane << 3) | lane >> 2", lambda i: (i << 3) | i >> 2),
-        ("~lane & 31", lambda i: ~i & 31),
-        ("-lane + 31", lambda i: 31 - i),
-        ("lane ** 2", lambda i: i**2),
         ("lane if lane < 16 else 31 - lane", lambda i: i if i < 16 else 31 - i),
-        ("(lane < 20) * lane", lambda i: i if i < 20 else 0),
-        ("4 <= lane < 8", lambda i: int(4 <= i < 8)),
-        ("lane > 3 and lane", lambda i: i if i > 3 else 0),
-        ("lane > 3 or 7", lambda i: 1 if i > 3 else 7),
-        ("not lane", lambda i: int(not i)),
         ("lane - (-7) // 2 + (-7) % 3", lambda i: i + 4 + 2),
         ("pitch * lane + tile", lambda i: 33 * i + 64),
         ("1_000 + 0x10", lambda i: 1016),
@@ -89,50 +67,28 @@ def test_expressions_have_pythons_values(expression, of_lane):
 
 REFUSED = [
     ("", "empty"),
-    ("   ", "empty"),
     ("lane / 2", "use '//'"),
     ("1.5", "fraction"),
-    ("1e3", "fraction"),
-    ("2j", "not arithmetic"),
     ("'a' * 3", "not arithmetic"),
-    ("f'{lane}'", "a string"),
     ("None", "not arithmetic"),
-    ("...", "not arithmetic"),
     ("x", "'x' is not known; known: lane, pitch"),
-    ("Lane", "'Lane' is not known"),
     ("__import__('os')", "a call"),
-    ("(lambda: lane)()", "a call"),
     ("lambda: lane", "a lambda"),
     ("lane.real", "an attribute"),
-    ("().__class__.__bases__", "an attribute"),
     ("x[lane]", "an array element"),
-    ("[lane]", "a list"),
     ("lane, 1", "a comma"),
-    ("{lane}", "braces"),
-    ("{lane: 1}", "braces"),
     ("*lane", "not an expression|a star"),
-    ("[i for i in range(3)]", "not arithmetic"),
     ("lane in (1, 2)", "not arithmetic"),
-    ("lane is 1", "not arithmetic"),
-    ("lane @ lane", "not arithmetic"),
     ("(y := lane)", "an assignment"),
-    ("lane = 2", "not an expression"),
     ("lane +", "not an expression"),
-    ("lane lane", "not an expression"),
-    ("import os", "not an expression"),
-    ("lane; lane", "not an expression"),
     ("(" * 150, "not an expression|cannot be read"),
     ("\x00", "not an expression|cannot be read"),
     ("lane\n", None),
     ("lane // 0", "divides by zero for lane 0"),
-    ("5 % (lane - 3)", "divides by zero for lane 3"),
     ("2 ** 63", "does not fit"),
-    ("9" * 30, "does not fit"),
     ("lane ** 99", r"lane 2: 2 \*\* 99 does not fit"),
-    ("9 ** 9 ** 9 ** 9", "does not fit"),
     ("lane ** -1", "is not a whole number"),
     ("1 << 64", "0..63"),
-    ("1 << lane << 40", "does not fit"),
     ("1 >> (lane - 1)", "lane 0: a shift by -1"),
     ("lane" + "+1" * 99, "at most 200"),
 ]
@@ -194,20 +150,6 @@ def test_generated_expressions_agree_with_python(expression):
         assert list(warp.indices(expression)) == expected
 
 
-def test_no_warning_reaches_the_page(recwarn):
-    assert warp.indices("1if lane else 2")[:2] == (2, 1)
-    assert warp.view("'\\d'").problems
-    assert not recwarn.list
-
-
-def test_parameters_may_be_numpys_but_not_fractions():
-    assert warp.indices("n", {"n": np.int32(7)}) == (7,) * 32
-    with pytest.raises(warp.ExpressionError, match="n is 1.5"):
-        warp.indices("n", {"n": 1.5})
-    with pytest.raises(warp.ExpressionError, match="'lane' cannot be the name"):
-        warp.indices("lane", {"lane": 3})
-
-
 def test_parameters_are_read():
     assert warp.read_parameters("") == {}
     assert warp.read_parameters(" pitch = 33, tile=1_024 ;n = -2\n") == {"pitch": 33, "tile": 1024, "n": -2}
@@ -233,12 +175,6 @@ def test_parameters_that_are_none(text, words):
 # --------------------------------------------------------------------------------------------------------- warp viewer
 
 
-def test_an_access_has_addresses_in_bytes():
-    one = warp.access("lane * 2 + 1", itemsize=4, offset=16, active="lane < 3")
-    assert one.addresses[:4] == (20, 28, 36, None)
-    assert warp.access("0", itemsize=16).addresses == (0,) * 32
-
-
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -257,13 +193,6 @@ def test_an_access_has_addresses_in_bytes():
 def test_an_access_that_cannot_be_is_said_to_be(arguments, words):
     with pytest.raises(warp.ExpressionError, match=words):
         warp.access(**{"expression": "lane", **arguments})
-
-
-def test_an_inactive_lane_may_have_any_index():
-    one = warp.access("lane - 3", active="lane >= 3")
-    assert one.addresses[:4] == (None, None, None, 0)
-    shifted = warp.access("lane - 3", offset=12)
-    assert shifted.addresses[0] == 0
 
 
 def test_the_tables_hold_the_counts():
@@ -301,11 +230,6 @@ def test_every_example_can_be_shown(label, expression, space):
     panel = warp.view(expression, space=space)
     assert not panel.problems and panel.png()[:4] == b"\x89PNG"
     assert panel.alt in panel.text() and panel.alt in panel.markdown()
-
-
-def test_huge_indices_are_drawn():
-    panel = warp.view("lane * 100000000000000")
-    assert not panel.problems and "32 sectors" in panel.title and panel.png()
 
 
 # -------------------------------------------------------------------------------------------------- traffic calculator
@@ -364,63 +288,6 @@ def test_the_tiles_traffic_is_counted_exactly(B, H, L, K, tile, rows, padding):
     assert t.bytes_requested <= t.bytes_moved and t.y_bytes == p.nbytes()["y"]
 
 
-def test_a_tile_as_long_as_the_row_loads_nothing_twice():
-    t = calculator.tiling(PAPER, 48)
-    assert t.redundant == 0 and t.halo_bytes == 0 and t.reuse == pytest.approx(24.5)
-    assert t.x_bytes == PAPER.nbytes()["x"]
-    assert t.shared_bytes == 4 * (48 + 47 + 48)
-
-
-def test_a_kernel_that_works_so_is_counted_so():
-    """The formula against the X-ray of a kernel that does what the calculator's words say."""
-    from numba import float32
-
-    from dwlab import simt
-    from dwlab.gpu.target import cuda
-
-    p, tile, rows = DepthwiseConv1d(3, 2, 45, 7, "same"), 20, 2
-    left, last, taps = p.left, p.shift, p.K
-    length = p.L
-    batch, channels = p.B, p.H
-    shape = (rows, tile + taps - 1)
-
-    @cuda.jit
-    def kernel(x, w, y):
-        staged = cuda.shared.array(shape, float32)
-        weights = cuda.shared.array(taps, float32)
-        lane, r = cuda.threadIdx.x, cuda.threadIdx.y
-        h = cuda.blockIdx.y
-        b = cuda.blockIdx.z * rows + r
-        t0 = cuda.blockIdx.x * tile
-        if r == 0:
-            for j in range(lane, taps, 32):
-                weights[j] = w[h, j]
-        end = min(t0 + tile, length) + last
-        for i in range(lane, tile + taps - 1, 32):
-            s = t0 - left + i
-            staged[r, i] = 0
-            if b < batch and s >= 0 and s < length and s < end:
-                staged[r, i] = x[b, h, s]
-        cuda.syncthreads()
-        for i in range(lane, tile, 32):
-            if b < batch and t0 + i < length:
-                total = np.float32(0)
-                for j in range(taps):
-                    total += weights[j] * staged[r, i + taps - 1 - j]
-                y[b, h, t0 + i] = total
-
-    arrays = p.inputs()
-    y = np.zeros((batch, channels, length), np.float32)
-    grid = (-(-length // tile), channels, -(-batch // rows))
-    report = simt.xray(kernel, grid, (32, rows), arrays["x"], arrays["w"], y)
-    t = calculator.tiling(p, tile, rows)
-    totals = report.totals
-    assert not report.hazards
-    assert (totals.global_load_requests, totals.global_load_sectors) == (t.load_requests, t.load_sectors)
-    assert (totals.global_store_requests, totals.global_store_sectors) == (t.store_requests, t.store_sectors)
-    assert totals.bytes_moved == t.bytes_moved
-
-
 @pytest.mark.parametrize("tile, rows", [(0, 1), (-1, 1), (2.0, 1), (True, 1), ("8", 1), (1 << 21, 1), (8, 0), (8, 1.5)])
 def test_a_tile_that_is_none_is_refused(tile, rows):
     with pytest.raises(ProblemError, match="must be a whole number from 1"):
@@ -466,15 +333,6 @@ def test_the_calculators_figure(problem, tile, more):
     for table in panel.tables:
         assert table.text() in panel.text() and table.markdown() in panel.markdown()
         assert all(cell.strip() == cell for row in table.rows for cell in row)
-
-
-@pytest.mark.parametrize(
-    "count, words",
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1234, "1.23 kB"), (805_306_368, "805 MB"), (20.1e9, "20.1 GB"),
-     (999_600, "1 MB"), (3.2e15, "3,200 TB")],
-)  # fmt: skip
-def test_amounts(count, words):
-    assert calculator.amount(count) == words
 
 
 def check_figure(figure):
@@ -618,44 +476,7 @@ def test_the_picture_names_every_stage_and_shows_what_was_recorded(machine):
         assert len(filled) == (2 if problem == PAPER else 0)
 
 
-def test_records_that_cannot_be_read_do_not_close_the_explorer(monkeypatch):
-    pytest.importorskip("ipywidgets")
-
-    def fail(*_):
-        raise records.RecordError("no permission. Change the file's permissions")
-
-    monkeypatch.setattr(records, "load_runs", fail)
-    face = roofline.roofline_explorer()
-    assert any("No permission" in one for one in face.panel.problems) and face.panel.draw
-
-
-def test_every_known_gpu_can_be_shown():
-    for label, one in roofline.choices().items():
-        if "this machine" in label:
-            continue
-        panel = roofline.view(one(), PAPER, 16, 4, STAGES, ())
-        assert not panel.problems and panel.figure() is not None
-        assert one().ceilings.source in panel.notes[-1]
-
-
-def test_the_registered_stages_are_shown():
-    from dwlab.kernels.registry import stages
-
-    names = [one.name for one in stages("depthwise1d", "forward")]
-    panel = roofline.view(PLAIN, DepthwiseConv1d(64, 32, 48, 48))
-    assert [row[0] for row in panel.tables[0].rows] == [*names, "tile 16 × 4", "compulsory bytes only"]
-    assert not panel.problems
-
-
 # ----------------------------------------------------------------------------------------------------- panels and faces
-
-
-def test_only_numbers_keep_to_one_line_so_that_a_narrow_place_hides_no_column():
-    table = Table("t", ("what it is", "GFLOP/s recorded", "bound by"), (("compulsory bytes only", "1,200", "L2"),))
-    styles = re.findall(r'style="([^"]*)"', table.html())
-    assert sum("nowrap" in style for style in styles) == 1
-    empty = Table("t", ("what", "recorded"), (("a", "-"), ("b", "-")))
-    assert empty.text().splitlines()[-1].endswith("       -"), "where nothing is recorded the column stays a number's"
 
 
 def test_tables_in_three_forms():
@@ -665,18 +486,6 @@ def test_tables_in_three_forms():
     assert "&lt;c&gt;" in table.html() and "A &lt;caption&gt;" in table.html() and 'scope="col"' in table.html()
     with pytest.raises(ValueError, match="has 1 cells"):
         Table("wrong", ("a", "b"), (("only one",),))
-
-
-def test_a_panel_without_a_figure_has_words():
-    panel = Panel("Title", "", problems=("It is <wrong>.",))
-    assert panel.figure() is None and panel.png() is None
-    assert "It is &lt;wrong&gt;." in panel.html() and "<img" not in panel.html()
-    assert "It is <wrong>." in panel.text() and "It is <wrong>." in panel.markdown()
-
-
-def test_the_picture_carries_its_alt_text():
-    panel = warp.view("lane * 2")
-    assert f'<img alt="{panel.alt}"' in panel.html()
 
 
 @pytest.fixture
@@ -705,22 +514,10 @@ def test_the_warp_viewer_follows_its_controls(viewer):
     assert "name = number" in viewer.panel.problems[0]
 
 
-def test_an_example_is_taken_over(viewer):
-    viewer.controls["example"].value = "lane ^ 5"
-    assert viewer.controls["expression"].value == "lane ^ 5" and "lane ^ 5" in viewer.panel.title
-    assert viewer.controls["example"].value == ""
-
-
 def test_nothing_is_raised_into_the_page(viewer, monkeypatch):
     monkeypatch.setattr(viewer, "_show", lambda **_: 1 / 0)
     viewer.controls["offset"].value = 64
     assert "ZeroDivisionError" in viewer.output.value
-
-
-def test_a_face_has_a_picture_for_readers_without_widgets(viewer):
-    bundle = viewer._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert bundle["text/html"] == viewer.panel.html() and bundle["text/plain"] == viewer.panel.text()
 
 
 @pytest.fixture(scope="module")
@@ -750,14 +547,6 @@ def test_every_slider_has_a_label_and_a_track_in_the_narrowest_place(name, faces
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_nothing_of_full_width_has_a_margin_beside_it(name, faces):
-    # JupyterLab gives each child 2 px on each side: beside 100 % that is a scroll bar under every widget.
-    box = faces[name].widget
-    inner = [box, *box.children]
-    assert all((one.layout.width, one.layout.margin) == ("100%", "0") for one in inner) and len(inner) == 5
-
-
-@pytest.mark.parametrize("name", FACES)
 def test_sliders_get_a_name_on_the_page_and_the_page_says_how_they_move(name, faces):
     box = faces[name].widget
     heading, row, _, names = box.children
@@ -766,29 +555,6 @@ def test_sliders_get_a_name_on_the_page_and_the_page_says_how_they_move(name, fa
     for part in ("<script>", ".dwlab-face", "[role=slider]", 'setAttribute("aria-label", label)', ".widget-readout"):
         assert part in script
     assert set(row.children) == set(faces[name].controls.values())
-
-
-def least_width(table):
-    """Pixels that a table needs: what cannot be broken, letter by letter, and the padding of its cells."""
-    widths = []
-    for i, head in enumerate(table.columns):
-        words = head.split()
-        for row in table.rows:
-            words += [row[i]] if table._numeric(i) else row[i].split()
-        widths.append(max(map(len, words)) * 6.8 + 10)  # of text of 12 px
-    return sum(widths)
-
-
-@pytest.mark.parametrize("name", FACES)
-def test_tables_beside_a_picture_keep_all_columns(name, faces):
-    for table in faces[name].panel.tables:
-        assert least_width(table) <= _panel.BESIDE, table.caption
-
-
-def test_the_roofline_has_the_recorded_number_beside_the_name_and_calls_no_bound_a_prediction():
-    panel = roofline.view(machines.known()["NVIDIA A10"], DepthwiseConv1d(64, 8, 48, 48))
-    assert panel.tables[0].columns[:4] == ("stage", "recorded", "allowed by memory", "limit")
-    assert "predicted" not in panel.tables[0].markdown() and "Allowed is not predicted" in panel.text()
 
 
 @settings(max_examples=60, deadline=None)
@@ -804,29 +570,6 @@ def test_points_of_a_roofline_can_be_told_apart(places):
     for (place, size), (other, other_size) in itertools.combinations(zip(places, sizes, strict=True), 2):
         if place == other:
             assert abs(size - other_size) >= 3, "markers on one spot lie inside each other"
-
-
-@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
-def test_an_array_begins_at_whole_elements(itemsize):
-    pytest.importorskip("ipywidgets")
-    face = warp.warp_viewer()
-    face.controls["offset"].value = 12
-    face.controls["itemsize"].value = itemsize
-    offset = face.controls["offset"]
-    assert offset.step == itemsize and offset.value % itemsize == 0
-    for value in (0, offset.step, 3 * offset.step, 64 - offset.step):
-        offset.value = value
-        assert not face.panel.problems, value
-
-
-def test_the_axis_of_bytes_stands_still_while_a_bar_grows():
-    ends = [calculator.ladder(count) for count in range(1, 3000)]
-    assert all(end >= count for count, end in enumerate(ends, 1)) and ends == sorted(ends)
-    assert sorted(set(ends)) == [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
-    small, large = (calculator.view(DepthwiseConv1d(16, 8, L, 24), 64).figure().axes[1] for L in (170, 200))
-    assert small.get_xlim() == large.get_xlim() and len(small.get_xticks()) == 3
-    widths = [sum(bar.get_width() for bar in axes.patches[::2]) for axes in (small, large)]
-    assert widths[0] < widths[1]
 
 
 def test_the_calculators_face_follows_its_controls():

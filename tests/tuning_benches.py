@@ -42,17 +42,6 @@ def broken():
     raise RuntimeError("no GPU here")
 
 
-STARTED = os.environ.get("DWLAB_TEST_WORKER", "")  # when this is imported, before any bench is made
-
-
-class Environment(Plain):
-    """Fails unless its process had a variable from its start on."""
-
-    def judge(self, candidate):
-        if STARTED != "here":
-            raise Out("incorrect", f"it had {STARTED!r}")
-
-
 def doubling(candidate):
     """A kernel of one's own: y = 2 x, wrong with `bug`."""
     from dwlab import cuda
