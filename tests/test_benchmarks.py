@@ -2,6 +2,7 @@
 
 import dataclasses
 import subprocess
+import sys
 
 import numpy as np
 import pytest

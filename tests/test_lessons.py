@@ -5,6 +5,7 @@ What the cells show is compared by `pytest --nbval notebooks/`, not here.
 
 import ast
 import difflib
+import functools
 import importlib.util
 import re
 import textwrap
@@ -14,7 +15,6 @@ import nbformat
 import pytest
 from copies import needs_solutions, worked_on
 
-from dwlab.gpu import target
 from dwlab.measure.counters import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import contextlib
 import copy
 import dataclasses
 import json
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 
 from dwlab import records, report
 from dwlab.gpu import machine
-from dwlab.problems import PAPER, PATHS, DepthwiseConv1d, layers, networks
+from dwlab.problems import PAPER, DepthwiseConv1d, layers, networks
 from dwlab.records import RecordError, RecordWarning, packing, tabular, writing
 from dwlab.report.recorded import main
 

@@ -2,9 +2,6 @@
 
 import contextlib
 import json
-import math
-import multiprocessing
-import os
 import queue
 import types
 from dataclasses import asdict, replace
@@ -20,8 +17,8 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
-from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried
-from dwlab.tuning import bench, race, replay, search, space, stages, strategies, tables
+from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
+from dwlab.tuning import bench, race, replay, report, search, space, stages, strategies, tables
 from dwlab.tuning.worker import Inline, Lost
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")

@@ -7,7 +7,6 @@ import sys
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
