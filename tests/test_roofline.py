@@ -1,16 +1,13 @@
 """The roofline's maths, and that the plot says what the numbers say."""
 
-import dataclasses
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwlab import records
 from dwlab.gpu.machine import Ceilings, MachineError, attainable, known
 from dwlab.model import roofline
 from dwlab.model.roofline import Roofline, RooflineError, point
-from dwlab.problems import PAPER
 
 CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
 positive = st.floats(1e-3, 1e5)
@@ -141,23 +138,3 @@ def test_alt_text_and_table_hold_every_number_of_the_plot():
 def test_an_empty_roofline_says_so():
     assert roofline.alt_text((), CEILINGS).endswith("No points.")
     assert len(roofline.plot((), Ceilings(100.0)).axes) == 1
-
-
-def test_where_nothing_is_recorded_the_roofline_says_what_to_do():
-    with pytest.raises(RooflineError, match="nothing is recorded for depthwise1d/forward.*--record"):
-        roofline.show(runs=[])
-
-
-def test_the_roofline_keeps_to_one_storage_type(tmp_path):
-    from test_report import HALF, run_of
-
-    whole, half = run_of(tmp_path), run_of(tmp_path, problem=HALF)
-    both = dataclasses.replace(half, measurements=half.measurements + whole.measurements)
-    for runs in ([whole, half], [both]):
-        for problem in (None, PAPER, records.describe_problem(PAPER)):
-            shown = roofline.show(problem=problem, runs=runs)
-            assert shown.points == roofline.show(runs=[whole]).points and "float16" not in shown.name
-        shown = roofline.show(problem=HALF, runs=runs)
-        assert shown.points == roofline.show(problem=HALF, runs=[half]).points and "float16" in shown.name
-    with pytest.raises(RooflineError, match="nothing is recorded"):
-        roofline.show(runs=[half])

@@ -1,6 +1,7 @@
 """Rows of float16 and bfloat16: packing and rounding, the stages that take them, and what does not."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -472,7 +473,7 @@ def test_the_study_counts_judges_and_spot_checks_them(dtype):
     assert [row.stage for row in made.rows] == ["wide", "strips"]
     row = made.rows[0]
     assert row.passed and row.dtype == dtype and row.compulsory_bytes == p.compulsory_bytes() == 2 * 2 * 49152 + 320
-    bench = SimpleNamespace(machine=SimpleNamespace(l2_bytes=0))
+    bench = SimpleNamespace(machine=SimpleNamespace(l2_bytes=0), alone=nullcontext())
     for one in TAKERS:
         small = replace(p, B=8)
         prepared = benches._OnGpu(bench, small, one.path, 1)

@@ -126,9 +126,13 @@ def _linear(w: Any) -> Product:
 
 
 def _cutlass(w: Any) -> Product:
+    import torch
     import torch.nn.functional as F
     from torch.sparse import SparseSemiStructuredTensorCUTLASS
 
+    # Its kernels are for 8.x. On 9.0 a run (PyTorch 2.11) ended in an illegal instruction here, and the context with it.
+    if w.is_cuda and torch.cuda.get_device_capability(w.device)[0] != 8:
+        raise ValueError("CUTLASS's sparse kernels in PyTorch are for compute capability 8.x")
     sparse = SparseSemiStructuredTensorCUTLASS.from_dense(w)
     return lambda x: F.linear(x, sparse)
 

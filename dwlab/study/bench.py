@@ -141,7 +141,7 @@ class _OnGpu:
             elif i == 1:
                 self.others = made
 
-    def turn(self) -> None:
+    def swap(self) -> None:
         """Other inputs for the next check: the second set comes first, or, where there is one alone, fresh ones."""
         if len(self.sets) == 1:
             return self.refresh()

@@ -54,7 +54,7 @@ class StageBench:
     def judge(self, candidate: Candidate) -> None:
         """Runs it on poisoned outputs, the second time in a row on other inputs. Raises Out("incorrect")."""
         if self._checked == candidate:
-            self._prepared.turn()
+            self._prepared.swap()
         self._checked = dict(candidate)
         try:
             with gpus.using(self._here):
