@@ -130,7 +130,7 @@ def _cutlass(w: Any) -> Product:
     import torch.nn.functional as F
     from torch.sparse import SparseSemiStructuredTensorCUTLASS
 
-    # Its kernels are for 8.x. On 9.0 a run (PyTorch 2.11) ended in an illegal instruction here, and the context with it.
+    # Its kernels are for 8.x. On 9.0 a run (PyTorch 2.11) ended here in an illegal instruction, with the context.
     if w.is_cuda and torch.cuda.get_device_capability(w.device)[0] != 8:
         raise ValueError("CUTLASS's sparse kernels in PyTorch are for compute capability 8.x")
     sparse = SparseSemiStructuredTensorCUTLASS.from_dense(w)
