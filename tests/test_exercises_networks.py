@@ -20,7 +20,7 @@ return {made}
 RIGHT = {
     "gamma": 'gamma.astype("f8")',
     "root": 'np.sqrt(var.astype("f8") + epsilon)',
-    "own": "np.zeros(len(w)) if b is None else b",
+    "own": 'np.zeros(len(w)) if b is None else b.astype("f8")',
     "filters": "w * s.reshape(-1, *[1] * (w.ndim - 1))",
     "made": 'filters.astype("f4"), ((own - mean) * s + beta).astype("f4")',
 }
@@ -56,6 +56,7 @@ WRONG = [
     ("35_1", "in place", "s = (gamma / np.sqrt(var + epsilon)).astype('f4')\nw *= s.reshape(-1, *[1] * (w.ndim - 1))\n"
      "return w, ((0 if b is None else b) - mean) * s + beta", r"`w` was changed; make a new array"),
     ("35_1", "in float64", fold(made="filters, (own - mean) * s + beta"), r"filters are float64; float32 is needed"),
+    ("35_1", "the bias in float32", fold(own="np.zeros(len(w)) if b is None else b"), r"filters or bias are off by"),
     ("35_1", "a filter alone", fold(made='filters.astype("f4")'), r"it returns ndarray; return \(filters, bias\)"),
     ("35_1", "a column of biases",
      fold(made='filters.astype("f4"), ((own - mean) * s + beta).astype("f4")[:, None]'),
