@@ -127,7 +127,7 @@ def few_launches(monkeypatch):
     plain = timing.time_launches
 
     def time_launches(fn, *, clock, **how):
-        if not isinstance(clock, Clock):
+        if not isinstance(clock, Clock) or clock.argument is None:  # the libraries'
             return plain(fn, clock=clock, **how)
         fn[0](0)
         return timed(500.0)
