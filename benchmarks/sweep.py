@@ -38,13 +38,13 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
 from dwlab.records import tabular
-from dwlab.records.journal import Candidate, Journal, Key, text
+from dwlab.records.journal import Candidate, Journal, Key, Tried, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.tuning import replay, stages, strategies
 from dwlab.tuning.search import Bench, Found, SearchError, first, search
 from dwlab.tuning.space import Space, Subject, subject
-from dwlab.tuning.worker import Inline
+from dwlab.tuning.worker import Inline, Lost
 
 NETWORKS = VALIDATED
 DTYPES = ("float32", "float16")
@@ -68,6 +68,11 @@ class Task:
     problem: Problem
     space: Space
     seconds: float
+
+    @property
+    def who(self) -> tuple[str, Problem]:
+        """What tells it from the others."""
+        return self.subject.id, self.problem
 
 
 # ------------------------------------------------------------------------------------------------------- the problems
@@ -178,6 +183,8 @@ def work(todo: Any, results: Any, gpu: Any, path: Path, bench: Callable[[Part, A
         except SearchError as error:
             why = f"WRONG: {error}"
         except Exception as error:  # the GPU's context is lost, or a file cannot be written: this process ends
+            if isinstance(error, Lost):  # the next one does not try it again
+                journal.append(part.key, Tried(error.candidate, "crashed", str(error)))
             results.put(f"{part.id} on {part.problem}: {said(error)}")
             return
         results.put((part, found, why))
@@ -195,12 +202,12 @@ def swept(
     dealt(parts, seconds): what `work` makes of parts in that time, a text for a process that ended early.
     """
     until = time.monotonic() + seconds
-    keys = {(task.subject.id, task.problem): key(task) for task in tasks}
+    keys = {task.who: key(task) for task in tasks}
     rows: dict[tuple[str, Problem], tuple[Task, Found | None, str]] = {}
     for task in tasks:
-        one = keys[task.subject.id, task.problem]
+        one = keys[task.who]
         if journal.winner(one) is not None and replay.is_whole(one, journal.results(one)):
-            rows[task.subject.id, task.problem] = (task, None, "recorded before")
+            rows[task.who] = (task, None, "recorded before")
 
     def made(todo: list[Part], seconds: float) -> Iterator[Any]:
         for number, answer in enumerate(dealt(todo, seconds) if todo and seconds > 0 else (), 1):
@@ -210,26 +217,22 @@ def swept(
             print(f"{number} of {len(todo)}: {answer[0].id} on {answer[0].problem}", flush=True)
             yield answer
 
-    def races() -> list[Part]:
-        """Of the sweeps of which so much is measured that one process does the rest."""
-        open_ = [(who, task) for task in tasks if (who := (task.subject.id, task.problem)) not in rows]
-        return [Part(*who, task.space, keys[who]) for who, task in open_ if not parts(task, keys[who], journal)]
-
     def race(seconds: float) -> None:
-        of = {(task.subject.id, task.problem): task for task in tasks}
-        for part, found, why in made(races(), seconds):
-            rows[part.id, part.problem] = (of[part.id, part.problem], found, why)
+        """Those sweeps of which so much is measured that one process does the rest."""
+        ready = {task.who: task for task in tasks if task.who not in rows and not parts(task, keys[task.who], journal)}
+        for part, found, why in made([Part(*who, task.space, keys[who]) for who, task in ready.items()], seconds):
+            if found is not None and found.trouble:
+                raise SystemExit(f"{found.trouble}; {len(found.unsaved)} lines are lost")
+            rows[part.id, part.problem] = (ready[part.id, part.problem], found, why)
 
     race(seconds)
-    large = [task for task in tasks if (task.subject.id, task.problem) not in rows]
-    todo = [part for task in large for part in parts(task, keys[task.subject.id, task.problem], journal)]
+    todo = [part for task in tasks if task.who not in rows for part in parts(task, keys[task.who], journal)]
     for _ in made(todo, (1 - RACES) * (until - time.monotonic())):
         pass
     race(until - time.monotonic())
     for task in tasks:
-        who = (task.subject.id, task.problem)
-        tried = len(journal.results(keys[who]))
-        rows.setdefault(who, (task, None, f"the time was over: {tried} of {len(task.space)}"))
+        tried = len(journal.results(keys[task.who]))
+        rows.setdefault(task.who, (task, None, f"the time was over: {tried} of {len(task.space)}"))
     return list(rows.values())
 
 

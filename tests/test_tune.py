@@ -359,15 +359,24 @@ def test_a_large_sweep_is_dealt_out_in_parts(tasks, tmp_path, monkeypatch):
     assert sweep.parts(one, key_of(one), journal) == []
 
 
-def test_a_sweeps_process_that_ends_is_said_and_the_rest_is_left_for_another_time(tasks, tmp_path, capsys):
+def test_a_candidate_that_ends_a_sweeps_process_is_said_and_costs_itself_alone(tasks, tmp_path, capsys):
+    one, seen = tasks[0], []
+
     class Gone(Plain):
         def judge(self, candidate):
-            raise type("CudaAPIError", (Exception,), {})("ILLEGAL_ADDRESS")
+            seen.append(candidate)
+            if candidate == one.space.candidates[1]:
+                raise type("CudaAPIError", (Exception,), {})("ILLEGAL_ADDRESS")
+
+        def time_us(self, candidate):
+            return 10.0
 
     journal = Journal(tmp_path / "j.jsonl")
-    rows = sweep.swept(tasks[:2], journal, key_of, dealt(journal, Gone()), 9.0)
-    assert [why.partition(":")[0] for *_, why in rows] == ["the time was over"] * 2
-    assert f"{tasks[0].problem}: Lost: " in capsys.readouterr().out
+    ((_, found, why),) = sweep.swept([one], journal, key_of, dealt(journal, Gone()), 9.0)
+    assert f"{one.problem}: Lost: " in capsys.readouterr().out
+    states = [each.state for each in journal.results(key_of(one)).values()]
+    assert states.count("crashed") == 1 and len(states) == len(one.space) and seen.count(one.space.candidates[1]) == 1
+    assert found is not None and not why  # by the process after it
 
 
 def test_a_sweep_without_a_right_candidate_is_a_row(tasks, tmp_path):

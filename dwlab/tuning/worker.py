@@ -173,12 +173,18 @@ class Inline(Remote):
             return answer[0]
         state, reason, over = answer
         if over:
-            raise Lost(f"{text(candidate)} took the GPU's context with it ({reason}): tune in a process of its own")
+            raise Lost(
+                f"{text(candidate)} took the GPU's context with it ({reason}): tune in a process of its own", candidate
+            )
         raise Out(state, reason)
 
 
 class Lost(RuntimeError):
-    """A GPU's context that is lost: nothing runs in this process any more."""
+    """A GPU's context that is lost: nothing runs in this process any more. candidate: whose doing it was."""
+
+    def __init__(self, message: str, candidate: Candidate):
+        super().__init__(message)
+        self.candidate = candidate
 
 
 def _answered(bench: Bench, what: str, candidate: Candidate) -> tuple[Any, ...]:
