@@ -9,8 +9,10 @@ buffers, together larger than the L2 as far as 64 sets are. Every result is chec
 taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
-`sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
-processes, and one at a time uses the GPU. Exit status 1 if a result was wrong or nothing was measured.
+`sparse` a row for each sparse stage with every library's time; the file is there after the first minute, and replaced
+each minute. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage or a
+library's way that ends its process, or takes the GPU's context with it, is not tried again: its problem goes back to
+the other processes, and costs nothing else. Exit status 1 if a result was wrong or nothing was measured.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
@@ -20,14 +22,19 @@ examples: record_sparse.py --seconds 330
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import math
 import os
+import pickle
+import signal
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +57,7 @@ PATTERNS = ("64:2:16", "64:2:32", "2:4", "64:2:8")
 OF_LAYERS = ("64:2:16", "2:4")
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
 DENSE, FEW = 3, 1024  # of the last dense stages; pixels
+SAVED = 60.0  # seconds between two writings of the record
 SOURCE = "shapes of the source"
 
 
@@ -139,23 +147,73 @@ def prepare(group: Group) -> Ready:
     return Ready(sparse, stages, alike, dense_stages, filters)
 
 
-def timed_stages(prepared: Prepared, stages: Sequence[Any], l2: int, clock: Any) -> tuple[Buffers, dict[Any, Any]]:
+@dataclass(frozen=True)
+class Trials:
+    """What ended a process, or left its context useless, told in files of a folder that the processes share.
+
+    A trial's name and group stand in `trying` while it runs. Who gets the GPU and finds them there knows that the
+    process before it died in that trial: it writes the name to `ended`, and puts the group back.
+    """
+
+    folder: Path
+
+    @contextlib.contextmanager
+    def gpu(self, tasks: Any) -> Iterator[None]:
+        """The GPU for this process alone. A lock of the system's, which it frees when its owner dies."""
+        with open(self.folder / "gpu", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError, EOFError):  # the usual case; dead while it wrote
+                name, group = pickle.loads((self.folder / "trying").read_bytes())
+                with open(self.folder / "ended", "a") as ended:
+                    print(name, group.problem, sep="\t", file=ended)
+                print(f"{name} ended its process, or took the GPU's context with it: {group.problem}", flush=True)
+                tasks.put(group)
+            (self.folder / "trying").unlink(missing_ok=True)
+            yield
+
+    def ended(self) -> dict[str, str]:
+        """Name -> the problem that it died with."""
+        if not (self.folder / "ended").exists():
+            return {}
+        return dict(line.split("\t") for line in (self.folder / "ended").read_text().splitlines())
+
+    def run(self, name: str, group: Group, call: Callable[[], Any]) -> Any:
+        """call(). Raises RuntimeError if the name is one of the `ended`; leaves the process if the context is gone."""
+        import torch
+
+        if name in self.ended():
+            raise RuntimeError(f"not tried: it ended a process with {self.ended()[name]}")
+        (self.folder / "trying").write_bytes(pickle.dumps((name, group)))
+        try:
+            return call()
+        finally:
+            try:
+                torch.cuda.synchronize()
+            except Exception as error:
+                print(f"{name}: {said(error)}", file=sys.stderr, flush=True)
+                os._exit(1)  # what would be freed on the usual way out fails, too, and PyTorch aborts
+            (self.folder / "trying").unlink()
+
+
+def timed_stages(
+    group: Group, prepared: Prepared, stages: Sequence[Any], l2: int, clock: Any, trials: Trials
+) -> tuple[Buffers, dict[Any, Any]]:
     """Stage -> its time, or what is wrong; and the buffers, still there."""
     buffers, found = Buffers(prepared, l2), {}
     for stage in stages:
         try:
-            found[stage] = buffers.time(stage, clock, HOW)
+            found[stage] = trials.run(stage.id, group, lambda stage=stage: buffers.time(stage, clock, HOW))
         except Exception as error:
             found[stage] = said(error)
     return buffers, found
 
 
-def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready) -> dict[str, list[Any]]:
+def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
     """All of a group while this process has the GPU."""
     import torch
 
     problem, copy_gbps = group.problem, machine["copy_gbps"]
-    buffers, found = timed_stages(ready.dense, ready.dense_stages, machine["l2_bytes"], clock)
+    buffers, found = timed_stages(group, ready.dense, ready.dense_stages, machine["l2_bytes"], clock, trials)
     ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
     wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
     measured = [
@@ -164,14 +222,23 @@ def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready) 
     ]  # fmt: skip
     buffers = None
     torch.cuda.empty_cache()
-    buffers, found = timed_stages(ready.sparse, ready.stages, machine["l2_bytes"], clock)
+    buffers, found = timed_stages(group, ready.sparse, ready.stages, machine["l2_bytes"], clock, trials)
     w = torch.from_numpy(ready.filters).cuda()
     sets, number = [{"x": one["x"], "w": w.clone()} for one in buffers.sets], buffers.number
 
     def verify(out: dict[str, Any]) -> str:
         return ready.sparse.wrong(out["y"], number, sparse_baselines.relative_error())
 
-    ran = sparse_baselines.measure(problem, sets, verify, cold=buffers.cold, **HOW)
+    def tried(way: str) -> list[baselines.Baseline]:
+        def call() -> list[baselines.Baseline]:
+            return sparse_baselines.measure(problem, sets, verify, cold=buffers.cold, only=[way], **HOW)
+
+        try:
+            return trials.run(way, group, call)
+        except Exception as error:
+            return [baselines.Baseline(way.replace(":", ",", 1), way, failure=said(error))]
+
+    ran = [one for way in sparse_baselines.ways(problem) for one in tried(way)]
     buffers = sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
     best = sparse_baselines.fastest_of_each(ran)
@@ -191,24 +258,32 @@ def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready) 
     return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peers}
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any]) -> None:
-    """A process: takes groups until there are none, compiles, and measures while it holds the GPU."""
+def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder: Path) -> None:
+    """A process: takes groups until there are none, compiles, and measures while it has the GPU.
+
+    gpu: not taken; a process that dies would keep it. folder: of `Trials`.
+    """
     import queue
 
     try:
         import torch
 
-        clock = timing.DeviceClock()
+        clock, trials, empty = timing.DeviceClock(), Trials(folder), False
         torch.cuda.init()
         while True:
             try:
                 group = tasks.get(timeout=1)
             except queue.Empty:
-                return
+                if empty:
+                    return
+                with trials.gpu(tasks):  # the one before may have died, and its group be back
+                    empty = True
+                continue
+            empty = False
             try:
                 ready = prepare(group)
-                with gpu:
-                    made = measure(group, machine, clock, ready)
+                with trials.gpu(tasks):
+                    made = measure(group, machine, clock, ready, trials)
                     torch.cuda.synchronize()
             except Exception as error:
                 traceback.print_exc()
@@ -309,22 +384,47 @@ def main(given: Sequence[str] | None = None) -> int:
     made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
     notes, done = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."], 0
     left = options.seconds - (time.monotonic() - started)
-    for found in shared(work, groups, (given_machine,), options.processes, left):
-        if isinstance(found, str):
-            notes.append(f"A process ended early: {found}.")
-            continue
-        for name, rows in found.items():
-            made[name] += rows
-        done += 1
-        for text in lines(found["sparse"]):
-            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+    last, saved = None, time.monotonic()
+
+    def save(*more: str) -> Path:
+        """The record with all that is there, in place of the last one."""
+        run = written(
+            folder, {"sparse": made["sparse"]}, machine, made["measurements"], peers=made["peers"],
+            notes=[*notes, *more],
+        )  # fmt: skip
+        if last:
+            last.unlink()
+        return folder / run.file
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: what is there is written
+    with tempfile.TemporaryDirectory() as scratch:
+        found_all = shared(work, groups, (given_machine, Path(scratch)), options.processes, left)
+        try:
+            for found in found_all:
+                if isinstance(found, str):
+                    notes.append(f"A process ended early: {found}.")
+                    continue
+                for name, rows in found.items():
+                    made[name] += rows
+                done += 1
+                for text in lines(found["sparse"]):
+                    print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+                if time.monotonic() - saved > SAVED:
+                    last, saved = save("Not the whole run."), time.monotonic()
+        except (KeyboardInterrupt, SystemExit):
+            notes.append("Stopped.")
+        finally:
+            found_all.close()
+        for name, problem in Trials(Path(scratch)).ended().items():
+            notes.append(
+                f"{name} ended its process, or took the GPU's context with it, with {problem}; not tried again."
+            )
     if done < len(groups):
         notes.append(f"{len(groups) - done} of {len(groups)} problems were not reached in {options.seconds:g} s.")
     if not made["sparse"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1
-    sections = {"sparse": made["sparse"]}
-    written(folder, sections, machine, made["measurements"], peers=made["peers"], notes=notes)
+    save()
     print(table(made["sparse"]), *notes, f"{time.monotonic() - started:.0f} s", sep="\n")
     return status(made["sparse"])
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import queue
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def no_gpu(monkeypatch):
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 def test_a_problem_is_measured_beside_every_library_that_runs(no_gpu, tmp_path):
     group = record_sparse.Group(LAYER, "mobilenet_v1")
-    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group))
+    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), record_sparse.Trials(tmp_path))
     assert [row["stage"] for row in made["sparse"]] == [one.name for one in record_sparse.stages_of(LAYER)]
     for row in made["sparse"]:
         assert "failure" not in row and row["peers"] == {"cuBLAS": pytest.approx(1000)}
@@ -157,7 +158,7 @@ def test_a_problem_is_measured_beside_every_library_that_runs(no_gpu, tmp_path):
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
-def test_a_wrong_result_has_no_time_and_says_so(no_gpu, monkeypatch):
+def test_a_wrong_result_has_no_time_and_says_so(no_gpu, monkeypatch, tmp_path):
     class Wrong:
         def __init__(self, kernel):
             self.kernel = kernel
@@ -179,10 +180,50 @@ def test_a_wrong_result_has_no_time_and_says_so(no_gpu, monkeypatch):
         )
         monkeypatch.setattr(record_sparse, "stages_of", lambda problem, chosen=chosen: chosen[problem.op])
         group = record_sparse.Group(LAYER, "")
-        made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group))
+        made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), record_sparse.Trials(tmp_path))
         (row,) = made["sparse"]
         assert "WRONG" in row["failure"] and "99" in row["failure"]
         assert ("time_us" in row) == (one is not LAYER) and len(made["measurements"]) == 1
+
+
+class Gone(BaseException):
+    """A process that ended."""
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alone(no_gpu, monkeypatch, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    group, trials, bad = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path), "cuSPARSE:"
+    ready, broken, back = record_sparse.prepare(group), [], queue.Queue()
+    measure = sparse_baselines.measure
+
+    def crashing(*args, only, **how):
+        broken.extend(way for way in only if way.startswith(bad))
+        return measure(*args, only=only, **how)
+
+    def synchronize():
+        if broken:
+            raise RuntimeError("CUDA error: an illegal instruction was encountered")
+
+    def left(status):
+        raise Gone
+
+    monkeypatch.setattr(sparse_baselines, "measure", crashing)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(record_sparse.os, "_exit", left)
+    for died in range(2):  # a process each: pixels first, filters first
+        with pytest.raises(Gone), trials.gpu(back):
+            record_sparse.measure(group, MACHINE, OURS, ready, trials)
+        assert len(broken) == 1 and len(trials.ended()) == died
+        broken.clear()
+        with trials.gpu(back):  # the next process
+            assert back.get_nowait() == group and len(trials.ended()) == died + 1
+    with trials.gpu(back):
+        made = record_sparse.measure(group, MACHINE, OURS, ready, trials)
+    assert back.empty() and set(trials.ended().values()) == {str(LAYER)}
+    failed = {row["way"]: row["failure"] for row in made["peers"] if row["way"] in trials.ended()}
+    assert len(failed) == 2 and all("it ended a process with" in text for text in failed.values())
+    assert all(row["speedups"]["cuBLAS"] for row in made["sparse"])
 
 
 def test_it_lists_what_it_would_measure(capsys):

@@ -72,7 +72,8 @@ def measure(
     **how: Any,
 ) -> list[Baseline]:
     """Every way, timed. sets: dicts of tensors x and w, as `ways` has them, to rotate among; verify: as in
-    dwlab.measure.layer_baselines.measure. only: of these LIBRARIES, all if none are given. An empty list without a GPU.
+    dwlab.measure.layer_baselines.measure. only: these ways, or all of these LIBRARIES; all if none are given. An empty
+    list without a GPU.
     """
     if not baselines.available():
         return []
@@ -81,7 +82,7 @@ def measure(
     clock, found = TorchClock(), []
     with baselines._full_precision(), torch.no_grad():
         for way, prepare in ways(layer).items():
-            if only and library(way) not in only:
+            if only and not {way, library(way)} & set(only):
                 continue
             found.append(baselines.timed(way, way.replace(":", ",", 1), prepare, sets, verify, clock, cold, how))
     return found
@@ -121,6 +122,8 @@ def _linear(w: Any) -> Product:
     import torch
     import torch.nn.functional as F
 
+    # cuSPARSELt, whatever this process set before: the CUTLASS kernels are a way of their own.
+    torch.sparse.SparseSemiStructuredTensor._FORCE_CUTLASS = False
     sparse = torch.sparse.to_sparse_semi_structured(w)
     return lambda x: F.linear(x, sparse)
 
