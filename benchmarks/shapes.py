@@ -10,7 +10,7 @@ every K, size and padding, about seven times as long. The table has fractions of
 that this run measured.
 
 Every result is checked against float64, of large shapes in some channels and entries, and a wrong one has no time.
-PyTorch runs its convolutions in either layout, its FFT and, on drawn shapes, matrix products. Kernels are compiled in
+PyTorch runs its convolutions in either layout (not `slow` shapes), its FFT and, on drawn shapes, matrix products. Kernels are compiled in
 several processes, and one at a time uses the GPU. Data below half the L2 is timed warm; `cold` says so. Writes one
 record into FOLDER (the project's own if none is given). Exit status 1 if a result was wrong or nothing was measured.
 """
@@ -40,6 +40,7 @@ from dwlab.report import drawn as drawn_report
 
 ELEMENTS = 1 << 24  # most of x of a drawn shape; of more only a part is checked
 PRODUCTS = 1 << 31  # most of a drawn shape: B*H*L*K, those outside a row counted too
+PADDED = 1 << 40  # most products of padded rows that PyTorch's convolutions are tried with
 DRAWN = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.06}
 OF_GRID = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
 SLOW = 100  # times the fastest: of what takes longer one launch is timed, by the host's clock
@@ -124,8 +125,14 @@ def takers(problem: DepthwiseConv1d, path: str) -> list[Any]:
     return found
 
 
+def slow(problem: DepthwiseConv1d) -> bool:
+    """Whether PyTorch's convolutions, which pad rows by K on both sides, would take seconds a call: they are not tried,
+    its FFT and matrix products are."""
+    return problem.B * problem.H * (problem.L + problem.K) * problem.K > PADDED
+
+
 def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[DepthwiseConv1d]:
-    """Those that some stage takes of which no record has a time there; first those that lack the fewest."""
+    """Those that some stage takes of which no record has a time there; first those that lack the fewest, `slow` last."""
     timed = {
         (drawn_report.problem_of(row), row["path"], name)
         for _, row in drawn_report.newest(records.load_runs())[0]
@@ -135,7 +142,7 @@ def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[Depth
         problem: sum((problem, path, one.id) not in timed for path in paths for one in takers(problem, path))
         for problem in todo
     }
-    return sorted((one for one in todo if lacks[one]), key=lacks.__getitem__)
+    return sorted((one for one in todo if lacks[one]), key=lambda one: (slow(one), lacks[one]))
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
@@ -304,7 +311,8 @@ def drawn_row(
     best = min(row["times"], key=row["times"].__getitem__, default=",")
     if "," not in best:
         fastest[path] = registry.stage(best)
-    return with_peer(row, on.baselines(DRAWN)) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
+    tried = on.baselines(DRAWN, ("FFT", "bmm") if slow(problem) else ())
+    return with_peer(row, tried) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
 
 
 def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Mapping[str, Any]) -> dict[str, Any]:
