@@ -10,9 +10,10 @@ every K, size and padding, about seven times as long. The table has fractions of
 that this run measured.
 
 Every result is checked against float64, of large shapes in some channels and entries, and a wrong one has no time.
-PyTorch runs its convolutions in either layout (not `slow` shapes), its FFT and, on drawn shapes, matrix products. Kernels are compiled in
-several processes, and one at a time uses the GPU. Data below half the L2 is timed warm; `cold` says so. Writes one
-record into FOLDER (the project's own if none is given). Exit status 1 if a result was wrong or nothing was measured.
+PyTorch runs its convolutions in either layout (but for `slow` shapes), its FFT and, on drawn shapes, matrix products.
+Kernels are compiled in several processes, and one at a time uses the GPU. Data below half the L2 is timed warm; `cold`
+says so. Writes one record into FOLDER (the project's own if none is given). Exit status 1 if a result was wrong or
+nothing was measured.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def slow(problem: DepthwiseConv1d) -> bool:
 
 
 def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[DepthwiseConv1d]:
-    """Those that some stage takes of which no record has a time there; first those that lack the fewest, `slow` last."""
+    """Those of which no record has all times of stages that take them; that lack the fewest first, `slow` last."""
     timed = {
         (drawn_report.problem_of(row), row["path"], name)
         for _, row in drawn_report.newest(records.load_runs())[0]
