@@ -58,11 +58,11 @@ class Time:
 class Step:
     """One change, measured beside what was best before it, in turn.
 
-    scope: "job", or the kernel or layer that was changed alone. hypothesis: why it should help. expected: how many times
-    as fast, said before it was measured. before, after: None where it could not be measured, and failure says why.
-    kept: whether the steps after it build on it. accuracy: share of the test images that the job classifies rightly;
-    agreement: share of the job's images with the class that float64 gives. facts_before, facts_after: what the compiler
-    or the profile says of the two.
+    scope: "job", or the kernel or layer that was changed alone. hypothesis: why it should help. expected: how many
+    times as fast, said before it was measured. before, after: None where it could not be measured, and failure says
+    why. kept: whether the steps after it build on it, of single kernels whether it is faster. accuracy: share of the
+    test images that the job classifies rightly; agreement: share of the job's images with the class that float64 gives.
+    facts_before, facts_after: what the compiler or the profile says of the two.
     """
 
     name: str

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab.problems import layers, networks, sparsity
+from dwlab.problems import layers, sparsity
 from dwlab.problems.networks import INPUT, Layer, Network, Operation
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DigitsError(RuntimeError):
 
 
 def network(batch: int, layout: str = "NCHW", dtype: str = "float32") -> Network:
-    """The table of layers: 1 channel of 8×8 pixels, 32, 64 and 128 maps, ten classes. Names are those of the weights."""
+    """The table of layers: 1 channel of 8×8 pixels; 32, 64, 128 maps; ten classes. Weights have the layers' names."""
     how: dict[str, Any] = {"N": batch, "layout": layout, "dtype": dtype}
     relu: dict[str, Any] = {"bias": True, "activation": "relu"}
 
@@ -70,8 +70,8 @@ def network(batch: int, layout: str = "NCHW", dtype: str = "float32") -> Network
         "head.mean": other("mean", 128, 128, 4),
         "head.classifier": other("linear", 128, CLASSES, 1, bias=True),
     }
-    reads = [INPUT, *table]
-    made = tuple(Layer(name, name.split(".")[0], one, before) for (name, one), before in zip(table.items(), reads))
+    before = dict(zip(table, [INPUT, *table], strict=False))
+    made = tuple(Layer(name, name.split(".")[0], one, before[name]) for name, one in table.items())
     return Network("digits", made, batch, layout, dtype, SIDE)
 
 
