@@ -416,11 +416,12 @@ class OnGpu(Recorder):
         name = str(func.overloadpacket)
         if getattr(func, "is_view", False) or name in _NO_KERNEL or name.startswith("aten.empty"):
             return "", 0
-        if name == "aten._to_copy" and tensors:
-            source = tensors[0].is_cuda
-            device = kwargs.get("device")
-            goes = source if device is None else torch.device(device).type == "cuda"
-            return _direction(source, goes), tensors[0].nbytes
+        if name in ("aten._to_copy", "aten.to") and tensors:
+            one, asked = tensors[0], [*args[1:], *kwargs.values()]
+            devices = [each.device if isinstance(each, torch.Tensor) else each for each in asked]
+            goes = next((each.type == "cuda" for each in devices if isinstance(each, torch.device)), one.is_cuda)
+            same = goes == one.is_cuda and all(each == one.dtype for each in asked if isinstance(each, torch.dtype))
+            return ("" if same and name == "aten.to" else _direction(one.is_cuda, goes)), one.nbytes
         if name == "aten.copy_" and len(tensors) == 2:
             return _direction(tensors[1].is_cuda, tensors[0].is_cuda), tensors[1].nbytes
         if name == "aten._local_scalar_dense":
@@ -494,7 +495,7 @@ _NO_KERNEL = frozenset(
     f"aten.{name}"
     for name in (
         "detach", "view", "_unsafe_view", "alias", "set_", "resize_", "record_stream", "is_pinned", "_pin_memory",
-        "lift_fresh",
+        "lift_fresh", "flatten", "reshape", "unflatten",
     )
 )  # fmt: skip
 
