@@ -414,7 +414,8 @@ class OnGpu(Recorder):
         tensors += [one for group in args if isinstance(group, (list, tuple)) for one in group
                     if isinstance(one, torch.Tensor)]  # fmt: skip
         name = str(func.overloadpacket)
-        if getattr(func, "is_view", False) or name in _NO_KERNEL or name.startswith("aten.empty"):
+        view = getattr(func, "is_view", False) and name != "aten.to"  # which may be one
+        if view or name in _NO_KERNEL or name.startswith("aten.empty"):
             return "", 0
         if name in ("aten._to_copy", "aten.to") and tensors:
             one, asked = tensors[0], [*args[1:], *kwargs.values()]
