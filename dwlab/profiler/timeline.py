@@ -151,7 +151,7 @@ class Timeline:
         """The time line as a picture, with its tables: time, or steps where there is none, goes to the right."""
         width, left, high = 704.0, 84.0, 24.0
         lanes, steps = self.lanes(), self.steps()
-        whole = (self.wall_us if self.timed else max(steps, default=1) + 1) or 1.0
+        whole = (self.wall_us if self.timed else max(steps, default=1)) or 1.0
         scale = (width - left) / whole
         parts = []
         for number, lane in enumerate(lanes):
