@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dwlab.judge.exercises import grade
     from dwlab.kernels.registry import stage, stages
     from dwlab.problems import PAPER, DepthwiseConv1d
+    from dwlab.profiler.recording import profile
     from dwlab.simt import xray
     from dwlab.tuning.tune import tune
     from dwlab.widgets import roofline_explorer, stepper, traffic_calculator, warp_viewer
@@ -29,6 +30,7 @@ __all__ = [
     "cuda",
     "grade",
     "mode",
+    "profile",
     "roofline_explorer",
     "stage",
     "stages",
@@ -48,6 +50,7 @@ _HOMES = {
     "cuda": "dwlab.gpu.target",
     "grade": "dwlab.judge.exercises",
     "mode": "dwlab.gpu.target",
+    "profile": "dwlab.profiler.recording",
     "roofline_explorer": "dwlab.widgets",
     "stage": "dwlab.kernels.registry",
     "stages": "dwlab.kernels.registry",

@@ -11,7 +11,7 @@ from dwlab.kernels import registry
 from dwlab.model import timemodel
 from dwlab.problems import PATHS
 from dwlab.records.writing import slug
-from dwlab.report import counters, drawn, fusion, layer, machine, model, network, paper, planner, stages
+from dwlab.report import counters, drawn, fusion, layer, machine, method, model, network, paper, planner, stages
 from dwlab.report.epoch import epoch_table
 from dwlab.report.shared import Runs, all_of
 
@@ -37,6 +37,10 @@ OF_RUNS: Mapping[str, Callable[..., str]] = {
     "predicted/another": lambda runs: model.compared(),
     "predicted/another/networks": model.compared_networks,
     "epoch": lambda runs: epoch_table(),
+    "method/job": lambda runs: method.job_table(),
+    "method/where": lambda runs: method.where_table(),
+    "method/kernels": lambda runs: method.kernels_table(),
+    "method/accuracy": lambda runs: method.accuracy_table(),
 }
 """Name -> the table that is made of runs."""
 

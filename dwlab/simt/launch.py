@@ -451,13 +451,13 @@ class Kernel:
 
     def configure(self, griddim: object, blockdim: object, stream: object = 0, sharedmem: int = 0) -> Configured:
         """The same as kernel[griddim, blockdim, stream, sharedmem]."""
-        return Configured(self, limits.dim3(griddim, "grid"), limits.dim3(blockdim, "block"), sharedmem)
+        return Configured(self, limits.dim3(griddim, "grid"), limits.dim3(blockdim, "block"), sharedmem, stream)
 
     def forall(self, ntasks: int, tpb: int = 0, stream: object = 0, sharedmem: int = 0) -> ForAll:
         """A launch with at least `ntasks` threads in one dimension; `tpb` threads a block (0: chosen here)."""
         if ntasks < 0:
             raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
-        return ForAll(self, ntasks, tpb, sharedmem)
+        return ForAll(self, ntasks, tpb, sharedmem, stream)
 
     def allow_shared(self, args: Sequence[object], nbytes: int) -> None:
         """What dwlab.gpu.driver.allow_shared does for a simulated kernel; see there."""
@@ -489,12 +489,13 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """A kernel with its launch configuration; calling it runs it to the end."""
+    """A kernel with its launch configuration; calling it runs it to the end, in whichever stream."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     sharedmem: int = 0
+    stream: object = 0
 
     def __call__(self, *args: object) -> None:
         __tracebackhide__ = True
@@ -512,13 +513,14 @@ class ForAll:
     ntasks: int
     tpb: int = 0
     sharedmem: int = 0
+    stream: object = 0
 
     def __call__(self, *args: object) -> None:
         __tracebackhide__ = True
         if self.ntasks == 0:
             return
         threads = self.tpb or 128
-        self.kernel[-(-self.ntasks // threads), threads, 0, self.sharedmem](*args)
+        self.kernel[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*args)
 
 
 def jit(

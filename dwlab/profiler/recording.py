@@ -1,0 +1,516 @@
+"""`with profile() as p:` records what the program in the block has the GPU do; afterwards `p.timeline` says it.
+
+On a GPU each call of numba.cuda's that copies, launches or waits, and each operation of PyTorch's on the GPU, stands
+between two events on its stream, and between two looks at the host's clock. Nothing is counted by the hardware, so this
+runs wherever kernels run, in a cloud too. The events cost some µs of the host a call: a program of very short kernels
+is slower while it is profiled, and `profile` says so in a note. In simulated mode items have order, dependencies and
+bytes, by the rules of CUDA's streams: a stream's items are done in order; the default stream waits for all others, and
+they for it; an event's waiters wait for what it recorded; what the host has waited for is done before its next call.
+
+Each item is an NVTX range as well, where the package nvtx or PyTorch's NVTX is there, so that Nsight Systems shows the
+same names. Put programs in twice: what a first run compiles and loads would be most of the picture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dwlab.gpu import target
+from dwlab.profiler import timeline as lines
+from dwlab.profiler.timeline import Item, Timeline
+
+DEFAULT = "default"  # the label of the default stream
+
+
+class ProfileError(RuntimeError):
+    """A profile that cannot be begun, or is not there yet."""
+
+
+class Profile:
+    """What is recorded: `timeline` once the block has ended. Shown, printed and saved as its time line is."""
+
+    def __init__(self) -> None:
+        self._timeline: Timeline | None = None
+        self._recorder: Any = None
+
+    @property
+    def timeline(self) -> Timeline:
+        """The time line. Raises ProfileError within the block."""
+        if self._timeline is None:
+            raise ProfileError("the profile is not complete: read it after the with block")
+        return self._timeline
+
+    @contextlib.contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        """Names a part of the program: a line in the host's lane, and an NVTX range."""
+        if self._recorder is None:
+            raise ProfileError("a range is a part of a profile: use it within the with block")
+        with self._recorder.ranged(name):
+            yield
+
+    def save(self, path: Any) -> Any:
+        """Writes the time line as one HTML file; returns its path."""
+        return self.timeline.save(path)
+
+    def __str__(self) -> str:
+        return str(self.timeline) if self._timeline is not None else "a profile that is being recorded"
+
+    def _repr_html_(self) -> str:
+        return self.timeline._repr_html_()
+
+
+_running = False
+
+
+@contextlib.contextmanager
+def profile() -> Iterator[Profile]:
+    """Records the kernels, copies and waits of a block of code. Raises ProfileError for a profile within a profile."""
+    global _running
+    if _running:
+        raise ProfileError("a profile is being recorded already: end its with block first")
+    made = Profile()
+    recorder = made._recorder = OnGpu() if target.mode == "gpu" else Simulated()
+    _running = True
+    try:
+        with contextlib.ExitStack() as undo:
+            recorder.patch(undo)
+            recorder.begin()
+            yield made
+            recorder.end()
+    finally:
+        _running, made._recorder = False, None
+    made._timeline = recorder.timeline()
+
+
+# ------------------------------------------------------------------------------------------------------------ recording
+
+
+def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
+    """What begins and ends an NVTX range: the package's, PyTorch's, or nothing."""
+    with contextlib.suppress(ImportError):
+        nvtx = importlib.import_module("nvtx")
+        return nvtx.push_range, nvtx.pop_range
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+    return lambda name: None, lambda: None
+
+
+class Recorder:
+    """What both modes share: items in order, streams by label, ranges."""
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.labels: dict[Any, str] = {0: DEFAULT}
+        self.push, self.pop = _nvtx()
+        self.inside = 0
+        self.started = 0.0
+
+    def label(self, key: Any) -> str:
+        """A stream's, numbered in the order of their first use."""
+        return self.labels.setdefault(key, f"stream {len(self.labels)}")
+
+    def now(self) -> float:
+        """µs since the begin."""
+        return 1e6 * (time.perf_counter() - self.started)
+
+    def patched(self, undo: contextlib.ExitStack, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        """owner.name becomes wrap(what it was), until the profile ends."""
+        old = getattr(owner, name)
+        own = name in vars(owner)
+        setattr(owner, name, wrap(old))
+        undo.callback(setattr if own else lambda owner, name, _: delattr(owner, name), owner, name, old)
+
+    def waits(self, undo: contextlib.ExitStack, owner: Any, name: str, what: str) -> None:
+        """A function of the host's that waits."""
+
+        def wrap(old: Any) -> Any:
+            def waiting(*args: Any, **more: Any) -> Any:
+                return self.call(lines.WAIT, what, None, 0, lambda: old(*args, **more))
+
+            return waiting
+
+        self.patched(undo, owner, name, wrap)
+
+    def begin(self) -> None:
+        self.started = time.perf_counter()
+
+    def end(self) -> None:
+        """Nothing to wait for."""
+
+    def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def ranged(self, name: str) -> Iterator[None]:
+        self.push(name)
+        item = {"kind": lines.RANGE, "name": name}
+        self.items.append(item)
+        start = self.now()
+        try:
+            yield
+        finally:
+            self.pop()
+            item["host"] = (start, self.now())
+
+
+# ------------------------------------------------------------------------------------------------------------ simulated
+
+
+class Simulated(Recorder):
+    """Order, dependencies and bytes of calls to dwlab.simt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: dict[Any, int] = {}  # stream -> its last item
+        self.awaited: dict[Any, tuple[int, ...]] = {}  # stream -> what it was told to wait for since its last item
+        self.events: dict[int, tuple[int, ...]] = {}
+        self.kept: list[Any] = []  # events, whose ids must stay theirs
+        self.host: tuple[int, ...] = ()  # what the host has waited for
+        self.pinned: list[tuple[int, int]] = []
+
+    @contextlib.contextmanager
+    def ranged(self, name: str) -> Iterator[None]:
+        self.push(name)
+        try:
+            yield
+        finally:
+            self.pop()
+
+    def patch(self, undo: contextlib.ExitStack) -> None:
+        from dwlab.simt import cuda, hostapi, launch
+
+        def to_device(old: Any) -> Any:
+            def copying(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+                if not copy or self.inside or hostapi.is_cuda_array(obj):
+                    return old(obj, stream, copy, to)
+                host = np.asarray(obj)
+                return self.copy("to device", host, stream, host.nbytes, lambda: old(obj, stream, copy, to))
+
+            return copying
+
+        def filled(old: Any) -> Any:
+            def copying(array: Any, ary: Any, stream: Any = 0) -> Any:
+                kind = "on device" if isinstance(ary, hostapi._DeviceBase) else "to device"
+                return self.copy(kind, ary, stream or array.stream, array.nbytes, lambda: old(array, ary, stream))
+
+            return copying
+
+        def read(old: Any) -> Any:
+            def copying(array: Any, ary: Any = None, stream: Any = 0) -> Any:
+                return self.copy("to host", ary, stream or array.stream, array.nbytes, lambda: old(array, ary, stream))
+
+            return copying
+
+        def launched(old: Any) -> Any:
+            def launching(configured: Any, *args: Any) -> Any:
+                if self.inside:
+                    return old(configured, *args)
+                stream = self.key(configured.stream)
+                arrays = [getattr(one, "value", one) for one in args]
+                mine = [(hint, one) for hint, one in zip(args, arrays, strict=True) if type(one) is np.ndarray]
+                for hint, one in mine:
+                    if not isinstance(hint, hostapi.Out):
+                        self.copy("to device", one, stream, one.nbytes, lambda: None)
+                name = configured.kernel.__name__
+                given = self.call(lines.KERNEL, name, stream, 0, lambda: old(configured, *args))
+                for hint, one in mine:
+                    if not isinstance(hint, hostapi.In) and one.flags.writeable:
+                        self.copy("to host", one, stream, one.nbytes, lambda: None)
+                return given
+
+            return launching
+
+        def pinned_array(old: Any) -> Any:
+            def making(*args: Any, **more: Any) -> Any:
+                made = old(*args, **more)
+                self.pinned.append((made.ctypes.data, made.ctypes.data + made.nbytes))
+                return made
+
+            return making
+
+        def recorded(old: Any) -> Any:
+            def recording(event: Any, stream: Any = 0) -> None:
+                self.kept.append(event)
+                key = self.key(stream)
+                everything = self.last.values() if key == 0 else [self.last[key]] if key in self.last else []
+                self.events[id(event)] = tuple(everything)
+                old(event, stream)
+
+            return recording
+
+        def awaited(old: Any) -> Any:
+            def waiting(event: Any, stream: Any = 0) -> None:
+                key = self.key(stream)
+                self.awaited[key] = (*self.awaited.get(key, ()), *self.events.get(id(event), ()))
+                old(event, stream)
+
+            return waiting
+
+        def synchronized(old: Any, of: Callable[[Any], tuple[int, ...]], what: str) -> Any:
+            def waiting(*own: Any) -> Any:
+                return self.wait(what, of(own[0] if own else None), lambda: old(*own))
+
+            return waiting
+
+        everything = lambda _: tuple(self.last.values())  # noqa: E731
+        for module in (hostapi, cuda):
+            self.patched(undo, module, "to_device", to_device)
+            self.patched(undo, module, "synchronize", lambda old: synchronized(old, everything, "cuda.synchronize"))
+            for name in ("pinned_array", "pinned_array_like"):
+                self.patched(undo, module, name, pinned_array)
+        for owner, name, wrap in (
+            (hostapi._DeviceBase, "copy_to_device", filled),
+            (hostapi._DeviceBase, "copy_to_host", read),
+            (launch.Configured, "__call__", launched),
+            (hostapi.Event, "record", recorded),
+            (hostapi.Event, "wait", awaited),
+            (hostapi.Context, "synchronize", lambda old: synchronized(old, everything, "context.synchronize")),
+            (hostapi.Event, "synchronize",
+             lambda old: synchronized(old, lambda event: self.events.get(id(event), ()), "event.synchronize")),
+            (hostapi.Stream, "synchronize",
+             lambda old: synchronized(old, lambda stream: self.of_stream(stream), "stream.synchronize")),
+        ):  # fmt: skip
+            self.patched(undo, owner, name, wrap)
+
+    def key(self, stream: Any) -> Any:
+        """0 of the default stream, in all of its names."""
+        handle = getattr(stream, "handle", stream)
+        return 0 if not handle or handle == 1 else handle
+
+    def of_stream(self, stream: Any) -> tuple[int, ...]:
+        key = self.key(stream)
+        return tuple(self.last.values()) if key == 0 else (self.last[key],) if key in self.last else ()
+
+    def before(self, key: Any) -> tuple[int, ...]:
+        """What an item of a stream waits for."""
+        own = self.last.values() if key == 0 else [self.last[one] for one in (key, 0) if one in self.last]
+        return tuple(sorted({*own, *self.awaited.pop(key, ()), *self.host}))
+
+    def copy(self, kind: str, host: Any, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
+        """A copy; where it goes through pageable memory, or has no stream, the host waits for it."""
+        if self.inside:
+            return do()
+        key = self.key(stream)
+        data = host.ctypes.data if isinstance(host, np.ndarray) else None
+        fast = data is not None and any(start <= data < end for start, end in self.pinned)
+        name = kind if kind == "on device" else f"{'pinned' if fast else 'pageable'} copy"
+        given = self.call(kind, name, key, nbytes, do)
+        if kind != "on device" and not (fast and key):
+            self.host = (len(self.items) - 1,)
+        return given
+
+    def wait(self, what: str, of: tuple[int, ...], do: Callable[[], Any]) -> Any:
+        if self.inside:
+            return do()
+        after = tuple(sorted({*of, *self.host}))
+        self.items.append({"kind": lines.WAIT, "name": what, "after": after})
+        self.host = (len(self.items) - 1,)
+        return do()
+
+    def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
+        key = self.key(stream)
+        after = self.before(key)
+        self.push(name)
+        self.inside += 1
+        try:
+            given = do()
+        finally:
+            self.inside -= 1
+            self.pop()
+        self.last[key] = len(self.items)
+        self.items.append({"kind": kind, "name": name, "stream": self.label(key), "bytes": nbytes, "after": after})
+        return given
+
+    def timeline(self) -> Timeline:
+        where = "dwlab.simt (simulated)"
+        return Timeline(tuple(Item(**one) for one in self.items), where)
+
+
+# --------------------------------------------------------------------------------------------------------------- a GPU
+
+
+class OnGpu(Recorder):
+    """Times of calls to numba.cuda and PyTorch, by events and the host's clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cuda = target.cuda
+        self.cuda.current_context()
+        self.base: Any = None
+        self.wall = 0.0
+
+    def patch(self, undo: contextlib.ExitStack) -> None:
+        from numba.cuda import dispatcher
+        from numba.cuda.cudadrv import driver
+
+        def copy(kind: str) -> Callable[[Any], Any]:
+            def wrap(old: Any) -> Any:
+                def copying(dst: Any, src: Any, size: int, stream: Any = 0) -> Any:
+                    return self.call(
+                        kind, f"copy {kind}", stream, int(size), lambda: old(dst, src, size, stream=stream)
+                    )
+
+                return copying
+
+            return wrap
+
+        def launched(old: Any) -> Any:
+            def launching(kernel: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, shared: int = 0) -> Any:
+                name = getattr(getattr(kernel, "py_func", None), "__name__", "kernel")
+                return self.call(
+                    lines.KERNEL, name, stream, 0, lambda: old(kernel, args, griddim, blockdim, stream, shared)
+                )
+
+            return launching
+
+        for name, kind in (("host_to_device", "to device"), ("device_to_host", "to host"),
+                           ("device_to_device", "on device")):  # fmt: skip
+            self.patched(undo, driver, name, copy(kind))
+        self.patched(undo, dispatcher._Kernel, "launch", launched)
+        for owner, what in ((driver.Context, "context"), (driver.Stream, "stream"), (driver.Event, "event")):
+            self.waits(undo, owner, "synchronize", f"{what}.synchronize")
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            self.patch_torch(undo, torch)
+
+    def patch_torch(self, undo: contextlib.ExitStack, torch: Any) -> None:
+        """Operations on tensors of the GPU, replays of graphs, and waits."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        recorder = self
+
+        class Watched(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                kwargs = kwargs or {}
+                kind, nbytes = recorder.kind_of(torch, func, args, kwargs)
+                if not kind or torch.cuda.is_current_stream_capturing():
+                    return func(*args, **kwargs)
+                name = str(func.overloadpacket).replace("aten.", "")
+                return recorder.call(kind, name, recorder.torchs(torch), nbytes, lambda: func(*args, **kwargs))
+
+        def replayed(old: Any) -> Any:
+            def replaying(graph: Any) -> Any:
+                return self.call(lines.KERNEL, "CUDA graph", self.torchs(torch), 0, lambda: old(graph))
+
+            return replaying
+
+        self.patched(undo, torch.cuda.CUDAGraph, "replay", replayed)
+        self.waits(undo, torch.cuda, "synchronize", "torch.cuda.synchronize")
+        undo.enter_context(Watched())
+
+    def kind_of(self, torch: Any, func: Any, args: Any, kwargs: Any) -> tuple[str, int]:
+        """The kind of an operation of PyTorch's, and the bytes that it copies between host and device; "" if it has the
+        GPU do nothing.
+        """
+        tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+        tensors += [one for group in args if isinstance(group, (list, tuple)) for one in group
+                    if isinstance(one, torch.Tensor)]  # fmt: skip
+        name = str(func.overloadpacket)
+        view = getattr(func, "is_view", False) and name != "aten.to"  # which may be one
+        if view or name in _NO_KERNEL or name.startswith("aten.empty"):
+            return "", 0
+        if name in ("aten._to_copy", "aten.to") and tensors:
+            one, asked = tensors[0], [*args[1:], *kwargs.values()]
+            devices = [each.device if isinstance(each, torch.Tensor) else each for each in asked]
+            goes = next((each.type == "cuda" for each in devices if isinstance(each, torch.device)), one.is_cuda)
+            same = goes == one.is_cuda and all(each == one.dtype for each in asked if isinstance(each, torch.dtype))
+            return ("" if same and name == "aten.to" else _direction(one.is_cuda, goes)), one.nbytes
+        if name == "aten.copy_" and len(tensors) == 2:
+            return _direction(tensors[1].is_cuda, tensors[0].is_cuda), tensors[1].nbytes
+        if name == "aten._local_scalar_dense":
+            return ("to host" if tensors[0].is_cuda else ""), tensors[0].nbytes
+        return (lines.KERNEL if any(one.is_cuda for one in tensors) else ""), 0
+
+    def torchs(self, torch: Any) -> Any:
+        """PyTorch's current stream, as numba.cuda has it."""
+        handle = torch.cuda.current_stream().cuda_stream
+        return self.cuda.external_stream(handle) if handle else 0
+
+    def begin(self) -> None:
+        self.cuda.synchronize()
+        self.items.clear()  # the wait just now
+        self.base = self.event(0)
+        self.base.synchronize()
+        self.items.clear()
+        self.started = time.perf_counter()
+
+    def end(self) -> None:
+        self.cuda.synchronize()
+        self.wall = self.now()
+
+    def event(self, stream: Any) -> Any:
+        made = self.cuda.event(timing=True)
+        made.record(stream)
+        return made
+
+    def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
+        if self.inside and kind == lines.WAIT:
+            return do()
+        item: dict[str, Any] = {"kind": kind, "name": name, "bytes": nbytes, "stream": ""}
+        number = len(self.items)
+        self.items.append(item)
+        self.push(name)
+        if stream is not None:
+            item["stream"] = self.label(_handle(stream))
+            item["first"] = self.event(stream)
+        self.inside += 1
+        start = self.now()
+        try:
+            given = do()
+        finally:
+            item["host"] = (start, self.now())
+            self.inside -= 1
+            self.pop()
+        if stream is not None:
+            item["last"] = self.event(stream)
+            for one in self.items[number + 1 :]:  # copies of host arrays, within the launch that they are for
+                if one["kind"] == "to device":
+                    item["first"] = one["last"]
+                elif one["kind"] == "to host":
+                    item["last"] = one["first"]
+                    break
+        return given
+
+    def timeline(self) -> Timeline:
+        made = []
+        for item in self.items:
+            first, last = item.pop("first", None), item.pop("last", None)
+            if first is not None and last is not None:
+                item["device"] = tuple(1e3 * self.cuda.event_elapsed_time(self.base, one) for one in (first, last))
+            made.append(Item(**item))
+        from dwlab.gpu import machine
+
+        note = "Events before and after each call take some µs of the host and about 1 µs of the GPU; they are in gaps."
+        return Timeline(tuple(made), machine.present().name, self.wall, (note,))
+
+
+_NO_KERNEL = frozenset(
+    f"aten.{name}"
+    for name in (
+        "detach", "view", "_unsafe_view", "alias", "set_", "resize_", "record_stream", "is_pinned", "_pin_memory",
+        "lift_fresh", "flatten", "reshape", "unflatten",
+    )
+)  # fmt: skip
+
+
+def _direction(from_device: bool, into_device: bool) -> str:
+    if from_device != into_device:
+        return "to device" if into_device else "to host"
+    return "on device" if into_device else ""
+
+
+def _handle(stream: Any) -> int:
+    """0 of the default stream."""
+    if isinstance(stream, int):
+        return stream
+    told = stream.__cuda_stream__() if hasattr(stream, "__cuda_stream__") else (0, getattr(stream, "handle", 0))
+    handle = int(told[1])
+    return 0 if handle in (0, 1) else handle

@@ -1,0 +1,171 @@
+"""Lesson 40's records: trainings of the digits' network, and what each change did to the job that runs it.
+
+One JSON file a run, in method/ beside this module. A run of kind "digits" holds one row a training, of kind "method"
+one row a step: a change, what was expected of it before it was measured, and what it brought. Speedups, means and
+spreads are computed from these when a table is made.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from dwlab import records
+from dwlab.records import ReadOnly, RecordError, schema, writing
+from dwlab.records.schema import Count, Number, Positive
+
+FOLDER = records.FOLDER / "method"
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training. accuracy: share of the test images; pruned: that before training went on, None of dense networks;
+    zeros: share of the pointwise layers' weights that are zero.
+    """
+
+    seed: Count
+    pattern: str
+    accuracy: Share
+    zeros: Share
+    pruned: Share | None = None
+
+
+@dataclass(frozen=True)
+class Time:
+    """Of one round, µs: median and 10th and 90th percentile over rounds."""
+
+    median_us: Positive
+    p10_us: Positive
+    p90_us: Positive
+    rounds: Positive
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Time:
+        """Of samples in µs, two at least."""
+        tenths = statistics.quantiles(samples, n=10, method="inclusive")
+        return cls(statistics.median(samples), tenths[0], tenths[-1], len(samples))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change, measured beside what was best before it, in turn.
+
+    scope: "job", or the kernel or layer that was changed alone. hypothesis: why it should help. expected: how many
+    times as fast, said before it was measured. before, after: None where it could not be measured, and failure says
+    why. kept: whether the steps after it build on it, of single kernels whether it is faster. accuracy: share of the
+    test images that the job classifies rightly; agreement: share of the job's images with the class that float64 gives.
+    facts_before, facts_after: what the compiler or the profile says of the two.
+    """
+
+    name: str
+    scope: str
+    change: str
+    hypothesis: str
+    expected: Positive
+    before: Time | None = None
+    after: Time | None = None
+    kept: bool = False
+    accuracy: Share | None = None
+    agreement: Share | None = None
+    facts_before: dict[str, Number | str] = field(default_factory=dict)
+    facts_after: dict[str, Number | str] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast; None where it was not measured."""
+        return self.before.median_us / self.after.median_us if self.before and self.after else None
+
+    @property
+    def clear(self) -> bool:
+        """Whether the two times' spreads do not overlap."""
+        if not (self.before and self.after):
+            return False
+        return self.after.p90_us < self.before.p10_us or self.before.p90_us < self.after.p10_us
+
+
+@dataclass(frozen=True)
+class DigitsRun:
+    """What a file of kind "digits" holds."""
+
+    file: str
+    environment: Mapping[str, Any]
+    experiment: Mapping[str, Any]
+    trainings: tuple[Training, ...]
+
+
+@dataclass(frozen=True)
+class MethodRun:
+    """What a file of kind "method" holds. timelines: name -> a time line, as dwlab.profiler reads it."""
+
+    file: str
+    environment: Mapping[str, Any]
+    job: Mapping[str, Any]
+    steps: tuple[Step, ...]
+    timelines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def where(self) -> str:
+        """Device, versions and date in one line."""
+        return records.Record(self.file, self.environment, {}, ()).where()
+
+
+class _Digits(msgspec.Struct):
+    schema: int
+    kind: Literal["digits"]
+    environment: ReadOnly
+    experiment: ReadOnly
+    trainings: list[Training]
+
+
+class _Method(msgspec.Struct):
+    schema: int
+    kind: Literal["method"]
+    environment: ReadOnly
+    job: ReadOnly
+    steps: list[Step]
+    timelines: dict[str, dict[str, Any]] = {}
+
+
+def read(path: str | os.PathLike[str]) -> DigitsRun | MethodRun:
+    """One file. Raises RecordError, saying what is wrong; the file is left as it is."""
+    path = Path(path)
+    return records.made(lambda: _run(records.file_bytes(path), path.name), path.name)
+
+
+def _run(data: bytes, name: str) -> DigitsRun | MethodRun:
+    content = schema.plain(data)
+    kind = content.get("kind") if isinstance(content, dict) else None
+    if kind == "digits":
+        one = schema.decode(data, _Digits)
+        return DigitsRun(name, one.environment, one.experiment, tuple(one.trainings))
+    if kind == "method":
+        run = schema.decode(data, _Method)
+        return MethodRun(name, run.environment, run.job, tuple(run.steps), run.timelines)
+    raise RecordError(f"is no record of the working method: its kind is {kind!r}. Move it elsewhere")
+
+
+def write(path: str | os.PathLike[str], kind: str, environment: Mapping[str, Any], **parts: Any) -> Path:
+    """Writes a run as a new file, whole or not at all, and returns its path; in a folder, named by date and GPU.
+
+    parts: experiment and trainings of "digits"; job, steps and timelines of "method". Raises RecordError.
+    """
+    content = {"schema": schema.SCHEMA, "kind": kind, "environment": dict(environment), **msgspec.to_builtins(parts)}
+    named = {"gpu": environment.get("gpu") or "cpu", "date": environment["date"]}
+    return writing.new_file(
+        path, content, lambda n: f"{writing.file_name(named, n).removesuffix('.json')}-{kind}.json", read
+    )
+
+
+def newest(kind: type, folder: str | os.PathLike[str] | None = None) -> Any:
+    """The newest run of a kind, DigitsRun or MethodRun; None where there is none."""
+    folder = Path(folder) if folder is not None else FOLDER
+    runs = [run for run in map(read, sorted(folder.glob("*.json"))) if isinstance(run, kind)]
+    return max(runs, key=lambda run: records.instant(run.environment["date"]), default=None)

@@ -1,0 +1,295 @@
+"""A small separable network that reads handwritten digits: what sparse filters cost in accuracy, and lesson 40's job.
+
+The images are scikit-learn's digits (8×8 pixels of 17 greys, ten classes), 1,437 to train with and 360 to test. The
+network has a first convolution, two separable blocks with a pool between them, the mean of each map and a classifier;
+only the filters of its two pointwise layers are pruned, because the others are few. Pruned networks start from the
+dense one, and are trained on with what the pattern takes away held at zero; beside them stands the dense network that
+was trained on for as long.
+
+`held()` are the test images and the weights of the first seed, which come with the package: neither scikit-learn nor a
+training is needed to use them. `accuracy` is a share of the test images.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dwlab.problems import layers, sparsity
+from dwlab.problems.networks import INPUT, Layer, Network, Operation
+
+if TYPE_CHECKING:
+    import torch
+
+FILE = Path(__file__).parent / "data" / "digits.npz"
+SIDE, GREYS, CLASSES = 8, 16, 10
+TEST = 360  # images that no training sees
+PATTERNS = ("dense", "2:4", "16:2:16", "64:2:16")
+POINTWISE = ("1.pointwise", "2.pointwise")
+"""The layers whose filters are pruned."""
+WEIGHTED = ("stem", "1.depthwise", "1.pointwise", "2.depthwise", "2.pointwise", "head.classifier")
+
+EPOCHS, TUNED, BATCH, RATE = 50, 50, 64, 2e-3  # TUNED: epochs after pruning, at the same rate
+
+NO_SKLEARN = "scikit-learn is not installed, and the digits are its: run pip install -e '.[digits]'"
+
+
+class DigitsError(RuntimeError):
+    """No digits, or weights that do not fit; the message says which."""
+
+
+# ---------------------------------------------------------------------------------------------------------- the network
+
+
+def network(batch: int, layout: str = "NCHW", dtype: str = "float32") -> Network:
+    """The table of layers: 1 channel of 8×8 pixels; 32, 64, 128 maps; ten classes. Weights have the layers' names."""
+    how: dict[str, Any] = {"N": batch, "layout": layout, "dtype": dtype}
+    relu: dict[str, Any] = {"bias": True, "activation": "relu"}
+
+    def depthwise(C: int, side: int) -> layers.DepthwiseConv2d:
+        return layers.DepthwiseConv2d(C=C, H=side, W=side, K=3, **relu, **how)
+
+    def pointwise(C: int, F: int, side: int) -> layers.Pointwise:
+        return layers.Pointwise(C=C, F=F, H=side, W=side, **relu, **how)
+
+    def other(op: str, C: int, F: int, side: int, **more: Any) -> Operation:
+        return Operation(op, C=C, F=F, H=side, W=side, **more, **how)
+
+    table = {
+        "stem": other("conv2d", 1, 32, 8, K=3, padding=1, **relu),
+        "1.depthwise": depthwise(32, 8),
+        "1.pointwise": pointwise(32, 64, 8),
+        "1.pool": other("max_pool", 64, 64, 8, K=2, stride=2),
+        "2.depthwise": depthwise(64, 4),
+        "2.pointwise": pointwise(64, 128, 4),
+        "head.mean": other("mean", 128, 128, 4),
+        "head.classifier": other("linear", 128, CLASSES, 1, bias=True),
+    }
+    before = dict(zip(table, [INPUT, *table], strict=False))
+    made = tuple(Layer(name, name.split(".")[0], one, before[name]) for name, one in table.items())
+    return Network("digits", made, batch, layout, dtype, SIDE)
+
+
+def model(weights: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> torch.nn.Sequential:
+    """The same network as PyTorch's users write it, (N, 1, 8, 8) to (N, 10); its layers are named as in `network`,
+    with _ for a dot. weights: as `weights_of` gives them; None: drawn.
+    """
+    import torch
+    from torch import nn
+
+    relu = lambda: nn.ReLU(inplace=True)  # noqa: E731
+    made = nn.Sequential()
+    for name, one in {
+        "stem": nn.Conv2d(1, 32, 3, padding=1), "stem_relu": relu(),
+        "1_depthwise": nn.Conv2d(32, 32, 3, padding=1, groups=32), "1_depthwise_relu": relu(),
+        "1_pointwise": nn.Conv2d(32, 64, 1), "1_pointwise_relu": relu(),
+        "1_pool": nn.MaxPool2d(2),
+        "2_depthwise": nn.Conv2d(64, 64, 3, padding=1, groups=64), "2_depthwise_relu": relu(),
+        "2_pointwise": nn.Conv2d(64, 128, 1), "2_pointwise_relu": relu(),
+        "head_mean": nn.AdaptiveAvgPool2d(1), "head_flat": nn.Flatten(),
+        "head_classifier": nn.Linear(128, CLASSES),
+    }.items():  # fmt: skip
+        made.add_module(name, one)
+    for name in WEIGHTED:
+        layer = made.get_submodule(name.replace(".", "_"))
+        with torch.no_grad():
+            if weights is None:  # PyTorch's own start lets maps shrink from layer to layer: it learns much more slowly
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
+            else:
+                layer.weight.copy_(torch.from_numpy(weights[name]["w"]).view_as(layer.weight))
+                layer.bias.copy_(torch.from_numpy(weights[name]["b"]))
+    return made
+
+
+def weights_of(made: torch.nn.Sequential) -> dict[str, dict[str, np.ndarray]]:
+    """Layer -> {"w", "b"}, float32, in the shapes that dwlab.inference takes."""
+    from dwlab.inference.weights import weight_shapes
+
+    found = {}
+    for name, shapes in weight_shapes(network(1)).items():
+        layer = made.get_submodule(name.replace(".", "_"))
+        arrays = {"w": layer.weight, "b": layer.bias}
+        found[name] = {key: one.detach().cpu().numpy().reshape(shapes[key]) for key, one in arrays.items()}
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- the data
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What comes with the package. images: (360, 8, 8) uint8, 0 to 16; labels: (360,) uint8, of the test images.
+
+    weights: pattern -> layer -> {"w", "b"}, of the first seed.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    weights: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+
+
+@functools.cache
+def held() -> Held:
+    """The test images and trained weights. Raises DigitsError where the file is missing or damaged."""
+    try:
+        with np.load(FILE, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        images, labels = arrays.pop("images"), arrays.pop("labels")
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise DigitsError(
+            f"{FILE.name} cannot be read ({type(error).__name__}): restore it from the repository"
+        ) from error
+    weights: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    for name, one in arrays.items():
+        pattern, layer, key = name.split("/")
+        weights.setdefault(pattern, {}).setdefault(layer, {})[key] = one
+    return Held(images, labels, weights)
+
+
+def save(images: np.ndarray, labels: np.ndarray, weights: Mapping[str, Any], path: Path = FILE) -> None:
+    """Writes what `held` reads."""
+    arrays = {
+        f"{pattern}/{layer}/{key}": one
+        for pattern, own in weights.items() for layer, both in own.items() for key, one in both.items()
+    }  # fmt: skip
+    np.savez_compressed(path, images=images.astype(np.uint8), labels=labels.astype(np.uint8), **arrays)
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Images and labels to train with, then to test with: scikit-learn's, in an order of seed 0. Raises DigitsError."""
+    try:
+        from sklearn.datasets import load_digits as load
+    except ImportError as error:
+        raise DigitsError(NO_SKLEARN) from error
+    found = load()
+    order = np.random.default_rng(0).permutation(len(found.target))
+    images, labels = found.images[order].astype(np.uint8), found.target[order].astype(np.uint8)
+    return images[TEST:], labels[TEST:], images[:TEST], labels[:TEST]
+
+
+def pixels(images: np.ndarray) -> np.ndarray:
+    """Greys as the network reads them: (N, 1, 8, 8) float32, 0 to 1."""
+    return (images[:, None] / GREYS).astype(np.float32)
+
+
+def exact(weights: Mapping[str, Mapping[str, np.ndarray]], images: np.ndarray) -> np.ndarray:
+    """(N, 10) float64: what the network gives, computed with NumPy alone; images as `held` has them."""
+    x = images[:, None].astype(np.float64) / GREYS
+    for layer in network(1).layers:
+        one = layer.problem
+        own = {key: value.astype(np.float64) for key, value in weights.get(layer.name, {}).items()}
+        op = getattr(one, "op", "")
+        if op in ("conv2d", "depthwise2d"):
+            window = np.lib.stride_tricks.sliding_window_view(
+                np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
+            )
+            x = np.einsum("nchwij,fcij->nfhw" if op == "conv2d" else "nchwij,cij->nchw", window, own["w"])
+        elif op == "pointwise":
+            x = np.einsum("nchw,fc->nfhw", x, own["w"])
+        elif op == "max_pool":
+            n, c, h, w = x.shape
+            x = x.reshape(n, c, h // 2, 2, w // 2, 2).max((3, 5))
+        elif op == "mean":
+            x = x.mean((2, 3))
+        else:
+            return x @ own["w"].T + own["b"]
+        if "b" in own:
+            x = np.maximum(x + own["b"][:, None, None], 0)
+    raise AssertionError("the last layer is the classifier")
+
+
+# --------------------------------------------------------------------------------------------------------- the training
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training. seed; pattern; accuracy: share of the test images; pruned: that before training went on, None of
+    the dense network; zeros: share of the pointwise layers' weights that are zero; weights: as `weights_of`.
+    """
+
+    seed: int
+    pattern: str
+    accuracy: float
+    pruned: float | None
+    zeros: float
+    weights: Mapping[str, Mapping[str, np.ndarray]]
+
+
+def share_right(made: torch.nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
+    """Of images that a model classifies."""
+    import torch
+
+    with torch.inference_mode():
+        return float((made(torch.from_numpy(pixels(images))).argmax(1).numpy() == labels).mean())
+
+
+def masks(made: torch.nn.Sequential, pattern: str) -> dict[str, torch.Tensor]:
+    """Parameter -> 1 where a pattern keeps its weight, else 0; by magnitude, as dwlab.problems.sparsity prunes."""
+    import torch
+
+    found = {}
+    for name in POINTWISE if pattern != "dense" else ():
+        weight = made.get_submodule(name.replace(".", "_")).weight
+        kept = sparsity.compress(weight.detach().numpy()[:, :, 0, 0], pattern).dense() != 0
+        found[name] = torch.from_numpy(kept.astype(np.float32)).view_as(weight)
+    return found
+
+
+def fit(
+    made: torch.nn.Sequential, images: np.ndarray, labels: np.ndarray, epochs: int, rate: float, seed: int,
+    kept: Mapping[str, torch.Tensor],
+) -> None:  # fmt: skip
+    """Trains on: Adam, cross entropy, the rate falling to zero as a cosine; what `kept` takes away stays zero."""
+    import torch
+
+    x, y = torch.from_numpy(pixels(images)), torch.from_numpy(labels.astype(np.int64))
+    draw = np.random.default_rng([seed, epochs])
+    steps = len(x) // BATCH
+    optimizer = torch.optim.Adam(made.parameters(), lr=rate)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
+    weights = {name: made.get_submodule(name.replace(".", "_")).weight for name in kept}
+
+    def prune() -> None:
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.mul_(kept[name])
+
+    prune()
+    for _ in range(epochs):
+        order = torch.from_numpy(draw.permutation(len(x))[: steps * BATCH].reshape(steps, BATCH))
+        for batch in order:
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.cross_entropy(made(x[batch]), y[batch]).backward()
+            optimizer.step()
+            falling.step()
+            prune()
+
+
+def train(seed: int, epochs: int = EPOCHS, tuned: int = TUNED) -> list[Trained]:
+    """A dense training, and from it one for each of PATTERNS, the dense one trained on too. On the CPU."""
+    import copy
+
+    import torch
+
+    images, labels, test, truth = load_digits()
+    torch.manual_seed(seed)
+    first = model()
+    fit(first, images, labels, epochs, RATE, seed, {})
+    found = []
+    for pattern in PATTERNS:
+        made = copy.deepcopy(first)
+        kept = masks(made, pattern)
+        fit(made, images, labels, 0, RATE, seed, kept)
+        before = share_right(made, test, truth) if kept else None
+        fit(made, images, labels, tuned, RATE, seed, kept)
+        weights = weights_of(made)
+        pruned = np.concatenate([weights[name]["w"].ravel() for name in POINTWISE])
+        zeros = float((pruned == 0).mean())
+        found.append(Trained(seed, pattern, share_right(made, test, truth), before, zeros, weights))
+    return found
