@@ -250,10 +250,10 @@ class Sweeping:
 
     def _read(self) -> None:
         """What the journal has."""
-        names = {repr(key): who for who, key in self.keys.items()}
+        names = {key.text: who for who, key in self.keys.items()}
         won = set()
         for key, tried in self.journal.read():
-            who = names.get(repr(key))
+            who = names.get(key.text)
             if who is not None:
                 self.known[who][text(tried.candidate)] = tried
                 won |= {who} if tried.won else set()

@@ -38,7 +38,15 @@ def nothing_given(monkeypatch):
 def key(**changes):
     """What a measurement of TENSOR on LAYER on an H200 would hold for."""
     found = Key(
-        "NVIDIA H200", "9.0", 132, {"driver": "580.1"}, SUBJECT.digest, SPACE.digest, TENSOR, str(LAYER), "float32"
+        "NVIDIA H200",
+        "9.0",
+        132,
+        {"driver": "580.1", "cuda": "13.0"},
+        SUBJECT.digest,
+        SPACE.digest,
+        TENSOR,
+        str(LAYER),
+        "float32",
     )
     return replace(found, **changes)
 

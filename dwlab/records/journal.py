@@ -57,6 +57,11 @@ class Key:
     protocol: int = 1
 
     @property
+    def text(self) -> str:
+        """The key as one line of JSON: equal keys have the same."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
     def counted(self) -> bool:
         """Whether what stands under it was counted, and is no time."""
         return self.gpu.startswith(COUNTED)
@@ -167,8 +172,7 @@ class Journal:
         """Every key as a text -> the key, and its `results`."""
         found: dict[str, tuple[Key, dict[str, Tried]]] = {}
         for key, tried in self.read():
-            name = json.dumps(asdict(key), sort_keys=True)
-            found.setdefault(name, (key, {}))[1][text(tried.candidate)] = tried
+            found.setdefault(key.text, (key, {}))[1][text(tried.candidate)] = tried
         return found
 
     def winner(self, key: Key) -> Tried | None:
