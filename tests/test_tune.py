@@ -188,7 +188,7 @@ def test_a_journals_winner_is_the_tile_that_a_launch_gets(tmp_path, monkeypatch)
     assert won != before and one.why_config(LAYER) == "the least predicted cost"
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path))
     assert one.config(LAYER) == won and one.launch(LAYER) == one.with_config(won).launch(LAYER) != launch
-    assert one.why_config(LAYER) == "the fastest of a search on NVIDIA H200 (j.jsonl, driver 580.1)"
+    assert one.why_config(LAYER) == "the fastest of a search on NVIDIA H200 (j.jsonl, cuda 13.0, driver 580.1)"
     assert one.with_config(before).config(LAYER) == before  # who takes a tile gets it
     assert SUBJECT.space(LAYER).candidates[0] == asdict(before)  # a space stays as it was recorded
     # Other problems, storage types and GPUs are as before, one of the same kind with another name too.
