@@ -4,12 +4,14 @@ Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, s
 GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU (`python -m dwlab
 tune --report`), and its winners are the tiles that launches get. Of each op, path and storage type come the layers of
 the image networks with the largest share of their network's bytes, at batch 1 and 32, and the study's problems; what
-is tuned is the stage that runs there, if it has a choice of tiles, else all stages of the path.
+is tuned is the stage that runs there, if it has many tiles, else all stages of the path. Spaces that are too large to
+be tried as a whole are left out.
 
-Problems of least expected time come first: candidates times the least time of the problem. What the journal has already
-is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, and one at
-a time uses the GPU; the races come last. The last table has the sweeps, and what was left out. Exit status 1 if a
-problem had no right candidate or nothing was measured.
+Spaces in which 5 % are more than one candidate come first, of them those of least expected time for a problem. What the
+journal has already is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes
+compile, one at a time uses the GPU, and a kernel is compiled once for both batches. A candidate that hangs, or keeps
+the GPU, costs its process alone: it is recorded as a timeout, and another process goes on. The last table has the
+sweeps, and what was left out. Exit status 1 if a problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
           sweep.py --list                 what would be measured, in which order; needs no GPU
@@ -17,34 +19,36 @@ examples: sweep.py --seconds 540
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import itertools
 import math
 import os
 import statistics
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recording import Parser, at_least, needs_gpu, said, shared, taken
+from recording import Parser, at_least, needs_gpu
 
-from dwlab import study
-from dwlab.gpu import machine, specs
 from dwlab.kernels import choices
+from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
 from dwlab.records import tabular
-from dwlab.records.journal import Candidate, Journal, Key, Tried, text
+from dwlab.records.journal import Candidate, Journal, JournalError, Key, Tried, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
-from dwlab.tuning import replay, stages, strategies
-from dwlab.tuning.search import Bench, Found, SearchError, first, search
+from dwlab.tuning import report, stages, strategies
+from dwlab.tuning.race import Out
+from dwlab.tuning.search import Found, SearchError, first, search
 from dwlab.tuning.space import Space, Subject, subject
-from dwlab.tuning.worker import Inline, Lost
+from dwlab.tuning.worker import Remote, Turn, Worker
 
 NETWORKS = VALIDATED
 DTYPES = ("float32", "float16")
@@ -54,20 +58,26 @@ ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and man
     DepthwiseConv1d(256, 64, 1000, 15),
     DepthwiseConv1d(64, 64, 4096, 31, "same"),
 )
-EACH_S = 0.15  # of a candidate beside its rounds, with several processes that compile; about
-AT_ONCE = 16  # candidates of a part
-RACES = 0.35  # of the time of large sweeps
-ROUNDS = 20  # of a candidate, about: most have three
+LEAST = math.ceil(1 / report.PART)
+"""Candidates of a space in which the budget of a report is more than one: such sweeps come first."""
+LARGEST = 200
+EACH = 6  # layers of an op, path and storage type
+AT_ONCE = 6  # candidates of a part
+COMPILE_S = {"fused": 6.0, "pointwise": 3.5, "sparse": 4.0, "depthwise2d": 2.0, "depthwise1d": 1.3}
+"""Of a candidate, by op: about, with as many processes as cores."""
+GPU_S = 0.1  # of a candidate on a problem, in which no other one can use the GPU: about
+PROCESSES = 14
+CANDIDATE_S = 120.0
+"""For an answer, while others compile and take their turns: who has the GPU to itself has `worker.HELD_SECONDS`."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A sweep: what is tuned, the problem, its space, and about how long it takes."""
+    """A sweep: what is tuned, the problem and its space."""
 
     subject: Subject
     problem: Problem
     space: Space
-    seconds: float
 
     @property
     def who(self) -> tuple[str, Problem]:
@@ -75,27 +85,47 @@ class Task:
         return self.subject.id, self.problem
 
 
+@dataclass(frozen=True)
+class Group:
+    """Sweeps of the same kernels, each of which is compiled once: of a layer at several batches."""
+
+    tasks: tuple[Task, ...]
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Of each of them."""
+        return self.tasks[0].space.candidates
+
+    def seconds(self, processes: int = PROCESSES) -> float:
+        """That it takes, about: so many processes compile, and one at a time uses the GPU."""
+        compiling = COMPILE_S[self.tasks[0].problem.op] / processes
+        return len(self.candidates) * max(compiling, GPU_S * len(self.tasks))
+
+
 # ------------------------------------------------------------------------------------------------------- the problems
 
 
-def problems(each: int = 3) -> list[tuple[str, str, Problem]]:
-    """(op, path, problem) of every op and path: so many layers of the networks of each batch and storage type, those of
-    the largest share of their network's bytes, and the study's.
+def problems() -> Iterator[tuple[str, str, list[tuple[Problem, ...]]]]:
+    """(op, path, layers) of every op, path and storage type: the study's, and of the networks those of the largest
+    share of their network's bytes first. A layer is a problem for each of BATCHES.
     """
-    found: dict[Problem, tuple[str, str]] = {}
-    rows = [("depthwise1d", path, one) for path in ("forward", "weight_grad") for one in (PAPER, *ROWS)]
-    for dtype, batch in itertools.product(DTYPES, BATCHES):
-        shares: dict[tuple[str, str], dict[Problem, float]] = {}
-        for name in NETWORKS:
+    for path in ("forward", "weight_grad"):
+        yield "depthwise1d", path, [(one,) for one in (PAPER, *ROWS)]
+    for dtype in DTYPES:
+        shares: dict[tuple[str, str], dict[Any, float]] = {}
+        batches: dict[Any, list[Problem]] = {}
+        for name, batch in itertools.product(NETWORKS, BATCHES):
             for problem, share in _of_network(name, batch, dtype):
-                here = shares.setdefault((problem.op, problem.main_path), {})
-                here[problem] = here.get(problem, 0.0) + share
-        for key, here in shares.items():
-            largest = sorted(here, key=lambda one: (-here[one], str(one)))[:each]
-            found |= dict.fromkeys(largest, key)
-    for (op, path), both in LAYERS.items():
-        found |= {one: (op, path) for one in both if one.layout == "NHWC"}
-    return rows + [(op, path, problem) for problem, (op, path) in found.items()]
+                layer, here = _layer(problem), shares.setdefault((problem.op, problem.main_path), {})
+                here[layer] = here.get(layer, 0.0) + share
+                batches.setdefault(layer, []).extend([problem] if problem not in batches.get(layer, ()) else [])
+        for (op, path), both in LAYERS.items():
+            for one in both:
+                if one.layout == "NHWC" and one.dtype == dtype and one not in batches.get(_layer(one), ()):
+                    shares.setdefault((op, path), {}).setdefault(_layer(one), 0.0)
+                    batches.setdefault(_layer(one), []).append(one)
+        for (op, path), here in shares.items():
+            yield op, path, [tuple(batches[layer]) for layer in sorted(here, key=lambda one: (-here[one], str(one)))]
 
 
 def _of_network(name: str, batch: int, dtype: str) -> Iterator[tuple[Problem, float]]:
@@ -106,32 +136,56 @@ def _of_network(name: str, batch: int, dtype: str) -> Iterator[tuple[Problem, fl
         yield one, one.compulsory_bytes(one.main_path) / total
 
 
+def _layer(problem: Problem) -> Any:
+    """What of a problem its kernel is made for: the same at every batch."""
+    return getattr(problem, "kernel_key", problem)
+
+
 def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
-    """The stage that is expected to be fastest, if it has a choice of tiles; else the path; None if no stage runs."""
+    """The stage that is expected to be fastest, if it has LEAST tiles to choose from; else the path. None if no stage
+    runs, or there are more than LARGEST candidates, or one.
+    """
     whole = subject(f"{op}/{path}")
     takers = whole.takers(problem, gpu)
     if not takers:
         return None
-    first = subject(choices.fastest(takers, problem, gpu=gpu.name or None)[0].id)
-    if first.stages[0].tiles is not None and len(space := first.space(problem, gpu)) > 1:
-        return first, space
-    return whole, whole.space(problem, gpu)
+    sizes = {one.id: _tiles(one, problem, gpu) for one in takers}
+    first = choices.fastest(takers, problem, gpu=gpu.name or None)[0]
+    what = subject(first.id) if sizes[first.id] >= LEAST else whole
+    size = sizes[first.id] if what.is_stage else sum(max(1, one) for one in sizes.values())
+    return (what, what.space(problem, gpu)) if 1 < size <= LARGEST else None
 
 
-def planned(gpu: gpus.Gpu, each: int = 3) -> list[Task]:
-    """The sweeps, those of least expected time first."""
-    ceilings = specs.find(gpu.name or "h200").ceilings.to_dict()
-    found = []
-    for op, path, problem in problems(each):
-        chosen = tuned_there(op, path, problem, gpu)
-        if chosen is None or len(chosen[1]) == 1:
-            continue
-        what, space = chosen
-        least = choices.least_us(problem.compulsory_bytes(path), problem.flops_of(path), ceilings)
-        # A round takes 10 ms or a launch, whichever is longer; candidates take a few times the least.
-        seconds = len(space) * (EACH_S + ROUNDS * max(stages.ROUND["min_seconds"], 3e-6 * least))
-        found.append(Task(what, problem, space, seconds))
-    return sorted(found, key=lambda one: (one.seconds, one.subject.id, str(one.problem)))
+def _tiles(stage: Stage, problem: Problem, gpu: gpus.Gpu) -> int:
+    """Tiles of which a block fits; of many not all are counted."""
+    if stage.tiles is None:
+        return 0
+    layer = _layer(problem)
+    all_ = stage.tiles.configs(layer, problem.N, gpu)
+    fits = (one for one in all_ if gpu.blocks_per_sm(stage.tiles.resources(layer, one)))
+    return len(set(itertools.islice(fits, 2 * LARGEST)))
+
+
+def planned(gpu: gpus.Gpu, each: int = EACH) -> list[Group]:
+    """The sweeps: those of at least LEAST candidates first, then those of least expected time of each."""
+    groups: dict[Any, list[Task]] = {}
+    for op, path, layers in problems():
+        kept = 0
+        for batches in layers:
+            chosen = [(problem, tuned_there(op, path, problem, gpu)) for problem in batches]
+            for problem, found in chosen:
+                if found is not None:
+                    kernels = found[0].id, _layer(problem), found[1].digest
+                    groups.setdefault(kernels, []).append(Task(found[0], problem, found[1]))
+            kept += any(found for _, found in chosen)
+            if kept == each:
+                break
+    return sorted((Group(tuple(tasks)) for tasks in groups.values()), key=_place)
+
+
+def _place(group: Group) -> tuple[Any, ...]:
+    first = group.tasks[0]
+    return len(group.candidates) < LEAST, group.seconds() / len(group.tasks), first.subject.id, str(first.problem)
 
 
 # ------------------------------------------------------------------------------------------------------- measuring
@@ -139,101 +193,169 @@ def planned(gpu: gpus.Gpu, each: int = 3) -> list[Task]:
 
 @dataclass(frozen=True)
 class Part:
-    """Candidates of a sweep that are checked and timed by one process; none: what is left of it, and its race."""
+    """Candidates of a group, for one process; none: the race of a sweep of which all else is measured."""
 
-    id: str
-    problem: Problem
-    space: Space
-    key: Key
+    tasks: tuple[Task, ...]
     candidates: tuple[Candidate, ...] = ()
 
 
-def parts(task: Task, key: Key, journal: Journal) -> list[Part]:
-    """What of a sweep a journal does not have yet, in parts; none where its race has so few left to measure."""
-    known = journal.results(key)
-    missing = [one for one in task.space.candidates if text(one) not in known]
-    if len(missing) <= AT_ONCE:
-        return []
-    return [
-        Part(task.subject.id, task.problem, task.space, key, tuple(missing[i : i + AT_ONCE]))
-        for i in range(0, len(missing), AT_ONCE)
-    ]
+class Over(Exception):
+    """The time is over, or the journal takes no more lines: what a process was at is not finished."""
 
 
-def on_gpu(part: Part, gpu: Any) -> contextlib.AbstractContextManager[Bench]:
-    """The bench of a process that shares the GPU with others: it holds the lock while it uses it."""
-    alone = study.GpuBench(machine=machine.present(), how=stages.ROUND, alone=gpu)
-    return contextlib.closing(stages.StageBench(part.id, part.problem, bench=alone))
+class Sweeping:
+    """Sweeps that several threads are at, each with a worker of its own; what each finds is in a journal at once.
 
-
-def work(todo: Any, results: Any, gpu: Any, path: Path, bench: Callable[[Part, Any], Any] = on_gpu) -> None:
-    """A process: (part, what was found, why nothing) of each part; it compiles while others use the GPU."""
-    journal = Journal(path)
-    for part in taken(todo):
-        found, why = None, ""
-        try:
-            with bench(part, gpu) as made:
-                one, best = Inline(made), math.inf
-                for candidate in part.candidates:
-                    tried = first(candidate, one, best)
-                    journal.append(part.key, tried)
-                    best = min(best, statistics.median(tried.times_us) if tried.ok else math.inf)
-                if not part.candidates:
-                    found = search(part.space, one, strategies.exhaustive, journal=journal, key=part.key)
-        except SearchError as error:
-            why = f"WRONG: {error}"
-        except Exception as error:  # the GPU's context is lost, or a file cannot be written: this process ends
-            if isinstance(error, Lost):  # the next one does not try it again
-                journal.append(part.key, Tried(error.candidate, "crashed", str(error)))
-            results.put(f"{part.id} on {part.problem}: {said(error)}")
-            return
-        results.put((part, found, why))
-
-
-def swept(
-    tasks: Sequence[Task],
-    journal: Journal,
-    key: Callable[[Task], Key],
-    dealt: Callable[[list[Part], float], Iterable[Any]],
-    seconds: float,
-) -> list[tuple[Task, Found | None, str]]:
-    """(task, what was found, why nothing) of each task: small sweeps by a process each, then large ones in parts.
-
-    dealt(parts, seconds): what `work` makes of parts in that time, a text for a process that ended early.
+    key: of a task. worker: a `Remote` that is asked what `stages.Benches` is.
     """
-    until = time.monotonic() + seconds
-    keys = {task.who: key(task) for task in tasks}
-    rows: dict[tuple[str, Problem], tuple[Task, Found | None, str]] = {}
-    for task in tasks:
-        one = keys[task.who]
-        if journal.winner(one) is not None and replay.is_whole(one, journal.results(one)):
-            rows[task.who] = (task, None, "recorded before")
 
-    def made(todo: list[Part], seconds: float) -> Iterator[Any]:
-        for number, answer in enumerate(dealt(todo, seconds) if todo and seconds > 0 else (), 1):
-            if isinstance(answer, str):
-                print(answer, flush=True)
-                continue
-            print(f"{number} of {len(todo)}: {answer[0].id} on {answer[0].problem}", flush=True)
-            yield answer
+    def __init__(self, groups: Sequence[Group], journal: Journal, key: Callable[[Task], Key]):
+        self.tasks = [task for group in groups for task in group.tasks]
+        self.journal, self.keys = journal, {task.who: key(task) for task in self.tasks}
+        self.rows: dict[tuple[str, Problem], tuple[Task, Found | None, str]] = {}
+        self.known: dict[tuple[str, Problem], dict[str, Tried]] = {task.who: {} for task in self.tasks}
+        self.trouble = ""
+        self._over, self._busy, self._lock = False, 0, threading.Lock()
+        self._read()
+        missing = [
+            Part(
+                group.tasks,
+                tuple(one for one in group.candidates if any(map(lambda task: not self._has(task, one), group.tasks))),
+            )
+            for group in groups
+        ]
+        self._todo = [Part((task,)) for task in self.tasks if task.who not in self.rows and self._is_whole(task)]
+        for part in missing:
+            for i in range(0, len(part.candidates), AT_ONCE):
+                self._todo.append(Part(part.tasks, part.candidates[i : i + AT_ONCE]))
 
-    def race(seconds: float) -> None:
-        """Those sweeps of which so much is measured that one process does the rest."""
-        ready = {task.who: task for task in tasks if task.who not in rows and not parts(task, keys[task.who], journal)}
-        for part, found, why in made([Part(*who, task.space, keys[who]) for who, task in ready.items()], seconds):
-            if found is not None and found.trouble:
-                raise SystemExit(f"{found.trouble}; {len(found.unsaved)} lines are lost")
-            rows[part.id, part.problem] = (ready[part.id, part.problem], found, why)
+    def run(self, workers: Sequence[Remote], seconds: float) -> list[tuple[Task, Found | None, str]]:
+        """(task, what was found, why nothing) of each task. What is not finished in the time goes on another time."""
+        threads = [threading.Thread(target=self._work, args=(one,), daemon=True) for one in workers]
+        until = time.monotonic() + seconds
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(max(0.0, until - time.monotonic()))
+        self._over = True
+        for worker, one in zip(workers, threads, strict=True):
+            while one.is_alive():
+                worker.kill()
+                one.join(0.2)
+            worker.close()
+        for task in self.tasks:
+            tried = f"{len(self.known[task.who])} of {len(task.space)}"
+            self.rows.setdefault(task.who, (task, None, f"the time was over: {tried}"))
+        return [self.rows[task.who] for task in self.tasks]
 
-    race(seconds)
-    todo = [part for task in tasks if task.who not in rows for part in parts(task, keys[task.who], journal)]
-    for _ in made(todo, (1 - RACES) * (until - time.monotonic())):
-        pass
-    race(until - time.monotonic())
-    for task in tasks:
-        tried = len(journal.results(keys[task.who]))
-        rows.setdefault(task.who, (task, None, f"the time was over: {tried} of {len(task.space)}"))
-    return list(rows.values())
+    def _read(self) -> None:
+        """What the journal has."""
+        names = {key.text: who for who, key in self.keys.items()}
+        won = set()
+        for key, tried in self.journal.read():
+            who = names.get(key.text)
+            if who is not None:
+                self.known[who][text(tried.candidate)] = tried
+                won |= {who} if tried.won else set()
+        for task in self.tasks:
+            if task.who in won and self._is_whole(task):
+                self.rows[task.who] = (task, None, "recorded before")
+
+    def _has(self, task: Task, candidate: Candidate) -> bool:
+        return text(candidate) in self.known[task.who]
+
+    def _have(self, tasks: Sequence[Task], candidate: Candidate) -> bool:
+        return all(self._has(task, candidate) for task in tasks)
+
+    def _is_whole(self, task: Task) -> bool:
+        return all(self._has(task, one) for one in task.space.candidates)
+
+    def _work(self, worker: Remote) -> None:
+        while (part := self._next()) is not None:
+            try:
+                if part.candidates:
+                    self._measure(part, worker)
+                else:
+                    self._race(part.tasks[0], worker)
+            except Over:
+                return
+            except JournalError as error:
+                self.trouble, self._over = str(error), True
+                return
+            finally:
+                with self._lock:
+                    self._busy -= 1
+
+    def _next(self) -> Part | None:
+        """The next part; waits while others are at what may make a sweep whole, and so add its race."""
+        while not self._over:
+            with self._lock:
+                if self._todo:
+                    self._busy += 1
+                    return self._todo.pop(0)
+                if not self._busy:
+                    return None
+            time.sleep(0.1)
+        return None
+
+    def _measure(self, part: Part, worker: Remote) -> None:
+        benches = {task.who: self._bench(task, worker) for task in part.tasks}
+        for task in part.tasks:
+            try:
+                benches[task.who].open()
+            except Out as why:
+                self.rows[task.who] = (task, None, f"WRONG: {why}")
+                return
+        for candidate in part.candidates:
+            for task in part.tasks:
+                known = self.known[task.who]
+                if self._has(task, candidate):
+                    continue
+                medians = [statistics.median(one.times_us) for one in list(known.values()) if one.ok]
+                tried = first(candidate, benches[task.who], min(medians, default=math.inf))
+                self.journal.append(self.keys[task.who], tried)
+                with self._lock:
+                    known[text(candidate)] = tried
+                    if self._is_whole(task):
+                        print(f"{task.subject.id} on {task.problem}: {len(known)} candidates", flush=True)
+                        self._todo.insert(0, Part((task,)))
+
+    def _race(self, task: Task, worker: Remote) -> None:
+        key, bench = self.keys[task.who], self._bench(task, worker)
+        try:
+            bench.open()
+            found = search(task.space, bench, strategies.exhaustive, journal=self.journal, key=key)
+        except (SearchError, Out) as error:
+            self.rows[task.who] = (task, None, f"WRONG: {error}")
+            return
+        if found.trouble:
+            raise JournalError(f"{found.trouble}; {len(found.unsaved)} lines are lost")
+        self.rows[task.who] = (task, found, "")
+
+    def _bench(self, task: Task, worker: Remote) -> _There:
+        return _There(worker, task, lambda: self._over)
+
+
+class _There(Remote):
+    """The bench of one sweep among those of a worker."""
+
+    def __init__(self, worker: Remote, task: Task, over: Callable[[], bool]):
+        self.worker, self.over = worker, over
+        self.asked = {"subject": task.subject.id, "problem": task.problem}
+
+    def open(self) -> None:
+        """Has the worker make it. Raises Out."""
+        self._ask("open", {})
+
+    def _ask(self, what: str, candidate: Candidate) -> Any:
+        if self.over():
+            raise Over
+        try:
+            return self.worker._ask(what, self.asked | {"candidate": dict(candidate)})
+        except Out:
+            if self.over():  # its process was ended
+                raise Over from None
+            raise
 
 
 def table(rows: Sequence[tuple[Task, Found | None, str]]) -> str:
@@ -254,32 +376,38 @@ def table(rows: Sequence[tuple[Task, Found | None, str]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, None)
     parser.add_argument("journal", nargs="?", type=Path, help="default: dwlab/records/tuning/GPU.jsonl")
-    parser.limits(3600.0, min(14, (os.cpu_count() or 2) - 1))
+    parser.limits(3600.0, min(PROCESSES, (os.cpu_count() or 2) - 1))
     parser.add_argument(
-        "--each", type=at_least(1), default=3, help="layers of an op, path, batch and type (default: 3)"
+        "--each", type=at_least(1), default=EACH, help="layers of an op, path and type (default: %(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="only say what would be measured")
     options = parser.parse_args(arguments)
     if options.list:
-        tasks = planned(gpus.H200, options.each)
-        for task in tasks:
-            print(f"{task.seconds:8,.0f} s  {len(task.space):5,}  {task.subject.id:28}  {task.problem}")
-        print(f"{len(tasks)} problems, {sum(task.seconds for task in tasks):,.0f} s, about, on {gpus.H200.name}")
+        total = problems = 0
+        for group in planned(gpus.H200, options.each):
+            total, problems = total + group.seconds(options.processes), problems + len(group.tasks)
+            for task in group.tasks:
+                print(f"{total:8,.0f} s  {len(task.space):5,}  {task.subject.id:28}  {task.problem}")
+        print(f"{problems} problems, about {total:,.0f} s with {options.processes} processes, on {gpus.H200.name}")
         return 0
     needs_gpu(options.journal.parent if options.journal else Path(tuned.FOLDER))
     here = gpus.at_hand()
     name = here.name.lower().replace(" ", "-")
     journal = Journal(options.journal or Path(tuned.FOLDER) / f"{name}.jsonl")
     journal.check_writable()
-
-    def dealt(todo: list[Part], seconds: float) -> Iterable[Any]:
-        return shared(work, todo, (journal.path,), options.processes, seconds)
-
-    tasks = planned(here, options.each)
-    rows = swept(
-        tasks, journal, lambda task: stages.key(task.subject, task.problem, task.space), dealt, options.seconds
-    )
+    until = time.monotonic() + options.seconds
+    groups = planned(here, options.each)
+    made = Sweeping(groups, journal, lambda task: stages.key(task.subject, task.problem, task.space))
+    with tempfile.TemporaryDirectory() as folder:
+        workers = []
+        for _ in range(options.processes):
+            turn = Turn(Path(folder) / "turn")
+            bench = functools.partial(stages.Benches, functools.partial(stages.in_turn, folder, turn))
+            workers.append(Worker(bench, CANDIDATE_S, turn=turn))
+        rows = made.run(workers, until - time.monotonic())
     print(table(rows), journal.message(), sep="\n")
+    if made.trouble:
+        raise SystemExit(made.trouble)
     done = [found for _, found, why in rows if found is not None or why == "recorded before"]
     return int(not done or any(why.startswith("WRONG") for _, _, why in rows))
 

@@ -1,9 +1,9 @@
 """`python -m dwlab tune`, `dwlab.tune`, what journals decide of launches, and sweeps: without a GPU."""
 
 import contextlib
+import functools
 import json
-import queue
-import types
+import time
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
 from dwlab.tuning import bench, race, replay, report, search, space, stages, strategies, tables
-from dwlab.tuning.worker import Inline, Lost
+from dwlab.tuning.worker import Inline, Lost, Worker
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
 
@@ -38,7 +38,15 @@ def nothing_given(monkeypatch):
 def key(**changes):
     """What a measurement of TENSOR on LAYER on an H200 would hold for."""
     found = Key(
-        "NVIDIA H200", "9.0", 132, {"driver": "580.1"}, SUBJECT.digest, SPACE.digest, TENSOR, str(LAYER), "float32"
+        "NVIDIA H200",
+        "9.0",
+        132,
+        {"driver": "580.1", "cuda": "13.0"},
+        SUBJECT.digest,
+        SPACE.digest,
+        TENSOR,
+        str(LAYER),
+        "float32",
     )
     return replace(found, **changes)
 
@@ -180,7 +188,7 @@ def test_a_journals_winner_is_the_tile_that_a_launch_gets(tmp_path, monkeypatch)
     assert won != before and one.why_config(LAYER) == "the least predicted cost"
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path))
     assert one.config(LAYER) == won and one.launch(LAYER) == one.with_config(won).launch(LAYER) != launch
-    assert one.why_config(LAYER) == "the fastest of a search on NVIDIA H200 (j.jsonl, driver 580.1)"
+    assert one.why_config(LAYER) == "the fastest of a search on NVIDIA H200 (j.jsonl, cuda 13.0, driver 580.1)"
     assert one.with_config(before).config(LAYER) == before  # who takes a tile gets it
     assert SUBJECT.space(LAYER).candidates[0] == asdict(before)  # a space stays as it was recorded
     # Other problems, storage types and GPUs are as before, one of the same kind with another name too.
@@ -270,120 +278,168 @@ def test_in_this_process_a_lost_context_ends_the_search():
 sweep = script("sweep")
 
 
-def test_at_least_forty_problems_of_every_kind_are_swept():
-    found = sweep.problems()
-    assert len(set(found)) == len(found) >= 40
+def test_layers_of_every_kind_are_swept_at_every_batch():
+    found = list(sweep.problems())
     kinds = {(op, path) for op, path, _ in found}
     assert {"depthwise1d", "depthwise2d", "pointwise", "fused", "sparse"} == {op for op, _ in kinds}
     assert {("fused", path) for path in ("dwpw", "pwdw", "pwpw")} < kinds
-    assert {problem.dtype for *_, problem in found} == {"float32", "float16"}
+    assert {one.dtype for *_, layers_ in found for batches in layers_ for one in batches} == {"float32", "float16"}
+    both = [batches for op, _, layers_ in found for batches in layers_ if op == "fused"]
+    assert all(one.kernel_key == batches[0].kernel_key for batches in both for one in batches)
+    assert [{one.N for one in batches} for batches in both[:3]] == [{1, 32}] * 3
+    assert len({one for *_, layers_ in found for batches in layers_ for one in batches}) >= 40
 
 
 @pytest.fixture(scope="module")
-def tasks():
+def groups():
     """Sweeps of one network."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "NETWORKS", ("mobilenet_v2",))
         patch.setattr(sweep, "DTYPES", ("float32",))
-        patch.setattr(sweep, "BATCHES", (32,))
         patch.setattr(sweep, "LAYERS", {})
         return sweep.planned(gpus.H200, 1)
 
 
-def test_small_sweeps_come_first_and_have_a_choice(tasks):
-    assert [one.seconds for one in tasks] == sorted(one.seconds for one in tasks)
-    assert all(len(one.space) > 1 for one in tasks)
-    assert {one.subject.is_stage for one in tasks} == {True, False}  # a stage's tiles, or the stages of a path
+def test_spaces_in_which_a_part_is_a_number_come_first_then_what_takes_least(groups):
+    large = [len(one.candidates) >= sweep.LEAST for one in groups]
+    assert large == sorted(large, reverse=True) and len(set(large)) == 2
+    for size in (True, False):
+        seconds = [one.seconds() / len(one.tasks) for one, its in zip(groups, large, strict=True) if its is size]
+        assert seconds == sorted(seconds)
+    assert all(1 < len(one.candidates) <= sweep.LARGEST for one in groups)
+    assert {one.subject.is_stage for group in groups for one in group.tasks} == {True, False}
+    assert "fused" in {group.tasks[0].problem.op for group in groups}
+    assert {len(group.tasks) for group in groups} == {1, 2}
+    for group in groups:
+        assert len({task.space.digest for task in group.tasks}) == 1
 
 
 def key_of(task):
     return key(subject=task.subject.id, problem=str(task.problem), space=task.space.digest)
 
 
-def dealt(journal, bench, most=10**9):
-    """What one process makes of the first parts, in this one."""
+class Timed(Plain):
+    """Every candidate is right; `seen`: rounds. does: a candidate's text -> as Plain has it."""
 
-    def made(parts, seconds):
-        todo, results = queue.SimpleQueue(), queue.SimpleQueue()
-        for part in parts[:most]:
-            todo.put(part)
-        no_more = types.SimpleNamespace(get=lambda timeout: todo.get_nowait())
-        sweep.work(no_more, results, None, journal.path, lambda part, gpu: contextlib.nullcontext(bench))
-        while not results.empty():
-            yield results.get()
+    def __init__(self, problem=None, does=None):
+        self.problem, self.does, self.seen = problem, does or {}, []
 
+    def judge(self, candidate):
+        pass
+
+    def time_us(self, candidate):
+        self.seen.append(text(candidate))
+        return super().time_us({"cost": len(text(candidate)) % 7, "does": self.does.get(text(candidate), "")})
+
+
+def timed(does, subject, problem):
+    """A bench of `Benches`, in whichever process."""
+    return Timed(problem, does)
+
+
+def swept(groups, path, make=None, seconds=30.0, workers=None):
+    made = sweep.Sweeping(groups, Journal(path), key_of)
+    made.run(workers or [Inline(stages.Benches(make or (lambda subject, problem: Timed(problem))))], seconds)
     return made
 
 
-def test_a_sweep_goes_on_where_it_was_ended(tasks, tmp_path):
-    few = tasks[:3]
-    journal, seen = Journal(tmp_path / "j.jsonl"), []
+def test_a_sweep_goes_on_where_it_was_ended(groups, tmp_path, monkeypatch):
+    few, path, benches, writes = groups[-3:], tmp_path / "j.jsonl", [], []
+    tasks = [task for group in few for task in group.tasks]
+    append = Journal.append
 
-    class Timed(Plain):
+    def full(journal, key, tried):
+        writes.append(key)
+        if len(writes) > 7:
+            raise JournalError("cannot write j.jsonl: No space left on device; nothing in it is lost")
+        append(journal, key, tried)
+
+    def make(subject, problem):
+        benches.append(Timed(problem))
+        return benches[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", full)
+        made = swept(few, path)
+    assert "No space left" in made.trouble and len(writes) == 8
+    assert {why.partition(":")[0] for *_, why in made.rows.values()} == {"the time was over"}
+
+    made = swept(few, path, make)
+    assert {why for *_, why in made.rows.values()} == {""}
+    assert len(list(Journal(path).read())) >= sum(len(task.space) for task in tasks) + len(tasks)
+    seen = len(benches)
+    made = swept(few, path, make)
+    assert {why for *_, why in made.rows.values()} == {"recorded before"} and len(benches) == seen
+    keys = Journal(path).keys().values()
+    assert len(keys) == len(tasks) and all(replay.is_whole(one, tried) for one, tried in keys)
+    assert all(tried.date.endswith("Z") for _, found in keys for tried in found.values())
+    shown = sweep.table(list(made.rows.values()))
+    assert "recorded before" in shown and tasks[-1].subject.id in shown and "default over it" in shown
+    assert len(report.rows([path])) == len(tasks)
+
+
+def test_a_kernel_is_compiled_once_for_both_batches(groups, tmp_path):
+    """Both are asked for one candidate before the next one, and their benches are open together."""
+    group = next(one for one in groups if len(one.tasks) == 2)
+    asked = []
+
+    class Noted(Timed):
         def judge(self, candidate):
-            pass
+            asked.append((text(candidate), self.problem))
 
-        def time_us(self, candidate):
-            seen.append(text(candidate))
-            return 10.0 + len(text(candidate)) % 7
-
-    rows = sweep.swept(few, journal, key_of, dealt(journal, Timed(), most=1), 9.0)
-    assert {why.partition(":")[0] for *_, why in rows} == {"the time was over", ""}
-    timed = len(seen)
-    rows = sweep.swept(few, journal, key_of, dealt(journal, Timed()), 9.0)
-    assert sorted(why for *_, why in rows) == ["", "recorded before", "recorded before"] and len(seen) > timed
-    timed = len(seen)
-    rows = sweep.swept(few, journal, key_of, dealt(journal, Timed()), 9.0)
-    assert {why for *_, why in rows} == {"recorded before"} and len(seen) == timed
-    keys = journal.keys().values()
-    assert len(keys) == 3 and all(replay.is_whole(one, tried) for one, tried in keys)
-    shown = sweep.table(rows)
-    assert "recorded before" in shown and few[2].subject.id in shown and "default over it" in shown
-    assert report.rows([journal.path])
+    swept([group], tmp_path / "j.jsonl", lambda subject, problem: Noted(problem))
+    order = list(dict.fromkeys(asked))
+    assert [one for one, _ in order[::2]] == [one for one, _ in order[1::2]] == [text(one) for one in group.candidates]
+    assert {problem for _, problem in order[:2]} == {task.problem for task in group.tasks}
 
 
-def test_a_large_sweep_is_dealt_out_in_parts(tasks, tmp_path, monkeypatch):
-    class Timed(Plain):
-        def judge(self, candidate):
-            pass
-
-        def time_us(self, candidate):
-            return 10.0
-
-    monkeypatch.setattr(sweep, "AT_ONCE", 2)
-    journal, one = Journal(tmp_path / "j.jsonl"), tasks[0]
-    todo = sweep.parts(one, key_of(one), journal)
-    assert [each for part in todo for each in part.candidates] == list(one.space.candidates)
-    rows = sweep.swept([one], journal, key_of, dealt(journal, Timed()), 9.0)
-    assert rows[0][1] is not None, rows[0][2]
-    assert sweep.parts(one, key_of(one), journal) == []
+def test_two_threads_do_the_sweeps_between_them(groups, tmp_path):
+    workers = [Inline(stages.Benches(lambda subject, problem: Timed(problem))) for _ in range(2)]
+    made = swept(groups[-4:], tmp_path / "j.jsonl", workers=workers)
+    assert {why for *_, why in made.rows.values()} == {""}
+    found = Journal(tmp_path / "j.jsonl").keys().values()
+    assert sum(len(tried) for _, tried in found) == sum(
+        len(task.space) for group in groups[-4:] for task in group.tasks
+    )
+    assert all(replay.is_whole(one, tried) for one, tried in found)
 
 
-def test_a_candidate_that_ends_a_sweeps_process_is_said_and_costs_itself_alone(tasks, tmp_path, capsys):
-    one, seen = tasks[0], []
-
-    class Gone(Plain):
-        def judge(self, candidate):
-            seen.append(candidate)
-            if candidate == one.space.candidates[1]:
-                raise type("CudaAPIError", (Exception,), {})("ILLEGAL_ADDRESS")
-
-        def time_us(self, candidate):
-            return 10.0
-
-    journal = Journal(tmp_path / "j.jsonl")
-    ((_, found, why),) = sweep.swept([one], journal, key_of, dealt(journal, Gone()), 9.0)
-    assert f"{one.problem}: Lost: " in capsys.readouterr().out
-    states = [each.state for each in journal.results(key_of(one)).values()]
-    assert states.count("crashed") == 1 and len(states) == len(one.space) and seen.count(one.space.candidates[1]) == 1
-    assert found is not None and not why  # by the process after it
+def test_a_candidate_that_hangs_is_a_timeout_and_costs_itself_alone(groups, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "AT_ONCE", 100)
+    (one,) = groups[-1].tasks[:1]
+    bad = text(one.space.candidates[1]), text(one.space.candidates[2])
+    make = functools.partial(stages.Benches, functools.partial(timed, dict(zip(bad, ("hang", "die"), strict=True))))
+    with Worker(make, seconds=2) as worker:
+        made = swept([sweep.Group((one,))], tmp_path / "j.jsonl", workers=[worker])
+        assert worker.losses == 2
+    found = Journal(tmp_path / "j.jsonl").results(key_of(one))
+    assert [found[name].state for name in bad] == ["timeout", "crashed"]
+    assert sum(tried.ok for tried in found.values()) == len(one.space) - 2 and made.rows[one.who][1] is not None
 
 
-def test_a_sweep_without_a_right_candidate_is_a_row(tasks, tmp_path):
+def test_when_the_time_is_over_what_was_at_work_is_not_recorded(groups, tmp_path):
+    (one,) = groups[-1].tasks[:1]
+    hangs = {text(candidate): "hang" for candidate in one.space.candidates[1:]}
+    worker = Worker(functools.partial(stages.Benches, functools.partial(timed, hangs)))
+    begun = time.monotonic()
+    made = swept([sweep.Group((one,))], tmp_path / "j.jsonl", seconds=8, workers=[worker])
+    assert time.monotonic() - begun < 30 and made.rows[one.who][2].startswith("the time was over: ")
+    assert all(tried.ok for tried in Journal(tmp_path / "j.jsonl").results(key_of(one)).values())
+
+
+def test_a_sweep_without_a_right_candidate_is_a_row(groups, tmp_path):
     class Wrong(Plain):
         def judge(self, candidate):
             raise race.Out("incorrect", "y is 1, not 2")
 
-    journal = Journal(tmp_path / "j.jsonl")
-    made = sweep.swept(tasks[:1], journal, key_of, dealt(journal, Wrong()), 9.0)
-    assert made[0][1] is None and made[0][2].startswith("WRONG: every candidate failed")
+    made = swept(groups[-1:], tmp_path / "j.jsonl", lambda subject, problem: Wrong())
+    assert all(found is None and why.startswith("WRONG: every candidate") for _, found, why in made.rows.values())
+
+
+def test_a_bench_that_cannot_be_made_says_so_and_nothing_is_recorded(groups, tmp_path):
+    def make(subject, problem):
+        raise MemoryError("80 GiB are needed")
+
+    made = swept(groups[-1:], tmp_path / "j.jsonl", make)
+    assert all("memory: MemoryError: 80 GiB" in why for *_, why in made.rows.values())
+    assert not (tmp_path / "j.jsonl").exists()

@@ -1,9 +1,9 @@
 """What a search tried: an append-only file of JSON lines, one a candidate, failures included.
 
 A line has its key (GPU, driver, versions, kernel, space, problem, storage type, sparsity, protocol), the candidate, how
-it ended and its times, and a checksum of all that. Two processes may write to one file: a line is appended whole, under
-a lock. A process that is killed leaves at most one line without its end, which the next writer closes; a line that does
-not parse or has another checksum is left where it is, counted, and not used. Nothing is ever rewritten.
+it ended, its times, the date, and a checksum of all that. Two processes may write to one file: a line is appended
+whole, under a lock. A process that is killed leaves at most one line without its end, which the next writer closes; a
+line that does not parse or has another checksum is left where it is, counted, and not used. Nothing is ever rewritten.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,11 @@ class Key:
     protocol: int = 1
 
     @property
+    def text(self) -> str:
+        """The key as one line of JSON: equal keys have the same."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
     def counted(self) -> bool:
         """Whether what stands under it was counted, and is no time."""
         return self.gpu.startswith(COUNTED)
@@ -84,7 +90,8 @@ def _short(value: Any) -> str:
 class Tried:
     """One candidate: how it ended, why if not well, the time of each round in µs, what its kernel takes of a GPU.
 
-    won: the line says that a search took this candidate; its times then stand in an earlier line as well.
+    won: the line says that a search took this candidate; its times then stand in an earlier line as well. date: when
+    its line was written, UTC, "2026-11-25T15:42:57Z", "" if that is not known; it does not count in comparisons.
     """
 
     candidate: Candidate
@@ -94,6 +101,7 @@ class Tried:
     resources: Mapping[str, float] = field(default_factory=dict)
     compile_s: float = 0.0
     won: bool = False
+    date: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -118,7 +126,7 @@ class Journal:
         line = encoded(key, tried)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab+") as file, _locked(file):
+            with open(self.path, "ab+") as file, locked(file):
                 end = file.seek(0, os.SEEK_END)
                 if end:
                     file.seek(end - 1)
@@ -164,8 +172,7 @@ class Journal:
         """Every key as a text -> the key, and its `results`."""
         found: dict[str, tuple[Key, dict[str, Tried]]] = {}
         for key, tried in self.read():
-            name = json.dumps(asdict(key), sort_keys=True)
-            found.setdefault(name, (key, {}))[1][text(tried.candidate)] = tried
+            found.setdefault(key.text, (key, {}))[1][text(tried.candidate)] = tried
         return found
 
     def winner(self, key: Key) -> Tried | None:
@@ -202,7 +209,8 @@ class Journal:
 
 
 def encoded(key: Key, tried: Tried) -> bytes:
-    """The line of a journal, its end with it."""
+    """The line of a journal, its end with it; its date is now."""
+    tried = replace(tried, date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     body = json.dumps({"key": asdict(key), **asdict(tried)}, sort_keys=True, separators=(",", ":"))
     return f'{{"crc":{zlib.crc32(body.encode())},"line":{body}}}\n'.encode()
 
@@ -219,8 +227,8 @@ def _parsed(line: bytes) -> tuple[Key, Tried] | None:
 
 
 @contextlib.contextmanager
-def _locked(file: Any) -> Iterator[None]:
-    """No other process appends within it."""
+def locked(file: Any) -> Iterator[None]:
+    """Within it no other process has a lock of this file. A process that ends gives it back."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -7,8 +7,14 @@ compared is what it counts (`bench.counted_us`).
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import os
+import pickle
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dwlab import __version__
@@ -34,11 +40,19 @@ class StageBench:
     """A stage with each of its tiles, or a path's stages, on a problem. On a GPU each round is timed, else counted.
 
     what: a Subject or its id. exact: it counts. bench: in place of the present GPU's. gpu: whose tiles and ceilings are
-    counted with, by its short name or its driver's. Without a GPU the problem must be small: see `runnable`. Raises
-    OutOfMemory.
+    counted with, by its short name or its driver's. folder: where compiled kernels are kept, for other benches of this
+    problem. Without a GPU the problem must be small: see `runnable`. Raises OutOfMemory.
     """
 
-    def __init__(self, what: str | Subject, problem: Problem, gpu: str = "h200", bench: GpuBench | None = None):
+    def __init__(
+        self,
+        what: str | Subject,
+        problem: Problem,
+        gpu: str = "h200",
+        bench: GpuBench | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ):
+        self.folder = None if folder is None else Path(folder)
         self.subject = subject(what) if isinstance(what, str) else what
         self.problem, self.gpu = problem, gpu
         self.exact = bench is None and target.mode != "gpu"
@@ -97,9 +111,27 @@ class StageBench:
         stage = self._with(candidate)
         if not self.exact and text(candidate) not in self._seconds and target.mode == "gpu":
             begun = time.perf_counter()
-            stage.kernel_for(self.problem).compile(precompile.types_of(stage, self.problem))
+            self._compile(stage)
             self._seconds[text(candidate)] = time.perf_counter() - begun
         return stage
+
+    def _compile(self, stage: Stage) -> None:
+        """Or takes what was compiled before, and keeps what was not."""
+        kernel, types = stage.kernel_for(self.problem), precompile.types_of(stage, self.problem)
+        if self.folder is None:
+            kernel.compile(types)
+            return
+        name = f"{stage.id} {self.problem} {stage.config(self.problem)} {types}"
+        kept = self.folder / hashlib.sha256(name.encode()).hexdigest()
+        if types not in kernel.overloads and kept.exists():
+            kernel.add_overload(precompile.rebuilt(kept.read_bytes()), types)
+        kernel.compile(types)
+        if not kept.exists():
+            with contextlib.suppress(Exception):  # what cannot be kept is compiled again
+                made = pickle.dumps(kernel.overloads[types]._reduce_states())
+                part = kept.with_suffix(f".{os.getpid()}")
+                part.write_bytes(made)
+                part.replace(kept)
 
     def _with(self, candidate: Candidate) -> Stage:
         """The same object for the same candidate: kernels and choices are cached by what `with_config` makes."""
@@ -107,6 +139,52 @@ class StageBench:
         if name not in self._tiled:
             self._tiled[name] = self.subject.stage(candidate)
         return self._tiled[name]
+
+
+class Benches:
+    """In a process: the benches of whatever sweep it is asked about, each opened when it is first asked of.
+
+    A candidate is {"subject": id, "problem": Problem, "candidate": its own}. Benches of the same kernels stay open
+    together, so that what is compiled for one batch serves the others. make: (id, problem) -> Bench.
+    """
+
+    def __init__(self, make: Callable[[str, Problem], Any]):
+        self.make = make
+        self._of: Any = None
+        self._open: dict[Problem, Any] = {}
+
+    def open(self, asked: Mapping[str, Any]) -> None:
+        """Makes the bench. Raises what that raises."""
+        self._bench(asked)
+
+    def judge(self, asked: Mapping[str, Any]) -> None:
+        """See Bench, as the others."""
+        self._bench(asked).judge(asked["candidate"])
+
+    def time_us(self, asked: Mapping[str, Any]) -> float:
+        """One round."""
+        return self._bench(asked).time_us(asked["candidate"])
+
+    def resources(self, asked: Mapping[str, Any]) -> dict[str, float]:
+        """As far as known."""
+        return self._bench(asked).resources(asked["candidate"])
+
+    def _bench(self, asked: Mapping[str, Any]) -> Any:
+        problem = asked["problem"]
+        of = asked["subject"], getattr(problem, "kernel_key", problem)
+        if of != self._of:
+            for one in self._open.values():
+                getattr(one, "close", lambda: None)()
+            self._of, self._open = of, {}
+        if problem not in self._open:
+            self._open[problem] = self.make(asked["subject"], problem)
+        return self._open[problem]
+
+
+def in_turn(folder: str, turn: Any, subject: str, problem: Problem) -> StageBench:
+    """The bench of a process that shares the present GPU with others: it takes its turn to use it."""
+    alone = GpuBench(machine=machine.present(), how=ROUND, alone=turn)
+    return StageBench(subject, problem, bench=alone, folder=folder)
 
 
 def _uncounted(gpu: str) -> GpuBench:
@@ -144,10 +222,16 @@ def key(what: Subject, problem: Problem, found: Space, counted_as: str = "") -> 
         here = specs.find(counted_as)
         name, versions = f"{COUNTED}, with the ceilings of {here.name}", {"dwlab": __version__}
     else:
-        here, seen = machine.present(), provenance.environment(machine.present())
-        name = here.name
-        versions = {one: str(seen[one]) for one in ("driver", "cuda", "numba", "numba_cuda") if seen[one]}
+        here = machine.present()
+        name, versions = here.name, _versions(here.name)
     capability = ".".join(map(str, here.compute_capability))
     return Key(
         name, capability, here.sms, versions, what.digest, found.digest, what.id, str(problem), problem.dtype
     )  # fmt: skip
+
+
+@functools.cache
+def _versions(name: str) -> dict[str, str]:
+    """Of what compiles for and runs on the present GPU: asked once, for that takes several processes."""
+    seen = provenance.environment(machine.present())
+    return {one: str(seen[one]) for one in ("driver", "cuda", "numba", "numba_cuda") if seen[one]}

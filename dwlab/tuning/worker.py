@@ -3,6 +3,9 @@
 The process is started when it is first needed and again after each loss; what it had compiled is then made anew. A
 candidate without an answer in its time is "timeout", one that ends the process, or after which the GPU answers nothing
 but errors, "crashed".
+
+Where several workers share a GPU, each takes its `Turn`, and one that keeps it for too long has hung on the GPU: it is
+ended, and the others go on.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from dwlab.records.journal import Candidate, text
+from dwlab.records.journal import Candidate, locked, text
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import Bench
 
@@ -25,9 +30,49 @@ SECONDS = 60.0
 START_SECONDS = 300.0
 """For the process to start and make its bench."""
 
+HELD_SECONDS = 10.0
+"""For which one worker of several may keep the GPU to itself: a check or a round takes well below one."""
+
+
+class Turn:
+    """A GPU that several processes use in turn: a context manager, which one process at a time is within.
+
+    path: a file that they share. A process that is killed gives its turn back, for the lock is the file's. The file
+    says who has the turn, and since when.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], seconds: float = HELD_SECONDS):
+        self.path, self.seconds = Path(path), seconds
+        self._within: Any = None
+
+    def __enter__(self) -> Turn:
+        self._within = contextlib.ExitStack()
+        file = self._within.enter_context(open(self.path, "ab", buffering=0))
+        self._within.enter_context(locked(file))
+        file.truncate(0)
+        file.write(f"{os.getpid()} {time.monotonic()}".encode())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.truncate(self.path, 0)
+        self._within.close()
+
+    def is_over(self, pid: int) -> bool:
+        """Whether this process has had the turn for longer than it may."""
+        with contextlib.suppress(OSError, ValueError):
+            who, since = self.path.read_text().split()
+            return int(who) == pid and time.monotonic() - float(since) > self.seconds
+        return False
+
 
 class Remote:
     """A Bench whose answers come by `_ask(what, candidate)`, from wherever they are made."""
+
+    def kill(self) -> None:
+        """Whoever waits for an answer waits no longer, if another process is to give it. For other threads."""
+
+    def close(self) -> None:
+        """Ends what it has begun."""
 
     def judge(self, candidate: Candidate) -> None:
         """See Bench."""
@@ -48,11 +93,17 @@ class Remote:
 class Worker(Remote):
     """A Bench whose work another process does. make: () -> Bench, a function of a module or a partial of one.
 
-    Use it as a context manager: the process ends with it.
+    turn: of the GPU, which the bench takes while it uses it. Use it as a context manager: the process ends with it.
     """
 
-    def __init__(self, make: Callable[[], Bench], seconds: float = SECONDS, environment: dict[str, str] | None = None):
-        self.make, self.seconds, self.environment = make, seconds, dict(environment or {})
+    def __init__(
+        self,
+        make: Callable[[], Bench],
+        seconds: float = SECONDS,
+        environment: dict[str, str] | None = None,
+        turn: Turn | None = None,
+    ):
+        self.make, self.seconds, self.environment, self.turn = make, seconds, dict(environment or {}), turn
         self.losses = 0
         """Processes that were lost."""
         self.exact = False
@@ -66,6 +117,12 @@ class Worker(Remote):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def kill(self) -> None:
+        """See Remote: what it waits for is "crashed" then."""
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """Ends the process."""
@@ -98,11 +155,17 @@ class Worker(Remote):
         return self._answer(self.seconds)
 
     def _answer(self, seconds: float) -> Any:
+        until = time.monotonic() + seconds
         try:
-            if not self._pipe.poll(seconds):
-                self.losses += 1
-                self._end()
-                raise Out("timeout", f"no answer in {seconds:g} s")
+            while not self._pipe.poll(max(0.0, min(until - time.monotonic(), 1.0 if self.turn else seconds))):
+                hung = self.turn is not None and self.turn.is_over(self._process.pid)
+                if hung or time.monotonic() >= until:
+                    self.losses += 1
+                    self._end()
+                    raise Out(
+                        "timeout",
+                        f"it kept the GPU for {self.turn.seconds:g} s" if hung else f"no answer in {seconds:g} s",
+                    )
             kind, *answer = self._pipe.recv()
         except (EOFError, OSError):
             self._lost()
