@@ -521,6 +521,20 @@ _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
+_RELATING = 30  # and until one has two sizes that are related
+# How a size may follow from another one that is not 1: kind -> (whether it does, one that does).
+_RELATED: dict[str, tuple[Callable[[int, int], bool], Callable[[int, random.Random], int]]] = {
+    "equal": (lambda one, other: one == other, lambda size, rng: size),
+    "one more": (lambda one, other: one == other + 1, lambda size, rng: size + 1),
+    "twice": (lambda one, other: one == 2 * other, lambda size, rng: 2 * size),
+    "several times": (
+        lambda one, other: one % other == 0 and one > 2 * other,
+        lambda size, rng: rng.randint(3, 5) * size,
+    ),
+}
+_SMALL = ()  # no aim, but small sizes only
+_PADDINGS: tuple[float | None, ...] = (0.0, 0.5, 1.0, None)  # part of the greatest one; None for any
+_ROW_PADDINGS = ("causal", "same", *_PADDINGS)
 _DRAWN, _OFFERED = 220, 600  # problems that a family is chosen from, and how many a stage may refuse or take
 _CHILDREN = 60  # changes that are tried for each that is chosen, once this many aims are left:
 _LAST = 300
@@ -541,12 +555,15 @@ def drawn(
         if kinds:
             offered = _replayed(*_offers(op, path, kinds, seed))
             pool = list(itertools.islice((draw for draw in offered if supports(draw[0].problem)), _DRAWN))
+            pool += _related(op, path, kinds, seed, supports)
             found += _pairwise(pool, op, path, seed, supports)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
 _Draw = tuple[Case, dict[str, Any]]  # a case and the fields that it is made of
 _Aim = tuple[str, tuple[int, int | None]]  # a size's name, and where it shall lie (see `_AIMED`)
+# The names of two sizes, how the first one follows from the other (one of `_RELATED`), and with which padding.
+_Relation = tuple[str, str, str, str | float | None]
 
 
 @functools.lru_cache(maxsize=32)
@@ -556,6 +573,39 @@ def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[lis
     names = "BHLK" if op == "depthwise1d" else "NCHWFG"
     aims = itertools.cycle([None, *itertools.product(names, _AIMED)])
     return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
+
+
+def _related(
+    op: str, path: str, dtypes: tuple[str, ...], seed: int, supports: Callable[[Problem], bool]
+) -> Iterator[_Draw]:
+    """For each relation of two sizes a small problem that has it, if one is soon found."""
+    rng = random.Random(f"{seed} related {op} {path} {' '.join(dtypes)}")
+    for relation in _relations_of(op, path):
+        for _ in range(_RELATING):
+            fields = _with_relation(rng, _fields(rng, op, dtypes, _SMALL), relation)
+            case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
+            if case is None or not supports(case.problem):
+                continue
+            if op != "depthwise1d" or all(getattr(case.problem, name) == fields[name] for name in relation[:2]):
+                yield case, fields
+                break
+
+
+def _relations_of(op: str, path: str) -> list[_Relation]:
+    """What two sizes of an op's problems can have to do with each other; of a map's and a filter's for each padding."""
+    names, along, paddings = "NCHWFK", "HW", _PADDINGS
+    if op == "depthwise1d":
+        names, along, paddings = "BHLK", "L", _ROW_PADDINGS
+    elif op == "depthwise2d":
+        names = "NCHWK"
+    elif op != "fused" or path == "pwpw":
+        names = "NCHWFG" if op == "fused" else "NCHWF"
+    found = []
+    for (one, other), kind in itertools.product(itertools.permutations(names, 2), _RELATED):
+        if kind != "equal" or one < other:
+            slides = "K" in (one, other) and (one in along or other in along)
+            found += [(one, other, kind, padding) for padding in (paddings if slides else (None,))]
+    return found
 
 
 def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
@@ -615,6 +665,22 @@ def _places(case: Case) -> set[tuple[str, Any]]:
             for tile in _TILES
             if size > 2 and (size + 1) % tile < 3 and size + 1 >= tile
         }
+    return found | _relations(case.problem)
+
+
+def _relations(problem: Problem) -> set[tuple[str, Any]]:
+    """(which of two sizes is how many times the other, or one more, and the padding if one slides over the other)."""
+    found, left_out = set(), {"B*H", "between"} if isinstance(_both(problem)[0], DepthwiseConv2d) else {"B*H"}
+    there = {name: size for name, size in sizes(problem).items() if size > 1 and name not in left_out}
+    slides = [one for one in _both(problem) if not isinstance(one, Pointwise)]
+    filters, along = (slides[0], "L" if problem.op == "depthwise1d" else "HW") if slides else (None, "")
+    if filters is not None and filters.K > 1:
+        there["K"] = filters.K
+    for (one, size), (other, second) in itertools.permutations(there.items(), 2):
+        if size >= second:
+            over = "K" in (one, other) and (one in along or other in along)
+            padding = (_row_padding(filters) if along == "L" else _padding(filters)) if over else None
+            found |= {((one, kind, other), padding) for kind, (does, _) in _RELATED.items() if does(size, second)}
     return found
 
 
@@ -643,7 +709,7 @@ def properties(case: Case) -> dict[str, Any]:
         # How far the first and the last tap reach beyond the row's ends; one of L meets nothing.
         reach = {"left": problem.K - 1 - problem.shift, "right": problem.shift}
         found |= {side: _beside(far + 1, problem.L) for side, far in reach.items()}
-        return found | {"padding": problem.padding if isinstance(problem.padding, str) else _padding(problem)}
+        return found | {"padding": _row_padding(problem)}
     found["layout"] = problem.layout
     for which, layer in enumerate(_both(problem), 1):
         own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
@@ -697,6 +763,10 @@ def _padding(problem: DepthwiseConv1d | DepthwiseConv2d) -> str:
     return named.get(int(problem.padding), "another")
 
 
+def _row_padding(problem: DepthwiseConv1d) -> str:
+    return problem.padding if isinstance(problem.padding, str) else _padding(problem)
+
+
 def _zero(zero: int) -> str:
     return {0: "0", -128: "-128", 127: "127"}.get(zero, "another")
 
@@ -714,15 +784,26 @@ def products(problem: Problem, path: str = "forward") -> int:
 
 def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: _Aim | None) -> _Draw:
     """One random problem that is small enough."""
-    draw = _drawn_row if op == "depthwise1d" else _drawn_layer
     for attempt in itertools.count():
-        dtype = rng.choice(dtypes)
-        values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-        # Some aims are met by no problem that is small.
-        fields = draw(rng, dtype, aim if attempt < _ATTEMPTS else None) | {"dtype": dtype, "values": values}
+        fields = _fields(rng, op, dtypes, aim if attempt < _ATTEMPTS else None)  # some aims no small problem meets
         case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
         if case is not None:
             return case, fields
+
+
+def _fields(rng: random.Random, op: str, dtypes: Sequence[str], aim: _Aim | None) -> dict[str, Any]:
+    """Of a problem, small or not."""
+    draw, dtype = _drawn_row if op == "depthwise1d" else _drawn_layer, rng.choice(dtypes)
+    values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
+    return draw(rng, dtype, aim) | {"dtype": dtype, "values": values}
+
+
+def _with_relation(rng: random.Random, fields: dict[str, Any], relation: _Relation) -> dict[str, Any]:
+    """The fields, changed so that two sizes are as the relation says."""
+    one, other, kind, padding = relation
+    size = fields[other] if fields[other] > 1 else rng.randint(2, 9)
+    found = fields | {other: size, one: _RELATED[kind][1](size, rng)}
+    return found if padding is None else found | {"padding": padding}
 
 
 def _case(op: str, path: str, fields: dict[str, Any]) -> Case | None:
@@ -754,11 +835,11 @@ def _at(rng: random.Random, edge: int, more: int | None, step: int = 1) -> int:
 
 
 def _drawn_row(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
-    large = dict.fromkeys("BHLK", 0.1)
+    large = dict.fromkeys("BHLK", 0.1 if aim is not _SMALL else 0)
     if aim is None:
         large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
     found: dict[str, Any] = {name: _some(rng, chance) for name, chance in large.items()}
-    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1])}
+    found |= {aim[0]: _at(rng, *aim[1])} if aim else {}
     return found | {"padding": rng.choice(("causal", "same", 0.0, 1.0, rng.random()))}
 
 
@@ -780,13 +861,13 @@ def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, 
     # Many kernels move 16 bytes at a time: they take only multiples.
     step = 1 if aim and aim[1][1] else rng.choice((1, 1, 4, 8, 16, 32))
     steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
-    large = dict.fromkeys(steps, 0.03)
+    large = dict.fromkeys(steps, 0.03 if aim is not _SMALL else 0)
     if aim is None:
         large |= dict.fromkeys(rng.sample("NCHWFG", 2), 0.5)
     found: dict[str, Any] = {name: _some(rng, large[name], steps[name]) for name in steps}
     if large["N"] < 0.1:
         found["N"] = rng.choice((1, 1, 2, 3))
-    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1], step=steps[aim[0]])}
+    found |= {aim[0]: _at(rng, *aim[1], step=steps[aim[0]])} if aim else {}
     found["K"] = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, rng.randint(12, 20)))
     found["stride"] = rng.choice((1, 1, 2, 3, rng.randint(4, 9)))
     found["padding"] = rng.choice((0.0, 0.5, 0.5, 1.0, rng.random()))
