@@ -464,6 +464,70 @@ def rows_by_ticket(x, w, y, shift, counter):
             y[b, h, t] = acc
 
 
+@cuda.jit
+def scales_and_restores(x, w, y, shift):
+    """One thread changes a row, uses it and puts back what was there."""
+    row, L = cuda.blockIdx.x, x.shape[2]
+    b, h = row // y.shape[1], row % y.shape[1]
+    if cuda.threadIdx.x == 0:
+        for s in range(L):
+            x[b, h, s] *= float32(2)
+        for t in range(L):
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < L:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = acc * float32(0.5)
+        for s in range(L):
+            x[b, h, s] *= float32(0.5)
+
+
+@cuda.jit
+def adds_nothing_to_a_filter(x, w, y, shift):
+    i = cuda.grid(1)
+    if i < y.size:
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        cuda.atomic.add(w, (h, 0), float32(0))
+        y[b, h, t] = acc
+
+
+@cuda.jit
+def stores_what_is_there(x, w, y, shift):
+    i = cuda.grid(1)
+    if i < y.size:
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        if i == 0:
+            w[0, 0] = w[0, 0]
+        y[b, h, t] = acc
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("kernel", "launch", "name"),
+    [
+        (scales_and_restores, lambda p: Launch((p.B * p.H,), (32,), (p.shift,)), "x"),
+        (adds_nothing_to_a_filter, by_output, "w"),
+        (stores_what_is_there, by_output, "w"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_store_to_an_input_is_found_whatever_it_holds_afterwards(kernel, launch, name):
+    verdict = check(kernel, "1,1,8,3", launch=launch)
+    assert "wrote outside its output" in verdict.patterns, verdict
+    assert f"stores to the input {name}, which holds afterwards what it held before" in str(verdict)
+
+
 @simulated
 @pytest.mark.parametrize("kept", [False, True], ids=["a counter for each launch", "a counter that is never set back"])
 def test_a_second_launch_must_give_the_same(kept):
