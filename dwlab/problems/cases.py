@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -362,7 +362,8 @@ def layer_cases(
     supports: Callable[[Problem], bool] | None = None,
 ) -> tuple[Case, ...]:
     """The layers that a stage of an op and path is checked on: in the first storage type all, and those that are
-    quickly interpreted in both layouts; in each of the others half of them, in this layout or that.
+    quickly interpreted in both layouts; in each of the others half of them, in this layout or that, none of those that
+    are beyond what a grid holds: a grid is the same for all types.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
     these only. seed: of all inputs; None for those of seed 0. The smallest problem comes first, without the drawn ones.
@@ -373,8 +374,9 @@ def layer_cases(
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
                 slow = products(problem) > _LONG or _operations(problem) > 4 * _OPERATIONS
                 once = slow and order % 2 != which
-                if not once if nth == 0 else order % 2 == nth % 2 and order // 2 % 2 == which:
-                    found.append(Case(problem, why, _seed(seed, order)))
+                case = Case(problem, why, _seed(seed, order))
+                if not once if nth == 0 else order % 2 == nth % 2 and order // 2 % 2 == which and not case.vast:
+                    found.append(case)
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
 
@@ -522,15 +524,12 @@ _ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thre
 _ROW = 6_000  # and of one row, or of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
 _RELATING = 30  # and until one has two sizes that are related
-# How a size may follow from another one that is not 1: kind -> (whether it does, one that does).
-_RELATED: dict[str, tuple[Callable[[int, int], bool], Callable[[int, random.Random], int]]] = {
-    "equal": (lambda one, other: one == other, lambda size, rng: size),
-    "one more": (lambda one, other: one == other + 1, lambda size, rng: size + 1),
-    "twice": (lambda one, other: one == 2 * other, lambda size, rng: 2 * size),
-    "several times": (
-        lambda one, other: one % other == 0 and one > 2 * other,
-        lambda size, rng: rng.randint(3, 5) * size,
-    ),
+# How a size may follow from another one that is not 1 (see `_relation`): kind -> one that does.
+_RELATED: dict[str, Callable[[int, random.Random], int]] = {
+    "equal": lambda size, rng: size,
+    "one more": lambda size, rng: size + 1,
+    "twice": lambda size, rng: 2 * size,
+    "several times": lambda size, rng: rng.randint(3, 5) * size,
 }
 _SMALL = ()  # no aim, but small sizes only
 _PADDINGS: tuple[float | None, ...] = (0.0, 0.5, 1.0, None)  # part of the greatest one; None for any
@@ -617,19 +616,21 @@ def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
 
 
 def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callable[[Problem], bool]) -> list[Case]:
-    """Again and again the case that, for its time, has most of the aims (see `_aims`) which those before lack: one of
-    the pool, or what it becomes by taking fields of others, as long as each change makes it better."""
+    """Again and again the case that, for its time, has most of the aims which those before lack: one of the pool, or
+    what it becomes by taking fields of others, as long as each change makes it better.
+
+    Aims are the pairs of a case's properties, and where its sizes lie."""
     rng = random.Random(seed)
-    aims: dict[Any, int] = {}
-    rows = [[aims.setdefault(aim, len(aims)) for aim in _aims(case)] for case, _ in pool]
-    has = np.zeros((len(pool), len(aims)), bool)
+    aims = _Aims()
+    rows = [aims.of(case) for case, _ in pool]
+    has = np.zeros((len(pool), len(aims.numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
     costs = np.array([_cost(case.problem, path) for case, _ in pool])
-    missing, chosen = set(aims), []
+    gains, chosen = has.sum(axis=1), []
+    missing = set(range(len(aims.numbers)))
+    aims.missing()
     while missing:
-        lack = np.array([aim in missing for aim in aims])
-        gains = has[:, lack].sum(axis=1)
         best = int(np.argmax(gains / costs))
         (case, fields), gain = pool[best], gains[best] / costs[best]
         others = [pool[nth][1] for nth in np.flatnonzero(gains)]
@@ -639,18 +640,60 @@ def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callab
             mixed = fields | {name: other[name] for name in taken}
             child = _case(op, path, mixed | {"seed": rng.randrange(2**31)})
             if child is not None and supports(child.problem):
-                more = len(_met(missing, child)) / _cost(child.problem, path)
+                more = aims.lacking(child) / _cost(child.problem, path)
                 if more > gain:
                     case, fields, gain = child, mixed, more
         chosen.append(case)
-        missing -= _met(missing, case)
+        met = [one for one in aims.of(case) if one in missing]
+        missing.difference_update(met)
+        gains = gains - has[:, met].sum(axis=1)
+        aims.met(met)
     return chosen
 
 
-def _aims(case: Case) -> list[Any]:
-    """What a case is chosen for: the pairs of its properties, and where its sizes lie."""
-    pairs = [(*one, *other) for one, other in itertools.combinations(properties(case).items(), 2)]
-    return pairs + list(_places(case))
+class _Aims:
+    """The aims of a pool of cases, by numbers, and which of them no case that was chosen meets yet.
+
+    A property (its name and class) is a bit; of each property `partners` holds those that it is still to meet."""
+
+    def __init__(self) -> None:
+        self.bits: dict[tuple[str, Any], int] = {}
+        self.numbers: dict[Any, int] = {}
+        self.known: list[Any] = []
+        self.partners: list[int] = []
+        self.places: set[tuple[str, Any]] = set()
+
+    def of(self, case: Case) -> list[int]:
+        """The numbers of a case's aims; as long as no `missing` was called, of new ones, too."""
+        numbers, adding = self.numbers, not self.partners
+        found = sorted(self.bits.setdefault(one, len(self.bits)) if adding else self.bits.get(one, -1)
+                       for one in properties(case).items())  # fmt: skip
+        wanted = [*itertools.combinations([bit for bit in found if bit >= 0], 2), *_places(case)]
+        if adding:
+            return [numbers.setdefault(aim, len(numbers)) for aim in wanted]
+        return [numbers[aim] for aim in wanted if aim in numbers]
+
+    def missing(self) -> None:
+        """From here on all of them are missing."""
+        self.partners, self.known = [0] * len(self.bits), list(self.numbers)
+        self.change(self.numbers)
+
+    def met(self, numbers: list[int]) -> None:
+        """These are missing no more."""
+        self.change(self.known[one] for one in numbers)
+
+    def change(self, aims: Iterable[Any]) -> None:
+        for one, other in aims:
+            if isinstance(one, int):
+                self.partners[one] ^= 1 << other
+            else:
+                self.places ^= {(one, other)}
+
+    def lacking(self, case: Case) -> int:
+        """How many of the missing ones a case has."""
+        found = [self.bits[one] for one in properties(case).items() if one in self.bits]
+        mask = sum(1 << bit for bit in found)
+        return sum((self.partners[bit] & mask).bit_count() for bit in found) + len(self.places & _places(case))
 
 
 def _places(case: Case) -> set[tuple[str, Any]]:
@@ -677,21 +720,21 @@ def _relations(problem: Problem) -> set[tuple[str, Any]]:
     if filters is not None and filters.K > 1:
         there["K"] = filters.K
     for (one, size), (other, second) in itertools.permutations(there.items(), 2):
-        if size >= second:
+        kind = _relation(size, second)
+        if kind is not None:
             over = "K" in (one, other) and (one in along or other in along)
             padding = (_row_padding(filters) if along == "L" else _padding(filters)) if over else None
-            found |= {((one, kind, other), padding) for kind, (does, _) in _RELATED.items() if does(size, second)}
+            found.add(((one, kind, other), padding))
     return found
 
 
-def _met(aims: set[Any], case: Case) -> set[Any]:
-    """Those of these aims that a case meets. Of few aims quicker than `_aims`."""
-    has, places = properties(case), _places(case)
-    return {
-        aim
-        for aim in aims
-        if (aim in places if len(aim) == 2 else has.get(aim[0]) == aim[1] and has.get(aim[2]) == aim[3])
-    }
+def _relation(one: int, other: int) -> str | None:
+    """Which of `_RELATED` one size is to another."""
+    if one == other + 1:
+        return "one more"
+    if one < other or one % other:
+        return None
+    return {1: "equal", 2: "twice"}.get(one // other, "several times")
 
 
 def _cost(problem: Problem, path: str) -> float:
@@ -802,7 +845,7 @@ def _with_relation(rng: random.Random, fields: dict[str, Any], relation: _Relati
     """The fields, changed so that two sizes are as the relation says."""
     one, other, kind, padding = relation
     size = fields[other] if fields[other] > 1 else rng.randint(2, 9)
-    found = fields | {other: size, one: _RELATED[kind][1](size, rng)}
+    found = fields | {other: size, one: _RELATED[kind](size, rng)}
     return found if padding is None else found | {"padding": padding}
 
 

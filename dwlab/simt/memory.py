@@ -157,8 +157,6 @@ class Root:
             self.shadow = np.zeros((rows, length, 3), trace.ACCESS)
             if self.initial is not None:
                 self.shadow["written"][0, :, trace.WRITE] = self.initial[:: self.granule][:length]
-            elif not self.check_unwritten:
-                self.shadow["written"][:, :, trace.WRITE] = True
         return itemsize // self.granule
 
 
