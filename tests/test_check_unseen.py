@@ -126,6 +126,80 @@ def test_sizes_are_whole_tiles_and_one_more_and_one_less(op, names, seed):
         assert any(size[name] > 2 and (size[name] - more) % tile == 0 for size in there), (name, tile, more)
 
 
+RELATED = {
+    "=": lambda one, other: one == other,
+    "= 1 +": lambda one, other: one == other + 1,
+    "= 2": lambda one, other: one == 2 * other,
+    "= n": lambda one, other: one % other == 0 and one > 2 * other,
+}
+OPS = [kind for kind in KINDS if kind[0] != "fused"] + [
+    ("depthwise1d", "input_grad", ("float32", "float16")),
+    ("depthwise1d", "backward", ("float32",)),
+    ("sparse", "forward", ("float16",)),
+    *(kind for kind in KINDS if kind[0] == "fused"),
+]
+
+
+def named_sizes(problem):
+    """Name -> size of all that two problems of an op may differ in, channels and filters of both layers included."""
+    if isinstance(problem, DepthwiseConv1d):
+        return {name: getattr(problem, name) for name in "BHLK"}
+    parts = judge._layers_of(problem)
+    found = {name: getattr(parts[0], name) for name in "NCHW"} | {"out": parts[-1].channels_out}
+    found |= {"between": parts[0].channels_out} if len(parts) > 1 else {}
+    slides = [one for one in parts if isinstance(one, DepthwiseConv2d)]
+    return found | ({"K": slides[0].K} if slides else {})
+
+
+@pytest.mark.parametrize("seed", [5, 60])
+@pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
+def test_two_sizes_are_related_in_every_way(op, path, dtypes, seed):
+    found = [case.problem for case in drawn(op, path, dtypes, seed)]
+    for family in ([p for p in found if p.dtype != "int8"], [p for p in found if p.dtype == "int8"]):
+        there = [named_sizes(problem) for problem in family]
+        same = {"depthwise2d": ("C", "out"), "dwpw": ("C", "between"), "pwdw": ("between", "out")}
+        lost = same.get(op, same.get(path, ("", "")))[1]
+        names = [name for name in there[0] if name != lost] if there else []
+        for (one, other), (how, does) in itertools.product(itertools.permutations(names, 2), RELATED.items()):
+            assert any(min(p[one], p[other]) > 1 and does(p[one], p[other]) for p in there), (one, how, other)
+
+
+@pytest.mark.parametrize("seed", [6, 70, 800])
+@pytest.mark.parametrize("how", RELATED)
+def test_taps_and_times_are_related_with_every_padding(how, seed):
+    found = [case.problem for case in drawn("depthwise1d", "forward", ("float32",), seed)]
+    for (one, other), padding in itertools.product(("KL", "LK"), ("causal", "same", 0)):
+        such = [p for p in found if p.padding == padding and min(p.K, p.L) > 1]
+        assert any(RELATED[how](getattr(p, one), getattr(p, other)) for p in such), (one, other, padding)
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("one", "how", "other", "seed"),
+    [("K", "= 2", "L", 7), ("K", "= 2", "L", 8), ("L", "= 2", "K", 9), ("K", "= 1 +", "L", 10), ("B", "= n", "K", 11)],
+)
+def test_a_tap_that_is_dropped_where_sizes_are_related_is_found(one, how, other, seed):
+    does = RELATED[how]
+
+    @cuda.jit
+    def kernel(x, w, y, shift, first):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range(first, w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = acc
+
+    def launch(problem):
+        sizes = getattr(problem, one), getattr(problem, other)
+        return replace(by_output(problem), scalars=(problem.shift, int(min(sizes) > 1 and does(*sizes))))
+
+    assert not check(kernel, launch=launch, seed=seed).passed
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(KINDS))
 def test_drawn_problems_are_new_for_each_seed_the_same_for_one_and_cheap(seed, kind):
@@ -388,6 +462,70 @@ def rows_by_ticket(x, w, y, shift, counter):
                 if s >= 0 and s < x.shape[2]:
                     acc += w[h, j] * x[b, h, s]
             y[b, h, t] = acc
+
+
+@cuda.jit
+def scales_and_restores(x, w, y, shift):
+    """One thread changes a row, uses it and puts back what was there."""
+    row, L = cuda.blockIdx.x, x.shape[2]
+    b, h = row // y.shape[1], row % y.shape[1]
+    if cuda.threadIdx.x == 0:
+        for s in range(L):
+            x[b, h, s] *= float32(2)
+        for t in range(L):
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < L:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = acc * float32(0.5)
+        for s in range(L):
+            x[b, h, s] *= float32(0.5)
+
+
+@cuda.jit
+def adds_nothing_to_a_filter(x, w, y, shift):
+    i = cuda.grid(1)
+    if i < y.size:
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        cuda.atomic.add(w, (h, 0), float32(0))
+        y[b, h, t] = acc
+
+
+@cuda.jit
+def stores_what_is_there(x, w, y, shift):
+    i = cuda.grid(1)
+    if i < y.size:
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        if i == 0:
+            w[0, 0] = w[0, 0]
+        y[b, h, t] = acc
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("kernel", "launch", "name"),
+    [
+        (scales_and_restores, lambda p: Launch((p.B * p.H,), (32,), (p.shift,)), "x"),
+        (adds_nothing_to_a_filter, by_output, "w"),
+        (stores_what_is_there, by_output, "w"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_store_to_an_input_is_found_whatever_it_holds_afterwards(kernel, launch, name):
+    verdict = check(kernel, "1,1,8,3", launch=launch)
+    assert "wrote outside its output" in verdict.patterns, verdict
+    assert f"stores to the input {name}, which holds afterwards what it held before" in str(verdict)
 
 
 @simulated

@@ -133,10 +133,12 @@ def test_the_banner_of_a_gpu_names_it(monkeypatch):
 
 def test_a_lesson_in_simulated_mode_loads_neither_numba_cuda_nor_widgets_nor_matplotlib():
     code = (
-        "import sys, json, dwlab\n"
-        "before = sorted(m for m in sys.modules if m.startswith(('dwlab', 'numpy', 'numba')))\n"
+        "import sys, json\n"
+        "there = set(sys.modules)\n"  # what the environment itself loads at every start
+        "import dwlab\n"
+        "before = sorted(m for m in set(sys.modules) - there if m.startswith(('dwlab', 'numpy', 'numba')))\n"
         "from dwlab import cuda, mode; from dwlab.gpu import target; import dwlab.simt.cuda\n"
-        "loaded = [m for m in ('numba.cuda', 'ipywidgets', 'matplotlib') if m in sys.modules]\n"
+        "loaded = [m for m in ('numba.cuda', 'ipywidgets', 'matplotlib') if m in set(sys.modules) - there]\n"
         "print(json.dumps([before, mode, target.mode, cuda is dwlab.simt.cuda, loaded, target.decided_for()]))"
     )
     done = in_a_process(code, DWLAB_TARGET="simulated")

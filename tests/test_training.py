@@ -173,7 +173,19 @@ def test_loss_curves_of_the_ways_coincide(stage, through):
     np.testing.assert_allclose(got, through, rtol=2e-4)
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT gets here, also where whatever started the tests has blocked it: a mask is inherited."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @needs_torch
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("stop", [1, 5, 7])
 def test_ctrl_c_saves_and_a_resume_is_bit_for_bit_the_same(tmp_path, through, stop):
     file = tmp_path / "run.pt"

@@ -167,8 +167,10 @@ def compare(model: Model, image: Any, progress: inference.Progress = None) -> Co
     shared = inference.run(model, image, progress)
     ports = (model.port,) if model.port else ()
     twin = model if model.kept else inference.built(network, model.weights, model.steps, True, model.quantised, ports)
-    alone = inference.run(twin, image, progress)
     torch = pytorch()
+    for map in twin.maps.values():  # NaN, of any type: what an earlier run left must not pass for this one's
+        map.view(torch.uint8).fill_(255)
+    alone = inference.run(twin, image, progress)
     exact = _exact(twin)
     compared = _compared if model.quantised is None else _compared_in_int8
     with torch.inference_mode(), same_precision():

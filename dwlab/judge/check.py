@@ -14,7 +14,8 @@ all inputs. The verdict says the seed; DWLAB_SEED in the environment sets it for
 What is right. Every array stands between two guard bands, outputs hold something else before the launch, and the result
 is compared with the float64 reference within the rounding that float32 allows: that of sums of the products themselves,
 in any order (references.tolerance); with algorithm="fast" that of algorithms which multiply sums (see `_fast_error`).
-Every element of an output must be written, what it held before must not matter, and inputs must stay as they are. A
+Every element of an output must be written, what it held before must not matter, and inputs must stay as they are: the
+laptop GPU sees each store to them, whatever its value; on a GPU an input that is written and restored is not seen. A
 NaN or an infinity in x or dy may spoil the outputs in whose sum it stands, and no other; of dw also the channel's other
 taps, for it meets padding there, which a kernel may multiply by it (0 * NaN is NaN). Those in whose sum it stands must
 be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts
@@ -735,6 +736,9 @@ def _run(
         ):
             if part.any():
                 trespasses.append(f"{int(part.sum())} elements {where} {name} were overwritten")
+        line = getattr(getattr(device[name], "allocation", None), "stored", 0)  # there is no such record on a GPU
+        if name in inputs and line and not changed.any():
+            trespasses.append(f"line {line} stores to the input {name}, which holds afterwards what it held before")
     return _Run(found, tuple(trespasses), written)
 
 

@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -362,7 +362,8 @@ def layer_cases(
     supports: Callable[[Problem], bool] | None = None,
 ) -> tuple[Case, ...]:
     """The layers that a stage of an op and path is checked on: in the first storage type all, and those that are
-    quickly interpreted in both layouts; in each of the others half of them, in this layout or that.
+    quickly interpreted in both layouts; in each of the others half of them, in this layout or that, none of those that
+    are beyond what a grid holds: a grid is the same for all types.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
     these only. seed: of all inputs; None for those of seed 0. The smallest problem comes first, without the drawn ones.
@@ -373,8 +374,9 @@ def layer_cases(
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
                 slow = products(problem) > _LONG or _operations(problem) > 4 * _OPERATIONS
                 once = slow and order % 2 != which
-                if not once if nth == 0 else order % 2 == nth % 2 and order // 2 % 2 == which:
-                    found.append(Case(problem, why, _seed(seed, order)))
+                case = Case(problem, why, _seed(seed, order))
+                if not once if nth == 0 else order % 2 == nth % 2 and order // 2 % 2 == which and not case.vast:
+                    found.append(case)
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
 
@@ -521,6 +523,17 @@ _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW = 6_000  # and of one row, or of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
+_RELATING = 30  # and until one has two sizes that are related
+# How a size may follow from another one that is not 1 (see `_relation`): kind -> one that does.
+_RELATED: dict[str, Callable[[int, random.Random], int]] = {
+    "equal": lambda size, rng: size,
+    "one more": lambda size, rng: size + 1,
+    "twice": lambda size, rng: 2 * size,
+    "several times": lambda size, rng: rng.randint(3, 5) * size,
+}
+_SMALL = ()  # no aim, but small sizes only
+_PADDINGS: tuple[float | None, ...] = (0.0, 0.5, 1.0, None)  # part of the greatest one; None for any
+_ROW_PADDINGS = ("causal", "same", *_PADDINGS)
 _DRAWN, _OFFERED = 220, 600  # problems that a family is chosen from, and how many a stage may refuse or take
 _CHILDREN = 60  # changes that are tried for each that is chosen, once this many aims are left:
 _LAST = 300
@@ -541,12 +554,15 @@ def drawn(
         if kinds:
             offered = _replayed(*_offers(op, path, kinds, seed))
             pool = list(itertools.islice((draw for draw in offered if supports(draw[0].problem)), _DRAWN))
+            pool += _related(op, path, kinds, seed, supports)
             found += _pairwise(pool, op, path, seed, supports)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
 _Draw = tuple[Case, dict[str, Any]]  # a case and the fields that it is made of
 _Aim = tuple[str, tuple[int, int | None]]  # a size's name, and where it shall lie (see `_AIMED`)
+# The names of two sizes, how the first one follows from the other (one of `_RELATED`), and with which padding.
+_Relation = tuple[str, str, str, str | float | None]
 
 
 @functools.lru_cache(maxsize=32)
@@ -558,6 +574,39 @@ def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[lis
     return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
 
 
+def _related(
+    op: str, path: str, dtypes: tuple[str, ...], seed: int, supports: Callable[[Problem], bool]
+) -> Iterator[_Draw]:
+    """For each relation of two sizes a small problem that has it, if one is soon found."""
+    rng = random.Random(f"{seed} related {op} {path} {' '.join(dtypes)}")
+    for relation in _relations_of(op, path):
+        for _ in range(_RELATING):
+            fields = _with_relation(rng, _fields(rng, op, dtypes, _SMALL), relation)
+            case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
+            if case is None or not supports(case.problem):
+                continue
+            if op != "depthwise1d" or all(getattr(case.problem, name) == fields[name] for name in relation[:2]):
+                yield case, fields
+                break
+
+
+def _relations_of(op: str, path: str) -> list[_Relation]:
+    """What two sizes of an op's problems can have to do with each other; of a map's and a filter's for each padding."""
+    names, along, paddings = "NCHWFK", "HW", _PADDINGS
+    if op == "depthwise1d":
+        names, along, paddings = "BHLK", "L", _ROW_PADDINGS
+    elif op == "depthwise2d":
+        names = "NCHWK"
+    elif op != "fused" or path == "pwpw":
+        names = "NCHWFG" if op == "fused" else "NCHWF"
+    found = []
+    for (one, other), kind in itertools.product(itertools.permutations(names, 2), _RELATED):
+        if kind != "equal" or one < other:
+            slides = "K" in (one, other) and (one in along or other in along)
+            found += [(one, other, kind, padding) for padding in (paddings if slides else (None,))]
+    return found
+
+
 def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
     """The known ones, and then the rest, which become known."""
     yield from known
@@ -567,19 +616,21 @@ def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
 
 
 def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callable[[Problem], bool]) -> list[Case]:
-    """Again and again the case that, for its time, has most of the aims (see `_aims`) which those before lack: one of
-    the pool, or what it becomes by taking fields of others, as long as each change makes it better."""
+    """Again and again the case that, for its time, has most of the aims which those before lack: one of the pool, or
+    what it becomes by taking fields of others, as long as each change makes it better.
+
+    Aims are the pairs of a case's properties, and where its sizes lie."""
     rng = random.Random(seed)
-    aims: dict[Any, int] = {}
-    rows = [[aims.setdefault(aim, len(aims)) for aim in _aims(case)] for case, _ in pool]
-    has = np.zeros((len(pool), len(aims)), bool)
+    aims = _Aims()
+    rows = [aims.of(case) for case, _ in pool]
+    has = np.zeros((len(pool), len(aims.numbers)), bool)
     for one, row in zip(has, rows, strict=True):
         one[row] = True
     costs = np.array([_cost(case.problem, path) for case, _ in pool])
-    missing, chosen = set(aims), []
+    gains, chosen = has.sum(axis=1), []
+    missing = set(range(len(aims.numbers)))
+    aims.missing()
     while missing:
-        lack = np.array([aim in missing for aim in aims])
-        gains = has[:, lack].sum(axis=1)
         best = int(np.argmax(gains / costs))
         (case, fields), gain = pool[best], gains[best] / costs[best]
         others = [pool[nth][1] for nth in np.flatnonzero(gains)]
@@ -589,18 +640,60 @@ def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callab
             mixed = fields | {name: other[name] for name in taken}
             child = _case(op, path, mixed | {"seed": rng.randrange(2**31)})
             if child is not None and supports(child.problem):
-                more = len(_met(missing, child)) / _cost(child.problem, path)
+                more = aims.lacking(child) / _cost(child.problem, path)
                 if more > gain:
                     case, fields, gain = child, mixed, more
         chosen.append(case)
-        missing -= _met(missing, case)
+        met = [one for one in aims.of(case) if one in missing]
+        missing.difference_update(met)
+        gains = gains - has[:, met].sum(axis=1)
+        aims.met(met)
     return chosen
 
 
-def _aims(case: Case) -> list[Any]:
-    """What a case is chosen for: the pairs of its properties, and where its sizes lie."""
-    pairs = [(*one, *other) for one, other in itertools.combinations(properties(case).items(), 2)]
-    return pairs + list(_places(case))
+class _Aims:
+    """The aims of a pool of cases, by numbers, and which of them no case that was chosen meets yet.
+
+    A property (its name and class) is a bit; of each property `partners` holds those that it is still to meet."""
+
+    def __init__(self) -> None:
+        self.bits: dict[tuple[str, Any], int] = {}
+        self.numbers: dict[Any, int] = {}
+        self.known: list[Any] = []
+        self.partners: list[int] = []
+        self.places: set[tuple[str, Any]] = set()
+
+    def of(self, case: Case) -> list[int]:
+        """The numbers of a case's aims; as long as no `missing` was called, of new ones, too."""
+        numbers, adding = self.numbers, not self.partners
+        found = sorted(self.bits.setdefault(one, len(self.bits)) if adding else self.bits.get(one, -1)
+                       for one in properties(case).items())  # fmt: skip
+        wanted = [*itertools.combinations([bit for bit in found if bit >= 0], 2), *_places(case)]
+        if adding:
+            return [numbers.setdefault(aim, len(numbers)) for aim in wanted]
+        return [numbers[aim] for aim in wanted if aim in numbers]
+
+    def missing(self) -> None:
+        """From here on all of them are missing."""
+        self.partners, self.known = [0] * len(self.bits), list(self.numbers)
+        self.change(self.numbers)
+
+    def met(self, numbers: list[int]) -> None:
+        """These are missing no more."""
+        self.change(self.known[one] for one in numbers)
+
+    def change(self, aims: Iterable[Any]) -> None:
+        for one, other in aims:
+            if isinstance(one, int):
+                self.partners[one] ^= 1 << other
+            else:
+                self.places ^= {(one, other)}
+
+    def lacking(self, case: Case) -> int:
+        """How many of the missing ones a case has."""
+        found = [self.bits[one] for one in properties(case).items() if one in self.bits]
+        mask = sum(1 << bit for bit in found)
+        return sum((self.partners[bit] & mask).bit_count() for bit in found) + len(self.places & _places(case))
 
 
 def _places(case: Case) -> set[tuple[str, Any]]:
@@ -615,17 +708,33 @@ def _places(case: Case) -> set[tuple[str, Any]]:
             for tile in _TILES
             if size > 2 and (size + 1) % tile < 3 and size + 1 >= tile
         }
+    return found | _relations(case.problem)
+
+
+def _relations(problem: Problem) -> set[tuple[str, Any]]:
+    """(which of two sizes is how many times the other, or one more, and the padding if one slides over the other)."""
+    found, left_out = set(), {"B*H", "between"} if isinstance(_both(problem)[0], DepthwiseConv2d) else {"B*H"}
+    there = {name: size for name, size in sizes(problem).items() if size > 1 and name not in left_out}
+    slides = [one for one in _both(problem) if not isinstance(one, Pointwise)]
+    filters, along = (slides[0], "L" if problem.op == "depthwise1d" else "HW") if slides else (None, "")
+    if filters is not None and filters.K > 1:
+        there["K"] = filters.K
+    for (one, size), (other, second) in itertools.permutations(there.items(), 2):
+        kind = _relation(size, second)
+        if kind is not None:
+            over = "K" in (one, other) and (one in along or other in along)
+            padding = (_row_padding(filters) if along == "L" else _padding(filters)) if over else None
+            found.add(((one, kind, other), padding))
     return found
 
 
-def _met(aims: set[Any], case: Case) -> set[Any]:
-    """Those of these aims that a case meets. Of few aims quicker than `_aims`."""
-    has, places = properties(case), _places(case)
-    return {
-        aim
-        for aim in aims
-        if (aim in places if len(aim) == 2 else has.get(aim[0]) == aim[1] and has.get(aim[2]) == aim[3])
-    }
+def _relation(one: int, other: int) -> str | None:
+    """Which of `_RELATED` one size is to another."""
+    if one == other + 1:
+        return "one more"
+    if one < other or one % other:
+        return None
+    return {1: "equal", 2: "twice"}.get(one // other, "several times")
 
 
 def _cost(problem: Problem, path: str) -> float:
@@ -643,7 +752,7 @@ def properties(case: Case) -> dict[str, Any]:
         # How far the first and the last tap reach beyond the row's ends; one of L meets nothing.
         reach = {"left": problem.K - 1 - problem.shift, "right": problem.shift}
         found |= {side: _beside(far + 1, problem.L) for side, far in reach.items()}
-        return found | {"padding": problem.padding if isinstance(problem.padding, str) else _padding(problem)}
+        return found | {"padding": _row_padding(problem)}
     found["layout"] = problem.layout
     for which, layer in enumerate(_both(problem), 1):
         own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
@@ -697,6 +806,10 @@ def _padding(problem: DepthwiseConv1d | DepthwiseConv2d) -> str:
     return named.get(int(problem.padding), "another")
 
 
+def _row_padding(problem: DepthwiseConv1d) -> str:
+    return problem.padding if isinstance(problem.padding, str) else _padding(problem)
+
+
 def _zero(zero: int) -> str:
     return {0: "0", -128: "-128", 127: "127"}.get(zero, "another")
 
@@ -714,15 +827,26 @@ def products(problem: Problem, path: str = "forward") -> int:
 
 def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: _Aim | None) -> _Draw:
     """One random problem that is small enough."""
-    draw = _drawn_row if op == "depthwise1d" else _drawn_layer
     for attempt in itertools.count():
-        dtype = rng.choice(dtypes)
-        values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-        # Some aims are met by no problem that is small.
-        fields = draw(rng, dtype, aim if attempt < _ATTEMPTS else None) | {"dtype": dtype, "values": values}
+        fields = _fields(rng, op, dtypes, aim if attempt < _ATTEMPTS else None)  # some aims no small problem meets
         case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
         if case is not None:
             return case, fields
+
+
+def _fields(rng: random.Random, op: str, dtypes: Sequence[str], aim: _Aim | None) -> dict[str, Any]:
+    """Of a problem, small or not."""
+    draw, dtype = _drawn_row if op == "depthwise1d" else _drawn_layer, rng.choice(dtypes)
+    values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
+    return draw(rng, dtype, aim) | {"dtype": dtype, "values": values}
+
+
+def _with_relation(rng: random.Random, fields: dict[str, Any], relation: _Relation) -> dict[str, Any]:
+    """The fields, changed so that two sizes are as the relation says."""
+    one, other, kind, padding = relation
+    size = fields[other] if fields[other] > 1 else rng.randint(2, 9)
+    found = fields | {other: size, one: _RELATED[kind](size, rng)}
+    return found if padding is None else found | {"padding": padding}
 
 
 def _case(op: str, path: str, fields: dict[str, Any]) -> Case | None:
@@ -754,11 +878,11 @@ def _at(rng: random.Random, edge: int, more: int | None, step: int = 1) -> int:
 
 
 def _drawn_row(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
-    large = dict.fromkeys("BHLK", 0.1)
+    large = dict.fromkeys("BHLK", 0.1 if aim is not _SMALL else 0)
     if aim is None:
         large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
     found: dict[str, Any] = {name: _some(rng, chance) for name, chance in large.items()}
-    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1])}
+    found |= {aim[0]: _at(rng, *aim[1])} if aim else {}
     return found | {"padding": rng.choice(("causal", "same", 0.0, 1.0, rng.random()))}
 
 
@@ -780,13 +904,13 @@ def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, 
     # Many kernels move 16 bytes at a time: they take only multiples.
     step = 1 if aim and aim[1][1] else rng.choice((1, 1, 4, 8, 16, 32))
     steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
-    large = dict.fromkeys(steps, 0.03)
+    large = dict.fromkeys(steps, 0.03 if aim is not _SMALL else 0)
     if aim is None:
         large |= dict.fromkeys(rng.sample("NCHWFG", 2), 0.5)
     found: dict[str, Any] = {name: _some(rng, large[name], steps[name]) for name in steps}
     if large["N"] < 0.1:
         found["N"] = rng.choice((1, 1, 2, 3))
-    found |= {} if aim is None else {aim[0]: _at(rng, *aim[1], step=steps[aim[0]])}
+    found |= {aim[0]: _at(rng, *aim[1], step=steps[aim[0]])} if aim else {}
     found["K"] = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, rng.randint(12, 20)))
     found["stride"] = rng.choice((1, 1, 2, 3, rng.randint(4, 9)))
     found["padding"] = rng.choice((0.0, 0.5, 0.5, 1.0, rng.random()))

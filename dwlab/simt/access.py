@@ -260,7 +260,7 @@ class Accesses(State):
                 self.shown.stored.add(self.roots.index(root))
                 raise Restart
             if root.kept and root.before is None:
-                root.before = root.data.copy()
+                root.before, root.stored = root.data.copy(), node.lineno
 
     def refuse_write(self, array: Array, node: ast.AST) -> None:
         """Raises UnsupportedError for an array that cannot be written."""

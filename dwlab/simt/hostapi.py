@@ -88,12 +88,14 @@ class Allocation:
     """A piece of device memory.
 
     ``buffer``: its bytes (uint8), 256-byte aligned. ``written``: a bool a byte, or None when all bytes were written.
+    ``stored``: the line of the first store that a kernel has made to it, whatever value it stored; 0 if none has.
     """
 
-    __slots__ = ("__weakref__", "buffer", "nbytes", "written")
+    __slots__ = ("__weakref__", "buffer", "nbytes", "stored", "written")
 
     def __init__(self, nbytes: int, *, written: bool) -> None:
         self.nbytes = nbytes
+        self.stored = 0
         try:
             raw = np.empty(nbytes + ALIGNMENT, np.uint8)
             # One flag a byte, so that views with another item size stay right.

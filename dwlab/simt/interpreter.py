@@ -210,6 +210,9 @@ class Execution(Accesses):
     def do_Assign(self, node: ast.Assign) -> Mask:
         value = self.eval(node.value)
         varies = isinstance(value, np.ndarray)
+        if varies and len(node.targets) == 1 and type(node.targets[0]) is ast.Name:
+            self.assign(node.targets[0].id, value)
+            return self.mask
         literal = not varies and self.is_literal(node.value)
         known = not varies and self.watch is not None and self.is_known(node.value)
         for target in node.targets:
@@ -1066,6 +1069,8 @@ class Execution(Accesses):
 
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
         if isinstance(op, (ast.Is, ast.IsNot)):
+            if isinstance(left, np.dtype) or isinstance(right, np.dtype):
+                raise self.refuse(node, "types are not compared here", "isinstance(…) asks for a number's type")
             left, right = (np.bool_(one) if isinstance(one, bool) else one for one in (left, right))
             if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
                 left, right = left.which, right.which
@@ -1335,6 +1340,8 @@ class Execution(Accesses):
         dtype = outer.get(node)
         if dtype is not None:
             value = self.eval(node.args[0])
+            if type(value) is np.ndarray and self.watch is None:  # the most frequent of all calls
+                return types.cast(value, dtype)
             self.node = node
             return self.converted(value, dtype, node)
         function = self.eval(node.func)
@@ -1563,6 +1570,8 @@ class Execution(Accesses):
             return None
         if through is not None and any(v is not None for _, v in frame.returns):
             raise self.refuse(node, f"{src.name} returns a value on some paths only")
+        if len(frame.returns) == 1:
+            return frame.returns[0][1]
         (_, result), *others = reversed(frame.returns)
         for lanes, value in others:
             if value is None and result is None:

@@ -17,7 +17,7 @@ import numpy as np
 from numba.core import types as nt
 
 from dwlab.simt import arraymethods, libdevice, trace, types
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Root, strides_of
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Record, Root, strides_of
 from dwlab.simt.names import VECTORS, DeviceName
 from dwlab.simt.options import LaunchError, UnsupportedError
 from dwlab.simt.order import BLOCK, GPU
@@ -170,6 +170,28 @@ def _isinstance(run: Execution, node: ast.Call, value: object, wanted: object) -
     return np.bool_(isinstance(value, (np.ndarray, np.generic)) and value.dtype == dtype)
 
 
+def _hasattr(run: Execution, node: ast.Call, value: object, name: object) -> np.bool_:
+    """hasattr(): decided by the value's type, so the same in every lane."""
+    if not isinstance(name, str):
+        raise run.refuse(node, "hasattr() takes a name that is written down")
+    if isinstance(value, Record):
+        return np.bool_(name in (value.array.dtype.names or ()))
+    if isinstance(value, tuple):
+        return np.bool_(name in getattr(value, "_fields", ()))
+    if isinstance(value, ARRAYS):
+        of: nt.Type = nt.Array(nt.float64, len(value.shape), "C")
+    else:
+        of = types.numba_type(run.number(value, node).dtype)
+    return np.bool_(types.context().resolve_getattr(of, name) is not None)
+
+
+def _type(run: Execution, node: ast.Call, *arguments: object) -> np.dtype:
+    """type() of a number, which converts when it is called."""
+    if len(arguments) != 1 or not isinstance(arguments[0], (np.ndarray, np.generic)):
+        raise run.refuse(node, "Numba-CUDA has type() of a number only")
+    return arguments[0].dtype
+
+
 def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
     """One line per active thread, in thread order."""
     shape = run.lanes_shape
@@ -187,6 +209,7 @@ def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
 
 _PLAIN_BUILTINS = (
     range, min, max, abs, round, pow, divmod, len, print, enumerate, zip, tuple, sum, slice, isinstance, reversed, ord,
+    hasattr, type,
 )  # fmt: skip
 
 
@@ -201,6 +224,10 @@ def builtin_call(run: Execution, function: Callable, arguments: list[object], ke
         raise run.refuse(node, f"{function.__name__}() takes no keyword arguments in a kernel")
     if function is range:
         return _range(run, node, *arguments)
+    if function is type:
+        return _type(run, node, *arguments)
+    if function is hasattr:
+        return _hasattr(run, node, *arguments)
     if function is print:
         return _print(run, node, arguments)
     if function in (min, max):
@@ -729,6 +756,12 @@ def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | N
     return _COMMUTING[name](old, value)
 
 
+def _whole_index(index: object) -> object:
+    """An atomic's index as Numba-CUDA converts it: a float is cut off, a bool is 0 or 1."""
+    number = isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "fb"
+    return types.cast(index, types.INT64) if number else index
+
+
 def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     """One atomic: lanes act one after the other, in thread order; returns the old values."""
     wanted = node is not run.discard
@@ -751,6 +784,8 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     else:
         index, *values = arguments[1:]
     indices = index if isinstance(index, tuple) else (index,)
+    if not (isinstance(index, tuple) and len(index) == 1):  # which Numba-CUDA does not convert
+        indices = tuple(_whole_index(one) for one in indices)
     *compare, value = (types.cast(run.number(one, node), dtype) for one in values)
     if isinstance(array, Chosen):
         result: Lanes | None = None

@@ -176,6 +176,7 @@ class Binder:
     def finish(self) -> None:
         """Brings results back to host arrays, and remembers which memory was written."""
         for allocation, root in self.roots.values():
+            allocation.stored = allocation.stored or root.stored
             if allocation.written is None:
                 continue
             if root.shadow is None:

@@ -113,7 +113,7 @@ class Root:
 
     space: "global", "shared" or "const".  data: uint8, flat; shared memory holds `row_bytes` bytes for each block.
     granule: bytes per shadow record.  tracked: whether races and unwritten reads are looked for.  before: the bytes as
-    they were before the launch, kept at the first store if `kept`.
+    they were before the launch, kept at the first store if `kept`; stored: that store's line, 0 if there is none.
     """
 
     def __init__(self, space: str, data: np.ndarray, address: int, row_bytes: int = 0):
@@ -127,6 +127,7 @@ class Root:
         self.read_only = False
         self.kept = False
         self.before: np.ndarray | None = None
+        self.stored = 0
         self.shadow: np.ndarray | None = None
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None
@@ -156,8 +157,6 @@ class Root:
             self.shadow = np.zeros((rows, length, 3), trace.ACCESS)
             if self.initial is not None:
                 self.shadow["written"][0, :, trace.WRITE] = self.initial[:: self.granule][:length]
-            elif not self.check_unwritten:
-                self.shadow["written"][:, :, trace.WRITE] = True
         return itemsize // self.granule
 
 

@@ -64,6 +64,7 @@ class Typing(Execution):
     def __init__(self, src: source.Source, grid: tuple, block: tuple, options: Options, shared_bytes: int):
         super().__init__(src, grid, block, options, shared_bytes)
         self.found: Tables = {}
+        self.bound: dict[str, set] | None = None  # in a loop: the types of what its round has set
         self.results: dict[object, object] = {}
 
     def infer(self, arguments: list[object]) -> Tables:
@@ -143,6 +144,8 @@ class Typing(Execution):
         if isinstance(value, (int, float, complex)) and type(value) in (bool, int, float, complex):
             value = types.literal(value)
         self.frame.names[name] = value
+        if self.bound is not None:
+            self.bound.setdefault(name, set()).add(kind(value))
 
     def static(self, test: ast.expr) -> bool | None:
         """What a condition is if constants decide it, else None. Its type is looked at in any case."""
@@ -158,7 +161,7 @@ class Typing(Execution):
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             inner = self.static(test.operand)
             return None if inner is None else not inner
-        if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
+        if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id in ("isinstance", "hasattr"):
             return bool(value)
         return bool(value) if self.is_literal(test) else None
 
@@ -223,10 +226,13 @@ class Typing(Execution):
         return self.loop(node, lambda: None if empty else self.store(node.target, items.item(np.int64(0))))
 
     def loop(self, node: ast.For | ast.While, head: object, endless: bool = False) -> Mask | None:
-        """Goes round until the types of the variables stay as they are."""
-        entry = self.variables()
+        """Goes round until the types of the variables stay as they are.
+
+        Once is enough where all that is set for the first time is of one type: the next round would find the same.
+        """
+        entry, outer = self.variables(), self.bound
         for _ in range(8):
-            before = self.variables()
+            before, self.bound = self.variables(), {}
             breaks, continues = [], []
             self.frame.loops.append((breaks, continues))
             self.mask = self.alive
@@ -236,8 +242,13 @@ class Typing(Execution):
             self.frame.loops.pop()
             rounds = [*continues, *([self.variables()] if through is not None else [])]
             self.meet([entry, *rounds])
-            if _kinds(self.frame.names) == _kinds(before[0]):
-                break
+            now, old, bound = _kinds(self.frame.names), _kinds(before[0]), self.bound
+            for name, kinds in bound.items() if outer is not None else ():
+                outer.setdefault(name, set()).update(kinds)
+            if old == {name: now[name] for name in old if name in now} and before[1] <= self.frame.literals:
+                if all(bound.get(name) == {now[name]} for name in now.keys() - old.keys()):
+                    break
+        self.bound = outer
         states = list(breaks)
         if not endless:
             self.meet([tested, self.variables()] if isinstance(node, ast.While) else [self.variables()])

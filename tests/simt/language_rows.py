@@ -766,7 +766,7 @@ else:
 ## runs | isinstance of a tuple
 t = (1, 2)
 out[i] = isinstance(t, tuple)
-## stricter | type of a number | type cannot be called
+## stricter | type of a number, compared | types are not compared here
 out[i] = type(n) is int
 ## runs | grid with a constant
 out[cuda.grid(ONE)] = 1
@@ -1317,8 +1317,37 @@ out[i] = 1
 ## runs | assert
 assert i < 100
 out[i] = 1
-## stricter | hasattr | hasattr cannot be called
+## runs | hasattr
 out[i] = hasattr(x, "shape")
+## runs | hasattr of what an array does not have
+out[i] = 1 if hasattr(x, "nothing") else 2
+## runs | hasattr of numbers
+out[i] = hasattr(x[i], "real") + 2 * hasattr(n, "shape")
+# want: [1.0] * 8
+## runs | hasattr of tuples
+out[i] = hasattr(ORIGIN, "x") + 2 * hasattr(TAPS, "x")
+## runs | hasattr before what is not there
+if hasattr(x, "nothing"):
+    out[i] = x.nothing
+else:
+    out[i] = 1
+## runs | type of a number, called
+out[i] = type(x[i])(2.75) + type(n)(2.75)
+# want: [4.75] * 8
+## runs | type of a number, in a name
+T = type(n)
+out[i] = T(2.7)
+# want: [2.0] * 8
+## runs | type of a number, of a local array
+t = cuda.local.array(2, type(n))
+t[0] = 2.7
+out[i] = t[0]
+# want: [2.0] * 8
+## refused | types compared with == | is not a number
+out[i] = type(n) == type(i)
+## refused | type of an array | type() of a number only
+T = type(x)
+out[i] = 1
 ## refused | getattr
 out[i] = getattr(x, "size")
 ## refused | id
@@ -1649,6 +1678,24 @@ out[i] = x[i].is_integer()
 ## runs | atomic add
 cuda.atomic.add(out, 0, 1)
 # want: [8.0] + [0.0] * 7
+## runs | atomic with a float as index
+cuda.atomic.add(out, 1.7, 1)
+cuda.atomic.add(out, -0.5, 1)
+# want: [8.0, 8.0] + [0.0] * 6
+## runs | atomic with a float32 of each thread as index
+cuda.atomic.add(out, x[i], 1)
+# want: [0.0, 2.0, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0]
+## runs | atomic with a comparison as index
+cuda.atomic.add(out, i > 5, 1)
+# want: [6.0, 2.0] + [0.0] * 6
+## runs | atomic with floats in a tuple index
+cuda.atomic.add(a, (1.9, 1), 1)
+cuda.atomic.add(a, (1.5, x[1]), 1)
+cuda.syncthreads()
+out[i] = a[1, 1]
+# want: [21.0] * 8
+## refused | atomic with one float in a tuple index | an index must be an integer
+cuda.atomic.add(out, (1.9,), 1)
 ## runs | atomic add with a tuple index
 cuda.atomic.add(a, (1, 1), 1)
 cuda.syncthreads()
