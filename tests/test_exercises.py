@@ -66,13 +66,11 @@ def judged(tmp_path: Path, exercise: str, text: str | bytes, **options) -> Resul
 
 
 @pytest.fixture(scope="module")
-def unsolved() -> Results:
-    return exercises.grade()
-
-
-@pytest.fixture(scope="module")
-def solved() -> Results:
-    return exercises.grade_files([("", i, s) for i, s in zip(IDS, SOLUTIONS, strict=True)])
+def judge():
+    """The process that judges: each test has it grade one file, so that -k grades no others and workers share them."""
+    judge = exercises._Judge()
+    yield judge
+    judge.close()
 
 
 def test_every_solution_makes_one_exercise_and_nothing_else_lies_there():
@@ -98,9 +96,10 @@ def test_an_exercise_holds_nothing_of_the_solution(given, solution):
 
 
 @pytest.mark.parametrize("exercise", IDS)
-def test_an_unsolved_exercise_fails_with_its_message(given, unsolved, exercise):
-    (result,) = [r for r in unsolved if r.exercise == exercise]
-    text = next(given.glob(f"{exercise}_*.py")).read_text(encoding="utf-8").split("\n")
+def test_an_unsolved_exercise_fails_with_its_message(given, judge, exercise):
+    file = next(given.glob(f"{exercise}_*.py"))
+    result = exercises.judge_file(file, exercise, judge=judge)
+    text = file.read_text(encoding="utf-8").split("\n")
     assert result.status == "unsolved" and not result.passed
     if stub := re.match(
         rf"Line (\d+) of {result.file} still holds the stub: replace it with your code", result.message
@@ -113,8 +112,8 @@ def test_an_unsolved_exercise_fails_with_its_message(given, unsolved, exercise):
 
 
 @pytest.mark.parametrize("exercise", IDS)
-def test_a_solution_passes_and_is_told_why(solved, exercise):
-    (result,) = [r for r in solved if r.exercise == exercise]
+def test_a_solution_passes_and_is_told_why(judge, exercise):
+    result = exercises.judge_file(SOLUTIONS[IDS.index(exercise)], exercise, judge=judge)
     assert result.passed, str(result)
     assert result.message and not result.hints and result.output == ""
     result.raise_if_wrong()

@@ -127,7 +127,8 @@ def test_no_kernel_imports_a_stage_by_its_number():
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
                     named = [getattr(node, "module", None) or "", *(one.name for one in node.names)]
-                    assert not any(map(NUMBERED.search, named)), (file.name, ast.unparse(node))
+                    numbered = any(map(NUMBERED.search, named))
+                    assert not numbered, f'{file.name}: {ast.unparse(node)}: write registry.stage("OP/PATH/NAME")'
 
 
 def test_run_takes_device_arrays_and_views_of_them():
