@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from parts import most, part
 from test_kernels import run, xray
-from wrong_gradients import GRADIENTS
+from wrong_kernels import GRADIENTS
 
 from dwlab import simt, study
 from dwlab.gpu import target
