@@ -59,17 +59,16 @@ def by_row(threads=TILE):
     return lambda problem: Launch((1, problem.B * problem.H), (threads, 1), (problem.shift,))
 
 
-def edited(base, name, *edits):
-    """The kernel of a base with edits "old => new": what is there, once, and what takes its place."""
+def edited(base, name, *edits, **names):
+    """The kernel of a base with edits "old => new": what is there, once, and what takes its place. names: it knows."""
     for edit in edits:
         old, new = edit.split(" => ")
         assert base.count(old) == 1, f"{name}: {old!r} is there {base.count(old)} times"
         base = base.replace(old, new)
     text, file = base.strip().replace("def kernel(", f"def {name}(") + "\n", f"<{name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    made = dict(
-        cuda=cuda, float16=float16, float32=float32, int32=int32, TILE=TILE, WIDE=WIDE, LANES=LANES, WINDOW=WINDOW
-    )
+    made = dict(cuda=cuda, float16=float16, float32=float32, int32=int32, TILE=TILE, WIDE=WIDE, LANES=LANES)
+    made |= dict(WINDOW=WINDOW) | names
     exec(compile(text, file, "exec"), made)
     return cuda.jit(made[name])
 
