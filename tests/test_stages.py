@@ -1,10 +1,12 @@
 import ast
 import re
+import statistics
 import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mutated import closure, text_of
 
 from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.target import cuda
@@ -115,6 +117,15 @@ def test_source_is_the_constants_and_the_kernel():
             assert not_shown not in text, (one.id, not_shown)
         assert not re.search('^"""', text, re.M), one.id  # the file's docstring; a function may have its own
     assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
+
+
+def test_half_of_the_stages_are_read_whole_in_350_lines():
+    """A stage's file and those of dwlab/kernels/*/ that it reaches by import; not what all use, as the registry is."""
+    lines = {}
+    for one in registry.stages():
+        files = closure(one.file.removesuffix(".py").replace("/", "."))
+        lines[one.id] = sum(text_of(name).count("\n") for name in files)
+    assert statistics.median(lines.values()) <= 350, sorted(lines.items(), key=lambda row: row[1])
 
 
 NUMBERED = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")
