@@ -27,17 +27,17 @@ def mutate(of, old, new, module=""):
     """
     one = stage(of)
     own = "dwlab." + one.file.removeprefix("dwlab/").removesuffix(".py").replace("/", ".")
-    closure = _closure(own)
-    found = [name for name in closure if module in name and old in _text(name)]
+    reached = closure(own)
+    found = [name for name in reached if module in name and old in text_of(name)]
     found = [own] if own in found else found
     if len(found) != 1:
         raise ValueError(f"{old!r} is in {found or 'no module'} of {of}: name one")
-    if _text(found[0]).count(old) != 1:
-        raise ValueError(f"{old!r} is {_text(found[0]).count(old)} times in {found[0]}: give more of its surroundings")
-    ast.parse(_text(found[0]).replace(old, new))  # an edit that is no Python is a slip of the table
+    if text_of(found[0]).count(old) != 1:
+        raise ValueError(f"{old!r} is {text_of(found[0]).count(old)} times in {found[0]}: give more around it")
+    ast.parse(text_of(found[0]).replace(old, new))  # an edit that is no Python is a slip of the table
     number, made = next(_numbers), {}
-    for name in _order(own, found[0], closure):
-        text = _text(name)
+    for name in _order(own, found[0], reached):
+        text = text_of(name)
         made[name] = _executed(name, text.replace(old, new) if name == found[0] else text, number, made)
     changed = made[own]
     launch = changed.launch
@@ -51,7 +51,7 @@ def mutate(of, old, new, module=""):
 
 
 @functools.cache
-def _text(name):
+def text_of(name):
     return open(sys.modules[name].__file__, encoding="utf-8").read()
 
 
@@ -59,7 +59,7 @@ def _text(name):
 def _imports(name):
     """Modules of the project that a module imports, those that hold a kernel's text."""
     found = []
-    for node in ast.walk(ast.parse(_text(name))):
+    for node in ast.walk(ast.parse(text_of(name))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dwlab"):
             for one in node.names:
                 inner = f"{node.module}.{one.name}"
@@ -68,7 +68,8 @@ def _imports(name):
     return tuple(dict.fromkeys(one for one in found if kept.match(one)))
 
 
-def _closure(name):
+def closure(name):
+    """A module and all that it reaches by import of those that hold a kernel's text."""
     found = [name]
     for one in found:
         importlib.import_module(one)
@@ -76,11 +77,11 @@ def _closure(name):
     return tuple(found)
 
 
-def _order(own, edited, closure):
+def _order(own, edited, reached):
     """The modules from the edited one to the stage's own, each after what it imports."""
     stale = {edited}
     while True:
-        more = {name for name in closure if name not in stale and stale & set(_imports(name))}
+        more = {name for name in reached if name not in stale and stale & set(_imports(name))}
         if not more:
             break
         stale |= more

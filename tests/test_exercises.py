@@ -66,13 +66,11 @@ def judged(tmp_path: Path, exercise: str, text: str | bytes, **options) -> Resul
 
 
 @pytest.fixture(scope="module")
-def unsolved() -> Results:
-    return exercises.grade()
-
-
-@pytest.fixture(scope="module")
-def solved() -> Results:
-    return exercises.grade_files([("", i, s) for i, s in zip(IDS, SOLUTIONS, strict=True)])
+def judge():
+    """The process that judges: each test has it grade one file, so that -k grades no others and workers share them."""
+    judge = exercises._Judge()
+    yield judge
+    judge.close()
 
 
 def test_every_solution_makes_one_exercise_and_nothing_else_lies_there():
@@ -98,9 +96,10 @@ def test_an_exercise_holds_nothing_of_the_solution(given, solution):
 
 
 @pytest.mark.parametrize("exercise", IDS)
-def test_an_unsolved_exercise_fails_with_its_message(given, unsolved, exercise):
-    (result,) = [r for r in unsolved if r.exercise == exercise]
-    text = next(given.glob(f"{exercise}_*.py")).read_text(encoding="utf-8").split("\n")
+def test_an_unsolved_exercise_fails_with_its_message(given, judge, exercise):
+    file = next(given.glob(f"{exercise}_*.py"))
+    result = exercises.judge_file(file, exercise, judge=judge)
+    text = file.read_text(encoding="utf-8").split("\n")
     assert result.status == "unsolved" and not result.passed
     if stub := re.match(
         rf"Line (\d+) of {result.file} still holds the stub: replace it with your code", result.message
@@ -113,8 +112,8 @@ def test_an_unsolved_exercise_fails_with_its_message(given, unsolved, exercise):
 
 
 @pytest.mark.parametrize("exercise", IDS)
-def test_a_solution_passes_and_is_told_why(solved, exercise):
-    (result,) = [r for r in solved if r.exercise == exercise]
+def test_a_solution_passes_and_is_told_why(judge, exercise):
+    result = exercises.judge_file(SOLUTIONS[IDS.index(exercise)], exercise, judge=judge)
     assert result.passed, str(result)
     assert result.message and not result.hints and result.output == ""
     result.raise_if_wrong()
@@ -130,207 +129,7 @@ def test_each_lesson_has_a_kernel_and_a_prediction():
         assert any("predicted(" in t for t in texts), f"{lesson}: no exercise asks for a number"
 
 
-# wrong answers
-
-WRONG = [
-    (
-        "00_1",
-        "a thread past the end",
-        "i = cuda.grid(1)\nchange[i] = kwh[i] - kwh[i - 1]",
-        r"out of bounds|negative index",
-    ),
-    (
-        "00_1",
-        "reads before the start",
-        "i = cuda.grid(1)\nif i < kwh.size:\n    change[i] = kwh[i] - kwh[i - 1]",
-        r"negative index: kwh",
-    ),
-    (
-        "00_1",
-        "the first hour forgotten",
-        "i = cuda.grid(1)\nif 0 < i < kwh.size:\n    change[i] = kwh[i] - kwh[i - 1]",
-        r"kwh of shape \(1,\): element \[0\] was never written; 0 is right. 1 of 1 element is wrong",
-    ),
-    (
-        "00_1",
-        "the wrong sign",
-        "i = cuda.grid(1)\nif i < kwh.size:\n    change[i] = 0 if i == 0 else kwh[i - 1] - kwh[i]",
-        r"kwh of shape \(2,\): element \[1\] is",
-    ),
-    (
-        "00_1",
-        "uncoalesced",
-        """
-        i = cuda.threadIdx.x * cuda.gridDim.x + cuda.blockIdx.x
-        if i < kwh.size:
-            change[i] = 0 if i == 0 else kwh[i] - kwh[i - 1]
-        """,
-        r"Line \d+, load of kwh: 2,046 sectors in 64 requests, 32\.0 sectors per request; 4\.0 would hold it",
-    ),
-    ("00_1", "a barrier in the dark", "i = cuda.grid(1)\nif i == 0:\n    cuda.syncthreads()", r"divergent barrier"),
-    ("00_1", "nothing at all", "pass", r"kwh of shape \(1,\): element \[0\] was never written"),
-    (
-        "01_1",
-        "double precision",
-        "t = cuda.grid(1)\nh = cuda.blockIdx.y\nb = cuda.blockIdx.z\n"
-        "if t < x.shape[2]:\n    y[b, h, t] += 1.0 * d[h] * x[b, h, t]",
-        r"Line \d+, `y\[b, h, t\] \+= 1\.0 \* d\[h\] \* x\[b, h, t\]`: [\d,]+ float64 operations",
-    ),
-    (
-        "01_1",
-        "no guard",
-        "t = cuda.grid(1)\ny[cuda.blockIdx.z, cuda.blockIdx.y, t] += d[cuda.blockIdx.y] * "
-        "x[cuda.blockIdx.z, cuda.blockIdx.y, t]",
-        r"out of bounds",
-    ),
-    (
-        "01_1",
-        "one thread does the row",
-        "if cuda.grid(1) == 0:\n    for t in range(x.shape[2]):\n"
-        "        y[cuda.blockIdx.z, cuda.blockIdx.y, t] += d[cuda.blockIdx.y] * "
-        "x[cuda.blockIdx.z, cuda.blockIdx.y, t]",
-        r"262,144 bytes are moved; 26,624 are enough: x and y read once",
-    ),
-    (
-        "00_2",
-        "one number of four",
-        "sectors_backwards = 4\nsectors_one_further = 4\nsectors_every_second = 8\nsectors_the_same = 1",
-        r"`sectors_one_further`: you predicted 4 sectors; more were counted",
-    ),
-    (
-        "01_2",
-        "the dense count",
-        "flops = 2 * 6 * 4 * 168 * 24\ncompulsory = 32640\nmicroseconds = 0.03264",
-        r"`flops`: you predicted 193,536 FLOPs; fewer were counted",
-    ),
-    (
-        "01_2",
-        "milliseconds",
-        "flops = 180288\ncompulsory = 32640\nmicroseconds = 3.264e-5",
-        r"`microseconds`: you predicted 3\.264e-05 µs; that is too low",
-    ),
-    (
-        "10_1",
-        "uncoalesced",
-        """
-        h, t = cuda.grid(2)
-        if h < mean.shape[0] and t < mean.shape[1]:
-            acc = float32(0)
-            for b in range(x.shape[0]):
-                acc += x[b, h, t]
-            mean[h, t] = acc / float32(x.shape[0])
-        """,
-        r"load of x: [\d,]+ sectors in [\d,]+ requests, 16\.0 sectors per request; 2\.0 would hold it",
-    ),
-    (
-        "10_1",
-        "a sum in double precision",
-        """
-        t, h = cuda.grid(2)
-        if h < mean.shape[0] and t < mean.shape[1]:
-            acc = 0.0
-            for b in range(x.shape[0]):
-                acc += x[b, h, t]
-            mean[h, t] = acc / x.shape[0]
-        """,
-        r"Line \d+, `acc \+= x\[b, h, t\]`: [\d,]+ float64 operations",
-    ),
-    (
-        "10_1",
-        "divided by an integer",
-        """
-        t, h = cuda.grid(2)
-        if h < mean.shape[0] and t < mean.shape[1]:
-            acc = float32(0)
-            for b in range(x.shape[0]):
-                acc += x[b, h, t]
-            mean[h, t] = acc / x.shape[0]
-        """,
-        r"Line \d+, `mean\[h, t\] = acc / x\.shape\[0\]`: [\d,]+ float64 operations",
-    ),
-    (
-        "10_2",
-        "channels as if they were neighbours",
-        "x_sectors_b, w_sectors_b = 32, 1\nx_sectors_h, w_sectors_h = 32, 4\nx_sectors_t, w_sectors_t = 4, 1",
-        r"`w_sectors_h`: you predicted 4 sectors; more were counted",
-    ),
-    (
-        "10_3",
-        "all taps",
-        "requests = 4 * (2 * 96 * 16 + 96)\nbytes_moved = 0\nfloat64 = 0",
-        r"`requests`: you predicted 12,672 requests; fewer were counted",
-    ),
-    (
-        "11_1",
-        "lanes over hours",
-        """
-        t, h = cuda.grid(2)
-        b = cuda.blockIdx.z
-        if t < y.shape[1] and h < y.shape[2]:
-            acc = float32(0)
-            for j in range(min(t + 1, w.shape[0])):
-                acc += w[j, h] * x[b, t - j, h]
-            y[b, t, h] = acc
-        """,
-        r"load of x: [\d,]+ sectors in [\d,]+ requests, 14\.7 sectors per request; 2\.1 would hold it",
-    ),
-    (
-        "11_2",
-        "every tap of every tile",
-        "load_requests = 2 * 32 * 3 * 40\nlanes = 20\nstore_sectors = 320",
-        r"`load_requests`: you predicted 7,680 requests; fewer were counted",
-    ),
-    (
-        "11_3",
-        "the weight read twice",
-        """
-        t = cuda.blockIdx.y * 32 + cuda.threadIdx.x
-        pair = cuda.blockIdx.x * 8 + cuda.threadIdx.y
-        h = pair % x.shape[1]
-        for k in range(2):
-            b = 2 * (pair // x.shape[1]) + k
-            if b < x.shape[0] and t < x.shape[2]:
-                acc = float32(0)
-                for j in range(w.shape[1]):
-                    s = t + shift - j
-                    if 0 <= s < x.shape[2]:
-                        acc += w[h, j] * x[b, h, s]
-                y[b, h, t] = acc
-        """,
-        r"5,120 load requests; the lesson's kernel makes 5,120 here, and 3,840 are enough",
-    ),
-    (
-        "11_3",
-        "the second window of an odd number",
-        """
-        t = cuda.blockIdx.y * 32 + cuda.threadIdx.x
-        pair = cuda.blockIdx.x * 8 + cuda.threadIdx.y
-        b = 2 * (pair // x.shape[1])
-        h = pair % x.shape[1]
-        if b < x.shape[0] and t < x.shape[2]:
-            one = two = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if 0 <= s < x.shape[2]:
-                    weight = w[h, j]
-                    one += weight * x[b, h, s]
-                    two += weight * x[b + 1, h, s]
-            y[b, h, t] = one
-            y[b + 1, h, t] = two
-        """,
-        r"out of bounds: line \d+: x: index 1 on axis 0 \(size 1\)",
-    ),
-]
-
-
-@pytest.mark.parametrize(("exercise", "what", "code", "says"), WRONG, ids=[f"{w[0]}: {w[1]}" for w in WRONG])
-def test_a_wrong_answer_is_told_what_is_wrong(batch, exercise, what, code, says):
-    result = batch[exercise, what]
-    assert result.status == "wrong", str(result)
-    assert re.search(says, result.message), result.message
-    assert result.hints, "a wrong answer gets a hint"
-    with pytest.raises(AssertionError, match=exercise):
-        result.raise_if_wrong()
+# wrong answers: see test_wrong_answers.py too
 
 
 def test_another_right_answer_passes(tmp_path):
@@ -357,6 +156,8 @@ def test_the_count_is_told_by_the_last_hint_only(tmp_path):
     result = judged(tmp_path, "00_2", text)
     assert "4" not in result.message.split("`", 2)[2] and result.hints[-1] == "4 sectors were counted."
     assert not any("4 sectors" in hint for hint in result.hints[:-1])
+    with pytest.raises(AssertionError, match="00_2"):
+        result.raise_if_wrong()
 
 
 PREDICTIONS = [
@@ -412,13 +213,12 @@ BAD = [
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory) -> dict[tuple[str, str], Result]:
-    """(exercise, what) -> the result of each file of WRONG, PREDICTIONS and BAD.
+    """(exercise, what) -> the result of each file of PREDICTIONS and BAD.
 
     Answers that harm nobody are judged in this process, which saves most of the time; BAD as students' files are.
     """
     rest = "\nsectors_one_further = 5\nsectors_every_second = 8\nsectors_the_same = 1"
-    texts = {(exercise, what): answered(exercise, code) for exercise, what, code, _ in WRONG}
-    texts |= {("00_2", v): answered("00_2", f"sectors_backwards = {v}{rest}") for v, _, _ in PREDICTIONS}
+    texts = {("00_2", v): answered("00_2", f"sectors_backwards = {v}{rest}") for v, _, _ in PREDICTIONS}
     harmless = set(texts)
     texts |= {("00_1", what): text for what, text, _, _ in BAD}
     results, files = {}, []

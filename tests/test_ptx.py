@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from numba import float32, float64, int32, uint32
+from wrong_kernels import edited
 
 from dwlab import simt
 from dwlab.gpu import target
@@ -401,122 +402,50 @@ def test_reading_what_nothing_wrote_is_found_on_any_of_the_four():
 # ---- asynchronous copies
 
 
-@cuda.jit
-def read_at_once(x, y):
+COPIED = """
+def kernel(x, y):
     tile = cuda.shared.array(ONE_WARP, float32, 16)
     i = cuda.threadIdx.x * 4
     ptx.copy4_async(tile, i, x, i)
-    ptx.commit()
-    y[i] = tile[i]
-    ptx.wait(0)
-
-
-@cuda.jit
-def never_committed(x, y):
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.copy4_async(tile, i, x, i)
-    ptx.wait(0)
-    y[i] = tile[i]
-
-
-@cuda.jit
-def one_group_too_few(x, y):
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.copy4_async(tile, i, x, i)
-    ptx.commit()
-    ptx.wait(1)
-    y[i] = tile[i]
-
-
-@cuda.jit
-def no_barrier(x, y):
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.copy4_async(tile, i, x, i)
-    ptx.commit()
-    ptx.wait(0)
-    y[i] = tile[124 - i]
-
-
-@cuda.jit
-def barrier_before_the_wait(x, y):
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.copy4_async(tile, i, x, i)
-    ptx.commit()
-    cuda.syncwarp()
-    ptx.wait(0)
-    y[i] = tile[124 - i]
-
-
-@cuda.jit
-def warp_barrier_for_a_block(x, y):
-    tile = cuda.shared.array(TWO_WARPS, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.copy4_async(tile, i, x, i)
-    ptx.commit()
-    ptx.wait(0)
-    cuda.syncwarp()
-    y[i] = tile[252 - i]
-
-
-@cuda.jit
-def written_on_its_way(x, y):
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.copy4_async(tile, i, x, i)
-    ptx.commit()
-    tile[i + 2] = 0
-    ptx.wait(0)
-    y[i] = tile[i]
-
-
-@cuda.jit
-def copied_over_what_is_read(x, y):
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.store4_shared(tile, i, float32(1), float32(2), float32(3), float32(4))
-    cuda.syncwarp()
-    y[i] = tile[124 - i]
-    ptx.copy4_async(tile, i, x, i)
-    ptx.commit()
-    ptx.wait(0)
-
-
-@cuda.jit
-def two_to_one_place(x, y):
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    i = cuda.threadIdx.x * 4
-    ptx.copy4_async(tile, i, x, i)
-    ptx.copy4_async(tile, i, x, 124 - i)
     ptx.commit()
     ptx.wait(0)
     y[i] = tile[i]
+"""
+ANOTHERS = "= tile[i] => = tile[124 - i]"
+STORED = "ptx.store4_shared(tile, i, float32(1), float32(2), float32(3), float32(4))"
 
 
 @pytest.mark.parametrize(
-    ("kernel", "says"),
+    ("name", "says", "edits"),
     [
-        (read_at_once, "while the asynchronous copy of line"),
-        (never_committed, "ptx.commit()"),
-        (one_group_too_few, "ptx.wait(0)"),
-        (no_barrier, "cuda.syncwarp()"),
-        (barrier_before_the_wait, "cuda.syncwarp()"),
-        (warp_barrier_for_a_block, "cuda.syncthreads()"),
-        (written_on_its_way, "element [2] while the asynchronous copy of line"),
-        (copied_over_what_is_read, "cuda.syncwarp()"),
-        (two_to_one_place, "while the asynchronous copy of line"),
+        ("read_at_once", "while the asynchronous copy of line",
+         ["ptx.wait(0)\n    y[i] = tile[i] => y[i] = tile[i]\n    ptx.wait(0)"]),
+        ("never_committed", "ptx.commit()", ["    ptx.commit()\n => "]),
+        ("one_group_too_few", "ptx.wait(0)", ["wait(0) => wait(1)"]),
+        ("no_barrier", "cuda.syncwarp()", [ANOTHERS]),
+        ("barrier_before_the_wait", "cuda.syncwarp()", [ANOTHERS, "ptx.wait(0) => cuda.syncwarp()\n    ptx.wait(0)"]),
+        ("warp_barrier_for_a_block", "cuda.syncthreads()",
+         ["ONE_WARP => TWO_WARPS", "wait(0) => wait(0)\n    cuda.syncwarp()", "= tile[i] => = tile[252 - i]"]),
+        ("written_on_its_way", "element [2] while the asynchronous copy of line",
+         ["ptx.wait(0) => tile[i + 2] = 0\n    ptx.wait(0)"]),
+        ("copied_over_what_is_read", "cuda.syncwarp()",
+         ["    y[i] = tile[i]\n => ",
+          f"ptx.copy4_async => {STORED}\n    cuda.syncwarp()\n    y[i] = tile[124 - i]\n    ptx.copy4_async"]),
+        ("two_to_one_place", "while the asynchronous copy of line",
+         ["ptx.commit() => ptx.copy4_async(tile, i, x, 124 - i)\n    ptx.commit()"]),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_a_copy_that_is_not_waited_for_is_a_race(kernel, says):
+)  # fmt: skip
+def test_a_copy_that_is_not_waited_for_is_a_race(name, says, edits):
     x = np.arange(256, dtype=np.float32)
-    block = 64 if kernel is warp_barrier_for_a_block else 32
-    found = hazards(kernel, x, np.zeros_like(x), block=block)
+    kernel = edited(COPIED, name, *edits, ptx=ptx, ONE_WARP=ONE_WARP, TWO_WARPS=TWO_WARPS)
+    found = hazards(kernel, x, np.zeros_like(x), block=64 if "TWO_WARPS" in edits[0] else 32)
     assert {one.kind for one in found} == {"race"}
     assert says in found[0].message
+
+
+def test_a_copy_that_is_waited_for_is_none():
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    assert kinds(edited(COPIED, "right", ptx=ptx, ONE_WARP=ONE_WARP), x, y) == []
 
 
 def test_what_is_on_its_way_is_not_there_yet():

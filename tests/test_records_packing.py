@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from test_records import write
 
 from dwlab import records, report
+from dwlab.kernels.tiling import tuned
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import RecordError, packing, schema, writing
+from dwlab.records.journal import Journal, JournalError, Key, Tried
 
 GPUS = ("NVIDIA H200", "NVIDIA A10")
 PROBLEMS = (DepthwiseConv1d(8, 4, 48, 3), DepthwiseConv1d(8, 4, 48, 5))
@@ -267,3 +269,26 @@ def test_packed_files_are_read_once(packed, monkeypatch):
     first = records.load_runs(packed)
     assert all(a is b for a, b in itertools.zip_longest(first, records.load_runs(packed)))
     assert seen == ["history.jsonl.gz", "nvidia-h200.jsonl.gz"]
+
+
+def test_a_packed_journal_is_read_before_what_came_later(tmp_path):
+    key = Key("NVIDIA H200", "9.0", 132, {}, "k" * 64, "s" * 64, "own", "n=3", "float32")
+    journal = Journal(tmp_path / "tuning" / "j.jsonl")
+    assert not journal.exists
+    for a in (1, 2):
+        journal.append(key, Tried({"a": a}, times_us=(1.0,), won=a == 2))
+    loose = journal.path.read_bytes()
+    for a in (3, 2):
+        assert [one.name for one in packing.pack(tmp_path)] == ["j.jsonl.gz"]
+        assert journal.exists and not journal.path.exists() and journal.winner(key).candidate["a"] == 2
+        journal.append(key, Tried({"a": a}, times_us=(float(a),)))
+    assert gzip.decompress(journal.packed.read_bytes()).startswith(loose)
+    assert [one.candidate["a"] for _, one in journal.read()] == [1, 2, 3, 2] and journal.damaged == ()
+    assert journal.results(key)['{"a":2}'].times_us == (2.0,)
+    assert tuned.journals(tmp_path / "tuning") == [journal.path]
+    journal.path.write_bytes(b"half a line")
+    with pytest.raises(RecordError, match="1 damaged .*Take them out"):
+        packing.pack(tmp_path)
+    journal.packed.write_bytes(b"nothing packed")
+    with pytest.raises(JournalError, match="cannot read"):
+        list(journal.read())

@@ -194,7 +194,7 @@ def test_in_simulated_mode_recorded_times_are_shown_and_labelled(tmp_path):
 def test_a_record_of_an_earlier_kernel_is_said_to_be_one(tmp_path):
     path = make().write(tmp_path / "run.json")
     data = json.loads(path.read_text())
-    data["measurements"][2]["kernel_sha256"] = "0" * 64
+    next(row for row in data["measurements"] if row["stage"] == "shared")["kernel_sha256"] = "0" * 64
     path.write_text(json.dumps(data))
     made = by_name(simulated(records.load_runs(tmp_path)))
     assert made["shared"].source.endswith("2026-11-21 (of an earlier shared kernel)")

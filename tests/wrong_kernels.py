@@ -1,8 +1,8 @@
 """Kernels that are wrong, each in one way, and the pattern that the judge must name.
 
-Most are a right kernel with an edit or two of its text. A growing family: a mistake that the judge was once seen to
-pass, or to explain badly, comes here. All take (x, w, y, shift) and compute the forward path or fail to. Most give each
-output one thread: threadIdx.x along t, and a row of the grid's y for each row (b, h).
+Each is a right kernel with an edit or two of its text, or a right one that is launched wrongly. A growing family: a
+mistake that the judge was once seen to pass, or to explain badly, comes here. FAMILY are of the forward path and take
+(x, w, y, shift); GRADIENTS take (dy, w, dx, shift), (dy, x, dw, shift) or (dy, x, w, dx, dw, shift).
 """
 
 import linecache
@@ -15,9 +15,9 @@ from numba.types import float16
 from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch
 
-TILE = 32
+TILE = LANES = 32
 WIDE = 64
-WINDOW = 160
+WINDOW = TAPS = 160
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,8 @@ class Wrong:
         return self.pattern not in HAZARDOUS and self.name != "shared_too_large"
 
 
-HAZARDOUS = {
-    "race",
-    "two writers",
-    "divergent barrier",
-    "out of bounds",
-    "negative index",
-    "uninitialised",
-    "does not end",
-    "raises",
-    "cannot be interpreted",
-}
-
-
-FAMILY: list[Wrong] = []
+HAZARDOUS = {"race", "two writers", "divergent barrier", "out of bounds", "negative index", "uninitialised",
+             "does not end", "raises", "cannot be interpreted"}  # fmt: skip
 
 
 def by_tile(tile=TILE, block_y=1):
@@ -71,25 +59,36 @@ def by_row(threads=TILE):
     return lambda problem: Launch((1, problem.B * problem.H), (threads, 1), (problem.shift,))
 
 
-def wrong(pattern, launch=None, also=""):
-    def add(kernel):
-        FAMILY.append(Wrong(kernel, launch or by_tile(), pattern, also))
-        return kernel
-
-    return add
-
-
-def edited(base, name, *texts):
-    """The kernel of a base with another text in each place: what is there, once, and what takes its place."""
-    for old, new in zip(texts[::2], texts[1::2], strict=True):
+def edited(base, name, *edits, **names):
+    """The kernel of a base with edits "old => new": what is there, once, and what takes its place. names: it knows."""
+    for edit in edits:
+        old, new = edit.split(" => ")
         assert base.count(old) == 1, f"{name}: {old!r} is there {base.count(old)} times"
         base = base.replace(old, new)
     text, file = base.strip().replace("def kernel(", f"def {name}(") + "\n", f"<{name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    made = dict(cuda=cuda, float16=float16, float32=float32, int32=int32, TILE=TILE, WIDE=WIDE, LANES=TILE)
+    made = dict(cuda=cuda, float16=float16, float32=float32, int32=int32, TILE=TILE, WIDE=WIDE, LANES=LANES)
+    made |= dict(WINDOW=WINDOW) | names
     exec(compile(text, file, "exec"), made)
     return cuda.jit(made[name])
 
+
+def family(path, usual, *rows):
+    """Wrong ones from (name, pattern, base, edits, …) with, last where need be, what it must say or how it starts."""
+    found = []
+    for name, pattern, base, *edits in rows:
+        launch = edits.pop() if callable(edits[-1] if edits else None) else usual
+        also = edits.pop()[0] if edits and isinstance(edits[-1], tuple) else ""
+        found.append(Wrong(edited(base, name, *edits), launch, pattern, also, path))
+    return found
+
+
+def plain(*grid_and_block):
+    """A launch whose grid and block do not depend on the problem."""
+    return lambda problem: Launch(*grid_and_block, (problem.shift,))
+
+
+# ---- forward: each thread has an output; threadIdx.x along t, and a row of the grid's y for each row (b, h)
 
 ROW = """
 def kernel(x, w, y, shift):
@@ -103,13 +102,13 @@ def kernel(x, w, y, shift):
                 acc += w[h, j] * x[b, h, s]
         y[b, h, t] = acc
 """
-
 STAGED = """
 def kernel(x, w, y, shift):
     tile = cuda.shared.array(TILE, float32)
     t, row = cuda.grid(2)
     b, h = row // y.shape[1], row % y.shape[1]
     tile[cuda.threadIdx.x] = x[b, h, t] if t < x.shape[2] else float32(0)
+    cuda.syncthreads()
     if t < y.shape[2]:
         acc = float32(0)
         for j in range(w.shape[1]):
@@ -119,322 +118,8 @@ def kernel(x, w, y, shift):
                 acc += w[h, j] * (tile[i] if 0 <= i < TILE else x[b, h, s])
         y[b, h, t] = acc
 """
-
-
-# ---- what is computed
-
-wrong("weights reversed")(
-    edited(ROW, "weights_reversed", "acc += w[h, j] * x[b, h, s]", "acc += w[h, w.shape[1] - 1 - j] * x[b, h, s]")
-)
-wrong("time runs the wrong way")(edited(ROW, "time_reversed", "s = t + shift - j", "s = t + shift + j"))
-wrong("shifted by one")(edited(ROW, "off_by_one", "s = t + shift - j", "s = t + shift - j + 1"))
-wrong("wrong padding", also="shift > 0")(
-    edited(ROW, "shift_forgotten", "s = t + shift - j", "s = t - j", "if s >= 0 and s < x.shape[2]:", "if s >= 0:")
-)
-
-
-@wrong("border repeated")
-@cuda.jit
-def index_clamped(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = min(max(t + shift - j, 0), x.shape[2] - 1)
-            acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("row wraps around")
-@cuda.jit
-def index_modulo(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            acc += w[h, j] * x[b, h, (t + shift - j) % x.shape[2]]
-        y[b, h, t] = acc
-
-
-wrong("last tap missing")(
-    edited(ROW, "last_tap", "for j in range(w.shape[1]):", "for j in range(max(1, w.shape[1] - 1)):")
-)
-wrong("first tap missing")(
-    edited(ROW, "first_tap", "for j in range(w.shape[1]):", "for j in range(min(1, w.shape[1] - 1), w.shape[1]):")
-)
-wrong("last taps missing", also="in steps of 4")(
-    edited(ROW, "taps_by_four", "for j in range(w.shape[1]):", "for j in range(w.shape[1] // 4 * 4):")
-)
-wrong("first chunk only")(
-    edited(ROW, "one_chunk", "for j in range(w.shape[1]):", "for j in range(min(w.shape[1], 32)):")
-)
-
-
-@wrong("sum reset at each chunk")
-@cuda.jit
-def reset_in_chunks(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j0 in range(0, w.shape[1], 32):
-            acc = float32(0)
-            for j in range(j0, min(j0 + 32, w.shape[1])):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-wrong("one filter for all channels", also="H > 1")(
-    edited(ROW, "first_filter", "acc += w[h, j] * x[b, h, s]", "acc += w[0, j] * x[b, h, s]")
-)
-wrong("wrong filter")(
-    edited(ROW, "filter_of_batch", "acc += w[h, j] * x[b, h, s]", "acc += w[b % y.shape[1], j] * x[b, h, s]")
-)
-wrong("one batch entry for all", also="B > 1")(
-    edited(ROW, "first_entry", "acc += w[h, j] * x[b, h, s]", "acc += w[h, j] * x[0, h, s]")
-)
-
-
-@wrong("accumulator not reset", by_row(), also="L > ")
-@cuda.jit
-def sum_kept_over_tiles(x, w, y, shift):
-    row = cuda.blockIdx.y
-    b, h = row // y.shape[1], row % y.shape[1]
-    acc = float32(0)
-    for t in range(cuda.threadIdx.x, y.shape[2], 32):
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("accumulator not reset", lambda p: Launch((-(-p.L // 32), p.H), (32,), (p.shift,)), also="b before it")
-@cuda.jit
-def sum_kept_over_entries(x, w, y, shift):
-    t = cuda.grid(1)
-    h = cuda.blockIdx.y
-    if t < y.shape[2]:
-        acc = float32(0)
-        for b in range(y.shape[0]):
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-            y[b, h, t] = acc
-
-
-wrong("adds to the output")(edited(ROW, "adds_to_output", "y[b, h, t] = acc", "y[b, h, t] += acc"))
-wrong("wrong factor")(
-    edited(
-        ROW,
-        "products_twice",
-        "acc += w[h, j] * x[b, h, s]",
-        "acc += w[h, j] * x[b, h, s]\n                acc += w[h, j] * x[b, h, s]",
-    )
-)
-
-
-@wrong("all zero")
-@cuda.jit
-def stores_zero(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        y[b, h, t] = float32(0)
-
-
-wrong("inexact")(
-    edited(
-        ROW,
-        "half_precision",
-        "acc += w[h, j] * x[b, h, s]",
-        "acc += float32(float16(w[h, j])) * float32(float16(x[b, h, s]))",
-    )
-)
-wrong("all wrong")(
-    edited(
-        ROW,
-        "whole_numbers",
-        "acc = float32(0)",
-        "acc = int32(0)",
-        "acc += w[h, j] * x[b, h, s]",
-        "acc += int32(w[h, j] * x[b, h, s] * 100)",
-    )
-)
-wrong("right values in wrong places")(
-    edited(ROW, "stored_backwards", "y[b, h, t] = acc", "y[b, h, y.shape[2] - 1 - t] = acc")
-)
-
-
-@wrong("left border wrong", also="left > 0")
-@cuda.jit
-def border_zeroed(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        if t + shift - (w.shape[1] - 1) >= 0:
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@wrong("right border wrong", also="shift > 0")
-@cuda.jit
-def right_border_zeroed(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        if t + shift < x.shape[2]:
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0:
-                    acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-# ---- which outputs are written
-
-
-@wrong("nothing written")
-@cuda.jit
-def guard_never_true(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < 0:
-        y[b, h, t] = float32(0)
-
-
-def _floor(problem):
-    return Launch((max(1, problem.L // TILE), problem.B * problem.H), (TILE, 1), (problem.shift,))
-
-
-wrong("tail not written", _floor, also="L > 32 and not a multiple of it")(edited(ROW, "grid_rounded_down"))
-
-
-@wrong("tail not written", lambda p: Launch((-(-p.L // 32), p.H, max(1, p.B // 4 * 4)), (32,), (p.shift,)))
-@cuda.jit
-def entries_rounded_down(x, w, y, shift):
-    t = cuda.grid(1)
-    b, h = cuda.blockIdx.z, cuda.blockIdx.y
-    if t < y.shape[2] and b < y.shape[0]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-wrong("tail not written")(edited(ROW, "guard_one_short", "if t < y.shape[2]:", "if t < max(1, y.shape[2] - 1):"))
-wrong("every second tile not written", also="every second tile of 32")(
-    edited(
-        ROW,
-        "tiles_too_far_apart",
-        "t, row = cuda.grid(2)",
-        "t = cuda.blockIdx.x * 2 * TILE + cuda.threadIdx.x\n    row = cuda.blockIdx.y",
-    )
-)
-wrong("part of each tile not written", also="the last element of each tile of 32")(
-    edited(ROW, "last_lane_idle", "if t < y.shape[2]:", "if t < y.shape[2] and cuda.threadIdx.x < 31:")
-)
-wrong("head not written")(
-    edited(
-        ROW,
-        "stored_one_right",
-        "if t < y.shape[2]:",
-        "if t + 1 < y.shape[2]:",
-        "y[b, h, t] = acc",
-        "y[b, h, t + 1] = acc",
-    )
-)
-
-
-@wrong("wrote outside its output", by_row(512), also="in the input x")
-@cuda.jit
-def writes_its_input(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    acc = float32(0)
-    if t < y.shape[2]:
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-    cuda.syncthreads()
-    if t < y.shape[2]:
-        y[b, h, t] = acc
-        x[b, h, t] = acc
-
-
-# ---- tiles in shared memory
-
-
-@wrong("first of each tile wrong", also="but the first")
-@cuda.jit
-def no_halo(x, w, y, shift):
-    tile = cuda.shared.array(TILE, float32)
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    tile[cuda.threadIdx.x] = x[b, h, t] if t < x.shape[2] else float32(0)
-    cuda.syncthreads()
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            i = cuda.threadIdx.x + shift - j
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                if i >= TILE:
-                    acc += w[h, j] * x[b, h, s]
-                elif i >= 0:
-                    acc += w[h, j] * tile[i]
-        y[b, h, t] = acc
-
-
-@wrong("last of each tile wrong", also="halo load")
-@cuda.jit
-def no_right_halo(x, w, y, shift):
-    tile = cuda.shared.array(TILE, float32)
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    tile[cuda.threadIdx.x] = x[b, h, t] if t < x.shape[2] else float32(0)
-    cuda.syncthreads()
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            i = cuda.threadIdx.x + shift - j
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                if i < 0:
-                    acc += w[h, j] * x[b, h, s]
-                elif i < TILE:
-                    acc += w[h, j] * tile[i]
-        y[b, h, t] = acc
-
-
-wrong("race", by_tile(WIDE))(
-    edited(
-        STAGED,
-        "no_barrier_after_staging",
-        "tile = cuda.shared.array(TILE, float32)",
-        "tile = cuda.shared.array(WIDE, float32)",
-        "acc += w[h, j] * (tile[i] if 0 <= i < TILE else x[b, h, s])",
-        "acc += w[h, j] * (tile[i] if 0 <= i < WIDE else x[b, h, s])",
-    )
-)
-
-
-@wrong("race", by_row(WIDE))
-@cuda.jit
-def no_barrier_before_restaging(x, w, y, shift):
+RESTAGED = """
+def kernel(x, w, y, shift):
     tile = cuda.shared.array(WIDE, float32)
     row = cuda.blockIdx.y
     b, h = row // y.shape[1], row % y.shape[1]
@@ -450,55 +135,15 @@ def no_barrier_before_restaging(x, w, y, shift):
                 if s >= 0 and s < x.shape[2]:
                     acc += w[h, j] * (tile[i] if 0 <= i < WIDE else x[b, h, s])
             y[b, h, t] = acc
-
-
-wrong("race")(edited(STAGED, "no_syncwarp"))
-
-
-@wrong("divergent barrier")
-@cuda.jit
-def barrier_in_branch(x, w, y, shift):
-    tile = cuda.shared.array(TILE, float32)
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        tile[cuda.threadIdx.x] = x[b, h, t]
         cuda.syncthreads()
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            i = cuda.threadIdx.x + shift - j
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * (tile[i] if 0 <= i < TILE else x[b, h, s])
-        y[b, h, t] = acc
-
-
-@wrong("uninitialised")
-@cuda.jit
-def halo_outside_not_zeroed(x, w, y, shift):
+"""
+WINDOWED = """
+def kernel(x, w, y, shift):
     window = cuda.shared.array(WINDOW, float32)
     t, row = cuda.grid(2)
     b, h = row // y.shape[1], row % y.shape[1]
     first = cuda.blockIdx.x * TILE + shift - w.shape[1] + 1
     for i in range(cuda.threadIdx.x, TILE + w.shape[1] - 1, TILE):
-        if 0 <= first + i < x.shape[2]:
-            window[i] = x[b, h, first + i]
-    cuda.syncthreads()
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            acc += w[h, j] * window[cuda.threadIdx.x + w.shape[1] - 1 - j]
-        y[b, h, t] = acc
-
-
-@wrong("uninitialised")
-@cuda.jit
-def window_one_short(x, w, y, shift):
-    window = cuda.shared.array(WINDOW, float32)
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    first = cuda.blockIdx.x * TILE + shift - w.shape[1] + 1
-    for i in range(cuda.threadIdx.x, TILE + w.shape[1] - 2, TILE):
         s = first + i
         window[i] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0)
     cuda.syncthreads()
@@ -507,99 +152,287 @@ def window_one_short(x, w, y, shift):
         for j in range(w.shape[1]):
             acc += w[h, j] * window[cuda.threadIdx.x + w.shape[1] - 1 - j]
         y[b, h, t] = acc
+"""
+LOOP, INSIDE = "in range(w.shape[1]):", "if s >= 0 and s < x.shape[2]:"
+GRID, PLACES = "t, row = cuda.grid(2)", "t, row = cuda.grid(2)\n    b, h = row // y.shape[1], row % y.shape[1]"
+HALF, TENTHS = "float32(float16({})) * float32(float16({}))", "int32({} * {} * 100)"
 
+FAMILY = family(
+    "forward",
+    by_tile(),
+    # what is computed
+    ("weights_reversed", "weights reversed", ROW, "w[h, j] => w[h, w.shape[1] - 1 - j]"),
+    ("time_reversed", "time runs the wrong way", ROW, "shift - j => shift + j"),
+    ("off_by_one", "shifted by one", ROW, "shift - j => shift - j + 1"),
+    ("shift_forgotten", "wrong padding", ROW, "t + shift - j => t - j", ("shift > 0",)),
+    ("index_clamped", "border repeated", ROW, "s = t + shift - j => s = min(max(t + shift - j, 0), x.shape[2] - 1)"),
+    ("index_modulo", "row wraps around", ROW, "s = t + shift - j => s = (t + shift - j) % x.shape[2]"),
+    ("last_tap", "last tap missing", ROW, f"{LOOP} => in range(max(1, w.shape[1] - 1)):"),
+    ("first_tap", "first tap missing", ROW, f"{LOOP} => in range(min(1, w.shape[1] - 1), w.shape[1]):"),
+    ("taps_by_four", "last taps missing", ROW, f"{LOOP} => in range(w.shape[1] // 4 * 4):", ("in steps of 4",)),
+    ("one_chunk", "first chunk only", ROW, f"{LOOP} => in range(min(w.shape[1], 32)):"),
+    ("reset_in_chunks", "sum reset at each chunk", ROW, f"{LOOP} => {LOOP}\n            if j % 32 == 0:\n"
+     "                acc = float32(0)"),
+    ("first_filter", "one filter for all channels", ROW, "w[h, j] => w[0, j]", ("H > 1",)),
+    ("filter_of_batch", "wrong filter", ROW, "w[h, j] => w[b % y.shape[1], j]"),
+    ("first_entry", "one batch entry for all", ROW, "x[b, h, s] => x[0, h, s]", ("B > 1",)),
+    ("sum_kept_over_tiles", "accumulator not reset", ROW, f"{GRID} => acc, row = float32(0), cuda.blockIdx.y",
+     "if t < y.shape[2]:\n        acc = float32(0) => for t in range(cuda.threadIdx.x, y.shape[2], 32):", ("L > ",),
+     by_row()),
+    ("sum_kept_over_entries", "accumulator not reset", ROW, f"{PLACES} => t, h = cuda.grid(2)",
+     f"for j {LOOP} => for n in range(y.shape[0] * w.shape[1]):\n            b, j = n // w.shape[1], n % w.shape[1]",
+     "y[b, h, t] = acc =>     y[b, h, t] = acc", ("b before it",),
+     lambda p: Launch((-(-p.L // 32), p.H), (32,), (p.shift,))),
+    ("adds_to_output", "adds to the output", ROW, "y[b, h, t] = => y[b, h, t] +="),
+    ("products_twice", "wrong factor", ROW, "w[h, j] * x => 2 * w[h, j] * x"),
+    ("stores_zero", "all zero", ROW, "y[b, h, t] = acc => y[b, h, t] = float32(0)"),
+    ("half_precision", "inexact", ROW, f"w[h, j] * x[b, h, s] => {HALF.format('w[h, j]', 'x[b, h, s]')}"),
+    ("whole_numbers", "all wrong", ROW, "acc = float32 => acc = int32",
+     f"w[h, j] * x[b, h, s] => {TENTHS.format('w[h, j]', 'x[b, h, s]')}"),
+    ("stored_backwards", "right values in wrong places", ROW, "y[b, h, t] => y[b, h, y.shape[2] - 1 - t]"),
+    ("border_zeroed", "left border wrong", ROW,
+     f"{LOOP} => in range(w.shape[1] if t + shift >= w.shape[1] - 1 else 0):", ("left > 0",)),
+    ("right_border_zeroed", "right border wrong", ROW,
+     f"{LOOP} => in range(w.shape[1] if t + shift < x.shape[2] else 0):", ("shift > 0",)),
+    # which outputs are written
+    ("guard_never_true", "nothing written", ROW, "if t < y.shape[2]: => if t < 0:"),
+    ("grid_rounded_down", "tail not written", ROW, ("L > 32 and not a multiple of it",),
+     lambda p: Launch((max(1, p.L // TILE), p.B * p.H), (TILE, 1), (p.shift,))),
+    ("entries_rounded_down", "tail not written", ROW, f"{PLACES} => t, h, b = cuda.grid(3)",
+     "if t < y.shape[2]: => if t < y.shape[2] and b < y.shape[0]:",
+     lambda p: Launch((-(-p.L // 32), p.H, max(1, p.B // 4 * 4)), (32,), (p.shift,))),
+    ("guard_one_short", "tail not written", ROW, "if t < y.shape[2]: => if t < max(1, y.shape[2] - 1):"),
+    ("tiles_too_far_apart", "every second tile not written", ROW,
+     f"{GRID} => t, row = cuda.blockIdx.x * 2 * TILE + cuda.threadIdx.x, cuda.blockIdx.y",
+     ("every second tile of 32",)),
+    ("last_lane_idle", "part of each tile not written", ROW,
+     "if t < y.shape[2]: => if t < y.shape[2] and cuda.threadIdx.x < 31:", ("the last element of each tile of 32",)),
+    ("stored_one_right", "head not written", ROW, "if t < => if t + 1 <", "y[b, h, t] => y[b, h, t + 1]"),
+    ("writes_its_input", "wrote outside its output", ROW,
+     "if t < y.shape[2]:\n        acc = float32(0) => acc = float32(0)\n    if t < y.shape[2]:",
+     "    y[b, h, t] = acc => cuda.syncthreads()\n    if t < y.shape[2]:\n        y[b, h, t] = x[b, h, t] = acc",
+     ("in the input x",), by_row(512)),
+    # tiles in shared memory
+    ("no_halo", "first of each tile wrong", STAGED, "else x[b, h, s]) => else x[b, h, s] if i >= TILE else float32(0))",
+     ("but the first",)),
+    ("no_right_halo", "last of each tile wrong", STAGED,
+     "else x[b, h, s]) => else x[b, h, s] if i < 0 else float32(0))", ("halo load",)),
+    ("no_barrier_after_staging", "race", STAGED.replace("TILE", "WIDE"), "cuda.syncthreads() => pass", by_tile(WIDE)),
+    ("no_barrier_before_restaging", "race", RESTAGED, "acc\n        cuda.syncthreads() => acc", by_row(WIDE)),
+    ("no_syncwarp", "race", STAGED, "cuda.syncthreads() => pass"),
+    ("barrier_in_branch", "divergent barrier", STAGED, "cuda.syncthreads()\n    if t < y.shape[2]:\n => "
+     "if t < y.shape[2]:\n        cuda.syncthreads()\n"),
+    ("halo_outside_not_zeroed", "uninitialised", WINDOWED,
+     "window[i] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0) => "
+     "if 0 <= s < x.shape[2]:\n            window[i] = x[b, h, s]"),
+    ("window_one_short", "uninitialised", WINDOWED, "w.shape[1] - 1, TILE => w.shape[1] - 2, TILE"),
+    # memory outside the arrays, and two threads at one place
+    ("no_guard", "out of bounds", ROW, "if t < y.shape[2]: => if t >= 0:"),
+    ("no_upper_test", "out of bounds", ROW, f"{INSIDE} => if s >= 0:", ("shift > 0",)),
+    ("no_lower_test", "negative index", ROW, f"{INSIDE} => if s < x.shape[2]:"),
+    ("rows_not_guarded", "out of bounds", ROW, by_tile(TILE, block_y=4)),
+    ("one_row_for_all", "two writers", ROW, "y[b, h, t] => y[0, h, t]"),
+    # launches, and kernels that do not end well
+    ("block_too_large", "launch", ROW, ("2048 threads",), by_tile(64, block_y=32)),
+    ("grid_too_large", "launch", ROW, ("65535",), plain((1, 70_000), (32,))),
+    ("grid_empty", "launch", ROW, ("the least is 1",), plain((0, 1), (32,))),
+    ("shared_too_large", "launch", STAGED, "array(TILE => array(16384", ("shared",)),
+    ("endless", "does not end", ROW, f"for j {LOOP} => j = 0\n        while j < w.shape[1]:"),
+    ("launch_raises", "raises", ROW, ("nonsense",), lambda p: p.nonsense),
+    ("kernel_raises", "raises", ROW, f"{GRID} => {GRID}\n    if t == 0:\n        raise ValueError('too many taps')",
+     ("too many",)),
+    ("argument_missing", "raises", ROW, lambda p: Launch((1,), (32,))),
+    ("uses_a_dict", "cannot be interpreted", ROW, "acc = float32(0) => known = {0: 1}\n"
+     "        acc = float32(known[0])"),
+)  # fmt: skip
 
-# ---- memory outside the arrays, and two threads at one place
+# ---- gradients: those of input_grad give each element one thread; of weight_grad what is divided among threads, and
+# how sums meet, goes wrong; of backward one output is wrong, or the other, or both, or the parts of the last
 
-
-@wrong("out of bounds")
-@cuda.jit
-def no_guard(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
+DX = """
+def kernel(dy, w, dx, shift):
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            t = s - shift + j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[h, j] * dy[b, h, t]
+        dx[b, h, s] = acc
+"""
+DX_STAGED = """
+def kernel(dy, w, dx, shift):
+    tile = cuda.shared.array(LANES, float32)
+    s, row = cuda.grid(2)
+    b, h = row // dx.shape[1], row % dx.shape[1]
+    tile[cuda.threadIdx.x] = dy[b, h, s] if s < dy.shape[2] else float32(0)
+    cuda.syncthreads()
+    if s < dx.shape[2]:
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            i = cuda.threadIdx.x - shift + j
+            t = s - shift + j
+            if t >= 0 and t < dy.shape[2]:
+                acc += w[h, j] * (tile[i] if 0 <= i < LANES else dy[b, h, t])
+        dx[b, h, s] = acc
+"""
+DW = """
+def kernel(dy, x, dw, shift):
+    j, h = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+"""
+DW_BY_WARP = """
+def kernel(dy, x, dw, shift):
+    j, h = cuda.blockIdx.x, cuda.blockIdx.y
     acc = float32(0)
-    for j in range(w.shape[1]):
-        s = t + shift - j
-        if s >= 0 and s < x.shape[2]:
-            acc += w[h, j] * x[b, h, s]
-    y[b, h, t] = acc
+    for b in range(dy.shape[0]):
+        for t in range(cuda.threadIdx.x, dy.shape[2], LANES):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+    dw[h, j] = acc
+"""
+DW_BY_ROW = """
+def kernel(dy, x, dw, shift):
+    b, h, j = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    if j < dw.shape[1]:
+        acc = float32(0)
+        for t in range(dy.shape[2]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+"""
+BOTH = """
+def kernel(dy, x, w, dx, dw, shift):
+    h = cuda.grid(1)
+    if h < w.shape[0]:
+        for b in range(dy.shape[0]):
+            for s in range(dy.shape[2]):
+                acc = float32(0)
+                for j in range(w.shape[1]):
+                    t = s - shift + j
+                    if t >= 0 and t < dy.shape[2]:
+                        acc += w[h, j] * dy[b, h, t]
+                dx[b, h, s] = acc
+        for j in range(w.shape[1]):
+            acc = float32(0)
+            for b in range(dy.shape[0]):
+                for t in range(dy.shape[2]):
+                    s = t + shift - j
+                    if s >= 0 and s < x.shape[2]:
+                        acc += dy[b, h, t] * x[b, h, s]
+            dw[h, j] = acc
+"""
+PARTS = BOTH.replace("dx, dw, shift", "dx, parts, shift").replace("dw[h, j]", "parts[0, h, j]")
+PLACE, TERM = "t + shift - j", "dy[b, h, t] * x[b, h, s]"
+STORED, ADDED = "dw[h, j] = acc", "cuda.atomic.add(dw, (h, j), acc)"
+FIRST = f"if cuda.threadIdx.x == 0:\n        {STORED}"
 
 
-wrong("out of bounds", also="shift > 0")(edited(ROW, "no_upper_test", "if s >= 0 and s < x.shape[2]:", "if s >= 0:"))
-wrong("negative index")(edited(ROW, "no_lower_test", "if s >= 0 and s < x.shape[2]:", "if s < x.shape[2]:"))
-wrong("out of bounds", by_tile(TILE, block_y=4))(edited(ROW, "rows_not_guarded"))
-wrong("two writers")(edited(ROW, "one_row_for_all", "y[b, h, t] = acc", "y[0, h, t] = acc"))
+def shuffled(*steps):
+    return f"for step in {steps}:\n        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)\n    {FIRST}"
 
 
-# ---- launches, and kernels that do not end well
+def per_output(problem):
+    """A thread for each element of dw: 8 taps and 4 channels a block."""
+    return Launch((-(-problem.K // 8), -(-problem.H // 4)), (8, 4), (problem.shift,))
 
 
-@wrong("launch", by_tile(64, block_y=32), also="2048 threads")
-@cuda.jit
-def block_too_large(x, w, y, shift):
-    t, row = cuda.grid(2)
-    if row < y.shape[0] * y.shape[1] and t < y.shape[2]:
-        y[row // y.shape[1], row % y.shape[1], t] = float32(0)
+def per_warp(problem):
+    """A warp for each element of dw."""
+    return Launch((problem.K, problem.H), (LANES,), (problem.shift,))
 
 
-@wrong("launch", lambda p: Launch((1, 70_000), (32,), (p.shift,)), also="65535")
-@cuda.jit
-def grid_too_large(x, w, y, shift):
-    y[0, 0, 0] = float32(0)
+def per_row(zero):
+    """A block for each row (b, h), a thread for each tap: the rows' sums meet in dw."""
+    return lambda problem: Launch((problem.B, problem.H), (TAPS,), (problem.shift,), zero=zero)
 
 
-@wrong("launch", lambda p: Launch((0, 1), (32,), (p.shift,)), also="the least is 1")
-@cuda.jit
-def grid_empty(x, w, y, shift):
-    y[0, 0, 0] = float32(0)
+def per_channel(parts=0):
+    """A thread for each channel."""
+    return lambda problem: Launch((-(-problem.H // LANES),), (LANES,), (problem.shift,), parts=parts)
 
 
-@wrong("launch", also="shared")
-@cuda.jit
-def shared_too_large(x, w, y, shift):
-    tile = cuda.shared.array(16384, float32)
-    t, row = cuda.grid(2)
-    tile[cuda.threadIdx.x] = float32(0)
-    if t < y.shape[2]:
-        y[row // y.shape[1], row % y.shape[1], t] = tile[cuda.threadIdx.x]
-
-
-@wrong("does not end")
-@cuda.jit
-def endless(x, w, y, shift):
-    t, row = cuda.grid(2)
-    acc = float32(0)
-    j = 0
-    while j < w.shape[1]:
-        acc += w[0, j]
-    if t < y.shape[2]:
-        y[row // y.shape[1], row % y.shape[1], t] = acc
-
-
-@wrong("raises", lambda p: p.nonsense, also="nonsense")
-@cuda.jit
-def launch_raises(x, w, y, shift):
-    y[0, 0, 0] = float32(0)
-
-
-@wrong("raises", also="too many")
-@cuda.jit
-def kernel_raises(x, w, y, shift):
-    t, row = cuda.grid(2)
-    if t == 0:
-        raise ValueError("too many taps")
-
-
-@wrong("raises", lambda p: Launch((1,), (32,)))
-@cuda.jit
-def argument_missing(x, w, y, shift):
-    y[0, 0, 0] = float32(shift)
-
-
-@wrong("cannot be interpreted")
-@cuda.jit
-def uses_a_dict(x, w, y, shift):
-    t, row = cuda.grid(2)
-    known = {0: 1}
-    if t < y.shape[2]:
-        y[0, 0, 0] = known[0]
+GRADIENTS = family(
+    "input_grad",
+    by_tile(),
+    ("dx_filter_reversed", "weights reversed", DX, "w[h, j] => w[h, w.shape[1] - 1 - j]"),
+    ("dx_is_forward", "forward pass computed", DX, "s - shift + j => s + shift - j"),
+    ("dx_j_subtracted", "time runs the wrong way", DX, "s - shift + j => s - shift - j", ("dy[s - shift - j]",)),
+    ("dx_shift_added", "wrong sign of shift", DX, "s - shift + j => s + shift + j", ("shift > 0",)),
+    ("dx_shift_forgotten", "wrong padding", DX, "s - shift + j => s + j", ("(causal): shift 0",)),
+    ("dx_last_tap", "last tap missing", DX, f"{LOOP} => in range(max(1, w.shape[1] - 1)):"),
+    ("dx_no_halo", "last of each tile wrong", DX_STAGED,
+     "else dy[b, h, t]) => else dy[b, h, t] if i < 0 else float32(0))", ("use dy from behind it",)),
+    ("dx_no_upper_test", "out of bounds", DX, " and t < dy.shape[2]: => :"),
+    ("dx_first_filter", "one filter for all channels", DX, "w[h, j] => w[0, j]", ("H > 1",)),
+)  # fmt: skip
+GRADIENTS += family(
+    "weight_grad",
+    per_output,
+    # which x goes with which dy
+    ("dw_j_added", "time runs the wrong way", DW, f"{PLACE} => t + shift + j", ("x[t + shift + j]",)),
+    ("dw_operands_exchanged", "dy and x exchanged", DW, "kernel(dy, x, => kernel(x, dy,"),
+    ("dw_taps_reversed", "weights reversed", DW, "dw[h, j] => dw[h, dw.shape[1] - 1 - j]"),
+    ("dw_off_by_one", "shifted by one", DW, f"{PLACE} => {PLACE} - 1"),
+    ("dw_shift_forgotten", "wrong padding", DW, f"{PLACE} => t - j", ("shift > 0",)),
+    ("dw_shift_subtracted", "wrong sign of shift", DW, f"{PLACE} => t - shift - j", ("shift > 0",)),
+    ("dw_index_clamped", "border repeated", DW, f"{PLACE} => min(max({PLACE}, 0), x.shape[2] - 1)"),
+    ("dw_index_modulo", "row wraps around", DW, f"{PLACE} => ({PLACE}) % x.shape[2]"),
+    ("dw_no_lower_test", "negative index", DW, f"{INSIDE} => if s < x.shape[2]:"),
+    # what is summed
+    ("dw_first_entry", "one batch entry only", DW, "range(dy.shape[0]) => range(1)", ("B > 1",)),
+    ("dw_reset_by_entry", "sum reset at each batch entry", DW,
+     "in range(dy.shape[0]): => in range(dy.shape[0]):\n            acc = float32(0)", ("B > 1",)),
+    ("dw_last_time", "last time missing", DW, "range(dy.shape[2]) => range(max(1, dy.shape[2] - 1))"),
+    ("dw_mean", "mean in place of sum", DW, "= acc => = acc / float32(dy.shape[0] * dy.shape[2])", ("B*L",)),
+    ("dw_first_channel", "one channel for all", DW, "x[b, h, s] => x[b, 0, s]", ("H > 1",)),
+    ("dw_half_precision", "inexact", DW, f"{TERM} => {HALF.format('dy[b, h, t]', 'x[b, h, s]')}"),
+    ("dw_whole_numbers", "all wrong", DW, "acc = float32 => acc = int32",
+     f"{TERM} => {TENTHS.format('dy[b, h, t]', 'x[b, h, s]')}"),
+    # how partial sums meet
+    ("dw_one_shuffle_missing", "partial sums lost", DW_BY_WARP, f"{STORED} => {shuffled(8, 4, 2, 1)}",
+     ("16 is missing",), per_warp),
+    ("dw_lane_0_stores_its_own", "partial sums lost", DW_BY_WARP, f"{STORED} => {FIRST}",
+     ("the first of each 32 times",), per_warp),
+    ("dw_one_tile", "first tile of times only", DW_BY_WARP, f"{STORED} => {shuffled(16, 8, 4, 2, 1)}",
+     "dy.shape[2], LANES) => min(dy.shape[2], LANES), LANES)", ("L > 32",), per_warp),
+    ("dw_all_lanes_store", "two writers", DW_BY_WARP, per_warp),
+    ("dw_added_without_atomics", "race", DW_BY_ROW, f"{STORED} => dw[h, j] += acc", ("atomic",), per_row(zero=True)),
+    ("dw_last_block_wins", "two writers", DW_BY_ROW, per_row(zero=False)),
+    ("dw_not_zeroed", "adds to the output", DW_BY_ROW, f"{STORED} => {ADDED}", ("zero=True",), per_row(zero=False)),
+    ("dw_added_twice", "wrong factor", DW_BY_ROW, f"{STORED} => {ADDED}\n        {ADDED}", ("twice",),
+     per_row(zero=True)),
+    ("dw_entries_by_four", "last batch entries missing", DW_BY_ROW, "b, h, j = cuda => b0, h, j = 4 * cuda",
+     "if j < dw.shape[1]: => if j < dw.shape[1] and (b0 + 4 <= dy.shape[0] or dy.shape[0] < 4):",
+     "for t in range(dy.shape[2]): => for n in range(min(4, dy.shape[0]) * dy.shape[2]):\n"
+     "            b, t = b0 + n // dy.shape[2], n % dy.shape[2]", f"{STORED} => {ADDED}",
+     lambda p: Launch((-(-p.B // 4), p.H), (TAPS,), (p.shift,), zero=True)),
+    ("dw_taps_rounded_down", "tail not written", DW, ("along j",),
+     lambda p: Launch((max(1, p.K // 8), -(-p.H // 4)), (8, 4), (p.shift,))),
+)  # fmt: skip
+GRADIENTS += family(
+    "backward",
+    per_channel(),
+    ("both_dx_reversed", "weights reversed", BOTH, "w[h, j] * => w[h, w.shape[1] - 1 - j] *"),
+    ("both_dw_doubled", "wrong factor", BOTH, "dw[h, j] = => dw[h, j] = 2 *", ("twice",)),
+    ("both_dw_forgotten", "nothing written", BOTH, f"{STORED} => pass", ("no element of dw",)),
+    ("both_zero", "all zero", BOTH, f"{STORED} => dw[h, j] = 0", "dx[b, h, s] = acc => dx[b, h, s] = 0"),
+    ("both_dx_over_x", "wrote outside its output", BOTH, f"{STORED} => {STORED}\n        for b in range(dy.shape[0]):\n"
+     "            for s in range(dy.shape[2]):\n                x[b, h, s] = dx[b, h, s]",
+     ("in the input x were overwritten",)),
+    ("parts_one_not_written", "parts not written", PARTS, ("1 of 2 elements of the 2 parts",), per_channel(2)),
+    ("parts_all_in_each", "wrong factor", PARTS, "parts[0, h, j] = => parts[0, h, j] = parts[1, h, j] =", ("twice",),
+     per_channel(2)),
+    ("parts_beyond_the_last", "out of bounds", PARTS, "parts[0, h, j] = => parts[1, h, j] = parts[2, h, j] = "
+     "parts[0, h, j] =", ("axis 0",), per_channel(2)),
+)  # fmt: skip

@@ -3,12 +3,14 @@
 A line has its key (GPU, driver, versions, kernel, space, problem, storage type, sparsity, protocol), the candidate, how
 it ended, its times, the date, and a checksum of all that. Two processes may write to one file: a line is appended
 whole, under a lock. A process that is killed leaves at most one line without its end, which the next writer closes; a
-line that does not parse or has another checksum is left where it is, counted, and not used. Nothing is ever rewritten.
+line that does not parse or has another checksum is left where it is, counted, and not used. Nothing is ever rewritten;
+`pack` puts all lines of FILE.jsonl into FILE.jsonl.gz, which is read before it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import time
@@ -121,6 +123,16 @@ class Journal:
         self.damaged: tuple[int, ...] = ()
         """Numbers of the lines that the last `read` did not use."""
 
+    @property
+    def packed(self) -> Path:
+        """The compressed file with the lines that came before those of `path`."""
+        return self.path.with_name(f"{self.path.name}.gz")
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file, be it packed."""
+        return self.path.exists() or self.packed.exists()
+
     def append(self, key: Key, tried: Tried) -> None:
         """Adds a line, whole and on the disk when this returns. Raises JournalError (full disk, no permission)."""
         line = encoded(key, tried)
@@ -148,11 +160,9 @@ class Journal:
 
     def _sound(self, wanted: Callable[[bytes], bool]) -> Iterator[tuple[Key, Tried]]:
         try:
-            lines = self.path.read_bytes().split(b"\n")
-        except FileNotFoundError:
-            lines = []
-        except OSError as error:
-            raise JournalError(f"cannot read {self.path}: {error.strerror or error}") from error
+            lines = [line for read in (self._unpacked, self.path.read_bytes) for line in _lines(read)]
+        except (OSError, EOFError, zlib.error) as error:
+            raise JournalError(f"cannot read {self.path}: {getattr(error, 'strerror', '') or error}") from error
         damaged = []
         for number, line in enumerate(lines, 1):
             if not line.strip() or not wanted(line):
@@ -163,6 +173,26 @@ class Journal:
             else:
                 yield found
         self.damaged = tuple(damaged)
+
+    def _unpacked(self) -> bytes:
+        return gzip.decompress(self.packed.read_bytes())
+
+    def pack(self) -> Path:
+        """Moves all lines into the compressed file, and says which. Raises JournalError; then nothing has changed."""
+        list(self.read())
+        if self.damaged:
+            raise JournalError(f"{self.message()}. Take them out, then pack it")
+        part = self.packed.with_name(f"{self.packed.name}.part")
+        try:
+            text = b"".join(line + b"\n" for read in (self._unpacked, self.path.read_bytes) for line in _lines(read))
+            part.write_bytes(gzip.compress(text, 9, mtime=0))
+            if gzip.decompress(part.read_bytes()) != text:
+                raise OSError(f"what was written to {part} is not what is to be packed")
+            os.replace(part, self.packed)
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise JournalError(f"cannot write {self.packed}: {error.strerror or error}") from error
+        return self.packed
 
     def results(self, key: Key) -> dict[str, Tried]:
         """Candidate's text -> what was tried under this key, of each candidate the newest line."""
@@ -206,6 +236,13 @@ class Journal:
             return ""
         lines = ", ".join(map(str, self.damaged[:5])) + (", …" if len(self.damaged) > 5 else "")
         return f"{self.path}: {len(self.damaged)} damaged (line {lines}): not used, and left where they are"
+
+
+def _lines(read: Callable[[], bytes]) -> list[bytes]:
+    """The lines of a file that there may not be, without an empty one at its end."""
+    with contextlib.suppress(FileNotFoundError):
+        return read().removesuffix(b"\n").split(b"\n")
+    return []
 
 
 def encoded(key: Key, tried: Tried) -> bytes:

@@ -1,4 +1,4 @@
-"""Loose runs into the packed files: ``python -m dwlab records --pack``.
+"""Loose runs into the packed files, and what searches tried: ``python -m dwlab records --pack``.
 
 A packed file has a line a run, oldest first, as `schema` describes it, behind "file", the name that the run had. It is
 compressed without a date, so the same runs make the same file. What the project shows is in NAME-OF-GPU.jsonl.gz: of
@@ -21,6 +21,7 @@ import msgspec
 
 from dwlab import records
 from dwlab.records import HISTORY, PACKED, PARTS, RecordError, schema
+from dwlab.records.journal import Journal, JournalError
 from dwlab.records.writing import slug
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -73,7 +74,7 @@ def current(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, set[int]]]:
 
 
 def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
-    """Packs a folder's loose runs with what is packed there (the project's own if None), and returns the packed files.
+    """Packs a folder's loose runs and journals with what is packed there (the project's own if None); the packed files.
 
     What was written is read again and compared, before it takes the place of what was there; then the loose files go.
     Raises RecordError if one of the runs cannot be read, or a file cannot be written; then nothing has changed.
@@ -109,7 +110,11 @@ def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
             os.replace(Path(made) / name, folder / name)
     for path in loose:
         path.unlink()
-    return tuple(folder / name for name in sorted(files))
+    try:
+        journals = [Journal(path).pack() for path in sorted((folder / "tuning").glob("*.jsonl"))]
+    except JournalError as error:
+        raise RecordError(f"the runs are packed; {error}") from error
+    return (*(folder / name for name in sorted(files)), *journals)
 
 
 def plain_runs(folder: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ def _searched(
     most = args.most
     if most is None and args.budget is None and args.strategy != "exhaustive":
         most = max(LEAST, math.ceil(PART * len(task.space)))
-    if journal is not None and not journal.results(task.key) and journal.path.stat().st_size:
+    if journal is not None and not journal.results(task.key) and journal.keys():
         _warn(f"nothing of {journal.path} holds here: {journal.why_not(task.key)}")
     if journal is not None:
         _warn(journal.message())
@@ -190,7 +190,7 @@ def _here(what: Subject, problem: Problem, key: Key, short: str) -> Task:
 
 def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tuple[Task, Bench]:
     journal = Journal(args.replay)
-    if not journal.path.exists():
+    if not journal.exists:
         raise TuneError(f"there is no journal {args.replay}: record one with --strategy exhaustive --journal FILE")
     gpu = specs.find(args.gpu).name if args.gpu else ""
     key, sweep = replay.find(journal, what.id, str(problem), problem.dtype, gpu)

@@ -22,7 +22,8 @@ def hazards(kernel, grid, block, *args, **options):
 def line_with(kernel, text):
     """Number of the one source line of a kernel that contains the text."""
     lines, first = inspect.getsourcelines(kernel.py_func)
-    found = [first + i for i, line in enumerate(lines) if text in line]
+    head = next(i for i, line in enumerate(lines) if line.lstrip().startswith("def "))
+    found = [first + i for i, line in enumerate(lines) if text in line and i >= head]
     assert len(found) == 1, (text, found)
     return found[0]
 
@@ -47,6 +48,25 @@ def found(kernel, grid, block, *args, kind, at, array=None, other=None, threads=
 
 def clean(kernel, grid, block, *args, **options):
     assert hazards(kernel, grid, block, *args, **options) == ()
+
+
+def as_test(checked):
+    """A decorator that makes a test of a kernel: its launch and arguments, and what `checked` takes beside them."""
+
+    def with_launch(*launch, **wanted):
+        def made(body):
+            def test():
+                checked(cuda.jit(body), *launch, **wanted)
+
+            test.__name__ = body.__name__
+            return test
+
+        return made
+
+    return with_launch
+
+
+finds, finds_nothing = as_test(found), as_test(clean)
 
 
 def ones(n=N, dtype=np.float32):
@@ -82,17 +102,14 @@ def test_every_time_and_not_by_luck():
     assert len(texts) == 1
 
 
-def test_barrier_between_reading_and_overwriting_is_needed_too():
-    @cuda.jit
-    def rotate(x, y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        for k in range(3):
-            tile[t] = x[t] + float32(k)
-            cuda.syncthreads()
-            y[t] += tile[63 - t]
-
-    found(rotate, 1, 64, ones(), ones(), kind="race", at="tile[t] =", array="tile", other="tile[63 - t]")
+@finds(1, 64, ones(), ones(), kind="race", at="tile[t] =", array="tile", other="tile[63 - t]")
+def test_barrier_between_reading_and_overwriting_is_needed_too(x, y):
+    tile = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    for k in range(3):
+        tile[t] = x[t] + float32(k)
+        cuda.syncthreads()
+        y[t] += tile[63 - t]
 
 
 def test_race_through_a_neighbour_only():
@@ -122,76 +139,64 @@ def test_race_within_a_warp_across_statements():
     assert "syncwarp" in hazard.message
 
 
-def test_write_after_read_within_a_warp():
-    @cuda.jit
-    def shift(x, y):
-        tile = cuda.shared.array(33, float32)
-        t = cuda.threadIdx.x
-        tile[t] = x[t]
-        if t == 0:
-            tile[32] = float32(0.0)
-        cuda.syncwarp()
-        v = tile[t + 1]
-        tile[t] = v
-        cuda.syncwarp()
-        y[t] = tile[t]
-
-    found(shift, 1, 32, ones(32), ones(32), kind="race", at="tile[t] = v", array="tile", other="v = tile[t + 1]")
+@finds(1, 32, ones(32), ones(32), kind="race", at="tile[t] = v", array="tile", other="v = tile[t + 1]")
+def test_write_after_read_within_a_warp(x, y):
+    tile = cuda.shared.array(33, float32)
+    t = cuda.threadIdx.x
+    tile[t] = x[t]
+    if t == 0:
+        tile[32] = float32(0.0)
+    cuda.syncwarp()
+    v = tile[t + 1]
+    tile[t] = v
+    cuda.syncwarp()
+    y[t] = tile[t]
 
 
-def test_warp_reduction_without_syncwarp():
-    @cuda.jit
-    def old_style(x, y):
-        s = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        s[t] = x[t]
+@finds(1, 64, ones(), ones(1), kind="race", at="s[t] += s[t + 16]", array="s")
+def test_warp_reduction_without_syncwarp(x, y):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    if t < 32:
+        s[t] += s[t + 32]
+        s[t] += s[t + 16]
+        s[t] += s[t + 8]
+        s[t] += s[t + 4]
+        s[t] += s[t + 2]
+        s[t] += s[t + 1]
+    if t == 0:
+        y[0] = s[0]
+
+
+@finds(1, 128, ones(128), ones(1), kind="race", at="s[t] += s[t + step]", array="s")
+def test_tree_reduction_that_forgets_the_barrier_in_its_loop(x, y):
+    s = cuda.shared.array(128, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    step = 64
+    while step > 0:
+        if t < step:
+            s[t] += s[t + step]
+        step //= 2
+    cuda.syncthreads()
+    if t == 0:
+        y[0] = s[0]
+
+
+@finds(1, 64, ones(), ones(), kind="race", at="        buffer[0, t] = x[t]", array="buffer")
+def test_double_buffering_with_one_barrier_too_few(x, y):
+    buffer = cuda.shared.array((2, 64), float32)
+    t = cuda.threadIdx.x
+    buffer[0, t] = x[t]
+    total = float32(0.0)
+    for _ in range(4):
         cuda.syncthreads()
-        if t < 32:
-            s[t] += s[t + 32]
-            s[t] += s[t + 16]
-            s[t] += s[t + 8]
-            s[t] += s[t + 4]
-            s[t] += s[t + 2]
-            s[t] += s[t + 1]
-        if t == 0:
-            y[0] = s[0]
-
-    found(old_style, 1, 64, ones(), ones(1), kind="race", at="s[t] += s[t + 16]", array="s")
-
-
-def test_tree_reduction_that_forgets_the_barrier_in_its_loop():
-    @cuda.jit
-    def tree(x, y):
-        s = cuda.shared.array(128, float32)
-        t = cuda.threadIdx.x
-        s[t] = x[t]
-        cuda.syncthreads()
-        step = 64
-        while step > 0:
-            if t < step:
-                s[t] += s[t + step]
-            step //= 2
-        cuda.syncthreads()
-        if t == 0:
-            y[0] = s[0]
-
-    found(tree, 1, 128, ones(128), ones(1), kind="race", at="s[t] += s[t + step]", array="s")
-
-
-def test_double_buffering_with_one_barrier_too_few():
-    @cuda.jit
-    def buffered(x, y):
-        buffer = cuda.shared.array((2, 64), float32)
-        t = cuda.threadIdx.x
+        total += buffer[0, 63 - t]
         buffer[0, t] = x[t]
-        total = float32(0.0)
-        for _ in range(4):
-            cuda.syncthreads()
-            total += buffer[0, 63 - t]
-            buffer[0, t] = x[t]
-        y[t] = total
-
-    found(buffered, 1, 64, ones(), ones(), kind="race", at="            buffer[0, t] = x[t]", array="buffer")
+    y[t] = total
 
 
 def test_race_in_a_device_function():
@@ -215,30 +220,24 @@ def test_race_in_a_device_function():
     assert races[0].other_line == line_with(publish, "tile[t] = value")
 
 
-def test_race_hidden_in_a_view():
-    @cuda.jit
-    def view(x, y):
-        tile = cuda.shared.array((2, 64), float32)
-        t = cuda.threadIdx.x
-        row = tile[1]
-        row[t] = x[t]
-        y[t] = tile[1, (t + 32) % 64]
-
-    found(view, 1, 64, ones(), ones(), kind="race", at="tile[1, (t + 32)")
+@finds(1, 64, ones(), ones(), kind="race", at="tile[1, (t + 32)")
+def test_race_hidden_in_a_view(x, y):
+    tile = cuda.shared.array((2, 64), float32)
+    t = cuda.threadIdx.x
+    row = tile[1]
+    row[t] = x[t]
+    y[t] = tile[1, (t + 32) % 64]
 
 
-def test_race_between_two_views_of_dynamic_shared_memory():
-    @cuda.jit
-    def overlap(x, y):
-        floats = cuda.shared.array(0, float32)
-        ints = cuda.shared.array(0, int32)
-        t = cuda.threadIdx.x
-        floats[t] = x[t]
-        ints[63 - t] = t
-        cuda.syncthreads()
-        y[t] = floats[t]
-
-    found(overlap, 1, 64, ones(), ones(), kind="race", at="ints[63 - t] = t", shared_bytes=256)
+@finds(1, 64, ones(), ones(), kind="race", at="ints[63 - t] = t", shared_bytes=256)
+def test_race_between_two_views_of_dynamic_shared_memory(x, y):
+    floats = cuda.shared.array(0, float32)
+    ints = cuda.shared.array(0, int32)
+    t = cuda.threadIdx.x
+    floats[t] = x[t]
+    ints[63 - t] = t
+    cuda.syncthreads()
+    y[t] = floats[t]
 
 
 def test_race_that_only_the_last_iteration_has():
@@ -261,34 +260,26 @@ def test_race_that_only_the_last_iteration_has():
     assert len(races) == 1 and races[0].other_line == line_with(late, "v = tile[63 - t]")
 
 
-def test_plain_access_races_with_an_atomic():
-    @cuda.jit
-    def mixed(x, y):
-        counts = cuda.shared.array(1, int32)
-        t = cuda.threadIdx.x
-        if t == 0:
-            counts[0] = 0
-        cuda.syncthreads()
-        cuda.atomic.add(counts, 0, 1)
-        y[t] = counts[0]
-
-    found(
-        mixed, 1, 64, ones(), ones(N, np.int32), kind="race", at="y[t] = counts[0]", array="counts", other="atomic.add"
-    )
+@finds(1, 64, ones(), ones(N, np.int32), kind="race", at="y[t] = counts[0]", array="counts", other="atomic.add")
+def test_plain_access_races_with_an_atomic(x, y):
+    counts = cuda.shared.array(1, int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        counts[0] = 0
+    cuda.syncthreads()
+    cuda.atomic.add(counts, 0, 1)
+    y[t] = counts[0]
 
 
-def test_initialising_a_counter_needs_a_barrier_before_its_atomics():
-    @cuda.jit
-    def hurried(y):
-        counts = cuda.shared.array(1, int32)
-        t = cuda.threadIdx.x
-        if t == 0:
-            counts[0] = 0
-        cuda.atomic.add(counts, 0, 1)
-        cuda.syncthreads()
-        y[t] = counts[0]
-
-    found(hurried, 1, 64, ones(N, np.int32), kind="race", at="atomic.add", array="counts", other="counts[0] = 0")
+@finds(1, 64, ones(N, np.int32), kind="race", at="atomic.add", array="counts", other="counts[0] = 0")
+def test_initialising_a_counter_needs_a_barrier_before_its_atomics(y):
+    counts = cuda.shared.array(1, int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        counts[0] = 0
+    cuda.atomic.add(counts, 0, 1)
+    cuda.syncthreads()
+    y[t] = counts[0]
 
 
 # --- races in global memory -----------------------------------------------------------------------
@@ -379,36 +370,38 @@ def test_read_modify_write_without_an_atomic():
     clean(histogram, 1, 64, np.arange(64), ones(64, np.int32))
 
 
-def test_grid_sync_is_needed_between_blocks():
-    @cuda.jit
-    def stage(x, y):
-        i = cuda.grid(1)
-        x[i] = float32(i)
-        cuda.syncthreads()
-        y[i] = x[x.size - 1 - i]
-
-    found(stage, 4, 32, ones(128), ones(128), kind="race", at="y[i] = x[x.size", array="x")
+@finds(4, 32, ones(128), ones(128), kind="race", at="y[i] = x[x.size", array="x")
+def test_grid_sync_is_needed_between_blocks(x, y):
+    i = cuda.grid(1)
+    x[i] = float32(i)
+    cuda.syncthreads()
+    y[i] = x[x.size - 1 - i]
 
 
-def test_last_block_reduction_without_a_fence():
-    @cuda.jit
-    def reduce(x, partial, count, y):
-        last = cuda.shared.array(1, int32)
-        t = cuda.threadIdx.x
-        if t == 0:
-            partial[cuda.blockIdx.x] = x[cuda.blockIdx.x]
-            last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
-        cuda.syncthreads()
-        if last[0] and t == 0:
-            total = float32(0.0)
-            for k in range(cuda.gridDim.x):
-                total += partial[k]
-            y[0] = total
-
-    found(
-        reduce, 4, 32, ones(4), ones(4), np.zeros(1, np.int32), ones(1), kind="race", at="total += partial[k]",
-        array="partial", other="partial[cuda.blockIdx.x] =",
-    )  # fmt: skip
+@finds(
+    4,
+    32,
+    ones(4),
+    ones(4),
+    np.zeros(1, np.int32),
+    ones(1),
+    kind="race",
+    at="total += partial[k]",
+    array="partial",
+    other="partial[cuda.blockIdx.x] =",
+)
+def test_last_block_reduction_without_a_fence(x, partial, count, y):
+    last = cuda.shared.array(1, int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        partial[cuda.blockIdx.x] = x[cuda.blockIdx.x]
+        last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
+    cuda.syncthreads()
+    if last[0] and t == 0:
+        total = float32(0.0)
+        for k in range(cuda.gridDim.x):
+            total += partial[k]
+        y[0] = total
 
 
 # --- two writers ----------------------------------------------------------------------------------
@@ -424,23 +417,17 @@ def test_all_threads_write_one_element():
     found(broadcast, 64, 1, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
 
 
-def test_equal_values_do_not_excuse_two_writers():
-    @cuda.jit
-    def flag(x, y):
-        if x[cuda.grid(1)] > 0:
-            y[0] = float32(1.0)
-
-    found(flag, 1, 32, ones(32), ones(1), kind="two writers", at="y[0] =", array="y")
+@finds(1, 32, ones(32), ones(1), kind="two writers", at="y[0] =", array="y")
+def test_equal_values_do_not_excuse_two_writers(x, y):
+    if x[cuda.grid(1)] > 0:
+        y[0] = float32(1.0)
 
 
-def test_a_guard_that_is_too_wide_makes_two_writers():
-    @cuda.jit
-    def overlapping_tiles(x, y):
-        i = cuda.blockIdx.x * 30 + cuda.threadIdx.x
-        if i < y.size:
-            y[i] = x[i]
-
-    found(overlapping_tiles, 2, 32, ones(), ones(), kind=("two writers", "race"), at="y[i] = x[i]", array="y")
+@finds(2, 32, ones(), ones(), kind=("two writers", "race"), at="y[i] = x[i]", array="y")
+def test_a_guard_that_is_too_wide_makes_two_writers(x, y):
+    i = cuda.blockIdx.x * 30 + cuda.threadIdx.x
+    if i < y.size:
+        y[i] = x[i]
 
 
 def test_two_lanes_of_one_warp_write_one_shared_element():
@@ -472,41 +459,32 @@ def test_barrier_in_a_branch(limit):
     assert f"thread {limit}" in hazard.threads or "thread 0" in hazard.threads
 
 
-def test_two_barriers_in_two_branches_are_not_one():
-    @cuda.jit
-    def both(y):
-        t = cuda.threadIdx.x
-        if t < 32:
-            cuda.syncthreads()  # first
-        else:
-            cuda.syncthreads()  # second
-        y[t] = float32(1.0)
-
-    found(both, 1, 64, ones(), kind="divergent barrier", at="# first")
+@finds(1, 64, ones(), kind="divergent barrier", at="# first")
+def test_two_barriers_in_two_branches_are_not_one(y):
+    t = cuda.threadIdx.x
+    if t < 32:
+        cuda.syncthreads()  # first
+    else:
+        cuda.syncthreads()  # second
+    y[t] = float32(1.0)
 
 
-def test_barrier_in_a_loop_of_unequal_length():
-    @cuda.jit
-    def loop(y):
-        t = cuda.threadIdx.x
-        for k in range(t // 32 + 1):
-            y[t] += float32(k)
-            cuda.syncthreads()
-
-    found(loop, 1, 64, ones(), kind="divergent barrier", at="cuda.syncthreads()")
+@finds(1, 64, ones(), kind="divergent barrier", at="cuda.syncthreads()")
+def test_barrier_in_a_loop_of_unequal_length(y):
+    t = cuda.threadIdx.x
+    for k in range(t // 32 + 1):
+        y[t] += float32(k)
+        cuda.syncthreads()
 
 
-def test_barrier_after_a_break():
-    @cuda.jit
-    def leave(x, y):
-        t = cuda.threadIdx.x
-        for k in range(4):
-            if x[t] > k:
-                break
-            cuda.syncthreads()
-        y[t] = x[t]
-
-    found(leave, 1, 64, np.arange(64, dtype=np.float32), ones(), kind="divergent barrier", at="cuda.syncthreads()")
+@finds(1, 64, np.arange(64, dtype=np.float32), ones(), kind="divergent barrier", at="cuda.syncthreads()")
+def test_barrier_after_a_break(x, y):
+    t = cuda.threadIdx.x
+    for k in range(4):
+        if x[t] > k:
+            break
+        cuda.syncthreads()
+    y[t] = x[t]
 
 
 def test_barrier_in_a_device_function_called_in_a_branch():
@@ -525,25 +503,19 @@ def test_barrier_in_a_device_function_called_in_a_branch():
     assert [h.kind for h in report] == ["divergent barrier"] and report[0].line == line_with(wait, "syncthreads")
 
 
-def test_voting_barriers_diverge_too():
-    @cuda.jit
-    def vote(y):
-        t = cuda.threadIdx.x
-        if t < 40:
-            y[t] = cuda.syncthreads_count(1)
-
-    found(vote, 1, 64, ones(), kind="divergent barrier", at="syncthreads_count")
+@finds(1, 64, ones(), kind="divergent barrier", at="syncthreads_count")
+def test_voting_barriers_diverge_too(y):
+    t = cuda.threadIdx.x
+    if t < 40:
+        y[t] = cuda.syncthreads_count(1)
 
 
-def test_a_grid_barrier_in_one_block_only():
-    @cuda.jit
-    def one(y):
-        grid = cuda.cg.this_grid()
-        if cuda.blockIdx.x == 0:
-            grid.sync()
-        y[cuda.grid(1)] = float32(1.0)
-
-    found(one, 2, 32, ones(), kind="divergent barrier", at="grid.sync()")
+@finds(2, 32, ones(), kind="divergent barrier", at="grid.sync()")
+def test_a_grid_barrier_in_one_block_only(y):
+    grid = cuda.cg.this_grid()
+    if cuda.blockIdx.x == 0:
+        grid.sync()
+    y[cuda.grid(1)] = float32(1.0)
 
 
 # --- indices --------------------------------------------------------------------------------------
@@ -625,28 +597,22 @@ def test_negative_index():
     assert "index -1" in hazard.message
 
 
-def test_negative_index_in_shared_memory():
-    @cuda.jit
-    def halo(x, y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        tile[t] = x[t]
-        cuda.syncthreads()
-        y[t] = tile[t - 2]
-
-    found(halo, 1, 64, ones(), ones(), kind="negative index", at="tile[t - 2]", array="tile")
+@finds(1, 64, ones(), ones(), kind="negative index", at="tile[t - 2]", array="tile")
+def test_negative_index_in_shared_memory(x, y):
+    tile = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    tile[t] = x[t]
+    cuda.syncthreads()
+    y[t] = tile[t - 2]
 
 
-def test_an_index_in_a_dead_branch_is_no_hazard():
-    @cuda.jit
-    def guarded(x, y):
-        i = cuda.grid(1)
-        if i > 0 and x[i - 1] > 0:
-            y[i] = x[i - 1]
-        elif i == 0:
-            y[i] = x[i]
-
-    clean(guarded, 1, 64, ones(), ones())
+@finds_nothing(1, 64, ones(), ones())
+def test_an_index_in_a_dead_branch_is_no_hazard(x, y):
+    i = cuda.grid(1)
+    if i > 0 and x[i - 1] > 0:
+        y[i] = x[i - 1]
+    elif i == 0:
+        y[i] = x[i]
 
 
 def test_out_of_bounds_writes_change_nothing_else():
@@ -663,14 +629,11 @@ def test_out_of_bounds_writes_change_nothing_else():
 # --- reads of what nothing wrote ------------------------------------------------------------------
 
 
-def test_shared_memory_read_before_it_is_written():
-    @cuda.jit
-    def early(y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        y[t] = tile[t]
-
-    found(early, 1, 64, ones(), kind="uninitialised", at="y[t] = tile[t]", array="tile")
+@finds(1, 64, ones(), kind="uninitialised", at="y[t] = tile[t]", array="tile")
+def test_shared_memory_read_before_it_is_written(y):
+    tile = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    y[t] = tile[t]
 
 
 def test_a_halo_that_nobody_loads():
@@ -703,28 +666,22 @@ def test_shared_memory_of_an_earlier_block_is_not_left_over():
         assert "block 1" in hazard.threads
 
 
-def test_local_memory_read_before_it_is_written():
-    @cuda.jit
-    def accumulate(x, y):
-        sums = cuda.local.array(4, float32)
-        i = cuda.grid(1)
-        for k in range(4):
-            sums[k] += x[i]
-        y[i] = sums[0]
-
-    found(accumulate, 1, 32, ones(32), ones(32), kind="uninitialised", at="sums[k] += x[i]", array="sums")
+@finds(1, 32, ones(32), ones(32), kind="uninitialised", at="sums[k] += x[i]", array="sums")
+def test_local_memory_read_before_it_is_written(x, y):
+    sums = cuda.local.array(4, float32)
+    i = cuda.grid(1)
+    for k in range(4):
+        sums[k] += x[i]
+    y[i] = sums[0]
 
 
-def test_partly_written_local_memory():
-    @cuda.jit
-    def partial(x, y):
-        own = cuda.local.array(4, float32)
-        i = cuda.grid(1)
-        for k in range(i % 4):
-            own[k] = x[i]
-        y[i] = own[2]
-
-    found(partial, 1, 32, ones(32), ones(32), kind="uninitialised", at="y[i] = own[2]", array="own")
+@finds(1, 32, ones(32), ones(32), kind="uninitialised", at="y[i] = own[2]", array="own")
+def test_partly_written_local_memory(x, y):
+    own = cuda.local.array(4, float32)
+    i = cuda.grid(1)
+    for k in range(i % 4):
+        own[k] = x[i]
+    y[i] = own[2]
 
 
 def test_accumulating_into_output_that_nothing_cleared():
@@ -780,33 +737,24 @@ def test_a_variable_that_only_some_threads_set():
 # --- warp functions, division, launches -----------------------------------------------------------
 
 
-def test_shuffle_from_a_lane_that_is_not_there():
-    @cuda.jit
-    def half(x, y):
-        t = cuda.threadIdx.x
-        if t < 16:
-            y[t] = cuda.shfl_down_sync(0xFFFFFFFF, x[t], 8)
-
-    found(half, 1, 32, ones(32), ones(32), kind="inactive lane", at="shfl_down_sync")
+@finds(1, 32, ones(32), ones(32), kind="inactive lane", at="shfl_down_sync")
+def test_shuffle_from_a_lane_that_is_not_there(x, y):
+    t = cuda.threadIdx.x
+    if t < 16:
+        y[t] = cuda.shfl_down_sync(0xFFFFFFFF, x[t], 8)
 
 
-def test_shuffle_from_a_lane_outside_the_branch():
-    @cuda.jit
-    def half(x, y):
-        t = cuda.threadIdx.x
-        if t < 16:
-            y[t] = cuda.shfl_sync(0x0000FFFF, x[t], 20)
-
-    found(half, 1, 32, ones(32), ones(32), kind="inactive lane", at="shfl_sync")
+@finds(1, 32, ones(32), ones(32), kind="inactive lane", at="shfl_sync")
+def test_shuffle_from_a_lane_outside_the_branch(x, y):
+    t = cuda.threadIdx.x
+    if t < 16:
+        y[t] = cuda.shfl_sync(0x0000FFFF, x[t], 20)
 
 
-def test_mask_that_leaves_out_a_participant():
-    @cuda.jit
-    def leave_out(x, y):
-        t = cuda.threadIdx.x
-        y[t] = cuda.ballot_sync(0xFFFF, x[t] > 0)
-
-    found(leave_out, 1, 32, ones(32), ones(32, np.int64), kind="inactive lane", at="ballot_sync")
+@finds(1, 32, ones(32), ones(32, np.int64), kind="inactive lane", at="ballot_sync")
+def test_mask_that_leaves_out_a_participant(x, y):
+    t = cuda.threadIdx.x
+    y[t] = cuda.ballot_sync(0xFFFF, x[t] > 0)
 
 
 def test_full_mask_in_a_partial_warp_names_missing_threads():
@@ -883,117 +831,99 @@ def test_double_buffering_with_one_barrier_an_iteration():
     clean(double_buffered, 1, 64, ones(), ones())
 
 
-def test_shared_tile_with_halo():
-    @cuda.jit
-    def stencil(x, y):
-        tile = cuda.shared.array(66, float32)
-        t = cuda.threadIdx.x
-        i = cuda.grid(1)
-        tile[t + 1] = x[i]
-        if t == 0:
-            tile[0] = x[i - 1] if i > 0 else float32(0.0)
-        if t == cuda.blockDim.x - 1:
-            tile[t + 2] = x[i + 1] if i + 1 < x.size else float32(0.0)
+@finds_nothing(4, 64, ones(256), ones(256))
+def test_shared_tile_with_halo(x, y):
+    tile = cuda.shared.array(66, float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    tile[t + 1] = x[i]
+    if t == 0:
+        tile[0] = x[i - 1] if i > 0 else float32(0.0)
+    if t == cuda.blockDim.x - 1:
+        tile[t + 2] = x[i + 1] if i + 1 < x.size else float32(0.0)
+    cuda.syncthreads()
+    y[i] = tile[t] + tile[t + 1] + tile[t + 2]
+
+
+@finds_nothing(2, 64, ones(256), ones(128))
+def test_tiled_loop_with_two_barriers(x, y):
+    tile = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    total = float32(0.0)
+    for start in range(0, x.size, 64):
+        tile[t] = x[start + t]
         cuda.syncthreads()
-        y[i] = tile[t] + tile[t + 1] + tile[t + 2]
-
-    clean(stencil, 4, 64, ones(256), ones(256))
-
-
-def test_tiled_loop_with_two_barriers():
-    @cuda.jit
-    def tiles(x, y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        total = float32(0.0)
-        for start in range(0, x.size, 64):
-            tile[t] = x[start + t]
-            cuda.syncthreads()
-            for k in range(64):
-                total += tile[k]
-            cuda.syncthreads()
-        y[cuda.grid(1)] = total
-
-    clean(tiles, 2, 64, ones(256), ones(128))
-
-
-def test_transposed_tile():
-    @cuda.jit
-    def turn(x, y):
-        tile = cuda.shared.array((16, 17), float32)
-        i, j = cuda.grid(2)
-        tile[cuda.threadIdx.y, cuda.threadIdx.x] = x[j, i]
+        for k in range(64):
+            total += tile[k]
         cuda.syncthreads()
-        a = cuda.blockIdx.y * 16 + cuda.threadIdx.x
-        b = cuda.blockIdx.x * 16 + cuda.threadIdx.y
-        y[b, a] = tile[cuda.threadIdx.x, cuda.threadIdx.y]
-
-    clean(turn, (2, 3), (16, 16), np.ones((48, 32), np.float32), np.ones((32, 48), np.float32))
+    y[cuda.grid(1)] = total
 
 
-def test_tree_reduction():
-    @cuda.jit
-    def tree(x, y):
-        s = cuda.shared.array(128, float32)
-        t = cuda.threadIdx.x
-        s[t] = x[cuda.grid(1)]
+@finds_nothing((2, 3), (16, 16), np.ones((48, 32), np.float32), np.ones((32, 48), np.float32))
+def test_transposed_tile(x, y):
+    tile = cuda.shared.array((16, 17), float32)
+    i, j = cuda.grid(2)
+    tile[cuda.threadIdx.y, cuda.threadIdx.x] = x[j, i]
+    cuda.syncthreads()
+    a = cuda.blockIdx.y * 16 + cuda.threadIdx.x
+    b = cuda.blockIdx.x * 16 + cuda.threadIdx.y
+    y[b, a] = tile[cuda.threadIdx.x, cuda.threadIdx.y]
+
+
+@finds_nothing(3, 128, ones(384), ones(3))
+def test_tree_reduction(x, y):
+    s = cuda.shared.array(128, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[cuda.grid(1)]
+    cuda.syncthreads()
+    step = 64
+    while step > 0:
+        if t < step:
+            s[t] += s[t + step]
         cuda.syncthreads()
-        step = 64
+        step //= 2
+    if t == 0:
+        y[cuda.blockIdx.x] = s[0]
+
+
+@finds_nothing(1, 64, ones(), ones(1))
+def test_warp_synchronous_reduction_with_syncwarp(x, y):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    if t < 32:
+        v = s[t] + s[t + 32]
+        cuda.syncwarp()
+        s[t] = v
+        cuda.syncwarp()
+        step = 16
         while step > 0:
             if t < step:
-                s[t] += s[t + step]
-            cuda.syncthreads()
+                v += s[t + step]
+            cuda.syncwarp()
+            if t < step:
+                s[t] = v
+            cuda.syncwarp()
             step //= 2
-        if t == 0:
-            y[cuda.blockIdx.x] = s[0]
-
-    clean(tree, 3, 128, ones(384), ones(3))
+    if t == 0:
+        y[0] = s[0]
 
 
-def test_warp_synchronous_reduction_with_syncwarp():
-    @cuda.jit
-    def warp(x, y):
-        s = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        s[t] = x[t]
-        cuda.syncthreads()
-        if t < 32:
-            v = s[t] + s[t + 32]
-            cuda.syncwarp()
-            s[t] = v
-            cuda.syncwarp()
-            step = 16
-            while step > 0:
-                if t < step:
-                    v += s[t + step]
-                cuda.syncwarp()
-                if t < step:
-                    s[t] = v
-                cuda.syncwarp()
-                step //= 2
-        if t == 0:
-            y[0] = s[0]
-
-    clean(warp, 1, 64, ones(), ones(1))
-
-
-def test_each_warp_keeps_to_its_own_shared_memory():
-    @cuda.jit
-    def private(x, y):
-        tile = cuda.shared.array((4, 32), float32)
-        t = cuda.threadIdx.x
-        warp = t // 32
-        lane = t % 32
-        tile[warp, lane] = x[t]
-        cuda.syncwarp()
-        i = cuda.grid(1)
-        y[i] = tile[warp, 31 - lane]
-        cuda.syncwarp()
-        tile[warp, 31 - lane] = x[t]
-        cuda.syncwarp()
-        y[i] += tile[warp, lane]
-
-    clean(private, 2, 128, ones(256), ones(256))
+@finds_nothing(2, 128, ones(256), ones(256))
+def test_each_warp_keeps_to_its_own_shared_memory(x, y):
+    tile = cuda.shared.array((4, 32), float32)
+    t = cuda.threadIdx.x
+    warp = t // 32
+    lane = t % 32
+    tile[warp, lane] = x[t]
+    cuda.syncwarp()
+    i = cuda.grid(1)
+    y[i] = tile[warp, 31 - lane]
+    cuda.syncwarp()
+    tile[warp, 31 - lane] = x[t]
+    cuda.syncwarp()
+    y[i] += tile[warp, lane]
 
 
 def test_shuffles_need_no_barrier():
@@ -1019,31 +949,25 @@ def test_shuffles_need_no_barrier():
     assert {h.kind for h in report} <= {"inactive lane"}
 
 
-def test_each_thread_may_reread_and_rewrite_its_own():
-    @cuda.jit
-    def own(x, y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        tile[t] = x[t]
-        tile[t] += float32(1.0)
-        tile[t] = tile[t] * tile[t]
-        y[t] = tile[t]
-        y[t] += tile[t]
-        x[t] = y[t]
-
-    clean(own, 1, 64, ones(), ones())
+@finds_nothing(1, 64, ones(), ones())
+def test_each_thread_may_reread_and_rewrite_its_own(x, y):
+    tile = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    tile[t] = x[t]
+    tile[t] += float32(1.0)
+    tile[t] = tile[t] * tile[t]
+    y[t] = tile[t]
+    y[t] += tile[t]
+    x[t] = y[t]
 
 
-def test_everyone_may_read_what_nobody_writes():
-    @cuda.jit
-    def read(x, w, y):
-        i = cuda.grid(1)
-        total = float32(0.0)
-        for k in range(w.size):
-            total += w[k] * x[(i + k) % x.size]
-        y[i] = total
-
-    clean(read, 4, 64, ones(256), ones(5), ones(256))
+@finds_nothing(4, 64, ones(256), ones(5), ones(256))
+def test_everyone_may_read_what_nobody_writes(x, w, y):
+    i = cuda.grid(1)
+    total = float32(0.0)
+    for k in range(w.size):
+        total += w[k] * x[(i + k) % x.size]
+    y[i] = total
 
 
 def test_histogram_with_atomics():
@@ -1066,43 +990,34 @@ def test_histogram_with_atomics():
     assert counts.tolist() == np.bincount(x, minlength=16).tolist()
 
 
-def test_atomics_between_blocks_and_different_operations():
-    @cuda.jit
-    def several(y):
-        cuda.atomic.add(y, 0, 1)
-        cuda.atomic.max(y, 1, cuda.grid(1))
-        cuda.atomic.add(y, 0, -1)
-
-    clean(several, 4, 64, np.zeros(2, np.int64))
+@finds_nothing(4, 64, np.zeros(2, np.int64))
+def test_atomics_between_blocks_and_different_operations(y):
+    cuda.atomic.add(y, 0, 1)
+    cuda.atomic.max(y, 1, cuda.grid(1))
+    cuda.atomic.add(y, 0, -1)
 
 
-def test_grid_sync_orders_blocks():
-    @cuda.jit
-    def two_phases(x, y):
-        grid = cuda.cg.this_grid()
-        i = cuda.grid(1)
-        x[i] = float32(i)
-        grid.sync()
-        y[i] = x[x.size - 1 - i]
-        grid.sync()
-        x[i] = y[x.size - 1 - i]
-
-    clean(two_phases, 4, 32, ones(128), ones(128))
+@finds_nothing(4, 32, ones(128), ones(128))
+def test_grid_sync_orders_blocks(x, y):
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    x[i] = float32(i)
+    grid.sync()
+    y[i] = x[x.size - 1 - i]
+    grid.sync()
+    x[i] = y[x.size - 1 - i]
 
 
-def test_grid_sync_after_everyone_read_one_element():
-    @cuda.jit
-    def reread(x, y):
-        grid = cuda.cg.this_grid()
-        i = cuda.grid(1)
-        y[i] = x[0]
-        grid.sync()
-        if i == 0:
-            x[0] = float32(2.0)
-        grid.sync()
-        y[i] += x[0]
-
-    clean(reread, 4, 64, ones(1), ones(256))
+@finds_nothing(4, 64, ones(1), ones(256))
+def test_grid_sync_after_everyone_read_one_element(x, y):
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    y[i] = x[0]
+    grid.sync()
+    if i == 0:
+        x[0] = float32(2.0)
+    grid.sync()
+    y[i] += x[0]
 
 
 def test_last_block_reduction_with_a_fence():
@@ -1128,33 +1043,27 @@ def test_last_block_reduction_with_a_fence():
     assert y[0] == 4
 
 
-def test_barriers_that_a_whole_block_skips():
-    @cuda.jit
-    def some_blocks(x, y):
-        tile = cuda.shared.array(32, float32)
-        i = cuda.grid(1)
-        if cuda.blockIdx.x % 2 == 0:
-            tile[cuda.threadIdx.x] = x[i]
-            cuda.syncthreads()
-            y[i] = tile[31 - cuda.threadIdx.x]
-
-    clean(some_blocks, 4, 32, ones(128), ones(128))
+@finds_nothing(4, 32, ones(128), ones(128))
+def test_barriers_that_a_whole_block_skips(x, y):
+    tile = cuda.shared.array(32, float32)
+    i = cuda.grid(1)
+    if cuda.blockIdx.x % 2 == 0:
+        tile[cuda.threadIdx.x] = x[i]
+        cuda.syncthreads()
+        y[i] = tile[31 - cuda.threadIdx.x]
 
 
-def test_barriers_in_a_loop_of_the_same_length_for_a_block():
-    @cuda.jit
-    def by_block(y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        tile[t] = float32(1.0)
-        for _ in range(cuda.blockIdx.x):
-            cuda.syncthreads()
-            v = tile[63 - t]
-            cuda.syncthreads()
-            tile[t] = v
-        y[cuda.grid(1)] = tile[t]
-
-    clean(by_block, 4, 64, ones(256))
+@finds_nothing(4, 64, ones(256))
+def test_barriers_in_a_loop_of_the_same_length_for_a_block(y):
+    tile = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    tile[t] = float32(1.0)
+    for _ in range(cuda.blockIdx.x):
+        cuda.syncthreads()
+        v = tile[63 - t]
+        cuda.syncthreads()
+        tile[t] = v
+    y[cuda.grid(1)] = tile[t]
 
 
 def test_threads_that_have_returned_are_not_waited_for():
@@ -1173,14 +1082,11 @@ def test_threads_that_have_returned_are_not_waited_for():
     clean(early, 1, 64, ones(40), ones(40))
 
 
-def test_grid_stride_loops_over_distinct_elements():
-    @cuda.jit
-    def stride(x, y):
-        for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-            y[i] = x[i] + x[i]
-            x[i] = y[i]
-
-    clean(stride, 2, 48, ones(1000), ones(1000))
+@finds_nothing(2, 48, ones(1000), ones(1000))
+def test_grid_stride_loops_over_distinct_elements(x, y):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        y[i] = x[i] + x[i]
+        x[i] = y[i]
 
 
 def test_prefix_sum():

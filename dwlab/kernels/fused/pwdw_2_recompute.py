@@ -89,13 +89,8 @@ def traffic(pair):
     (TP, TH), (TQ, TW) = tile(P, K, S), tile(Q, K, S)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
     # Axes: block (n, p0, q0, f0), turn, thread
-    n, p0, q0, f0 = (
-        axis.reshape(-1, 1, 1)
-        for axis in np.meshgrid(
-            np.arange(pair.N), np.arange(0, P, TP), np.arange(0, Q, TQ), np.arange(0, F, FILTERS), indexing="ij"
-        )
-    )
-
+    starts = np.arange(pair.N), np.arange(0, P, TP), np.arange(0, Q, TQ), np.arange(0, F, FILTERS)
+    n, p0, q0, f0 = (axis.reshape(-1, 1, 1) for axis in np.meshgrid(*starts, indexing="ij"))
     (vectors1, per_vector), (vectors2, _) = storage.vectors(pair.first), storage.vectors(dw)
 
     def count(elements, on, sector=sector):

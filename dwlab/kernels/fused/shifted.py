@@ -9,10 +9,7 @@ from dwlab.kernels.traffic import warp_traffic
 
 
 def shifted(elements: np.ndarray, on: np.ndarray, sector: int) -> Callable[[int], np.ndarray]:
-    """by -> [requests, sectors] of loads at elements + by where `on`; threads along the last axis.
-
-    sector: elements of 32 bytes.
-    """
+    """by -> [requests, sectors] of loads at elements + by where `on`, threads on the last axis; sector: in elements."""
 
     @functools.cache
     def at_place(by: int) -> np.ndarray:

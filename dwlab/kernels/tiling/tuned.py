@@ -43,9 +43,11 @@ Found = tuple[Key, Tried, str]
 
 
 def journals(place: str | os.PathLike[str]) -> list[Path]:
-    """A journal itself, or those of a folder, by name."""
+    """A journal itself, or those of a folder, packed or not, by name."""
     path = Path(place)
-    return sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    return sorted({one.with_name(one.name.removesuffix(".gz")) for one in path.glob("*.jsonl*")})
 
 
 def winner(stage: Stage, problem: Problem, gpu: Gpu) -> Tuned | None:

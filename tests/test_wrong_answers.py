@@ -1,0 +1,678 @@
+"""Wrong answers to exercises: each is told what is wrong, in numbers that were counted.
+
+Most are our own answer with an edit or two; answers of other kinds, and those with helpers of their own, stand in
+test_exercises_*.py.
+"""
+
+import re
+
+import pytest
+from copies import needs_solutions
+from test_exercises import ROOT, answered
+
+from dwlab.judge import exercises
+
+pytestmark = needs_solutions
+
+END = "### END SOLUTION"
+# exercise, what is wrong, what must be said, then edits "old => new" of our answer (the last place before its end that
+# has the old text), "+ a line" more, or another answer.
+WRONG = [
+    ("00_1", "a thread past the end", r"out of bounds|negative index", "if i < kwh.size: => if i >= 0:"),
+    ("00_1", "reads before the start", r"negative index: kwh", "if i == 0: => if i < 0:"),
+    ("00_1", "the first hour forgotten",
+     r"kwh of shape \(1,\): element \[0\] was never written; 0 is right. 1 of 1 element is wrong",
+     "if i < kwh.size: => if 0 < i < kwh.size:"),
+    ("00_1", "the wrong sign", r"kwh of shape \(2,\): element \[1\] is",
+     "kwh[i] - kwh[i - 1] => kwh[i - 1] - kwh[i]"),
+    ("00_1", "uncoalesced",
+     r"Line \d+, load of kwh: 2,046 sectors in 64 requests, 32\.0 sectors per request; 4\.0 would hold it",
+     "cuda.grid(1) => cuda.threadIdx.x * cuda.gridDim.x + cuda.blockIdx.x"),
+    ("00_1", "a barrier in the dark", r"divergent barrier",
+     "if i < kwh.size: => if i == 0:\n        cuda.syncthreads()\n    if i < kwh.size:"),
+    ("00_1", "nothing at all", r"kwh of shape \(1,\): element \[0\] was never written", """
+pass
+"""),
+    ("00_2", "one number of four", r"`sectors_one_further`: you predicted 4 sectors; more were counted",
+     "+ sectors_one_further = 4"),
+    ("01_1", "double precision",
+     r"Line \d+, `y\[b, h, t\] \+= 1\.0 \* d\[h\] \* x\[b, h, t\]`: [\d,]+ float64 operations",
+     "+= d[h] => += 1.0 * d[h]"),
+    ("01_1", "no guard", r"out of bounds", "if t < x.shape[2]: => if t >= 0:"),
+    ("01_1", "one thread does the row", r"262,144 bytes are moved; 26,624 are enough: x and y read once", """
+if cuda.grid(1) == 0:
+    for t in range(x.shape[2]):
+        y[cuda.blockIdx.z, cuda.blockIdx.y, t] += d[cuda.blockIdx.y] * x[cuda.blockIdx.z, cuda.blockIdx.y, t]
+"""),
+    ("01_2", "the dense count", r"`flops`: you predicted 193,536 FLOPs; fewer were counted",
+     "+ flops = 2 * 6 * 4 * 168 * 24"),
+    ("01_2", "milliseconds", r"`microseconds`: you predicted 3\.264e-05 µs; that is too low",
+     "+ microseconds = 3.264e-5"),
+    ("02_1", "a column in one bank", r"bank conflicts; 0 are enough", "(32, 33) => (32, 32)"),
+    ("02_1", "no barrier", r"race|uninitialised", "cuda.syncthreads() => pass"),
+    ("02_1", "the other way round", r"element \[\d+, \d+\] is", "R - 1 - (row + i) => row + i"),
+    ("02_1", "read by columns", r"load of picture: .* sectors per request",
+     "cuda.threadIdx.x  # noqa: F841\n    j = cuda.threadIdx.y => cuda.threadIdx.y  # noqa: F841\n    j ="
+     " cuda.threadIdx.x"),
+    ("02_1", "no guard", r"out of bounds", "if row + j < R and column + i < C: => if True:"),
+    ("02_2", "warps that are in no whole block", r"`many_registers`: you predicted 20 warps; fewer", "// 8 * 8 => "),
+    ("02_2", "without what the driver keeps", r"`much_shared`: you predicted 20 warps; fewer", "// 49 => // 45"),
+    ("02_3", "still broken", r"race: ", "        cuda.syncthreads()\n        half =>         half"),
+    ("02_3", "only for a warp", r"race: ",
+     "        cuda.syncthreads()\n        half =>         cuda.syncwarp()\n        half"),
+    ("02_3", "all store", r"two writers",
+     "if i == 0:\n        peak[cuda.blockIdx.x] = part[0] => peak[cuda.blockIdx.x] = part[0]"),
+    ("10_1", "uncoalesced",
+     r"load of x: [\d,]+ sectors in [\d,]+ requests, 16\.0 sectors per request; 2\.0 would hold it",
+     "t, h = cuda.grid(2) => h, t = cuda.grid(2)"),
+    ("10_1", "a sum in double precision", r"Line \d+, `acc \+= x\[b, h, t\]`: [\d,]+ float64 operations",
+     "acc = float32(0) => acc = 0.0", "float32(x.shape[0]) => x.shape[0]"),
+    ("10_1", "divided by an integer", r"Line \d+, `mean\[h, t\] = acc / x\.shape\[0\]`: [\d,]+ float64 operations",
+     "float32(x.shape[0]) => x.shape[0]"),
+    ("10_2", "channels as if they were neighbours", r"`w_sectors_h`: you predicted 4 sectors; more were counted",
+     "+ w_sectors_h = 4"),
+    ("10_3", "all taps", r"`requests`: you predicted 12,672 requests; fewer were counted",
+     "+ requests = 4 * (2 * 96 * 16 + 96)"),
+    ("10_4", "still broken", r"load of x: .* sectors per request", "t, m = cuda.grid(2) => m, t = cuda.grid(2)"),
+    ("10_4", "in float64", r"float64 operations", "float32(2.1) => 2.1"),
+    ("11_1", "lanes over hours",
+     r"load of x: [\d,]+ sectors in [\d,]+ requests, 14\.7 sectors per request; 2\.1 would hold it",
+     "h, t = cuda.grid(2) => t, h = cuda.grid(2)"),
+    ("11_2", "every tap of every tile", r"`load_requests`: you predicted 7,680 requests; fewer were counted",
+     "+ load_requests = 2 * 32 * 3 * 40"),
+    ("11_3", "the weight read twice",
+     r"5,120 load requests; the lesson's kernel makes 5,120 here, and 3,840 are enough",
+     "weight * x[b + 1 => w[h, j] * x[b + 1"),
+    ("11_3", "the second window of an odd number", r"out of bounds: line \d+: x: index 1 on axis 0 \(size 1\)",
+     "both = b + 1 < x.shape[0] => both = True"),
+    ("12_1", "no barrier", r"race: .* reads window element \[\d+\], which .* wrote on line \d+",
+     "    cuda.syncthreads()\n => "),
+    ("12_1", "zeros for the missing hours", r"kwh of shape \(1, 1\): element \[0, 0\] is 0; -\d",
+     "else float32(-math.inf) => else float32(0)"),
+    ("12_1", "the barrier behind the guard", r"divergent barrier",
+     "cuda.syncthreads()\n    if t0 + i < peak.shape[1]: => if t0 + i < peak.shape[1]:\n        cuda.syncthreads()"),
+    ("12_1", "from global memory, hour by hour",
+     r"kwh of shape \(4, 320\): 29,616 elements of kwh are loaded; 1,648 are enough", """
+i, m = cuda.threadIdx.x, cuda.blockIdx.y
+t = cuda.blockIdx.x * TILE + i
+if t < peak.shape[1]:
+    highest = kwh[m, t]
+    for s in range(max(0, t - HOURS + 1), t):
+        highest = max(highest, kwh[m, s])
+    peak[m, t] = highest
+"""),
+    ("12_1", "staged two words apart",
+     r"Line \d+, (load|store) of window: [\d,]+ wavefronts in [\d,]+ requests, [\d,]+ bank conflicts",
+     "array(WINDOW => array(174", "window[k] = => window[2 * k] =", "window[i] => window[2 * i]",
+     "window[k]) => window[2 * k])"),
+    ("12_2", "a wavefront for each value", r"`four_values`: you predicted 4 wavefronts; fewer were counted",
+     "+ four_values = 4"),
+    ("12_3", "a halo for the first tile", r"`loaded`: you predicted 5,056 elements; fewer were counted",
+     "+ loaded = 32 * 2 * 79"),
+    ("12_3", "no weights stored", r"`staging`: you predicted 192 wavefronts; more were counted", "+ staging = 192"),
+    ("12_4", "still broken", r"L=65 .*element \[0, 0, 64\] is", "shift - (TAPS - 1) + i => shift - TAPS + i"),
+    ("12_4", "no barrier", r"race|uninitialised", "cuda.syncthreads() => pass"),
+    ("12_4", "from global memory", r"elements of x are loaded",
+     "window[i + TAPS - 1 - j] => (x[b, h, t0 + i + shift - j] if t0 + i + shift - j >= 0 else float32(0))"),
+    ("13_1", "through shared memory",
+     r"[\d,]+ accesses to shared memory; the lanes' parts can be added without any", """
+parts = cuda.shared.array((WARPS, 32), float32)
+lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
+m = cuda.blockIdx.x * WARPS + warp
+acc = float32(0)
+if m < kwh.shape[0]:
+    for t in range(lane, kwh.shape[1], 32):
+        acc += kwh[m, t]
+parts[warp, lane] = acc
+cuda.syncthreads()
+if m < kwh.shape[0] and lane == 0:
+    acc = float32(0)
+    for k in range(32):
+        acc += parts[warp, k]
+    total[m] = acc
+"""),
+    ("13_1", "four shuffles of five", r"kwh of shape \(3, 31\): element \[0\] is", ", 1): => ):"),
+    ("13_1", "every lane stores", r"two writers: .* both write total", "        if lane == 0:\n     => "),
+    ("13_1", "one lane for each row", r"1,024 requests load kwh; 32 are enough", """
+m = cuda.blockIdx.x * WARPS + cuda.threadIdx.y
+if m < kwh.shape[0] and cuda.threadIdx.x == 0:
+    acc = float32(0)
+    for t in range(kwh.shape[1]):
+        acc += kwh[m, t]
+    total[m] = acc
+"""),
+    ("13_1", "a shuffle inside the guard for the hour", r"inactive lane", "0] => 0] and lane < kwh.shape[1]"),
+    ("13_2", "conflicts forgotten", r"`reads_four`: you predicted 67 wavefronts; more were counted",
+     "+ reads_four = 67"),
+    ("13_2", "stores as if coalesced", r"`store_sectors_five`: you predicted 20 sectors; more were counted",
+     "+ store_sectors_five = 20"),
+    ("13_3", "stored from where they were computed",
+     r"Line \d+, store of y: [\d,]+ sectors in \d+ requests, 12\.0 sectors per request; 4\.0 would hold it", """
+cuda.syncwarp()
+t = 3 * lane
+y0 = y1 = y2 = float32(0)
+u0 = window[warp, t]
+u1 = window[warp, t + 1]
+for j in range(TAPS):
+    f = weights[warp, j]
+    u2 = window[warp, t + 2 + j]
+    y0 += f * u0
+    y1 += f * u1
+    y2 += f * u2
+    u0 = u1
+    u1 = u2
+if t < y.shape[1]:
+    y[row, t] = y0
+if t + 1 < y.shape[1]:
+    y[row, t + 1] = y1
+if t + 2 < y.shape[1]:
+    y[row, t + 2] = y2
+"""),
+    ("13_3", "one output at a time", r"a row's loads from shared memory take 96 wavefronts; 37 are enough", """
+cuda.syncwarp()
+for t in range(lane, y.shape[1], 32):
+    acc = float32(0)
+    for j in range(TAPS):
+        acc += weights[warp, j] * window[warp, t + j]
+    y[row, t] = acc
+"""),
+    ("13_3", "outputs written over a window that is still read",
+     r"race: .* writes window element .* read on line \d+", "cuda.syncwarp()\n    window => window"),
+    ("13_3", "the barrier of the block", r"6 barriers of the block; a warp that works alone needs none",
+     "y2\n    cuda.syncwarp() => y2\n    cuda.syncthreads()", "2\n    cuda.syncwarp() => 2\n    cuda.syncthreads()",
+     "cuda.syncwarp => cuda.syncthreads"),
+    ("13_4", "still broken", r"inactive lane",
+     "acc += x[r, t]\n    for step in (16, 8, 4, 2, 1):\n        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc,"
+     " step) => part = x[r, t]\n        for step in (16, 8, 4, 2, 1):\n            part +="
+     " cuda.shfl_xor_sync(0xFFFFFFFF, part, step)\n        acc += part"),
+    ("14_1", "a block for each row", r"two writers", "r = i // y.shape[1] => r = cuda.blockIdx.x"),
+    ("14_1", "strided by rows", r"sectors per request",
+     "r = i // y.shape[1]\n        t = i % y.shape[1] => r = i % y.shape[0]\n        t = i // y.shape[0]"),
+    ("14_1", "the first hour", r"element \[0, 0\] is", "if t > 0 else x[r, t] => if t > 0 else float32(0)"),
+    ("14_2", "the calculator's halo", r"`loaded_32`: you predicted 110 elements; more",
+     "32 + (32 + 16) + (16 + 16) => 110"),
+    ("20_1", "forward's direction", r"B=1 H=1 L=2 K=3: element \[0, 0, 1\] is -?\d.*; 0 is right",
+     "(s + 1) // 2, dy.shape[2]) => s // 2 + 1)", "2 * t - s => s - 2 * t",
+     "if j >= w.shape[1]:\n                break\n            acc => if j < w.shape[1]:\n                acc"),
+    ("20_1", "the hour s // 2 as the first", r"negative index: w", "(s + 1) // 2, => s // 2,"),
+    ("20_1", "no guard", r"out of bounds: dx", "if s < dx.shape[2]: => if s >= 0:"),
+    ("20_1", "all taps, half of them in vain",
+     r"[\d,]+ requests load dy; 1,152 are enough: of 16 taps each lane has 8", """
+s = cuda.grid(1)
+h, b = cuda.blockIdx.y, cuda.blockIdx.z
+if s < dx.shape[2]:
+    acc = float32(0)
+    for j in range(w.shape[1]):
+        if (s + j) % 2 == 0 and (s + j) // 2 < dy.shape[2]:
+            acc += w[h, j] * dy[b, h, (s + j) // 2]
+    dx[b, h, s] = acc
+"""),
+    ("20_1", "a scatter", r"race: .* dx element", """
+t = cuda.grid(1)
+h, b = cuda.blockIdx.y, cuda.blockIdx.z
+if t < dx.shape[2]:
+    dx[b, h, t] = 0
+cuda.syncthreads()
+if t < dy.shape[2]:
+    for j in range(min(w.shape[1], 2 * t + 1)):
+        cuda.atomic.add(dx, (b, h, 2 * t - j), w[h, j] * dy[b, h, t])
+"""),
+    ("20_1", "double precision", r"Line \d+, `acc \+= w\[h, j\] \* dy\[b, h, t\]`: [\d,]+ float64 operations",
+     "acc = float32(0) => acc = 0.0"),
+    ("20_2", "the padding not mirrored", r"`mirrored_left`: you predicted 25 zeros; fewer were counted",
+     "+ mirrored_left = 25"),
+    ("20_2", "first and last exchanged, as in forward", r"`first`: you predicted 15 products; more were counted",
+     "+ first = 15"),
+    ("20_2", "all taps in the last tile", r"`load_requests`: you predicted 7,680 requests; fewer were counted",
+     "+ load_requests = 2 * 32 * 120"),
+    ("20_2", "a halo on the left", r"`loaded`: you predicted 119 elements; fewer were counted", "+ loaded = 64 + 55"),
+    ("20_3", "tiles from the left",
+     r"L=48 K=48 .*: 5,120 requests load x and w; 4,096 are enough: 64 taps for each of 32 rows",
+     "threadIdx.x - missing => threadIdx.x", " and t >= 0 =>  and t < x.shape[2]"),
+    ("20_3", "no guard before the row", r"\d+ of \d+ problems, first .*negative index", " and t >= 0 => "),
+    ("20_3", "moved by too much where the row is full", r"\d+ of \d+ problems, first .* L=32 ",
+     "missing = cuda.gridDim.y * TILE - x.shape[2] => missing = TILE - x.shape[2] % TILE"),
+    ("21_1", "atomics", r"32 requests for atomics: they come in any order, so the last bits would change", """
+lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
+h, p = cuda.blockIdx.x, cuda.blockIdx.y
+if lane == 0 and warp == 0:
+    parts[p, h] = 0
+cuda.syncthreads()
+acc = float32(0)
+for b in range(p + warp * parts.shape[0], dy.shape[0], WARPS * parts.shape[0]):
+    for t in range(lane, dy.shape[2], 32):
+        acc += dy[b, h, t]
+cuda.atomic.add(parts, (p, h), acc)
+"""),
+    ("21_1", "no barrier", r"race: .* sums element|uninitialised: .*sums", "    cuda.syncthreads()\n => "),
+    ("21_1", "windows in a run", r"B=13 H=2 L=65 P=3: element \[0, 0\] is",
+     "for b in range(p + warp * parts.shape[0], dy.shape[0], WARPS * parts.shape[0]): => share = (dy.shape[0]"
+     " + parts.shape[0] - 1) // parts.shape[0]\n    for b in range(p * share + warp, min(dy.shape[0], (p + 1)"
+     " * share), WARPS):"),
+    ("21_1", "one warp does it all", r"the four warps load 384, 0, 0, 0 times",
+     "(p + warp * parts.shape[0], dy.shape[0], WARPS * => (p, dy.shape[0] if warp == 0 else 0,"),
+    ("21_1", "every warp adds up everything", r"1,536 requests load dy; 384 are enough",
+     "(p + warp * parts.shape[0], dy.shape[0], WARPS * => (p, dy.shape[0],",
+     "acc += sums[other] => acc = sums[other]"),
+    ("21_2", "every hour in the naive kernel",
+     r"`naive_requests`: you predicted 32,768 requests; fewer were counted", "+ naive_requests = 2 * 32 * 64 * 8"),
+    ("21_2", "a sector for each tap", r"`atomic_sectors`: you predicted 2,048 sectors; fewer were counted",
+     "+ atomic_sectors = 4 * 32 * 16"),
+    ("21_2", "parts that are only written", r"`most_parts`: you predicted 61 parts; fewer were counted",
+     "+ most_parts = 61"),
+    ("21_3", "a plain sum",
+     r"terms of shape \(4096, 64\): column \d+ is off by \d\.\de-0\d; \d\.\de-0\d is two roundings", """
+c = cuda.grid(1)
+if c < sums.size:
+    acc = float32(0)
+    for i in range(terms.shape[0]):
+        acc += terms[i, c]
+    sums[c] = acc
+"""),
+    ("21_3", "the correction added in place of subtracted",
+     r"terms of shape \(4096, 64\): column \d+ is off by \d\.\de-0\d", "terms[i, c] - lost => terms[i, c] + lost"),
+    ("21_3", "in double precision", r"Line \d+, `acc \+= terms\[i, c\]`: [\d,]+ float64 operations", """
+c = cuda.grid(1)
+if c < sums.size:
+    acc = 0.0
+    for i in range(terms.shape[0]):
+        acc += terms[i, c]
+    sums[c] = acc
+"""),
+    ("21_3", "no guard", r"out of bounds", """
+c = cuda.grid(1)
+acc = float32(0)
+for i in range(terms.shape[0]):
+    acc += terms[i, c]
+sums[c] = acc
+"""),
+    ("21_4", "still broken", r"race|two writers", "\n\n\nHINTS => \n\n\nclasses = broken\nHINTS"),
+    ("21_4", "all in global memory", r"16 for a block",
+     "cuda.atomic.add(of_block, k, 1) => cuda.atomic.add(counts, k, 1)"),
+    ("23_1", "the bytes that the kernel asks for",
+     r"GB/s; [\d.]+ is right\. These are the bytes that the kernel asks for",
+     "found[name] = size => size = sum(stage(f'depthwise1d/{p}/{name}').traffic(problem).bytes_moved for p in"
+     " us)\n            found[name] = size"),
+    ("23_1", "forward's bytes for every path", r"forward's bytes, for each path",
+     "sum(problem.compulsory_bytes(path) for path in us) => len(us) * problem.compulsory_bytes('forward')"),
+    ("23_1", "three arrays, as the study", r"three arrays of the size of x",
+     "sum(problem.compulsory_bytes(path) for path in us) => len(us) * 12 * problem.B * problem.H * problem.L"),
+    ("23_1", "bytes a microsecond", r"GB/s; .* Look at the units", "size / total / 1e3, => size / total,"),
+    ("23_1", "a mean of bandwidths", r"A mean of bandwidths counts a short path as much",
+     "size / total / 1e3, => sum(problem.compulsory_bytes(p) / t[name] / 1e3 for p, t in us.items()) / len(us),"),
+    ("23_1", "a mean of ratios", r"times; [\d.]+ is right\. A mean of the paths' ratios",
+     "naive / total => sum(t['naive'] / t[name] for t in us.values()) / len(us)"),
+    ("23_1", "slower in place of faster", r"It is the other way round", "naive / total => total / naive"),
+    ("23_1", "missing in a path", r"has .*shared.*; measured in all of .* are naive, coal",
+     "if all(name in times for times in us.values()): => if True:",
+     "total = sum(times[name] for times in us.values()) => total = sum(times[name] for times in us.values()"
+     " if name in times)"),
+    ("23_1", "naive left out",
+     r"The answer has shared, coalesced, warp_tiled; measured in all of .* are shared, naive",
+     "if all( => if name != 'naive' and all("),
+    ("23_1", "one number each", r"no pair", ", naive / total => "),
+    ("23_1", "nothing returned", r"`summary` returns None", "return found => pass"),
+    ("23_2", "all taps in every tile", r"`requests`: you predicted 816 .*; fewer", "+ requests = 816"),
+    ("23_2", "stores forgotten", r"`requests`: you predicted 704 requests; more were counted", "+ requests = 704"),
+    ("23_2", "one sector of w for a request", r"`w_sectors`: you predicted 352 sectors; more", "+ w_sectors = 352"),
+    ("23_2", "no second sector", r"`x_sectors`: you predicted 2,816 sectors; more", "+ x_sectors = 2816"),
+    ("23_2", "hours before the row as well", r"`x_sectors`: .* fewer were counted", "+ x_sectors = 5632"),
+    ("23_2", "as full warps would store", r"`y_sectors`: you predicted 192 sectors; more", "+ y_sectors = 192"),
+    ("23_2", "what is written, too", r"`memory_read`: you predicted 12,800 bytes; fewer", "+ memory_read = 12800"),
+    ("23_2", "all that is asked for", r"`memory_read`: .* fewer were counted", "+ memory_read = 204800"),
+    ("23_3", "no function", r"has no `binds` any more", "def binds( => def what_binds("),
+    ("23_3", "a kernel", r"`binds` is a kernel; it must be a plain Python function",
+     "def binds( => from dwlab import cuda\n\n\n@cuda.jit\ndef binds("),
+    ("23_3", "a number", r"`binds` is 7 \(int\); it must be a function", "def judge( => binds = 7\n\n\ndef judge("),
+    ("23_3", "the shortest", r"a copy: you say that .* binds, .* and memory 201", "max(us => min(us"),
+    ("23_3", "a sum", r"A sum would be right if they worked one after the other", "us[name] => sum(us.values())"),
+    ("23_3", "one instruction a clock", r"a tile in shared memory: you say that instructions binds",
+     "/ clocks / 4 => / clocks"),
+    ("23_3", "a multiply-add as one", r"you say that instructions binds, .* and fma 1,000",
+     '2 * work["fmas => work["fmas'),
+    ("23_3", "sectors taken for bytes",
+     r"again from the L2: l2 binds, with 44.4444 µs; 1,422.22 is right. A sector has 32 bytes", "32 * work => work"),
+    ("23_3", "an unknown bandwidth taken for a slow one",
+     r"not known: the resource is 'l2'; here there are memory, wavefronts",
+     'if gpu["l2_gbps"] is not None: => if True:', '/ gpu["l2_gbps"] / 1e3 => / (gpu["l2_gbps"] or 1) / 1e3'),
+    ("23_3", "one multiprocessor",
+     r"a copy: wavefronts|a tile in shared memory: wavefronts binds, .* There is more than one multiprocessor",
+     'gpu["sms"] * gpu["mhz"] => gpu["mhz"]'),
+    ("23_3", "the time alone", r"must be a pair of a name and µs", "return name, us[name] => return us[name]"),
+    ("24_1", "the old velocity", r"p, g of shape \(\d+,\), ", "r * speed => r * (speed - slope)"),
+    ("24_1", "no momentum", r"v, g of shape \(\d+,\), step 1: element \[0\] is", "m * v[i] + slope => slope"),
+    ("24_1", "NaN goes through", r"elements are wrong", "if slope == slope: => if True:"),
+    ("24_1", "no test for the end", r"out of bounds", "if i < g.size: => if True:"),
+    ("24_1", "the velocity read again", r"24,576 bytes are moved; 20,480", "r * speed => r * v[i]"),
+    ("24_1", "float64", r"Line \d+, .*float64 operations", "r * speed => r * 1.0 * speed"),
+    ("24_1", "every other lane", r"bytes are moved; 20,480 are enough",
+     "i = cuda.grid(1) => i = cuda.grid(1)\n    i = (i % 64) * 2 + (i // 64) % 2 + i // 128 * 128"),
+    ("24_2", "one block", r"you predicted 0.166667", "+ share = 35 / 210"),
+    ("24_2", "time for speed", r"you predicted 28 ms", "+ step_ms = 28"),
+    ("24_2", "no limit", r"you predicted 7 times as fast", "+ limit = 7"),
+    ("24_2", "the whole half", r"`weight_ms`: you predicted", "+ weight_ms = 105"),
+    ("24_3", "over the file itself", r"save writes into the old file", """
+def save(path, state):
+    with open(path, 'wb') as file:
+        np.savez(file, **state)
+
+def load(path):
+    try:
+        with np.load(path) as arrays:
+            return dict(arrays)
+    except Exception as error:
+        raise ValueError(str(error)) from None
+"""),
+    ("24_3", "never on the disk", r"sure that the content is on", "os.fsync(file.fileno()) => pass"),
+    ("24_3", "deleted before", r"stopped at os.replace, and load then raised FileNotFoundError",
+     "    os.replace( =>     if os.path.exists(path):\n        os.remove(path)\n    os.replace("),
+    ("24_3", "no checksum", r"A file with a bit changed: load gave something back", """
+def save(path, state):
+    content = io.BytesIO()
+    np.savez(content, **state)
+    body = content.getvalue()
+    part = f"{path}.part"
+    with open(part, "wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+def load(path):
+    try:
+        with np.load(path) as arrays:
+            return dict(arrays)
+    except Exception as error:
+        raise ValueError(str(error)) from None
+"""),
+    ("24_3", "an error of its own kind", r"A file cut after 0 bytes: load raised RuntimeError, not ValueError",
+     "ValueError( => RuntimeError("),
+    ("24_3", "another dtype", r"not what was", "dict(arrays) => {k: arrays[k] * 1.0 for k in arrays}"),
+    ("24_3", "nothing back", r"load gave None", "return dict(arrays) => dict(arrays)"),
+    ("24_3", "a number", r"`save` is 3 \(int\); it must be a function", """
+save = 3
+load = 4
+"""),
+    ("30_1", "lanes along a row", r"load of x: [\d,]+ sectors in [\d,]+ requests, \d\d\.\d sectors per request",
+     "c = at % y.shape[2]\n        q = at // y.shape[2] % y.shape[1]\n        p = at // (y.shape[2] *"
+     " y.shape[1]) => q = at % y.shape[1]\n        p = at // y.shape[1] % y.shape[0]\n        c = at //"
+     " (y.shape[1] * y.shape[0])"),
+    ("30_1", "zero for what lies outside", r"a map of 1 × 1 with 1 channels: element \[0, 0, 0\] is 0; -\d",
+     "largest = float32(-math.inf) => largest = float32(0)"),
+    ("30_1", "no test for the column", r"[Nn]egative index", " and 0 <= v < x.shape[1] => "),
+    ("30_1", "stride 1", r"a map of 2 × 3 with 5 channels: element \[0, 1, \d\] is -?\d.* is right",
+     "2 * p - 1 + i => p - 1 + i", "2 * q - 1 + j => q - 1 + j"),
+    ("30_1", "a maximum in float64", r"float64 operations", "largest = float32(-math.inf) => largest = -3.4e38",
+     "x[h, v, c]) => x[h, v, c] * 1.0)"),
+    ("30_2", "the padding loaded by the naive kernel",
+     r"`naive_5x5`: you predicted 19,600 elements; fewer were counted", "+ naive_5x5 = 28 * 28 * 25"),
+    ("30_2", "the padding loaded by the tiles", r"`tiles_5x5`: you predicted 1,296 elements; fewer were counted",
+     "+ tiles_5x5 = (2 * 18) ** 2"),
+    ("30_2", "no row shared with stride 2", r"`tiles_stride_2`: you predicted 3,136 elements; more were counted",
+     "+ tiles_stride_2 = 56 ** 2"),
+    ("30_2", "elements over eight for sectors", r"`sectors_nchw`: you predicted 240 sectors; more were counted",
+     "+ sectors_nchw = 8 * 10 * 3"),
+    ("30_3", "nine loads an output", r"[\d,]+ elements of x are loaded for 2,048 of y; 8,360 are enough", """
+q = cuda.blockIdx.x * 32 + cuda.threadIdx.x
+c = cuda.blockIdx.z
+if q < x.shape[2]:
+    for k in range(ROWS):
+        p = cuda.blockIdx.y * ROWS + k
+        if p < x.shape[1]:
+            total = float32(0)
+            for i in range(3):
+                for j in range(3):
+                    h = p - 1 + i
+                    v = q - 1 + j
+                    if 0 <= h < x.shape[1] and 0 <= v < x.shape[2]:
+                        total += w[c, i, j] * x[c, h, v]
+            y[c, p, q] = total
+"""),
+    ("30_3", "weights at every row", r"[\d,]+ requests load w; 144 are enough",
+     "f[k] = w[c, k // 3, k % 3] => f[k] = 0",
+     "f[3 * i] * left + f[3 * i + 1] * middle + f[3 * i + 2] => w[c, i, 0] * left + w[c, i, 1] * middle + w[c, i, 2]"),
+    ("30_3", "the rows above and below left out", r"C=2 H=5 W=33: element \[0, 3, 0\] is",
+     "in range(ROWS + 2) => in range(1, ROWS + 1)"),
+    ("30_3", "no test for the last column", r"[Oo]ut of bounds", " if q + 1 < x.shape[2] else float32(0) => "),
+    ("31_1", "x loaded for each filter", r"32,768 elements of x are loaded for 32,768 products; 8,192 are enough",
+     "w[f0 + k, c] * value => w[f0 + k, c] * x[c, m]", "value = x[c, m] => pass"),
+    ("31_1", "no test for the last filters", r"[Oo]ut of bounds",
+     "c in range(x.shape[0]):\n            value = x[c, m]\n            for k in range(FILTERS):\n           "
+     "     if f0 + k < w.shape[0]: => c in range(x.shape[0]):\n            value = x[c, m]\n            for k"
+     " in range(FILTERS):\n                if True:"),
+    ("31_1", "no test for the last pixels", r"[Oo]ut of bounds", "if m < x.shape[1]: => if m >= 0:"),
+    ("31_1", "whole groups of filters only", r"C=1 F=1 M=1: element \[0, 0\] was never written",
+     "if f0 + k < w.shape[0]:\n                y => if f0 + 3 < w.shape[0]:\n                y"),
+    ("31_1", "the last channel left out", r"C=1 F=1 M=1: element \[0, 0\] is 0",
+     "range(x.shape[0]) => range(x.shape[0] - 1)"),
+    ("31_1", "float64", r"[\d,]+ float64 operations", "w[f0 + k, c] * value => w[f0 + k, c] * value * 0.5 * 2.0"),
+    ("31_2", "whole tiles only", r"`blocks`: you predicted 2 blocks; more were counted", "+ blocks = 2"),
+    ("31_2", "x once", r"`x`: you predicted 47,040 elements; more were counted", "+ x = 47040"),
+    ("31_2", "x beyond the map", r"`x`: you predicted 184,320 elements; fewer were counted", "+ x = 184320"),
+    ("31_2", "filters beyond the last", r"`w`: you predicted 368,640 elements; fewer", "+ w = 368640"),
+    ("31_2", "two reads for each", r"`reads`: you predicted 2 reads; fewer were counted", "+ reads = 2"),
+    ("31_2", "eight rows too far", r"`lane`: you predicted 46 as its lane.*too high", "+ lane = 46"),
+    ("31_2", "the row's half only", r"`number`: you predicted 1 as its number.*too low", "+ number = 1"),
+    ("31_2", "nothing filled in for one", r"`w` is still None", "+ w = None"),
+    ("31_3", "one product", r"8 channels: element \[0, 0\] is .*off by more than 2\*\*-20",
+     "        c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, l0, l1, l2, l3, i0, i1)\n => ",
+     "        c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, m0, m1)\n => "),
+    ("31_3", "no low part of b", r"off by more than 2\*\*-20",
+     "        c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, m0, m1)\n => "),
+    ("31_3", "no low part of a", r"off by more than 2\*\*-20",
+     "        c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, l0, l1, l2, l3, i0, i1)\n => "),
+    ("31_3", "four products", r"8 channels: 4 times ptx.mma_tf32; it takes three",
+     "h3, m0, m1) => h3, m0, m1)\n        c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, l0, l1, l2, l3, m0, m1)"),
+    ("31_3", "a1 and a2 exchanged", r"8 channels: .* of 128 sums are off",
+     "a[g + 8, k + t], a[g, k + t + 4], => a[g, k + t + 4], a[g + 8, k + t],"),
+    ("31_3", "a number not stored", r"element \[8, 1\] was never written", "    d[g + 8, 2 * t + 1] = c3\n => "),
+    ("33_1", "a bias outside of the map", r"C=1 F=4 H=1 W=1: element \[0, 0, 0\] is",
+     "s0 = s1 = s2 = s3 = float32(0) => s0, s1, s2, s3 = b1[f0], b1[f0 + 1], b1[f0 + 2], b1[f0 + 3]"),
+    ("33_1", "no barrier", r"[Rr]ace: .* reads between element", "    cuda.syncthreads()\n => "),
+    ("33_1", "x loaded for each filter", r"16,128 elements of x are loaded; 4,032 are enough",
+     "w1[f0 + 1, c] * value => w1[f0 + 1, c] * x[c, h, v]", "w1[f0 + 2, c] * value => w1[f0 + 2, c] * x[c, h, v]",
+     "w1[f0 + 3, c] * value => w1[f0 + 3, c] * x[c, h, v]"),
+    ("33_1", "no halo", r"C=2 F=8 H=8 W=9: element \[0, 0, 7\] is",
+     "if 0 <= h < x.shape[1] and 0 <= v < x.shape[2]: => if p0 <= h < min(p0 + SIDE, x.shape[1]) and q0 <= v"
+     " < min(q0 + SIDE, x.shape[2]):"),
+    ("33_2", "x once for each tile", r"`x`: you predicted 3,136 elements; more were counted", "+ x = 16 * 14**2"),
+    ("33_2", "the padding loaded", r"`x`: you predicted 12,288 elements; fewer were counted",
+     "+ x = 3 * 4 * 16 * 64"),
+    ("33_2", "all filters for each block", r"`w2`: you predicted 4,608 elements; fewer were counted",
+     "+ w2 = 12 * 24 * 16"),
+    ("33_2", "work of the depthwise layer alone", r"`more_work`: you predicted 200 percent; that is too high",
+     "+ more_work = 200"),
+    ("33_2", "fusing must save", r"`more_small_tile`: you predicted -4,608 elements; more were counted",
+     "+ more_small_tile = -4608"),
+    ("33_3", "the largest gain first",
+     r"4 layers: \[\(0, 1\), \(1, 3\), \(3, 4\)\] costs 33; \[\(0, 2\), \(2, 4\)\] costs 28", """
+def gain(piece):
+    return sum(costs[i, i + 1] for i in range(*piece)) - costs[piece]
+
+taken, pieces = set(), []
+for piece in sorted(costs, key=gain, reverse=True):
+    if not taken & set(range(*piece)):
+        taken |= set(range(*piece))
+        pieces.append(piece)
+return sorted(pieces)
+"""),
+    ("33_3", "pieces that overlap", r"4 layers: .* has two kernels for a layer", """
+return [piece for piece in sorted(costs) if piece[1] - piece[0] == 2] or [(0, 1)]
+"""),
+    ("33_3", "no layer at the end", r"1 layers: \[\] has no kernel for layer 0", """
+return [(i, i + 1) for i in range(count - 1)]
+"""),
+    ("33_3", "a piece that has no kernel", r"4 layers: there is no kernel for \(0, 4\)", """
+return [(0, count)]
+"""),
+    ("33_3", "pairs only", r"9 layers: .* costs .*; .* costs", """
+least, plans = [0.0], [[]]
+for end in range(1, count + 1):
+    ways = [(least[i] + costs[i, end], plans[i] + [(i, end)])
+            for i in (end - 2, end - 1) if i >= 0 and (i, end) in costs]
+    best = min(ways)
+    least.append(best[0])
+    plans.append(best[1])
+return plans[count]
+"""),
+    ("33_3", "all plans, one after the other", r"Costs were looked up 60,000 times for 120 layers", """
+def best(start):
+    if start == count:
+        return 0.0, []
+    ways = []
+    for end in range(start + 1, count + 1):
+        if (start, end) in costs:
+            cost, rest = best(end)
+            ways.append((costs[start, end] + cost, [(start, end), *rest]))
+    return min(ways)
+
+return best(0)[1]
+"""),
+    ("34_1", "halves away from 0",
+     r"halves of shape \(2, 40\), zero point 3: element \[0, \d+\] is -?\d+; -?\d+ is right, for -?\d+\.5 before", """
+i = cuda.blockIdx.x
+for f in range(cuda.threadIdx.x, y.shape[1], 32):
+    total = float32(int32(sums[i, f] + b[f])) * m[f]
+    half = float32(0.5) if total > 0 else float32(-0.5)
+    value = int32(total + half)
+    y[i, f] = min(max(value, low - zero), 127 - zero) + zero
+"""),
+    ("34_1", "cut off, not rounded", r"random sums of .* (is|are) wrong", "ptx.rint( => int32("),
+    ("34_1", "zero added first",
+     r"huge sums of shape \(1, 4\), zero point (100|-100): element \[0, \d\] is -?\d+; -?\d+ is right",
+     "value + zero, low) => int32(value + zero), low)"),
+    ("34_1", "no limits", r"(random|huge) sums of .* is -?\d+; (-?\d+) is right",
+     "min(max(value + zero, low), 127) => value + zero"),
+    ("34_1", "no relu", r"relu: element", "value + zero, low) => value + zero, -128)"),
+    ("34_1", "the bias left out", r"random sums", "sums[i, f] + b[f] => sums[i, f]"),
+    ("34_1", "one turn of the warp", r"relu: element \[0, 32\] was never written; -\d+ is right",
+     "y.shape[1], 32) => y.shape[1], 4096)"),
+    ("34_1", "float64", r"\d+ float64 operations",
+     "float32(int32(sums[i, f] + b[f])) * m[f] => float32((sums[i, f] + b[f]) * 1.0 * m[f])"),
+    ("34_1", "lanes far apart", r"race: thread 0 of block 0 writes y",
+     "(cuda.threadIdx.x, y.shape[1], 32) => (2 * cuda.threadIdx.x, y.shape[1], 1)"),
+    ("34_2", "256 steps", r"`scale_x`: you predicted 0\.015625 as the scale.*too low", "+ scale_x = 4 / 256"),
+    ("34_2", "zero in the middle", r"`zero_x`: you predicted 0 as the zero point.*too high", "+ zero_x = 0"),
+    ("34_2", "a relu's zero at 0", r"`zero_y`: you predicted 0 as the zero point.*too high", "+ zero_y = 0"),
+    ("34_2", "a weight of 128 steps", r"`w`: you predicted 26 as the int8.*too high", "+ w = 26"),
+    ("34_2", "no scale of y", r"`m`: you predicted .* as the factor.*too low", "+ m = 6.175698625907056e-05"),
+    ("34_2", "no factors", r"`saved`: you predicted 112,512 bytes; fewer", "+ saved = 112512"),
+    ("34_2", "float16's lanes", r"`lane`: you predicted 23 as its lane.*too high", "+ lane = 23"),
+    ("34_2", "the first half", r"`number`: you predicted 0 as its number.*too low", "+ number = 0"),
+    ("34_2", "the bytes turned", r"`byte`: you predicted 1 as its byte.*too low", "+ byte = 1"),
+    ("34_2", "nothing filled in for one", r"`m` is still None", "+ m = None"),
+    ("34_3", "no zero point", r"zero point -128: element \[0, 0\] is .* is right",
+     "share = ptx.dp4a(b1, int32(ONES), ptx.dp4a(b0, int32(ONES), share)) => share = int32(0)"),
+    ("34_3", "one lane's share", r"zero point -128: element",
+     "    share = int32(share + cuda.shfl_xor_sync(0xFFFFFFFF, share, 1))\n    share = int32(share +"
+     " cuda.shfl_xor_sync(0xFFFFFFFF, share, 2))\n => "),
+    ("34_3", "two lanes' shares", r"zero point -128: element",
+     "    share = int32(share + cuda.shfl_xor_sync(0xFFFFFFFF, share, 2))\n => "),
+    ("34_3", "the column of its own group", r"zero point -128: element", "share, 8 * t) => share, lane)",
+     "share, 8 * t + 4) => share, lane)"),
+    ("34_3", "a1 and a2 exchanged", r"zero point 0: element .* sums are wrong",
+     "a[g + 8, k + t], a[g, k + t + 4], => a[g, k + t + 4], a[g + 8, k + t],"),
+    ("34_3", "half of the words", r"zero point -128: element",
+     "share = ptx.dp4a(b1, int32(ONES), ptx.dp4a(b0, int32(ONES), share)) => share = ptx.dp4a(b0,"
+     " int32(ONES), share)"),
+    ("34_3", "words loaded twice", r"\d+ words of b are loaded; \d+ are enough",
+     "ptx.dp4a(b1, int32(ONES), ptx.dp4a(b0, => ptx.dp4a(b[g, k + t + 4], int32(ONES), ptx.dp4a(b[g, k + t],"),
+    ("34_3", "the last sum without it", r"element \[8, 1\] is", "c3 - zero * right => c3"),
+    ("35_1", "no epsilon", r"variance is 0: channel \d is off by", " + epsilon => "),
+    ("35_1", "no root", r"a pointwise layer without a bias: channel \d is off by",
+     'np.sqrt(var.astype("f8") + epsilon) => (var + epsilon)'),
+    ("35_1", "gamma's size", r"channel \d is off by .*gamma -", 'gamma.astype("f8") => np.abs(gamma)'),
+    ("35_1", "the layer's own bias left as it is", r"a depthwise layer with a bias: channel \d is off by",
+     "(own - mean) * s + beta => own + beta - mean * s"),
+    ("35_1", "the layer's own bias forgotten", r"a depthwise layer with a bias: channel",
+     ' if b is None else b.astype("f8") => '),
+    ("35_1", "no bias where there was none", r"a pointwise layer without a bias: channel \d is off by",
+     '((own - mean) * s + beta).astype("f4") => (np.zeros(len(w)) if b is None else (own - mean) * s +'
+     ' beta).astype("f4")'),
+    ("35_1", "one channel's factor for all", r"a depthwise layer without a bias: channel \d is off by",
+     "s.reshape(-1, *[1] * (w.ndim - 1)) => (s[:1] if w.ndim > 2 else s[:, None])"),
+    ("35_1", "in place", r"`w` was changed; make a new array", """
+s = (gamma / np.sqrt(var + epsilon)).astype('f4')
+w *= s.reshape(-1, *[1] * (w.ndim - 1))
+return w, ((0 if b is None else b) - mean) * s + beta
+"""),
+    ("35_1", "in float64", r"filters are float64; float32 is needed",
+     'return filters.astype("f4"), => return filters,'),
+    ("35_1", "the bias in float32", r"filters or bias are off by", 'b.astype("f8") => b'),
+    ("35_1", "a filter alone", r"it returns ndarray; return \(filters, bias\)",
+     ', ((own - mean) * s + beta).astype("f4") => '),
+    ("35_1", "a column of biases", r"bias of shape \(7, 1\); \(7,\) is needed",
+     '* s + beta).astype("f4") => * s + beta).astype("f4")[:, None]'),
+    ("35_2", "one of 26", r"`depthwise_part`: you predicted 0.3 .*; .* high", "+ depthwise_part = 39 / 130"),
+    ("35_2", "the others forgotten", r"`limit`: you predicted 1.42857 .*; .* high", "+ limit = 130 / 91"),
+    ("35_2", "all pairs fused", r"`fused_us`: you predicted 124 µs; .* low", "+ fused_us = 13 * 8 + 20"),
+    ("35_2", "half of 7", r"`pointwise_us`: you predicted 3.5 µs; .* high", "+ pointwise_us = 3.5"),
+    ("35_2", "starts and kernels", r"`one_by_one_us`: you predicted 450 µs; .* high",
+     "+ one_by_one_us = 30 * 10 + 150"),
+    ("35_2", "the last kernel", r"`one_by_one_us`: you predicted 300 µs; .* low", "+ one_by_one_us = 300"),
+    ("35_2", "a start more", r"`one_by_one_fused_us`: you predicted 225 .* high", "+ one_by_one_fused_us = 225"),
+    ("35_2", "J", r"`millijoules`: you predicted 0.045 mJ; .* low", "+ millijoules = 0.045"),
+    ("35_2", "the same power", r"`energy_gain`: you predicted 1.13636 .* high", "+ energy_gain = 150 / 132"),
+]  # fmt: skip
+
+
+def edited(exercise: str, changes: list[str]) -> str:
+    """The text of our answer with these changes, or of another answer."""
+    (solution,) = (ROOT / "solutions").glob(f"{exercise}_*.py")
+    text = solution.read_text(encoding="utf-8")
+    for change in changes:
+        old, arrow, new = change.partition(" => ")
+        if change.startswith("+ "):
+            text = text.replace(END, f"{change[2:]}\n{END}")
+        elif arrow:
+            at = text.rfind(old, 0, text.index(END))
+            at = text.index(old) if at < 0 else at
+            text = text[:at] + new + text[at + len(old) :]
+        else:
+            text = answered(exercise, change)
+    return text
+
+
+@pytest.mark.parametrize("row", WRONG, ids=[f"{row[0]}: {row[1]}" for row in WRONG])
+def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, row):
+    exercise, _, says, *changes = row
+    path = tmp_path / f"{exercise}_answer.py"
+    path.write_text(edited(exercise, changes), encoding="utf-8")
+    found = exercises._judge(path, exercises.known()[exercise])
+    assert found["status"] == ("unsolved" if "still" in says else "wrong"), found["message"]
+    assert re.search(says, found["message"]), found["message"]
+    assert found["hints"] or re.search("still|`binds`", says), "a wrong answer gets a hint"
+
+
+FOLDED = """
+s = gamma.astype("f8") / np.sqrt(var.astype("f8") + epsilon)
+filters = w * s.reshape(-1, *[1] * (w.ndim - 1))
+return filters.astype("f4"), (((0 if b is None else b.astype("f8")) - mean) * s + beta).astype("f4")
+"""
+# With pathlib, a temporary name, and the checksum at the end.
+SAVED = """
+def save(path, state):
+    import tempfile
+    content = io.BytesIO()
+    np.savez(content, **state)
+    handle, name = tempfile.mkstemp(dir=os.path.dirname(path))
+    with os.fdopen(handle, "wb") as file:
+        file.write(content.getvalue() + hashlib.md5(content.getvalue()).digest())
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(path)
+
+def load(path):
+    whole = Path(path).read_bytes()
+    if hashlib.md5(whole[:-16]).digest() != whole[-16:]:
+        raise ValueError("damaged")
+    return dict(np.load(io.BytesIO(whole[:-16])))
+"""
+
+
+@pytest.mark.parametrize(("exercise", "code"), [("24_3", SAVED), ("35_1", FOLDED)])
+def test_another_right_answer_passes(tmp_path, exercise, code):
+    path = tmp_path / f"{exercise}_answer.py"
+    path.write_text(answered(exercise, code), encoding="utf-8")
+    found = exercises._judge(path, exercises.known()[exercise])
+    assert found["status"] == "passed", found["message"]
