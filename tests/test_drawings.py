@@ -62,6 +62,7 @@ def made():
         "banks": drawings.banks("tile", tiles),
         "waiting": drawings.waiting((1, 4, 12), 4, 44),
         "modules": fused_drawings.modules(pairs()),
+        "launches": fused_drawings.launches([3.0] * 8, start=10.0),
         "bars": drawings.bars(gpu, {"copy": Moved(8e9, 8e9, 2_500.0), "strided": Moved(8e9, 36e9)}),
     }
 
@@ -71,7 +72,7 @@ def all_of_them():
     return made()
 
 
-@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars", "modules"])
+@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars", "modules", "launches"])
 def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp_path):
     one = all_of_them[name]
     root = ET.fromstring(one.svg())
@@ -217,3 +218,11 @@ def test_a_region_of_the_input_has_the_halo_inside_the_map():
     assert fused_drawings.read_by(strided, region(2, 2, 2, 2)) == region(3, 3, 5, 5)
     assert fused_drawings.own(strided, region(2, 2, 2, 2)) == region(4, 4, 4, 4)
     assert fused_drawings.read_by(Pointwise(1, 4, 4, 10, 10), region(2, 2, 2, 2)) == region(2, 2, 2, 2)
+
+
+def test_launches_wait_for_the_host_or_for_the_kernel_before():
+    assert fused_drawings.begins([3.0, 3.0, 3.0], 10.0) == [10.0, 20.0, 30.0]
+    assert fused_drawings.begins([5.0, 1.0, 2.0], 2.0) == [2.0, 7.0, 8.0]
+    assert fused_drawings.begins([5.0, 1.0, 2.0], 0.0) == [0.0, 5.0, 6.0]
+    (table,) = fused_drawings.launches([3.0] * 8, start=10.0).tables
+    assert table.rows == (("one by one", "83", "29 %"), ("one CUDA graph", "24", "100 %"))

@@ -61,16 +61,16 @@ WRONG = [
     ("35_1", "a column of biases",
      fold(made='filters.astype("f4"), ((own - mean) * s + beta).astype("f4")[:, None]'),
      r"bias of shape \(7, 1\); \(7,\) is needed"),
-    ("35_2", "one of 26", numbers(depthwise_part="39 / 130"), r"`depthwise_part`: you predicted 0.3 .*; .* high"),
-    ("35_2", "the others forgotten", numbers(limit="130 / 91"), r"`limit`: you predicted 1.42857 .*; .* high"),
-    ("35_2", "all pairs fused", numbers(fused_us="13 * 8 + 20"), r"`fused_us`: you predicted 124 µs; .* low"),
-    ("35_2", "half of 7", numbers(pointwise_us="3.5"), r"`pointwise_us`: you predicted 3.5 µs; .* high"),
-    ("35_2", "starts and kernels", numbers(one_by_one_us="30 * 10 + 150"),
+    ("37_1", "one of 26", numbers(depthwise_part="39 / 130"), r"`depthwise_part`: you predicted 0.3 .*; .* high"),
+    ("37_1", "the others forgotten", numbers(limit="130 / 91"), r"`limit`: you predicted 1.42857 .*; .* high"),
+    ("37_1", "all pairs fused", numbers(fused_us="13 * 8 + 20"), r"`fused_us`: you predicted 124 µs; .* low"),
+    ("37_1", "half of 7", numbers(pointwise_us="3.5"), r"`pointwise_us`: you predicted 3.5 µs; .* high"),
+    ("37_1", "starts and kernels", numbers(one_by_one_us="30 * 10 + 150"),
      r"`one_by_one_us`: you predicted 450 µs; .* high"),
-    ("35_2", "the last kernel", numbers(one_by_one_us="300"), r"`one_by_one_us`: you predicted 300 µs; .* low"),
-    ("35_2", "a start more", numbers(one_by_one_fused_us="225"), r"`one_by_one_fused_us`: you predicted 225 .* high"),
-    ("35_2", "J", numbers(millijoules="0.045"), r"`millijoules`: you predicted 0.045 mJ; .* low"),
-    ("35_2", "the same power", numbers(energy_gain="150 / 132"), r"`energy_gain`: you predicted 1.13636 .* high"),
+    ("37_1", "the last kernel", numbers(one_by_one_us="300"), r"`one_by_one_us`: you predicted 300 µs; .* low"),
+    ("37_1", "a start more", numbers(one_by_one_fused_us="225"), r"`one_by_one_fused_us`: you predicted 225 .* high"),
+    ("37_1", "J", numbers(millijoules="0.045"), r"`millijoules`: you predicted 0.045 mJ; .* low"),
+    ("37_1", "the same power", numbers(energy_gain="150 / 132"), r"`energy_gain`: you predicted 1.13636 .* high"),
 ]  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, exercise, what, code, sa
     assert found["hints"], "a wrong answer gets a hint"
 
 
-@pytest.mark.parametrize(("exercise", "code"), [("35_1", fold()), ("35_2", numbers())])
+@pytest.mark.parametrize(("exercise", "code"), [("35_1", fold()), ("37_1", numbers())])
 def test_other_right_answers_pass(tmp_path, exercise, code):
     path = tmp_path / f"{exercise}_answer.py"
     path.write_text(answered(exercise, code), encoding="utf-8")

@@ -1,14 +1,15 @@
-"""The modules that fuse two layers, drawn from the planner's accesses: what a block reads, keeps on chip and writes.
+"""Drawings of the lessons on networks: the modules that fuse two layers, and launches on a time line.
 
     modules({"DWPW": (pair, tile), "PWDW_R": (pair, tile)})     a row a module: the maps, and a block's memory
+    launches([3.0] * 8, start=10.0)                             kernels started one by one, and as one graph
 
 Pairs are `problems.layers.Fused`, tiles `planner.accesses.Tile`. The numbers are those of `planner.accesses`, which
-the tests count element by element. The result is a Drawing (dwlab.widgets.drawings).
+the tests count element by element. Each is a Drawing (dwlab.widgets.drawings).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dwlab.planner import accesses
@@ -186,3 +187,38 @@ def modules(drawn: Mapping[str, tuple[Fused, Tile]]) -> Drawing:
     )
     return Drawing("Two layers in one kernel: what a block has of each map", alt, "".join(parts),
                    y + 14, (table,))  # fmt: skip
+
+
+def begins(kernels: Sequence[float], start: float) -> list[float]:
+    """When each kernel begins, in µs, if the host starts one every `start` µs and they run one after the other."""
+    found, end = [], 0.0
+    for number, us in enumerate(kernels, 1):
+        found.append(max(end, number * start))
+        end = found[-1] + us
+    return found
+
+
+def launches(kernels: Sequence[float], start: float) -> Drawing:
+    """Two time lines: each kernel started by the host, `start` µs each; and all of them as one CUDA graph.
+
+    kernels: µs of each. Of a graph only the kernels are drawn: one start serves all.
+    """
+    one_by_one, graph = begins(kernels, start), begins(kernels, 0.0)
+    ends = [times[-1] + kernels[-1] for times in (one_by_one, graph)]
+    unit = (WIDE - 130) / max(ends)
+    parts = [label(0, 30, "one by one: host"), label(0, 62, "one by one: GPU"), label(0, 112, "one graph: GPU")]
+    parts += [box(130 + n * start * unit, 16, start * unit, 20, HALO, 0.5) for n in range(len(kernels))]
+    for y, times in ((48, one_by_one), (98, graph)):
+        parts += [box(130 + t * unit, y, us * unit, 20, BLUE, 0.5) for t, us in zip(times, kernels, strict=True)]
+    for x, fill, text in ((130, HALO, "the host starts a kernel"), (330, BLUE, "the GPU runs it")):
+        parts += [box(x, 136, 12, 12, fill, 0), label(x + 17, 146, text, 11)]
+    work = sum(kernels)
+    ways = ("one by one", "one CUDA graph")
+    rows = tuple((way, f"{end:.0f}", f"{100 * work / end:.0f} %") for way, end in zip(ways, ends, strict=True))
+    alt = (
+        f"Two time lines of {len(kernels)} kernels. One by one: the host is busy without a gap, {start:g} µs for each "
+        f"start, and the GPU waits in between; all end at {ends[0]:.0f} µs. As one CUDA graph the kernels follow each "
+        f"other without a gap and end at {ends[1]:.0f} µs."
+    )
+    table = Table(f"{len(kernels)} kernels, {work:g} µs of work", ("way", "all end at, µs", "the GPU works"), rows)
+    return Drawing("Who waits for whom", alt, "".join(parts), 152, (table,))
