@@ -20,20 +20,20 @@ PIXELS = 8
 
 @cuda.jit
 def plain(x, w, y, M, F, C):
-    sums = cuda.local.array(PIXELS, float32)
+    acc = cuda.local.array(PIXELS, float32)
     f = cuda.blockIdx.x * 32 + cuda.threadIdx.x
     m0 = cuda.blockIdx.y * PIXELS
     for k in range(PIXELS):
-        sums[k] = float32(0)
+        acc[k] = float32(0)
     if f < F:
         for c in range(C):
             weight = w[f * C + c]
             for k in range(PIXELS):
                 if m0 + k < M:
-                    sums[k] += weight * x[(m0 + k) * C + c]
+                    acc[k] += weight * x[(m0 + k) * C + c]
         for k in range(PIXELS):
             if m0 + k < M:
-                y[(m0 + k) * F + f] = sums[k]
+                y[(m0 + k) * F + f] = acc[k]
 
 
 @cuda.jit

@@ -5,9 +5,9 @@ A convolution with filters `w`, and a bias `b` or none, is followed by a batch n
     z' = gamma * (z - mean) / sqrt(var + epsilon) + beta
 
 Write `folded(w, b, gamma, beta, mean, var, epsilon)`: the filters and the bias, both float32, of **one** convolution
-that does the same. `w` is (C, K, K) of a depthwise, (F, C) of a pointwise or (F, C, K, K) of any other convolution:
-the output channels are always in front. `b` is an array of one number an output channel, or None. What is given may
-not be changed: other code still has it. Compute in float64 and round once, at the end.
+that does the same. `w` is (C, K, K) of a depthwise, (F, C) of a pointwise or (F, C, K, K) of any other convolution: the
+output channels are always in front. `b` is an array of one number an output channel, or None. What is given may not be
+changed: other code still has it. Compute in float64 and round once, at the end.
 """
 
 import numpy as np

@@ -65,9 +65,9 @@ def halved(x, w1, b1, w2, y):
 
 HINTS = (
     "Thread i computes between[f, t] for its t. Where is t outside? There inner[i] is 0, and not b1.",
-    "Output p = 31 · block + i needs between at 2 p - 1, 2 p and 2 p + 1. inner[0] is element 2 · 31 · block - 1.",
-    "value = b1[f]; += w1[f, c] * x[c, t] for all c; max(value, float32(0)); a barrier for all 64 threads; then the sum "
-    "of w2[f, j] * inner[2 * i + j].",
+    "Output p = 31 · block + i needs between at 2 p - 1, 2 p and 2 p + 1; inner[0] is the one at 62 · block - 1.",
+    "value = b1[f]; += w1[f, c] * x[c, t] for all c; max(value, float32(0)); a barrier for all 64 threads; the sum of "
+    "w2[f, j] * inner[2 * i + j].",
 )
 
 
