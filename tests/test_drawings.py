@@ -10,7 +10,9 @@ from numba import float32
 from dwlab import cuda, xray
 from dwlab.gpu import specs
 from dwlab.gpu.occupancy import limits
-from dwlab.widgets import drawings
+from dwlab.planner.accesses import Tile
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.widgets import drawings, fused_drawings
 from dwlab.widgets.drawings import Moved, schedule
 
 
@@ -37,6 +39,19 @@ def arrays(rows=32, columns=32):
     return np.zeros((rows, columns), np.float32), np.zeros((columns, rows), np.float32)
 
 
+def pairs(channels=16, size=12, stride=1):
+    """The four modules on a small pair each."""
+    pw = Pointwise(1, channels, 24, size, size)
+    dw = DepthwiseConv2d(1, channels, size, size, 3, stride)
+    after = Fused(pw, DepthwiseConv2d(1, 24, size, size, 3, stride))
+    return {
+        "DWPW": (Fused(dw, Pointwise(1, channels, 24, dw.P, dw.Q)), Tile(24, 4, 4)),
+        "PWDW": (after, Tile(8, dw.P, dw.Q)),
+        "PWDW_R": (after, Tile(8, 3, 3)),
+        "PWPW": (Fused(pw, Pointwise(1, 24, 8, size, size)), Tile(8, 1, 24)),
+    }
+
+
 def made():
     """One of each kind."""
     gpu = specs.find("h200")
@@ -46,6 +61,8 @@ def made():
         "threads": drawings.threads(transpose, (1, 8), (32, 4), *arrays()),
         "banks": drawings.banks("tile", tiles),
         "waiting": drawings.waiting((1, 4, 12), 4, 44),
+        "modules": fused_drawings.modules(pairs()),
+        "launches": fused_drawings.launches([3.0] * 8, start=10.0),
         "bars": drawings.bars(gpu, {"copy": Moved(8e9, 8e9, 2_500.0), "strided": Moved(8e9, 36e9)}),
     }
 
@@ -55,7 +72,7 @@ def all_of_them():
     return made()
 
 
-@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars"])
+@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars", "modules", "launches"])
 def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp_path):
     one = all_of_them[name]
     root = ET.fromstring(one.svg())
@@ -173,3 +190,39 @@ def test_bars_end_where_the_sectors_do():
         ("strided", "4.5", f"{copy / 4.5:,.0f}", ""),
     )
     assert "measured" not in drawings.bars(gpu, {"copy": Moved(1, 1)}).tables[0].columns[-1]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_what_a_module_keeps_is_what_its_block_needs(stride):
+    drawn = pairs(stride=stride)
+    (table,) = fused_drawings.modules(drawn).tables
+    for (name, (pair, tile)), row in zip(drawn.items(), table.rows, strict=True):
+        found = fused_drawings.counted(pair, tile)
+        out = fused_drawings.outputs(pair, tile)
+        middle = fused_drawings.read_by(pair.second, out)
+        # What the picture shows of the intermediate map is what the planner has on chip of it.
+        kept = min(32, 16 if name == "DWPW" else 24) if name in ("DWPW", "PWPW") else tile.channels
+        assert found.shared["between"] == kept * middle.pixels
+        assert row[0] == name and int(row[2].replace(",", "")) == found.blocks
+        assert row[4] == drawings.size(4 * found.accumulators)
+        again = float(row[5])
+        assert again > 1 if name == "PWDW_R" else again == 1
+
+
+def test_a_region_of_the_input_has_the_halo_inside_the_map():
+    layer = DepthwiseConv2d(1, 4, 10, 10, 3)
+    region = fused_drawings.Region
+    assert fused_drawings.read_by(layer, region(0, 0, 4, 4)) == region(0, 0, 5, 5)
+    assert fused_drawings.read_by(layer, region(4, 4, 4, 4)) == region(3, 3, 6, 6)
+    strided = DepthwiseConv2d(1, 4, 10, 10, 3, 2)
+    assert fused_drawings.read_by(strided, region(2, 2, 2, 2)) == region(3, 3, 5, 5)
+    assert fused_drawings.own(strided, region(2, 2, 2, 2)) == region(4, 4, 4, 4)
+    assert fused_drawings.read_by(Pointwise(1, 4, 4, 10, 10), region(2, 2, 2, 2)) == region(2, 2, 2, 2)
+
+
+def test_launches_wait_for_the_host_or_for_the_kernel_before():
+    assert fused_drawings.begins([3.0, 3.0, 3.0], 10.0) == [10.0, 20.0, 30.0]
+    assert fused_drawings.begins([5.0, 1.0, 2.0], 2.0) == [2.0, 7.0, 8.0]
+    assert fused_drawings.begins([5.0, 1.0, 2.0], 0.0) == [0.0, 5.0, 6.0]
+    (table,) = fused_drawings.launches([3.0] * 8, start=10.0).tables
+    assert table.rows == (("one by one", "83", "29 %"), ("one CUDA graph", "24", "100 %"))

@@ -10,6 +10,7 @@ on a GPU or without one, is printed again (rerun.py) and must be the same.
 
 import functools
 import html
+import itertools
 import math
 import re
 from collections import defaultdict
@@ -208,9 +209,9 @@ TIED = (
     Rule("22", 'print(f"saved: ', rf" {N} µs at the FMA rate", {"path": "backward"}, multiplied_span),
     Rule("24", "a plain launch", rf": (?P<stage>\w+) takes {N} µs", FORWARD),
     Rule("24", "a plain launch", rf"a plain launch {N} µs", span=launch_span),
-    Rule("35", "27 * launch_us", rf"starts of {N} µs", span=launch_span),
-    Rule("35", "27 * launch_us", rf"as one graph {N} µs", span=network_span),
-    Rule("35", "timing.measure", rf"^dwlab +{N} ", span=network_span),
+    Rule("36", "issued([total / count]", rf"starts of {N} µs", span=launch_span),
+    Rule("36", "issued([total / count]", rf"as one graph {N} µs", span=network_span),
+    Rule("36", "timing.measure", rf"^dwlab +{N} ", span=network_span),
 )
 
 # lines with times that no record has: lesson, cell, pattern
@@ -231,8 +232,9 @@ OTHERS = (
     (OWN, "21", "warps for each channel: {us", r"^ *[\d,]+ warps for each channel: "),
     (CEILING, "22", "B·H·L near", r"^ *\d+ MB: "),
     (OWN, "24", 'where = f"this GPU', r"^[\w:() ,]+ +\d\.\d{3} +\d+% "),
-    (SHAPE, "32", 'for one in stages("fused", "dwpw")', r"^\w+ +[\d.]+ µs$"),
-    (OWN, "35", "timing.measure", r"^PyTorch "),
+    (SHAPE, "32", '"slide": stage("fused/dwpw/slide")}', r"^[\w ]+ +[\d.]+ µs$"),
+    (SHAPE, "38", 'prepare(larger, "dwpw")', r"^[\w ]+ +[\d.]+ µs$"),
+    (OWN, "36", "timing.measure", r"^PyTorch "),
 )
 WITH_GPU = tuple(
     (path.stem[:2], number)
@@ -245,9 +247,7 @@ FROM_TABLES = re.compile(r"tables\.\w+\(.*\)")  # a cell that is one table of th
 # cells that a GPU printed, of the records alone; of a machine without a GPU all are such
 FROM_RECORDS = (
     ("22", "B·H·L near"),
-    ("32", "report.layers_text"),
-    ("35", "by_operations"),
-    ("35", "validation.validate("),
+    ("35", "parts_of_networks()"),
 )
 
 
@@ -437,7 +437,7 @@ BESIDE = (
     ("13", "'problem':39", r"^(?=B=)", 4, lambda n: n[4] / n[5] / n[0]),
     ("13", "'problem':39", r"^(?=B=)", 7, lambda n: n[7] / n[8] / n[0]),
     ("24", 'where = f"this GPU', r"^\D+(?= \d\.\d{3} )", 0, lambda n: n[0] * n[2]),
-    ("35", "timing.measure", r"^PyTorch 2.11.0 \D+(?= \d)", 0, lambda n: n[0] / n[3]),
+    ("36", "timing.measure", r"^PyTorch 2.11.0 \D+(?= \d)", 0, lambda n: n[0] / n[3]),
 )
 
 
@@ -511,6 +511,16 @@ def asked_11() -> dict[str, tuple[float, float, float]]:
 def sweep_14() -> dict[str, list[float]]:
     """Of each block of lesson 14: µs, clocks, wavefronts."""
     return table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+):")
+
+
+def pairs_39() -> list[list[tuple[float, str]]]:
+    """(times as fast fused, pair) of the groups of lesson 39: PWDW by type and batch."""
+    pairs, _ = report.brought_to_pairs()
+    groups = itertools.product(("float32", "float16"), (1, 32))
+    return [
+        [(one.fusion, one.name) for one in pairs if one.fusion and (one.kind, one.dtype, one.batch) == ("pwdw", *group)]
+        for group in groups
+    ]
 
 
 def shapes_13() -> dict[tuple[int, int], list[float]]:
@@ -829,6 +839,16 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
         lambda: (
             fusing(False, kind=["pwpw"]) and fusing(False, kind=["pwdw"], batch=[32]) and fusing(False, dtype=["int8"])
         ),
+    ),
+    (
+        "39",
+        "In the records the best pair of each group has a depthwise layer of stride 2",
+        lambda: all(" s2 " in name for _, name in (max(group) for group in pairs_39())),
+    ),
+    (
+        "39",
+        "Among the worst are pairs of 512 channels and more.",
+        lambda: sum(max(map(int, re.findall(r"\d{3,}", min(group)[1]))) >= 512 for group in pairs_39()) >= 2,
     ),
     (
         "24",

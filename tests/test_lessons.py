@@ -95,7 +95,8 @@ def test_kernel_cells_are_the_text_of_their_stage_files(source):
 WINNERS = {  # the kernels that win for a lesson's operator: their text is in the lesson
     "30_depthwise_2d": ("depthwise2d/forward/columns",),
     "31_pointwise": ("pointwise/forward/tensor", "pointwise/forward/split"),
-    "32_fused": ("fused/dwpw/slide", "fused/pwdw/strips"),
+    "38_fused_winner": ("fused/dwpw/slide",),
+    "39_halo_between": ("fused/pwdw/strips",),
     "34_int8": ("pointwise/forward/int8", "fused/dwpw/int8"),
 }
 
@@ -262,10 +263,8 @@ LONG = {  # above build.MOST_MINUTES, with what they state: the list, and each n
     "23_the_study": 45,
     "30_depthwise_2d": 50,
     "31_pointwise": 70,
-    "32_fused": 80,
-    "33_fuseplanner": 45,
+    "33_fuseplanner": 30,
     "34_int8": 50,
-    "35_networks": 45,
 }
 
 

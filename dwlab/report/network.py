@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dwlab import records
 from dwlab.kernels.parts import dependent_launch
-from dwlab.problems.layers import DTYPES
+from dwlab.planner import validation
+from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Pointwise
+from dwlab.problems.networks import network
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows, result, rounded, times
 from dwlab.report.shared import NO_NETWORKS, VALIDATED, Row, Runs, all_of, grouped, measured_on, over
@@ -91,6 +94,41 @@ def _compiled(row: Row, ways: Sequence[Row]) -> bool:
         if same and dtype in (row["dtype"], row.get("peer_dtype")) and " torch.compile, " in way:
             return True
     return False
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where a network's time goes, kernels one after the other. Times in µs.
+
+    total_us: of the network. depthwise_us, pointwise_us: of these kernels, each timed alone. What is left is other
+    operations and what lies between kernels.
+    """
+
+    network: str
+    dtype: str
+    batch: int
+    total_us: float
+    depthwise_us: float
+    pointwise_us: float
+
+
+def parts_of_networks(runs: Runs = None, gpu: str | None = None) -> tuple[list[Parts], list[Record]]:
+    """(parts, runs): of every recorded network whose kernels were timed as well."""
+    rows, used = networks(runs, gpu)
+    found = []
+    for row in rows:
+        if not row.get("apart_us"):
+            continue
+        made = network(row["network"], row["batch"], row["layout"], row["dtype"])
+        times = {problem: us for _, problem, us in validation.timed_kernels(made, used[-1].gpu, all_of(runs))[0]}
+        sums = [
+            sum(times.get(layer.problem, 0.0) for layer in made.layers if isinstance(layer.problem, kind))
+            for kind in (DepthwiseConv2d, Pointwise)
+        ]
+        if all(sums):
+            total = row.get("apart_plain_us") or row["apart_us"]
+            found.append(Parts(row["network"], row["dtype"], row["batch"], total, *sums))
+    return found, used
 
 
 # ------------------------------------------------------------------------------------------------------------- tables

@@ -8,7 +8,8 @@ Each has a function that makes a value, and a face for a notebook that shows the
     planner.view("mobilenet_v1 3.depthwise", "t4")        fuse_planner()
 
 and the stepper, `stepper(kernel, grid, block, *arguments)`, which plays a launch and needs no widgets at all.
-`drawings` are still pictures: the machine, who touches what, banks, latency hiding, bandwidth.
+`drawings` are still pictures: the machine, who touches what, banks, latency hiding, bandwidth;
+`fused_drawings` draws the modules that fuse two layers.
 
 The value is a Panel: `.figure()` is a matplotlib figure, `.alt` says what is shown, `.tables` hold its numbers,
 `.text()`, `.markdown()` and `.html()` all of it. Importing this package loads neither ipywidgets nor matplotlib.
@@ -32,6 +33,7 @@ __all__ = [
     "Table",
     "calculator",
     "drawings",
+    "fused_drawings",
     "fuse_planner",
     "planner",
     "roofline",

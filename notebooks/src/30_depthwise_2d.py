@@ -622,4 +622,14 @@ grade("30_2")
 grade("30_3")
 
 # %% [markdown]
+# <!-- begin:exercise:30_4 -->
+# <!-- end:exercise:30_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.judge.unseen import show
+
+print(show("30_4"))
+grade("30_4")
+
+# %% [markdown]
 # **Next:** [31 · Pointwise](31_pointwise.ipynb), a matrix product in disguise.

@@ -680,4 +680,14 @@ grade("31_2")
 grade("31_3")
 
 # %% [markdown]
+# <!-- begin:exercise:31_4 -->
+# <!-- end:exercise:31_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.judge.unseen import show
+
+print(show("31_4"))
+grade("31_4")
+
+# %% [markdown]
 # **Next:** [32 · Fused](32_fused.ipynb), two layers in one kernel.

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 45 minutes, then the exercises |
+# | **Time** | about 30 minutes, then the exercises |
 # | **Before** | [32 · Fused](32_fused.ipynb) |
 # | **Afterwards you can** | say what two layers access layer by layer and in one kernel, term by term, for any tile · find the limit that forbids a tile · say what fusion is still good for where an L2 would have kept the map · explain why pairs cannot be decided one by one, and find the best plan of a network · read a plan, and say what it does not know |
 
@@ -71,7 +71,8 @@ predicted_fused_h200 = 13
 #
 # **DWPW**: a block has a thread for each pixel of its tile. For one channel after the other the threads stage x with
 # its halo, and each computes its depthwise output. That number is in no array: it is a register, and goes into the
-# sums of all the block's filters at once. When the channels are through, the sums are y.
+# sums of all the block's filters at once. When the channels are through, the sums are y. In lesson 32's rungs a thread was a
+# filter and had the pixels; here it is a pixel and has the filters. It is made to be counted, for any tile, and not to win.
 
 # %%
 from numba import float32
@@ -123,7 +124,6 @@ def dwpw(first, second, tile):
                     y[n, f0 + f, p, q] = sums[f]
 
     return kernel, (-(-Q // COLUMNS), -(-P // ROWS), GROUPS * first.N), THREADS
-
 
 # %% [markdown]
 # ### What it accesses
@@ -235,36 +235,6 @@ print(f"        saved {1 - tried[64, 8][0] * 1e6 / alone:.0%}; you predicted {pr
 #   everything once either. But they must fit: what a block stages, and all its sums. And one block for the whole map
 #   leaves all multiprocessors but one idle.
 
-# %% tags=["nbval-ignore-output"]
-from matplotlib.figure import Figure
-
-from dwlab.simt.picture import COLOURS, LINES, with_alt
-
-chip_kb = modules.l1_bytes(t4) / 1024
-figure = Figure(figsize=(7.2, 3.9), layout="constrained")
-axes = figure.subplots()
-for k, (filters, marker) in enumerate(zip((16, 64, 128), "osD")):
-    points = [(side, *tried[filters, side][:2]) for side in (4, 8, 14, 28, 56)]
-    line = {"color": COLOURS[k], "linestyle": LINES[k], "label": f"{filters} filters"}
-    axes.plot([p[0] for p in points], [p[1] for p in points], **line)
-    for side, mb, chip in points:
-        inside = COLOURS[k] if chip <= chip_kb else "white"
-        axes.plot(side, mb, marker=marker, color=COLOURS[k], markerfacecolor=inside, markersize=7)
-axes.axhline(alone / 1e6, color="black", linewidth=0.9)
-axes.text(56, alone / 1e6 * 1.04, "two kernels", ha="right", va="bottom", fontsize=9)
-axes.set(xscale="log", yscale="log", xticks=(4, 8, 14, 28, 56), xlabel="side of the tile, pixels", ylabel="MB accessed")
-axes.set_xticklabels(["4", "8", "14", "28", "56"])
-axes.set_yticks((3, 5, 10, 20, 40), ["3", "5", "10", "20", "40"])
-axes.minorticks_off()
-axes.legend(loc="upper right", fontsize=9, title=f"hollow: does not fit a {t4.name}", title_fontsize=9)
-with_alt(
-    figure,
-    "Bytes accessed by the fused kernel against the side of its tile, both axes logarithmic, for tiles of 16, 64 and 128 "
-    "filters. All three fall with the side; more filters lie lower. The line of two kernels is crossed by 64 filters "
-    "between sides 8 and 14, by 128 filters between 4 and 8, by 16 filters never. Hollow points, tiles that do not fit a "
-    "T4, begin at side 14 for 64 and 128 filters and at 28 for 16. The printed table has the numbers.",
-)
-
 # %% [markdown]
 # ### Limits
 #
@@ -308,35 +278,6 @@ from dwlab.widgets import fuse_planner
 fuse_planner("mobilenet_v1 3.depthwise", "t4", filters=64, rows=8, columns=8)
 
 # %% [markdown]
-# ### All pairs of a network
-#
-# MobileNetV1's thirteen pairs on a T4, for one image and for 32. Where does fusion lose?
-
-# %%
-print(f"{'':46}{'one image, MB':>22}{'32 images, MB':>24}")
-print(f"{'':46}{'unfused':>10}{'fused':>9}{'':>3}{'unfused':>15}{'fused':>9}")
-seen_before = set()
-for number, (first, second) in pairs.items():
-    name = f"{networks.summary(first)} → {networks.summary(second)}"
-    if name in seen_before:
-        continue
-    seen_before.add(name)
-    print(f"{name:46}", end="")
-    for batch, width in ((1, 10), (32, 13)):
-        two, fused = decided(number, "t4", batch=batch)
-        text = fused.split(":")[0] if isinstance(fused, str) else f"{fused.gma_bytes / 1e6:.2f}"
-        mark = "*" if not isinstance(fused, str) and fused.gma_bytes < two else " "
-        print(f"{two / 1e6:{width}.2f}{text:>9} {mark}", end="")
-    print()
-print("* fewer bytes fused")
-
-# %% [markdown]
-# - At the network's beginning maps are large and filters few. There the map between is a large part of the bytes,
-#   and fusion saves.
-# - At its end it is the other way round: a map of 7 × 7 is small, and 1024 × 1024 weights are read by every tile of
-#   pixels. Little is left to save, and a tile that suits both layers costs more than that. With 32 images the last
-#   pair comes back: there are blocks enough, so that a tile may have 256 filters on a whole map.
-#
 # ### What the L2 has kept already
 #
 # So far an access is an access. But between two kernels of one image the map is rarely gone: if the maps that a
@@ -424,63 +365,10 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 # <!-- begin:function:dwlab.planner:partition -->
 # <!-- end:function:dwlab.planner:partition -->
 #
-# Is it really the best? Against all partitions, with random costs:
-
-# %%
-import random
-
-
-def all_partitions(count):
-    """Every way to cut `count` layers into singles and pairs."""
-    if count == 0:
-        return [[]]
-    ways = [[*one, (count - 1, count)] for one in all_partitions(count - 1)]
-    return ways + ([[*one, (count - 2, count)] for one in all_partitions(count - 2)] if count > 1 else [])
-
-
-rng, chains, lost = random.Random(0), 200, {by_gain: 0, from_the_start: 0}
-for _ in range(chains):
-    count = rng.randint(2, 10)
-    random_costs = {(i, i + 1): rng.randint(5, 15) for i in range(count)}
-    for i in range(count - 1):
-        random_costs[i, i + 2] = rng.randint(8, 30)
-    least = min(total(pieces, random_costs) for pieces in all_partitions(count))
-    assert total(planner.partition(count, random_costs), random_costs) == least
-    for way in lost:
-        lost[way] += total(way(count, random_costs), random_costs) > least
-print(f"{chains} chains: dynamic programming is as good as the best of all partitions, every time")
-print(f"the largest gain first misses it {lost[by_gain]} times, from the start on {lost[from_the_start]} times")
-print(f"partitions of 10 layers: {len(all_partitions(10))}")
+# It is never worse than taking the largest gain first, and costs nothing to have. Fusing whatever comes first can give more than half
+# of the saving away. Exercise 33_3 holds your own against all partitions.
 
 # %% [markdown]
-# And in a network, by bytes? The costs of MobileNetV1's 26 layers, alone and in pairs:
-
-# %%
-def costs_of(made):
-    """(start, end) -> bytes, of a plan's layers alone and of the pairs that may be fused."""
-    alone = [one for step in made.steps for one in step.unfused]
-    index = {name: k for k, name in enumerate(name for step in made.steps for name in step.layers)}
-    found = {(k, k + 1): one.gma_bytes for k, one in enumerate(alone)}
-    for pair in made.pairs:
-        if pair.module:
-            found[index[pair.layers[0]], index[pair.layers[1]] + 1] = pair.module.gma_bytes
-    return len(alone), found
-
-
-print(f"{'accesses saved':28}{'batch':>7}{'from the start':>17}{'largest gain':>15}{'best plan':>12}")
-for (_, batch), made in plans.items():
-    count, found = costs_of(made)
-    whole = sum(found[k, k + 1] for k in range(count))
-    ways = [way(count, found) for way in (from_the_start, by_gain, planner.partition)]
-    assert total(ways[-1], found) == made.total("gma_bytes")
-    saved = [1 - total(pieces, found) / whole for pieces in ways]
-    print(f"{made.gpu.name:28}{batch:7}{saved[0]:17.1%}{saved[1]:15.1%}{saved[2]:12.1%}")
-
-# %% [markdown]
-# The best plan is never worse, and it costs nothing to have it. Taking the largest gain first is often as good here,
-# because a chain in which one of two neighbouring pairs saves much more has only one sensible answer. Fusing whatever
-# comes first can give more than half of it away.
-#
 # ## Measure
 #
 # A plan is a prediction. What it is worth is shown by times of the kernels that it chooses between. The next cell sets
@@ -498,80 +386,6 @@ for kernels in modules.KERNELS:
     print(tabular.wrapped(f"{kernels}: {found.summary() if found.rows else missing}\n"))
 
 # %% [markdown]
-# ### And its bytes?
-#
-# Accesses count each element that a block needs, once. A kernel requests sectors of 32 bytes. **At the same tile, how many times
-# the accesses' bytes does it request, at most?** Next to both stands what a GPU's counters counted, where they are recorded.
-
-# %%
-predicted_asked_over_accesses = 1.0
-
-# %% tags=["nbval-ignore-output"]
-from dwlab import report
-
-counted = [row for row in report.layer_counters()[0] if row.get("planned_asked_bytes") and row["op"] == "fused"]
-counted = [(report.requested_bytes(row), row) for row in counted if report.requested_bytes(row)]
-counted.sort(key=lambda one: one[0] / one[1]["planned_bytes"])
-AT_ENDS = 6
-rows = []
-for asked, row in counted if len(counted) <= 2 * AT_ENDS else counted[:AT_ENDS] + counted[-AT_ENDS:]:
-    sizes_of = row["planned_bytes"], row["planned_asked_bytes"], asked
-    which = f"{row['path']}/{row['stage']}", row["layer"], row["dtype"], f"{row['batch']}"
-    rows.append((*which, *(f"{size / 1e6:.2f}" for size in sizes_of), f"{asked / row['planned_bytes']:.2f}×"))
-head = ("kernel", "layers", "dtype", "batch", "accesses, MB", "foreseen", "counted", "over accesses")
-display(tabular.columns(head, rows, left=(0, 1, 2)))
-if counted:
-    print(f"the ends of {len(counted)} launches of fused kernels, sorted by the last column")
-    off = [abs(row["planned_asked_bytes"] / asked - 1) for asked, row in counted]
-    print(f"foreseen and counted: {max(off):.1%} apart at most, within 10 % in {sum(one <= 0.1 for one in off)}")
-    most = counted[-1][0] / counted[-1][1]["planned_bytes"]
-    print(f"at most {most:.2f} times the accesses; you predicted {predicted_asked_over_accesses:.2f}")
-else:
-    print("No counters are recorded. On a GPU with Nsight Compute: python benchmarks/ncu_layers.py")
-
-# %% [markdown]
-# Between the first two columns lie whole sectors where a pixel's channels end with half of one, copies that are
-# misaligned by 16 bytes, biases that each warp reads for itself, and what neighbouring runs both have in registers. The second column adds them up,
-# array by array, as the records have it. Between the second and the third nothing should lie: the kernel requests what was
-# predicted. What the L2 then delivers is less where the L1 has a sector already. That no column foresees.
-#
-# ### What fused kernels save
-#
-# The question began with bytes. Expanding MobileNetV2's second block and its depthwise layer, in one kernel, would save 82.8 % of
-# them, if each array were moved once and nothing twice. What do this workbook's kernels save? Sectors that warps request, of the
-# stages that were recorded to be fastest, in two kernels and in one, by formulas that equal what a GPU counts; 32 images, float32.
-
-# %% tags=["nbval-ignore-output"]
-import itertools
-
-from dwlab.inference import selection
-from dwlab.problems import networks
-from dwlab.problems.layers import Fused
-
-
-def asked_mb(problem):
-    """(the stage that runs it, MB that its warps ask for)."""
-    stage = selection.choose(problem, gpu=gpu.name)
-    return stage.name, stage.traffic(problem).bytes_moved / 1e6
-
-
-table = networks.network("mobilenet_v2", 32, "NHWC")
-print(f"{'':28}{'two kernels':>18}{'MB':>8}{'one':>9}{'MB':>8}{'saved':>8}{'ideally':>9}")
-for number, (first, second) in enumerate(itertools.pairwise(table.layers)):
-    if first.name[:2] not in ("2.", "3.", "4.", "5.") or table.joint(number):
-        continue
-    both = Fused(first.problem, second.problem)
-    (a, mb_a), (b, mb_b), (one, mb) = (asked_mb(each) for each in (first.problem, second.problem, both))
-    ideal = 1 - both.compulsory_bytes() / (first.problem.compulsory_bytes() + second.problem.compulsory_bytes())
-    print(f"{first.name + ' + ' + second.name:28}{a + ', ' + b:>18}{mb_a + mb_b:8.1f}{one:>9}{mb:8.1f}", end="")
-    print(f"{1 - mb / (mb_a + mb_b):8.1%}{ideal:9.1%}")
-
-# %% [markdown]
-# Where the map between is the large one, as behind an expansion, `strips` comes near the ideal. What is missing are rows and
-# columns that neighbouring strips both read, and filters that each block reads again. Before a projection `slide` is farther
-# from it: it requests again the halos of its tiles, on all sides, for two columns more for each run of outputs, most of which the
-# L1 has, and for the product's filters once for each tile. A request that a cache serves is not yet traffic of memory: it pays in time, as lesson 32 measures.
-#
 # ## Explain
 #
 # Fewer bytes are not less time. Three things stand between:

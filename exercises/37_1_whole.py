@@ -1,4 +1,4 @@
-"""Exercise 35_2: what the whole gains
+"""Exercise 37_1: what the whole gains
 
 On some GPU a network is 30 kernels in one CUDA graph: 13 depthwise layers of 3 µs, 13 pointwise layers of 7 µs, and 4
 others of 5 µs, one after the other without a gap. A depthwise layer and the pointwise layer behind it take 8 µs in one
