@@ -193,12 +193,12 @@ class Gone(BaseException):
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alone(no_gpu, monkeypatch, tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
-    group, trials, bad = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path), "cuSPARSE:"
+    group, trials = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path)
     ready, broken, back = record_sparse.prepare(group), [], queue.Queue()
     measure = sparse_baselines.measure
 
     def crashing(*args, only, **how):
-        broken.extend(way for way in only if way.startswith(bad))
+        broken.extend(way for way in only if way.startswith("cuSPARSELt search:"))
         return measure(*args, only=only, **how)
 
     def synchronize():
@@ -211,7 +211,7 @@ def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alon
     monkeypatch.setattr(sparse_baselines, "measure", crashing)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     monkeypatch.setattr(record_sparse.os, "_exit", left)
-    for died in range(2):  # a process each: pixels first, filters first
+    for died in range(2):  # a process each, of the two ways
         with pytest.raises(Gone), trials.gpu(back):
             record_sparse.measure(group, MACHINE, OURS, ready, trials)
         assert len(broken) == 1 and len(trials.ended()) == died

@@ -21,7 +21,8 @@ from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import compress, dense_of, stored
 
-NAIVE, COLUMNS, TENSOR = (registry.stage(f"sparse/forward/{name}") for name in ("naive", "columns", "tensor"))
+NAMES = ("naive", "columns", "tensor", "wgmma")
+NAIVE, COLUMNS, TENSOR, WGMMA = (registry.stage(f"sparse/forward/{name}") for name in NAMES)
 FORMS = st.one_of(
     st.sampled_from(["2:4", "1:2", "64:2:8", "64:2:16", "16:2:16"]),
     st.builds("{}:{}:{}".format, st.sampled_from([1, 3, 16, 32, 48]), st.just(2), st.just(4)),
@@ -110,7 +111,7 @@ def test_metadata_that_do_not_ascend_are_refused():
 # ---- the stages
 
 
-@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR], ids=lambda one: one.name)
+@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR, WGMMA], ids=lambda one: one.name)
 @settings(max_examples=most(6 if target.mode == "simulated" else 2), deadline=None)
 @given(
     FORMS, st.integers(1, 3), st.integers(1, 60), st.integers(1, 45), st.integers(1, 40), st.booleans(), st.booleans(),
@@ -183,6 +184,15 @@ EDITS = [
     (TENSOR, "uint32(LAST))", "uint32(0))", "tensor_tiles"),
     (TENSOR, "if row < uint32(ROWS) and at", "if at", "tensor_tiles"),
     (TENSOR, "acc[i + e] = activate(acc[i + e])", "acc[i + e] = acc[i + e]", "run_epilogue"),
+    (WGMMA, "uint32(b + uint32(16)), places, 1)", "uint32(b + uint32(16)), places, 0)", "group_sparse"),
+    (WGMMA, "uint32(b + uint32(16))", "uint32(b)", "group_sparse"),
+    (WGMMA, "t // uint32(2) * uint32(e_pitch) + g", "g", "group_sparse"),
+    (WGMMA, "uint32(at + uint32(8))", "at", "group_sparse"),
+    (WGMMA, "wgmma.fence_async()", "pass", "group_sparse"),
+    (WGMMA, "wgmma.wgmma_wait(acc, N, 1)", "pass", "group_sparse"),
+    (WGMMA, "wgmma.wgmma_wait(acc, N, 0)", "wgmma.wgmma_wait(acc, N, 1)", "group_sparse"),
+    (WGMMA, "acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]", "acc[j + 1], acc[j + 2] = acc[j + 1], acc[j + 2]", ""),
+    (WGMMA, "E0 + warp_n * FILTERS", "E0", ""),
 ]
 
 
