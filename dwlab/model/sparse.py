@@ -85,7 +85,9 @@ def frontier(kept: Mapping[str, float], times: Mapping[str, float]) -> list[Choi
     kept: pattern -> sparsity.kept_magnitude, 1 of dense filters; times: pattern -> µs, of the same patterns.
     """
     found: list[Choice] = []
-    for one in sorted((Choice(form, kept[form], us) for form, us in times.items()), key=lambda one: (one.us, -one.kept)):
+    for one in sorted(
+        (Choice(form, kept[form], us) for form, us in times.items()), key=lambda one: (one.us, -one.kept)
+    ):
         if not found or one.kept > found[-1].kept:
             found.append(one)
     return found
