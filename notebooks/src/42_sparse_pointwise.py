@@ -254,7 +254,8 @@ print(f"64 → 128 channels on 56 × 56: {bounded:.2f}; you predicted {predicted
 # Where bytes bind the dense layer, and in a network of small layers they do, zeros gain what the filters get shorter: next to nothing.
 # Large products are where it can pay. Those of the paper that these patterns come from (F × C filters, 2,048 to 8,192
 # pixels), as recorded: our fastest sparse stage, and how many times as fast it is as each library and as our dense kernels.
-# **Below 1 we lose.**
+# **Below 1 we lose.** A cell is empty where a library does not run, or where a way of its own ended the process: its best is not
+# known then.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import records
