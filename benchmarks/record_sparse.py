@@ -11,8 +11,9 @@ taken, ours on fresh inputs after it too. Dense stages get the same filters, zer
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
 `sparse` a row for each sparse stage with every library's time; the file is there after the first minute, and replaced
 each minute. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage or a
-library's way that ends its process, or takes the GPU's context with it, is not tried again: its problem goes back to
-the other processes, and costs nothing else. Exit status 1 if a result was wrong or nothing was measured.
+library's way that ends its process, or takes the GPU's context with it, is not tried again on that problem, which goes
+back to the other processes; the library then has no time there, for it may have been its fastest. Exit status 1 if a
+result was wrong or nothing was measured.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
@@ -53,8 +54,10 @@ from dwlab.records.tabular import columns
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
 PIXELS = (8192, 4096, 2048)
 ROW = 64  # pixels of an image, in one row: some images are checked
-PATTERNS = ("64:2:16", "64:2:32", "2:4", "64:2:8")
+PATTERNS = ("2:4", "64:2:16", "64:2:32")
+LATER = ("64:2:8",)
 OF_LAYERS = ("64:2:16", "2:4")
+MULTIPLY_ADDS = 1 << 31  # of the dense product: larger ones have no use for CUDA cores, and long to compile
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
 DENSE, FEW = 3, 1024  # of the last dense stages; pixels
 SAVED = 60.0  # seconds between two writings of the record
@@ -70,10 +73,12 @@ class Group:
 
 
 def plan(patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True) -> list[Group]:
-    """What is measured, the most important first. patterns: of all; none given: PATTERNS, and OF_LAYERS of layers."""
+    """What is measured, the most important first. patterns: of all; if none are given PATTERNS and LATER, of layers
+    OF_LAYERS."""
     made = []
-    for pixels, (F, C), form in itertools.product(PIXELS, MATRICES, patterns or PATTERNS):
-        made.append(Group(SparsePointwise(pixels // ROW, C, F, 1, ROW, pattern=form), SOURCE))
+    for pixels, forms in itertools.product(PIXELS, (patterns,) if patterns else (PATTERNS, LATER)):
+        for (F, C), form in itertools.product(MATRICES, forms):
+            made.append(Group(SparsePointwise(pixels // ROW, C, F, 1, ROW, pattern=form), SOURCE))
     for found in record_layers.plan(("pointwise",), ("float16",)) if layers else ():
         one, where = found.problem, record_layers.in_networks(found.where)
         for batch, form in itertools.product(batches, patterns or OF_LAYERS):
@@ -91,10 +96,12 @@ def known(runs: Sequence[records.Record]) -> set[str]:
 
 
 def stages_of(problem: Pointwise) -> list[Any]:
-    """Our stages that are tried: all sparse ones but the naive; the last dense ones, `split` for few pixels alone."""
+    """Our stages that are tried: sparse ones but the naive, `columns` on small products; the last dense ones, `split`
+    for few pixels alone."""
     found = [stage for stage in candidates(problem, 0) if stage.order > 1]
     if problem.op == "sparse":
-        return found
+        small = problem.N * problem.H * problem.W * problem.F * problem.C <= MULTIPLY_ADDS
+        return [stage for stage in found if small or stage.name != "columns"]
     return [stage for stage in found[-DENSE:] if stage.name != "split" or problem.N * problem.H * problem.W <= FEW]
 
 
@@ -171,18 +178,19 @@ class Trials:
             (self.folder / "trying").unlink(missing_ok=True)
             yield
 
-    def ended(self) -> dict[str, str]:
-        """Name -> the problem that it died with."""
+    def ended(self) -> list[tuple[str, str]]:
+        """(name, the problem that it died with) of each."""
         if not (self.folder / "ended").exists():
-            return {}
-        return dict(line.split("\t") for line in (self.folder / "ended").read_text().splitlines())
+            return []
+        lines = (self.folder / "ended").read_text().splitlines()
+        return [(name, problem) for name, problem in (line.split("\t") for line in lines)]
 
     def run(self, name: str, group: Group, call: Callable[[], Any]) -> Any:
-        """call(). Raises RuntimeError if the name is one of the `ended`; leaves the process if the context is gone."""
+        """call(). Raises RuntimeError if it `ended` with this problem; leaves the process if the context is gone."""
         import torch
 
-        if name in self.ended():
-            raise RuntimeError(f"not tried: it ended a process with {self.ended()[name]}")
+        if (name, str(group.problem)) in self.ended():
+            raise RuntimeError("it ended its process, or took the GPU's context with it")
         (self.folder / "trying").write_bytes(pickle.dumps((name, group)))
         try:
             return call()
@@ -241,14 +249,16 @@ def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready, 
     ran = [one for way in sparse_baselines.ways(problem) for one in tried(way)]
     buffers = sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
-    best = sparse_baselines.fastest_of_each(ran)
+    died = {sparse_baselines.library(name) for name, text in trials.ended() if text == str(problem)}
+    died &= set(sparse_baselines.LIBRARIES)  # and not a stage of ours
+    best = sparse_baselines.fastest_of_each(one for one in ran if sparse_baselines.library(one.way) not in died)
     theirs = {name: one.time.median_us for name, one in best.items()}
     names = {name: one.name for name, one in best.items()}
     rows = []
     for stage, one in found.items() or [(None, "no stage takes it")]:
         if isinstance(one, timing.Timing):
             row = study.measurement(stage, problem, one, copy_gbps, note=group.where)
-            measured.append(study.with_baseline(row, baselines.fastest(ran)))
+            measured.append(row if died else study.with_baseline(row, baselines.fastest(ran)))
         elif stage is not None:
             one = f"WRONG: {one}"
         rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
@@ -414,11 +424,10 @@ def main(given: Sequence[str] | None = None) -> int:
         except (KeyboardInterrupt, SystemExit):
             notes.append("Stopped.")
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             found_all.close()
-        for name, problem in Trials(Path(scratch)).ended().items():
-            notes.append(
-                f"{name} ended its process, or took the GPU's context with it, with {problem}; not tried again."
-            )
+        for name, problem in Trials(Path(scratch)).ended():
+            notes.append(f"{name} ended its process, or took the GPU's context with it: {problem}.")
     if done < len(groups):
         notes.append(f"{len(groups) - done} of {len(groups)} problems were not reached in {options.seconds:g} s.")
     if not made["sparse"]:

@@ -130,6 +130,7 @@ def shared(
             done += not isinstance(found, str)  # a text says why a process ended
             yield found
     finally:
+        todo.cancel_join_thread()  # tasks that nobody takes any more: else this process waits at its end
         for worker in workers:
             worker.terminate()
         for worker in workers:

@@ -36,7 +36,8 @@ def test_the_sources_shapes_come_first_in_all_patterns_then_every_layer_at_both_
     few = [one.problem for one in plan if one.where == record_sparse.SOURCE]
     assert [one.problem for one in plan[: len(few)]] == few
     found = {(one.F, one.C, one.N * one.H * one.W, one.pattern) for one in few}
-    wanted = itertools.product(record_sparse.MATRICES, record_sparse.PIXELS, record_sparse.PATTERNS)
+    forms = (*record_sparse.PATTERNS, *record_sparse.LATER)
+    wanted = itertools.product(record_sparse.MATRICES, record_sparse.PIXELS, forms)
     assert len(few) == 72 and found == {(*matrix, pixels, form) for matrix, pixels, form in wanted}
     layers = {dataclasses.replace(one.problem, N=1, pattern="2:4") for one in plan[len(few) :]}
     assert len(plan) - len(few) == 4 * len(layers)
@@ -47,6 +48,9 @@ def test_the_sources_shapes_come_first_in_all_patterns_then_every_layer_at_both_
 def test_our_stages_are_all_sparse_ones_but_the_naive_and_the_last_dense_ones():
     assert {one.name for one in record_sparse.stages_of(LAYER)} >= {"columns", "tensor"}
     assert "naive" not in {one.name for one in record_sparse.stages_of(LAYER)}
+    big = {one.name for one in record_sparse.stages_of(record_sparse.plan()[0].problem)}  # CUDA cores have no use there
+    assert big == {"tensor", "wgmma"}
+    assert len({(one.problem.C, one.problem.F) for one in record_sparse.plan()[:6]}) == 2
     small, large = (Pointwise(n, 64, 128, 8, 8, "NHWC", "float16") for n in (1, 64))
     assert "split" in {one.name for one in record_sparse.stages_of(small)}
     assert {one.name for one in record_sparse.stages_of(large)} == {"tensor", "wgmma"}
@@ -193,12 +197,12 @@ class Gone(BaseException):
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alone(no_gpu, monkeypatch, tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
-    group, trials, bad = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path), "cuSPARSE:"
+    group, trials = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path)
     ready, broken, back = record_sparse.prepare(group), [], queue.Queue()
     measure = sparse_baselines.measure
 
     def crashing(*args, only, **how):
-        broken.extend(way for way in only if way.startswith(bad))
+        broken.extend(way for way in only if way.startswith("cuSPARSELt search:"))
         return measure(*args, only=only, **how)
 
     def synchronize():
@@ -211,7 +215,7 @@ def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alon
     monkeypatch.setattr(sparse_baselines, "measure", crashing)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     monkeypatch.setattr(record_sparse.os, "_exit", left)
-    for died in range(2):  # a process each: pixels first, filters first
+    for died in range(2):  # a process each, of the two ways
         with pytest.raises(Gone), trials.gpu(back):
             record_sparse.measure(group, MACHINE, OURS, ready, trials)
         assert len(broken) == 1 and len(trials.ended()) == died
@@ -220,10 +224,21 @@ def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alon
             assert back.get_nowait() == group and len(trials.ended()) == died + 1
     with trials.gpu(back):
         made = record_sparse.measure(group, MACHINE, OURS, ready, trials)
-    assert back.empty() and set(trials.ended().values()) == {str(LAYER)}
-    failed = {row["way"]: row["failure"] for row in made["peers"] if row["way"] in trials.ended()}
-    assert len(failed) == 2 and all("it ended a process with" in text for text in failed.values())
+    assert back.empty() and {problem for _, problem in trials.ended()} == {str(LAYER)}
+    failed = [row for row in made["peers"] if row["way"].startswith("cuSPARSELt search:")]
+    assert len(failed) == 2 and all("took the GPU's context with it" in row["failure"] for row in failed)
     assert all(row["speedups"]["cuBLAS"] for row in made["sparse"])
+    other = record_sparse.Group(dataclasses.replace(LAYER, F=64), "")
+    assert trials.run("cuSPARSELt search: pixels first", other, lambda: "tried") == "tried"  # given up there alone
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
+def test_a_library_of_which_a_way_died_has_no_time_there(no_gpu, tmp_path):
+    group, trials = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path)
+    (tmp_path / "ended").write_text(f"cuBLAS: pixels first\t{LAYER}\n")
+    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), trials)
+    assert all(row["time_us"] and "cuBLAS" not in row["peers"] and "peer" not in row for row in made["sparse"])
+    assert [row["way"] for row in made["peers"] if not row["failure"]] == ["cuBLAS: filters first"]
 
 
 def test_it_lists_what_it_would_measure(capsys):

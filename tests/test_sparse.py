@@ -19,9 +19,10 @@ from dwlab.kernels.sparse import forward_2_columns, tensor_tiles
 from dwlab.model import sparse as roof
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
-from dwlab.problems.sparsity import compress, dense_of, stored
+from dwlab.problems.sparsity import compress, dense_of, kept_magnitude, stored
 
-NAIVE, COLUMNS, TENSOR = (registry.stage(f"sparse/forward/{name}") for name in ("naive", "columns", "tensor"))
+NAMES = ("naive", "columns", "tensor", "wgmma")
+NAIVE, COLUMNS, TENSOR, WGMMA = (registry.stage(f"sparse/forward/{name}") for name in NAMES)
 FORMS = st.one_of(
     st.sampled_from(["2:4", "1:2", "64:2:8", "64:2:16", "16:2:16"]),
     st.builds("{}:{}:{}".format, st.sampled_from([1, 3, 16, 32, 48]), st.just(2), st.just(4)),
@@ -110,7 +111,7 @@ def test_metadata_that_do_not_ascend_are_refused():
 # ---- the stages
 
 
-@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR], ids=lambda one: one.name)
+@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR, WGMMA], ids=lambda one: one.name)
 @settings(max_examples=most(6 if target.mode == "simulated" else 2), deadline=None)
 @given(
     FORMS, st.integers(1, 3), st.integers(1, 60), st.integers(1, 45), st.integers(1, 40), st.booleans(), st.booleans(),
@@ -183,6 +184,15 @@ EDITS = [
     (TENSOR, "uint32(LAST))", "uint32(0))", "tensor_tiles"),
     (TENSOR, "if row < uint32(ROWS) and at", "if at", "tensor_tiles"),
     (TENSOR, "acc[i + e] = activate(acc[i + e])", "acc[i + e] = acc[i + e]", "run_epilogue"),
+    (WGMMA, "uint32(b + uint32(16)), places, 1)", "uint32(b + uint32(16)), places, 0)", "group_sparse"),
+    (WGMMA, "uint32(b + uint32(16))", "uint32(b)", "group_sparse"),
+    (WGMMA, "t // uint32(2) * uint32(e_pitch) + g", "g", "group_sparse"),
+    (WGMMA, "uint32(at + uint32(8))", "at", "group_sparse"),
+    (WGMMA, "wgmma.fence_async()", "pass", "group_sparse"),
+    (WGMMA, "wgmma.wgmma_wait(acc, N, 1)", "pass", "group_sparse"),
+    (WGMMA, "wgmma.wgmma_wait(acc, N, 0)", "wgmma.wgmma_wait(acc, N, 1)", "group_sparse"),
+    (WGMMA, "acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]", "acc[j + 1], acc[j + 2] = acc[j + 1], acc[j + 2]", ""),
+    (WGMMA, "E0 + warp_n * FILTERS", "E0", ""),
 ]
 
 
@@ -216,3 +226,62 @@ def test_the_roofline_says_where_sparse_filters_can_pay():
     assert list(gains.values()) == sorted(gains.values()) and gains["64:2:16"] <= 8
     with pytest.raises(ValueError, match="both must be positive"):
         roof.bound(large, 0, 600)
+
+
+def test_the_frontier_is_what_nothing_beats_in_both():
+    kept = {"dense": 1.0, "2:4": 0.8, "64:2:8": 0.5, "16:2:8": 0.6, "64:2:16": 0.5}
+    times = {"dense": 9.0, "2:4": 6.0, "64:2:8": 4.0, "16:2:8": 7.0, "64:2:16": 3.0}
+    found = roof.frontier(kept, times)
+    assert [one.pattern for one in found] == ["64:2:16", "2:4", "dense"]
+    assert roof.within(found, 0.5).pattern == "64:2:16" and roof.within(found, 0.51).pattern == "2:4"
+    even = roof.frontier({"a": 0.4, "b": 0.5}, {"a": 2.0, "b": 2.0})
+    assert [one.pattern for one in even] == ["b"]
+    with pytest.raises(ValueError, match=r"no pattern keeps 0.9 of the magnitudes: at most 0.8 is kept"):
+        roof.within(found[:2], 0.9)
+    with pytest.raises(ValueError, match="no pattern keeps"):
+        roof.within([], 0.1)
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", ["2:4", "64:2:16"])
+def test_a_weight_that_is_no_number_has_no_magnitude(value, form):
+    w = np.ones((64, 32), np.float16)
+    w[63, 31] = value
+    for make in (compress, kept_magnitude):
+        with pytest.raises(ProblemError, match="a weight is NaN or infinite"):
+            make(w, form)
+
+
+@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR, WGMMA], ids=lambda one: one.name)
+def test_rows_of_zeros_give_the_bias_and_nothing_else(stage):
+    layer = of(64, 32, 1, 9, "16:2:8" if stage.supports(of(64, 32, 1, 9, "16:2:8")) else "2:4", activation="none")
+    given = layer.inputs(seed=2)
+    w = layer.filters(given).copy()
+    w[[0, 5, 31]] = 0
+    arrays = given | stored(compress(w, layer.pattern)) | {"y": layer.nans("y")}
+    stage.run(layer, arrays)
+    zero = np.broadcast_to(np.asarray(given["b"])[[0, 5, 31]].astype(np.float16), (1, 1, 9, 3))
+    np.testing.assert_array_equal(np.asarray(arrays["y"])[..., [0, 5, 31]], zero)
+    empty = given | stored(compress(np.zeros_like(w), layer.pattern)) | {"y": layer.nans("y")}
+    stage.run(layer, empty)
+    np.testing.assert_array_equal(empty["y"], np.broadcast_to(np.asarray(given["b"], np.float16), (1, 1, 9, 32)))
+    assert kept_magnitude(np.zeros((4, 8)), "2:4") == 1
+
+
+@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR, WGMMA], ids=lambda one: one.name)
+@pytest.mark.parametrize(("C", "F", "form"), [(34, 6, "2:4"), (50, 18, "16:2:16"), (2, 2, "64:2:32"), (66, 2, "1:2")])
+def test_sizes_that_the_pattern_does_not_divide_are_padded_with_zeros(stage, C, F, form):
+    layer = of(C, F, 1, 7, form)
+    if stage is WGMMA and layer.chooses:
+        pytest.skip("it takes patterns without chosen columns alone")
+    given = layer.inputs(seed=4)
+    assert np.array_equal(dense_of(given, form, F, C), layer.filters(given))
+    beyond = dense_of(given, form, layer.rows, layer.kept // layer.form.columns * layer.form.M)
+    assert not beyond[F:].any() and not beyond[:, C:].any()
+    arrays = given | {"y": layer.nans("y")}
+    stage.run(layer, arrays)
+    want, allowed = (f(layer, "forward", arrays)["y"] for f in (references.reference, references.allowed_error))
+    assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()

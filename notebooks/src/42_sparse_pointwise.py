@@ -1,0 +1,393 @@
+# %% [markdown]
+# # 42 · Filters that are mostly zeros
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 25 minutes, then the exercises |
+# | **Before** | [31 · A matrix product in disguise](31_pointwise.ipynb) |
+# | **Afterwards you can** | prune filters to N:M and V:N:M, and say what is stored · decode a word of metadata · say which patterns save a CUDA core work, and which a tensor core · say by the roofline where sparse filters cannot pay · choose a pattern for a budget |
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import banner
+from dwlab.measure import device
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# Most weights of a trained layer are small. **Pruning** makes them zero, and a product with a zero need not be computed. With
+# seven of eight weights zero, is a pointwise layer eight times as fast?
+#
+# Not with zeros anywhere: then each filter wants its own channels, and a warp's lanes have nothing in common. So zeros are
+# put where hardware can use them, in a *pattern*:
+#
+# - **2:4**: of every four neighbouring weights of a filter two are kept, the larger ones.
+# - **V:N:M**, such as 64:2:16: in a block of 64 filters × 16 channels all filters keep the same four columns, and each filter
+#   keeps 2:4 within these: an eighth of its weights.
+
+# %%
+import numpy as np
+
+from dwlab.problems.sparsity import compress, kept_magnitude, pattern
+
+FORMS = ("2:4", "16:2:8", "64:2:8", "16:2:16", "64:2:16", "64:2:32")
+rng = np.random.default_rng(1)
+matter = np.repeat(np.exp(0.8 * rng.standard_normal((16, 256))), 16, 0)  # 16 filters each look at the same channels
+w = (matter * rng.standard_normal((256, 256))).astype(np.float16)
+print(f"{'pattern':10}{'zeros':>8}{'magnitude kept':>16}{'bytes of dense':>16}")
+for form in FORMS:
+    pruned = compress(w, form)
+    print(f"{form:10}{pattern(form).sparsity:8.1%}{kept_magnitude(w, form):16.0%}{pruned.nbytes / w.nbytes:16.1%}")
+
+# %% [markdown]
+# The more filters must agree on their columns, the less magnitude is left, and 2:4 has not half of the bytes: which of four a
+# weight is must be stored as well. What magnitude is worth in accuracy, only training says.
+#
+# ## Predict
+#
+# - A kernel that computes 64 filters at a time, filters in 2:4: what part of the channels of x does it need?
+# - The same kernel on CUDA cores, in 64:2:16: how many multiply-adds for one output of 128 channels, if it multiplies what
+#   columns it has in common?
+# - MobileNetV1's 64 → 128 channels on 56 × 56 in 2:4, tensor cores: how many times as fast can it be at most?
+
+# %%
+predicted_part = 0.5
+predicted_products = 16
+predicted_gain = 2.0
+
+# %% [markdown]
+# ## Build
+#
+# ### What is stored
+#
+# Of every four columns two weights, next to each other, and for each its place among the four, two bits: the **metadata**. A group
+# is four bits, the first place in the lower two; eight groups are a word. Here is a filter of 32 channels:
+
+# %%
+from dwlab.problems.sparsity import stored
+
+row = np.zeros((1, 32), np.float16)
+row[0, [0, 3, 5, 6, 8, 9, 14, 15, 17, 19, 21, 27, 28, 30]] = np.arange(1, 15)
+arrays = stored(compress(row, "2:4"))
+word = int(arrays["wi"].view(np.uint32)[0, 0])
+print(f"word {word:08x}; weights", *(f"{value:g}" for value in arrays["w"][0]))
+for group in range(8):
+    bits = word >> 4 * group & 15
+    columns = [4 * group + (bits & 3), 4 * group + (bits >> 2)]
+    assert all(row[0, c] == value for c, value in zip(columns, arrays["w"][0, 2 * group : 2 * group + 2]))
+    print(f"group {group}: bits {bits:04b}, columns {columns[0]} and {columns[1]}")
+
+# %% [markdown]
+# Groups 5 and 6 have one weight each; a zero is stored beside it, at a place of its own: the two places always ascend. In V:N:M
+# comes a third array, `wc`: which columns a block of V filters keeps.
+#
+# ### The naive way
+#
+# A thread for each output walks along its filter's kept weights. It does an eighth of the products in 64:2:16:
+
+# %%
+from numba import float32, int32, uint32
+
+from dwlab import cuda, stage, xray
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.registry import by_shape
+
+# %% tags=["stage:sparse/forward/naive", "blank:k = uint32(j // 2"]
+
+# %% [markdown]
+# ## Check
+
+# %%
+from dwlab import check
+from dwlab.problems.layers import Pointwise, SparsePointwise
+
+naive = stage("sparse/forward/naive").with_kernel(kernel)
+for form in ("2:4", "1:2", "16:2:16", "3:2:7"):
+    check(naive, SparsePointwise(1, 34, 18, 3, 5, bias=True, pattern=form), seed=1).raise_if_wrong()
+    print(f"{form:8} right")
+
+# %% [markdown]
+# C need not be a multiple of M: the last group is padded with zeros, which are stored. Weights of which one is NaN have no
+# magnitude; they are refused:
+
+# %%
+from dwlab.problems import ProblemError
+
+broken = np.ones((4, 8), np.float16)
+broken[2, 5] = np.nan
+try:
+    compress(broken, "2:4")
+    raise AssertionError("a NaN was pruned")
+except ProblemError as error:
+    print("refused:", error)
+
+# %% [markdown]
+# ## X-ray
+#
+# ### Who shares a load
+#
+# Lesson 31's fast kernels compute a tile: what is loaded of x serves all its filters. So count the channels that 64 filters need
+# together:
+
+# %%
+from dwlab.problems.sparsity import channels_of
+
+print(f"{'':10}{'channels of 128':>18}{'channels of 128':>18}")
+print(f"{'pattern':10}{'for one filter':>18}{'for 64 filters':>18}")
+parts = {}
+for form in ("2:4", "16:2:8", "64:2:8", "64:2:16", "64:2:32"):
+    channels = channels_of(stored(compress(w[:64, :128], form)), form)[:, : 128 * 2 // pattern(form).M]
+    parts[form] = len(np.unique(channels)) / 128
+    print(f"{form:10}{len(np.unique(channels[0])):18}{len(np.unique(channels)):18}")
+
+# %% tags=["nbval-ignore-output"]
+print(f"2:4, 64 filters: {parts['2:4']:g} of the channels; you predicted {predicted_part:g}")
+
+# %% [markdown]
+# One filter in 2:4 skips half of x. Sixty-four of them skip nothing: each needs another half. V:N:M is the answer to that: **the pattern
+# says who shares a load.**
+#
+# ### CUDA cores
+#
+# So on CUDA cores there are two ways. A thread that walks along one filter's weights does few products and shares nothing. A
+# register tile shares all, and multiplies every column that *any* of its filters keeps, zeros included. That is the
+# stage `columns`. Beside it pointwise's `registers`, dense:
+
+# %%
+def look(one, layer):
+    """The x-ray of a stage on a layer."""
+    how = one.launch(layer)
+    return xray(one.kernel_for(layer), how.grid, how.block, *one.example(layer), shared_bytes=how.shared_bytes)
+
+
+SIZES = 1, 128, 64, 4, 8
+print(f"{'':26}{'multiply-adds':>14}{'loads of device':>18}")
+print(f"{'':26}{'an output':>14}{'memory for one':>18}")
+products = {}
+for name, form in (("registers", "dense"), *((n, f) for n in ("naive", "columns") for f in ("2:4", "64:2:8", "64:2:16"))):
+    sparse = form != "dense"
+    layer = SparsePointwise(*SIZES, pattern=form) if sparse else Pointwise(*SIZES, layout="NHWC")
+    seen = look(stage(f"{'sparse' if sparse else 'pointwise'}/forward/{name}"), layer)
+    products[name, form] = seen.totals.flops / 2 / (64 * 32)
+    loads = seen.totals.global_load_sectors * 32 / seen.totals.flops * 2
+    print(f"{name + ', ' + form:26}{products[name, form]:14g}{loads:13.1f} bytes")
+assert products["columns", "2:4"] == products["registers", "dense"]
+
+# %% tags=["nbval-ignore-output"]
+print(f"columns in 64:2:16: {products['columns', '64:2:16']:g}; you predicted {predicted_products}")
+
+# %% [markdown]
+# Plain 2:4 saves the tile no multiply-add at all. 64:2:16 leaves a quarter of the columns, so a quarter of the multiply-adds,
+# half of them with zeros still: the 2:4 within goes unused.
+#
+# ### Tensor cores
+#
+# That half is what sparse tensor cores skip. `mma.sp` multiplies 16 filters × 32 columns by 32 × 8, and takes of A the kept half,
+# in the registers and the time of a dense `mma` of 16 columns. The metadata go with it in one more register: for each four lanes
+# two hold them. The *selector* says which two, so one register serves two instructions. Nothing but ascending places has a
+# meaning, and the interpreter says so:
+
+# %%
+from dwlab.kernels.parts import ptx
+
+
+@cuda.jit
+def one_product(metadata, y):
+    lane = cuda.threadIdx.x
+    word, nil = ptx.join_halves(float32(1), float32(1)), float32(0)
+    c0, c1, c2, c3 = ptx.mma_sp_f16(
+        nil, nil, nil, nil, word, word, word, word, word, word, word, word, metadata[lane], 0
+    )
+    y[lane] = c0
+
+
+ordered = np.full(32, 0x44444444, np.int32)
+seen = xray(one_product, 1, 32, ordered, np.zeros(32, np.float32))
+seen.raise_hazards()
+print(f"one instruction: {seen.totals.flops // 2:,} multiply-adds, for a product of {16 * 32 * 8:,}")
+ordered[20] = 0x44444441  # places 1 and 0
+print(xray(one_product, 1, 32, ordered, np.zeros(32, np.float32)).hazards[0].kind)
+
+# %% [markdown]
+# The stages, then, by multiply-adds for an output of 128 channels. With `tensor` every pattern counts what it keeps:
+
+# %%
+for form in ("2:4", "64:2:8", "64:2:16"):
+    layer = SparsePointwise(*SIZES, pattern=form)
+    seen = look(stage("sparse/forward/tensor"), layer)
+    print(f"tensor, {form:10}{seen.totals.flops / 2 / (64 * 32):6g} multiply-adds an output")
+
+# %% [markdown]
+# Hopper's `wgmma.sp` is the same for four warps and 64 filters, and reads both operands from shared memory. It wants x there as
+# it is: for chosen columns x would have to be gathered first. So the stage `wgmma` takes 2:4 and leaves V:N:M to `tensor`.
+#
+# ## Measure
+#
+# First a bound. Kept products take N / M of the time, and bytes of x and y stay. At the recorded bandwidth, and at the rate of dense
+# float16 products that an H200's tensor cores reach in our kernels' model, 32 images:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.kernels.pointwise.wgmma_tiles import PER_NS
+from dwlab.model import sparse
+from dwlab.problems import networks
+
+gpu = device.shown()
+ceilings = gpu.ceilings.copy_gbps, PER_NS * 132 / 1e3
+cases = {"1024 → 4096, 8192 pixels": SparsePointwise(128, 1024, 4096, 1, 64)}
+for one in networks.network("mobilenet_v1", batch=32, layout="NHWC", dtype="float16").layers:
+    if one.problem.op == "pointwise":
+        p = one.problem
+        cases.setdefault(networks.summary(p), SparsePointwise(p.N, p.C, p.F, p.H, p.W))
+print(f"{gpu.name}: {ceilings[0]:,.0f} GB/s, {ceilings[1]:,.0f} TFLOP/s")
+print(f"{'':28}{'dense is':>10}{'at most this many times as fast':>36}")
+print(f"{'':28}{'bound by':>10}" + "".join(f"{form:>12}" for form in ("2:4", "64:2:8", "64:2:16")))
+for name, layer in cases.items():
+    most = sparse.patterns(layer, ("2:4", "64:2:8", "64:2:16"), *ceilings)
+    bound = sparse.bound(sparse.dense_layer(layer), *ceilings).binds
+    print(f"{name:28}{bound:>10}" + "".join(f"{times:12.2f}" for times in most.values()))
+    if (layer.C, layer.F, layer.H) == (64, 128, 56):
+        bounded = most["2:4"]
+print(f"64 → 128 channels on 56 × 56: {bounded:.2f}; you predicted {predicted_gain:g}")
+
+# %% [markdown]
+# Where bytes bind the dense layer, and in a network of small layers they do, zeros gain what the filters get shorter: next to nothing.
+# Large products are where it can pay. Those of the paper that these patterns come from (F × C filters, 2,048 to 8,192
+# pixels), as recorded: our fastest sparse stage, and how many times as fast it is as each library and as our dense kernels.
+# **Below 1 we lose.** A cell is empty where a library does not run, or where a way of its own ended the process: its best is not
+# known then.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import records
+from dwlab.records import tabular
+
+rows = {}
+for run in records.load_runs():
+    for row in run.sections.get("sparse", ()) if run.gpu == records.SHOWN or gpu.name == run.gpu else ():
+        key = records.shape_text(row["problem"])
+        if row.get("time_us") and (key not in rows or row["time_us"] < rows[key]["time_us"]):
+            rows[key] = row
+names = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "cuSPARSE")
+body = []
+for row in sorted(rows.values(), key=lambda row: (row["layer"], row["batch"], row["sparsity"])):
+    dense = min(row["dense"].values(), default=0) / row["time_us"]
+    cells = [f"{row['peers'][name] / row['time_us']:.2f}" if name in row["peers"] else "" for name in names]
+    layer = f"{row['layer'].removeprefix('PW ')} ×{row['batch']}"
+    body.append([layer, row["pattern"], row["stage"], f"{row['time_us']:.1f}", *cells, f"{dense:.2f}" if dense else ""])
+table = tabular.columns(["layer, images", "pattern", "stage", "µs", *names, "ours, dense"], body, (0, 1, 2))
+table if body else print("No time of sparse filters is recorded yet: benchmarks/record_sparse.py, on a GPU.")
+
+# %% tags=["nbval-ignore-output"]
+for form in dict.fromkeys(row["pattern"] for row in rows.values()):
+    here = [row for row in rows.values() if row["pattern"] == form]
+    for name in ("cuBLAS", "cuSPARSELt search"):
+        found = [row["peers"][name] / row["time_us"] for row in here if name in row["peers"]]
+        if found:
+            mean, lost = np.exp(np.log(found).mean()), sum(one < 1 for one in found)
+            print(f"{form:8} over {name}: {mean:.2f} on the mean of {len(found)}; slower on {lost}")
+
+# %% [markdown]
+# ## Explain
+#
+# Products and filters shrink with the pattern; x does not. A block of 128 × 128 outputs reads its 128 pixels' channels whole,
+# whatever it multiplies, and in 64:2:32 that is nine tenths of what it reads. So the tile's *width in filters* decides, more than
+# the pattern: with twice as many filters x is read half as often.
+
+# %%
+from dwlab.kernels.sparse import tensor_tiles
+from dwlab.kernels.tiling.gpu import Gpu
+
+print(f"{'megabytes that blocks read':28}{'x':>8}{'filters':>10}{'µs at 40 bytes a ns and SM':>30}")
+h200 = Gpu((9, 0), 132)
+for form in ("2:4", "64:2:16", "64:2:32"):
+    for BN in (128, 256):
+        layer = SparsePointwise(128, 1024, 4096, 1, 64, pattern=form)
+        tile = tensor_tiles.config_of(layer, 128, BN, 64, 64, 3)
+        across, down = 4096 // BN, 8192 // 128
+        x, filters = across * 8192 * layer.C * 2, down * sum(layer.nbytes()[n] for n in ("w", "wi"))
+        us = tensor_tiles.cost(layer.kernel_key, layer.N, tile, h200).overlapped["L2"] / 1e3
+        print(f"{form + f', 128 × {BN}':28}{x / 1e6:8.0f}{filters / 1e6:10.0f}{us:30.0f}")
+
+# %% [markdown]
+# ### A pattern for a budget
+#
+# Which pattern, then? Magnitude that is kept stands against time, for the layer of 1024 → 4096 channels and 8,192 pixels. The
+# times are the *cost* on an H200 that tiles of `tensor` are chosen by, and those recorded; magnitudes are those of the first
+# cell's filters. On the frontier is what nothing beats in both.
+
+# %% tags=["nbval-ignore-output"]
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from dwlab.simt.picture import with_alt
+
+
+def cost(name, layer):
+    """What the best tile of a stage costs, in µs."""
+    one = stage(name)
+    return one.tiles.cost(layer.kernel_key, layer.N, one.config(layer, h200), h200).time / 1e3
+
+
+layer = cases["1024 → 4096, 8192 pixels"]
+times = {form: cost("sparse/forward/tensor", replace(layer, pattern=form)) for form in FORMS}
+times["dense"] = cost("pointwise/forward/wgmma", sparse.dense_layer(layer))
+kept = {form: kept_magnitude(w, form) for form in FORMS} | {"dense": 1.0}
+best = sparse.frontier(kept, times)
+on = {one.pattern for one in best}
+print(f"{'pattern':10}{'kept':>8}{'cost, µs':>12}{'recorded, µs':>15}")
+for form in sorted(times, key=times.get):
+    row = rows.get(records.shape_text(replace(layer, pattern=form))) if form != "dense" else None
+    shown = f"{row['time_us']:.1f}" if row else ""
+    print(f"{form:10}{kept[form]:8.0%}{times[form]:12.1f}{shown:>15}{'   frontier' if form in on else ''}")
+print("keep 50 %:", sparse.within(best, 0.5).pattern)
+
+figure = Figure(figsize=(7, 3.6), layout="constrained")
+axes = figure.subplots()
+axes.plot([one.us for one in best], [one.kept for one in best], color="0.6", drawstyle="steps-post", zorder=1)
+for form, us in times.items():
+    axes.scatter(us, kept[form], color="C0" if form in on else "white", edgecolor="C0", zorder=2)
+    axes.annotate(form, (us, kept[form]), xytext=(6, -12), textcoords="offset points")
+axes.set(xlabel="cost on an H200, µs", ylabel="magnitude kept", ylim=(0, 1.08), xlim=(0, 1.2 * max(times.values())))
+with_alt(
+    figure,
+    "Magnitude kept against cost, a point each pattern. Filled points are on the frontier, which rises from 64:2:32 over "
+    "64:2:16, 64:2:8 and 2:4 to dense. The hollow points of 16:2:8 and 16:2:16 lie far to the right, below it. The printed "
+    "table has the numbers.",
+)
+
+# %% [markdown]
+# Sixteen filters that share columns keep more than 64, and are no choice: for every 16 filters x is taken from shared memory again.
+# V must be as wide as a warp's tile.
+#
+# ## Key points
+#
+# - A pattern says who shares a load. 2:4 shares nothing, so only an instruction that skips zeros gains by it.
+# - V:N:M leaves columns out for a whole tile: CUDA cores and tensor cores both gain.
+# - Zeros save products and filters, never x or y: where bytes bind, nothing is gained.
+#
+# Words: [glossary](../docs/glossary.md): metadata, pruning, N:M, V:N:M, roofline.
+#
+# ## Exercises
+#
+# <!-- begin:exercise:42_1 -->
+# <!-- end:exercise:42_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("42_1")
+
+# %% [markdown]
+# <!-- begin:exercise:42_2 -->
+# <!-- end:exercise:42_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("42_2")
+
+# %% [markdown]
+# <!-- begin:exercise:42_3 -->
+# <!-- end:exercise:42_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("42_3")
