@@ -127,17 +127,18 @@ def _of_others(what: Subject, problem: Problem) -> list[choices.Sample]:
 def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
     """Every whole sweep of some journals with a right candidate; of others stderr says why they are left out."""
     for path in journals:
-        journal = Journal(path)
+        journal, part, wrong = Journal(path), 0, 0
         known = journal.keys()
         if journal.message():
             print(f"dwlab: {journal.message()}", file=sys.stderr)
         for key, tried in known.values():
-            if not replay.is_whole(key, tried):
-                print(f"dwlab: {path}: {key.subject} on {key.problem} was tried in part: left out", file=sys.stderr)
-            elif not any(one.ok for one in tried.values()):
-                print(f"dwlab: {path}: {key.subject} on {key.problem}: no candidate was right", file=sys.stderr)
-            else:
+            in_part, all_wrong = not replay.is_whole(key, tried), not any(one.ok for one in tried.values())
+            part, wrong = part + in_part, wrong + (all_wrong and not in_part)
+            if not in_part and not all_wrong:
                 yield key, tried
+        for count, why in ((part, "recorded in part"), (wrong, "without a right candidate")):
+            if count:
+                print(f"dwlab: {path.name}, problems {why}, left out: {count}", file=sys.stderr)
 
 
 def rows(journals: Iterable[Path], kept: Mapping[str, float] | None = None) -> list[Row]:
