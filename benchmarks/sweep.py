@@ -15,6 +15,7 @@ sweeps, and what was left out. Exit status 1 if a problem had no right candidate
 
 examples: sweep.py --seconds 540
           sweep.py --list                 what would be measured, in which order; needs no GPU
+          sweep.py --optuna               Optuna on what was recorded, for docs/results/tuning.md; needs no GPU
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and man
     DepthwiseConv1d(256, 64, 1000, 15),
     DepthwiseConv1d(64, 64, 4096, 31, "same"),
 )
-LEAST = math.ceil(1 / report.PART)
+LEAST = report.MANY
 """Candidates of a space in which the budget of a report is more than one: such sweeps come first."""
 LARGEST = 200
 EACH = 6  # layers of an op, path and storage type
@@ -381,7 +382,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--each", type=at_least(1), default=EACH, help="layers of an op, path and type (default: %(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="only say what would be measured")
+    parser.add_argument("--optuna", action="store_true", help="only search the sweeps again by Optuna; needs no GPU")
     options = parser.parse_args(arguments)
+    if options.optuna:
+        print(report.optuna_curves((options.journal or Path(tuned.FOLDER) / "any.jsonl").parent).name)
+        return 0
     if options.list:
         total = problems = 0
         for group in planned(gpus.H200, options.each):

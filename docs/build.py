@@ -7,7 +7,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `architecture`: the same with every file, as a list;
 - `exercises`: what there is to do, by kind, from solutions/ and the lessons' sources.
 
-Without FILES: README.md, all of docs/, and the picture in docs/img/. With --check nothing is changed,
+Without FILES: README.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
 and the exit status is 1 if something is out of date.
 """
 
@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dwlab import DepthwiseConv1d, records, report, stage  # noqa: E402
+from dwlab.tuning import report as tuning  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +43,9 @@ ROOMS = (
 )  # fmt: skip
 """The rooms of dwlab, in the order of their imports: each imports only what stands before it (a test holds that)."""
 
-PICTURE = ROOT / "docs" / "img" / "naive-coalesced.svg"
+IMAGES = ROOT / "docs" / "img"
+PICTURE, TITLE = IMAGES / "naive-coalesced.svg", "One warp's loads of x"
+JOURNALS = ROOT / "dwlab" / "records" / "tuning"
 
 
 def pages() -> list[Path]:
@@ -53,7 +56,13 @@ def pages() -> list[Path]:
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
     own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "exercises": exercises}
-    return {name: functools.cache(make) for name, make in (report.tables() | own).items()}
+    all_ = report.tables() | own | tuning.tables(JOURNALS)
+    return {name: functools.cache(make) for name, make in all_.items()}
+
+
+def pictures() -> dict[str, tuple[str, Callable[[], Figure | None]]]:
+    """Name of a picture's file in docs/img/ -> (title, what draws it); None: there is nothing to draw."""
+    return {PICTURE.name: (TITLE, first_loads), "regret.svg": ("What searches lose", regrets)}
 
 
 # ---------------------------------------------------------------------------------------------------------- exercises
@@ -176,13 +185,19 @@ def first_loads() -> Figure:
     return figure
 
 
-def as_svg(figure: Figure) -> str:
+def regrets() -> Figure | None:
+    """What searches of several orders lose, against the candidates that they measure."""
+    found = tuning.curves(JOURNALS)
+    return tuning.picture(found) if found else None
+
+
+def as_svg(figure: Figure, title: str = TITLE) -> str:
     """The figure as SVG that is the same each time, with its alt text; on white, which a dark page shows as well."""
     import matplotlib
 
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "dwlab", "svg.fonttype": "none"}):
-        metadata = {"Date": None, "Creator": None, "Title": "One warp's loads of x", "Description": figure.alt}
+        metadata = {"Date": None, "Creator": None, "Title": title, "Description": figure.alt}
         figure.savefig(out, format="svg", facecolor="white", metadata=metadata)
     text = re.sub(r"font-family: [^;\"]*", "font-family: 'DejaVu Sans', sans-serif", out.getvalue())
     return "".join(f"{line.strip()}\n" for line in text.splitlines())
@@ -208,8 +223,11 @@ def main() -> int:
             return 2
         stale += [(file, new)] if new != old else []
     if not options.files:
-        new = as_svg(first_loads())
-        stale += [(PICTURE, new)] if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != new else []
+        for name, (title, draw) in pictures().items():
+            figure, file = draw(), IMAGES / name
+            new = as_svg(figure, title) if figure is not None else ""
+            if new and not (file.exists() and file.read_text(encoding="utf-8") == new):
+                stale.append((file, new))
     for file, text in stale:
         if not options.check:
             file.write_text(text, encoding="utf-8")

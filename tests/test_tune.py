@@ -13,6 +13,7 @@ from tuning_benches import Plain, doubled, doubling
 
 from dwlab import cuda, stage, tune
 from dwlab.gpu import target
+from dwlab.kernels import choices
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
@@ -174,8 +175,45 @@ def test_the_report_has_a_row_a_sweep(run, tmp_path):
     assert one["space"] == one["measured"] == len(SPACE) and one["at"] == 1 and not one["counted"]
     assert one["default"] == one["model"] == one["random"] == 1.0  # 10 µs, where 5 are the least
     status, out, _ = run("tune", "--report", str(tmp_path))
-    assert status == 0 and "regret of the model's search with 5% of the space: median 100.0%" in out
+    assert status == 0 and "median and 90th percentile, 2 all spaces: default 100.0%, 100.0%" in out
     assert ("Optuna is not installed" in out) == (one["optuna"] is None)
+
+
+def test_regrets_by_budget_and_on_another_gpu(tmp_path, monkeypatch):
+    sweep_of(tmp_path / "a.jsonl")
+    made = [Tried(one, times_us=(10.0 if i else 8.0,) * 4) for i, one in enumerate(SPACE.candidates)]
+    other = key(gpu="NVIDIA H100")
+    for tried in made:
+        Journal(tmp_path / "b.jsonl").append(other, tried)
+    monkeypatch.setattr(report, "MANY", len(SPACE))
+    found = report.curves(tmp_path)
+    assert set(found) == {"model", "random", "exhaustive"}
+    for name, points in found.items():  # of two sweeps, one of which has the default as its best
+        assert len(points) == len(report.BUDGETS) and points[0] == (0.5, 1.0), name
+        assert [median for median, _ in points] == sorted((median for median, _ in points), reverse=True)
+    assert found["exhaustive"][-1] == (0.5, 1.0)  # its best is the last but one
+    assert "With 5% of the space" in report.picture(found).alt
+    rows = {(one[2], one[3]): one[4:] for one in report.moved(tuned.journals(tmp_path))}
+    assert rows == {
+        ("NVIDIA H200", "NVIDIA H100"): (0.25, 0.0),
+        ("NVIDIA H100", "NVIDIA H200"): (1.0, 1.0),  # 10 µs, where 5 are the least
+    }
+    tables = {name: make() for name, make in report.tables(tmp_path).items()}
+    assert "| 25.0% | 0.0% |" in tables["tuning-moved"] and tables["tuning-sweeps"].count(TENSOR) == 2
+    assert "../img/regret.svg" in tables["tuning-curves"] and "| model |" in tables["tuning-curves"]
+    # What Optuna loses is written where it is installed, and read where it is not.
+    kept = {report.name_of(one): [0.5] * len(report.BUDGETS) for one, _ in report.whole(tuned.journals(tmp_path))}
+    (tmp_path / report.OPTUNA).write_text(json.dumps({"budgets": report.BUDGETS, "sweeps": kept}))
+    assert report.curves(tmp_path)["optuna"] == [(0.5, 0.5)] * len(report.BUDGETS)
+
+
+def test_a_model_knows_nothing_of_the_layer_at_hand():
+    what, problem = space.subject("pointwise/forward"), layers.problem("N=32 C=728 F=728 H=14 W=14 NHWC bias relu")
+    known = choices.recorded("pointwise")["pointwise", "forward"]
+    others = report._of_others(what, problem)
+    own = [one for one in known if one not in others]
+    assert own and len(others) > len(own)
+    assert {one.place[1:] for one in own} == {choices.place_of(problem, "float32")[0][1:]}
 
 
 # --- what a launch gets -----------------------------------------------------------------------------------------------

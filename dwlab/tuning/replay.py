@@ -113,6 +113,20 @@ def regret_at(sweep: Sweep, strategy: Strategy, budgets: Sequence[int]) -> list[
     return [sweep.regret(search(sweep.space, sweep, strategy, most=most).winner) for most in budgets]
 
 
+def regrets(sweep: Sweep, strategy: Strategy) -> list[float]:
+    """After each candidate that a strategy proposes, the regret of the best so far: by medians, without a race."""
+    proposals, sent, best, found = strategy(sweep.space), None, math.inf, []
+    while True:
+        try:
+            place = proposals.send(sent)
+        except StopIteration:
+            return found
+        median = sweep.medians[place]
+        sent = median if math.isfinite(median) else None
+        best = min(best, sweep.regret(place))
+        found.append(best)
+
+
 def moved(one: Sweep, other: Sweep) -> float:
     """What the best candidate of one GPU costs on another, over the best there, less 1. Both have the same space."""
     here = min(range(len(one.space)), key=one.medians.__getitem__)

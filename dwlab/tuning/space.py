@@ -159,9 +159,18 @@ class Subject:
         found = next(one for one in self.stages if one.name == name)
         return found if found.tiles is None else found.with_config(TileConfig(**tile))
 
-    def default(self, problem: Problem, gpu: Any = None, measured: bool = False) -> Candidate:
-        """What is shipped: the stage that is expected to be fastest, with its tile. measured: by searches too."""
-        one = self.stages[0] if self.is_stage else _fastest(self.takers(problem, gpu), problem, gpus.of(gpu))[0]
+    def default(
+        self,
+        problem: Problem,
+        gpu: Any = None,
+        measured: bool = False,
+        known: Sequence[choices.Sample] | None = None,
+    ) -> Candidate:
+        """What is shipped: the stage that is expected to be fastest, with its tile. measured: by searches too.
+
+        known: what was timed of its stages, in place of all records.
+        """
+        one = self.stages[0] if self.is_stage else _fastest(self.takers(problem, gpu), problem, gpus.of(gpu), known)[0]
         tile = dict(vars(one.config(problem, gpu, measured=measured) or TileConfig()))
         return tile if self.is_stage else {"stage": one.name} | tile
 
@@ -199,14 +208,16 @@ class Subject:
         if why := only.why_not(problem, here):
             raise SpaceError(f"{self.id} does not take {problem}: {why}")
 
-    def order(self, problem: Problem, found: Space, gpu: Any = None) -> list[int]:
+    def order(
+        self, problem: Problem, found: Space, gpu: Any = None, known: Sequence[choices.Sample] | None = None
+    ) -> list[int]:
         """Places in its space, the least predicted time first, the default before all.
 
         Tiles of a stage by `Tiles.cost`; stages by what they are expected to take (kernels.choices), those that were
-        never timed last.
+        never timed last. known: what was timed of its stages, in place of all records.
         """
         here, layer, times = gpus.of(gpu), getattr(problem, "kernel_key", problem), []
-        expected = {} if self.is_stage else _expected(self.stages, problem, here)
+        expected = {} if self.is_stage else _expected(self.stages, problem, here, known)
         least: dict[str, float] = {}
         for one in found.candidates:
             tile = dict(one)
@@ -234,14 +245,19 @@ def subject(id: str) -> Subject:
     return Subject(id, (registry.stage(id),))
 
 
-def _expected(stages: Sequence[Stage], problem: Problem, gpu: gpus.Gpu) -> dict[str, float]:
+def _expected(
+    stages: Sequence[Stage], problem: Problem, gpu: gpus.Gpu, known: Sequence[choices.Sample] | None = None
+) -> dict[str, float]:
     """Stage's name -> how many times the least time it is expected to take, of those that were timed."""
-    known = choices.recorded(problem.op).get((problem.op, stages[0].path), ())
+    if known is None:
+        known = choices.recorded(problem.op).get((problem.op, stages[0].path), ())
     found = choices.expected([one.id for one in stages], problem, known, gpu.name or None)
     return {id.rpartition("/")[2]: math.exp(taken) for id, taken in found.items()}
 
 
-def _fastest(stages: Sequence[Stage], problem: Problem, gpu: gpus.Gpu) -> tuple[Stage, ...]:
+def _fastest(
+    stages: Sequence[Stage], problem: Problem, gpu: gpus.Gpu, known: Sequence[choices.Sample] | None = None
+) -> tuple[Stage, ...]:
     if not stages:
         raise SpaceError(f"no stage takes {problem}")
-    return choices.fastest(stages, problem, gpu=gpu.name or None)
+    return choices.fastest(stages, problem, known, gpu.name or None)
