@@ -174,7 +174,6 @@ class Simulated(Recorder):
         self.events: dict[int, tuple[int, ...]] = {}
         self.kept: list[Any] = []  # events, whose ids must stay theirs
         self.host: tuple[int, ...] = ()  # what the host has waited for
-        self.pinned: list[tuple[int, int]] = []
 
     @contextlib.contextmanager
     def ranged(self, name: str) -> Iterator[None]:
@@ -228,14 +227,6 @@ class Simulated(Recorder):
 
             return launching
 
-        def pinned_array(old: Any) -> Any:
-            def making(*args: Any, **more: Any) -> Any:
-                made = old(*args, **more)
-                self.pinned.append((made.ctypes.data, made.ctypes.data + made.nbytes))
-                return made
-
-            return making
-
         def recorded(old: Any) -> Any:
             def recording(event: Any, stream: Any = 0) -> None:
                 self.kept.append(event)
@@ -264,8 +255,6 @@ class Simulated(Recorder):
         for module in (hostapi, cuda):
             self.patched(undo, module, "to_device", to_device)
             self.patched(undo, module, "synchronize", lambda old: synchronized(old, everything, "cuda.synchronize"))
-            for name in ("pinned_array", "pinned_array_like"):
-                self.patched(undo, module, name, pinned_array)
         for owner, name, wrap in (
             (hostapi._DeviceBase, "copy_to_device", filled),
             (hostapi._DeviceBase, "copy_to_host", read),
@@ -298,9 +287,9 @@ class Simulated(Recorder):
         """A copy; where it goes through pageable memory, or has no stream, the host waits for it."""
         if self.inside:
             return do()
-        key = self.key(stream)
-        data = host.ctypes.data if isinstance(host, np.ndarray) else None
-        fast = data is not None and any(start <= data < end for start, end in self.pinned)
+        from dwlab.simt import hostapi
+
+        key, fast = self.key(stream), hostapi.is_pinned(host)
         name = kind if kind == "on device" else f"{'pinned' if fast else 'pageable'} copy"
         given = self.call(kind, name, key, nbytes, do)
         if kind != "on device" and not (fast and key):

@@ -143,6 +143,8 @@ def read(path: str | os.PathLike[str]) -> DigitsRun | MethodRun:
 def _run(data: bytes, name: str) -> DigitsRun | MethodRun:
     content = schema.plain(data)
     kind = content.get("kind") if isinstance(content, dict) else None
+    if kind in ("digits", "method"):
+        schema.check_schema(content.get("schema"))
     if kind == "digits":
         one = schema.decode(data, _Digits)
         return DigitsRun(name, one.environment, one.experiment, tuple(one.trainings))
