@@ -16,6 +16,7 @@ examples: record_method.py --seconds 100
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from dwlab.records.method import Step, Time
 from dwlab.training import digits, small_kernels
 
 IMAGES = 65_536
-ROUNDS = 15
+ROUNDS = 21
 FEWER = 4_096  # images of a job that is drawn
 SAMPLE = 8_192  # images of a single kernel: its maps are larger than the L2
 TIMING = {"rounds": 9, "min_seconds": 0.02, "most_seconds": 0.3}
@@ -111,6 +112,14 @@ CHANGES = (
         "One launch a batch in place of some ten: gains if the host is still the limit, nothing if the GPU is.", 1.2,
     ),
     Change(
+        "our kernels", {"network": "ours", "graph": True, "layout": "NHWC"},
+        "Depthwise and pointwise layers, pool and mean by dwlab's stages, chosen by its records, in one graph.", 1.4,
+    ),
+    Change(
+        "half precision", {"network": "ours", "graph": True, "layout": "NHWC", "dtype": "float16"},
+        "Every map is half as large, and the layers are bound by memory.", 1.5,
+    ),
+    Change(
         "bytes, not floats", {"stored": "uint8"},
         "A grey is one byte, and float32 sends four. A quarter of the bytes over the bus, but two small kernels more a "
         "batch.", 1.3,
@@ -128,14 +137,6 @@ CHANGES = (
         "two streams", {"streams": 2},
         "The next batch is copied while this one is computed. With bytes alone on the bus there is little left to "
         "hide.", 1.1,
-    ),
-    Change(
-        "our kernels", {"network": "ours", "graph": True, "layout": "NHWC"},
-        "Depthwise and pointwise layers, pool and mean by dwlab's stages, chosen by its records, in one graph.", 1.4,
-    ),
-    Change(
-        "half precision", {"network": "ours", "graph": True, "layout": "NHWC", "dtype": "float16"},
-        "Every map is half as large, and the layers are bound by memory.", 1.5,
     ),
     Change(
         "torch.compile", {"network": "compiled"},
@@ -283,8 +284,10 @@ class Slot:
         return self.given
 
 
-def in_turn(jobs: Sequence[Callable[[], Any]], rounds: int) -> list[Time]:
-    """Each job's time by the host's clock, from the first image to the last class: run in turn, warmed up before."""
+def in_turn(jobs: Sequence[Callable[[], Any]], rounds: int) -> tuple[Time, Time, float]:
+    """Two jobs' times by the host's clock, from the first image to the last class, run in turn and warmed up before;
+    and the share of rounds in which the second one was faster.
+    """
     for job in jobs:
         for _ in range(2):
             job()
@@ -294,20 +297,23 @@ def in_turn(jobs: Sequence[Callable[[], Any]], rounds: int) -> list[Time]:
             start = time.perf_counter()
             job()
             own.append(1e6 * (time.perf_counter() - start))
-    return [Time.of(own) for own in samples]
+    ahead = statistics.mean(after < before for before, after in zip(*samples, strict=True))
+    return Time.of(samples[0]), Time.of(samples[1]), ahead
 
 
 def steps_of_the_job(
-    images: np.ndarray, labels: np.ndarray, truth: np.ndarray, weights: Mapping[str, Any], until: float,
-    told: Callable[[str], None],
-) -> tuple[list[Step], Setup]:  # fmt: skip
-    """Every change in order. labels: of the test images; truth: the classes of float64; images: the job's."""
+    changes: Sequence[Change], kept: Setup, theirs: Setup, images: np.ndarray, labels: np.ndarray, truth: np.ndarray,
+    weights: Mapping[str, Any], until: float, told: Callable[[str], None],
+) -> tuple[list[Step], Setup, Setup]:  # fmt: skip
+    """Changes in order, and what is then kept, of all setups and of those that PyTorch runs alone.
+
+    labels: of the test images; truth: the classes of float64; images: the job's.
+    """
     import torch
 
-    kept = theirs = Setup()
     best = Job(kept, images, weights)
     found = []
-    for one in CHANGES:
+    for one in changes:
         setup = replace(theirs if one.aside else kept, **one.change)
         step = Step(one.name, "job", changed(one.change), one.hypothesis, one.expected)
         if time.monotonic() > until:
@@ -318,12 +324,12 @@ def steps_of_the_job(
             classes = trial.run()
             accuracy, agreement = judged(classes, labels, truth)
             base = Job(theirs, images, weights) if one.aside else best
-            before, after = in_turn((base.run, trial.run), ROUNDS)
+            before, after, ahead = in_turn((base.run, trial.run), ROUNDS)
             if not one.aside:  # a profile's dispatch mode would make torch.compile begin anew
                 step = replace(step, facts_before=where_the_time_goes(base), facts_after=where_the_time_goes(trial))
             if not np.array_equal(trial.run(), classes):
                 raise RuntimeError("WRONG: the job gives other classes when it runs again")
-            step = replace(step, before=before, after=after, accuracy=accuracy, agreement=agreement)
+            step = replace(step, before=before, after=after, accuracy=accuracy, agreement=agreement, ahead=ahead)
             step = replace(step, kept=step.clear and step.gain > 1 and agreement == 1.0 and not one.aside)
             found.append(step)
             told(f"{one.name}: {before.median_us:,.0f} to {after.median_us:,.0f} µs, × {step.gain:.2f}")
@@ -335,7 +341,7 @@ def steps_of_the_job(
             told(f"{one.name}: {said(error)}")
         trial = base = None
         torch.cuda.empty_cache()
-    return found, kept
+    return found, kept, theirs
 
 
 def changed(change: Mapping[str, Any]) -> str:
@@ -462,23 +468,18 @@ class Bench:
         return self.stage(problem, arrays, self.want, 1e-5)
 
     def pointwise_stage(self, pattern: str, trained: Mapping[str, Any]) -> Candidate:
-        """Layer 2's product in float16, without bias; pattern "dense" or one of sparse filters."""
+        """`pointwise` with trained filters."""
         from dwlab.problems import sparsity
-        from dwlab.problems.layers import Pointwise, SparsePointwise
 
         torch = self.torch
         torch.manual_seed(2)
         x = torch.rand((SAMPLE, 4, 4, 64), device="cuda").half()
         own = np.ascontiguousarray(trained["2.pointwise"]["w"]).astype(np.float16)
-        sizes = {"N": SAMPLE, "C": 64, "F": 128, "H": 4, "W": 4}
+        problem = pointwise(pattern)
         want = (x.double() @ torch.from_numpy(own).cuda().double().t()).float()
         y = torch.empty((SAMPLE, 4, 4, 128), dtype=torch.float16, device="cuda")
-        if pattern == "dense":
-            problem: Any = Pointwise(**sizes, layout="NHWC", dtype="float16")
-            filters = {"w": own}
-        else:
-            problem = SparsePointwise(**sizes, pattern=pattern)
-            filters = sparsity.stored(sparsity.compress(own, pattern))
+        dense = pattern == "dense"
+        filters = {"w": own} if dense else sparsity.stored(sparsity.compress(own, pattern))
         arrays = {
             "x": x,
             **{k: torch.from_numpy(np.ascontiguousarray(one)).cuda() for k, one in filters.items()},
@@ -510,9 +511,39 @@ def facts(kernel: Any, block: int) -> dict[str, float | str]:
     registers = max(kernel.get_regs_per_thread().values())
     shared = max(kernel.get_shared_mem_per_block().values())
     cc = tuple(cuda.get_current_device().compute_capability)[:2]
-    fits = occupancy.occupancy(cc, block, registers, shared)
+    fits = occupancy.occupancy(block, registers, shared, cc)
     local = max(kernel.get_local_mem_per_thread().values())
     return {"registers": registers, "local_bytes": local, "shared_bytes": shared, "occupancy": fits.fraction}
+
+
+def pointwise(pattern: str) -> Any:
+    """Layer 2's product without bias in float16, for SAMPLE images; pattern "dense" or one of sparse filters."""
+    from dwlab.problems.layers import Pointwise, SparsePointwise
+
+    sizes = {"N": SAMPLE, "C": 64, "F": 128, "H": 4, "W": 4}
+    if pattern == "dense":
+        return Pointwise(**sizes, layout="NHWC", dtype="float16")
+    return SparsePointwise(**sizes, pattern=pattern)
+
+
+def compile_ahead() -> int:
+    """The kernels of dwlab's stages, several at a time: some take the compiler many seconds. Returns their number."""
+    from dwlab import inference
+    from dwlab.compiler import precompile
+    from dwlab.gpu import machine
+    from dwlab.inference import selection
+
+    gpu = machine.present().name
+    batch = next(one.change["batch"] for one in CHANGES if "batch" in one.change)
+    problems = [digits.network(SAMPLE).layer("1.depthwise").problem]
+    problems += [pointwise(pattern) for pattern in ("dense", "2:4", "64:2:16")]
+    wanted = [(selection.choose(one, gpu=gpu), one) for one in problems]
+    for dtype in ("float32", "float16"):
+        net = digits.network(batch, "NHWC", dtype)
+        pieces = selection.pieces_of(net, selection.decide(net).pieces)
+        steps = inference.steps_of(net, pieces, fallback=True, gpu=gpu)
+        wanted += [(step.stage, step.problem) for step in steps if step.stage is not None]
+    return precompile.compile_for(wanted)
 
 
 Comparison = tuple[str, str, str, str, float, Callable[[Bench], Candidate], Callable[[Bench], Candidate]]
@@ -651,9 +682,13 @@ def main(given: Sequence[str] | None = None) -> int:
     images, labels, truth = the_images(options.images)
     told(f"{len(images):,} images")
     with baselines._full_precision():  # TF32 off
-        alone = steps_of_kernels(weights, started + 0.4 * options.seconds, told)
-        steps, kept = steps_of_the_job(images, labels, truth, weights, started + 0.8 * options.seconds, told)
-        steps += alone
+        told(f"{compile_ahead()} kernels of stages compiled")
+        until, given = started + options.seconds, (images, labels, truth, weights)
+        own, asides = [[one for one in CHANGES if one.aside == aside] for aside in (False, True)]
+        steps, kept, theirs = steps_of_the_job(own, Setup(), Setup(), *given, until, told)
+        alone = steps_of_kernels(weights, until, told)
+        last, *_ = steps_of_the_job(asides, kept, theirs, *given, until, told)  # what takes the compiler long
+        steps += last + alone
         lines = time_lines(kept, images[:FEWER], weights, told)
     job = {
         "images": len(images), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,

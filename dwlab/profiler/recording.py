@@ -14,6 +14,7 @@ same names. Put programs in twice: what a first run compiles and loads would be 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import sys
 import time
@@ -174,7 +175,6 @@ class Simulated(Recorder):
         self.events: dict[int, tuple[int, ...]] = {}
         self.kept: list[Any] = []  # events, whose ids must stay theirs
         self.host: tuple[int, ...] = ()  # what the host has waited for
-        self.pinned: list[tuple[int, int]] = []
 
     @contextlib.contextmanager
     def ranged(self, name: str) -> Iterator[None]:
@@ -228,14 +228,6 @@ class Simulated(Recorder):
 
             return launching
 
-        def pinned_array(old: Any) -> Any:
-            def making(*args: Any, **more: Any) -> Any:
-                made = old(*args, **more)
-                self.pinned.append((made.ctypes.data, made.ctypes.data + made.nbytes))
-                return made
-
-            return making
-
         def recorded(old: Any) -> Any:
             def recording(event: Any, stream: Any = 0) -> None:
                 self.kept.append(event)
@@ -264,8 +256,6 @@ class Simulated(Recorder):
         for module in (hostapi, cuda):
             self.patched(undo, module, "to_device", to_device)
             self.patched(undo, module, "synchronize", lambda old: synchronized(old, everything, "cuda.synchronize"))
-            for name in ("pinned_array", "pinned_array_like"):
-                self.patched(undo, module, name, pinned_array)
         for owner, name, wrap in (
             (hostapi._DeviceBase, "copy_to_device", filled),
             (hostapi._DeviceBase, "copy_to_host", read),
@@ -298,9 +288,9 @@ class Simulated(Recorder):
         """A copy; where it goes through pageable memory, or has no stream, the host waits for it."""
         if self.inside:
             return do()
-        key = self.key(stream)
-        data = host.ctypes.data if isinstance(host, np.ndarray) else None
-        fast = data is not None and any(start <= data < end for start, end in self.pinned)
+        from dwlab.simt import hostapi
+
+        key, fast = self.key(stream), hostapi.is_pinned(host)
         name = kind if kind == "on device" else f"{'pinned' if fast else 'pageable'} copy"
         given = self.call(kind, name, key, nbytes, do)
         if kind != "on device" and not (fast and key):
@@ -345,7 +335,8 @@ class OnGpu(Recorder):
         self.cuda = target.cuda
         self.cuda.current_context()
         self.base: Any = None
-        self.wall = 0.0
+        self.unused: list[Any] = []
+        self.wall = self.offset = 0.0
 
     def patch(self, undo: contextlib.ExitStack) -> None:
         from numba.cuda import dispatcher
@@ -394,7 +385,10 @@ class OnGpu(Recorder):
                 if not kind or torch.cuda.is_current_stream_capturing():
                     return func(*args, **kwargs)
                 name = str(func.overloadpacket).replace("aten.", "")
-                return recorder.call(kind, name, recorder.torchs(torch), nbytes, lambda: func(*args, **kwargs))
+                given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
+                blocking = kind in ("to device", "to host") and not given.get("non_blocking", False)
+                do = lambda: func(*args, **kwargs)  # noqa: E731
+                return recorder.call(kind, name, recorder.torchs(torch), nbytes, do, blocking)
 
         def replayed(old: Any) -> Any:
             def replaying(graph: Any) -> Any:
@@ -435,23 +429,38 @@ class OnGpu(Recorder):
         return self.cuda.external_stream(handle) if handle else 0
 
     def begin(self) -> None:
+        self.inside += 1  # no items of what follows
+        self.unused = [self.cuda.event(timing=True) for _ in range(EVENTS)]
         self.cuda.synchronize()
-        self.items.clear()  # the wait just now
-        self.base = self.event(0)
-        self.base.synchronize()
-        self.items.clear()
         self.started = time.perf_counter()
+        self.base = self.event(0)
+        sure = float("inf")
+        for _ in range(CALIBRATIONS):  # an event lies between the host's looks before and after it
+            before, event = self.now(), self.event(0)
+            event.synchronize()
+            after = self.now()
+            if after - before < sure:
+                sure = after - before
+                self.offset = (before + after) / 2 - 1e3 * self.cuda.event_elapsed_time(self.base, event)
+        self.inside -= 1
+        started = time.perf_counter()
+        self.offset -= 1e6 * (started - self.started)
+        self.started = started
 
     def end(self) -> None:
         self.cuda.synchronize()
         self.wall = self.now()
 
     def event(self, stream: Any) -> Any:
-        made = self.cuda.event(timing=True)
+        """An event, recorded: one that was made ahead, as long as there are any."""
+        made = self.unused.pop() if self.unused else self.cuda.event(timing=True)
         made.record(stream)
         return made
 
-    def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
+    def call(
+        self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any], blocking: bool = False
+    ) -> Any:
+        """blocking: the host is held until the device is done."""
         if self.inside and kind == lines.WAIT:
             return do()
         item: dict[str, Any] = {"kind": kind, "name": name, "bytes": nbytes, "stream": ""}
@@ -459,8 +468,7 @@ class OnGpu(Recorder):
         self.items.append(item)
         self.push(name)
         if stream is not None:
-            item["stream"] = self.label(_handle(stream))
-            item["first"] = self.event(stream)
+            item |= {"stream": self.label(_handle(stream)), "first": self.event(stream), "blocking": blocking}
         self.inside += 1
         start = self.now()
         try:
@@ -472,6 +480,7 @@ class OnGpu(Recorder):
         if stream is not None:
             item["last"] = self.event(stream)
             for one in self.items[number + 1 :]:  # copies of host arrays, within the launch that they are for
+                item["around"] = True
                 if one["kind"] == "to device":
                     item["first"] = one["last"]
                 elif one["kind"] == "to host":
@@ -479,19 +488,39 @@ class OnGpu(Recorder):
                     break
         return given
 
+    def span(self, item: dict[str, Any]) -> tuple[float, float]:
+        """When the device was at an item's work, by the host's clock.
+
+        A stream without work passes the first event at once, while the host still prepares the call. So work counts
+        from the end of its call at the earliest, and that of a call that holds the host to its end at the latest.
+        """
+        first, last = item.pop("first"), item.pop("last")
+        start, end = (1e3 * self.cuda.event_elapsed_time(self.base, one) + self.offset for one in (first, last))
+        called, returned = item["host"]
+        if item.pop("blocking"):
+            start = max(start, called)
+            return start, max(start, min(end, returned))
+        if not item.pop("around", False):
+            start = max(start, min(returned, end))
+        return start, max(start, end)
+
     def timeline(self) -> Timeline:
-        made = []
-        for item in self.items:
-            first, last = item.pop("first", None), item.pop("last", None)
-            if first is not None and last is not None:
-                item["device"] = tuple(1e3 * self.cuda.event_elapsed_time(self.base, one) for one in (first, last))
-            made.append(Item(**item))
         from dwlab.gpu import machine
 
-        note = "Events before and after each call take some µs of the host and about 1 µs of the GPU; they are in gaps."
-        return Timeline(tuple(made), machine.present().name, self.wall, (note,))
+        made = []
+        for item in self.items:
+            if "last" in item:
+                item["device"] = self.span(item)
+            made.append(Item(**{name: value for name, value in item.items() if name in _FIELDS}))
+        return Timeline(tuple(made), machine.present().name, self.wall, (NOTE,))
 
 
+NOTE = (
+    "By events and the host's clock, which agree to some µs. Two events a call cost the host some µs and lengthen what "
+    "the GPU waits for it. Work counts from the end of its call, so kernels of a few µs are known to a few µs."
+)
+EVENTS, CALIBRATIONS = 4096, 8  # events made ahead: making one while a program runs costs it time
+_FIELDS = frozenset(one.name for one in dataclasses.fields(Item))
 _NO_KERNEL = frozenset(
     f"aten.{name}"
     for name in (

@@ -102,7 +102,7 @@ SHARES = ("launching", "waiting", "copies", "kernels", "gaps")
 
 
 def where_table(run: method.MethodRun | None = None) -> Markdown:
-    """Where the time of the newest recorded job went, after each change that was kept; µs, with the events' own cost."""
+    """Where the time of the newest recorded job went, after each change that was kept, µs."""
     run = run or method.newest(method.MethodRun)
     kept = [step for step in run.steps if step.scope == "job" and step.kept] if run else []
     told = [step for step in kept if all(isinstance(step.facts_after.get(name), (int, float)) for name in SHARES)]
@@ -136,7 +136,7 @@ def accuracy_table(run: method.DigitsRun | None = None) -> Markdown:
     columns = [
         Col("filters of the pointwise layers", lambda row: row[0], left=True),
         Col("zeros", lambda row: statistics.mean(one.zeros for one in row[1]), "{:.1%}".format),
-        Col("pruned alone", lambda row: spread([one.pruned for one in row[1]]) if row[1][0].pruned is not None else None),
+        Col("pruned alone", lambda row: spread([one.pruned for one in row[1]]) if row[0] != "dense" else None),
         Col("trained on", lambda row: spread([one.accuracy for one in row[1]])),
     ]  # fmt: skip
     made = run.experiment

@@ -678,7 +678,24 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | 
 
 def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
     """A host array, its contents undefined. (With a GPU its pages would be locked, for faster, asynchronous copies.)"""
-    return _allocate(shape, strides, dtype, order, written=False)[0]
+    made = _allocate(shape, strides, dtype, order, written=False)[0]
+    _pinned[id(_owner(made))] = _owner(made)
+    return made
+
+
+_pinned: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
+
+
+def _owner(ary: np.ndarray) -> np.ndarray:
+    """The array whose memory it is."""
+    while isinstance(ary.base, np.ndarray):
+        ary = ary.base
+    return ary
+
+
+def is_pinned(ary: Any) -> bool:
+    """Whether a host array, or what it is a view of, came from `pinned_array` or is in a block of `pinned`."""
+    return isinstance(ary, np.ndarray) and _pinned.get(id(_owner(ary))) is _owner(ary)
 
 
 def pinned_array_like(ary: Any) -> np.ndarray:
@@ -730,10 +747,16 @@ def _require_host_array(ary: Any, what: str) -> None:
 
 @contextlib.contextmanager
 def pinned(*arrays: np.ndarray) -> Iterator[None]:
-    """Lock the pages of host arrays while the block runs. Here it only checks that they are host arrays."""
+    """Lock the pages of host arrays while the block runs. Here they are only known as such (`is_pinned`)."""
     for ary in arrays:
         _require_host_array(ary, "pinned")
-    yield
+    new = {id(_owner(ary)): _owner(ary) for ary in arrays if not is_pinned(ary)}
+    _pinned.update(new)
+    try:
+        yield
+    finally:
+        for key in new:
+            _pinned.pop(key, None)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ training is needed to use them. `accuracy` is a share of the test images.
 from __future__ import annotations
 
 import functools
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +143,7 @@ def held() -> Held:
         with np.load(FILE, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         images, labels = arrays.pop("images"), arrays.pop("labels")
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DigitsError(
             f"{FILE.name} cannot be read ({type(error).__name__}): restore it from the repository"
         ) from error

@@ -1,0 +1,541 @@
+"""dwlab.profile: order, dependencies and bytes without a GPU, times with one; the method's records and their tables."""
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dwlab
+from dwlab import cuda
+from dwlab.gpu import target
+from dwlab.profiler import timeline as lines
+from dwlab.profiler.recording import ProfileError, profile
+from dwlab.profiler.timeline import Item, Timeline, TimelineError
+from dwlab.records import RecordError, method
+from dwlab.report import method as tables
+from dwlab.training import digits, small_kernels
+
+simulated = pytest.mark.skipif(target.mode == "gpu", reason="order without times is the simulated GPU's")
+on_gpu = pytest.mark.skipif(target.mode != "gpu", reason="times need a GPU")
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install -e '.[torch]'"
+)
+N = 512
+
+
+@cuda.jit
+def double(x, y):
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] = 2 * x[i]
+
+
+def pinned():
+    made = cuda.pinned_array(N, np.float32)
+    made[:] = np.arange(N)
+    return made
+
+
+def told(timeline):
+    """(kind, name, stream, after) of each item."""
+    return [(one.kind, one.name, one.stream, one.after) for one in timeline.items]
+
+
+# ------------------------------------------------------------------------------------------------- without a GPU
+
+
+@simulated
+def test_a_program_on_the_default_stream_is_a_chain():
+    x = np.arange(N, dtype=np.float32)
+    with profile() as p:
+        given, y = cuda.to_device(x), cuda.device_array(N, np.float32)
+        double[4, 128](given, y)
+        result = y.copy_to_host()
+    assert np.array_equal(result, 2 * x)
+    assert told(p.timeline) == [
+        ("to device", "pageable copy", "default", ()),
+        ("kernel", "double", "default", (0,)),
+        ("to host", "pageable copy", "default", (0, 1)),
+    ]
+    assert [one.bytes for one in p.timeline.items] == [4 * N, 0, 4 * N]
+    assert p.timeline.steps() == (1, 2, 3)
+    assert not p.timeline.timed and all(one.host is None and one.device is None for one in p.timeline.items)
+
+
+@simulated
+def test_two_streams_overlap_from_pinned_memory_and_not_from_pageable():
+    def run(make):
+        hosts = [make(), make()]
+        with profile() as p:
+            for host in hosts:
+                stream = cuda.stream()
+                given, y = cuda.to_device(host, stream=stream), cuda.device_array(N, np.float32)
+                double[4, 128, stream](given, y)
+        return p.timeline.steps()
+
+    assert run(pinned) == (1, 2, 1, 2)
+    assert run(lambda: pinned()[:]) == (1, 2, 1, 2)  # a view of it
+    # The host waits within each pageable copy; the first kernel may still overlap the second copy.
+    assert run(lambda: np.zeros(N, np.float32)) == (1, 2, 2, 3)
+
+
+@simulated
+def test_an_array_is_pinned_for_the_block_and_no_longer():
+    from dwlab.simt import hostapi
+
+    x = np.zeros(N)
+    with cuda.pinned(x):
+        assert hostapi.is_pinned(x) and hostapi.is_pinned(x[3:])
+    assert not hostapi.is_pinned(x) and hostapi.is_pinned(pinned()[::2])
+
+
+@simulated
+def test_the_default_stream_waits_for_all_and_all_wait_for_it():
+    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    first, second = cuda.stream(), cuda.stream()
+    with profile() as p:
+        for stream in (first, second, 0, first, second):
+            double[4, 128, stream](x, y)
+    assert [one.after for one in p.timeline.items] == [(), (), (0, 1), (0, 2), (1, 2)]
+    assert p.timeline.steps() == (1, 1, 2, 3, 3)
+
+
+@simulated
+def test_an_event_orders_two_streams_and_only_what_comes_after_its_wait():
+    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    first, second, event = cuda.stream(), cuda.stream(), cuda.event()
+    with profile() as p:
+        double[4, 128, first](x, y)
+        event.record(first)
+        double[4, 128, first](x, y)  # after the record: nobody waits for it
+        double[4, 128, second](x, y)
+        event.wait(second)
+        double[4, 128, second](x, y)
+    assert [one.after for one in p.timeline.items] == [(), (0,), (), (0, 2)]
+
+
+@simulated
+@pytest.mark.parametrize("how", ("device", "stream", "event"))
+def test_what_the_host_waited_for_is_done_before_its_next_call(how):
+    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    first, second, event = cuda.stream(), cuda.stream(), cuda.event()
+    with profile() as p:
+        double[4, 128, first](x, y)
+        event.record(first)
+        {"device": cuda.synchronize, "stream": first.synchronize, "event": event.synchronize}[how]()
+        double[4, 128, second](x, y)
+    assert [(one.kind, one.after) for one in p.timeline.items] == [("kernel", ()), ("wait", (0,)), ("kernel", (1,))]
+
+
+@simulated
+def test_host_arrays_that_a_kernel_is_given_are_copies_that_show():
+    x, y = np.arange(N, dtype=np.float32), np.zeros(N, np.float32)
+    with profile() as p:
+        double[4, 128](cuda.In(x), cuda.Out(y))
+        double[4, 128](x, y)
+    kinds = [one.kind for one in p.timeline.items]
+    assert kinds == ["to device", "kernel", "to host", "to device", "to device", "kernel", "to host", "to host"]
+    assert np.array_equal(y, 2 * x)
+
+
+@simulated
+def test_zero_copy_has_no_copies():
+    x, y = cuda.mapped_array(N, np.float32), cuda.mapped_array(N, np.float32)
+    x[:] = 1
+    with profile() as p:
+        double[4, 128](x, y)
+        cuda.synchronize()
+    assert [one.kind for one in p.timeline.items] == ["kernel", "wait"]
+    assert (y == 2).all()
+
+
+@simulated
+def test_after_a_profile_all_is_as_before_even_if_the_program_failed():
+    from dwlab.simt import hostapi, launch
+
+    before = cuda.to_device, hostapi.to_device, hostapi.Event.record, launch.Configured.__call__
+    with pytest.raises(ZeroDivisionError), profile() as p:
+        cuda.to_device(np.zeros(4))
+        1 / 0  # noqa: B018
+    assert before == (cuda.to_device, hostapi.to_device, hostapi.Event.record, launch.Configured.__call__)
+    with pytest.raises(ProfileError, match="complete"):
+        p.timeline  # noqa: B018
+    with profile() as again:
+        cuda.to_device(np.zeros(4))
+    assert len(again.timeline.items) == 1
+
+
+def test_a_profile_within_a_profile_is_refused_and_the_first_goes_on():
+    with profile() as p:
+        with pytest.raises(ProfileError, match="already"), profile():
+            pass
+        cuda.to_device(np.zeros(4))
+    assert sum(one.kind == "to device" for one in p.timeline.items) == 1
+
+
+def test_a_range_is_a_part_of_a_profile_and_calls_nvtx_in_pairs(monkeypatch):
+    from dwlab.profiler import recording
+
+    calls = []
+    monkeypatch.setattr(recording, "_nvtx", lambda: (lambda name: calls.append(name), lambda: calls.append("end")))
+    with profile() as p, p.range("a batch"):
+        cuda.to_device(np.zeros(4))
+    assert calls[0] == "a batch" and calls[-1] == "end"
+    depth = 0
+    for one in calls:
+        depth += -1 if one == "end" else 1
+        assert depth >= 0
+    assert depth == 0
+    with pytest.raises(ProfileError, match="within"), p.range("too late"):
+        pass
+
+
+def test_nvtx_is_what_is_installed_or_nothing(monkeypatch):
+    from dwlab.profiler import recording
+
+    class Package:
+        push_range, pop_range = (lambda name: ("push", name)), (lambda: "pop")
+
+    monkeypatch.setitem(sys.modules, "nvtx", Package)
+    assert recording._nvtx() == (Package.push_range, Package.pop_range)
+    monkeypatch.setitem(sys.modules, "nvtx", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "torch", None)
+    push, pop = recording._nvtx()
+    assert push("x") is None and pop() is None
+
+
+def test_the_lessons_name_is_the_function():
+    assert dwlab.profile is profile
+
+
+# ---------------------------------------------------------------------------------------------------- time lines
+
+TIMED = Timeline(
+    (
+        Item("to device", "copy", "stream 1", 4000, (0, 5), (2, 12)),
+        Item("kernel", "one", "stream 1", 0, (5, 9), (12, 32), (0,)),
+        Item("to device", "copy", "stream 2", 4000, (9, 14), (20, 30), ()),
+        Item("kernel", "two", "stream 2", 0, (14, 18), (40, 50), (2,)),
+        Item("wait", "cuda.synchronize", "", 0, (18, 55)),
+        Item("range", "all", "", 0, (0, 55)),
+    ),
+    "a GPU of this test",
+    60.0,
+    ("A note <1>.",),
+)
+
+
+def test_shares_by_hand():
+    # kernels 20 + 10; copies 10 + 10, one of them wholly under a kernel; busy 2 to 32 and 40 to 50 of 60
+    assert TIMED.shares() == {"kernels": 30, "copies": 20, "both": 10, "gaps": 20, "launching": 18, "waiting": 37}
+
+
+def test_a_time_line_without_times_has_no_shares():
+    with pytest.raises(TimelineError, match="no times"):
+        dataclasses.replace(TIMED, wall_us=None).shares()
+
+
+def test_merged_spans():
+    assert lines.merged([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)]) == [(0, 4), (5, 6)]
+
+
+def test_a_time_line_survives_json():
+    again = lines.of_dict(json.loads(json.dumps(TIMED.to_dict())))
+    assert again == TIMED
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ({"items": [{"kind": "nothing", "name": "x"}]}, {"items": [{"kind": "kernel", "name": "x", "after": [0]}]}, {}, [],
+     {"items": [{"kind": "kernel", "name": "x", "host": [1]}]}, {"items": [{"kind": "kernel"}]}),
+)  # fmt: skip
+def test_what_is_no_time_line_is_refused(damage):
+    with pytest.raises(TimelineError, match="no time line"):
+        lines.of_dict(damage)
+
+
+def test_the_page_has_words_for_all_that_it_draws(tmp_path):
+    page = TIMED.save(tmp_path / "p.html").read_text(encoding="utf-8")
+    assert page.count("<table") == 3 and "color-scheme: light dark" in page
+    assert 'role="img"' in page and "kernels 30 µs" in page and "gaps 20 µs" in page
+    assert "A note &lt;1&gt;." in page and "http" not in page.replace("http://www.w3.org", "")
+    for item in TIMED.items:
+        assert f"<title>{item.name}: {item.kind}" in page
+    assert "Where the time went" in str(TIMED) and "50%" in str(TIMED)
+    untimed = dataclasses.replace(TIMED, wall_us=None)
+    assert "µs" not in str(untimed).replace("A note", "") and "step 1: copy (to device, stream 1)" in untimed.alt()
+
+
+# ------------------------------------------------------------------------------------------------------ on a GPU
+
+
+@on_gpu
+def test_times_of_a_gpu_are_plausible_and_in_order():
+    stream, big = cuda.stream(), 1 << 22
+    host = cuda.pinned_array(big, np.float32)
+    host[:] = 1
+    x, y = cuda.device_array(big, np.float32), cuda.device_array(big, np.float32)
+    for _ in range(2):
+        with profile() as p, p.range("all"):
+            x.copy_to_device(host, stream=stream)
+            double[big // 256, 256, stream](x, y)
+            y.copy_to_host(host, stream=stream)
+            stream.synchronize()
+        host[:] = 1
+    timeline = p.timeline
+    work = [one for one in timeline.items if one.device]
+    assert [one.kind for one in work] == ["to device", "kernel", "to host"]
+    assert len({one.stream for one in work}) == 1
+    for before, after in zip(work, work[1:], strict=False):
+        assert before.device[1] <= after.device[0] + 1
+    shares = timeline.shares()
+    assert 0 < shares["kernels"] < shares["copies"] < timeline.wall_us  # 32 MB over a bus, and in the GPU's memory
+    assert shares["both"] == 0 and shares["waiting"] > 0
+    assert any(one.kind == "range" for one in timeline.items)
+
+
+@on_gpu
+def test_host_arrays_of_a_launch_are_copies_of_their_own_on_a_gpu():
+    x, y = np.ones(1 << 20, np.float32), np.zeros(1 << 20, np.float32)
+    for _ in range(2):
+        with profile() as p:
+            double[1 << 12, 256](x, y)
+    (kernel,) = (one for one in p.timeline.items if one.kind == "kernel")
+    copies = [one for one in p.timeline.items if one.kind in lines.COPIES]
+    assert [one.kind for one in copies] == ["to device", "to device", "to host", "to host"]
+    assert copies[1].device[1] <= kernel.device[0] + 1 and kernel.device[1] <= copies[2].device[0] + 1
+
+
+@on_gpu
+@needs_torch
+def test_operations_of_pytorch_and_graphs_are_seen():
+    import torch
+
+    from dwlab.measure import baselines
+
+    x = torch.ones(1 << 20)
+    with torch.inference_mode():
+        for _ in range(2):
+            with profile() as p:
+                (x.to("cuda") * 2).cpu()
+        assert [one.kind for one in p.timeline.items if one.stream] == ["to device", "kernel", "to host"]
+        here = torch.ones(1 << 20, device="cuda")
+        graph, _ = baselines.captured(lambda: here.mul_(1), 1)
+        with profile() as p:
+            graph.replay()
+    (item,) = (one for one in p.timeline.items if one.stream)
+    assert item.name == "CUDA graph" and item.device[1] > item.device[0]
+
+
+# ------------------------------------------------------------------------------------------------------- records
+
+ENVIRONMENT = {"gpu": "Test GPU", "date": "2026-11-25T16:00:00+00:00", "torch": "2.11.0"}
+
+
+def step(name="pinned", before=(100, 99, 101), after=(50, 49, 51), **more):
+    times = [method.Time(*one, 5) if one else None for one in (before, after)]
+    return method.Step(name, more.pop("scope", "job"), "what", "why", 2.0, *times, **more)
+
+
+def written(tmp_path, *steps):
+    job = {"images": 1000, "sample": 8}
+    return method.write(tmp_path, "method", ENVIRONMENT, job=job, steps=steps, timelines={"first": TIMED.to_dict()})
+
+
+def test_a_record_of_steps_is_read_as_it_was_written(tmp_path):
+    made = step(kept=True, accuracy=0.99, agreement=1.0, facts_before={"gaps": 3, "profile": "no"})
+    file = written(tmp_path, made)
+    run = method.read(file)
+    assert run.steps == (made,) and file.name.endswith("-test-gpu-method.json")
+    assert lines.of_dict(run.timelines["first"]) == TIMED
+    assert method.newest(method.MethodRun, tmp_path) == run and method.newest(method.DigitsRun, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    ({"kind": "epoch"}, {"steps": [{}]}, {"steps": [{**dataclasses.asdict(step()), "expected": 0}]}, {"schema": 99}),
+)
+def test_a_damaged_record_is_refused_by_name(tmp_path, change):
+    file = written(tmp_path, step())
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(RecordError, match=file.name):
+        method.read(file)
+
+
+def test_a_gain_within_the_spread_is_none():
+    assert step().clear and step().gain == 2
+    assert not step(after=(99, 50, 120)).clear
+    assert step(after=(200, 190, 210)).clear and step(after=(200, 190, 210)).gain == 0.5
+    lost = step(before=None, after=None, failure="no time")
+    assert lost.gain is None and not lost.clear
+
+
+def test_the_tables_say_what_was_kept_what_lost_and_what_failed(tmp_path):
+    shares = {"launching": 1.0, "waiting": 2.0, "copies": 3.0, "kernels": 4.0, "gaps": 5.0}
+    file = written(
+        tmp_path,
+        step("pinned", kept=True, agreement=1.0, accuracy=0.5, facts_before=shares, facts_after=shares),
+        step("zero-copy", after=(300, 290, 310), agreement=1.0),
+        step("half", agreement=0.75),
+        step("even", after=(99, 50, 120), agreement=1.0),
+        step("compile", before=None, after=None, failure="no compiler"),
+        step("cap", scope="depthwise", facts_before={"registers": 32}, facts_after={"registers": 24}),
+    )
+    run = method.read(file)
+    text = str(tables.job_table(run))
+    assert "faster, kept" in text and "slower" in text and "faster, other classes" in text and "no difference" in text
+    assert "compile, was not measured: no compiler" in text and "2.0 times as fast, by 1 of 5 changes" in text
+    assert "32 → 24" in str(tables.kernels_table(run)) and "cap" not in text
+    assert str(tables.where_table(run)).count("| 5") == 2
+
+
+def test_the_recorded_trainings_are_three_seeds_of_each_pattern():
+    run = method.newest(method.DigitsRun)
+    assert {(one.seed, one.pattern) for one in run.trainings} == {(s, p) for s in range(3) for p in digits.PATTERNS}
+    for one in run.trainings:
+        wanted = {"dense": 0, "2:4": 0.5}.get(one.pattern, 0.875)
+        # a trained weight may be zero by chance; a pruned one must be
+        assert wanted <= one.zeros < wanted + 0.01
+    assert run.environment["git_dirty"] is False
+    text = str(tables.accuracy_table(run))
+    assert all(f"| {pattern} |" in text for pattern in digits.PATTERNS)
+
+
+# -------------------------------------------------------------------------------------------------------- digits
+
+
+@pytest.mark.parametrize("pattern", digits.PATTERNS)
+def test_the_weights_that_come_with_the_package_have_the_recorded_accuracy(pattern):
+    held, run = digits.held(), method.newest(method.DigitsRun)
+    right = digits.exact(held.weights[pattern], held.images).argmax(1) == held.labels
+    (recorded,) = (one for one in run.trainings if (one.seed, one.pattern) == (0, pattern))
+    # float64 here, float32 in the training: one image may lie on the border
+    assert abs(right.mean() - recorded.accuracy) <= 1 / digits.TEST
+    for name in digits.POINTWISE if pattern != "dense" else ():
+        from dwlab.problems import sparsity
+
+        w = held.weights[pattern][name]["w"]
+        assert np.array_equal(sparsity.compress(w, pattern).dense(), w)
+
+
+@needs_torch
+def test_the_model_of_pytorchs_users_is_the_network():
+    import torch
+
+    held = digits.held()
+    made = digits.model(held.weights["dense"])
+    with torch.inference_mode():
+        got = made(torch.from_numpy(digits.pixels(held.images[:20]))).numpy()
+    want = digits.exact(held.weights["dense"], held.images[:20])
+    assert np.abs(got - want).max() < 1e-4
+    again = digits.weights_of(made)
+    assert all(np.array_equal(again[name]["w"], one["w"]) for name, one in held.weights["dense"].items())
+
+
+@simulated
+@needs_torch
+def test_our_kernels_classify_as_float64_does():
+    from dwlab import inference
+
+    held, net = digits.held(), digits.network(4, "NHWC")
+    model = inference.prepare(net, held.weights["dense"], inference.selection.decide(net).pieces, fallback=True)
+    got = inference.run(model, digits.pixels(held.images[:4]))
+    assert np.abs(got - digits.exact(held.weights["dense"], held.images[:4])).max() < 1e-4
+
+
+def test_a_damaged_file_of_digits_is_named(tmp_path, monkeypatch):
+    (tmp_path / "digits.npz").write_bytes(b"PK\x03\x04 nothing")
+    monkeypatch.setattr(digits, "FILE", tmp_path / "digits.npz")
+    digits.held.cache_clear()
+    try:
+        with pytest.raises(Exception) as caught:
+            digits.held()
+    finally:
+        digits.held.cache_clear()
+    assert isinstance(caught.value, digits.DigitsError) and "digits.npz" in str(caught.value)
+
+
+@needs_torch
+def test_masks_hold_while_training_goes_on(monkeypatch):
+    import torch
+
+    torch.manual_seed(0)
+    made = digits.model()
+    kept = digits.masks(made, "2:4")
+    held = digits.held()
+    before = made.get_submodule("1_depthwise").weight.detach().clone()
+    digits.fit(made, held.images, held.labels, 1, 1e-2, 0, kept)
+    for name in digits.POINTWISE:
+        weight = made.get_submodule(name.replace(".", "_")).weight
+        assert (weight[kept[name] == 0] == 0).all() and (kept[name] == 0).float().mean() == 0.5
+    assert not torch.equal(before, made.get_submodule("1_depthwise").weight)
+
+
+# --------------------------------------------------------------------------------------------- small kernels, script
+
+
+def test_every_version_of_the_depthwise_kernel_is_right():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 8, 8, 8)).astype(np.float32)
+    w, b = rng.standard_normal((8, 9)).astype(np.float32), rng.standard_normal(8).astype(np.float32)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    window = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3)).reshape(2, 8, 8, 8, 9)
+    plain = np.einsum("nchwk,ck->nchw", window, w)
+    want = np.maximum(plain + b[:, None, None], 0)
+    s, grid = small_kernels, (x.size // small_kernels.THREADS, small_kernels.THREADS)
+    for kernel in (s.depthwise_global(), s.depthwise_constant(w), s.depthwise_shared(), s.depthwise_fixed(8, 8, 8),
+                   s.depthwise_global(fastmath=True)):  # fmt: skip
+        y = np.full_like(x, np.nan)
+        kernel[grid](x, w, b, y)
+        assert np.abs(y - want).max() < 1e-5, kernel.__name__
+    y = np.full((2, 8, 8, 8), np.nan, np.float32)
+    s.depthwise_nhwc()[grid](np.ascontiguousarray(x.transpose(0, 2, 3, 1)), np.ascontiguousarray(w.T), b, y)
+    assert np.abs(y.transpose(0, 3, 1, 2) - want).max() < 1e-5
+    y = np.full_like(x, np.nan)
+    s.depthwise_fixed(8, 8, 8, epilogue=False)[grid](x, w, b, y)
+    s.relu_pass(8, 64)[grid](b, y.reshape(-1))
+    assert np.abs(y - want).max() < 1e-5
+    y = np.full((2, 8, 4, 4), np.nan, np.float32)
+    s.max_pool()[1, 256](x, y)
+    assert np.array_equal(y, x.reshape(2, 8, 4, 2, 4, 2).max((3, 5)))
+    logits = rng.standard_normal((70, 10)).astype(np.float32)
+    y = np.full_like(logits, np.nan)
+    s.softmax()[1, 128](logits, y)
+    exact = np.exp(logits.astype(np.float64))
+    assert np.abs(y - exact / exact.sum(1, keepdims=True)).max() < 1e-6
+    images = np.arange(256, dtype=np.uint8)
+    y = np.full(64, np.nan, np.float32)
+    s.unpack()[1, 64](images, 100, np.float32(1 / 16), y)
+    assert np.array_equal(y, np.arange(100, 164) / 16)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    import record_method
+
+    return record_method
+
+
+def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected(script, capsys):
+    for one in script.CHANGES:
+        changed = dataclasses.replace(script.Setup(), **one.change)
+        assert changed != script.Setup() and one.hypothesis and one.expected > 0
+    assert script.main(["--list"]) == 0
+    text = capsys.readouterr().out
+    assert all(one.name in text for one in script.CHANGES) and text.count("\n") > 25
+
+
+def test_the_jobs_images_begin_with_the_test_images(script):
+    images, labels, truth = script.the_images(1000)
+    held = digits.held()
+    assert np.array_equal(images[: digits.TEST], held.images) and images.shape == (1000, 8, 8)
+    accuracy, agreement = script.judged(truth, labels, truth)
+    assert agreement == 1 and accuracy == (truth[: digits.TEST] == labels).mean()
+    wrong = truth.copy()
+    wrong[500] = (wrong[500] + 1) % 10
+    assert script.judged(wrong, labels, truth) == (accuracy, 0.999)
