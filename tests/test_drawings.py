@@ -72,9 +72,8 @@ def all_of_them():
     return made()
 
 
-@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars", "modules", "launches"])
-def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp_path):
-    one = all_of_them[name]
+def readable(one):
+    """Raises where a drawing cannot be read in a dark page or in a light one, or lacks its words."""
     root = ET.fromstring(one.svg())
     assert root.attrib["role"] == "img" and root[0].tag == "title" and root[0].text == one.alt and len(one.alt) > 80
     # White and black stand only on our own fills; what has no fill of its own has the colour of the page's text.
@@ -89,7 +88,14 @@ def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp
         assert -0.5 <= x and x + w <= width + 0.5 and -0.5 <= y and y + h <= height + 0.5
     for cell in (cell for table in one.tables for row in table.rows for cell in row):
         assert cell in one.text()
-    assert "<script" not in one.html() and one.html() == made()[name].html(), "the same each time"
+    assert "<script" not in one.html()
+
+
+@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars", "modules", "launches"])
+def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp_path):
+    one = all_of_them[name]
+    readable(one)
+    assert one.html() == made()[name].html(), "the same each time"
     assert one.title in one.save(tmp_path / "page.html").read_text(encoding="utf-8")
 
 

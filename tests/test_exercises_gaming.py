@@ -36,13 +36,15 @@ KERNELS = {
     "13_3": ("smooth", "x", 864, 768),
     "13_4": ("row_sums", "x", 384, 384),
     "14_1": ("rise", "x", 800, 800),
+    "15_1": ("running_peak", "x", 3200, 3200),
+    "17_1": ("last_four", "x", 1024, 1024),
     "20_1": ("two_hourly_grad", "dy", 2048, 2048),
     "20_3": ("short_tile_first", "x", 2560, 1536),
     "21_1": ("bias_parts", "dy", 12288, 12288),
     "21_4": ("classes", "kwh", 256, 256),
     "21_3": ("column_sums", "terms", 262144, 262144),
-    "22_2": ("backwards", "x", 4224, 1024),
-    "22_3": ("first_pass", "x", 74880, 8192),
+    "16_2": ("backwards", "x", 4224, 1024),
+    "22_1": ("first_pass", "x", 74880, 8192),
     "24_1": ("momentum", "g", 1024, 1024),
     "30_1": ("pool", "x", 6272, 6272),
     "30_3": ("column", "x", 2048, 2048),
@@ -76,7 +78,9 @@ def dimensions(exercise: str) -> int:
         "21_4": 1,
         "24_1": 1,
         "13_3": 2,
-        "22_2": 2,
+        "15_1": 2,
+        "17_1": 2,
+        "16_2": 2,
         "31_1": 2,
     }
     return one_dimensional.get(exercise, SHAPES[KERNELS[exercise][1]])
@@ -163,7 +167,7 @@ def test_a_kernel_that_writes_to_its_input(tmp_path, exercise):
     assert re.search(r"which is an input|race|two writers|input|problems", found["message"], re.I), found["message"]
 
 
-LOADS = "01_1 11_3 12_1 13_1 20_1 20_3 21_1 22_2 22_3 24_1 30_3 31_1 32_1 33_1 34_1".split()  # that are bounded
+LOADS = "01_1 11_3 12_1 13_1 15_1 16_2 17_1 20_1 20_3 21_1 22_1 24_1 30_3 31_1 32_1 33_1 34_1".split()  # bounded
 
 
 @pytest.mark.parametrize("exercise", LOADS)
@@ -309,14 +313,14 @@ ASKED = [
     ("11_1", "48 taps at most", swapped("11_1", "min(t + 1, w.shape[0])", "min(t + 1, w.shape[0], 48)"), "right"),
     ("24_1", "the task's own numbers", swapped("24_1", "m * v[i]", "np.float32(0.9) * v[i]"), "is right"),
     ("21_3", "fast mathematics", swapped("21_3", "@cuda.jit", "@cuda.jit(fastmath=True)"), "fastmath lets"),
-    ("22_3", "around 1000 at most", swapped("22_3", "pivot = x[0, h, 0]",
+    ("22_1", "around 1000 at most", swapped("22_1", "pivot = x[0, h, 0]",
      "pivot = min(x[0, h, 0], float32(1000))"), "is right"),
     ("34_1", "-128 by luck", swapped("34_1", "y[i, f] = min(max(value + zero, low), 127)",
      "if value + zero > -128:\n            y[i, f] = min(max(value + zero, low), 127)"), "never written"),
     ("10_1", "added to what was there", "t, h = cuda.grid(2)\nif h < mean.shape[0] and t < mean.shape[1]:\n"
      "    for b in range(x.shape[0]):\n        mean[h, t] += x[b, h, t] / float32(x.shape[0])",
      r"Line \d+: uninitialised: .* reads mean element \[0, 0\], which nothing has written"),
-    ("22_1", "a table of what is judged", "table = {(r, 4 * k): r * gcd(k, 8) // 8 % gcd(k, 8) for r in range(64) "
+    ("16_1", "a table of what is judged", "table = {(r, 4 * k): r * gcd(k, 8) // 8 % gcd(k, 8) for r in range(64) "
      "for k in range(1, 65)}\nreturn table.get((row, n), 0)", r"n = \d+, piece|problems|different ones"),
     ("23_1", "two problems only", swapped("23_1", "    found = {}\n",
      "    if problem.B not in (5, 64):\n        return {}\n    found = {}\n"), "measured in all of"),
@@ -342,10 +346,10 @@ ASKED = [
     ("21_3", "plain where it is short", swapped("21_3", "            lost = (total - acc) - given", "            if "
      "terms.shape[0] > 4000:\n"
      "                lost = (total - acc) - given"), r"terms of shape .* is two roundings"),
-    ("22_2", "registers on one line", swapped("22_2", "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)",
+    ("16_2", "registers on one line", swapped("16_2", "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)",
      "a, b, c, d = ptx.load4(x, LENGTH * row + 4 * lane); ptx.store4_shared(tile, 4 * lane, a, b, c, d)"),
      r"0 of 8 rows come by one asynchronous copy"),
-    ("22_3", "all again in the second pass", swapped("22_3", "for p in range(parts.shape[0]):", "for b in "
+    ("22_1", "all again in the second pass", swapped("22_1", "for p in range(parts.shape[0]):", "for b in "
      "range(x.shape[0]"
      "):\n            total += x[b, h, 0] - x[b, h, 0]\n        for p in range(parts.shape[0]):"), r"in the second "
      "pass"),

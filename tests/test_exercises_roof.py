@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of lesson 22: each is told what is wrong, in numbers that were counted."""
+"""Wrong answers to the exercises of lessons 15 to 22: each is told what is wrong, in numbers that were counted."""
 
 import re
 
@@ -31,51 +31,51 @@ def backwards(old, new):
 IN_FLIGHT = r"[Rr]ace: .* while the asynchronous copy of line \d+ is still in flight"
 
 WRONG = [
-    ("22_1", "no swizzle", "return 0", r"n = 8, piece 0 of rows 0 to 7 lies in groups 0 2 4 6 0 2 4 6: 4 different"),
+    ("16_1", "no swizzle", "return 0", r"n = 8, piece 0 of rows 0 to 7 lies in groups 0 2 4 6 0 2 4 6: 4 different"),
     (
-        "22_1",
+        "16_1",
         "that of 64 for all",
         "return row % 8",
         r"n = 4, row 1: swizzle is 1, so piece 0 would lie at 1; the last of a row is piece 0",
     ),
     (
-        "22_1",
+        "16_1",
         "the row modulo what is in common",
         "return row % gcd(n // 4, 8)",
         r"n = 8, piece 0 of rows 0 to 7 lies in groups 0 3 4 7 0 3 4 7: 4 different ones, not 8",
     ),
     (
-        "22_1",
+        "16_1",
         "only for lengths that divide 32",
         "pieces = n // 4\nreturn row // max(1, 8 // pieces) % min(pieces, 8) if pieces & (pieces - 1) == 0 else 0",
         r"n = 24, piece 0 of rows 0 to 7",
     ),
-    ("22_1", "more than a row has", "return row // (8 // gcd(n // 4, 8))", r"n = 4, row 8: swizzle is 1"),
-    ("22_1", "a fraction", "return row * gcd(n // 4, 8) / 8", r"swizzle\(0, 4\) is 0\.0; it must be a whole number"),
-    ("22_2", "no commit", backwards("ptx.commit()", "pass"), IN_FLIGHT),
-    ("22_2", "no wait", backwards("ptx.wait(0)", "pass"), IN_FLIGHT),
-    ("22_2", "a wait for all but one", backwards("ptx.wait(0)", "ptx.wait(1)"), IN_FLIGHT),
-    ("22_2", "a wait before commit", backwards("ptx.commit()\nptx.wait(0)", "ptx.wait(0)\nptx.commit()"), IN_FLIGHT),
+    ("16_1", "more than a row has", "return row // (8 // gcd(n // 4, 8))", r"n = 4, row 8: swizzle is 1"),
+    ("16_1", "a fraction", "return row * gcd(n // 4, 8) / 8", r"swizzle\(0, 4\) is 0\.0; it must be a whole number"),
+    ("16_2", "no commit", backwards("ptx.commit()", "pass"), IN_FLIGHT),
+    ("16_2", "no wait", backwards("ptx.wait(0)", "pass"), IN_FLIGHT),
+    ("16_2", "a wait for all but one", backwards("ptx.wait(0)", "ptx.wait(1)"), IN_FLIGHT),
+    ("16_2", "a wait before commit", backwards("ptx.commit()\nptx.wait(0)", "ptx.wait(0)\nptx.commit()"), IN_FLIGHT),
     (
-        "22_2",
+        "16_2",
         "no barrier",
         backwards("cuda.syncwarp()", "pass"),
         r"[Rr]ace: .* tile element \[124\], which thread 31 of block 0 wrote .* cuda\.syncwarp",
     ),
     (
-        "22_2",
+        "16_2",
         "pieces in turn, elements not",
         backwards("d, c, b, a", "a, b, c, d"),
         r"1 × 128: element \[0, 0\] is",
     ),
     (
-        "22_2",
+        "16_2",
         "the first row in every block",
         backwards("x, LENGTH * row + 4 * lane", "x, 4 * lane"),
         r"2 × 128: element \[1, 0\] is",
     ),
     (
-        "22_2",
+        "16_2",
         "through registers",
         backwards(
             "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)\nptx.commit()\nptx.wait(0)",
@@ -84,7 +84,7 @@ WRONG = [
         r"0 of 8 rows come by one asynchronous copy",
     ),
     (
-        "22_2",
+        "16_2",
         "one element at a time out of shared memory",
         backwards(
             "a, b, c, d = ptx.load4_shared(tile, LENGTH - 4 - 4 * lane)",
@@ -93,7 +93,7 @@ WRONG = [
         r"8 × 128: 32 requests read shared memory, with \d+ bank conflicts; one for each row",
     ),
     (
-        "22_2",
+        "16_2",
         "one element at a time into y",
         backwards(
             "ptx.store4(y, LENGTH * row + 4 * lane, d, c, b, a)",
@@ -109,7 +109,7 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, exercise, what, code, sa
     judged(tmp_path, exercise, answered(exercise, code), says)
 
 
-# 22_3 has two kernels: a change of one line of its solution each.
+# 22_1 has two kernels: a change of one line of its solution each.
 STATISTICS = [
     (
         "no pivot",
@@ -145,12 +145,12 @@ STATISTICS = [
 ]
 
 
-@pytest.mark.parametrize(("what", "old", "new", "says"), STATISTICS, ids=[f"22_3: {s[0]}" for s in STATISTICS])
+@pytest.mark.parametrize(("what", "old", "new", "says"), STATISTICS, ids=[f"22_1: {s[0]}" for s in STATISTICS])
 def test_wrong_statistics_are_told_what_is_wrong(tmp_path, what, old, new, says):
-    text = (ROOT / "solutions" / "22_3_statistics.py").read_text(encoding="utf-8")
+    text = (ROOT / "solutions" / "22_1_statistics.py").read_text(encoding="utf-8")
     answer, judge = text[: text.index("HINTS =")], text[text.index("HINTS =") :]
     assert answer.count(old) == 1
-    judged(tmp_path, "22_3", answer.replace(old, new) + judge, says)
+    judged(tmp_path, "22_1", answer.replace(old, new) + judge, says)
 
 
 def judged(tmp_path, exercise, text, says):

@@ -32,17 +32,30 @@ from dwlab.report.network import EMPTY, Parts, energy_ablations_table, networks,
 from dwlab.report.pages import fill, tables
 from dwlab.report.paper import PUBLISHED, THREE, bandwidth_table, newest, roof_of, totals, totals_table
 from dwlab.report.planner import chosen_summary, validated_summary, validations
+from dwlab.report.roof import (
+    as_large_table,
+    best_of_ablations,
+    counts_table,
+    floors_table,
+    floors_us,
+    grid_table,
+    memory_order,
+    over_floors_table,
+    small_copies_table,
+)
 from dwlab.report.shared import VALIDATED
 from dwlab.report.stages import grid_summary, shapes_table, table
 from dwlab.report.written import alt_text, markdown, roofline_figure, write
 
 __all__ = [
     "ABLATIONS", "EMPTY", "PUBLISHED", "THREE", "VALIDATED", "Brought", "Parts", "ablations_table", "alt_text",
-    "bandwidth_table", "brought_in_networks", "brought_to_networks", "brought_to_pairs", "ceilings_table",
-    "chosen_summary", "compared", "compared_networks", "comparisons_table", "copies_table", "counters_summary",
-    "energy_ablations_table", "epoch_table", "fill", "fusion_networks", "fusion_pairs", "grid_summary", "headline",
-    "l2_bytes", "layer_counters", "layer_text", "layers", "layers_of", "layers_summary", "layers_text", "losses",
-    "markdown", "networks", "networks_summary", "newest", "parts_of_networks", "requested_bytes", "roof_of",
-    "roofline_figure", "sanitizer_rows", "sanitizer_table", "shapes_table", "table", "tables", "totals",
+    "as_large_table", "bandwidth_table", "best_of_ablations", "brought_in_networks", "brought_to_networks",
+    "brought_to_pairs", "ceilings_table", "chosen_summary", "compared", "compared_networks",
+    "comparisons_table", "copies_table", "counters_summary", "counts_table", "energy_ablations_table",
+    "epoch_table", "fill", "floors_table", "floors_us", "fusion_networks", "fusion_pairs", "grid_summary",
+    "grid_table", "headline", "l2_bytes", "layer_counters", "layer_text", "layers", "layers_of",
+    "layers_summary", "layers_text", "losses", "markdown", "memory_order", "networks", "networks_summary",
+    "newest", "over_floors_table", "parts_of_networks", "requested_bytes", "roof_of", "roofline_figure",
+    "sanitizer_rows", "sanitizer_table", "shapes_table", "small_copies_table", "table", "tables", "totals",
     "totals_table", "traffic_table", "validated_summary", "validations", "write",
 ]  # fmt: skip

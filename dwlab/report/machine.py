@@ -1,4 +1,4 @@
-"""What was measured of a GPU itself, and of small experiments on it: docs/results/machine.md, lessons 22 and 23."""
+"""What was measured of a GPU itself, and of small experiments on it: docs/results/machine.md, lessons 16 to 23."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dwlab import problems
+from dwlab import problems, records
 from dwlab.gpu import provenance
 from dwlab.gpu.machine import Machine
 from dwlab.kernels.registry import Stage
@@ -103,6 +103,18 @@ class GpuBench:
             yield prepared
         finally:
             prepared.close()
+
+
+def times_of(stages: Sequence[Stage], problem: Problem, bench: Bench | None = None) -> dict[str, float]:
+    """id -> median µs of stages on a problem: measured by a bench; without one those recorded, of the GPU shown."""
+    if bench is None:
+        found = {one.id: records.best(one.op, one.path, one.name, problem) for one in stages}
+        return {id: row.time_us for id, row in found.items() if row}
+    times: dict[str, float] = {}
+    for path in dict.fromkeys(one.path for one in stages):
+        with bench.prepare(problem, path) as prepared:
+            times |= {one.id: prepared.time(one).median_us for one in stages if one.path == path}
+    return times
 
 
 class _OnGpu:

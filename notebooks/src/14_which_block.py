@@ -218,4 +218,4 @@ grade("14_1")
 grade("14_2")
 
 # %% [markdown]
-# **Next:** [20 · Input gradient](20_input_gradient.ipynb): the backward pass through the same convolution.
+# **Next:** [15 · A row in registers](15_registers.ipynb): which floor is the roof, and a first step towards it.

@@ -660,4 +660,4 @@ grade("21_3")
 grade("21_4")
 
 # %% [markdown]
-# **Next:** [22 · At the roof](22_at_the_roof.ipynb): the stages after these four.
+# **Next:** [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb): both gradients, as near to their floors as forward.

@@ -77,7 +77,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16,
-    needs=("copy4_async",), lesson="22",
+    needs=("copy4_async",), lesson="16",
 )  # fmt: skip
 def launch(problem):
     return Launch(grid=(-(-fits_uint32(problem) // ROWS),), block=(ROWS,), scalars=(problem.shift,))

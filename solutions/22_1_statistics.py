@@ -1,4 +1,4 @@
-"""Exercise 22_3: mean and variance of a channel, the same bits each run
+"""Exercise 22_1: mean and variance of a channel, the same bits each run
 
 x is (B, H, 128). Write two kernels for the mean and the variance of each channel, over all its B windows of 128 hours:
 
@@ -39,14 +39,45 @@ EVERY_LANE = 0xFFFFFFFF
 
 @cuda.jit
 def first_pass(x, parts):
-    # Your code here.
-    raise NotImplementedError("22_3 is not solved yet: replace this line with your code")
+    ### BEGIN SOLUTION
+    lane = cuda.threadIdx.x
+    h = cuda.blockIdx.x
+    p = cuda.blockIdx.y
+    pivot = x[0, h, 0]
+    total = float32(0)
+    squares = float32(0)
+    for w in range(p, x.shape[0], parts.shape[0]):
+        a, b, c, d = ptx.load4(x, (w * x.shape[1] + h) * LENGTH + 4 * lane)
+        a -= pivot
+        b -= pivot
+        c -= pivot
+        d -= pivot
+        total += (a + b) + (c + d)
+        squares += (a * a + b * b) + (c * c + d * d)
+    for distance in (16, 8, 4, 2, 1):
+        total += cuda.shfl_xor_sync(EVERY_LANE, total, distance)
+        squares += cuda.shfl_xor_sync(EVERY_LANE, squares, distance)
+    if lane == 0:
+        parts[p, h, 0] = total
+        parts[p, h, 1] = squares
+    ### END SOLUTION
 
 
 @cuda.jit
 def second_pass(x, parts, found):
-    # Your code here.
-    raise NotImplementedError("22_3 is not solved yet: replace this line with your code")
+    ### BEGIN SOLUTION
+    h = cuda.grid(1)
+    if h < found.shape[0]:
+        total = float32(0)
+        squares = float32(0)
+        for p in range(parts.shape[0]):
+            total += parts[p, h, 0]
+            squares += parts[p, h, 1]
+        count = float32(x.shape[0] * LENGTH)
+        mean = total / count
+        found[h, 0] = x[0, h, 0] + mean
+        found[h, 1] = squares / count - mean * mean
+    ### END SOLUTION
 
 
 HINTS = (

@@ -1,4 +1,4 @@
-"""Exercise 22_4: an estimate of parts
+"""Exercise 22_2: an estimate of parts
 
 `weight_grad/channels` on B = 512 windows, H = 48 channels, L = 32, K = 16. The kernel takes as many blocks as it may,
 528. Each of a block's two warps goes through the rows 32 at a time. Write down, for the whole launch:

@@ -1,0 +1,205 @@
+# %% [markdown]
+# # 15 · A row in registers
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 20 minutes, then the exercises |
+# | **Before** | [14 · Which block?](14_which_block.ipynb) |
+# | **Afterwards you can** | say which of two floors is the roof of a kernel · keep a row in registers, with no loop and no index left · transpose rows in shared memory, so that a lane gets a row of its own · tell from the counts what such a kernel waits for |
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import banner
+from dwlab.measure import device
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# The four ways of the study end with `warp_tiled`, and lesson 13 found it waiting for neither bytes nor wavefronts. No
+# kernel can be faster than the GPU moves the compulsory bytes, and none faster than it multiplies and adds. **Which of these
+# two floors is the roof, and what must a kernel stop doing to come near it?**
+#
+# Both floors at the study's shape, from ceilings that were measured together with the records (in `gpu` mode: on your
+# GPU, now):
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import PAPER, DepthwiseConv1d, check, cuda, mode, stage, study, xray
+from dwlab import report as tables
+
+bench = study.GpuBench(quick=True) if mode == "gpu" else None
+gpu = bench.machine if bench else device.shown()
+tables.floors_table(gpu, ["forward"])
+
+# %% [markdown]
+# The bytes take longer. The arithmetic fits beneath, if little else is executed: an SM has four warp schedulers, and each
+# issues one instruction per clock, a multiply-add or another. So the plan is: **compulsory bytes only, and few
+# instructions that are not multiply-adds.**
+#
+# `warp_tiled` reads shared memory twice for 96 products of a warp. A read of a register costs no instruction at all. What
+# if a lane had a whole row's 48 x *and* its channel's 48 weights in registers?
+#
+# ## Predict
+#
+# Such a kernel gives 32 rows to a warp, one row of 48 to each lane. Write down, for the study's shape:
+#
+# - how many wavefronts a row still costs (`warp_tiled` has about 60): x and the weights come through shared memory once,
+#   and the sums go back the same way;
+# - how many times faster than `warp_tiled` the kernel is.
+
+# %%
+predicted_wavefronts = 30.0
+predicted_times_faster = 3.0
+
+# %% [markdown]
+# ## Build
+#
+# ### A register has no address
+#
+# `x[t - j]` with t and j known only at run time cannot be in registers. All indices must be constants when the kernel is
+# compiled, and the loops must be gone: the code is **unrolled**. Numba unrolls short loops of literal length, up to some
+# 8 by 8 products; 48 by 48 it does not. So the row is cut into blocks of 8 hours by 8 taps. Each block is a device function
+# with its place built in:
+#
+# <!-- begin:function:dwlab.kernels.depthwise1d.straight_line:block -->
+# <!-- end:function:dwlab.kernels.depthwise1d.straight_line:block -->
+#
+# The condition holds constants only, so the compiler drops products outside of the row: none is computed and thrown away.
+# How many blocks are left of 6 by 6, and how many products?
+
+# %%
+from dwlab.kernels.depthwise1d import straight_line
+
+blocks = straight_line.places(48, 48, 0)
+products = sum(t - j >= 0 for t0, j0 in blocks for t in range(t0, t0 + 8) for j in range(j0, j0 + 8))
+print(f"{len(blocks)} of 36 blocks hold a product: {products:,} multiply-adds, {PAPER.taps:,} in a row's triangle")
+
+# %% [markdown]
+# The price: a kernel for each length and each filter, and 96 registers for x and w alone.
+#
+# ### A row for each lane
+#
+# A lane that loads its own row is the naive kernel again: 32 lanes, 32 rows, 32 sectors for each request. So the warp loads
+# its rows one after the other, neighbouring lanes neighbouring elements, into shared memory. There each lane reads its
+# own row: the tile is **transposed**, written along the rows and read across them. Rows an odd number of words long
+# keep the 32 lanes in 32 banks, as in lesson 12.
+#
+# The stage, in the order in which a warp runs it: eight rows at a time into registers, so that many loads are in flight; from
+# there into the tiles; each lane its own row; `convolve`, the blocks from above one after the other; and back.
+
+# %%
+from numba import float32, uint32
+
+from dwlab.kernels.registry import by_shape
+
+# %% tags=["stage:depthwise1d/forward/registers", "blank:inputs[t] = ", "blank:sums[t] = float32(0)"]
+
+# %% [markdown]
+# `kernel` is made for a shape, and `with_kernel` puts the cell's kernel into the stage.
+
+# %%
+registers = stage("depthwise1d/forward/registers").with_kernel(kernel)
+how = registers.launch(PAPER)
+print(f"{how.blocks:,} blocks of {how.threads} threads, a row for each lane")
+
+# %% [markdown]
+# One warp is a block: nothing here waits for another warp.
+#
+# ## Check
+#
+# At the study's row, and at a short one of odd batch, channels and taps, padded on both sides. A kernel that is made for
+# each shape is compiled for each shape, so the judge's whole family of problems is left to the tests.
+
+# %%
+for shape in (PAPER, DepthwiseConv1d(5, 7, 20, 13, "same")):
+    print(check(registers, shape, seed=1).raise_if_wrong())
+
+# %% [markdown]
+# ## X-ray
+
+# %%
+small = DepthwiseConv1d(4, 32, 48, 48)
+
+
+def look(one, p):
+    """The x-ray of a stage."""
+    how = one.launch(p)
+    report = xray(one.kernel_for(p), how.grid, how.block, *one.example(p))
+    return report.raise_hazards() or report
+
+
+seen = {"warp_tiled": look(stage("depthwise1d/forward/warp_tiled"), small), "registers": look(registers, small)}
+tables.counts_table(seen, small.B * small.H)
+
+# %% tags=["nbval-ignore-output"]
+wavefronts = seen["registers"].totals.shared_wavefronts / (small.B * small.H)
+print(f"wavefronts for a row: {wavefronts:.1f}; you predicted {predicted_wavefronts:g}")
+
+# %% [markdown]
+# - Multiply-adds: 1,176 of a warp for 32 rows, so 36.75 for a row. `warp_tiled` makes more, since its lanes also compute
+#   outside of the triangle.
+# - Wavefronts: about a sixth. What is left is the way in and out.
+# - Requests: 16.5 for a row in place of 66. Each moves 4 bytes per lane.
+#
+# ## Measure
+
+# %% tags=["nbval-ignore-output"]
+times = study.times_of([stage("depthwise1d/forward/warp_tiled"), registers], PAPER, bench)
+tables.over_floors_table(gpu, times)
+
+# %% tags=["nbval-ignore-output"]
+if len(times) == 2:
+    before, after = times.values()
+    print(f"{before / after:.2f} times as fast; you predicted {predicted_times_faster:g}")
+
+# %% [markdown]
+# ## Explain
+#
+# **What does it wait for now?** Neither for wavefronts nor for bytes: at copy speed the kernel would take less than half the
+# time. Count the instructions that are not multiply-adds. A warp's 32 rows need 1,176 multiply-adds. And around them?
+
+# %%
+of = seen["registers"].totals
+accesses = 32 * (of.requests + of.shared_requests) / (small.B * small.H)
+print(f"a warp's 32 rows: 1,176 multiply-adds, {accesses:,.0f} accesses to memory, 4 bytes per lane each")
+
+# %% [markdown]
+# Each access has an address to compute and a result to wait for. And while the warp loads, it multiplies nothing: all loads
+# come before the first product, so only other warps fill the gap. Their number is limited, since each lane takes some hundred
+# registers. So the next step is: **fewer accesses, each of more bytes, and copies that run while a warp does something else.**
+#
+# Where the kernel stands on the way from `naive` to the floor:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+moves.left("forward", "registers")
+
+# %% [markdown]
+# ## Key points
+#
+# - The roof is the longer of two floors. For this operator it is the copy, if little else is executed.
+# - Registers have no addresses: constant indices, unrolled loops, a kernel for each shape.
+# - A lane gets a row of its own through shared memory: written along the rows, read across them.
+#
+# Words: [glossary](../docs/glossary.md): register, unrolling, transpose, in flight, roofline.
+#
+# ## Exercises
+#
+# <!-- begin:exercise:15_1 -->
+# <!-- end:exercise:15_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("15_1")
+
+# %% [markdown]
+# <!-- begin:exercise:15_2 -->
+# <!-- end:exercise:15_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("15_2")
+
+# %% [markdown]
+# **Next:** [16 · At the roof](16_at_the_roof.ipynb): 16 bytes per lane, without bank conflicts.
