@@ -1,6 +1,7 @@
 # make lab      JupyterLab on the first lesson
 # make test     every check, in the mode that this machine has
-# make install  only the environment that the two need
+# make site     the lessons, results and pages as files in build/site: for any browser, without a network
+# make install  only the environment that lab and test need
 #
 # All make .venv on first use and install into it what pyproject.toml says, in the versions of constraints.txt: with uv
 # where it is installed, else with Python's own venv and pip.
@@ -34,9 +35,9 @@ if [ -z "$$chosen" ]; then \
 fi
 endef
 
-.PHONY: lab test install pin
+.PHONY: lab test site install pin
 
-lab test install:
+lab test site install:
 	@$(FIND_PYTHON); exec "$$chosen" -m dwlab.setup.lab $@ --venv="$(VENV)" $(if $(PYTHON),--exact)
 
 # For the very first 3.11: some packages ask for a later one than Debian's 3.11.2. Only what both GPU extras agree on is

@@ -1,4 +1,5 @@
-"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, tune, records, train, grade.
+"""``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, tune, records, train, grade,
+new-stage.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was checked is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -403,6 +404,16 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "Judges the answers in exercises/ and says, lesson by lesson, how many are right and which is next.",
         "example: python -m dwlab progress",
     )
+    one = command(
+        "new-stage",
+        "a blank stage of an operator of one's own: the capstone",
+        "Writes a file with the problem, the reference, a blank kernel with its launch and its formula, and the\n"
+        "judge. `grade FILE` then says the points that a machine can give, and what the next one needs.",
+        "example: python -m dwlab new-stage mine --op dilated",
+    )
+    one.add_argument("name", metavar="NAME", help="what you call it")
+    one.add_argument("--op", required=True, metavar="OP", help="dilated, gated, strided or separable")
+    one.add_argument("--folder", type=_folder, default="stages", metavar="DIR", help="where to (default: %(default)s)")
     return parser, made
 
 
@@ -582,6 +593,7 @@ ROOMS = {
     "doctor": "setup.doctor", "inspect": "compiler.inspect", "predict": "model.timemodel", "plan": "planner.command",
     "infer": "inference.command", "study": "study.command", "tune": "tuning.command", "records": "report.recorded",
     "train": "training.train", "grade": "judge.exercises", "progress": "judge.exercises",
+    "new-stage": "judge.capstone",
 }  # fmt: skip
 """Whose `main` carries a command out; it is imported only then."""
 

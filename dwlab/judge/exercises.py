@@ -709,7 +709,7 @@ def _work() -> None:
 
 def kernel(answer: Answer, name: str) -> Any:
     """The student's kernel `name`; Wrong says what is in its place."""
-    found = _given(answer, name)
+    found = given(answer, name)
     if hasattr(found, "py_func"):
         if getattr(found, "device", False) is True:
             raise Wrong(f"`{name}` is a device function; it must be a kernel: @cuda.jit without device=True.")
@@ -736,7 +736,7 @@ def parameters(kernel: Any) -> tuple[str, ...]:
 
 def function(answer: Answer, name: str, hints: Sequence[str] = ()) -> Function:
     """The student's plain function `name`; Wrong says what is in its place."""
-    found = _given(answer, name)
+    found = given(answer, name)
     if hasattr(found, "py_func"):
         raise Wrong(f"`{name}` is a kernel; it must be a plain Python function: take @cuda.jit away.", hints)
     if not isinstance(found, Function):
@@ -1242,7 +1242,7 @@ def predicted(
 
     Only the last hint has the count itself. Returns the sentence for a judge to end with.
     """
-    value = _given(answer, name)
+    value = given(answer, name)
     if value is None or value is Ellipsis:
         raise Unsolved(f"`{name}` is still {value}: write your prediction down, then run this again.")
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iuf":
@@ -1317,7 +1317,7 @@ class Lookups(dict):
         return super().get(key, default)
 
 
-def _given(answer: Answer, name: str) -> Any:
+def given(answer: Answer, name: str) -> Any:
     try:
         return answer.given(name)
     except AttributeError:

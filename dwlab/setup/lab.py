@@ -1,4 +1,4 @@
-"""``make lab``, ``make test`` and ``make install``: the environment, and what is started in it.
+"""``make lab``, ``make test``, ``make site`` and ``make install``: the environment, and what is started in it.
 
 Standard library only: this runs before anything is installed, with whatever Python the Makefile found. uv makes and
 fills the environment where it is there; else Python's venv and pip do, with the same versions (constraints.txt).
@@ -331,6 +331,11 @@ def test(python: Path) -> int:
     return 1 if failed else 0
 
 
+def site(python: Path) -> int:
+    """Writes build/site."""
+    return _status(python, "docs/site.py")
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -341,14 +346,14 @@ def _ready(python: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dwlab.setup.lab", description="What make lab and make test run.")
-    parser.add_argument("command", choices=["lab", "test", "install"])
+    parser.add_argument("command", choices=["lab", "test", "site", "install"])
     parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
     parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")
     options = parser.parse_args(arguments)
     try:
         if THIS_PYTHON not in PYTHONS:
             raise Stop(f"dwlab needs Python {', '.join(PYTHONS)}; this is {THIS_PYTHON} ({sys.executable})")
-        run: Callable[[Path], int] = {"lab": lab, "test": test, "install": _ready}[options.command]
+        run: Callable[[Path], int] = {"lab": lab, "test": test, "site": site, "install": _ready}[options.command]
         if options.venv == "none":
             return run(Path(sys.executable))
         folder = Path(options.venv).expanduser().absolute() if options.venv else ROOT / ".venv"
@@ -356,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ.pop(name, None)  # they mix other packages into the environment, or send ours elsewhere
         os.environ["PIP_USER"] = "0"  # also against pip's configuration file
         gpu, bounds = compiler(driver.query())
-        needed = gpu if options.command == "lab" else gpu | {"dev"}
+        needed = {"lab": gpu, "site": frozenset({"site"})}.get(options.command, gpu | {"dev"})
         return run(ensure(folder, needed, options.exact, bounds))
     except Stop as stop:
         _say(str(stop))

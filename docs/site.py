@@ -1,0 +1,162 @@
+"""The site, as files that need no server and no network: `python docs/site.py [OUT]`, or `make site`.
+
+Lessons with their stored outputs, results, how-tos, glossary, and the public names with their docstrings; with search.
+Nothing is executed. What links to nothing is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+MODULES = (
+    "dwlab", "dwlab.simt", "dwlab.widgets", "dwlab.widgets.drawings", "dwlab.kernels.registry",
+    "dwlab.kernels.dispatch", "dwlab.kernels.torch_ops", "dwlab.problems", "dwlab.problems.layers",
+    "dwlab.problems.networks", "dwlab.compiler.inspect", "dwlab.judge.check", "dwlab.judge.exercises",
+    "dwlab.judge.capstone", "dwlab.model.roofline", "dwlab.model.timemodel", "dwlab.planner", "dwlab.inference",
+    "dwlab.tuning.tune", "dwlab.tuning.space", "dwlab.records",
+)  # fmt: skip
+"""Whose public names have a page."""
+
+CONF = """\
+project, author, html_title = "dwlab", "the authors of dwlab", "dwlab"
+extensions = ["myst_nb", "sphinx-mathjax-offline"]
+nb_execution_mode = "off"
+nb_mime_priority_overrides = [("html", "text/html", 0)]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+html_theme = "furo"
+html_copy_source, html_show_sphinx = False, False
+# The first heading of a lesson is its title; the tables of its head come before the next.
+suppress_warnings = ["myst.header", "mystnb.unknown_mime_type", "misc.highlighting_failure"]
+linkcheck_anchors, linkcheck_timeout, linkcheck_retries = False, 20, 2
+"""
+
+PARTS = {  # heading of the contents -> its pages, without their ending
+    "How to": (
+        "docs/install", "docs/xray", "docs/inspect", "docs/call", "docs/plan", "docs/tune", "docs/train",
+        "docs/measure", "docs/teaching", "CONTRIBUTING",
+    ),
+    "About": ("docs/glossary", "docs/comparison", "docs/architecture", "CHANGELOG"),
+}  # fmt: skip
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: what is indented is code, all else words in which nothing is markup but `names`."""
+    parts = []
+    for part in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        if all(line.startswith("    ") for line in part.split("\n")):
+            parts.append("```python\n" + inspect.cleandoc(part) + "\n```")
+        else:
+            pieces = re.split(r"(``[^`]+``|`[^`\n]+`)", part)
+            parts.append("".join(one if i % 2 else re.sub(r"([\\*_<>\[\]$#|])", r"\\\1", one)
+                                 for i, one in enumerate(pieces)))  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def names_of(module: object) -> list[str]:
+    """The public names of a module: those of __all__, else what it defines itself."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return sorted(listed, key=str.lower)
+    return [name for name, value in vars(module).items()
+            if name[0] != "_" and getattr(value, "__module__", None) == module.__name__
+            and (inspect.isfunction(value) or inspect.isclass(value))]  # fmt: skip
+
+
+def entry(name: str, value: object) -> str:
+    """A function or class with its docstring; of a class its public methods, too."""
+    try:
+        given = str(inspect.signature(value)) if callable(value) else ""
+    except (TypeError, ValueError):
+        given = ""
+    lines = [f"### {name}", ""]
+    if given:
+        lines += [f"```python\n{name}{given}\n```", ""]
+    text = (inspect.getdoc(value) or "") if callable(value) or inspect.ismodule(value) else ""
+    lines += [prose(text), ""] if text else []
+    if inspect.isclass(value):
+        for own, one in vars(value).items():
+            function = one.fget if isinstance(one, property) else one
+            if own[0] != "_" and inspect.isfunction(function) and (text := inspect.getdoc(function)):
+                how = "" if isinstance(one, property) else str(inspect.signature(function)).replace("(self, ", "(", 1)
+                lines += [f"`.{own}{'' if how == '(self)' else how}`\n: {prose(text)}".replace("\n", "\n  "), ""]
+    return "\n".join(lines)
+
+
+def reference(folder: Path) -> list[str]:
+    """Writes a page for each of MODULES; their names."""
+    pages = []
+    for name in MODULES:
+        module = importlib.import_module(name)
+        entries = [entry(one, getattr(module, one)) for one in names_of(module)]
+        text = f"# {name}\n\n{prose(module.__doc__ or '')}\n\n## Names\n\n" + "\n\n".join(entries)
+        (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+        pages.append(f"api/{name}")
+    return pages
+
+
+def toctree(caption: str, pages: list[str] | tuple[str, ...]) -> str:
+    """A part of the menu, which the page itself does not show."""
+    return f"```{{toctree}}\n:caption: {caption}\n:maxdepth: 1\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def staged(folder: Path) -> None:
+    """The sources of the site in a folder: as in the repository, so that links lead where they do there."""
+    for name in ("docs", "exercises", "solutions", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc", "__pycache__"))
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "notebooks").mkdir()
+    lessons = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    for name in lessons:
+        shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", folder / "notebooks")
+    (folder / "api").mkdir()
+    results = sorted(f"docs/results/{one.stem}" for one in (ROOT / "docs/results").glob("*.md") if one.stem != "README")
+    parts = {
+        "Lessons": [f"notebooks/{name}" for name in lessons],
+        **PARTS,
+        "Results": ["docs/results/README", *results],
+        "Names": reference(folder / "api"),
+    }
+    index = (ROOT / "README.md").read_text(encoding="utf-8")
+    contents = "\n".join(toctree(caption, pages) for caption, pages in parts.items())
+    (folder / "index.md").write_text(f"{index}\n\n{contents}", encoding="utf-8")
+    (folder / "README.md").unlink()
+    (folder / "conf.py").write_text(CONF + 'exclude_patterns = ["docs/README.md", "docs/build.py"]\n', encoding="utf-8")
+    for page in folder.rglob("*.md"):  # README is the first page here, and the list of pages is the menu
+        text = page.read_text(encoding="utf-8")
+        text = re.sub(r"\]\(((?:\.\./)*)README\.md", r"](\1index.md", text) if page.parent == folder else text
+        page.write_text(text.replace("](docs/README.md)", "](docs/architecture.md)"), encoding="utf-8")
+
+
+def build(out: Path, builder: str = "html") -> int:
+    """Sphinx's exit status. builder: html, or linkcheck, which needs a network."""
+    with tempfile.TemporaryDirectory() as folder:
+        staged(Path(folder))
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", builder, "-d", f"{folder}/.trees"]
+        return subprocess.run([*command, folder, str(out)]).returncode
+
+
+def main(arguments: list[str]) -> int:
+    links = "--links" in arguments
+    given = [one for one in arguments if not one.startswith("--")]
+    out = Path(given[0]) if given else ROOT / "build" / ("links" if links else "site")
+    status = build(out, "linkcheck" if links else "html")
+    if not status and not links:
+        print(f"Wrote {out}: open {out / 'index.html'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

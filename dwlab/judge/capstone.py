@@ -1,0 +1,173 @@
+"""The capstone: an operator of one's own from a blank file, `python -m dwlab new-stage NAME --op OP`, and its rubric.
+
+Such a file has `kernel`, `launch(*size, tile)`, `sectors(*size, tile)`, `TILES` and `BEST`; its number, 50_k, says the
+operator: `python -m dwlab grade FILE` finds the judge by it. `rubric` gives a point for each of POINTS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dwlab.judge.answer import Answer, Wrong
+from dwlab.judge.exercises import (
+    agree,
+    coalesced,
+    drawn,
+    float32_only,
+    function,
+    given,
+    kernel,
+    launched,
+    parameters,
+    poisoned,
+)
+
+POINTS = (
+    "right for each size and tile, without hazards",
+    "all arithmetic in float32",
+    "its loads and stores are coalesced",
+    "its formula gives the sectors that are counted, array by array",
+    "it moves less than twice the compulsory bytes where the rows are long",
+    "BEST is the tile that moves the fewest sectors there",
+)
+"""What a machine can judge, a point each; docs/teaching.md has what a person judges."""
+
+HINTS = {
+    0: ("Begin with one size and one tile: dwlab.check(kernel, want=…, args=…, grid=…, block=…) names a pattern.",),
+    3: ("Which lines load this array? For each: how many requests, and how many sectors has one?",
+        "dwlab.kernels.traffic.rows_sectors(rows, length, first, count) adds up the sectors of runs in rows.")  ,
+    4: ("The x-ray says which array moves most. What is loaded more than once, and who could keep it?",),
+    5: ("A wider tile loads its halo less often; a tile that does not divide the row costs nothing here.",),
+}  # fmt: skip
+
+
+class CapstoneError(Exception):
+    """A stage that cannot be made: says why."""
+
+
+def rubric(
+    answer: Answer,
+    sizes: Sequence[tuple[int, ...]],
+    make: Callable[..., tuple[list[np.ndarray], np.ndarray]],
+    ranges: Sequence[tuple[int, int]],
+) -> str:
+    """A sentence with all points; Wrong says how many there are so far, and what the next one needs.
+
+    make(random, *size) -> inputs, and the output that is right, in float64. sizes: fixed ones, the last with long rows;
+    ranges: of one that is drawn. The kernel takes the inputs, then the output.
+    """
+    mine = kernel(answer, "kernel")
+    launch, formula = function(answer, "launch"), function(answer, "sectors")
+    tiles, best = given(answer, "TILES"), given(answer, "BEST")
+    if not isinstance(tiles, (tuple, list)) or len(tiles) < 3 or best not in tiles:
+        raise Wrong("`TILES` must have three tiles or more, and `BEST` be one of them.")
+    names = parameters(mine)
+    size_names = answer.task.SIZE
+    found: list[tuple[Any, tuple[int, ...], Any, str]] = []
+    for size in (sizes[0], *sizes[1:], drawn(answer, *ranges)):
+        inputs, want = make(answer.random, *size)
+        for tile in tiles:
+            what = ", ".join(f"{n} = {v}" for n, v in zip((*size_names, "tile"), (*size, tile), strict=False))
+            grid, block = launch(*size, tile)
+            y = poisoned(*want.shape)
+            with _points(0):
+                report = launched(mine, grid, block, *inputs, y, what=what)
+                agree(y, want, what, tolerance=1e-5)
+            found.append((report, size, tile, what))
+    for report, *_ in found:
+        with _points(1):
+            float32_only(report)
+    for report, *_ in found:
+        with _points(2):
+            coalesced(report)
+    for report, size, tile, what in found:
+        with _points(3):
+            numbers = formula(*size, tile)
+            if not isinstance(numbers, (tuple, list)) or len(numbers) != len(names):
+                raise Wrong(f"`sectors` must return a number for each of {', '.join(names)}.")
+            for name, number in zip(names, numbers, strict=True):
+                counted = sum(a.sectors for a in report.accesses if a.space == "global" and a.array == name)
+                if number != counted:
+                    raise Wrong(f"{what}: the formula gives {number:,} sectors of {name}; {counted:,} are counted.")
+    long = {tile: report for report, size, tile, _ in found if size == tuple(sizes[-1])}
+    report, (inputs, want) = long[best], make(answer.random, *sizes[-1])
+    compulsory = sum(one.size for one in inputs) * 4 + want.size * 4
+    moved = report.totals.bytes_moved
+    with _points(4):
+        if moved >= 2 * compulsory:
+            raise Wrong(f"With tile {best} {moved:,} bytes are moved; {compulsory:,} are compulsory.")
+    fewest = min(one.totals.sectors for one in long.values())
+    with _points(5):
+        if long[best].totals.sectors > fewest:
+            raise Wrong(f"Tile {best} moves {long[best].totals.sectors:,} sectors; another of TILES {fewest:,}.")
+    return (
+        f"{len(POINTS)} of {len(POINTS)} points that a machine can give: right in {len(found)} launches, the formula "
+        f"exact, {moved / compulsory:.2f} times the compulsory bytes with tile {best}."
+    )
+
+
+class _points:
+    """Says before a Wrong how many points there are already, and which one is next."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Wrong):
+            head = f"{self.place} of {len(POINTS)} points. Next: {POINTS[self.place]}."
+            raise Wrong(f"{head} {error}", (*error.hints, *HINTS.get(self.place, ()))) from None
+
+
+def operators() -> dict[str, Path]:
+    """Operator -> the blank file of it, of the workbook's exercises."""
+    from dwlab.judge.exercises import EXERCISES
+
+    return {file.stem.split("_", 2)[2]: file for file in sorted(EXERCISES.glob("50_[0-9]_*.py"))}
+
+
+def main(args: argparse.Namespace) -> int:
+    """`python -m dwlab new-stage NAME --op OP [--folder DIR]`: writes DIR/50_k_NAME.py, a blank stage."""
+    known = operators()
+    if args.op not in known:
+        raise CapstoneError(f"there is no operator {args.op!r}; there are {', '.join(known)}")
+    if not args.name.isidentifier():
+        raise CapstoneError(f"{args.name!r} is no name: use letters, digits and _")
+    number = "_".join(known[args.op].stem.split("_")[:2])
+    target = Path(args.folder) / f"{number}_{args.name}.py"
+    if target.exists():
+        raise CapstoneError(f"{target} is there already: choose another name")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(known[args.op].read_text(encoding="utf-8"), encoding="utf-8")
+    if args.json:
+        print(json.dumps({"file": str(target), "exercise": number, "points": list(POINTS)}, indent=1))
+        return 0
+    print(f"Wrote {target}. Its first lines say what to do. Then:")
+    print(f"  python -m dwlab xray {target}:kernel     what it does to memory")
+    print(f"  python -m dwlab grade {target}           the points so far, and the next one")
+    return 0
+
+
+def conv_rows(x: np.ndarray, w: np.ndarray, ahead: Callable[[int], int], outputs: int, stride: int = 1) -> np.ndarray:
+    """Σ_j w[h, j] · x[h, stride · t − ahead(j)] in float64, zeros before a row; x (H, L), w (H, K) -> (H, outputs)."""
+    H, L = x.shape
+    y = np.zeros((H, outputs))
+    for j in range(w.shape[1]):
+        s = stride * np.arange(outputs) - ahead(j)
+        inside = (s >= 0) & (s < L)
+        y[:, inside] += w[:, j, None].astype(np.float64) * x[:, s[inside]]
+    return y
+
+
+def values(random: np.random.Generator, *shape: int) -> np.ndarray:
+    """Float32 inputs of a shape, drawn."""
+    return random.standard_normal(shape).astype(np.float32) if math.prod(shape) else np.zeros(shape, np.float32)
