@@ -204,9 +204,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which, of = map(int, options.share.split("/"))
     with Trees() as trees:
         todo = changed(read(RECORDS / "kernels.csv"), trees)[which - 1 :: of]
-        found = list(compare(trees, todo, options.processes))
-    print(f"{len(found)} of {len(todo)} rows are of today's machine code and launch")
-    add(found, options.to)
+        found = 0
+        for row in compare(trees, todo, options.processes):
+            add([row], options.to)  # each at once: all of them take hours
+            found += 1
+    print(f"{found} of {len(todo)} rows are of today's machine code and launch")
     return 0
 
 

@@ -16,6 +16,7 @@ from fakes import CEILINGS, ENVIRONMENT, recorded
 from fakes import measured as row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parts import part
 
 from dwlab import records, report
 from dwlab.gpu import machine
@@ -255,7 +256,9 @@ def test_whatever_stands_anywhere_in_a_record_is_refused_or_shown(tmp_path, wron
     whole |= {key: whole[key][:2] for key in ("measurements", "peers", "counters")}
     path = tmp_path / "run.json"
     refused = 0
-    for place in list(places(whole))[1:]:
+    every = list(places(whole))[1:]
+    taken = part(f"test_records: places {wrong}", every, lambda place: place[:1], share=0.2)
+    for place in taken:
         data = json.loads(json.dumps(whole))
         inner = data
         for key in place[:-1]:
@@ -271,7 +274,7 @@ def test_whatever_stands_anywhere_in_a_record_is_refused_or_shown(tmp_path, wron
             assert make()
         machine.recorded([run])
         assert main(argparse.Namespace(json=False, folder=tmp_path)) == 0
-    assert refused > 20
+    assert refused > (20 if len(taken) == len(every) else 0)
 
 
 def test_the_records_import_nothing_that_is_made_of_them():
@@ -521,16 +524,16 @@ def test_what_a_record_says_cannot_be_changed_by_those_who_read_it():
     run = next(run for run in records.load_runs() if run.measurements and run.sections.get("layers"))
     parts = [run.environment, run.ceilings, run.machine, run.sections, run.sections["layers"][0]]
     parts += [run.measurements[0].problem, run.sections["layers"][0]["problem"]]
-    for part in parts:
-        name = next(iter(part))
+    for one in parts:
+        name = next(iter(one))
         for change in (
-            lambda part=part, name=name: part.update({name: 1}), lambda part=part, name=name: part.pop(name),
-            lambda part=part, name=name: part.__setitem__(name, 1), lambda part=part: part.clear(),
-            lambda part=part, name=name: part.__delitem__(name), lambda part=part: part.setdefault("new", 1),
-            lambda part=part: part.__ior__({"new": 1}), lambda part=part: part.popitem(),
+            lambda one=one, name=name: one.update({name: 1}), lambda one=one, name=name: one.pop(name),
+            lambda one=one, name=name: one.__setitem__(name, 1), lambda one=one: one.clear(),
+            lambda one=one, name=name: one.__delitem__(name), lambda one=one: one.setdefault("new", 1),
+            lambda one=one: one.__ior__({"new": 1}), lambda one=one: one.popitem(),
         ):  # fmt: skip
             with pytest.raises(TypeError, match="take a copy"):
                 change()
-        for copied in (dict(part), part | {}, copy.deepcopy(part)):
+        for copied in (dict(one), one | {}, copy.deepcopy(one)):
             copied["new"] = 1
-        assert "new" not in part and json.loads(json.dumps(part, default=list))
+        assert "new" not in one and json.loads(json.dumps(one, default=list))

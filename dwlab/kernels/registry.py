@@ -276,14 +276,14 @@ class Stage:
         if self.tiles is None:
             return None
         here = gpus.of(gpu)
-        found = tuned.winner(self, problem, here) if measured else None
+        found = tuned.winner(self.id, self.file, problem, here) if measured else None
         return choose(self.tiles, problem.kernel_key, problem.N, here, found.config if found else None)
 
     def why_config(self, problem: Problem, gpu: Any = None) -> str:
         """Why `config` takes the tile that it takes, in words; "" of a stage without tiles."""
         if self.tiles is None:
             return ""
-        found = tuned.winner(self, problem, gpus.of(gpu))
+        found = tuned.winner(self.id, self.file, problem, gpus.of(gpu))
         chosen = self.config(problem, gpu)
         if found is not None and found.config == chosen:
             return found.why

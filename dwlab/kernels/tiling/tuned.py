@@ -12,16 +12,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dwlab import records
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.tiling.gpu import Gpu
+from dwlab.problems import Problem
 from dwlab.records.journal import Journal, JournalError, Key, Tried
-
-if TYPE_CHECKING:
-    from dwlab.kernels.registry import Stage
-    from dwlab.problems import Problem
 
 VARIABLE = "DWLAB_JOURNAL"
 """In the environment: a journal, or a folder of them, whose winners count too; "off": no journal counts."""
@@ -50,12 +47,12 @@ def journals(place: str | os.PathLike[str]) -> list[Path]:
     return sorted({one.with_name(one.name.removesuffix(".gz")) for one in path.glob("*.jsonl*")})
 
 
-def winner(stage: Stage, problem: Problem, gpu: Gpu) -> Tuned | None:
-    """The tile that a search found fastest there; None if none was made."""
+def winner(id: str, file: str, problem: Problem, gpu: Gpu) -> Tuned | None:
+    """The tile that a search found fastest there, of a stage by its id and file; None if none was made."""
     here = _winners(os.environ.get(VARIABLE, ""), FOLDER)
     if not here or not gpu.name:
         return None
-    return _of(here, stage.id, stage.file, problem, gpu.name)
+    return _of(here, id, file, problem, gpu.name)
 
 
 class _Winners(dict[tuple[str, ...], tuple[Found, ...]]):
