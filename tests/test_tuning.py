@@ -25,7 +25,7 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems.layers import Pointwise
 from dwlab.records.journal import Journal, JournalError, Key, Tried
-from dwlab.tuning import bench, race, replay, search, space, strategies, t4
+from dwlab.tuning import bench, learned, race, replay, search, space, strategies, t4
 from dwlab.tuning.worker import Turn, Worker
 
 KEY = Key(
@@ -480,6 +480,39 @@ def test_a_bench_that_cannot_be_made_is_one_error_for_each_candidate():
     made = space.space({"cost": (1, 2)})
     with Worker(functools.partial(broken)) as bench, pytest.raises(search.SearchError, match="no GPU here"):
         search.search(made, bench, strategies.exhaustive)
+
+
+# --- what is learned from other sweeps --------------------------------------------------------------------------------
+
+
+def test_an_error_that_all_layers_share_is_learned_and_none_is_made_up():
+    rng = np.random.default_rng(3)
+    tile = [{"block_m": int(m), "block_n": int(n)} for m in (16, 32, 64, 128) for n in (16, 32, 64)]
+    problem = Pointwise(1, 32, 64, 28, 28)
+
+    def made(layer, truth, stage="tensor"):
+        predicted = rng.uniform(0, 1, len(tile))
+        rows = learned.features(problem, "forward", tile, predicted - predicted.min())
+        error = np.array([truth * math.log2(1 + one["block_m"]) for one in tile]) + rng.normal(0, 0.01, len(tile))
+        return learned.Seen("forward", stage, layer, rows, error, error - error.min())
+
+    known = [made(str(i), 0.3) for i in range(6)]
+    new = made("new", 0.3)
+    found = learned.correction("forward", "tensor", new.features, known)
+    left = (new.error - new.error.mean()) - (found - found.mean())
+    assert left.std() < 0.15 * new.error.std()
+    for nothing in ([], [made("x", 0.3, "split")]):  # of another stage
+        assert not learned.correction("forward", "tensor", new.features, nothing).any()
+    quiet = learned.correction("forward", "tensor", new.features, [made(str(i), 0.0) for i in range(6)])
+    assert np.abs(quiet).max() < 0.1
+
+
+def test_a_layer_is_itself_at_every_batch_and_in_every_type():
+    sizes = learned.layer_of("N=1 C=32 F=64 H=28 W=28 NHWC bias relu6")
+    assert sizes == learned.layer_of("N=32 C=32 F=64 H=28 W=28 NHWC float16 bias residual") == "C=32 F=64 H=28 W=28"
+    assert sizes != learned.layer_of("N=1 C=32 F=64 H=28 W=14 NHWC bias relu6")
+    pair = learned.layer_of("N=1 C=3 F=4 H=9 W=9 NHWC -> N=1 C=4 H=9 W=9 K=3 stride 2 NHWC")
+    assert pair == "C=3 F=4 H=9 W=9 -> C=4 H=9 W=9 K=3 stride 2"
 
 
 # --- T4 ---------------------------------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dwlab.gpu import machine, specs, target
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records import terminal
 from dwlab.records.journal import Journal, Key
@@ -175,6 +177,11 @@ def _bench_there(id: str, problem: Problem, gpu: str) -> stages.StageBench:
     return stages.StageBench(id, _problem_of(stages.there(id, problem, gpu)), gpu)
 
 
+def _shipped() -> list[Path]:
+    """Journals whose sweeps correct the model's order."""
+    return tuned.journals(tuned.FOLDER) if Path(tuned.FOLDER).is_dir() else []
+
+
 def _problem_of(key: Key) -> Problem:
     return layers.stored(layers.problem(key.problem), key.dtype)
 
@@ -185,7 +192,7 @@ def _here(what: Subject, problem: Problem, key: Key, short: str) -> Task:
     taken = _problem_of(key)
     found = what.space(taken, gpu)
     how_so = how(key) + (f", on {taken} in place of {problem}" if taken != problem else "")
-    return Task(what, taken, found, what.order(taken, found, gpu), key, how_so)
+    return Task(what, taken, found, what.order(taken, found, gpu, seen=replay.seen(_shipped())), key, how_so)
 
 
 def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tuple[Task, Bench]:
@@ -199,7 +206,8 @@ def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tupl
         _warn(f"{args.replay}: {what.id} is another kernel today than the one that was recorded")
     here = replay.gpu_of(key)
     found = replay.recorded_space(sweep.tried, what.default(problem, here))
-    task = Task(what, problem, found, what.order(problem, found, here), key, f"replayed from {args.replay}; {how(key)}")
+    order = what.order(problem, found, here, seen=replay.seen(_shipped(), problem))
+    task = Task(what, problem, found, order, key, f"replayed from {args.replay}; {how(key)}")
     return task, replay.Sweep(found, sweep.tried.values())
 
 

@@ -6,17 +6,23 @@ up. `regret` is what a search lost: the recorded median of its choice over the l
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 
 from dwlab.gpu import occupancy
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.problems import Problem, layers
 from dwlab.records.journal import Candidate, Journal, Key, Tried, text
+from dwlab.tuning import learned
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import search
-from dwlab.tuning.space import Space, digest
+from dwlab.tuning.space import Space, digest, subject
 from dwlab.tuning.strategies import Strategy
 
 
@@ -106,6 +112,39 @@ def recorded_space(tried: Mapping[str, Tried], default: Candidate | None = None)
     names = list(dict.fromkeys(name for one in candidates for name in one))
     values = {name: tuple(dict.fromkeys(one.get(name) for one in candidates)) for name in names}
     return Space({name: given for name, given in values.items() if len(given) > 1}, tuple(candidates), {})
+
+
+def seen(paths: Iterable[Path], without: Problem | None = None) -> list[learned.Seen]:
+    """What the whole sweeps of some journals say of where the model's order is wrong. without: nothing of its layer."""
+    left_out = learned.layer_of(without) if without is not None else None
+    return [one for path in paths for one in _seen(path, path.stat().st_mtime_ns) if one.layer != left_out]
+
+
+@functools.cache
+def _seen(path: Path, changed: int) -> tuple[learned.Seen, ...]:
+    found = []
+    for key, tried in Journal(path).keys().values():
+        if key.counted or not is_whole(key, tried):
+            continue
+        try:
+            what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
+            kept = recorded_space(tried)
+            logs = what.predicted(problem, kept, gpu_of(key))
+            rows = learned.features(problem, what.path, kept.candidates, logs)
+            medians = np.array([statistics.median(one.times_us) if one.ok else math.inf for one in tried.values()])
+        except Exception:  # a stage or a field of another time: it says nothing of today's model
+            continue
+        order = [text(one) for one in kept.candidates]
+        medians = medians[[list(tried).index(name) for name in order]]
+        slower, names = np.log(medians / medians.min()), np.array([what.name(one) for one in kept.candidates])
+        for name in dict.fromkeys(names):
+            here = (names == name) & np.isfinite(medians)
+            found.append(
+                learned.Seen(
+                    what.path, str(name), learned.layer_of(problem), rows[here], (slower - logs)[here], slower[here]
+                )
+            )
+    return tuple(found)
 
 
 def regret_at(sweep: Sweep, strategy: Strategy, budgets: Sequence[int]) -> list[float]:

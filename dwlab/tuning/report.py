@@ -110,7 +110,8 @@ def _ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None
         gpu = replay.gpu_of(key)
         known = _of_others(what, problem)
         found = replay.recorded_space(tried, what.default(problem, gpu, known=known))
-        return found, what.order(problem, found, gpu, known), ""
+        seen = replay.seen(tuned.journals(tuned.FOLDER), problem)
+        return found, what.order(problem, found, gpu, known, seen), ""
     except Exception as error:  # what was recorded outlives stages, their fields and their models
         return replay.recorded_space(tried), None, f"no model orders it today ({type(error).__name__}: {error})"
 

@@ -15,15 +15,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 from dwlab.records.journal import Candidate, text
+from dwlab.tuning import learned
 
 MOST = 1_000_000
 """Combinations that are enumerated at most."""
+
+UNTIMED = 2.0
+"""Logarithm of how many times as long as the best stage one is expected to take that was never timed."""
 
 
 class SpaceError(ValueError):
@@ -209,33 +215,53 @@ class Subject:
             raise SpaceError(f"{self.id} does not take {problem}: {why}")
 
     def order(
-        self, problem: Problem, found: Space, gpu: Any = None, known: Sequence[choices.Sample] | None = None
+        self,
+        problem: Problem,
+        found: Space,
+        gpu: Any = None,
+        known: Sequence[choices.Sample] | None = None,
+        seen: Sequence[learned.Seen] = (),
     ) -> list[int]:
         """Places in its space, the least predicted time first, the default before all.
 
-        Tiles of a stage by `Tiles.cost`; stages by what they are expected to take (kernels.choices), those that were
-        never timed last. known: what was timed of its stages, in place of all records.
+        known: what was timed of its stages, in place of all records. seen: what sweeps of other layers say of where the
+        predictions are wrong (`replay.seen`).
         """
-        here, layer, times = gpus.of(gpu), getattr(problem, "kernel_key", problem), []
+        logs = self.predicted(problem, found, gpu, known)
+        rows = learned.features(problem, self.path, found.candidates, logs)
+        names = np.array([self.name(one) for one in found.candidates])
+        for name in dict.fromkeys(names):
+            here = names == name
+            logs[here] += learned.correction(self.path, name, rows[here], seen)
+        return sorted(range(len(found)), key=lambda i: (i != 0, logs[i], i))
+
+    def name(self, candidate: Candidate) -> str:
+        """Of the candidate's stage."""
+        return candidate.get("stage", self.stages[0].name)
+
+    def predicted(
+        self, problem: Problem, found: Space, gpu: Any = None, known: Sequence[choices.Sample] | None = None
+    ) -> np.ndarray:
+        """The logarithm of each candidate's predicted time over the least: of a stage's tiles by `Tiles.cost`; of a
+        stage by what it is expected to take (kernels.choices), UNTIMED more than the best if it was never timed.
+        """
+        here, layer = gpus.of(gpu), getattr(problem, "kernel_key", problem)
         expected = {} if self.is_stage else _expected(self.stages, problem, here, known)
-        least: dict[str, float] = {}
+        costs = []
         for one in found.candidates:
-            tile = dict(one)
-            name = tile.pop("stage", self.stages[0].name)
-            stage = next(each for each in self.stages if each.name == name)
-            cost = 1.0
-            if stage.tiles is not None:
-                cost = stage.tiles.cost(layer, problem.N, TileConfig(**tile), here).time
-            least[name] = min(cost, least.get(name, math.inf))
-            times.append((name, cost))
-
-        def predicted(name: str, cost: float) -> float:
-            """Of one stage the costs as they are; of several what each takes, times a tile's cost over its best's."""
-            if self.is_stage:
-                return cost
-            return expected.get(name, math.inf) * (cost / least[name] if least[name] else 1.0)
-
-        return sorted(range(len(found)), key=lambda i: (i != 0, predicted(*times[i]), i))
+            tile = {name: value for name, value in one.items() if name != "stage"}
+            stage = next(each for each in self.stages if each.name == self.name(one))
+            tiles = stage.tiles
+            costs.append(1.0 if tiles is None else tiles.cost(layer, problem.N, TileConfig(**tile), here).time)
+        names = [self.name(one) for one in found.candidates]
+        least = {name: min(c for n, c in zip(names, costs, strict=True) if n == name) for name in names}
+        untimed = min(expected.values(), default=0.0) + UNTIMED
+        logs = [
+            (0.0 if self.is_stage else expected.get(name, untimed))
+            + (math.log(cost / least[name]) if least[name] > 0 else 0.0)
+            for name, cost in zip(names, costs, strict=True)
+        ]
+        return np.array(logs) - min(logs)
 
 
 def subject(id: str) -> Subject:
@@ -248,11 +274,11 @@ def subject(id: str) -> Subject:
 def _expected(
     stages: Sequence[Stage], problem: Problem, gpu: gpus.Gpu, known: Sequence[choices.Sample] | None = None
 ) -> dict[str, float]:
-    """Stage's name -> how many times the least time it is expected to take, of those that were timed."""
+    """Stage's name -> logarithm of how many times the least time it is expected to take, of those that were timed."""
     if known is None:
         known = choices.recorded(problem.op).get((problem.op, stages[0].path), ())
     found = choices.expected([one.id for one in stages], problem, known, gpu.name or None)
-    return {id.rpartition("/")[2]: math.exp(taken) for id, taken in found.items()}
+    return {id.rpartition("/")[2]: taken for id, taken in found.items()}
 
 
 def _fastest(

@@ -336,8 +336,8 @@ with_alt(figure, f"Regret of four orders falls to none; after {near} candidates 
 
 # %% [markdown]
 # One sweep proves little. The workbook has many, of this kernel and of others, and a page of what searches lose on them:
-# [tuning](../docs/results/tuning.md). In it the formula never knows a time of the layer at hand. The same as a table for your
-# own journals: `python -m dwlab tune --report`.
+# [tuning](../docs/results/tuning.md). There the formula is corrected by what sweeps of *other* layers say of its errors, and never
+# knows a time of the layer at hand. The same for your own journals: `python -m dwlab tune --report`.
 
 # %% tags=["nbval-ignore-output"]
 rows = report.rows(tuned.journals(tuned.FOLDER), kept={})
