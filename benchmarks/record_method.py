@@ -7,8 +7,8 @@ written down below, before anything was measured; those that lose stay in the re
 network, one thing changed in each. The images are the 360 test images, drawn again and again; accuracy is counted on
 each of the 360, agreement on all images, against float64.
 
-Writes one record into FOLDER (dwlab/records/method if none is given): the steps, and time lines of the first and of the
-last job, on fewer images. Exit status 1 if a class was wrong.
+Writes one record into FOLDER (dwlab/records/working_method if none is given): the steps, and time lines of the first
+and of the last job, on fewer images. Exit status 1 if a class was wrong.
 
 examples: record_method.py --seconds 100
           record_method.py --list                      the steps and what is expected of them; needs no GPU

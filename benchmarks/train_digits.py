@@ -1,8 +1,8 @@
 """Trains the digits' network, dense and pruned, and records the accuracies: ``python benchmarks/train_digits.py``.
 
 On the CPU, three seeds, a few minutes. Needs the extras torch and digits. Writes one new record into FOLDER
-(dwlab/records/method if none is given); with --keep also the first seed's weights and the test images to where the
-package has them.
+(dwlab/records/working_method if none is given); with --keep also the first seed's weights and the test images to where
+the package has them.
 """
 
 from __future__ import annotations

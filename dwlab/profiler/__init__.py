@@ -1,1 +1,1 @@
-"""Where the time of a program with kernels goes: a time line and a table, from events and the host's clock."""
+"""Profiles: where the time of a program with kernels goes, by events and the host's clock; a time line and a table."""

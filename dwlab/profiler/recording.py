@@ -412,10 +412,10 @@ class OnGpu(Recorder):
         if view or name in _NO_KERNEL or name.startswith("aten.empty"):
             return "", 0
         if name in ("aten._to_copy", "aten.to") and tensors:
-            one, asked = tensors[0], [*args[1:], *kwargs.values()]
-            devices = [each.device if isinstance(each, torch.Tensor) else each for each in asked]
+            one, wanted = tensors[0], [*args[1:], *kwargs.values()]
+            devices = [each.device if isinstance(each, torch.Tensor) else each for each in wanted]
             goes = next((each.type == "cuda" for each in devices if isinstance(each, torch.device)), one.is_cuda)
-            same = goes == one.is_cuda and all(each == one.dtype for each in asked if isinstance(each, torch.dtype))
+            same = goes == one.is_cuda and all(each == one.dtype for each in wanted if isinstance(each, torch.dtype))
             return ("" if same and name == "aten.to" else _direction(one.is_cuda, goes)), one.nbytes
         if name == "aten.copy_" and len(tensors) == 2:
             return _direction(tensors[1].is_cuda, tensors[0].is_cuda), tensors[1].nbytes
@@ -540,6 +540,6 @@ def _handle(stream: Any) -> int:
     """0 of the default stream."""
     if isinstance(stream, int):
         return stream
-    told = stream.__cuda_stream__() if hasattr(stream, "__cuda_stream__") else (0, getattr(stream, "handle", 0))
-    handle = int(told[1])
+    given = stream.__cuda_stream__() if hasattr(stream, "__cuda_stream__") else (0, getattr(stream, "handle", 0))
+    handle = int(given[1])
     return 0 if handle in (0, 1) else handle

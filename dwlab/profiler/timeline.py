@@ -105,7 +105,7 @@ class Timeline:
                 streams = len({item.stream for item in own if item.stream})
                 nbytes = sum(item.bytes for item in own)
                 rows.append((kind, f"{len(own):,}", f"{nbytes:,}" if nbytes else "", f"{streams}" if streams else ""))
-        found.append(Table("What was asked of the device", ("what", "calls", "bytes", "streams"), tuple(rows)))
+        found.append(Table("Calls", ("what", "calls", "bytes", "streams"), tuple(rows)))
         found.append(self._by_name())
         return tuple(found)
 
@@ -186,16 +186,16 @@ class Timeline:
     def alt(self) -> str:
         """What is to be seen, in words."""
         if self.timed:
-            said = ", ".join(f"{name} {us:,.0f} µs" for name, us in self.shares().items())
-            return f"One lane for the host and one for each of {len(self.lanes()) - 1} streams over time: {said}."
-        said = "; ".join(
+            words = ", ".join(f"{name} {us:,.0f} µs" for name, us in self.shares().items())
+            return f"One lane for the host and one for each of {len(self.lanes()) - 1} streams over time: {words}."
+        words = "; ".join(
             f"step {step}: " + ", ".join(
                 f"{item.name} ({item.kind}{', ' + item.stream if item.stream else ''})"
                 for item, at in zip(self.items, self.steps(), strict=True) if at == step
             )
             for step in sorted(set(self.steps()))[:12]
         )  # fmt: skip
-        return f"What may run at the same time, one lane a stream: {said}."
+        return f"What may run at the same time, one lane a stream: {words}."
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{_escaped(note)}</p>" for note in self.notes)

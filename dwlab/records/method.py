@@ -1,8 +1,8 @@
 """Lesson 40's records: trainings of the digits' network, and what each change did to the job that runs it.
 
-One JSON file a run, in method/ beside this module. A run of kind "digits" holds one row a training, of kind "method"
-one row a step: a change, what was expected of it before it was measured, and what it brought. Speedups, means and
-spreads are computed from these when a table is made.
+One JSON file a run, in working_method/ beside this module. A run of kind "digits" holds one row a training, of kind
+"method" one row a step: a change, what was expected of it before it was measured, and what it brought. Speedups, means
+and spreads are computed from these when a table is made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dwlab import records
 from dwlab.records import ReadOnly, RecordError, schema, writing
 from dwlab.records.schema import Count, Number, Positive
 
-FOLDER = records.FOLDER / "method"
+FOLDER = records.FOLDER / "working_method"
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -56,7 +56,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Step:
-    """One change, measured beside what was best before it, in turn.
+    """One change, measured in turn with what was best before it.
 
     scope: "job", or the kernel or layer that was changed alone. hypothesis: why it should help. expected: how many
     times as fast, said before it was measured. before, after: None where it could not be measured, and failure says
@@ -88,7 +88,7 @@ class Step:
 
     @property
     def clear(self) -> bool:
-        """Whether nine in ten rounds agree which is faster; where none ran in turn, whether their spreads are apart."""
+        """Whether nine in ten rounds agree which is faster; where none ran in turn, whether the spreads do not meet."""
         if not (self.before and self.after):
             return False
         if self.ahead is not None:

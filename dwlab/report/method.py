@@ -105,10 +105,10 @@ def where_table(run: method.MethodRun | None = None) -> Markdown:
     """Where the time of the newest recorded job went, after each change that was kept, µs."""
     run = run or method.newest(method.MethodRun)
     kept = [step for step in run.steps if step.scope == "job" and step.kept] if run else []
-    told = [step for step in kept if all(isinstance(step.facts_after.get(name), (int, float)) for name in SHARES)]
-    if not told:
+    shared = [step for step in kept if all(isinstance(step.facts_after.get(name), (int, float)) for name in SHARES)]
+    if not shared:
         return Markdown(NOTHING)
-    rows = [("at first", told[0].facts_before), *((step.name, step.facts_after) for step in told)]
+    rows = [("at first", shared[0].facts_before), *((step.name, step.facts_after) for step in shared)]
     columns = [
         Col("after", lambda row: row[0], left=True),
         *(Col(name, lambda row, name=name: row[1].get(name), rounded) for name in SHARES),

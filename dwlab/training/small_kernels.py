@@ -1,7 +1,7 @@
 """Small kernels of the digits' network, each in the versions that lesson 40 compares: one thing changed at a time.
 
 They are what one writes first: one thread per output, float32, plain loops. Lesson 40 changes where their filters lie,
-how their maps lie, how large a block is, and what the compiler is asked for, and finds out which of these matter. The
+how their maps lie, how large a block is, and the compiler's options, and finds out which of these matter. The
 fast stages of the same layers are in dwlab.kernels.
 """
 

@@ -146,7 +146,7 @@ for pinned, slots, zero_copy in ((False, one, False), (True, one, False), (True,
 print("pageable, pinned, two streams, zero-copy: the same results")
 
 # %% [markdown]
-# The check comes first: a copy that is still on its way when the kernel reads it makes a program fast and wrong. Now their
+# The check comes first: a copy that is not complete when the kernel reads it makes a program fast and wrong. Now their
 # profiles. Without a GPU there are no times, but order is known: which call had to wait for which. The picture shows the
 # earliest step of each. All of it ran once before: what a first run compiles and loads is not the program.
 
@@ -245,8 +245,8 @@ for name, (kernel, *arguments) in versions.items():
     print(f"{name:10}{maps.requests:14,}{maps.sectors:9,}{taps[0]:15,}{taps[1]:9,}{report.totals.shared_wavefronts:12,}")
 
 # %% [markdown]
-# The maps have 1,024 sectors, and x and y have to move once each. The plain kernel asks for those of x eight times; all but the
-# first come from the L1. Constant memory takes away a fifth of the requests and none of the bytes that memory has to move.
+# The maps have 1,024 sectors, and x and y have to move once each. The plain kernel requests those of x eight times; all but
+# the first come from the L1. Constant memory takes away a fifth of the requests and none of the bytes that memory has to move.
 # Shared memory takes away the repeats, and puts wavefronts and two barriers in their place. In NHWC lanes differ in the channel,
 # so their taps differ. None of these counts says "twice as fast": *if the kernel is bound by memory, none of them can*.
 #
@@ -276,7 +276,7 @@ else:
 # %% [markdown]
 # **Fast maths** replaces exact division and functions by short approximations: look at the softmax, and at the depthwise kernel,
 # which has neither. A **register cap** makes room for more warps on an SM, where registers are what limits them; else it only
-# spills. **Link-time optimisation** inlines across files that were compiled apart, and Numba compiles a kernel with all its
+# spills. **Link-time optimisation** inlines across files that were compiled one by one, and Numba compiles a kernel with all its
 # device functions as one: there is nothing to inline.
 #
 # ## Measure
