@@ -133,7 +133,16 @@ with_alt(
 #
 # $$y[b, h, t] = \sum_{j=0}^{\min(t,\,K-1)} w[h, j]\; x[b, h, t - j]$$
 #
-# No channel meets another: that is what depthwise means. In loops over t and j:
+# No channel meets another: that is what depthwise means. A row of 12 with 4 taps, and how often each x is read:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import DepthwiseConv1d
+from dwlab.widgets import moves
+
+moves.sliding(DepthwiseConv1d(1, 1, 12, 4), (0, 5, 11))
+
+# %% [markdown]
+# In loops over t and j:
 
 # %%
 def convolve(x, w):

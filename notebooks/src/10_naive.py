@@ -412,6 +412,14 @@ else:
 # - None of this is visible in the arithmetic, or in the answer. It follows from which thread computes what: 32 lanes, 32
 #   rows. The next lesson gives a warp one row, and its lanes neighbours in it.
 #
+# Where the kernel stands, by the records, above the floor that no kernel goes below:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+moves.left("forward", "naive")
+
+# %% [markdown]
 # ## Key points
 #
 # - Which thread computes what decides the sectors. Arithmetic and answer do not show it.

@@ -442,6 +442,14 @@ else:
 # iteration. With the rows taken out it is faster, at the same counts. So count first, since counts need
 # no GPU and explain much. Then measure, because a count of memory knows nothing of the instructions around it.
 #
+# Where the kernel stands, by the records, above the floor that no kernel goes below:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+moves.left("forward", "coalesced")
+
+# %% [markdown]
 # ## Key points
 #
 # - Lanes along the last axis: the sectors of a request come down to those that it needs.

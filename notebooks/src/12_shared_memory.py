@@ -122,6 +122,16 @@ hours = np.arange(1, TILE + 1, dtype=np.float32).reshape(1, 1, TILE)
 stepper(tiled, (1, 1, 1), TILE, hours, np.ones((1, TAPS), np.float32), np.zeros_like(hours), 0)
 
 # %% [markdown]
+# The second block of a row of 128 has its halo in the row before it. Step by step: who writes a word, and who reads it? At the
+# first tap most words of a warp were written by the other one:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+row = np.arange(1, 129, dtype=np.float32).reshape(1, 1, 128)
+moves.staged(tiled, (2, 1, 1), TILE, row, np.ones((1, TAPS), np.float32), np.zeros_like(row), 0, of_block=1)
+
+# %% [markdown]
 # `cuda.syncthreads()` is a **barrier**: no thread of the block goes on before all have arrived, and what was written
 # before it can be read after it. Every thread must come to it. That is why the guard for the end of the row stands behind
 # it, not before.
@@ -314,6 +324,12 @@ if "shared" in times:
 # What is next follows from the count. Sectors are as few as can be; wavefronts are what is left: two for every 32 products.
 # Fewer of them means that a value, once read from shared memory, must serve more than one product.
 #
+# Where the kernel stands, by the records, above the floor that no kernel goes below:
+
+# %% tags=["nbval-ignore-output"]
+moves.left("forward", "shared")
+
+# %% [markdown]
 # ## Key points
 #
 # - A block loads its tile and the halo once, coalesced; all taps are read on chip.

@@ -134,7 +134,16 @@ print(f"bank conflicts: {idea.totals.bank_conflicts}, barriers of the block: {id
 print(f"read for a row: {now:g} wavefronts; you predicted {predicted_reads}")
 
 # %% [markdown]
-# Two wavefronts a tap, 24 taps, and two more for the first `u0` and `u1`. They serve 96 products a tap.
+# Two wavefronts a tap, 24 taps, and two more for the first `u0` and `u1`. They serve 96 products a tap. Lane 10 on a row whose
+# x are 0, 1, 2, …:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+hours = np.arange(ROW, dtype=np.float32).reshape(1, 1, ROW)
+moves.held(three_each, 1, (32, 1), hours, w, np.zeros_like(hours), 0, names=("u0", "u1", "u2"), lane=10)
+
+# %% [markdown]
 #
 # Note what is *not* there: `syncthreads`. A warp stages its own row and its own copy of the filter, and reads nothing of
 # another warp's. So it waits for its 32 lanes only, with `syncwarp`, and a warp without a row may return at once. The
@@ -202,8 +211,10 @@ def add_halves(parts, sums):
 parts = cuda.to_device(np.arange(32, dtype=np.float32))
 sums = cuda.device_array_like(parts)
 add_halves[1, 32](parts, sums)
-for lane in (0, 1, 15, 16, 17):
-    print(f"lane {lane:2}: {lane} + {lane ^ 16} = {sums.copy_to_host()[lane]:g}")
+assert np.array_equal(sums.copy_to_host(), np.arange(32) + (np.arange(32) ^ 16))
+
+# %% tags=["nbval-ignore-output"]
+moves.butterfly(add_halves, "part")
 
 # %% [markdown]
 # ### The stage
@@ -389,11 +400,10 @@ print(f"a row: {adds:.0f} multiply-adds and {accesses:.0f} accesses of a warp", 
 print(f"{(adds + accesses) / 4:.0f} clocks if four start in each")
 
 # %% [markdown]
-# That does not fill the time either. The rest is what a formula does not show: the addresses, the tests for the ends of
-# the row and of the filter, the loops; and waiting. A warp loads, waits for memory, computes, and stores, one after the
-# other, and only other warps fill the gaps. So there is room left up to the copy speed, and it does not lie in traffic any
-# more. Ways to take it: several rows for one copy of a filter, 16-byte accesses, more outputs in registers, and loads
-# that are in flight while the arithmetic runs.
+# That does not fill the time either. The rest is addresses, tests for the ends of row and filter, loops; and latency. A warp
+# loads, waits, computes and stores, one after the other, and only other warps fill the gaps. So there is room left, and it
+# does not lie in traffic any more. Ways to take it: more in registers, 16-byte accesses, and loads that are in flight while
+# the arithmetic runs.
 #
 # ## Where does it lose?
 #
@@ -471,6 +481,12 @@ for p, us in pairs.items():
 #
 # A count says what must happen; only a clock says what it was waiting for.
 #
+# Where the kernel stands, by the records:
+
+# %% tags=["nbval-ignore-output"]
+moves.left("forward", "warp_tiled")
+
+# %% [markdown]
 # ## Key points
 #
 # - A value in a register can serve several products; a wavefront cannot.

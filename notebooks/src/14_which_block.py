@@ -192,6 +192,14 @@ else:
 # only between blocks that are equal there. The workbook's tuner does the same, with a cost for each resource
 # ([tune](../docs/tune.md)).
 #
+# Where the kernel stands, by the records:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+moves.left("forward", "shared")
+
+# %% [markdown]
 # ## Key points
 #
 # - Reuse is T·K / (T + K − 1): a tile narrower than its halo loads more halo than anything else.

@@ -18,7 +18,7 @@ banner()
 #
 # A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would change
 # with each of its outputs, dy = ∂loss/∂y, and has to say how it would change with each of its inputs, dx = ∂loss/∂x.
-# Five lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
+# Eight lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
@@ -540,6 +540,14 @@ print(f"you predicted {predicted_first_length} to {predicted_last_length}, and {
 # Nothing here is special to gradients. Forward could have the saving, too, if its tiles began at the row's *end*: exercise
 # 20_3.
 #
+# Where the kernel stands, by the records, above the floor that no kernel goes below:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+moves.left("input_grad", "warp_tiled")
+
+# %% [markdown]
 # ## Key points
 #
 # - Ask which outputs read an element: that turns a scatter into a gather, without atomics.

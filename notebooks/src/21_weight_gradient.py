@@ -235,6 +235,16 @@ for name, how in alone.items():
 # %% [markdown]
 # ### In which order?
 #
+# The terms of one tap meet level by level. In `warp_tiled`:
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.widgets import moves
+
+splits = four["warp_tiled"].launch(PAPER).scalars[1]
+levels = {"terms": PAPER.B * PAPER.L, "sums of half-warps": 2 * splits, "sums of warps": splits, "sum": 1}
+moves.tree("dw[h, j]", levels)
+
+# %% [markdown]
 # Float addition is not associative: each addition is rounded, so the order of the terms decides what is lost.
 
 # %%
@@ -620,6 +630,12 @@ for name, of_row in waves.items():
 #   that walks through many rows of *one* channel can keep all its taps' sums in registers, and meets the others once, at
 #   the end. That leads to the stages after these four.
 #
+# Where the kernel stands, by the records, above the floor that no kernel goes below:
+
+# %% tags=["nbval-ignore-output"]
+moves.left("weight_grad", "warp_tiled")
+
+# %% [markdown]
 # ## Key points
 #
 # - A long sum needs many threads first, and a place where their parts meet.

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 45 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb) |
 # | **Afterwards you can** | say which numbers of a kernel can be had without hardware counters, and which cannot · compare formula, interpreter and counters · read a published table of times, and say which bytes a bandwidth counts · predict a time from counts and ceilings, name what binds, and ask it of a GPU that you do not have · say when to believe a measurement |
 
@@ -62,22 +62,12 @@ predicted_t4_times = 15.0
 from dwlab import PAPER, stage, stages
 from dwlab.gpu import machine
 from dwlab.model import roofline
-from dwlab.report import PUBLISHED, THREE
+from dwlab.report import PUBLISHED, THREE, evidence
 
 p100 = machine.known()["Tesla P100 PCIe 16GB"]
-names = tuple(PUBLISHED["ms"])
-elements = PAPER.B * PAPER.H * PAPER.L
-print(PAPER)
-print(f"{'P100, forward':14}{'time†':>9}{'requested':>12}{'three arrays':>14}{'compulsory':>12}{'printed†':>10}")
-for name in names:
-    ms = PUBLISHED["ms"][name]["forward"]
-    asked = stage(f"depthwise1d/forward/{name}").traffic(PAPER).bytes_moved
-    gbps = [size / ms / 1e6 for size in (asked, 3 * 4 * elements, PAPER.compulsory_bytes("forward"))]
-    printed = PUBLISHED["effective_gbps"].get(name)
-    print(f"{name:14}{ms:6.2f} ms{gbps[0]:12,.0f}{gbps[1]:14.1f}{gbps[2]:12.1f}{f'{printed:.0f}' if printed else '':>10}")
-    assert printed is None or abs(gbps[1] / printed - 1) < 0.03
 print(f"peak of its memory: {p100.ceilings.copy_gbps:,} GB/s")
-assert stage("depthwise1d/forward/warp_tiled").traffic(PAPER).bytes_moved == 3 * 4 * elements
+assert stage("depthwise1d/forward/warp_tiled").traffic(PAPER).bytes_moved == 3 * 4 * PAPER.B * PAPER.H * PAPER.L
+evidence.bandwidths_table()
 
 # %% [markdown]
 # The printed figures fit three arrays: probably x, y, and a copy of w for each row, which is just what our `warp_tiled`
@@ -114,38 +104,21 @@ from dwlab import DepthwiseConv1d, xray
 from dwlab.kernels import traffic
 
 small, awkward = DepthwiseConv1d(4, 16, 48, 48), DepthwiseConv1d(3, 5, 37, 7, "same")
-held, conflicts = 0, {}
 
 
 def both_numbers(one, p):
-    """Formula and count, and the x-ray; AssertionError where a formula that claims to be exact is not."""
+    """Formula and count, and the conflicts of a row; AssertionError where a formula that claims to be exact is not."""
     how = one.launch(p)
     report = xray(one.kernel_for(p), how.grid, how.block, *one.example(p), shared_bytes=how.shared_bytes)
     report.raise_hazards()
     count = traffic.of_totals(report.totals)
-    return formulas.Comparison(one.id, p, one.traffic(p), count).raise_if_different(), report
+    both = formulas.Comparison(one.id, p, one.traffic(p), count).raise_if_different()
+    return both, report.totals.bank_conflicts / (p.B * p.H)
 
 
-print(small)
-lines = [f"{'':24}{'requests':^20}{'sectors':^20}{'atomic sectors':^20}{'bank conflicts':>16}"]
-lines.append(f"{'':24}" + f"{'formula':>10}{'counted':>10}" * 3 + f"{'a row, counted':>16}")
-for one in stages("depthwise1d"):
-    for p in (small, awkward):
-        if not one.supports(p):
-            continue
-        both, report = both_numbers(one, p)
-        held += both.predicted.exact
-        if p is small:
-            conflicts[one.id] = report.totals.bank_conflicts / (p.B * p.H)
-            cells = [
-                f"{getattr(side, what):10,}"
-                for what in ("requests", "sectors", "atomic_sectors")
-                for side in (both.predicted, both.counted)
-            ]
-            claim = "" if both.predicted.exact else "  an estimate"
-            lines.append(f"{one.path + '/' + one.name:24}" + "".join(cells) + f"{conflicts[one.id]:16.1f}{claim}")
-display(tabular.Columns("\n".join(lines)))
-print(f"{held} formulas claim to be exact, and are equal to the count in every number")
+found = [both_numbers(one, p) for one in stages("depthwise1d") for p in (small, awkward) if one.supports(p)]
+print(sum(both.predicted.exact for both, _ in found), "formulas claim to be exact, and equal the count in every number")
+evidence.formulas_table([one for one in found if one[0].problem is small])
 
 # %% [markdown]
 # A check that cannot fail says nothing. A colleague loads the weight of forward's `coalesced` *before* the test for the end
@@ -193,50 +166,10 @@ else:
 #
 # ### What the hardware counted
 #
-# The newest record with counters: how far the hardware's count lies from the formula as it stood then, at the study's shape.
+# The newest record with counters: how far the hardware's count lies from the formula as it stood then.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab import records
-from dwlab.records import tabular
-
-KINDS = ("load requests", "load sectors", "store requests", "store sectors", "atomic requests", "atomic sectors")
-
-
-def apart(row, kind):
-    """The hardware's count over the formula's, less 1; None where either is missing or 0."""
-    key = kind.replace(" ", "_")
-    formula, hardware = row["predicted"].get(key), row.get(key)
-    return hardware / formula - 1 if formula and hardware is not None else None
-
-
-counted_run, counted = None, []
-for run in records.shown_runs():
-    rows = [row for row in run.counters if (row["problem"], row["dtype"]) == (records.describe_problem(PAPER), PAPER.dtype)]
-    if rows:
-        counted_run, counted = run, rows
-differ = {}
-if counted:
-    print(tabular.wrapped(counted_run.where()))
-    print(PAPER)
-lines = [f"{'':24}" + "".join(f"{kind.split()[0]:>10}" for kind in KINDS) + f"{'bank conflicts a row':>24}"]
-lines.append(f"{'':24}" + "".join(f"{kind.split()[1]:>10}" for kind in KINDS) + f"{'counted':>14}{'hardware':>10}")
-for row in counted:
-    found = [apart(row, kind) for kind in KINDS]
-    cells = ["" if one is None else "equal" if one == 0 else f"{one:+.2%}" for one in found]
-    name = f"{row['op']}/{row['path']}/{row['stage']}"
-    waves = row["shared_bank_conflicts"]
-    beside = (conflicts.get(name), None if waves is None else waves / (PAPER.B * PAPER.H))
-    cells += ["" if one is None else f"{one:.1f}" for one in beside]
-    lines.append(f"{row['path'] + '/' + row['stage']:24}" + "".join(f"{cell:>{14 if k == 6 else 10}}" for k, cell in enumerate(cells)))
-    if any(found):
-        differ[name] = max((one for one in found if one), key=abs)
-if counted:
-    sectors = [one for row in counted for kind in KINDS[1::2] if (one := apart(row, kind)) is not None]
-    display(tabular.Columns("\n".join(lines)))
-    print(f"{len(counted) - len(differ)} of {len(counted)} stages: every number equal.", end=" ")
-    print(f"{sum(abs(one) <= 0.05 for one in sectors)} of {len(sectors)} sector counts within 5 %")
-else:
-    print("No counters are recorded. On a GPU with Nsight Compute: python -m dwlab study --record FOLDER")
+evidence.hardware_table()
 
 # %% [markdown]
 # Where the hardware has more bank conflicts than were counted, the mapping does not explain them: the rules of lesson 12
@@ -245,12 +178,10 @@ else:
 # there.
 #
 # Where a request or a sector is not equal, the reason stands in the machine code, SASS. The next cell compiles the stages
-# that differ most for the recorded GPU (no GPU is needed for that), and forward's `naive` for comparison. The opcodes say
-# what to look for:
+# that differ most, and forward's `naive` for comparison:
 #
 # - `LDG.E` loads 4 bytes for each lane. `LDG.E.64` and `LDG.E.128` are wider: where the source has single loads, the compiler
 #   joined neighbours. Requests fall, and sectors fall with them where two requests shared one.
-# - An opcode stands in the code more often than in the source where a loop was unrolled. That alone changes no count.
 # - `LDGSTS` copies from global to shared memory past the registers. An access of 16 bytes is served 8 lanes at a time. Two
 #   such groups may share a sector, if the copy does not begin at one: the formula and the interpreter have it once for the
 #   request, the hardware counts it for each group.
@@ -258,23 +189,7 @@ else:
 #   formula; the hardware counts each lane's addition.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.compiler import inspect
-
-registered = {one.id: one for one in stages("depthwise1d")}
-most = sorted((name for name in differ if name in registered), key=lambda name: abs(differ[name]), reverse=True)[:3]
-cc = tuple(counted_run.environment.get("compute_capability") or (9, 0)) if counted_run else (9, 0)
-try:
-    compiled = inspect.table(dict.fromkeys([naive.id, *most]), PAPER, cc=cc)
-except inspect.InspectError as error:
-    print(tabular.wrapped(f"Nothing is compiled here: {error}"))
-else:
-    for one in compiled.rows:
-        opcodes = ", ".join(f"{name} × {count}" for name, count in one.accesses("global").items())
-        print(tabular.wrapped(f"{one.name.removeprefix('depthwise1d/'):24}{differ.get(one.name, 0):+8.2%}  {opcodes or one.sass_missing}"))
-    for name, why in compiled.refused.items():
-        print(tabular.wrapped(f"{name.removeprefix('depthwise1d/'):24}{differ.get(name, 0):+8.2%}  not compiled: {why}"))
-if counted and not differ:
-    print("No recorded count differs from its formula.")
+print(evidence.opcodes_text())
 
 # %% [markdown]
 # ### What only counters know
@@ -288,17 +203,15 @@ if counted and not differ:
 # soon again. Formula: requested bytes over compulsory bytes.
 
 # %%
+names = evidence.WAYS
 print(f"{'requested over compulsory':26}" + "".join(f"{path:>13}" for path in THREE))
 for name in names:
-    found = [stage(f"depthwise1d/{path}/{name}") for path in THREE]
-    ratios = [one.traffic(PAPER).bytes_moved / PAPER.compulsory_bytes(one.path) for one in found]
-    print(f"{name:26}" + "".join(f"{ratio:13.2f}" for ratio in ratios))
+    requested = [stage(f"depthwise1d/{path}/{name}").traffic(PAPER).bytes_moved for path in THREE]
+    print(f"{name:26}" + "".join(f"{size / PAPER.compulsory_bytes(path):13.2f}" for path, size in zip(THREE, requested)))
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.gpu import specs as gpus
 from dwlab.model import timemodel
-
-gpu = gpus.find(counted_run.gpu, [counted_run]) if counted_run else gpus.find("h200")
 
 
 def estimate(one, p, l2_bytes):
@@ -308,32 +221,13 @@ def estimate(one, p, l2_bytes):
     return made.compulsory_bytes + 32 * sum(array.again for array in made.arrays if array.gap * each > l2_bytes)
 
 
-# Where little more is asked for than the least, there is nothing to estimate.
-estimates = {
-    one.id: estimate(one, PAPER, gpu.l2_bytes)
-    for one in stages("depthwise1d")
-    if one.supports(PAPER) and one.traffic(PAPER).bytes_moved > 2 * PAPER.compulsory_bytes(one.path)
-}
-if counted:
-    print(f"{gpu.name}, L2 of {gpu.l2_bytes / 2**20:g} MiB. GB:")
-    print(f"{'':24}{'asked for':>10}{'L2 reads':>10}{'memory':>10}{'estimated':>11}{'compulsory':>12}{'of asked':>10}")
-for row in counted:
-    one = registered.get(f"{row['op']}/{row['path']}/{row['stage']}")
-    if one is None or row["dram_read_bytes"] is None or row["dram_write_bytes"] is None:
-        continue
-    asked, memory = row["predicted"]["bytes_moved"], row["dram_read_bytes"] + row["dram_write_bytes"]
-    from_l2 = f"{32 * row['l2_read_sectors'] / 1e9:10.2f}" if row.get("l2_read_sectors") else f"{'':10}"
-    floor = PAPER.compulsory_bytes(one.path)
-    print(f"{one.path + '/' + one.name:24}{asked / 1e9:10.2f}{from_l2}{memory / 1e9:10.2f}", end="")
-    between = f"{estimates[one.id] / 1e9:11.2f}" if one.id in estimates else f"{'':11}"
-    print(f"{between}{floor / 1e9:12.2f}{memory / asked:10.1%}")
-    if one.id == "depthwise1d/forward/coalesced":
-        part = row["dram_read_bytes"] / (32 * row["predicted"]["load_sectors"])
-        print(f"{'':24}loads alone: {part:.1%} from device memory; you predicted {predicted_percent_from_memory:g} %")
-if not counted:
-    print("No counters are recorded. Estimated, GB:")
-    for name, size in estimates.items():
-        print(f"{name.removeprefix('depthwise1d/'):24}{size / 1e9:10.2f}")
+takes = [one for one in stages("depthwise1d") if one.supports(PAPER)]
+many = [one for one in takes if one.traffic(PAPER).bytes_moved > 2 * PAPER.compulsory_bytes(one.path)]
+evidence.memory_table({one.id: estimate(one, PAPER, gpus.find("h200").l2_bytes) for one in many})
+
+# %% tags=["nbval-ignore-output"]
+part = evidence.from_memory("depthwise1d/forward/coalesced") or float("nan")
+print(f"forward/coalesced, loads alone: {part:.1%} from device memory; you predicted {predicted_percent_from_memory:g} %")
 
 # %% [markdown]
 # - What is written last may still lie in the L2 when the kernel ends, so that memory can move a little *less* than the
@@ -343,8 +237,8 @@ if not counted:
 # - In a stage that requests many times as much, the first cache answers most requests: neighbouring taps read the same
 #   sectors. There a formula tells what the *warps* do, and nothing about the memory beyond its two bounds.
 #
-# This is the answer to the first half of the question. Without counters one may believe what follows from problem and
-# mapping, if it was counted as well. What the caches made of it is an estimate.
+# Without counters one may believe what follows from problem and mapping, if it was counted as well. What the caches made
+# of it is an estimate.
 #
 # ## Measure
 #
@@ -354,42 +248,20 @@ if not counted:
 # %% tags=["nbval-ignore-output"]
 from dwlab import mode, study
 
-times = {path: {} for path in THREE}
-if mode == "gpu":
-    bench = study.GpuBench(quick=True)
-    gpu = bench.machine
-    for path in THREE:
-        with bench.prepare(PAPER, path) as prepared:
-            times[path] = {name: prepared.time(stage(f"depthwise1d/{path}/{name}")).median_us for name in names}
-else:
-    gpu = device.shown()
-    for path in THREE:
-        found = {name: records.best("depthwise1d", path, name, PAPER, gpu=gpu.name) for name in names}
-        times[path] = {name: row.time_us for name, row in found.items() if row}
-
-theirs = {path: {name: 1e3 * PUBLISHED["ms"][name][path] for name in names} for path in THREE}
-whole = [name for name in names if all(name in times[path] for path in THREE)]
+bench = study.GpuBench(quick=True) if mode == "gpu" else None
+gpu = bench.machine if bench else device.shown()
+twelve = [stage(f"depthwise1d/{path}/{name}") for path in THREE for name in names]
+found = study.times_of(twelve, PAPER, bench)
+times = {path: {id.split("/")[2]: us for id, us in found.items() if f"/{path}/" in id} for path in THREE}
 print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
-lines = [f"{'':12}{'P100†, ms':^44}{'here, ms':^44}"]
-lines.append(f"{'':12}" + (("".join(f"{path:>12}" for path in THREE)) + f"{'total':>8}") * 2)
-for name in names:
-    line = f"{name:12}"
-    for table in (theirs, times):
-        cells = [f"{table[path][name] / 1e3:12.3f}" if name in table[path] else f"{'':12}" for path in THREE]
-        total = sum(table[path].get(name, 0) for path in THREE) / 1e3
-        line += "".join(cells) + (f"{total:8.2f}" if table is theirs or name in whole else f"{'':8}")
-    lines.append(line)
-display(tabular.Columns("\n".join(lines)))
-for place, table, rows in (("P100†", theirs, names), ("here", times, whole)):
-    if {"naive", "warp_tiled"} <= set(rows):
-        total = {name: sum(table[path][name] for path in THREE) for name in rows}
-        weight = {name: table["weight_grad"][name] / total[name] for name in rows}
-        print(f"{place:6} warp_tiled {total['naive'] / total['warp_tiled']:.2f} times as fast as naive;")
-        print(f"       weight gradient {weight['naive']:.0%} of naive's time, {weight['warp_tiled']:.0%} of warp_tiled's")
-if whole:
-    print(f"you predicted {predicted_times_naive:g} times, and {predicted_weight_percent:g} %")
-else:
-    print("Not all three paths are recorded yet. On a GPU: python -m dwlab study --record FOLDER")
+evidence.both_times_table(times)
+
+# %% tags=["nbval-ignore-output"]
+for place, of in (("P100†", evidence.published_us()), ("here", times)):
+    total = evidence.totals_us(of)
+    print(f"{place:6} warp_tiled {total['naive'] / total['warp_tiled']:.2f} times as fast as naive;", end=" ")
+    print(f"weight gradient {of['weight_grad']['naive'] / total['naive']:.0%} of naive's time")
+print(f"you predicted {predicted_times_naive:g} times, and {predicted_weight_percent:g} %")
 
 # %% [markdown]
 # The records, with the best stages and PyTorch:
@@ -401,23 +273,7 @@ else:
 # before you run the cell.
 
 # %% tags=["nbval-ignore-output"]
-lines = [f"{'':14}{'kernels in order of time':>26}" + "".join(f"{a}/{b}".rjust(22) for a, b in zip(names, names[1:]))]
-for path in THREE:
-    if len(times[path]) < len(names):
-        lines.append(f"{path:14}not all four are recorded")
-        continue
-    order = [sorted(names, key=table[path].get) for table in (theirs, times)]
-    ratios = [f"{theirs[path][a] / theirs[path][b]:9.2f} → {times[path][a] / times[path][b]:8.2f}" for a, b in zip(names, names[1:])]
-    lines.append(f"{path:14}{'the same' if order[0] == order[1] else 'different':>26}" + "".join(f"{cell:>22}" for cell in ratios))
-display(tabular.Columns("\n".join(lines)))
-pairs = [(theirs[path][name], times[path][name]) for path in THREE for name in names if name in times[path]]
-if len(pairs) >= timemodel.FEW:
-    print(f"rank correlation of {len(pairs)} times: {timemodel.spearman(*zip(*pairs)):.3f}")
-print("effective bandwidth on compulsory bytes,")
-print("over the peak (P100, data sheet) or the measured copy (here):")
-for name in names:
-    ours = f"{PAPER.compulsory_bytes('forward') / times['forward'][name] / 1e3 / gpu.ceilings.copy_gbps:7.1%}" if name in times["forward"] else ""
-    print(f"  {name:12}{PAPER.compulsory_bytes('forward') / theirs['forward'][name] / 1e3 / p100.ceilings.copy_gbps:7.1%} → {ours}")
+evidence.ratios_table(times)
 
 # %% [markdown]
 # A ratio carries over only if both kernels wait for the same thing, or for things that have grown alike. And they have not
@@ -426,13 +282,11 @@ for name in names:
 # %%
 h200 = machine.known()["NVIDIA H200"]
 growth = {"memory, GB/s": lambda g: g.ceilings.copy_gbps, "float32, TFLOP/s": lambda g: g.ceilings.fma_tflops}
-growth |= {"multiprocessors": lambda g: g.sms, "clock, GHz": lambda g: gpus.boost_mhz(g) / 1e3}
+growth |= {"SMs": lambda g: g.sms, "clock, GHz": lambda g: gpus.boost_mhz(g) / 1e3}
 growth |= {"wavefronts, 1e9 a second": lambda g: g.sms * gpus.boost_mhz(g) / 1e3}
 print(f"{'':26}{'P100':>10}{'H200':>10}{'times':>8}")
 for what, of in growth.items():
     print(f"{what:26}{of(p100):10,.1f}{of(h200):10,.1f}{of(h200) / of(p100):8.1f}")
-times_as_much = [of(h200) / of(p100) for of in growth.values()]
-assert min(times_as_much[:2]) > 1.5 * times_as_much[4] > 3 * times_as_much[3] / 1.5
 
 # %% [markdown]
 # A kernel that waits for memory, or for its multiply-adds, gains most from the newer GPU. One that waits for wavefronts or
@@ -450,77 +304,14 @@ assert min(times_as_much[:2]) > 1.5 * times_as_much[4] > 3 * times_as_much[3] / 
 # were fitted, on a few kernels at a few shapes (the module says which); none knows a stage.
 
 # %% tags=["nbval-ignore-output"]
-found = {f"depthwise1d/{path}/{name}": us for path in THREE for name, us in times[path].items()}
-for one in stages("depthwise1d"):
-    row = records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name)
-    if row:
-        found.setdefault(one.id, row.time_us)
-rows, left_out = [], []
-for one in stages("depthwise1d"):
-    if not one.supports(PAPER):
-        continue
-    try:
-        made = timemodel.predict(one, PAPER, gpu)
-    except timemodel.TimeModelError as error:
-        left_out.append(f"left out: {error}")
-        continue
-    rows.append((one, made, found.get(one.id)))
-shown = [name for name in timemodel.FIELDS if any(made.resources[name] >= 0.1 * made.total_us for _, made, _ in rows)]
-lines = [f"{gpu.name}, {PAPER}. µs:"]
-lines.append(f"{'':27}" + "".join(f"{name:>9}" for name in shown) + f"{'predicted':>11}{'measured':>10}{'error':>7}  binds")
-for number, (one, made, us) in enumerate(rows, 1):
-    line = f"{number:2} {one.path + '/' + one.name:24}" + "".join(f"{made.resources[name]:9,.0f}" for name in shown)
-    error = f"{us:9,.0f}{made.total_us / us - 1:+7.0%}" if us else f"{'':16}"
-    lines.append(f"{line}{made.total_us:11,.0f} {error}  {made.bound}")
-numbers = {one.id: number for number, (one, *_) in enumerate(rows, 1)}
-both = timemodel.Comparison(tuple(timemodel.Row(one.id, PAPER, gpu.name, us, made) for one, made, us in rows if us))
-tabular.Columns("\n".join([*lines, both.summary(), *left_out]))
+table, both = evidence.predicted(gpu, times)
+table
 
 # %% tags=["nbval-ignore-output"]
-from IPython.display import display
-from matplotlib.figure import Figure
-
-from dwlab.simt.picture import COLOURS, with_alt
-
-if both.rows:
-    figure = Figure(figsize=(6.2, 5.2), layout="constrained")
-    axes = figure.subplots()
-    ends = [us for row in both.rows for us in (row.measured_us, row.prediction.total_us)]
-    low, high = min(ends) / 1.5, max(ends) * 1.5
-    axes.plot([low, high], [low, high], color="black", linewidth=1, label="predicted = measured")
-    axes.fill_between([low, high], [0.75 * low, 0.75 * high], [1.25 * low, 1.25 * high], color="0.9", label="within 25 %")
-    paths = list(dict.fromkeys(one.path for one in stages("depthwise1d")))
-    said = []
-    for place, path in enumerate(paths):
-        here = [row for row in both.rows if row.stage.split("/")[1] == path]
-        if not here:
-            continue
-        across, up = [row.measured_us for row in here], [row.prediction.total_us for row in here]
-        look = {"marker": "osD^v"[place % 5], "color": COLOURS[place], "markeredgecolor": "black", "markersize": 7}
-        axes.plot(across, up, linestyle="none", label=path, **look)
-        # Points lie along the diagonal: numbers stand above it for one path, below it for the next.
-        offset = ((-6, 5), (6, -11), (-6, 13), (6, -19))[place % 4]
-        for row in here:
-            number = str(numbers[row.stage])
-            at = row.measured_us, row.prediction.total_us
-            axes.annotate(number, at, offset, textcoords="offset points", fontsize=7.5, ha="center")
-            name = row.stage.removeprefix("depthwise1d/")
-            said.append(f"{number} {name} measured {row.measured_us:,.0f}, predicted {row.prediction.total_us:,.0f}")
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    axes.set_xlabel("measured (µs)")
-    axes.set_ylabel("predicted (µs)")
-    axes.legend(loc="upper left", fontsize=9)
-    with_alt(
-        figure,
-        f"Predicted against measured time of {len(both.rows)} kernels on {gpu.name}, both axes logarithmic, with the line "
-        f"where both are equal. {both.summary()} In µs: {'; '.join(said)}. The printed table above has the numbers.",
-    )
-    display(figure)
-else:
-    print("No time is recorded yet. On a GPU: python -m dwlab study --record FOLDER")
+evidence.predicted_figure(both, gpu.name)
 
 # %% [markdown]
-# The numbers are those of the table. Where does it miss, and in which direction? The errors by what binds, and the three largest:
+# Where does it miss, and in which direction? The errors by what binds, and the three largest:
 
 # %% tags=["nbval-ignore-output"]
 for resource in dict.fromkeys(row.prediction.bound for row in both.rows):
@@ -548,24 +339,9 @@ for row in sorted(both.rows, key=lambda row: abs(row.error), reverse=True)[:3]:
 # the efficiency of the recorded GPU. No prediction for these has been checked. Forward, with what binds:
 
 # %% tags=["nbval-ignore-output"]
-shorts = ("p100", "t4", "a100", "l4", "h200")
-asked_of = {short: gpus.find(short) for short in shorts}
-told = {}
-lines = [f"{'µs':14}" + "".join(f"{short:>18}" for short in shorts)]
-for one in stages("depthwise1d", "forward"):
-    cells = []
-    for short, other in asked_of.items():
-        try:
-            told[one.name, short] = made = timemodel.predict(one, PAPER, other)
-            cells.append(f"{made.total_us:,.0f} {made.bound:>7}")
-        except timemodel.TimeModelError:
-            cells.append("does not run")
-    lines.append(f"{one.name:14}" + "".join(f"{cell:>18}" for cell in cells))
-display(tabular.Columns("\n".join(lines)))
-slower = told["warp_tiled", "t4"].total_us / told["warp_tiled", "h200"].total_us
-print(f"warp_tiled on a T4: {slower:.1f} times as long as on an H200; you predicted {predicted_t4_times:g}")
-for short, other in asked_of.items():
-    print(tabular.wrapped(f"{short:5} {other.ceilings.source}"))
+slower = [timemodel.predict("depthwise1d/forward/warp_tiled", PAPER, gpus.find(name)).total_us for name in ("t4", "h200")]
+print(f"warp_tiled on a T4: {slower[0] / slower[1]:.1f} times as long as on an H200; you predicted {predicted_t4_times:g}")
+evidence.elsewhere_table("forward", ("p100", "t4", "a100", "l4", "h200"))
 
 # %% [markdown]
 # A newer instruction can be missing: copies past the registers need compute capability 8.0. And the reason may change
@@ -575,19 +351,7 @@ for short, other in asked_of.items():
 # carry the same names and ideas. How near does the model come?
 
 # %% tags=["nbval-ignore-output"]
-pairs = []
-print(f"{'P100, ms':14}" + "".join(f"{path:>24}" for path in THREE))
-print(f"{'':14}" + f"{'predicted':>14}{'printed†':>10}" * 3)
-for name in names:
-    print(f"{name:14}", end="")
-    for path in THREE:
-        made = timemodel.predict(f"depthwise1d/{path}/{name}", PAPER, "p100").total_us / 1e3
-        pairs.append((made, PUBLISHED["ms"][name][path]))
-        print(f"{made:14.2f}{pairs[-1][1]:10.2f}", end="")
-    print()
-factors = sorted(max(a / b, b / a) for a, b in pairs)
-print(f"rank correlation {timemodel.spearman(*zip(*pairs)):.3f}")
-print(f"apart by a factor of {factors[len(factors) // 2]:.1f} in the middle, {factors[-1]:.1f} at most")
+evidence.published_and_predicted_table()
 
 # %% [markdown]
 # ## When may a measurement be believed?
@@ -601,42 +365,8 @@ print(f"apart by a factor of {factors[len(factors) // 2]:.1f} in the middle, {fa
 # recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.report import sanitizer_rows
-
-
-def newest(section):
-    """The newest run that has rows of a section of the records; None if there is none."""
-    return next((run for run in reversed(records.shown_runs()) if run.sections.get(section)), None)
-
-
-digests = {one.id: one.digest for one in stages()}
-rows, used = sanitizer_rows()
-if rows:
-    print(tabular.wrapped(f"compute-sanitizer, {'; '.join(dict.fromkeys(run.where() for run in used))}"))
-    for tool in dict.fromkeys(row["tool"] for row in rows):
-        said = [row for row in rows if row["tool"] == tool]
-        print(f"  {tool:10} {sum(row['clean'] for row in said)} of {len(said)} stages clean")
-        for row in said:
-            if not row["clean"]:
-                print(tabular.wrapped(f"    {row['stage']}: {row.get('message') or 'errors'}"))
-            elif row["stage"] in digests and row.get("kernel_sha256") != digests[row["stage"]]:
-                print(f"    {row['stage']}: its kernel has changed since")
-else:
-    print("No run of compute-sanitizer is recorded. On a GPU: python benchmarks/sanitize.py")
-
-run = newest("reduction_error")
-if run:
-    rows = run.sections["reduction_error"]
-    print(tabular.wrapped(f"long sums, {run.where()}"))
-    longest = max(row["terms"] for row in rows)
-    print(f"  {longest:,} terms: greatest error over the sum of the terms' sizes, of what is allowed,")
-    print("  and the same bits?")
-    for row in rows:
-        if row["terms"] == longest:
-            same = "the same bits" if row["repeatable"] else "other bits"
-            print(f"  {row['path'] + '/' + row['stage']:24}{row['error']:9.1e}{row['error'] / row['allowed']:8.1%}   {same} in {row['runs']} runs")
-else:
-    print("No errors of long sums are recorded.")
+print(evidence.sanitized_text())
+evidence.long_sums_table()
 
 # %% [markdown]
 # **4. Nothing is faster than its ceiling.** Ceilings are measured in the same run. A point above one is no discovery but a
@@ -644,36 +374,22 @@ else:
 # recorded time goes through; a tenth of the fastest does not.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.gpu.machine import Ceilings
-
-drawn = 0
-for run in records.shown_runs():
-    measured = [row for row in run.measurements if row.op == "depthwise1d"]
-    if not measured:
-        continue
-    ceilings = Ceilings(**{k: v for k, v in run.ceilings.items() if k in Ceilings.__dataclass_fields__})
-    drawn += len(roofline.points(measured, ceilings))
-print(f"{drawn} recorded times lie below their ceilings")
-fastest = min(both.rows, key=lambda row: row.measured_us, default=None)
-if fastest:
-    path, name = fastest.stage.split("/")[1:]
-    size = PAPER.compulsory_bytes(path)
-    try:
-        roofline.point(f"{path}/{name}", PAPER.flops, size, fastest.measured_us / 10, gpu.ceilings)
-    except roofline.RooflineError as error:
-        print(tabular.wrapped(error))
-    else:
-        print(f"{path}/{name} is so slow that even a tenth of its time lies below the roof")
+print(f"{evidence.below_ceilings()} recorded times lie below their ceilings")
+fastest = min(both.rows, key=lambda row: row.measured_us)
+try:
+    size = PAPER.compulsory_bytes(fastest.stage.split("/")[1])
+    roofline.point(fastest.stage, PAPER.flops, size, fastest.measured_us / 10, gpu.ceilings)
+except roofline.RooflineError as error:
+    print(tabular.wrapped(error))
 
 # %% [markdown]
 # ### On your own GPU
 #
 #     python -m dwlab study --record my_gpu
 #
-# checks, counts and times every stage of every path, at the study's shape and others, measures the ceilings in the same run,
-# reads the counters if it may, and writes a record and a report: this table, bandwidths and rooflines, as JSON, Markdown
-# and PNG. `--quick` takes a smaller problem. `python -m dwlab predict --compare` compares every recorded time with its
-# prediction. A record that is put into `dwlab/records` is what the lessons show from then on.
+# checks, counts and times every stage of every path, measures the ceilings in the same run, reads the counters if it may, and
+# writes a record and a report ([measure](../docs/measure.md)). `python -m dwlab predict --compare` compares every recorded
+# time with its prediction.
 #
 # The study's answer on its P100 was a table of twelve times†. What makes such a table useful to others: which bytes its
 # bandwidths count, what each kernel requests and that it was counted, what binds, and the ceilings of the same day.

@@ -1,0 +1,336 @@
+"""What lesson 23 prints: the numbers of the 1-D stages by formula, interpreter, counters, compiler, clock and model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dwlab import records
+from dwlab.gpu import specs
+from dwlab.gpu.machine import Ceilings, Machine
+from dwlab.judge import formulas
+from dwlab.kernels.registry import stage, stages
+from dwlab.model import roofline, timemodel
+from dwlab.problems import PAPER
+from dwlab.records.tabular import Columns, columns, wrapped
+from dwlab.report.machine import sanitizer_rows
+from dwlab.report.paper import PUBLISHED, THREE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("load requests", "load sectors", "store requests", "store sectors", "atomic requests", "atomic sectors")
+WAYS = tuple(PUBLISHED["ms"])
+"""The study's four kernels, of which ours carry the names."""
+
+Times = Mapping[str, Mapping[str, float]]
+"""path -> kernel -> µs."""
+
+
+def published_us() -> Times:
+    """The study's times on its P100."""
+    return {path: {name: 1e3 * PUBLISHED["ms"][name][path] for name in WAYS} for path in THREE}
+
+
+def bandwidths_table() -> Columns:
+    """Forward's published times, and what bandwidth they are, by three answers to: of which bytes?"""
+    arrays = 3 * 4 * PAPER.B * PAPER.H * PAPER.L
+    body = []
+    for name, us in published_us()["forward"].items():
+        requested = stage(f"depthwise1d/forward/{name}").traffic(PAPER).bytes_moved
+        gbps = [f"{size / us / 1e3:,.1f}" for size in (requested, arrays, PAPER.compulsory_bytes("forward"))]
+        printed = PUBLISHED["effective_gbps"].get(name)
+        body.append([name, f"{us / 1e3:.2f} ms", *gbps, f"{printed:.0f}" if printed else ""])
+    return columns(["P100, forward", "time†", "requested", "three arrays", "compulsory", "printed†"], body)
+
+
+def formulas_table(found: Sequence[tuple[formulas.Comparison, float]]) -> Columns:
+    """Comparisons of formula and count, each with the bank conflicts for each row that were counted."""
+    body = []
+    for both, conflicts in found:
+        pairs = [
+            f"{getattr(side, what):,}"
+            for what in ("requests", "sectors", "atomic_sectors")
+            for side in (both.predicted, both.counted)
+        ]
+        claim = "" if both.predicted.exact else "an estimate"
+        body.append([both.stage.removeprefix("depthwise1d/"), *pairs, f"{conflicts:.1f}", claim])
+    head = ["stage", "requests", "counted", "sectors", "counted", "atomic sectors", "counted", "conflicts a row", ""]
+    return columns(head, body, left=(0, 8))
+
+
+# ---- counters
+
+
+def counters() -> tuple[records.Record | None, list[Mapping[str, Any]]]:
+    """The newest run whose counters were read at the study's shape, and their rows; (None, []) if there is none."""
+    shape = records.describe_problem(PAPER)
+    for run in reversed(records.shown_runs()):
+        rows = [row for row in run.counters if (row["problem"], row["dtype"]) == (shape, PAPER.dtype)]
+        if rows:
+            return run, rows
+    return None, []
+
+
+def off_by(row: Mapping[str, Any], kind: str) -> float | None:
+    """The hardware's count over the formula's, less 1; None where either is missing or 0."""
+    key = kind.replace(" ", "_")
+    formula, hardware = row["predicted"].get(key), row.get(key)
+    return hardware / formula - 1 if formula and hardware is not None else None
+
+
+def differing() -> dict[str, float]:
+    """Stage -> the largest difference of a hardware count from its formula, the stages that differ most first."""
+    found = {}
+    for row in counters()[1]:
+        these = [one for kind in KINDS if (one := off_by(row, kind))]
+        if these:
+            found[f"{row['op']}/{row['path']}/{row['stage']}"] = max(these, key=abs)
+    return dict(sorted(found.items(), key=lambda one: -abs(one[1])))
+
+
+def hardware_table() -> Columns:
+    """How far the hardware's counts lie from the formulas, a row a stage, and below it how many are equal."""
+    run, rows = counters()
+    if run is None:
+        return Columns("No counters are recorded. On a GPU with Nsight Compute: python -m dwlab study --record FOLDER")
+    body = []
+    for row in rows:
+        found = [off_by(row, kind) for kind in KINDS]
+        cells = ["" if one is None else "equal" if one == 0 else f"{one:+.2%}" for one in found]
+        conflicts = row["shared_bank_conflicts"]
+        each = "" if conflicts is None else f"{conflicts / (PAPER.B * PAPER.H):.1f}"
+        body.append([f"{row['path']}/{row['stage']}", *cells, each])
+    sectors = [one for row in rows for kind in KINDS[1::2] if (one := off_by(row, kind)) is not None]
+    near = sum(abs(one) <= 0.05 for one in sectors)
+    below = (
+        f"{len(rows) - len(differing())} of {len(rows)} stages: every number equal; "
+        f"{near} of {len(sectors)} sector counts within 5 %"
+    )
+    table = columns(["stage", *KINDS, "conflicts a row"], body)
+    return Columns("\n".join([wrapped(run.where()), table, below]))
+
+
+def opcodes_text(most: int = 3) -> str:
+    """Opcodes of global memory of the stages that differ most from their formulas, as compiled for the recorded GPU."""
+    from dwlab.compiler import inspect
+
+    run, _ = counters()
+    differ = differing()
+    known = {one.id for one in stages("depthwise1d")}
+    some = ["depthwise1d/forward/naive", *[id for id in differ if id in known][:most]]
+    cc = tuple(run.environment.get("compute_capability") or (9, 0)) if run else (9, 0)
+    try:
+        compiled = inspect.table(dict.fromkeys(some), PAPER, cc=cc)
+    except inspect.InspectError as error:
+        return wrapped(f"Nothing is compiled here: {error}")
+    lines = []
+    for one in compiled.rows:
+        opcodes = ", ".join(f"{name} × {count}" for name, count in one.accesses("global").items())
+        name = one.name.removeprefix("depthwise1d/")
+        lines.append(f"{name:24}{differ.get(one.name, 0):+8.2%}  {opcodes or one.sass_missing}")
+    lines += [f"{name:24} not compiled: {why}" for name, why in compiled.refused.items()]
+    return "\n".join(map(wrapped, lines))
+
+
+def memory_table(estimates: Mapping[str, float]) -> Columns:
+    """GB of device memory by the counters, between what was requested and what is compulsory; estimates: by id."""
+    run, rows = counters()
+    if run is None:
+        return columns(["stage", "estimated, GB"], [[id, f"{size / 1e9:.2f}"] for id, size in estimates.items()])
+    body = []
+    for row in rows:
+        id = f"{row['op']}/{row['path']}/{row['stage']}"
+        if row["dram_read_bytes"] is None or row["dram_write_bytes"] is None:
+            continue
+        requested, memory = row["predicted"]["bytes_moved"], row["dram_read_bytes"] + row["dram_write_bytes"]
+        l2 = f"{32 * row['l2_read_sectors'] / 1e9:.2f}" if row.get("l2_read_sectors") else ""
+        between = f"{estimates[id] / 1e9:.2f}" if id in estimates else ""
+        least = f"{PAPER.compulsory_bytes(row['path']) / 1e9:.2f}"
+        cells = [f"{requested / 1e9:.2f}", l2, f"{memory / 1e9:.2f}", between, least, f"{memory / requested:.1%}"]
+        body.append([f"{row['path']}/{row['stage']}", *cells])
+    head = ["GB", "requested", "L2 reads", "memory", "estimated", "compulsory", "of requested"]
+    return columns(head, body)
+
+
+def from_memory(id: str) -> float | None:
+    """The part of the bytes that a stage's loads request that device memory delivered, by the counters."""
+    for row in counters()[1]:
+        if f"{row['op']}/{row['path']}/{row['stage']}" == id and row["dram_read_bytes"] is not None:
+            return row["dram_read_bytes"] / (32 * row["predicted"]["load_sectors"])
+    return None
+
+
+# ---- times
+
+
+def totals_us(times: Times) -> dict[str, float]:
+    """Kernel -> µs of all three paths, where all are known."""
+    return {name: sum(of[name] for of in times.values()) for name in WAYS if all(name in of for of in times.values())}
+
+
+def both_times_table(times: Times) -> Columns:
+    """The published times and these, in ms."""
+    body, theirs = [], published_us()
+    for name in WAYS:
+        cells = []
+        for of in (theirs, times):
+            cells += [f"{of[path][name] / 1e3:.3f}" if name in of[path] else "" for path in THREE]
+            total = totals_us(of).get(name)
+            cells.append(f"{total / 1e3:.2f}" if total else "")
+        body.append([name, *cells])
+    short = ["forward", "input", "weight", "total"]
+    return columns(["ms", *(f"P100† {one}" for one in short), *(f"here {one}" for one in short)], body)
+
+
+def ratios_table(times: Times) -> Columns:
+    """Of each path whether the kernels' order carries over, and the ratios of neighbours, there and here."""
+    body, theirs = [], published_us()
+    for path in THREE:
+        if len(times[path]) == len(WAYS):
+            order = [sorted(WAYS, key=of[path].get) for of in (theirs, times)]
+            pairs = list(zip(WAYS, WAYS[1:], strict=False))
+            ratios = [
+                f"{theirs[path][a] / theirs[path][b]:.2f} → {times[path][a] / times[path][b]:.2f}" for a, b in pairs
+            ]
+            body.append([path, "the same" if order[0] == order[1] else "different", *ratios])
+    return columns(["path", "order", *(f"{a}/{b}" for a, b in zip(WAYS, WAYS[1:], strict=False))], body)
+
+
+# ---- the time model
+
+
+def predicted(gpu: Machine, times: Times) -> tuple[Columns, timemodel.Comparison]:
+    """The time model's table at the study's shape, with what binds; and where a time is known, both.
+
+    times: those of the four kernels; of the other stages, and where one is missing, the recorded ones.
+    """
+    known = {f"depthwise1d/{path}/{name}": us for path, of in times.items() for name, us in of.items()}
+    found, left_out = [], []
+    for one in (one for one in stages("depthwise1d") if one.supports(PAPER)):
+        row = records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name)
+        try:
+            made = timemodel.predict(one, PAPER, gpu)
+        except timemodel.TimeModelError as error:
+            left_out.append(f"left out: {error}")
+            continue
+        found.append((one, made, known.get(one.id, row.time_us if row else None)))
+    names = [
+        name for name in timemodel.FIELDS if any(made.resources[name] >= 0.1 * made.total_us for _, made, _ in found)
+    ]
+    body = []
+    for one, made, us in found:
+        error = [f"{us:,.0f}", f"{made.total_us / us - 1:+.0%}"] if us else ["", ""]
+        parts = [f"{made.resources[name]:,.0f}" for name in names]
+        body.append([f"{one.path}/{one.name}", *parts, f"{made.total_us:,.0f}", *error, made.bound])
+    rows = (timemodel.Row(one.id, PAPER, gpu.name, us, made) for one, made, us in found if us)
+    both = timemodel.Comparison(tuple(rows))
+    table = columns(["µs", *names, "predicted", "measured", "error", "binds"], body, left=(0, len(names) + 4))
+    return Columns("\n".join([table, both.summary(), *left_out])), both
+
+
+def predicted_figure(both: timemodel.Comparison, gpu: str) -> Figure:
+    """Predicted against measured times, a panel a path."""
+    from matplotlib.figure import Figure
+
+    from dwlab.simt.picture import COLOURS, with_alt
+
+    figure = Figure(figsize=(7.4, 6.4), layout="constrained")
+    ends = [us for row in both.rows for us in (row.measured_us, row.prediction.total_us)] or [1.0]
+    low, high = min(ends) / 1.5, max(ends) * 1.5
+    paths = list(dict.fromkeys(row.stage.split("/")[1] for row in both.rows))
+    for k, (axes, path) in enumerate(zip(figure.subplots(2, 2, sharex=True, sharey=True).flat, paths, strict=False)):
+        axes.plot([low, high], [low, high], color="black", linewidth=1)
+        axes.fill_between([low, high], [0.75 * low, 0.75 * high], [1.25 * low, 1.25 * high], color="0.85")
+        for row in (row for row in both.rows if row.stage.split("/")[1] == path):
+            at = row.measured_us, row.prediction.total_us
+            axes.plot(*at, marker="o", color=COLOURS[k], markeredgecolor="black", markersize=7)
+            left = at[0] > (low * high) ** 0.5  # there is room on the left
+            name, place = row.stage.split("/")[2], (-7, 3) if left else (7, -8)
+            axes.annotate(name, at, place, textcoords="offset points", fontsize=8, ha="right" if left else "left")
+        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), title=path)
+    figure.supxlabel("measured (µs)")
+    figure.supylabel("predicted (µs)")
+    return with_alt(
+        figure,
+        f"Predicted against measured time of {len(both.rows)} kernels on {gpu}, a panel for each path, both axes "
+        f"logarithmic, with the line where both are equal and a band of 25 % around it. {both.summary()}",
+    )
+
+
+def elsewhere_table(path: str, gpus: Sequence[str]) -> Columns:
+    """What the time model says of a path's stages on other GPUs, with what binds."""
+    body = []
+    for one in stages("depthwise1d", path):
+        cells = []
+        for name in gpus:
+            try:
+                made = timemodel.predict(one, PAPER, specs.find(name))
+                cells.append(f"{made.total_us:,.0f} {made.bound}")
+            except timemodel.TimeModelError:
+                cells.append("does not run")
+        body.append([one.name, *cells])
+    return columns(["µs", *gpus], body)
+
+
+def published_and_predicted_table() -> Columns:
+    """The model's times on a P100 beside the published ones, and how far they lie from each other."""
+    pairs, body = [], []
+    for name in WAYS:
+        cells = []
+        for path in THREE:
+            made = timemodel.predict(f"depthwise1d/{path}/{name}", PAPER, "p100").total_us / 1e3
+            pairs.append((made, PUBLISHED["ms"][name][path]))
+            cells += [f"{made:.2f}", f"{pairs[-1][1]:.2f}"]
+        body.append([name, *cells])
+    factors = sorted(max(a / b, b / a) for a, b in pairs)
+    head = ["P100, ms", *(one for path in THREE for one in (path, "printed†"))]
+    below = (
+        f"rank correlation {timemodel.spearman(*zip(*pairs, strict=True)):.3f}; a factor of "
+        f"{factors[len(factors) // 2]:.1f} between both in the middle, {factors[-1]:.1f} at most"
+    )
+    return Columns(f"{columns(head, body)}\n{below}")
+
+
+# ---- fences
+
+
+def sanitized_text() -> str:
+    """What compute-sanitizer found in the stages when it last ran on them, a line a tool, and in which it found errors."""
+    rows, _ = sanitizer_rows()
+    if not rows:
+        return "No run of compute-sanitizer is recorded. On a GPU: python benchmarks/sanitize.py"
+    digests, lines = {one.id: one.digest for one in stages()}, []
+    for tool in dict.fromkeys(row["tool"] for row in rows):
+        these = [row for row in rows if row["tool"] == tool]
+        changed = sum(row.get("kernel_sha256") != digests.get(row["stage"], row.get("kernel_sha256")) for row in these)
+        clean = sum(row["clean"] for row in these)
+        lines.append(f"{tool:10} {clean} of {len(these)} stages clean; of {changed} the kernel has changed since")
+        lines += [wrapped(f"    {row['stage']}: {row.get('message') or 'errors'}") for row in these if not row["clean"]]
+    return "\n".join(lines)
+
+
+def long_sums_table() -> Columns:
+    """The errors of the longest recorded sums, of what is allowed, and whether all runs have the same bits."""
+    run = next((run for run in reversed(records.shown_runs()) if run.sections.get("reduction_error")), None)
+    if run is None:
+        return Columns("No errors of long sums are recorded.")
+    rows = run.sections["reduction_error"]
+    longest = max(row["terms"] for row in rows)
+    body = [
+        [f"{row['path']}/{row['stage']}", f"{row['error']:.1e}", f"{row['error'] / row['allowed']:.1%}",
+         f"{'the same bits' if row['repeatable'] else 'other bits'} in {row['runs']} runs"]
+        for row in rows if row["terms"] == longest
+    ]  # fmt: skip
+    return columns([f"{longest:,} terms", "error", "of what is allowed", ""], body, left=(0, 3))
+
+
+def below_ceilings() -> int:
+    """How many recorded times of the stages lie below the ceilings of their runs. Raises RooflineError for one above."""
+    drawn = 0
+    for run in records.shown_runs():
+        measured = [row for row in run.measurements if row.op == "depthwise1d"]
+        if measured:
+            known = {name: value for name, value in run.ceilings.items() if name in Ceilings.__dataclass_fields__}
+            drawn += len(roofline.points(measured, Ceilings(**known)))
+    return drawn
