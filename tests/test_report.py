@@ -341,3 +341,23 @@ def test_the_losses_are_as_many_as_the_tables_have():
     networks = report.brought_to_networks()[0]
     behind = [one for one in networks if one.baseline_us < min(one.unfused_us, one.fused_us or one.unfused_us)]
     assert f"{len(behind)} of {len(networks)} networks" in said and all(one.name in said for one in behind)
+
+
+def test_parts_of_networks_are_the_recorded_times_of_their_kernels():
+    parts, runs = report.parts_of_networks()
+    rows = {(row["network"], row["dtype"], row["batch"]): row for row in report.networks()[0]}
+    assert parts and runs
+    for one in parts:
+        row = rows[one.network, one.dtype, one.batch]
+        assert one.total_us == (row.get("apart_plain_us") or row["apart_us"])
+    # Of MobileNetV1's kernels each layer has one of the 26 recorded times, alike ones the same.
+    one = next(one for one in parts if (one.network, one.dtype, one.batch) == ("mobilenet_v1", "float32", 1))
+    newest = {}
+    for run in records.shown_runs():
+        for row in run.sections.get("network_kernels", ()):
+            if (row["network"], row["dtype"], row["batch"]) == ("mobilenet_v1", "float32", 1):
+                newest.setdefault(run.date, {})[row["layers"]] = row["time_us"]
+    kernels = newest[max(newest)]
+    first = kernels["1.depthwise"], kernels["1.pointwise"]
+    assert first[0] < one.depthwise_us < one.total_us and first[1] < one.pointwise_us < one.total_us
+    assert one.depthwise_us + one.pointwise_us <= 1.2 * one.total_us

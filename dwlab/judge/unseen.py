@@ -249,8 +249,8 @@ def show(exercise: str) -> str:
             lines += [f"{letter}  ends with an error: {one['ends']}", ""]
             continue
         wrong, size = one["wrong"]
-        said = f"{wrong} of {size} outputs are wrong" if wrong else f"all {size} outputs are right"
-        lines.append(f"{letter}  {said}; {one['float64']:,} float64 operations; barriers: {one['barriers']}")
+        state = f"{wrong} of {size} outputs are wrong" if wrong else f"all {size} outputs are right"
+        lines.append(f"{letter}  {state}; {one['float64']:,} float64 operations; barriers: {one['barriers']}")
         for kind, array, space, requests, sectors, ideal, waves in one["accesses"]:
             cost = f"{sectors:7,} sectors, ideal {ideal:,}" if space == "global" else f"{waves:7,} wavefronts"
             lines.append(f"     {kind:6}{array:8}{space:8}{requests:7,} requests{cost}")

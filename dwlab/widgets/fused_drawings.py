@@ -115,8 +115,8 @@ def _memory(y: float, staged: Mapping[str, int], sums: int, unit: float) -> list
     for name, nbytes in staged.items():
         parts.append(box(x, y + 16, nbytes * unit, 18, FILLS.get(name, FILTERS), 0.5))
         x += nbytes * unit
-    said = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in staged.items() if nbytes)
-    parts.append(label(MEMORY, y + 48, said, 10.5))
+    words = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in staged.items() if nbytes)
+    parts.append(label(MEMORY, y + 48, words, 10.5))
     parts.append(label(MEMORY, y + 70, f"sums in registers: {size(sums)}", 11))
     parts.append(box(MEMORY, y + 76, max(sums * unit, 0.5), 18, "none"))
     return parts
@@ -137,7 +137,7 @@ def modules(drawn: Mapping[str, tuple[Fused, Tile]]) -> Drawing:
     unit = (WIDE - MEMORY - 4) / max(*(sum(one.values()) for one in bytes_of.values()), *sums.values())
     parts = [label(at, 12, head, 12, bold=True) for at, head in zip(COLUMNS, ("x", "between", "y"), strict=True)]
     parts.append(label(MEMORY, 12, "one block, on chip", 12, bold=True))
-    rows, said = [], []
+    rows, words = [], []
     for number, (name, (pair, tile)) in enumerate(drawn.items()):
         one, y = found[name], 24.0 + ROW * number
         out = outputs(pair, tile)
@@ -169,7 +169,7 @@ def modules(drawn: Mapping[str, tuple[Fused, Tile]]) -> Drawing:
                 f"{between / 1e3:,.0f}",
             )
         )
-        said.append(
+        words.append(
             f"{name}: a block of {out.rows} × {out.columns} outputs has {middle.rows} × {middle.columns} pixels "
             f"between the layers and {size(sum(bytes_of[name].values()))} in shared memory; the first layer is "
             f"computed {again:.2f} times."
@@ -183,7 +183,7 @@ def modules(drawn: Mapping[str, tuple[Fused, Tile]]) -> Drawing:
     table = Table("Each element counted; the tests do so block by block", columns, tuple(rows))
     alt = (
         "For each module three maps with the pixels of one block: x, the map between the layers, drawn with a dashed "
-        "outline as it is never in global memory, and y; and bars for what the block keeps on chip. " + " ".join(said)
+        "outline as it is never in global memory, and y; and bars for what the block keeps on chip. " + " ".join(words)
     )
     return Drawing("Two layers in one kernel: what a block has of each map", alt, "".join(parts),
                    y + 14, (table,))  # fmt: skip

@@ -142,7 +142,7 @@ def one_kernel(pair):
 # ### Rung 2: sums that stay
 #
 # Rung 1 keeps all channels of its pixels, so the more channels, the fewer pixels fit. And it loads a weight for each product.
-# One change mends both: a thread is a **filter**, with a sum for each of the 16 pixels in registers (**output-stationary**). The
+# One change helps both: a thread is a **filter**, with a sum for each of the 16 pixels in registers (**output-stationary**). The
 # channels walk by, STEP at a time, and a weight that was loaded once serves 16 products.
 
 # %%
@@ -250,7 +250,7 @@ tabular.columns(head, [(n, f"{a:,}", f"{b / 1e3:,.0f}", f"{c / 1e3:,.0f}", f"{d:
 # - **Rung 1** removes the intermediate map and nothing else: each product still requests its weight. Fusing removes a map; it
 #   makes no kernel good.
 # - **Rung 2** requests each weight once for a block in place of 16 times, and the channels on chip no longer grow with C. What
-#   it leaves: neighbouring lanes are filters, whose weights lie a row of `w2` apart, so each lane requests a sector of its own.
+#   it leaves: neighbouring lanes are filters, whose weights lie in different rows of `w2`, so each lane requests a sector of its own.
 #   That is lesson 38's next rung.
 #
 # ### When the filters are more than the map

@@ -109,7 +109,7 @@ assert abs(joules - 0.03) < 1e-4
 #
 # ## Check
 #
-# The right answer is known here, so both ways can be judged: 300 W for 100 µs. A window must be right wherever in a step it
+# The right answer is known here, so both ways can be tested: 300 W for 100 µs. A window must be right wherever in a step it
 # happens to begin.
 
 # %%
