@@ -4,7 +4,8 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 (`--names` lists them), or one of these:
 - `xray`: what the first Python code of README.md prints;
 - `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
-- `architecture`: the same with every file, as a list.
+- `architecture`: the same with every file, as a list;
+- `lessons`, `mistakes`: what docs/course.py reads from the lessons and exercises.
 
 Without FILES: README.md, all of docs/, and the picture in docs/img/. With --check nothing is changed,
 and the exit status is 1 if something is out of date.
@@ -51,8 +52,17 @@ def pages() -> list[Path]:
 
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
-    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture}
+    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture} | {
+        name: functools.partial(_of_the_course, name) for name in ("lessons", "mistakes")
+    }
     return {name: functools.cache(make) for name, make in (report.tables() | own).items()}
+
+
+def _of_the_course(name: str) -> str:
+    sys.path.insert(0, str(ROOT / "docs"))
+    import course
+
+    return getattr(course, name)()
 
 
 # ------------------------------------------------------------------------------------------------------- architecture
