@@ -57,18 +57,18 @@ def lessons() -> str:
         solutions = sorted((ROOT / "solutions").glob(f"{source.stem[:2]}_*.py"))
         minutes = [exercise_minutes(one) for one in solutions]
         question = re.search(r"^# ## Question\n(.*?)(?=^# ## |^# %%)", text, re.M | re.S)
-        asked = re.findall(r"\*\*(.+?)\*\*", re.sub(r"^# ?", "", question[1], flags=re.M), re.S) if question else []
-        asked = [one for one in asked if one.rstrip().endswith("?")]
+        found = re.findall(r"\*\*(.+?)\*\*", re.sub(r"^# ?", "", question[1], flags=re.M), re.S) if question else []
+        found = [one for one in found if one.rstrip().endswith("?")]
         rows.append(
             f"| [{_cell(name)}](../notebooks/{source.stem}.ipynb) | {_cell(_head(text, 'Afterwards you can'))} "
             f"| {read[0] if read else ''} | {' + '.join(map(str, minutes))} = {sum(minutes)} "
-            f"| {_cell(asked[0]) if asked else ''} |"
+            f"| {_cell(found[0]) if found else ''} |"
         )
     return "\n".join(rows)
 
 
 def mistakes() -> str:
-    """A row a mistake: what is wrong in an answer, and what the judge says of it. Each is judged, and must be refused."""
+    """A row a mistake: what is wrong in an answer, and what the judge says of it. It must find something."""
     from dwlab.judge import exercises
 
     rows = ["| exercise | what is wrong | the judge | its first hint |", "| --- | --- | --- | --- |"]
