@@ -5,7 +5,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `xray`: what the first Python code of README.md prints;
 - `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
 - `architecture`: the same with every file, as a list;
-- `exercises`: what there is to do, by kind, from solutions/ and the lessons' sources.
+- `lessons`, `mistakes`, `exercises`: what docs/course.py reads from the lessons and exercises.
 
 Without FILES: README.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
 and the exit status is 1 if something is out of date.
@@ -55,8 +55,9 @@ def pages() -> list[Path]:
 
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
-    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "exercises": exercises}
-    all_ = report.tables() | own | tuning.tables(JOURNALS)
+    course = {name: functools.partial(_of_the_course, name) for name in ("lessons", "mistakes", "exercises")}
+    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture}
+    all_ = report.tables() | own | course | tuning.tables(JOURNALS)
     return {name: functools.cache(make) for name, make in all_.items()}
 
 
@@ -65,37 +66,11 @@ def pictures() -> dict[str, tuple[str, Callable[[], Figure | None]]]:
     return {PICTURE.name: (TITLE, first_loads), "regret.svg": ("What searches lose", regrets)}
 
 
-# ---------------------------------------------------------------------------------------------------------- exercises
+def _of_the_course(name: str) -> str:
+    sys.path.insert(0, str(ROOT / "docs"))
+    import course
 
-KINDS = {
-    "make it faster: by counts, and by time on a GPU": lambda text: "faster(" in text,
-    "find the bug, blind: counts and hazards alone": lambda text: "diagnosed(" in text,
-    "find the bug in a kernel that is shown": lambda text: "def broken(" in text,
-    "fill in the blanks of a kernel": lambda text: "kernel(answer" in text and text.count("### BEGIN SOLUTION") > 1,
-    "write a kernel": lambda text: "kernel(answer" in text,
-    "write a function": lambda text: "function(answer" in text,
-    "predict numbers": lambda text: "predicted(" in text,
-}
-"""What an exercise is, by its solution's text: the first that holds."""
-
-
-def exercises() -> str:
-    """A row a kind of exercise, and one of the kernels with blanks in lessons."""
-    found: dict[str, list[str]] = {kind: [] for kind in (*KINDS, "others")}
-    for solution in sorted((ROOT / "solutions").glob("[0-9]*.py")):
-        text = solution.read_text(encoding="utf-8")
-        kind = next((kind for kind, holds in KINDS.items() if holds(text)), "others")
-        found[kind].append("_".join(solution.stem.split("_")[:2]))
-    blanks = {}
-    for source in sorted((ROOT / "notebooks" / "src").glob("*.py")):
-        cells = re.split(r"^# %%", source.read_text(encoding="utf-8"), flags=re.M)
-        if count := sum("### BEGIN SOLUTION" in cell or '"blank:' in cell for cell in cells):
-            blanks[source.stem[:2]] = count
-    rows = [(kind, len(ids), ", ".join(ids)) for kind, ids in found.items() if ids]
-    kernels = ", ".join(lesson + (f" ({count})" if count > 1 else "") for lesson, count in blanks.items())
-    rows.append(("in the lessons themselves: kernels with blanks", sum(blanks.values()), kernels))
-    head = ["| what there is to do | how many | which |", "| --- | ---: | --- |"]
-    return "\n".join([*head, *(f"| {kind} | {count} | {which} |" for kind, count, which in rows)])
+    return getattr(course, name)()
 
 
 # ------------------------------------------------------------------------------------------------------- architecture

@@ -245,7 +245,7 @@ def test_widgets_by_mouse_and_keyboard(opened, layout):
     assert notebook.serious() == []
 
 
-@pytest.mark.family(0.03, by=["layout"])
+@pytest.mark.family(0.01, by=["layout"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_from_top_to_bottom(opened, lesson, layout):

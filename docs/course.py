@@ -1,0 +1,122 @@
+"""What docs/teaching.md says of lessons and exercises, read from themselves: docs/build.py writes it into the page."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS_A_LINE, LEAST_MINUTES = 60, 5
+"""Of an exercise: a minute for each line of our answer, beside reading it; docs/teaching.md says so."""
+
+MISTAKES = (  # exercise, what is wrong, a text of our answer and what stands in its place
+    ("00_1", "the first element is forgotten", "        if i == 0:\n", "        if i < 0:\n"),
+    ("00_1", "no guard", "    if i < kwh.size:\n", "    if True:\n"),
+    ("10_1", "the axes of the grid are exchanged", "t, h = cuda.grid(2)", "h, t = cuda.grid(2)"),
+    ("10_1", "a sum in float64", "acc = float32(0)", "acc = 0.0"),
+    ("10_1", "a factor is missing", "acc / float32(x.shape[0])", "acc"),
+    ("12_4", "no barrier", "    cuda.syncthreads()\n", ""),
+    ("13_1", "a step of the reduction is missing", "(16, 8, 4, 2, 1)", "(16, 8, 4, 2)"),
+    ("13_1", "every lane writes", "        if lane == 0:\n", "        if True:\n"),
+    ("30_1", "the border counts as 0", "float32(-math.inf)", "float32(0)"),
+    ("50_1", "the halo is shifted by one", "t0 - HALO + k\n", "t0 - HALO + k + 1\n"),
+    ("50_1", "a formula that is nearly right", "return loads, weights", "return loads + 1, weights"),
+)  # fmt: skip
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _head(text: str, word: str) -> str:
+    found = re.search(rf"^# \| \*\*{word}\*\* \| (.*) \|$", text, re.M)
+    return found[1] if found else ""
+
+
+def exercise_minutes(solution: Path) -> int:
+    """Minutes of an exercise: its task at 180 words a minute, a minute a line of our answer, five at least."""
+    text = solution.read_text(encoding="utf-8")
+    words = len((ast.get_docstring(ast.parse(text)) or "").split())
+    answers = re.findall(r"### BEGIN SOLUTION\n(.*?)### (?:BEGIN STUB|END SOLUTION)", text, re.S)
+    lines = sum(1 for one in answers for line in one.split("\n") if line.strip() and not line.strip().startswith("#"))
+    return max(LEAST_MINUTES, round(words / 180 + lines * SECONDS_A_LINE / 60))
+
+
+def lessons() -> str:
+    """A row a lesson: what one can do afterwards, minutes of reading and of its exercises, the question to discuss."""
+    rows = [
+        "| lesson | afterwards they can | reading, min | exercises, min | to discuss before it |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
+    for source in sorted((ROOT / "notebooks" / "src").glob("[0-9]*.py")):
+        text = source.read_text(encoding="utf-8")
+        name = re.search(r"^# # (.*)$", text, re.M)[1]
+        read = re.search(r"\d+", _head(text, "Time"))
+        solutions = sorted((ROOT / "solutions").glob(f"{source.stem[:2]}_*.py"))
+        minutes = [exercise_minutes(one) for one in solutions]
+        question = re.search(r"^# ## Question\n(.*?)(?=^# ## |^# %%)", text, re.M | re.S)
+        found = re.findall(r"\*\*(.+?)\*\*", re.sub(r"^# ?", "", question[1], flags=re.M), re.S) if question else []
+        found = [one for one in found if one.rstrip().endswith("?")]
+        rows.append(
+            f"| [{_cell(name)}](../notebooks/{source.stem}.ipynb) | {_cell(_head(text, 'Afterwards you can'))} "
+            f"| {read[0] if read else ''} | {' + '.join(map(str, minutes))} = {sum(minutes)} "
+            f"| {_cell(found[0]) if found else ''} |"
+        )
+    return "\n".join(rows)
+
+
+def mistakes() -> str:
+    """A row a mistake: what is wrong in an answer, and what the judge says of it. It must find something."""
+    from dwlab.judge import exercises
+
+    rows = ["| exercise | what is wrong | the judge | its first hint |", "| --- | --- | --- | --- |"]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, what, old, new in MISTAKES:
+            (solution,) = (ROOT / "solutions").glob(f"{number}_*.py")
+            text = solution.read_text(encoding="utf-8")
+            begin = text.index("### BEGIN SOLUTION")
+            if old not in text[begin:]:
+                raise RuntimeError(f"{solution.name} has no {old!r} in its answer any more: docs/course.py")
+            file = Path(folder) / solution.name
+            file.write_text(text[:begin] + text[begin:].replace(old, new, 1), encoding="utf-8")
+            found = exercises.grade(file, seed=1)
+            if found.status == "passed":
+                raise RuntimeError(f"{number}, {what}: the judge finds nothing wrong with it")
+            hint = found.hints[0] if found.hints else ""
+            rows.append(f"| {number} | {what} | {_cell(found.message)} | {_cell(hint)} |")
+    return "\n".join(rows)
+
+
+# ---------------------------------------------------------------------------------------------------------- exercises
+
+KINDS = {
+    "make it faster: by counts, and by time on a GPU": lambda text: "faster(" in text,
+    "find the bug, blind: counts and hazards alone": lambda text: "diagnosed(" in text,
+    "find the bug in a kernel that is shown": lambda text: "def broken(" in text,
+    "fill in the blanks of a kernel": lambda text: "kernel(answer" in text and text.count("### BEGIN SOLUTION") > 1,
+    "write a kernel": lambda text: "kernel(answer" in text,
+    "write a function": lambda text: "function(answer" in text,
+    "predict numbers": lambda text: "predicted(" in text,
+}
+"""What an exercise is, by its solution's text: the first that holds."""
+
+
+def exercises() -> str:
+    """A row a kind of exercise, and one of the kernels with blanks in lessons."""
+    found: dict[str, list[str]] = {kind: [] for kind in (*KINDS, "others")}
+    for solution in sorted((ROOT / "solutions").glob("[0-9]*.py")):
+        text = solution.read_text(encoding="utf-8")
+        kind = next((kind for kind, holds in KINDS.items() if holds(text)), "others")
+        found[kind].append("_".join(solution.stem.split("_")[:2]))
+    blanks = {}
+    for source in sorted((ROOT / "notebooks" / "src").glob("*.py")):
+        cells = re.split(r"^# %%", source.read_text(encoding="utf-8"), flags=re.M)
+        if count := sum("### BEGIN SOLUTION" in cell or '"blank:' in cell for cell in cells):
+            blanks[source.stem[:2]] = count
+    rows = [(kind, len(ids), ", ".join(ids)) for kind, ids in found.items() if ids]
+    kernels = ", ".join(lesson + (f" ({count})" if count > 1 else "") for lesson, count in blanks.items())
+    rows.append(("in the lessons themselves: kernels with blanks", sum(blanks.values()), kernels))
+    head = ["| what there is to do | how many | which |", "| --- | ---: | --- |"]
+    return "\n".join([*head, *(f"| {kind} | {count} | {which} |" for kind, count, which in rows)])
