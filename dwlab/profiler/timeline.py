@@ -67,7 +67,8 @@ class Timeline:
         """Where the time went, µs of the host's clock.
 
         kernels, copies: the device did such; both: at the same time; gaps: it did neither; launching: the host was in
-        calls that give the device work; waiting: it waited, in a copy that holds it too. Raises TimelineError without times.
+        calls that give the device work; waiting: it waited, in a copy that holds it too. Raises TimelineError without
+        times.
         """
         if self.wall_us is None:
             raise TimelineError("this time line has no times: it was recorded in simulated mode")
