@@ -67,7 +67,8 @@ class Timeline:
         """Where the time went, µs of the host's clock.
 
         kernels, copies: the device did such; both: at the same time; gaps: it did neither; launching: the host was in
-        calls that give the device work; waiting: the host waited. Raises TimelineError without times.
+        calls that give the device work; waiting: it waited, in a copy that holds it too. Raises TimelineError without
+        times.
         """
         if self.wall_us is None:
             raise TimelineError("this time line has no times: it was recorded in simulated mode")
@@ -76,7 +77,8 @@ class Timeline:
         host = {True: 0.0, False: 0.0}
         for item in self.items:
             if item.host and item.kind != RANGE:
-                host[item.kind == WAIT] += item.host[1] - item.host[0]
+                held = item.kind in COPIES and item.device is not None and item.device[1] <= item.host[1]
+                host[held or item.kind == WAIT] += item.host[1] - item.host[0]
         return {
             "kernels": length(kernels), "copies": length(copies),
             "both": max(0.0, length(kernels) + length(copies) - length(either)),

@@ -64,9 +64,9 @@ def job_table(run: method.MethodRun | None = None) -> Markdown:
     job = run.job
     return of_rows(columns, steps, [
         f"{whole}{job['images']:,} images of 8 × 8, from the host's memory to their classes there, by the host's "
-        "clock: median of rounds in which before and after ran in turn. A change is kept if it is faster beyond the "
-        "spread and no class is another. What comes after it builds on it, but torch.compile, which is compared with "
-        "the best that PyTorch did alone.",
+        "clock: median of rounds in which before and after ran in turn. A change is kept if nine in ten "
+        "rounds were faster and no class is another. What comes after it builds on it, but torch.compile, which is "
+        "compared with the best that PyTorch did alone.",
         *_failures(steps), f"Measured on {run.where()}.",
     ])  # fmt: skip
 
