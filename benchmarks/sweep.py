@@ -49,7 +49,7 @@ from dwlab.tuning import report, stages, strategies
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import Found, SearchError, first, search
 from dwlab.tuning.space import Space, Subject, subject
-from dwlab.tuning.worker import Remote, Turn, Worker
+from dwlab.tuning.worker import GpuLock, Remote, Worker
 
 NETWORKS = VALIDATED
 DTYPES = ("float32", "float16")
@@ -406,9 +406,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         workers = []
         for _ in range(options.processes):
-            turn = Turn(Path(folder) / "turn")
-            bench = functools.partial(stages.Benches, functools.partial(stages.in_turn, folder, turn))
-            workers.append(Worker(bench, CANDIDATE_S, turn=turn))
+            lock = GpuLock(Path(folder) / "lock")
+            bench = functools.partial(stages.Benches, functools.partial(stages.shared_bench, folder, lock))
+            workers.append(Worker(bench, CANDIDATE_S, lock=lock))
         rows = made.run(workers, until - time.monotonic())
     print(table(rows), journal.message(), sep="\n")
     if made.trouble:

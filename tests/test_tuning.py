@@ -26,7 +26,7 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems.layers import Pointwise
 from dwlab.records.journal import Journal, JournalError, Key, Tried
 from dwlab.tuning import bench, learned, race, replay, search, space, strategies, t4
-from dwlab.tuning.worker import Turn, Worker
+from dwlab.tuning.worker import GpuLock, Worker
 
 KEY = Key(
     "NVIDIA H200", "9.0", 132, {"driver": "580.1", "numba-cuda": "0.30.4"}, "k" * 64, "s" * 64, "own", "n=3", "float32"
@@ -451,29 +451,29 @@ def test_a_candidate_costs_itself_alone(does, state, says):
 
 
 def test_who_keeps_the_gpu_to_itself_is_ended_and_the_next_has_its_turn(tmp_path):
-    turn = Turn(tmp_path / "turn", seconds=1.0)
-    with Worker(functools.partial(Shared, turn), turn=turn) as one, Worker(functools.partial(Shared, turn)) as other:
+    lock = GpuLock(tmp_path / "lock", seconds=1.0)
+    with Worker(functools.partial(Shared, lock), lock=lock) as one, Worker(functools.partial(Shared, lock)) as other:
         one.judge({"cost": 0}), other.judge({"cost": 0})  # both processes are there
         begun = time.monotonic()
         with pytest.raises(race.Out, match="timeout: it kept the GPU for 1 s"):
             one.time_us({"cost": 1, "does": "hang"})
         assert other.time_us({"cost": 2}) == 12.0 and time.monotonic() - begun < 20
         assert one.time_us({"cost": 3}) == 13.0 and one.losses == 1  # by a new process
-        assert not turn.is_over(os.getpid())
+        assert not lock.is_over(os.getpid())
 
 
 def test_turns_are_taken_by_one_at_a_time(tmp_path):
     """Also where who has one is killed: it is waited for no longer."""
-    turn = Turn(tmp_path / "turn")
-    with Worker(functools.partial(Shared, turn)) as one, Worker(functools.partial(Shared, turn)) as other:
+    lock = GpuLock(tmp_path / "lock")
+    with Worker(functools.partial(Shared, lock)) as one, Worker(functools.partial(Shared, lock)) as other:
         one.judge({"cost": 0}), other.judge({"cost": 0})
-        with turn, ThreadPoolExecutor(2) as threads:
+        with lock, ThreadPoolExecutor(2) as threads:
             waiting = [threads.submit(each.time_us, {"cost": 1}) for each in (one, other)]
             time.sleep(0.5)
             assert not any(each.done() for each in waiting)
-            turn.__exit__(None, None, None)
+            lock.__exit__(None, None, None)
             assert [each.result(20) for each in waiting] == [11.0, 11.0]
-            turn.__enter__()
+            lock.__enter__()
 
 
 def test_a_bench_that_cannot_be_made_is_one_error_for_each_candidate():

@@ -80,11 +80,11 @@ class Sudden(Plain):
 
 
 class Shared(Plain):
-    """Takes its turn for each round, and keeps it where `does` is "hang"."""
+    """Takes its lock for each round, and keeps it where `does` is "hang"."""
 
-    def __init__(self, turn):
-        self.turn = turn
+    def __init__(self, lock):
+        self.lock = lock
 
     def time_us(self, candidate):
-        with self.turn:
+        with self.lock:
             return super().time_us(candidate)

@@ -247,8 +247,8 @@ def picture(found: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
     left.set_ylabel("slower than the fastest (%)")
     right.legend()
     place = BUDGETS.index(PART)
-    said = ", ".join(f"{name} {points[place][0]:.1%} ({points[place][1]:.1%})" for name, points in found.items())
-    figure.alt = f"With {PART:.0%} of the space, median and 90th percentile of the regret: {said}"  # type: ignore[attr-defined]
+    shown = ", ".join(f"{name} {points[place][0]:.1%} ({points[place][1]:.1%})" for name, points in found.items())
+    figure.alt = f"With {PART:.0%} of the space, median and 90th percentile of the regret: {shown}"  # type: ignore[attr-defined]
     return figure
 
 
@@ -353,8 +353,8 @@ def table(found: list[Row], columns: int | None = None) -> str:
     ]  # fmt: skip
     lines = [terminal.table(head, body, (0, 1, 2), columns=columns, cut=1, spare=(2, 4)), ""]
     for which, count, by in claims(found):
-        said = "; ".join(f"{name} {one[0]:.1%}, {one[1]:.1%}" for name, one in by.items() if one is not None)
-        lines.append(f"regret with {PART:.0%} of the space, median and 90th percentile, {count} {which}: {said}")
+        shown = "; ".join(f"{name} {one[0]:.1%}, {one[1]:.1%}" for name, one in by.items() if one is not None)
+        lines.append(f"regret with {PART:.0%} of the space, median and 90th percentile, {count} {which}: {shown}")
     if any(one.optuna is None for one in found):
         lines.append("Optuna is not installed: its column is empty (pip install '.[search]')")
     if any(one.counted for one in found):

@@ -142,7 +142,7 @@ class StageBench:
 
 
 class Benches:
-    """In a process: the benches of whatever sweep it is asked about, each opened when it is first asked of.
+    """In a process: the benches of whatever sweep it is request about, each opened when it is first request of.
 
     A candidate is {"subject": id, "problem": Problem, "candidate": its own}. Benches of the same kernels stay open
     together, so that what is compiled for one batch serves the others. make: (id, problem) -> Bench.
@@ -153,37 +153,37 @@ class Benches:
         self._of: Any = None
         self._open: dict[Problem, Any] = {}
 
-    def open(self, asked: Mapping[str, Any]) -> None:
+    def open(self, request: Mapping[str, Any]) -> None:
         """Makes the bench. Raises what that raises."""
-        self._bench(asked)
+        self._bench(request)
 
-    def judge(self, asked: Mapping[str, Any]) -> None:
+    def judge(self, request: Mapping[str, Any]) -> None:
         """See Bench, as the others."""
-        self._bench(asked).judge(asked["candidate"])
+        self._bench(request).judge(request["candidate"])
 
-    def time_us(self, asked: Mapping[str, Any]) -> float:
+    def time_us(self, request: Mapping[str, Any]) -> float:
         """One round."""
-        return self._bench(asked).time_us(asked["candidate"])
+        return self._bench(request).time_us(request["candidate"])
 
-    def resources(self, asked: Mapping[str, Any]) -> dict[str, float]:
+    def resources(self, request: Mapping[str, Any]) -> dict[str, float]:
         """As far as known."""
-        return self._bench(asked).resources(asked["candidate"])
+        return self._bench(request).resources(request["candidate"])
 
-    def _bench(self, asked: Mapping[str, Any]) -> Any:
-        problem = asked["problem"]
-        of = asked["subject"], getattr(problem, "kernel_key", problem)
+    def _bench(self, request: Mapping[str, Any]) -> Any:
+        problem = request["problem"]
+        of = request["subject"], getattr(problem, "kernel_key", problem)
         if of != self._of:
             for one in self._open.values():
                 getattr(one, "close", lambda: None)()
             self._of, self._open = of, {}
         if problem not in self._open:
-            self._open[problem] = self.make(asked["subject"], problem)
+            self._open[problem] = self.make(request["subject"], problem)
         return self._open[problem]
 
 
-def in_turn(folder: str, turn: Any, subject: str, problem: Problem) -> StageBench:
-    """The bench of a process that shares the present GPU with others: it takes its turn to use it."""
-    alone = GpuBench(machine=machine.present(), how=ROUND, alone=turn)
+def shared_bench(folder: str, lock: Any, subject: str, problem: Problem) -> StageBench:
+    """The bench of a process that shares the present GPU with others: it holds the lock while it uses it."""
+    alone = GpuBench(machine=machine.present(), how=ROUND, alone=lock)
     return StageBench(subject, problem, bench=alone, folder=folder)
 
 
@@ -232,6 +232,6 @@ def key(what: Subject, problem: Problem, found: Space, counted_as: str = "") -> 
 
 @functools.cache
 def _versions(name: str) -> dict[str, str]:
-    """Of what compiles for and runs on the present GPU: asked once, for that takes several processes."""
+    """Of what compiles for and runs on the present GPU: request once, for that takes several processes."""
     seen = provenance.environment(machine.present())
     return {one: str(seen[one]) for one in ("driver", "cuda", "numba", "numba_cuda") if seen[one]}

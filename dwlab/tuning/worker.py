@@ -4,8 +4,8 @@ The process is started when it is first needed and again after each loss; what i
 candidate without an answer in its time is "timeout", one that ends the process, or after which the GPU answers nothing
 but errors, "crashed".
 
-Where several workers share a GPU, each takes its `Turn`, and one that keeps it for too long has hung on the GPU: it is
-ended, and the others go on.
+Where several workers share a GPU, each holds the `GpuLock` while it uses it. One that keeps it for too long has hung on
+the GPU: it is ended, and the others go on.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ HELD_SECONDS = 10.0
 """For which one worker of several may keep the GPU to itself: a check or a round takes well below one."""
 
 
-class Turn:
-    """A GPU that several processes use in turn: a context manager, which one process at a time is within.
+class GpuLock:
+    """A GPU that several processes use one after the other: a context manager, which one process at a time is within.
 
-    path: a file that they share. A process that is killed gives its turn back, for the lock is the file's. The file
-    says who has the turn, and since when.
+    path: a file that they share. A process that is killed gives it back, for the lock is the file's. The file
+    says who has the lock, and since when.
     """
 
     def __init__(self, path: str | os.PathLike[str], seconds: float = HELD_SECONDS):
         self.path, self.seconds = Path(path), seconds
         self._within: Any = None
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> GpuLock:
         self._within = contextlib.ExitStack()
         file = self._within.enter_context(open(self.path, "ab", buffering=0))
         self._within.enter_context(locked(file))
@@ -58,7 +58,7 @@ class Turn:
         self._within.close()
 
     def is_over(self, pid: int) -> bool:
-        """Whether this process has had the turn for longer than it may."""
+        """Whether this process has had the lock for longer than it may."""
         with contextlib.suppress(OSError, ValueError):
             who, since = self.path.read_text().split()
             return int(who) == pid and time.monotonic() - float(since) > self.seconds
@@ -93,7 +93,7 @@ class Remote:
 class Worker(Remote):
     """A Bench whose work another process does. make: () -> Bench, a function of a module or a partial of one.
 
-    turn: of the GPU, which the bench takes while it uses it. Use it as a context manager: the process ends with it.
+    lock: of the GPU, which the bench takes while it uses it. Use it as a context manager: the process ends with it.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Worker(Remote):
         make: Callable[[], Bench],
         seconds: float = SECONDS,
         environment: dict[str, str] | None = None,
-        turn: Turn | None = None,
+        lock: GpuLock | None = None,
     ):
-        self.make, self.seconds, self.environment, self.turn = make, seconds, dict(environment or {}), turn
+        self.make, self.seconds, self.environment, self.lock = make, seconds, dict(environment or {}), lock
         self.losses = 0
         """Processes that were lost."""
         self.exact = False
@@ -157,14 +157,14 @@ class Worker(Remote):
     def _answer(self, seconds: float) -> Any:
         until = time.monotonic() + seconds
         try:
-            while not self._pipe.poll(max(0.0, min(until - time.monotonic(), 1.0 if self.turn else seconds))):
-                hung = self.turn is not None and self.turn.is_over(self._process.pid)
+            while not self._pipe.poll(max(0.0, min(until - time.monotonic(), 1.0 if self.lock else seconds))):
+                hung = self.lock is not None and self.lock.is_over(self._process.pid)
                 if hung or time.monotonic() >= until:
                     self.losses += 1
                     self._end()
                     raise Out(
                         "timeout",
-                        f"it kept the GPU for {self.turn.seconds:g} s" if hung else f"no answer in {seconds:g} s",
+                        f"it kept the GPU for {self.lock.seconds:g} s" if hung else f"no answer in {seconds:g} s",
                     )
             kind, *answer = self._pipe.recv()
         except (EOFError, OSError):

@@ -204,7 +204,7 @@ for place, times in result.times.items():
 
 # %% [markdown]
 # A small difference takes many rounds: the width of an interval shrinks with the square root of their number. Where even 25
-# rounds do not tell two candidates apart, either will do; the tuner takes the first in the space's order, so that a second
+# rounds do not distinguish two candidates, either will do; the tuner takes the first in the space's order, so that a second
 # search takes the same.
 #
 # And why not believe the least of the first times? Because the winner was also lucky. Here all candidates are *equal*, 10 µs
@@ -237,11 +237,11 @@ def beside_the_best(space):
 
 
 made = space({"a": range(5)})
-proposals, us, asked = beside_the_best(made), None, []
+proposals, us, proposed = beside_the_best(made), None, []
 for us in (None, 9.0, 7.0, None, 8.0):
-    asked.append(proposals.send(us))
-assert asked == [0, 1, 2, 3, 4], "1 is better than 0, which failed; 2 is better than 1; then what is left"
-print("asked for", asked)
+    proposed.append(proposals.send(us))
+assert proposed == [0, 1, 2, 3, 4], "1 is better than 0, which failed; 2 is better than 1; then what is left"
+print("proposed", proposed)
 
 # %% [markdown]
 # ### A journal
