@@ -232,7 +232,9 @@ WITH_GPU = tuple(
     if cell.cell_type == "code" and gpu_of(cell)
 )
 TIME = re.compile(r"\d (?:µs|ms)\b")
-FROM_TABLES = re.compile(r"(?:tables|moves)\.\w+\(.*\)")  # a cell that is one table or drawing of the records
+FROM_TABLES = re.compile(
+    r"(?:from dwlab\.widgets import moves\n\n)?(?:tables\.\w+|moves\.left)\(.*\)"
+)  # of the records
 # cells that a GPU printed, of the records alone; of a machine without a GPU all are such
 FROM_RECORDS = (
     ("35", "parts_of_networks()"),
@@ -396,7 +398,7 @@ def test_what_lessons_print_of_tables_of_the_records_is_what_the_records_say():
     code = [cell for path in sorted(NOTEBOOKS.glob("*.ipynb")) for cell in cells(path.stem[:2]) if "outputs" in cell]
     shown = [cell for cell in code if FROM_TABLES.fullmatch(cell.source)]
     for cell in shown:
-        now = str(eval(cell.source, {"tables": report, "moves": moves})).strip()
+        now = str(eval(cell.source.split("\n")[-1], {"tables": report, "moves": moves})).strip()
         assert now in printed(cell), f"build anew: {cell.source}"
     assert shown
 

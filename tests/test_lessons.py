@@ -377,7 +377,7 @@ def assigned(cell) -> set[str]:
 
 
 SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?! a)")  # but "1 × 4 warps a channel"
-VERBS = {"adds", "follows", "passes", "reads"}
+VERBS = {"adds", "follows", "passes", "reads", "writes"}
 LEFT = {
     ("21_weight_gradient", "warps"): "a GPU's output; to be mended where the lesson is executed on one",
     ("11_coalesced", "outputs"): "the judge's word",

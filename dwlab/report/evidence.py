@@ -296,7 +296,7 @@ def published_and_predicted_table() -> Columns:
 
 
 def sanitized_text() -> str:
-    """What compute-sanitizer found in the stages when it last ran on them, a line a tool, and in which it found errors."""
+    """What compute-sanitizer found when it last ran on the stages, a line a tool, and in which there were errors."""
     rows, _ = sanitizer_rows()
     if not rows:
         return "No run of compute-sanitizer is recorded. On a GPU: python benchmarks/sanitize.py"
@@ -326,7 +326,7 @@ def long_sums_table() -> Columns:
 
 
 def below_ceilings() -> int:
-    """How many recorded times of the stages lie below the ceilings of their runs. Raises RooflineError for one above."""
+    """How many recorded times of the stages lie below their runs' ceilings. Raises RooflineError for one above."""
     drawn = 0
     for run in records.shown_runs():
         measured = [row for row in run.measurements if row.op == "depthwise1d"]

@@ -25,7 +25,7 @@ from dwlab.simt.picture import LANES
 from dwlab.simt.report import Report
 from dwlab.simt.steps import Steps, Touch, record
 from dwlab.widgets._panel import Table
-from dwlab.widgets.drawings import BLUE, INKS, ORANGE, WARPS, Drawing, box, label, line
+from dwlab.widgets.drawings import BLUE, INKS, ORANGE, WARPS, Drawing, _many, box, label, line
 
 GROUPS, VECTOR = 8, 16
 """Groups of four banks that shared memory serves at a time; bytes of a vector access of a lane."""
@@ -245,8 +245,8 @@ def butterfly(kernel: object, name: str) -> Drawing:
             far = ", ".join(map(str, sorted(distances)))
             rows.append((str(k), far, str(values[0].bit_count()), str(len(set(values)))))
     alt = (
-        f"The 32 lanes of a warp in a row, and below them again after each of {len(sums) - 1} shuffles, with lines "
-        f"from the two lanes whose values each adds: "
+        f"The 32 lanes of a warp in a row, and below them again after each of "
+        f"{_many(len(sums) - 1, 'shuffle')}, with lines from the two lanes whose values each adds: "
         + "; ".join(f"after {row[0]}, at a distance of {row[1]}, a sum of {row[2]} lanes" for row in rows)
         + "."
     )
