@@ -200,6 +200,17 @@ def test_a_tap_that_is_dropped_where_sizes_are_related_is_found(one, how, other,
     assert not check(kernel, launch=launch, seed=seed).passed
 
 
+@pytest.mark.parametrize("seed", [12, 130])
+@pytest.mark.parametrize(
+    ("op", "names"), [("depthwise1d", ["B", "H", "B*H"]), ("pointwise", "NCF"), ("depthwise2d", "NC")]
+)
+def test_whole_tiles_are_met_by_more_than_one_tap_and_one_pixel(op, names, seed):
+    there = [case.problem for case in drawn(op, "forward", ("float32",), seed)]
+    several = [p for p in there if (p.L if op == "depthwise1d" else p.H * p.W) > 1 and getattr(p, "K", 2) > 1]
+    for name, tile in itertools.product(names, (64, 256)):
+        assert any(sizes(problem)[name] % tile == 0 for problem in several), (name, tile)
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(KINDS))
 def test_drawn_problems_are_new_for_each_seed_the_same_for_one_and_cheap(seed, kind):

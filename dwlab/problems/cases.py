@@ -708,7 +708,17 @@ def _places(case: Case) -> set[tuple[str, Any]]:
             for tile in _TILES
             if size > 2 and (size + 1) % tile < 3 and size + 1 >= tile
         }
+    if _several(case.problem):  # what is wrong at a size may be right of one tap, or of one pixel
+        found |= {(f"{name} of several", where) for name, where in found}
     return found | _relations(case.problem)
+
+
+def _several(problem: Problem) -> bool:
+    """Whether there are several taps, and several times or pixels."""
+    if isinstance(problem, DepthwiseConv1d):
+        return min(problem.L, problem.K) > 1
+    slides = [one for one in _both(problem) if isinstance(one, DepthwiseConv2d)]
+    return _both(problem)[0].H * _both(problem)[0].W > 1 and all(one.K > 1 for one in slides)
 
 
 def _relations(problem: Problem) -> set[tuple[str, Any]]:
