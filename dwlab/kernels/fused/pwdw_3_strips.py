@@ -6,11 +6,9 @@ whole rows needs no halo to its sides, where the map ends. Only rows are compute
 for 3 x 3 at stride 1; a small map is one strip, and nothing is. The depthwise layer reads shared memory, K of a row for
 `run` outputs below each other: K * (run + K - 1) / run reads for K * K multiply-adds.
 
-How many rows, filters and warps a block has is chosen for each shape (pwdw_plan.py): few for one image, so that all
-multiprocessors have work, more for many. Each group of filters reads x anew, so with hundreds of channels a block is
-bound by what L2 gives, and a warp's tile is as wide as registers allow, up to 32 pixels x 96 filters. Rows of x and of
-filters have no padding, their vectors of 16 bytes change places (swizzle.place), and up to two stages are in flight
-while one is multiplied: one barrier for each.
+A block has more rows, filters and warps where there are many images (pwdw_plan.py). Each group of filters reads x
+anew, so a warp's tile is as wide as registers allow. Rows have no padding, their vectors of 16 bytes change places
+(swizzle.place), and up to two stages are in flight while one is multiplied: one barrier for each.
 
 Predicted, 24 -> 144 channels of 56 x 56, 32 images: 67 MB move, 16 us at a copy's speed; the products take 347 M * 1.25
 multiply-adds, thrice on tensor cores, about 8 us; the depthwise layer 4.5 us of FFMA and 6 us of shared memory. All
@@ -32,6 +30,7 @@ from dwlab.kernels.traffic import Traffic, warp_traffic
 @by_shape
 def kernel(pair, config):
     dw, each, layout = pair.second, pwdw_tiles.per_word(pair.dtype), pwdw_tiles.layout_of(pair, config)
+    # C in words of 32 bits, of which each has one element, or two of float16; what is fixed for a shape is a constant.
     C, H, W, HW = pair.first.C // each, dw.H, dw.W, dw.H * dw.W
     K, S, PAD, ROWS, DEPTH = dw.K, dw.stride, dw.padding, config.block_h, config.block_k
     CHUNKS, STAGE, X_PITCH, W_PITCH = layout.chunks, layout.stage_words, layout.x_pitch, layout.w_pitch
@@ -45,14 +44,14 @@ def kernel(pair, config):
     depthwise = pwdw_depthwise.depthwise(pair, config)
 
     @cuda.jit(device=True, forceinline=True)
-    def load(shared, at, chunk, block):
+    def load(shared, at, chunk, block):  # one K tile of x, and the filters behind it, into the stage at word `at`
         x, w1, f0, first, pixels, _, _, _ = block
         c0 = uint32(chunk * uint32(DEPTH))
         load_x(shared, at, x, first, pixels, c0)
         load_w(shared, uint32(at + uint32(X_WORDS)), w1, f0, c0)
 
     @cuda.jit(device=True, forceinline=True)
-    def mma(acc, shared, at, chunk, block):
+    def mma(acc, shared, at, chunk, block):  # this warp's pixels x filters of that stage, added to its sums
         _, _, _, _, _, own_x, own_w, lane = block
         add(acc, shared, uint32(at + own_x), shared, uint32(at + own_w), lane)
 
@@ -73,7 +72,7 @@ def kernel(pair, config):
         h0 = uint32(h0)
         first = uint32(n * uint32(C * HW) + h0 * uint32(W * C))
         pixels = uint32(rows * uint32(W))
-        for chunk in range(STAGES - 1):
+        for chunk in range(STAGES - 1):  # prologue: the first stages are on their way before anything is multiplied
             if chunk < CHUNKS:
                 load_w(shared, uint32(chunk * STAGE + X_WORDS), w1, f0, uint32(chunk * DEPTH))
         load_taps(shared, w2, b1, b2, f0, thread)
@@ -90,10 +89,10 @@ def kernel(pair, config):
         own_w = uint32(uint32(X_WORDS) + part * uint32(PER_SLICE) + fw * uint32(W_PITCH))
         zero(acc)
         multiply(acc, shared, (x, w1, f0, first, pixels, own_x, own_w, lane))
-        cuda.syncthreads()
+        cuda.syncthreads()  # the stages are done with: in their place comes the map between the layers
         store(acc, lane, shared, shared, shared, uint32(part * uint32(PIXELS) + pw), fw)
         cuda.syncthreads()
-        if SLICES > 1:
+        if SLICES > 1:  # warps that had parts of the channels: their sums meet
             add_slices(shared, thread)
             cuda.syncthreads()
         depthwise(shared, r, y, n, p0, h0, f0, rows, thread)
