@@ -198,4 +198,4 @@ grade("39_2")
 grade("39_3")
 
 # %% [markdown]
-# **This was the last lesson.** What they measured, for your own eyes: [results](../docs/results/README.md).
+# **Next:** [40 · The working method](40_the_working_method.ipynb): a whole job, profiled, one change at a time.

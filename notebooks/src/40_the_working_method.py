@@ -404,3 +404,6 @@ grade("40_2")
 
 # %% tags=["nbval-ignore-output"]
 grade("40_3")
+
+# %% [markdown]
+# **Next:** [41 · Autotuning](41_autotuning.ipynb): a tile for each problem, without trying them all.

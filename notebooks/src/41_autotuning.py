@@ -389,3 +389,6 @@ grade("41_2")
 
 # %% tags=["nbval-ignore-output"]
 grade("41_3")
+
+# %% [markdown]
+# **Next:** [42 · Filters that are mostly zeros](42_sparse_pointwise.ipynb): who shares a load, and where that pays.

@@ -391,3 +391,6 @@ grade("42_2")
 
 # %% tags=["nbval-ignore-output"]
 grade("42_3")
+
+# %% [markdown]
+# **Next:** [50 · Capstone](50_capstone.ipynb): an operator of your own, from a blank file.
