@@ -117,11 +117,16 @@ def recorded_space(tried: Mapping[str, Tried], default: Candidate | None = None)
 def seen(paths: Iterable[Path], without: Problem | None = None) -> list[learned.Seen]:
     """What the whole sweeps of some journals say of where the model's order is wrong. without: nothing of its layer."""
     left_out = learned.layer_of(without) if without is not None else None
-    return [one for path in paths for one in _seen(path, path.stat().st_mtime_ns) if one.layer != left_out]
+    return [one for path in paths for one in _seen(path, _changed(path)) if one.layer != left_out]
+
+
+def _changed(path: Path) -> tuple[int, ...]:
+    """When a journal was written last, and its packed lines."""
+    return tuple(one.stat().st_mtime_ns for one in sorted(path.parent.glob(f"{path.name}*")))
 
 
 @functools.cache
-def _seen(path: Path, changed: int) -> tuple[learned.Seen, ...]:
+def _seen(path: Path, changed: tuple[int, ...]) -> tuple[learned.Seen, ...]:
     found = []
     for key, tried in Journal(path).keys().values():
         if key.counted or not is_whole(key, tried):
