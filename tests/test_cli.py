@@ -191,7 +191,7 @@ def test_what_nobody_means_is_one_clear_line_wherever_it_stands(run, words, opti
 
 
 def test_damage_is_told_once_and_not_of_what_follows_from_it(run, tmp_path, monkeypatch):
-    for file in records.FOLDER.glob("*.jsonl.gz"):
+    for file in records.FOLDER.glob("*.jsonl.*"):
         whole = file.read_bytes()
         (tmp_path / file.name).write_bytes(whole[: len(whole) // 2] if "h200" in file.name else whole)
     monkeypatch.setattr(records, "FOLDER", tmp_path)
@@ -430,7 +430,7 @@ def test_records_are_read_once_by_a_process_whatever_it_does():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found == dict.fromkeys((file.name for file in records.FOLDER.glob("*.jsonl.gz")), 1)
+    assert found == dict.fromkeys((file.name for file in records.FOLDER.glob("*.jsonl.*")), 1)
 
 
 @given(st.text("ab  .–", max_size=200), st.integers(20, 100))

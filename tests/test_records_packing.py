@@ -5,6 +5,7 @@ import functools
 import gzip
 import itertools
 import json
+import lzma
 import os
 import re
 import shutil
@@ -99,17 +100,17 @@ def test_packing_loses_nothing_and_says_the_same_twice(tmp_path, family, later):
     assert records.load_runs(folder) == before
     for file, said in plain.items():
         assert json.loads(packing.unpacked(file, folder)) == said
-    texts = {path.name: gzip.decompress(path.read_bytes()) for path in packed}
-    assert {path.name: gzip.decompress(path.read_bytes()) for path in packing.pack(folder)} == texts
+    texts = {path.name: records.file_bytes(path) for path in packed}
+    assert {path.name: records.file_bytes(path) for path in packing.pack(folder)} == texts
     # More runs later, and all of them at once, make the same files.
     for minute, one in enumerate(later):
         date = {"date": f"2026-11-22T10:{minute:02}:00+00:00"}
         family = [*family, one | {"environment": one["environment"] | date}]
         writing.write(folder, one["rows"], one["environment"] | date, CEILINGS, peers=one["peers"],
                       sections=one["sections"])  # fmt: skip
-    texts = {path.name: gzip.decompress(path.read_bytes()) for path in packing.pack(folder)}
+    texts = {path.name: records.file_bytes(path) for path in packing.pack(folder)}
     everything = written(tmp_path / "at once", family)
-    assert {path.name: gzip.decompress(path.read_bytes()) for path in packing.pack(tmp_path / "at once")} == texts
+    assert {path.name: records.file_bytes(path) for path in packing.pack(tmp_path / "at once")} == texts
     assert records.load_runs(folder) == everything
 
 
@@ -162,10 +163,10 @@ def test_the_projects_tables_need_no_history():
 
 
 def test_the_projects_records_stay_small_and_are_packed():
-    files = [path for path in records.FOLDER.rglob("*") if path.suffix in (".gz", ".json", ".csv")]
+    files = [path for path in records.FOLDER.rglob("*") if path.suffix in (".gz", ".xz", ".json", ".csv")]
     assert sum(path.stat().st_size for path in files) < 2e6
     assert not list(records.FOLDER.glob("*.json")), "python -m dwlab records --pack"
-    assert {path.name for path in records.FOLDER.glob("*.gz")} > {"history.jsonl.gz", "nvidia-h200.jsonl.gz"}
+    assert {path.name for path in records.FOLDER.glob("*.jsonl.*")} > {"history.jsonl.xz", "nvidia-h200.jsonl.gz"}
 
 
 def test_nothing_that_the_project_recorded_is_passed_over():
@@ -199,32 +200,32 @@ def packed(tmp_path):
     for minute, us in enumerate((200.0, 150.0, 100.0)):
         write(tmp_path, [row("naive", us), row(f"stage{minute}", us)], date=f"2026-11-21T10:0{minute}:00+00:00")
     packing.pack(tmp_path)
-    assert names(tmp_path) == ["history.jsonl.gz", "nvidia-h200.jsonl.gz"]
+    assert names(tmp_path) == ["history.jsonl.xz", "nvidia-h200.jsonl.gz"]
     return tmp_path
 
 
 def changed(path: Path, number: int, change) -> None:
     """Changes what a line of a packed file says."""
-    lines = gzip.decompress(path.read_bytes()).splitlines()
+    lines = records.file_bytes(path).splitlines()
     said = json.loads(lines[number - 1])
     change(said)
     lines[number - 1] = json.dumps(said, separators=(",", ":")).encode()
-    path.write_bytes(gzip.compress(b"\n".join(lines)))
+    path.write_bytes((lzma if path.suffix == ".xz" else gzip).compress(b"\n".join(lines)))
 
 
 @pytest.mark.parametrize(
     "file, change, message",
     [
-        ("nvidia-h200", lambda d: d["measurements"][0].update(time_us=-1), "line 2, is damaged: .*0..time_us is -1"),
-        ("nvidia-h200", lambda d: d.update(schema=99), "(?s)newer dwlab .schema 99"),
-        ("nvidia-h200", lambda d: d["environment"].update(date="noon"), "environment.date 'noon' is no ISO date"),
-        ("history", lambda d: d["measurements"][0].update(stage=7), "line 2, is damaged: measurements.0..stage is 7"),
-        ("history", lambda d: d["places"]["measurements"].append(3), "1 rows of measurements, and places for 2"),
-        ("history", lambda d: d.update(file="gone.json"), "gone.json has rows in history.jsonl.gz, and no other"),
+        ("nvidia-h200.jsonl.gz", lambda d: d["measurements"][0].update(time_us=-1), "line 2, is damaged: .*0..time_us is -1"),
+        ("nvidia-h200.jsonl.gz", lambda d: d.update(schema=99), "(?s)newer dwlab .schema 99"),
+        ("nvidia-h200.jsonl.gz", lambda d: d["environment"].update(date="noon"), "environment.date 'noon' is no ISO date"),
+        (records.HISTORY, lambda d: d["measurements"][0].update(stage=7), "line 2, is damaged: measurements.0..stage is 7"),
+        (records.HISTORY, lambda d: d["places"]["measurements"].append(3), "1 rows of measurements, and places for 2"),
+        (records.HISTORY, lambda d: d.update(file="gone.json"), "gone.json has rows in history.jsonl.xz, and no other"),
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_named_and_hides_no_other(packed, file, change, message):
-    changed(packed / f"{file}.jsonl.gz", 2, change)
+    changed(packed / file, 2, change)
     errors = []
     assert len(records.load_runs(packed, errors.append)) >= 2
     with pytest.raises(RecordError, match=message):
@@ -268,7 +269,7 @@ def test_packed_files_are_read_once(packed, monkeypatch):
         os.utime(path, (time.time() - 10,) * 2)  # what has just been written is read again
     first = records.load_runs(packed)
     assert all(a is b for a, b in itertools.zip_longest(first, records.load_runs(packed)))
-    assert seen == ["history.jsonl.gz", "nvidia-h200.jsonl.gz"]
+    assert seen == ["history.jsonl.xz", "nvidia-h200.jsonl.gz"]
 
 
 def test_a_packed_journal_is_read_before_what_came_later(tmp_path):

@@ -15,7 +15,7 @@ NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
 NAMES += ("grid_dependency_wait", "mma_sp_f16")
-_HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait")
+_HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait")
 NAMES += (*_HOPPER, "fence_async")
 
 WAITS_FROM = (9, 0)
@@ -391,38 +391,6 @@ def intrinsics() -> SimpleNamespace:
 
         return wgmma
 
-    def sparse_group_product(name: str, kind: str) -> Any:
-        @intrinsic
-        def wgmma(typing: Any, acc: Any, n: Any, shared: Any, a: Any, b: Any, metadata: Any, selector: Any) -> Any:
-            available(name)
-            count = sums(name, acc, n)
-            checked(name, shared, a)
-            checked(name, shared, b)
-            numbers(name, metadata, kind=types.int32)
-            if not isinstance(selector, types.IntegerLiteral):
-                raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
-            if selector.literal_value not in (0, 1):
-                raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
-
-            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                def descriptor(index_type: Any, index: Any, row_bytes: int) -> Any:
-                    at = address(context, builder, shared, args[2], index_type, index, True)
-                    at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
-                    # 8 rows' bytes from 8 rows to the next 8; rows of 128 bytes or of 64, swizzled
-                    layout = {128: 1, 64: 2}[row_bytes] << 62 | (8 * row_bytes >> 4) << 32 | 1 << 16
-                    return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
-
-                places = ", ".join(f"${k}" for k in range(count))
-                text = f"{{ .reg .b32 e; cvt.u32.u64 e, ${count + 2}; "  # on_sums takes 64 bits
-                text += f"wgmma.mma_async.sp.sync.aligned.m64n{2 * count}k32.f32.{kind}.{kind} {{{places}}}, "
-                text += f"${count}, ${count + 1}, e, {selector.literal_value}, 1, 1, 1, 0, 0; }}"
-                given = descriptor(a, args[3], 64), descriptor(b, args[4], 128), builder.zext(args[5], i64)
-                return on_sums(context, builder, acc, args[0], count, text, *given)
-
-            return types.void(acc, n, shared, a, b, types.int32, selector), generate
-
-        return wgmma
-
     @intrinsic
     def group_fence(typing: Any, acc: Any, n: Any) -> Any:
         available("wgmma_fence")
@@ -500,7 +468,6 @@ def intrinsics() -> SimpleNamespace:
         grid_dependency_wait=wait_for_grids,
         wgmma_f16=group_product("wgmma_f16", "f16"),
         wgmma_bf16=group_product("wgmma_bf16", "bf16"),
-        wgmma_sp_f16=sparse_group_product("wgmma_sp_f16", "f16"),
         wgmma_fence=group_fence,
         wgmma_commit=bare("wgmma_commit", "wgmma.commit_group.sync.aligned;"),
         wgmma_wait=group_wait,

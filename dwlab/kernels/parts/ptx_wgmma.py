@@ -24,16 +24,6 @@ def wgmma_bf16(acc: Any, n: int, shared: Any, a: int, b: int) -> None:
     outside("wgmma_bf16")
 
 
-def wgmma_sp_f16(acc: Any, n: int, shared: Any, a: int, b: int, metadata: int, selector: int) -> None:
-    """Starts acc += A B as wgmma_f16, A (64, 32) in 2:4, of which 16 of a row are kept, and B (32, n).
-
-    A row of A is 8 words of one of 16 (64 bytes), swizzled as swizzle.place(16) has them; a: a 512-byte aligned place
-    of lines plus 0 or 8. A column of B is 16 words of one of 32; b: a 1,024-byte aligned place of lines plus 0 or 16.
-    metadata, selector: as mma_sp_f16 has them, of the 16 rows of each warp.
-    """
-    outside("wgmma_sp_f16")
-
-
 def wgmma_fence(acc: Any, n: int) -> None:
     """What a warp group has written into acc, n / 2 sums a lane, is there before its next product starts.
 
@@ -64,5 +54,5 @@ def fence_async() -> None:
     outside("fence_async")
 
 
-NAMES = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async")
+NAMES = ("wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async")
 publish(globals(), NAMES)

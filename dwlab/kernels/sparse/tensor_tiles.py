@@ -22,7 +22,7 @@ from dwlab.problems.sparsity import STEP
 SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
     (128, 128, 64, 64), (128, 64, 64, 64), (64, 64, 32, 64), (64, 128, 32, 64), (32, 64, 16, 64), (16, 128, 16, 64),
     (128, 64, 64, 32), (128, 32, 32, 32), (64, 32, 32, 32), (32, 32, 16, 32), (16, 64, 16, 32),
-    (128, 32, 64, 16), (128, 16, 32, 16), (64, 16, 16, 16), (16, 32, 16, 16), (128, 256, 64, 64), (64, 256, 32, 64),
+    (128, 32, 64, 16), (128, 16, 32, 16), (64, 16, 16, 16), (16, 32, 16, 16),
 )  # fmt: skip
 DEPTHS = (4, 3, 2)  # chunks in shared memory at a time
 WIDE = 64  # channels: with so few to a step a chunk has two steps
