@@ -213,13 +213,16 @@ def changed(path: Path, number: int, change) -> None:
     path.write_bytes((lzma if path.suffix == ".xz" else gzip).compress(b"\n".join(lines)))
 
 
+H200 = f"nvidia-h200{records.PACKED}"
+
+
 @pytest.mark.parametrize(
     "file, change, message",
     [
-        ("nvidia-h200.jsonl.gz", lambda d: d["measurements"][0].update(time_us=-1), "line 2, is damaged: .*0..time_us is -1"),
-        ("nvidia-h200.jsonl.gz", lambda d: d.update(schema=99), "(?s)newer dwlab .schema 99"),
-        ("nvidia-h200.jsonl.gz", lambda d: d["environment"].update(date="noon"), "environment.date 'noon' is no ISO date"),
-        (records.HISTORY, lambda d: d["measurements"][0].update(stage=7), "line 2, is damaged: measurements.0..stage is 7"),
+        (H200, lambda d: d["measurements"][0].update(time_us=-1), "line 2, is damaged: .*0..time_us is -1"),
+        (H200, lambda d: d.update(schema=99), "(?s)newer dwlab .schema 99"),
+        (H200, lambda d: d["environment"].update(date="noon"), "environment.date 'noon' is no ISO date"),
+        (records.HISTORY, lambda d: d["measurements"][0].update(stage=7), "line 2, .*: measurements.0..stage is 7"),
         (records.HISTORY, lambda d: d["places"]["measurements"].append(3), "1 rows of measurements, and places for 2"),
         (records.HISTORY, lambda d: d.update(file="gone.json"), "gone.json has rows in history.jsonl.xz, and no other"),
     ],

@@ -1070,7 +1070,7 @@ class Execution(Accesses):
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
         if isinstance(op, (ast.Is, ast.IsNot)):
             if isinstance(left, np.dtype) or isinstance(right, np.dtype):
-                raise self.refuse(node, "types are not compared here", "isinstance(…) asks for a number's type")
+                raise self.refuse(node, "types are not compared here", "isinstance(…) tells a number's type")
             left, right = (np.bool_(one) if isinstance(one, bool) else one for one in (left, right))
             if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
                 left, right = left.which, right.which

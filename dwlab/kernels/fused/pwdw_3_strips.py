@@ -72,7 +72,7 @@ def kernel(pair, config):
         h0 = uint32(h0)
         first = uint32(n * uint32(C * HW) + h0 * uint32(W * C))
         pixels = uint32(rows * uint32(W))
-        for chunk in range(STAGES - 1):  # prologue: the first stages are on their way before anything is multiplied
+        for chunk in range(STAGES - 1):  # prologue: the first stages are loading before anything is multiplied
             if chunk < CHUNKS:
                 load_w(shared, uint32(chunk * STAGE + X_WORDS), w1, f0, uint32(chunk * DEPTH))
         load_taps(shared, w2, b1, b2, f0, thread)
