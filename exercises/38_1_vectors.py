@@ -38,18 +38,18 @@ def plain(x, w, y, M, F, C):
 
 @cuda.jit
 def vectors(x, w, y, M, F, C):
-    sums = cuda.local.array(PIXELS, float32)
+    sums = cuda.local.array(PIXELS, float32)  # noqa: F841
     f = cuda.blockIdx.x * 32 + cuda.threadIdx.x
-    m0 = cuda.blockIdx.y * PIXELS
+    m0 = cuda.blockIdx.y * PIXELS  # noqa: F841
     # 1. No sum has anything in it yet.
     # Your code here.
     raise NotImplementedError("38_1 is not solved yet: replace this line with your code")
     if f < F:
-        for c in range(0, C, 4):
+        for c in range(0, C, 4):  # noqa: B007
             # 2. Four weights of the lane's filter, and for each pixel that exists four values of x: load4 both.
             # Your code here.
             raise NotImplementedError("38_1 is not solved yet: replace this line with your code")
-        for k in range(PIXELS):
+        for k in range(PIXELS):  # noqa: B007
             # 3. What is finished goes to y.
             # Your code here.
             raise NotImplementedError("38_1 is not solved yet: replace this line with your code")

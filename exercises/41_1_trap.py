@@ -1,9 +1,9 @@
 """Exercise 41_1: a space with a trap
 
-The kernel of the file sums the rows of x (R, n): a block has `rows` rows, `block` threads for each, and a thread reads
-`vector` neighbouring elements at a time. Its author knew R = 12 and n = 96, and tried few tiles. For other sizes, and for
-other tiles, some candidates are fast and wrong: one leaves rows out, one reads what is not of its row, one loses partial
-sums.
+The kernel of the file sums the rows of x (R, n): a block has `rows` rows, `block` threads for each, and a thread
+reads `vector` neighbouring elements at a time. Its author knew R = 12 and n = 96, and tried few tiles. For other sizes,
+and for other tiles, some candidates are fast and wrong: one leaves rows out, one reads what is not of its row, one
+loses partial sums.
 
 Write `valid(candidate, R, n)`: True where the candidate is right for these sizes, False where it is wrong. Refuse none
 that is right: it may be the fastest. Read the kernel and its launch; nothing there is to be changed.
@@ -51,8 +51,8 @@ def valid(candidate, R, n):
 
 
 HINTS = (
-    "Three lines can go wrong: the number of blocks, the inner loop over `vector`, and the loop that halves. Ask of each "
-    "for which sizes it forgets something.",
+    "Three lines can go wrong: the number of blocks, the inner loop over `vector`, and the loop that halves. Ask of "
+    "each for which sizes it forgets something.",
     "R // ROWS blocks have all rows only if ROWS divides R. The inner loop reads whole vectors: does one cross the end "
     "of the row? And 48 is halved to 24, 12, 6, 3, 1: what becomes of the third part where 3 becomes 1?",
     "Rows divide R; vectors divide n; a block is a power of two. Nothing else is wrong.",

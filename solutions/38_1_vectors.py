@@ -38,16 +38,16 @@ def plain(x, w, y, M, F, C):
 
 @cuda.jit
 def vectors(x, w, y, M, F, C):
-    sums = cuda.local.array(PIXELS, float32)
+    sums = cuda.local.array(PIXELS, float32)  # noqa: F841
     f = cuda.blockIdx.x * 32 + cuda.threadIdx.x
-    m0 = cuda.blockIdx.y * PIXELS
+    m0 = cuda.blockIdx.y * PIXELS  # noqa: F841
     # 1. No sum has anything in it yet.
     ### BEGIN SOLUTION
     for k in range(PIXELS):
         sums[k] = float32(0)
     ### END SOLUTION
     if f < F:
-        for c in range(0, C, 4):
+        for c in range(0, C, 4):  # noqa: B007
             # 2. Four weights of the lane's filter, and for each pixel that exists four values of x: load4 both.
             ### BEGIN SOLUTION
             a0, a1, a2, a3 = ptx.load4(w, uint32(f * C + c))
@@ -56,7 +56,7 @@ def vectors(x, w, y, M, F, C):
                     v0, v1, v2, v3 = ptx.load4(x, uint32((m0 + k) * C + c))
                     sums[k] += a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
             ### END SOLUTION
-        for k in range(PIXELS):
+        for k in range(PIXELS):  # noqa: B007
             # 3. What is finished goes to y.
             ### BEGIN SOLUTION
             if m0 + k < M:

@@ -33,8 +33,8 @@ WIDTH = 2 * OUTPUTS + 1
 
 @cuda.jit
 def halved(x, w1, b1, w2, y):
-    inner = cuda.shared.array(WIDTH, float32)
-    f = cuda.blockIdx.y
+    inner = cuda.shared.array(WIDTH, float32)  # noqa: F841
+    f = cuda.blockIdx.y  # noqa: F841
     i = cuda.threadIdx.x
     p = cuda.blockIdx.x * OUTPUTS + i
     t = cuda.blockIdx.x * OUTPUTS * 2 - 1 + i  # noqa: F841

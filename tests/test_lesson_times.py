@@ -238,6 +238,8 @@ FROM_TABLES = re.compile(
 # cells that a GPU printed, of the records alone; of a machine without a GPU all are such
 FROM_RECORDS = (
     ("35", "parts_of_networks()"),
+    ("36", "launches([3.0] * 8"),
+    ("41", "the formula's tile"),
 )
 
 

@@ -1,6 +1,5 @@
 """The roofline's maths, and that the plot says what the numbers say."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -305,7 +305,7 @@ for what, of in growth.items():
 
 # %% tags=["nbval-ignore-output"]
 table, both = evidence.predicted(gpu, times)
-table
+table  # noqa: B018
 
 # %% tags=["nbval-ignore-output"]
 evidence.predicted_figure(both, gpu.name)

@@ -9,7 +9,6 @@
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
-from dwlab.measure import device
 
 banner()
 

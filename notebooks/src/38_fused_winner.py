@@ -47,7 +47,8 @@ from dataclasses import replace
 from numba import float32, uint32
 
 from dwlab import check, cuda, stage, xray
-from dwlab.kernels.parts import epilogue, ptx_memory as ptx
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 

@@ -53,7 +53,7 @@ from numba import uint32
 
 from dwlab import check, cuda, stage, xray
 from dwlab.kernels.parts import storage
-from dwlab.kernels.registry import Launch, by_shape
+from dwlab.kernels.registry import by_shape
 
 # %% tags=["stage:fused/pwdw/recompute", "blank:inner[i] = KIND(OUTSIDE)", "blank:cuda.syncthreads()", "blank:total = add("]
 

@@ -89,9 +89,10 @@ for group in range(8):
 # %%
 from numba import float32, int32, uint32
 
-from dwlab import cuda, stage, xray
+from dwlab import check, cuda, stage, xray
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import by_shape
+from dwlab.problems.layers import Pointwise, SparsePointwise
 
 # %% tags=["stage:sparse/forward/naive", "blank:k = uint32(j // 2"]
 
@@ -99,9 +100,6 @@ from dwlab.kernels.registry import by_shape
 # ## Check
 
 # %%
-from dwlab import check
-from dwlab.problems.layers import Pointwise, SparsePointwise
-
 naive = stage("sparse/forward/naive").with_kernel(kernel)
 for form in ("2:4", "1:2", "16:2:16", "3:2:7"):
     check(naive, SparsePointwise(1, 34, 18, 3, 5, bias=True, pattern=form), seed=1).raise_if_wrong()
