@@ -45,7 +45,7 @@ linkcheck_anchors, linkcheck_timeout, linkcheck_retries = False, 20, 2
 PARTS = {  # heading of the contents -> its pages, without their ending
     "How to": (
         "docs/install", "docs/xray", "docs/inspect", "docs/call", "docs/plan", "docs/tune", "docs/train",
-        "docs/measure", "docs/teaching", "CONTRIBUTING",
+        "docs/measure", "docs/profile", "docs/teaching", "CONTRIBUTING",
     ),
     "About": ("docs/glossary", "docs/comparison", "docs/architecture", "CHANGELOG"),
 }  # fmt: skip
@@ -98,7 +98,12 @@ def reference(folder: Path) -> list[str]:
     """Writes a page for each of MODULES; their names."""
     pages = []
     for name in MODULES:
-        module = importlib.import_module(name)
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:  # PyTorch's operator, say: the rest of the site is made without it
+            (folder / f"{name}.md").write_text(f"# {name}\n\nNot read here: {prose(str(error))}\n", encoding="utf-8")
+            pages.append(f"api/{name}")
+            continue
         entries = [entry(one, getattr(module, one)) for one in names_of(module)]
         text = f"# {name}\n\n{prose(module.__doc__ or '')}\n\n## Names\n\n" + "\n\n".join(entries)
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")

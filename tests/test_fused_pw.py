@@ -190,7 +190,8 @@ def test_strips_save_most_of_what_there_is_to_save(dtype, batch):
     first, second = Pointwise(batch, 16, 96, 112, 112, **how), DepthwiseConv2d(batch, 96, 112, 112, 3, 2, **how)
     both, apart = Fused(first, second), (("pointwise/forward/tensor", first), ("depthwise2d/forward/columns", second))
     assert 0.82 < 1 - both.compulsory_bytes() / (first.compulsory_bytes() + second.compulsory_bytes()) < 0.83
-    asked = registry.stage("fused/pwdw/strips").traffic(both).sectors
+    # the tile of least predicted cost: on an H200 a search found a faster one, which reads more
+    asked = STRIPS.with_config(STRIPS.config(both, measured=False)).traffic(both).sectors
     saved = 1 - asked / sum(registry.stage(name).traffic(problem).sectors for name, problem in apart)
     assert 0.74 < saved < 0.828
 

@@ -139,7 +139,7 @@ def supports(pair):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwdw_plan.configs, pwdw_tiles.resources, pwdw_plan.cost), lesson="32",
+    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwdw_plan.configs, pwdw_tiles.resources, pwdw_plan.cost), lesson="39",
 )  # fmt: skip
 def launch(pair, config):
     grid = (-(-pair.second.C // config.block_n), -(-pair.second.P // config.block_h), pair.N)

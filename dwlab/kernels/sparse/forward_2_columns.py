@@ -126,7 +126,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
-    needs=("copy4_async",), tiles=Tiles(configs, resources, cost),
+    needs=("copy4_async",), tiles=Tiles(configs, resources, cost), lesson="42",
 )  # fmt: skip
 def launch(layer, config):
     shared = resources(layer, config).shared_bytes

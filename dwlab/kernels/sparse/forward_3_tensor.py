@@ -84,7 +84,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
-    needs=("copy4_async", "mma_sp_f16"),
+    needs=("copy4_async", "mma_sp_f16"), lesson="42",
     tiles=Tiles(tensor_tiles.configs, tensor_tiles.resources, tensor_tiles.cost),
 )  # fmt: skip
 def launch(layer, config):
