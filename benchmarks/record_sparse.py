@@ -23,7 +23,6 @@ examples: record_sparse.py --seconds 330
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import math
 import os
@@ -49,6 +48,7 @@ from dwlab.model.sparse import dense_layer
 from dwlab.problems import ProblemError
 from dwlab.problems.layers import Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
+from dwlab.records.journal import locked
 from dwlab.records.tabular import columns
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
@@ -167,8 +167,7 @@ class Trials:
     @contextlib.contextmanager
     def gpu(self, tasks: Any) -> Iterator[None]:
         """The GPU for this process alone. A lock of the system's, which it frees when its owner dies."""
-        with open(self.folder / "gpu", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with open(self.folder / "gpu", "w") as file, locked(file):
             with contextlib.suppress(FileNotFoundError, EOFError):  # the usual case; dead while it wrote
                 name, group = pickle.loads((self.folder / "trying").read_bytes())
                 with open(self.folder / "ended", "a") as ended:

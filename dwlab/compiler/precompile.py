@@ -151,6 +151,11 @@ def load(path: str | os.PathLike[str]) -> int:
     return len(found)
 
 
+def packed(compiled: Any) -> bytes:
+    """What a process sends of a compiled kernel."""
+    return pickle.dumps(compiled._reduce_states())
+
+
 def rebuilt(payload: bytes) -> Any:
     """The compiled kernel of what a process sent."""
     from numba.cuda.dispatcher import _Kernel
@@ -207,6 +212,6 @@ def _payload(id: str, problem: Problem, types: tuple[Any, ...]) -> bytes | None:
         kernel = registry.stage(id).kernel_for(problem)
         made = _Kernel(kernel.py_func, types, **kernel.targetoptions)
         made.library.get_cubin(made.library._ensure_cc(None))  # kept in the library, and so in the payload
-        return pickle.dumps(made._reduce_states())
+        return packed(made)
     except Exception:  # whatever is wrong, the first launch says it
         return None

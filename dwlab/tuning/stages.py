@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import pickle
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -128,7 +127,7 @@ class StageBench:
         kernel.compile(types)
         if not kept.exists():
             with contextlib.suppress(Exception):  # what cannot be kept is compiled again
-                made = pickle.dumps(kernel.overloads[types]._reduce_states())
+                made = precompile.packed(kernel.overloads[types])
                 part = kept.with_suffix(f".{os.getpid()}")
                 part.write_bytes(made)
                 part.replace(kept)
@@ -142,7 +141,7 @@ class StageBench:
 
 
 class Benches:
-    """In a process: the benches of whatever sweep it is request about, each opened when it is first request of.
+    """In a process: the benches of whatever sweep a request is of, each opened by its first request.
 
     A candidate is {"subject": id, "problem": Problem, "candidate": its own}. Benches of the same kernels stay open
     together, so that what is compiled for one batch serves the others. make: (id, problem) -> Bench.
@@ -232,6 +231,6 @@ def key(what: Subject, problem: Problem, found: Space, counted_as: str = "") -> 
 
 @functools.cache
 def _versions(name: str) -> dict[str, str]:
-    """Of what compiles for and runs on the present GPU: request once, for that takes several processes."""
+    """Of what compiles for and runs on the present GPU. Found once, for that takes several processes."""
     seen = provenance.environment(machine.present())
     return {one: str(seen[one]) for one in ("driver", "cuda", "numba", "numba_cuda") if seen[one]}
