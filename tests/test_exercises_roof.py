@@ -115,7 +115,7 @@ STATISTICS = [
         "no pivot",
         "pivot = x[0, h, 0]",
         "pivot = float32(0)",
-        r"parts, B=1 H=1 P=1, values around 0: element \[0, 0, 0\]",
+        r"parts, B=1 H=1 P=1, values around 2: element \[0, 0, 0\]",
     ),
     (
         "windows in a run",
