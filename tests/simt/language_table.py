@@ -30,11 +30,14 @@ class Row:
 def rows(text: str = ROWS) -> list[Row]:
     """All rows. Raises ValueError for one that is not well formed or whose name is there already."""
     found: dict[str, Row] = {}
+    text = re.sub(
+        r"(?ms)^## (\w+), a row a line\n(.*?)(?=^## )", lambda m: re.sub("(?m)^(?=.)", f"## {m[1]}\n", m[2]), text
+    )
     for part in re.split(r"(?m)^## ", text)[1:]:
         head, _, body = part.partition("\n")
         verdict, name, why = ([*(piece.strip() for piece in head.split("|", 2)), "", ""])[:3]
-        want = re.search(r"(?m)^# want: (.*)$", body)
-        body = re.sub(r"(?m)^# want: .*\n", "", body).rstrip()
+        want = re.search(r"(?m)# want: (.*)$", body)
+        body = re.sub(r"(?m)^# want: .*\n|  # want: .*$", "", body).rstrip()
         name = name or "; ".join(line.strip() for line in body.splitlines())
         if verdict not in VERDICTS or name in found:
             raise ValueError(f"not well formed, or there already: {head!r} {name!r}")
