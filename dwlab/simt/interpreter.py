@@ -1572,6 +1572,7 @@ class Execution(Accesses):
             raise self.refuse(node, f"{src.name} returns a value on some paths only")
         if len(frame.returns) == 1:
             return frame.returns[0][1]
+        self.node = node
         (_, result), *others = reversed(frame.returns)
         for lanes, value in others:
             if value is None and result is None:

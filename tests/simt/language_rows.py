@@ -9,7 +9,7 @@ A row begins with a line `## VERDICT | name | why`. VERDICT is one of
 
 What follows is the body of `def k(out, x, a, n)`, or, where it has a `def k` of its own, a whole module. A comment
 `# want: …` gives the value of `out` where it is not what plain Python makes of the same text, thread after thread.
-After a line `## VERDICT, a row a line` each line is a row, whose name it is.
+After a line `## VERDICT, a row a line` each line is a row and its name; a comment `# why: …` ends it where there is one.
 Arguments: out, 8 float64 zeros; x, 8 float32 1.0, 1.5 …; a, a 4 x 4 int64 array 0 … 15; n, an int64, 3. The launch has
 one block of 8 threads; `i` is the thread's number.
 """
@@ -522,13 +522,13 @@ out[i] = 0 + np.any(x[i]) + np.all(i) + np.count_nonzero(i) + np.isrealobj(x) + 
 out[0:2] = x[0:n]
 out[1:3] += 1
 a[1] += 1
-out[:] = x + x
+out[:] = x + x  # why: x is an array here; index it down to one element
 out[i] = keywords(i, p=n)
 out[i] = factorial(i)
 out[i] = even(i)
 out[i] = a.min()
 out[i] = a.max()
-out[i] = x.cumsum()[i]
+out[i] = x.cumsum()[i]  # why: x.cumsum is not available in a kernel; write the loop out
 out[i] = np.dot(x, x)
 out[i] = x[i].astype(np.int64)
 out[i] = i in (1, "a")
@@ -539,10 +539,10 @@ out[i] = libdevice.rsqrtf(x[i], x[i])
 out[i] = len(chr(97))
 out[i] = complex(x[i], 1)
 out[i] = x[i > 3]
-out[x[i]] = 1
+out[x[i]] = 1  # why: an index must be an integer, not float32; int32(…) converts
 out[i] = x and 1
-yield i
-out[i] = sum(v for v in range(3))
+yield i  # why: a kernel cannot be a generator
+out[i] = sum(v for v in range(3))  # why: a generator expression
 out[i] = any((0, 1))
 out[i] = all((0, 1))
 out[i] = min(i)
@@ -553,27 +553,39 @@ print("i", i, sep=",")
 out[i] = getattr(x, "size")
 out[i] = id(x)
 out[i] = callable(n)
-out[i] = (a @ a)[0, 0]
+out[i] = (a @ a)[0, 0]  # why: the @ operator is not available in a kernel; write the product's loop out
 out[i] = nothing(out, i)
-out[i] = host_function(i)
+out[i] = host_function(i)  # why: host_function is a plain Python function; decorate it with @cuda.jit(device=True)
 out[i] = np.where(i > 3, 1, 2)
 out[i] = np.clip(i, 2, 5)
-out[i] = np.sqrt(x[i])
-out[i] = np.exp(x[i])
-out[i] = np.abs(x[i])
-out[i] = np.floor(x[i])
-out[i] = np.isinf(x[i])
-out[i] = np.sign(x[i])
-out[i] = np.power(x[i], 2)
-out[i] = np.add(x[i], 2)
-out[i] = np.round(x[i])
+out[i] = np.sqrt(x[i])  # why: use math.sqrt
+out[i] = np.exp(x[i])  # why: use math.exp
+out[i] = np.abs(x[i])  # why: use abs
+out[i] = np.floor(x[i])  # why: use math.floor
+out[i] = np.isinf(x[i])  # why: use math.isinf
+out[i] = np.expm1(x[i])  # why: use math.expm1
+out[i] = np.log1p(x[i])  # why: use math.log1p
+out[i] = np.ceil(x[i])  # why: use math.ceil
+out[i] = np.trunc(x[i])  # why: use math.trunc
+out[i] = np.fabs(x[i])  # why: use math.fabs
+out[i] = np.isfinite(x[i])  # why: use math.isfinite
+out[i] = np.cbrt(x[i])  # why: use cuda.cbrt
+out[i] = np.square(x[i])  # why: numpy.square
+out[i] = np.rint(x[i])  # why: numpy.rint
+out[i] = np.negative(x[i])  # why: numpy.negative
+out[i] = np.exp2(x[i])  # why: numpy.exp2
+out[i] = np.reciprocal(x[i])  # why: numpy.reciprocal
+out[i] = np.sign(x[i])  # why: use operators
+out[i] = np.power(x[i], 2)  # why: numpy.power; use operators
+out[i] = np.add(x[i], 2)  # why: numpy.add; use operators
+out[i] = np.round(x[i])  # why: round
 out[i] = a.flags.c_contiguous
 out[i] = a.nothing
 out[i] = (x == x)[0]
-out[i] = x[0, 0]
-TABLE[0] = 1
-out[i] = LIST[0]
-out[i] = DICT["a"]
+out[i] = x[0, 0]  # why: x has 1 dimensions and is given 2 indices
+TABLE[0] = 1  # why: TABLE is a constant in the kernel; pass it as an argument
+out[i] = LIST[0]  # why: 'LIST' is a list; use a tuple or a NumPy array for constants
+out[i] = DICT["a"]  # why: 'DICT' is a dict; use a tuple or a NumPy array for constants
 out[i] = math.gcd(i, 3)
 out[i] = math.isqrt(i)
 out[i] = math.factorial(3)
@@ -582,7 +594,7 @@ out[i] = math.dist((1, 2), (3, 4))
 out[i] = math.fsum((1, 2))
 out[i] = math.prod((1, 2))
 out[i] = math.isclose(1.0, 1.0)
-out[i] = math.cbrt(x[i])
+out[i] = math.cbrt(x[i])  # why: math.cbrt is not available in Numba-CUDA kernels
 out[i] = math.hypot(x[i], 2.0, 3.0)
 out[i] = math.log(x[i], 2.0)
 out[i] = math.ulp(1.0)
@@ -594,11 +606,14 @@ out[i] = operator.itemgetter(1)((1, 2))
 out[i] = functools.reduce(add2, (1, 2, 3))
 out[i] = i.bit_length()
 out[i] = x[i].is_integer()
-out[i] = cuda.nothing(1)
-other_kernel[1, 1](out)
-time.sleep(1)
+out[i] = cuda.threadIdx.w  # why: 'w'
+b = cuda.device_array(3); out[i] = b[0]  # why: device_array
+t = cuda.shared.array(n, float32); out[i] = t[0]  # why: must be a literal or the name of a constant
+out[i] = cuda.nothing(1)  # why: cuda.nothing cannot be used inside a kernel
+other_kernel[1, 1](out)  # why: other_kernel cannot be indexed
+time.sleep(1)  # why: sleep cannot be called in a kernel
 out[i] = random.random()
-out[i] = np.random.rand()
+out[i] = np.random.rand()  # why: rand cannot be called in a kernel
 out[i] = 2**64
 out[i] = bool(x)
 out[i] = 1 if n < 100 else x.nothing
@@ -624,7 +639,7 @@ out[i] = x.min()
 out[i] = x.max()
 out[i] = np.ptp(x)
 out[i] = np.median(x)
-out[i] = np.cumsum(x)[0]
+out[i] = np.cumsum(x)[0]  # why: cumsum cannot be called in a kernel
 out[i] = np.ndim(a)
 out[i] = np.transpose(a)[0,1]
 out[i] = np.reshape(x, (2,4))[0,1]
@@ -686,7 +701,7 @@ out[i] = add2(*x[0:2])
 out[i] = add2(*range(2))
 out[i] = add2(1, c=n)
 out[i] = add2(1, a=n)
-out[i] = add2(1)
+out[i] = add2(1)  # why: add2 is missing its argument 'b'
 out[i] = tuple()
 out[i] = (1, 2).count(2)
 out[i] = (i, n)[2]
@@ -712,7 +727,7 @@ out[i] = x.nothing if n > 100 else 1
 ## runs | slice assignment of a number
 if i == 0:
     out[1:4] = 2.5
-## refused | slice assignment of an array
+## refused | slice assignment of an array | an array cannot be assigned to a row or slice; write the loop out
 if i == 0:
     out[0:4] = x[2:6]
 ## runs | slice assignment with a step
@@ -1440,7 +1455,7 @@ out[i] = b + 1
 ## refused | bool in a tuple index
 b = i > 3
 out[i] = (5, 6)[b]
-## refused | local array sized by a variable
+## refused | local array sized by a variable | must be a literal or the name of a constant
 t = cuda.local.array(n, float32)
 out[i] = 1
 ## refused | local array sized by blockDim
@@ -1469,7 +1484,7 @@ out[i] = t[1]
 t = cuda.local.array((TILE, 2), float32)
 t[1, 1] = i
 out[i] = t[1, 1]
-## refused | local array sized by a shape
+## refused | local array sized by a shape | must be a literal or the name of a constant
 t = cuda.local.array(x.shape[0], float32)
 out[i] = 1
 ## refused | local array sized by len of a tuple
@@ -1531,15 +1546,15 @@ out[i] = 1
 t = i
 del t
 out[i] = t
-## refused | try
+## refused | try | exceptions cannot be caught in a kernel; test the condition with `if`
 try:
     out[i] = 1
 except:
     out[i] = 2
-## refused | with
+## refused | with | there is nothing to close in a kernel
 with n:
     out[i] = 1
-## refused | global statement
+## refused | global statement | globals are constants in a kernel
 global COUNTER
 COUNTER = 1
 out[i] = 1
@@ -1549,26 +1564,26 @@ out[i] = TILE
 ## refused | import
 import math
 out[i] = math.sqrt(4.0)
-## refused | class
+## refused | class | a class cannot be used
 class C:
     pass
 out[i] = 1
-## refused | list
+## refused | list | use a tuple, or cuda.local.array
 t = [1, 2, 3]
 out[i] = t[0]
-## refused | list comprehension
+## refused | list comprehension | fill a cuda.local.array in a loop
 t = [v for v in range(3)]
 out[i] = t[0]
 ## refused | empty list
 t = []
 out[i] = len(t)
-## refused | dict
+## refused | dict | a dict cannot be used
 t = {1: 2}
 out[i] = t[1]
-## refused | set
+## refused | set | a set cannot be used
 t = {1, 2}
 out[i] = len(t)
-## refused | sorted
+## refused | sorted | sorted cannot be called in a kernel
 t = sorted((3, 1, 2))
 out[i] = t[0]
 ## refused | map
@@ -1587,7 +1602,7 @@ out[i] = q * 10 + r
 ## refused | str of a number
 s = str(i)
 out[i] = len(s)
-## refused | f-string
+## refused | f-string | print takes values
 s = f"{i}"
 out[i] = len(s)
 ## runs | print
@@ -1658,7 +1673,7 @@ out[i] = sometimes(i)
 ## refused | device function of a number or a tuple
 t = number_or_tuple(i)
 out[i] = 1
-## refused | numpy zeros
+## refused | numpy zeros | zeros cannot be called in a kernel
 t = np.zeros(4)
 out[i] = t[0]
 ## refused | numpy empty
@@ -1802,7 +1817,7 @@ out[i] = p
 ## runs | multiple targets
 p = q = i
 out[i] = p + q
-## refused | unset on all paths
+## refused | unset on all paths | 'never_set' is used before it is set
 out[i] = never_set
 never_set = 1
 ## runs | augmented power
@@ -1851,7 +1866,7 @@ if None:
 ## refused | an untaken branch that has no type
 if n > 100:
     out[i] = x.nothing
-## refused | an untaken branch with an unknown name
+## refused | an untaken branch with an unknown name | name 'unknown_name' is not defined
 if n > 100:
     out[i] = unknown_name
 ## refused | an untaken branch that calls with too many arguments
@@ -2344,4 +2359,10 @@ out[i] = float16(1.1) * int8(i) + float16(0.1) * (i > 3)
 ## runs | half's floor division, remainder and power are in float32
 h = float16(0.3); out[i] = h // float16(0.1) + h % float16(0.1) + h ** h
 # want: [float(a // b + a % b + a ** a) for a, b in [np.float16([0.3, 0.1]).astype(np.float32)]] * 8
+## stricter | an array or a number by lane | 'v' holds different kinds of things in different threads
+if i < 2:
+    v = 1.0
+else:
+    v = x
+out[i] = 1
 '''

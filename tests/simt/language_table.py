@@ -36,14 +36,14 @@ def rows(text: str = ROWS) -> list[Row]:
     for part in re.split(r"(?m)^## ", text)[1:]:
         head, _, body = part.partition("\n")
         verdict, name, why = ([*(piece.strip() for piece in head.split("|", 2)), "", ""])[:3]
-        want = re.search(r"(?m)# want: (.*)$", body)
-        body = re.sub(r"(?m)^# want: .*\n|  # want: .*$", "", body).rstrip()
+        said = dict(re.findall(r"(?m)# (want|why): (.*)$", body))
+        body = re.sub(r"(?m)^# want: .*\n|  # (want|why): .*$", "", body).rstrip()
         name = name or "; ".join(line.strip() for line in body.splitlines())
         if verdict not in VERDICTS or name in found:
             raise ValueError(f"not well formed, or there already: {head!r} {name!r}")
         if not re.search(r"(?m)^def k\(", body):
             body = "def k(out, x, a, n):\n    i = cuda.grid(1)\n" + textwrap.indent(body, "    ")
-        found[name] = Row(verdict, name, why, body + "\n", want[1] if want else None)
+        found[name] = Row(verdict, name, why or said.get("why", ""), body + "\n", said.get("want"))
     return list(found.values())
 
 

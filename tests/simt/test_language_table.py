@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,9 @@ def test_what_does_not_compile_is_refused_with_its_line(rows, capsys):
         with pytest.raises(simt.SimtError) as caught:
             table.on_simt(row)
         text = str(caught.value)
-        assert "line " in text and row.why in text, (row.name, text)
+        line = f"{table.WORLD}\n\n{row.text}".splitlines()[int(re.search(r"line (\d+)", text)[1]) - 1]
+        assert line.strip() in text and row.why in text, (row.name, text)
+        assert isinstance(caught.value, simt.KernelError if "raise " in line else simt.UnsupportedError), text
         assert "NoneType" not in text and "Traceback" not in text, (row.name, text)
 
 
