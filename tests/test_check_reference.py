@@ -9,6 +9,7 @@ from numba import float32
 from dwlab import check, cuda
 from dwlab.judge.check import CheckError, CheckFailed
 from dwlab.judge.reference import wanted
+from tests.loaded import loaded
 
 X = np.random.default_rng(1).standard_normal((5, 70)).astype(np.float32)
 Y = np.zeros_like(X)
@@ -23,13 +24,7 @@ def kernel(does):
     """A kernel of one thread an element, from the text of its body; i is the row, j the place in it."""
     body = "\n        ".join(does.splitlines())
     text = f"def made(x, y):\n    i = cuda.blockIdx.y\n    j = cuda.grid(1)\n    if j < x.shape[1]:\n        {body}\n"
-    scope = {"cuda": cuda, "float32": float32}
-    import linecache
-
-    file = f"<kernel: {does}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    exec(compile(text, file, "exec"), scope)
-    return cuda.jit(scope["made"])
+    return cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
 
 
 def judged(does, **how):

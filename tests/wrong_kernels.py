@@ -5,7 +5,6 @@ mistake that the judge was once seen to pass, or to explain badly, comes here. F
 (x, w, y, shift); GRADIENTS take (dy, w, dx, shift), (dy, x, dw, shift) or (dy, x, w, dx, dw, shift).
 """
 
-import linecache
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from numba.types import float16
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch
+from tests.loaded import loaded
 
 TILE = LANES = 32
 WIDE = 64
@@ -65,12 +65,9 @@ def edited(base, name, *edits, **names):
         old, new = edit.split(" => ")
         assert base.count(old) == 1, f"{name}: {old!r} is there {base.count(old)} times"
         base = base.replace(old, new)
-    text, file = base.strip().replace("def kernel(", f"def {name}(") + "\n", f"<{name}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    made = dict(cuda=cuda, float16=float16, float32=float32, int32=int32, TILE=TILE, WIDE=WIDE, LANES=LANES)
-    made |= dict(WINDOW=WINDOW) | names
-    exec(compile(text, file, "exec"), made)
-    return cuda.jit(made[name])
+    text = base.strip().replace("def kernel(", f"def {name}(") + "\n"
+    known = dict(float16=float16, float32=float32, int32=int32, TILE=TILE, WIDE=WIDE, LANES=LANES, WINDOW=WINDOW)
+    return cuda.jit(loaded(text, name, cuda=cuda, **known | names)[name])
 
 
 def family(path, usual, *rows):

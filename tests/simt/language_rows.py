@@ -9,7 +9,7 @@ A row begins with a line `## VERDICT | name | why`. VERDICT is one of
 
 What follows is the body of `def k(out, x, a, n)`, or, where it has a `def k` of its own, a whole module. A comment
 `# want: …` gives the value of `out` where it is not what plain Python makes of the same text, thread after thread.
-After a line `## VERDICT, a row a line` each line is a row and its name; a comment `# why: …` ends it where there is one.
+After a line `## VERDICT, a row a line` each line is a row and its name; `# why: …` ends it where there is one.
 Arguments: out, 8 float64 zeros; x, 8 float32 1.0, 1.5 …; a, a 4 x 4 int64 array 0 … 15; n, an int64, 3. The launch has
 one block of 8 threads; `i` is the thread's number.
 """

@@ -1,7 +1,6 @@
 """Reads language_rows.py and runs its rows: on dwlab.simt, as plain Python, and through Numba-CUDA's compiler."""
 
 import inspect
-import linecache
 import re
 import textwrap
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from tests.loaded import loaded
 from tests.simt.language_rows import ROWS, WORLD
 
 VERDICTS = ("runs", "refused", "stricter", "looser")
@@ -49,12 +49,8 @@ def rows(text: str = ROWS) -> list[Row]:
 
 def module(text: str, cuda: object, device: object, libdevice: object, name: str) -> dict[str, object]:
     """Executes the world and the text after it, as if they stood in one file; returns its names."""
-    source = WORLD + "\n\n" + text
-    path = f"<{name}>"
-    linecache.cache[path] = (len(source), None, source.splitlines(True), path)
-    names = {"cuda": cuda, "device": device, "libdevice": libdevice, "__name__": "language", "REC": REC}
-    exec(compile(source, path, "exec", dont_inherit=True), names)
-    return names
+    scope = {"cuda": cuda, "device": device, "libdevice": libdevice, "__name__": "language", "REC": REC}
+    return loaded(WORLD + "\n\n" + text, name, **scope)
 
 
 def arguments(kernel: object) -> list[object]:

@@ -1,9 +1,6 @@
 """Every kind of array keeps what a kernel stores, is watched for races however it is named, and is refused where it is
 read-only."""
 
-import itertools
-import linecache
-
 import numba
 import numpy as np
 import pytest
@@ -12,19 +9,9 @@ from numba import float32
 from dwlab import simt
 from dwlab.gpu.driver import allow_shared
 from dwlab.simt import cuda
+from tests.loaded import program
 
 pytestmark = pytest.mark.quick
-
-_number = itertools.count()
-
-
-def compiled(lines, parameters, **scope):
-    text = f"def program({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
-    name = f"<arrays {next(_number)}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    scope |= {"cuda": cuda}
-    exec(compile(text, name, "exec"), scope)
-    return cuda.jit(scope["program"])
 
 
 @cuda.jit
@@ -83,7 +70,7 @@ def test_xray_leaves_every_kind_as_it_was(kind):
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_arrays_in_tuples(kind):
-    kernel = compiled(["for a in pair:", "    a[cuda.threadIdx.x, cuda.threadIdx.y] += 1"], "pair")
+    kernel, _ = program(["for a in pair:", "    a[cuda.threadIdx.x, cuda.threadIdx.y] += 1"], "pair")
     arrays = KINDS[kind](), KINDS[kind]()
     for array in arrays:
         fill[(1, 2), (4, 3)](array)
@@ -92,7 +79,7 @@ def test_arrays_in_tuples(kind):
 
 
 def test_an_array_given_twice_is_one_on_the_device_and_two_from_the_host():
-    kernel = compiled(["i = cuda.threadIdx.x", "x[i] += 1", "y[i] += 10"], "x, y")
+    kernel, _ = program(["i = cuda.threadIdx.x", "x[i] += 1", "y[i] += 10"], "x, y")
     device = cuda.to_device(np.zeros(4, np.int32))
     kernel[1, 4](device, device)
     assert device.copy_to_host().tolist() == [11] * 4
@@ -118,13 +105,13 @@ def test_in_comes_not_back_and_read_only_is_refused():
     both[:] = 1
     view = both[:]
     view.flags.writeable = False
-    compiled(["y[cuda.threadIdx.x] = x[cuda.threadIdx.x] + 1"], "x, y")[1, 4](view, both)
+    program(["y[cuda.threadIdx.x] = x[cuda.threadIdx.x] + 1"], "x, y")[0][1, 4](view, both)
     assert both.tolist() == [2] * 4
 
 
 def test_records_keep_what_is_stored_in_their_fields():
     dtype = np.dtype([("a", np.int32), ("b", np.float64)], align=True)
-    kernel = compiled(["i = cuda.threadIdx.x", "p[i].a = i", "p[i]['b'] = i / 2"], "p")
+    kernel, _ = program(["i = cuda.threadIdx.x", "p[i].a = i", "p[i]['b'] = i / 2"], "p")
     for p in (np.zeros(8, dtype), cuda.to_device(np.zeros(8, dtype)), cuda.mapped_array(8, dtype)):
         kernel[1, 8](p)
         assert contents(p)["a"].tolist() == list(range(8)) and contents(p)["b"][3] == 1.5
@@ -187,7 +174,7 @@ ALIASES = {
 @pytest.mark.parametrize("name", sorted(ALIASES))
 @pytest.mark.parametrize("kind", ["ndarray", "device", "mapped"])
 def test_two_writers_are_found_however_the_array_is_named(name, kind):
-    kernel = compiled(["t = cuda.threadIdx.x", *ALIASES[name]], "x, y, n", put=put, first=first)
+    kernel, _ = program(["t = cuda.threadIdx.x", *ALIASES[name]], "x, y, n", put=put, first=first)
     make = {"ndarray": np.copy, "device": cuda.to_device, "mapped": np.copy}[kind]
     x, y = make(np.zeros(64, np.int32)), make(np.zeros(64, np.int32))
     if kind == "mapped":
@@ -205,10 +192,10 @@ def test_two_writers_are_found_however_the_array_is_named(name, kind):
 )  # fmt: skip
 def test_two_writers_of_a_record_are_found(lines):
     dtype = np.dtype([("a", np.int32), ("b", np.int32)])
-    kernel = compiled(["t = cuda.threadIdx.x", *lines], "p", put_field=put_field)
+    kernel, _ = program(["t = cuda.threadIdx.x", *lines], "p", put_field=put_field)
     with pytest.raises(simt.HazardError, match="two writers|race"):
         kernel[1, 64](np.zeros(32, dtype))
-    good = compiled(
+    good, _ = program(
         [line.replace("t // 2", "t") for line in ["t = cuda.threadIdx.x", *lines]], "p", put_field=put_field
     )
     p = np.zeros(64, dtype)
@@ -218,7 +205,7 @@ def test_two_writers_of_a_record_are_found(lines):
 
 def test_what_was_read_before_the_first_store_counts_too():
     """The array is seen to be stored to only then; that lanes of another block had read it is a race all the same."""
-    kernel = compiled(
+    kernel, _ = program(
         ["i = cuda.grid(1)", "v = x[(i + 64) % 128]", "for a in (x,):", "    a[i] = v"], "x"
     )  # fmt: skip
     with pytest.raises(simt.HazardError, match="race"):
@@ -226,7 +213,7 @@ def test_what_was_read_before_the_first_store_counts_too():
 
 
 def test_a_launch_that_is_run_again_stores_once():
-    kernel = compiled(["i = cuda.threadIdx.x", "y[i] += 1", "for a in (x,):", "    a[i] += 1"], "x, y")
+    kernel, _ = program(["i = cuda.threadIdx.x", "y[i] += 1", "for a in (x,):", "    a[i] += 1"], "x, y")
     for make in (np.zeros, cuda.managed_array, lambda n, d: cuda.to_device(np.zeros(n, d))):
         x, y = make(32, np.int32), make(32, np.int32)
         if isinstance(x, np.ndarray):
@@ -270,7 +257,7 @@ def last_of_records(v, n):
     ],
 )
 def test_a_local_array_is_new_at_each_call(lines, found, last):
-    kernel = compiled(["t = cuda.threadIdx.x", *lines], "x, y", last=last)
+    kernel, _ = program(["t = cuda.threadIdx.x", *lines], "x, y", last=last)
     kinds = {h.kind for h in simt.xray(kernel, 1, 32, 1.0, np.zeros(32, np.float32)).hazards}
     assert kinds == ({"uninitialised"} if found else set())
 

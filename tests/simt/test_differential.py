@@ -6,7 +6,6 @@ keeps away: whole numbers stay small, float32 results are rounded explicitly. Th
 construction and run with hazards raised, so that a false alarm fails too.
 """
 
-import linecache
 import math
 import os
 
@@ -19,6 +18,7 @@ from parts import most
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import loaded
 
 # The same examples in every run; DWLAB_FUZZ=2000 tries that many new ones.
 FUZZ = int(os.environ.get("DWLAB_FUZZ", 0))
@@ -250,14 +250,11 @@ def compare(simulator, kind, launch):
     rng = np.random.default_rng(seed)
     x = rng.integers(-20, 60, SIZE) if kind == "int64" else (rng.integers(-400, 400, SIZE) / 16).astype(kind)
     arguments = x, rng.integers(-50, 50, SIZE), np.zeros((2, size), kind), np.zeros(4, np.int64)
-    filename = "<generated kernel>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    space = {"cuda": cuda, "np": np, "math": math}
-    exec(compile(text, filename, "exec"), space)
+    kernel = loaded(text, cuda=cuda, np=np, math=math)["kernel"]
     ours = [a.copy() for a in arguments]
     with simt.using(simt.Options(hazards="raise")):
-        space["kernel"][grid, block](*ours)
-    theirs = simulator.run(filename, text, grid, block, arguments)
+        kernel[grid, block](*ours)
+    theirs = simulator.run("<generated kernel>", text, grid, block, arguments)
     for name, mine, reference in zip(("x", "n", "y", "counts"), ours, theirs, strict=True):
         np.testing.assert_array_equal(mine, reference, err_msg=f"{name}\n{text}")
 

@@ -1,34 +1,19 @@
 """What fences, atomics and syncwarp order: programs with a known answer, and each with one of its parts left out."""
 
-import itertools
-import linecache
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numba import int32
 from parts import most
 
 from dwlab import simt
-from dwlab.simt import cuda
+from tests.loaded import program
 
 pytestmark = pytest.mark.quick
 
 SETTINGS = settings(
     max_examples=most(12), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
-_number = itertools.count()
-
-
-def compiled(lines, parameters):
-    """A kernel of these lines."""
-    text = f"def program({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
-    name = f"<order {next(_number)}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    scope = {"cuda": cuda, "int32": int32}
-    exec(compile(text, name, "exec"), scope)
-    return cuda.jit(scope["program"]), text
 
 
 def kinds(kernel, grid, block, *args):
@@ -107,7 +92,7 @@ def message(between, first, signal, poll, rounds, left_out="nothing"):
     lines.append("else:")
     lines += ["    " + line for line in side(roles[1], masks[roles[1]])]
     parameters = "y" if between == "warps" else "y, data, flag"
-    kernel, text = compiled(lines, parameters)
+    kernel, text = program(lines, parameters)
     y = np.zeros((rounds, lanes), np.int32)
     rest = () if between == "warps" else (np.zeros(32, np.int32), np.zeros(3, np.int32))
     launch = {"blocks": (2, 32), "warps": (1, 64), "lanes": (1, 32)}[between]
@@ -159,7 +144,7 @@ def test_a_fence_of_block_scope_orders_nothing_between_blocks(scope, clean):
         "else:", "    while cuda.atomic.add(flag, 0, 0) == 0:", "        pass", f"    cuda.{scope}()",
         "    data[1] = data[0]",
     ]  # fmt: skip
-    kernel, _ = compiled(lines, "data, flag")
+    kernel, _ = program(lines, "data, flag")
     args = np.zeros(2, np.int32), np.zeros(1, np.int32)
     assert kinds(kernel, 2, 1, *args) == (set() if clean else {"race"})
 
@@ -179,7 +164,7 @@ def test_each_thread_fences_before_the_barrier_and_one_sets_the_flag(between, le
     lines += [f"if {'t // 32' if near else 'cuda.blockIdx.x'} == 0:", *("    " + line for line in send)]
     lines += ["    if lane == 0:", "        cuda.atomic.exch(flag, 0, 1)", "else:", "    if lane == 0:"]
     lines += ["        while cuda.atomic.add(flag, 0, 0) == 0:", "            pass", f"        {fence}", f"    {sync}"]
-    kernel, text = compiled([*lines, "    y[lane] = data[31 - lane]"], "flag, y" if near else "flag, y, data")
+    kernel, text = program([*lines, "    y[lane] = data[31 - lane]"], "flag, y" if near else "flag, y, data")
     args = [np.zeros(1, np.int32), np.zeros(32, np.int32), np.zeros(32, np.int32)][: 2 if near else 3]
     clean = left_out == "nothing" or (near and left_out == "same scope")
     assert kinds(kernel, *((1, 64) if near else (2, 32)), *args) == (set() if clean else {"race"}), text
@@ -194,9 +179,9 @@ def test_an_unrelated_atomic_and_a_fence_order_nothing(atomic_before, space):
     lines += ["cuda.atomic.add(n, 0, 1)"] * atomic_before
     lines += ["data[t] = t", "cuda.threadfence()"] + ["cuda.atomic.add(n, 0, 1)"] * (not atomic_before)
     lines.append("y[t] = data[63 - t]")
-    kernel, _ = compiled(lines, "n, data, y")
+    kernel, _ = program(lines, "n, data, y")
     if space == "shared":
-        kernel, _ = compiled(lines, "n, y")
+        kernel, _ = program(lines, "n, y")
     args = [np.zeros(1, np.int32), np.zeros(64, np.int32), np.zeros(64, np.int32)]
     assert "race" in kinds(kernel, 1, 64, *(args if space == "global" else (args[0], args[2])))
 
@@ -212,7 +197,7 @@ def test_the_last_block_sums(blocks, threads, order):
         "if last[0] == cuda.gridDim.x - 1:", "    total = 0", "    for k in range(part.size):",
         "        total += part[k]", "    y[t] = total",
     ]  # fmt: skip
-    kernel, _ = compiled(lines, "part, count, y")
+    kernel, _ = program(lines, "part, count, y")
     n = blocks * threads
     args = np.zeros(n, np.int32), np.zeros(1, np.int32), np.zeros(threads, np.int64)
     assert kinds(kernel, blocks, threads, *args) == (set() if order == "fence, atomic" else {"race"})
@@ -224,12 +209,10 @@ def test_knowledge_is_passed_on():
     lines += ["    while cuda.atomic.add(flag, b - 1, 0) == 0:", "        pass", "    cuda.threadfence()"]
     lines += ["if b == 2:", "    data[1] = data[0]", "cuda.threadfence()", "cuda.atomic.exch(flag, b, 1)"]
     args = np.zeros(2, np.int32), np.zeros(3, np.int32)
-    kernel, _ = compiled(lines, "data, flag")
+    kernel, _ = program(lines, "data, flag")
     kernel[3, 1](*args)
     assert args[0].tolist() == [5, 5]
-    cut, _ = compiled(
-        [line if "b - 1" not in line else line.replace("b - 1", "0") for line in lines][:-2], "data, flag"
-    )
+    cut, _ = program([line if "b - 1" not in line else line.replace("b - 1", "0") for line in lines][:-2], "data, flag")
     assert kinds(cut, 1, 1, *args) == set()
 
 
@@ -272,7 +255,7 @@ def test_syncwarp_orders_the_lanes_that_its_mask_names(steps, shift, space):
     lines = ["t = cuda.threadIdx.x", "s = cuda.shared.array(32, int32)", f"{space}[t] = t"]
     lines += [f"cuda.syncwarp(masks[{k}, t])" for k in range(len(steps))]
     lines.append(f"y[t] = {space}[(t + {shift}) % 32]")
-    kernel, text = compiled(lines, "masks, x, y")
+    kernel, text = program(lines, "masks, x, y")
     args = masks, np.zeros(32, np.int32), np.zeros(32, np.int32)
     ordered = oracle(steps, [(k, (k + shift) % 32) for k in range(32)])
     assert kinds(kernel, 1, 32, *args) == (set() if ordered else {"race"}), text
@@ -280,20 +263,20 @@ def test_syncwarp_orders_the_lanes_that_its_mask_names(steps, shift, space):
 
 @pytest.mark.parametrize("call", ["cuda.syncwarp()", "cuda.syncwarp(0xFFFFFFFF)", "cuda.syncwarp(0x1FFFF)"])
 def test_syncwarp_in_a_branch_names_lanes_that_do_not_come(call):
-    kernel, _ = compiled(["t = cuda.threadIdx.x", "if t < 16:", f"    {call}", "y[t] = t"], "y")
+    kernel, _ = program(["t = cuda.threadIdx.x", "if t < 16:", f"    {call}", "y[t] = t"], "y")
     assert kinds(kernel, 1, 32, np.zeros(32, np.int32)) == {"inactive lane"}
 
 
 @pytest.mark.parametrize("threads", [1, 16, 31, 33, 50])
 def test_syncwarp_of_a_warp_that_is_not_full(threads):
     lines = ["t = cuda.threadIdx.x", "x[t] = t", "cuda.syncwarp()", "y[t] = x[t // 32 * 32]"]
-    kernel, _ = compiled(lines, "x, y")
+    kernel, _ = program(lines, "x, y")
     assert kinds(kernel, 1, threads, np.zeros(threads, np.int32), np.zeros(threads, np.int32)) == set()
 
 
 def test_half_a_warp_synchronises_and_the_others_read():
     lines = ["t = cuda.threadIdx.x", "s = cuda.shared.array(32, int32)", "s[t] = t", "if t < 16:"]
     lines += ["    cuda.syncwarp(0xFFFF)", "    y[t] = s[15 - t]", "else:", "    y[t] = s[47 - t]"]
-    kernel, _ = compiled(lines, "y")
+    kernel, _ = program(lines, "y")
     report = simt.xray(kernel, 1, 32, np.zeros(32, np.int32))
     assert {(h.kind, h.line) for h in report.hazards} == {("race", 9)}

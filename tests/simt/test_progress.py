@@ -1,7 +1,5 @@
 """Threads, warps and blocks that wait for each other get on, with the right answer; a wait without end is reported."""
 
-import itertools
-import linecache
 import time
 
 import numpy as np
@@ -13,20 +11,11 @@ from parts import most
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import program
 
 SETTINGS = settings(
     max_examples=most(8), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
-_number = itertools.count()
-
-
-def compiled(lines, parameters, **scope):
-    text = f"def program({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
-    name = f"<progress {next(_number)}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    scope |= {"cuda": cuda, "int32": int32}
-    exec(compile(text, name, "exec"), scope)
-    return cuda.jit(scope["program"]), text
 
 
 @cuda.jit(device=True)
@@ -95,7 +84,7 @@ def test_locks(take, blocks, threads, who, times, fences):
         body = [line for line in body if "threadfence" not in line]
     lines = ["t = cuda.threadIdx.x", f"if {who}:", f"    for k in range({times}):", *("        " + b for b in body)]
     lines += ["cuda.syncthreads()", "y[cuda.grid(1)] = 1"]
-    kernel, text = compiled(lines, "lock, x, y", **FUNCTIONS)
+    kernel, text = program(lines, "lock, x, y", **FUNCTIONS)
     holders = blocks * times * sum(bool(eval(who, {"t": t})) for t in range(threads))
     x, y = np.zeros(2, np.int64), np.zeros(blocks * threads, np.int32)
     if not fences and take != "device" and holders > times:
@@ -136,7 +125,7 @@ def test_chained_scans(blocks, threads, order, where):
         lines += ["        before = total[b - 1]", "    total[b] = before + x[b]", "    cuda.threadfence()"]
         lines += ["    cuda.atomic.exch(flag, b, 1)", "    s[0] = before", "cuda.syncthreads()", "before = s[0]"]
     lines.append("y[b, t] = before")
-    kernel, text = compiled(lines, "ticket, flag, total, x, y")
+    kernel, text = program(lines, "ticket, flag, total, x, y")
     x = np.arange(1, blocks + 1, dtype=np.int32)
     y = np.zeros((blocks, threads), np.int32)
     kernel[blocks, threads](np.zeros(1, np.int32), np.zeros(blocks, np.int32), np.zeros(blocks, np.int32), x, y)
@@ -160,7 +149,7 @@ def test_any_order_of_waiting_among_threads_warps_and_blocks(tasks, unit, groupe
         "        cuda.threadfence()", "        value = y[after[k]] + 1", "    y[k] = value", "    cuda.threadfence()",
         "    cuda.atomic.exch(flag, k, 1)",
     ]  # fmt: skip
-    kernel, text = compiled(lines, "places, after, flag, y")
+    kernel, text = program(lines, "places, after, flag, y")
     y = np.zeros(8, np.int32)
     blocks, threads = {1: (1, 8), 32: (2, 128), 40: (8, 40)}[unit]
     kernel[blocks, threads](places, after, np.zeros(8, np.int32), y)
@@ -177,7 +166,7 @@ def test_a_grid_barrier_made_by_hand():
         "    while cuda.atomic.add(count, 0, 0) < cuda.gridDim.x:", "        pass", "    cuda.threadfence()",
         "cuda.syncthreads()", "y[cuda.grid(1)] = x[x.size - 1 - cuda.grid(1)]",
     ]  # fmt: skip
-    kernel, _ = compiled(lines, "count, x, y")
+    kernel, _ = program(lines, "count, x, y")
     for lanes in (1, 1 << 16):
         y = np.zeros(256, np.int32)
         with simt.using(simt.Options(lanes=lanes)):
@@ -214,7 +203,7 @@ def test_what_blocks_count_is_the_same_when_they_take_turns():
     lines += ["cuda.syncthreads()", "if cuda.threadIdx.x == 0:", "    cuda.atomic.exch(flag, b, 1)"]
     reports = []
     for b in ("cuda.blockIdx.x", "cuda.gridDim.x - 1 - cuda.blockIdx.x"):
-        kernel, _ = compiled([line.format(b=b) for line in lines], "flag, x, y")
+        kernel, _ = program([line.format(b=b) for line in lines], "flag, x, y")
         args = np.zeros(6, np.int32), np.zeros(64, np.float32), np.zeros(6 * 64, np.float32)
         totals = simt.xray(kernel, 6, 64, *args, options=simt.Options(hazards="off", lanes=64)).totals
         reports.append((totals.global_load_requests, totals.global_load_sectors, totals.global_store_sectors))
@@ -251,7 +240,7 @@ def test_what_blocks_count_is_the_same_when_they_take_turns():
     ],
 )  # fmt: skip
 def test_a_wait_that_never_ends_is_reported_soon_with_a_cure(lines, grid, block, words):
-    kernel, _ = compiled(lines, "flag")
+    kernel, _ = program(lines, "flag")
     start = time.process_time()
     with pytest.raises(simt.StepLimitError) as caught:
         kernel[grid, block](np.zeros(301, np.int32))
@@ -264,7 +253,7 @@ def test_a_wait_that_never_ends_is_reported_soon_with_a_cure(lines, grid, block,
 def test_lanes_beside_a_wait_that_would_set_it_are_let_on(after):
     """Lane 0 waits for what only the lanes behind its loop can do: where they do it, the launch ends."""
     lines = ["t = cuda.threadIdx.x", "if t == 0:", "    while cuda.atomic.add(flag, 1, 0) == 0:", "        pass", after]
-    kernel, _ = compiled([line for line in lines if line], "flag")
+    kernel, _ = program([line for line in lines if line], "flag")
     with simt.using(simt.Options(hazards="off")):
         if "flag[1]" in after:
             kernel[2, 64](np.zeros(2, np.int32))
@@ -275,7 +264,7 @@ def test_lanes_beside_a_wait_that_would_set_it_are_let_on(after):
 
 def test_threads_of_one_warp_wait_for_each_other_from_compute_capability_7_on():
     lines = ["while cuda.atomic.cas(flag, 0, 0, 1) != 0:", "    pass", "cuda.atomic.exch(flag, 0, 0)"]
-    kernel, _ = compiled(lines, "flag")
+    kernel, _ = program(lines, "flag")
     with simt.using(simt.Options(compute_capability=(6, 1))):
         with pytest.raises(simt.DeadlockError, match="7.0"):
             kernel[1, 32](np.zeros(1, np.int32))

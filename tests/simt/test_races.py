@@ -6,7 +6,6 @@ that both threads pass lies between them.
 """
 
 import itertools
-import linecache
 import os
 
 import numpy as np
@@ -17,6 +16,7 @@ from parts import most
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import loaded
 
 pytestmark = pytest.mark.quick
 
@@ -74,10 +74,7 @@ def build(program, space):
         for (block, thread), element in threads.items():
             where[k, block * THREADS + thread] = element
     text = "\n".join(lines) + "\n"
-    linecache.cache["<program>"] = (len(text), None, text.splitlines(True), "<program>")
-    scope = {"cuda": cuda, "int64": np.int64}
-    exec(compile(text, "<program>", "exec"), scope)
-    return cuda.jit(scope["program"]), where, text
+    return cuda.jit(loaded(text, cuda=cuda, int64=np.int64)["program"]), where, text
 
 
 def races(program, space):

@@ -15,6 +15,7 @@ from numba.types import float16
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import loaded, program
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
@@ -106,18 +107,13 @@ def on_device(function):
     """The same body as a kernel, one thread an element."""
     import ast
     import inspect
-    import linecache
     import textwrap
 
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     body = tree.body[0].body[0].body  # of the loop
     tree.body[0].body = [*ast.parse("i = cuda.grid(1)\nif i >= n:\n    return").body, *body]
     text = ast.unparse(ast.fix_missing_locations(tree))
-    name = f"<{function.__name__} on the device>"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    space = {"cuda": cuda}
-    exec(compile(text, name, "exec"), space)
-    return cuda.jit(space[function.__name__])
+    return cuda.jit(loaded(text, cuda=cuda)[function.__name__])
 
 
 ON_DEVICE = {function: on_device(function) for function in (arithmetic, bitwise, extremes)}
@@ -384,24 +380,14 @@ VARIABLES = {
 }
 
 
-def load(text, scope, name):
-    import linecache
-
-    filename = f"<{name}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    space = dict(scope)
-    exec(compile(text, filename, "exec"), space)
-    return space[name]
-
-
 def test_expressions():
     """All expressions, compiled as one function by numba.njit, and run as one kernel."""
     body = "".join(f"    r{n} = {e}\n    real[{n}, t] = r{n}\n" for n, e in enumerate(EXPRESSIONS))
     head = "(real, t, f, d, i, j, u, k, s, b):\n"
-    compiled = numba.njit(load("def compiled" + head + body, SCOPE, "compiled"))
+    compiled = numba.njit(loaded("def compiled" + head + body, **SCOPE)["compiled"])
     names = ", ".join(f"{v}_" for v in VARIABLES)
     unpack = "    t = cuda.grid(1)\n" + "".join(f"    {v} = {v}_[t]\n" for v in VARIABLES)
-    kernel = cuda.jit(load(f"def simulated(real, {names}):\n{unpack}{body}", {**SCOPE, "cuda": cuda}, "simulated"))
+    kernel = cuda.jit(loaded(f"def simulated(real, {names}):\n{unpack}{body}", cuda=cuda, **SCOPE)["simulated"])
 
     arrays = [np.array(v, str(t) if t is not numba.boolean else "bool") for t, v in VARIABLES.values()]
     expected, got = np.zeros((len(EXPRESSIONS), 3)), np.zeros((len(EXPRESSIONS), 3))
@@ -485,18 +471,13 @@ def test_a_float_is_no_index():
 def agree(function, *arrays):
     """Run a body (out, *arrays, i) compiled on the CPU and simulated; return both outputs."""
     compiled = numba.njit(function)
-    text_kernel = load(
-        "def kernel(out, " + ", ".join(f"a{n}" for n in range(len(arrays))) + "):\n"
-        "    i = cuda.grid(1)\n"
-        "    body(out, " + ", ".join(f"a{n}" for n in range(len(arrays))) + ", i)\n",
-        {"cuda": cuda, "body": cuda.jit(device=True)(function)},
-        "kernel",
-    )
+    names = ", ".join(f"a{n}" for n in range(len(arrays)))
+    kernel, _ = program([f"body(out, {names}, cuda.grid(1))"], f"out, {names}", body=cuda.jit(device=True)(function))
     size = len(arrays[0])
     outs = [np.zeros(size), np.zeros(size)]
     for i in range(size):
         compiled(outs[0], *arrays, i)
-    cuda.jit(text_kernel)[1, size](outs[1], *arrays)
+    kernel[1, size](outs[1], *arrays)
     np.testing.assert_array_equal(outs[1], outs[0])
     return outs[1]
 
