@@ -277,6 +277,18 @@ out[i] = min(x)
 out[i] = abs(i - 4)
 out[i] = round(x[i])
 out[i] = round(x[i] / 3, 2)
+out[i] = abs(x[i] - 3) + min(x[i] - 3, 1) + max(x[i] - 3, 1, 3 - x[i]) + int(x[i] - 3) + round(x[i] - 3)
+v = x[i] - 2.25; out[i] = bool(v) + pow(v, 2) + v**2 + v**-1
+out[i] = 7 // 2 + -7 // 2 + 7 % 3 + -7 % 3
+out[i] = (a[1, i % 4] & 0xF0) | (n - 8 << 8) ^ ~a[2, 1] & (i - 5 >> 2)
+out[i] = operator.add(i, 1) * operator.neg(i) + operator.lt(i, 2)
+out[i] = a.shape[-1] * 10 + a[-1, -1]
+out[i] = math.remainder(float(i) - 4.5, 3.0) + int64(x[i]).bit_count()
+v, w = math.modf(-10.5 - i); m, e = math.frexp(-10.5 - i); out[i] = v + 2 * w + 3 * m + 5 * e
+out[i] = (1 if i < 3 else 2 if i < 6 else 3) + 10 * (0 < i <= 4 != 3) + 100 * (i > 2 and i < 7 or i == 1)
+out[i] = not (i == 5)
+out[i] = (i or 100) + (i and 50)
+out[i] = x[i] if i < 5 and x[i] > 1.5 else -1
 out[i] = pow(x[i], 2)
 out[i] = int(x[i])
 out[i] = float(i)
@@ -2365,4 +2377,109 @@ if i < 2:
 else:
     v = x
 out[i] = 1
+## runs | loops of one thread's length, with break, continue and else
+found = -1
+for j in range(4):
+    if a[i % 4, j] < 6:
+        continue
+    if a[i % 4, j] % 5 == 0:
+        found = j
+        break
+else:
+    found = -2
+steps = 0
+m = i + 1
+while m != 1:
+    if m % 2 == 0:
+        m //= 2
+    else:
+        m = 3 * m + 1
+    steps += 1
+    if steps > 10:
+        break
+else:
+    steps += 1000
+out[i] = found * 10000 + steps
+## runs | ranges of one, two and three numbers by thread
+t = 0
+for j in range(i):
+    t += j
+for j in range(2, i + 2):
+    t += 10 * j
+for j in range(10, i, -3):
+    t += 100 * j
+for j in range(i, 20, 4):
+    t += 1000 * j
+out[i] = t
+## runs | a loop's variable keeps its last value
+j = -1
+for j in range(i):
+    pass
+out[i] = j
+## runs | nested loops with break and continue
+t = 0
+for j in range(10):
+    for m in range(10):
+        if m > j:
+            break
+        if (j + m) % 2 == i % 2:
+            continue
+        t += 1
+    if j == i:
+        break
+out[i] = t
+## runs | return from inside a loop
+if i % 2:
+    return
+out[i] = 1
+for j in range(5):
+    if j == i:
+        return
+out[i] = 2
+## runs | elif chain
+if i == 0:
+    out[i] = 10
+elif i < 3:
+    out[i] = 20
+elif i < 5:
+    pass
+else:
+    out[i] = 40
+## runs | augmented assignments
+v = 100
+v += i
+v -= 1
+v *= 3
+v //= 2
+v %= 97
+v <<= 3
+v >>= 1
+v |= 1
+v &= 0xFE | 1
+v ^= 5
+v **= 2
+out[i] += v
+out[i] -= 1
+## runs | tuples swapped, nested and of several types
+p, q = i, 2 * i
+p, q = q, p
+t = (p, q, 3.5)
+u, (v, w) = t[2], (t[0], t[1])
+m, k2 = a.shape
+out[i] = u + v * 10 + w * 100 + m * k2 + len(t)
+## runs | enumerate and zip of tuples
+t = 0
+for j, v in enumerate((5, 6)):
+    t += 100 * j * v
+for u, v in zip((1, 2), (3, 4)):
+    t += 1000 * u * v
+out[i] = t
+## runs | several statements in a line, a comment
+v = i; v += 1  # a comment
+out[i] = v; out[i] += 1
+## runs | views of a matrix, from an end
+row = a[i % 4]
+part = a[i % 4, 1:3]
+column = a[:, 0]
+out[i] = row[0] + 10 * part[1] + 100 * column[2] + 1000 * row[::-1][0] + 10000 * part.shape[0]
 '''
