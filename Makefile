@@ -38,7 +38,7 @@ endef
 .PHONY: lab test site install pin
 
 lab test site install:
-	@$(FIND_PYTHON); exec "$$chosen" -m dwlab.setup.lab $@ --venv="$(VENV)" $(if $(PYTHON),--exact)
+	@$(FIND_PYTHON); exec "$$chosen" notebooks/lab.py $@ --venv="$(VENV)" $(if $(PYTHON),--exact)
 
 # For the very first 3.11: some packages ask for a later one than Debian's 3.11.2. Only what both GPU extras agree on is
 # pinned: CUDA's own packages follow the driver's generation.

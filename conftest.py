@@ -11,7 +11,7 @@ from dwlab.problems.cases import OWN_SEED
 
 os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 
-sys.path.append(str(Path(__file__).parent / "tests"))
+sys.path += [str(Path(__file__).parent / folder) for folder in ("tests", "notebooks")]
 import parts  # noqa: E402
 
 MOST_WORKERS = 8

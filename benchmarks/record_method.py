@@ -709,7 +709,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def where_the_time_goes(job: Job) -> dict[str, float | str]:
     """The shares of a profile of the whole job, µs; what failed says why."""
-    from dwlab.profiler.recording import profile
+    from dwlab.measure.profile import profile
 
     try:
         with profile() as found:
@@ -723,7 +723,7 @@ def time_lines(
     kept: Setup, images: np.ndarray, weights: Mapping[str, Any], told: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
     """The first job's time line and the last one's, on fewer images."""
-    from dwlab.profiler.recording import profile
+    from dwlab.measure.profile import profile
 
     found = {}
     for name, setup in (("first", Setup()), ("last", kept)):

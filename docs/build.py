@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 ROOMS = (
     "records", "problems", "gpu", "simt", "kernels", "compiler", "measure", "model", "judge", "planner", "inference",
-    "training", "report", "study", "tuning", "widgets", "profiler", "setup",
+    "training", "report", "study", "tuning", "widgets",
 )  # fmt: skip
 """The rooms of dwlab, in the order of their imports: each imports only what stands before it (a test holds that)."""
 

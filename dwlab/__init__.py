@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dwlab.judge.check import check
     from dwlab.judge.exercises import grade
     from dwlab.kernels.registry import stage, stages
+    from dwlab.measure.profile import profile
     from dwlab.problems import PAPER, DepthwiseConv1d
-    from dwlab.profiler.recording import profile
     from dwlab.simt import xray
     from dwlab.tuning.tune import tune
     from dwlab.widgets import roofline_explorer, stepper, traffic_calculator, warp_viewer
@@ -50,7 +50,7 @@ _HOMES = {
     "cuda": "dwlab.gpu.target",
     "grade": "dwlab.judge.exercises",
     "mode": "dwlab.gpu.target",
-    "profile": "dwlab.profiler.recording",
+    "profile": "dwlab.measure.profile",
     "roofline_explorer": "dwlab.widgets",
     "stage": "dwlab.kernels.registry",
     "stages": "dwlab.kernels.registry",

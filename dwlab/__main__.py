@@ -590,7 +590,7 @@ def _xray(options: argparse.Namespace) -> int:
 
 
 ROOMS = {
-    "doctor": "setup.doctor", "inspect": "compiler.inspect", "predict": "model.timemodel", "plan": "planner.command",
+    "doctor": "gpu.doctor", "inspect": "compiler.inspect", "predict": "model.timemodel", "plan": "planner.command",
     "infer": "inference.command", "study": "study.command", "tune": "tuning.command", "records": "report.recorded",
     "train": "training.train", "grade": "judge.exercises", "progress": "judge.exercises",
     "new-stage": "judge.capstone",

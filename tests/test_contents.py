@@ -12,7 +12,7 @@ HERE = sys.version.split()[0]
 
 @pytest.fixture
 def manager(tmp_path):
-    from dwlab.setup.contents import Lessons
+    from dwlab.widgets.contents import Lessons
 
     return Lessons(root_dir=str(tmp_path))
 

@@ -12,9 +12,9 @@ import pytest
 import dwlab
 from dwlab import cuda
 from dwlab.gpu import target
-from dwlab.profiler import timeline as lines
-from dwlab.profiler.recording import ProfileError, profile
-from dwlab.profiler.timeline import Item, Timeline, TimelineError
+from dwlab.measure import timeline as lines
+from dwlab.measure.profile import ProfileError, profile
+from dwlab.measure.timeline import Item, Timeline, TimelineError
 from dwlab.records import RecordError, method
 from dwlab.report import method as tables
 from dwlab.training import digits, small_kernels
@@ -178,7 +178,7 @@ def test_a_profile_within_a_profile_is_refused_and_the_first_goes_on():
 
 
 def test_a_range_is_a_part_of_a_profile_and_calls_nvtx_in_pairs(monkeypatch):
-    from dwlab.profiler import recording
+    from dwlab.measure import profile as recording
 
     calls = []
     monkeypatch.setattr(recording, "_nvtx", lambda: (lambda name: calls.append(name), lambda: calls.append("end")))
@@ -195,7 +195,7 @@ def test_a_range_is_a_part_of_a_profile_and_calls_nvtx_in_pairs(monkeypatch):
 
 
 def test_nvtx_is_what_is_installed_or_nothing(monkeypatch):
-    from dwlab.profiler import recording
+    from dwlab.measure import profile as recording
 
     class Package:
         push_range, pop_range = (lambda name: ("push", name)), (lambda: "pop")

@@ -9,11 +9,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import lab
 import pytest
 import yaml
 
 from dwlab.gpu import driver
-from dwlab.setup import lab
 
 pytestmark = pytest.mark.quick
 
@@ -390,8 +390,9 @@ def test_without_an_environment_nothing_is_installed(checkout):
 
 
 def test_the_set_up_runs_before_anything_is_installed():
-    code = "import sys; from dwlab.setup import lab; assert not {'numpy', 'numba'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, check=True, timeout=600)  # -S: without site-packages
+    code = "import sys; import lab; assert not {'numpy', 'numba'} & set(sys.modules)"
+    command = [sys.executable, "-S", "-c", code]  # -S: without site-packages
+    subprocess.run(command, cwd=ROOT / "notebooks", check=True, timeout=600)
 
 
 # --- starting JupyterLab ----------------------------------------------------------------------------------------------
@@ -487,7 +488,7 @@ def pythons(tmp_path):
 def test_make_finds_a_python(pythons, given, chosen):
     done = pythons(given)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{chosen} runs: -m dwlab.setup.lab lab --venv="
+    assert done.stdout.strip() == f"{chosen} runs: notebooks/lab.py lab --venv="
 
 
 def test_make_without_a_fitting_python_says_what_it_found(pythons):
@@ -500,6 +501,6 @@ def test_make_without_a_fitting_python_says_what_it_found(pythons):
 def test_a_named_python_is_taken_or_refused_never_replaced(pythons):
     given = {"python3": ("3.12", True), "mine": ("3.13", True), "old": ("3.8", True)}
     done = pythons(given, "PYTHON=mine", "VENV=/tmp/a b")
-    assert done.stdout.strip() == "mine runs: -m dwlab.setup.lab lab --venv=/tmp/a b --exact"
+    assert done.stdout.strip() == "mine runs: notebooks/lab.py lab --venv=/tmp/a b --exact"
     done = pythons(given, "PYTHON=old")
     assert done.returncode == 2 and "old is 3.8" in done.stderr

@@ -108,7 +108,7 @@ class DigitsRun:
 
 @dataclass(frozen=True)
 class MethodRun:
-    """What a file of kind "method" holds. timelines: name -> a time line, as dwlab.profiler reads it."""
+    """What a file of kind "method" holds. timelines: name -> a time line, as dwlab.measure.timeline reads it."""
 
     file: str
     environment: Mapping[str, Any]

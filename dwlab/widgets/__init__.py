@@ -21,7 +21,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwlab.widgets._panel import Panel, Table
+    from dwlab.simt.drawing import Table
+    from dwlab.widgets._panel import Panel
     from dwlab.widgets._stepper import stepper
     from dwlab.widgets.calculator import traffic_calculator
     from dwlab.widgets.planner import fuse_planner

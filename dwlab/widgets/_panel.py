@@ -7,11 +7,11 @@ and as plain text; the last two need no matplotlib, and none needs ipywidgets or
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dwlab.records import tabular
+from dwlab.simt.drawing import Table
 from dwlab.simt.picture import as_img
 
 if TYPE_CHECKING:
@@ -19,50 +19,6 @@ if TYPE_CHECKING:
 
 
 BESIDE = 400  # pixels that tables have at least beside a picture
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under column heads. Columns whose cells all begin with a digit or a sign are set to the right."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"row {row} has {len(row)} cells; the table has {len(self.columns)} columns")
-
-    def _numeric(self, column: int) -> bool:
-        return tabular.numeric(row[column] for row in self.rows)
-
-    def text(self) -> str:
-        """Columns lined up by spaces."""
-        lines = [self.columns, *self.rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
-        right = [self._numeric(i) for i in range(len(self.columns))]
-
-        def line(cells: Sequence[str]) -> str:
-            padded = [
-                cell.rjust(width) if to_right else cell.ljust(width)
-                for cell, width, to_right in zip(cells, widths, right, strict=True)
-            ]
-            return "  ".join(padded).rstrip()
-
-        rule = "  ".join("-" * width for width in widths)
-        return "\n".join([self.caption, line(self.columns), rule, *(line(row) for row in self.rows)])
-
-    def markdown(self) -> str:
-        """A Markdown table under its caption."""
-
-        head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
-        left = [i for i in range(len(head)) if not self._numeric(i)]
-        return f"**{self.caption}**\n\n{tabular.markdown(head, rows, left)}"
-
-    def html(self) -> str:
-        """A table element with a caption and column heads for screen readers."""
-        return tabular.as_html(self.columns, self.rows, self.caption)
 
 
 @dataclass(frozen=True)

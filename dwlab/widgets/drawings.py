@@ -11,11 +11,9 @@ Each is a Drawing: a notebook shows its picture and its table, `.text()` has the
 
 from __future__ import annotations
 
-import html
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,98 +21,16 @@ import numpy as np
 from dwlab.gpu import occupancy, specs
 from dwlab.gpu.machine import Machine
 from dwlab.model import timemodel
-from dwlab.simt.page import WIDE, dims, write
+from dwlab.simt.drawing import BLUE, INKS, ORANGE, WARPS, Drawing, Table, arrow, box, label, line
+from dwlab.simt.page import WIDE, dims
 from dwlab.simt.picture import BANKS, LANES, SECTOR, WORD, bank_words
 from dwlab.simt.report import Report
 from dwlab.simt.steps import Touch, record
-from dwlab.widgets._panel import Table
 
-BLUE, ORANGE = "#0072b2", "#b34700"
-WARPS = (BLUE, "#e69f00", "#00704f", "#cc79a7", "#56b4e9", "#7a6a00", "#b34700", "#8a8a8a")
-"""Fills of neighbouring warps, and what is readable on each."""
-INKS = ("white", "black", "white", "black", "black", "white", "white", "black")
 SHARED_CYCLES = 20
 """Latency of shared memory, in clocks: from the same table as timemodel.L2_CYCLES."""
 CELLS = 64 * 64
 """Elements of an array that `threads` draws at most."""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A picture with its words. body: SVG elements in `width` × `height` units; alt: what is to be seen in it."""
-
-    title: str
-    alt: str
-    body: str
-    height: float
-    tables: tuple[Table, ...] = ()
-    width: float = WIDE
-
-    def svg(self) -> str:
-        """The picture alone. Lines and text have the colour of the text around it."""
-        return (
-            f'<svg role="img" viewBox="-2 -2 {self.width + 4:g} {self.height + 4:g}" width="{self.width + 4:g}" '
-            'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="12" '
-            f'fill="currentColor"><title>{html.escape(self.alt)}</title>{self.body}</svg>'
-        )
-
-    def html(self) -> str:
-        """The picture, and below it the tables."""
-        tables = "".join(table.html() for table in self.tables)
-        return f'<div class="dwlab-drawing"><p><b>{html.escape(self.title)}</b></p>{self.svg()}{tables}</div>'
-
-    _repr_html_ = html
-
-    def text(self) -> str:
-        """All of it in words."""
-        return "\n\n".join([self.title, self.alt, *(table.text() for table in self.tables)])
-
-    __str__ = text
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(self.text())
-
-    def save(self, path: str | Path) -> Path:
-        """Writes a page of its own. Returns its path."""
-        return write(path, self.title, self.html())
-
-
-# ---- elements
-
-
-def box(
-    x: float, y: float, width: float, height: float, fill: str = "none", thick: float = 1, rounded: float = 0
-) -> str:
-    """A rectangle with the outline of the text's colour; thick=0: without one."""
-    place = f'x="{x:.4g}" y="{y:.4g}" width="{width:.4g}" height="{height:.4g}"'
-    drawn = f' stroke="currentColor" stroke-width="{thick:g}"' if thick else ""
-    return f'<rect {place} fill="{fill}"' + (f' rx="{rounded:g}"' if rounded else "") + f"{drawn}/>"
-
-
-def label(
-    x: float, y: float, text: str, size: float = 12, anchor: str = "start", ink: str = "", bold: bool = False
-) -> str:
-    """Text whose base line begins, ends or is centred at (x, y)."""
-    more = (f' fill="{ink}"' if ink else "") + (' font-weight="bold"' if bold else "")
-    return f'<text x="{x:.4g}" y="{y:.4g}" font-size="{size:g}" text-anchor="{anchor}"{more}>{html.escape(text)}</text>'
-
-
-def line(x1: float, y1: float, x2: float, y2: float, thick: float = 1, dashed: bool = False) -> str:
-    """A straight line in the text's colour."""
-    dashes = ' stroke-dasharray="4 3"' if dashed else ""
-    return (
-        f'<line x1="{x1:.4g}" y1="{y1:.4g}" x2="{x2:.4g}" y2="{y2:.4g}" stroke="currentColor" '
-        f'stroke-width="{thick:g}"{dashes}/>'
-    )
-
-
-def arrow(x: float, y1: float, y2: float) -> str:
-    """A line up and down, with heads at both ends."""
-    heads = "".join(
-        f'<path d="M{x - 4:.4g} {y + step:.4g} L{x:.4g} {y:.4g} L{x + 4:.4g} {y + step:.4g} Z"/>'
-        for y, step in ((y1, 6), (y2, -6))
-    )
-    return line(x, y1, x, y2, 1.5) + heads
 
 
 def _many(count: int, noun: str) -> str:

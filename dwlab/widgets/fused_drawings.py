@@ -16,9 +16,9 @@ from dwlab.planner import accesses
 from dwlab.planner.accesses import Accesses, Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import macs
+from dwlab.simt.drawing import BLUE, ORANGE, WARPS, Drawing, Table, box, label, line
 from dwlab.simt.page import WIDE
-from dwlab.widgets._panel import Table
-from dwlab.widgets.drawings import BLUE, ORANGE, WARPS, Drawing, box, label, line, size
+from dwlab.widgets.drawings import size
 
 SIDE = 100  # of a map, in units of the picture
 COLUMNS = (0, 150, 300)  # x, the intermediate map, y

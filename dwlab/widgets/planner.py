@@ -30,8 +30,9 @@ from dwlab.planner.modules import (
 from dwlab.problems import networks
 from dwlab.problems.networks import summary
 from dwlab.records import tabular
+from dwlab.simt.drawing import Table
 from dwlab.simt.picture import COLOURS, HATCHES, with_alt
-from dwlab.widgets._panel import Panel, Table, sentence
+from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

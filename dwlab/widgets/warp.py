@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dwlab.simt import Pattern
+from dwlab.simt.drawing import Table
 from dwlab.simt.picture import ITEMSIZES, LANES, Counts, counts, describe, headline, picture
-from dwlab.widgets._panel import Panel, Table, sentence
+from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:
     from dwlab.widgets._face import Face

@@ -31,8 +31,8 @@ banner()
 # it says what to do about it. In a shell: `python -m dwlab doctor`.
 
 # %% tags=["nbval-ignore-output"]
+from dwlab.gpu import doctor
 from dwlab.records import tabular
-from dwlab.setup import doctor
 
 print(tabular.wrapped(doctor.examine()))
 

@@ -66,7 +66,7 @@ predicted_more_wrong = 20
 # A time line can also be written down by hand. Here are programs to think with: 40 launches, 5 µs of the host each.
 
 # %%
-from dwlab.profiler.timeline import Item, Timeline
+from dwlab.measure.timeline import Item, Timeline
 
 
 def program(kernel_us, count=40, launch_us=5.0):
@@ -294,7 +294,7 @@ else:
 # The first job's time line and the last one's, on fewer images:
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.profiler import timeline
+from dwlab.measure import timeline
 from dwlab.records import method
 
 run = method.newest(method.MethodRun)

@@ -16,10 +16,9 @@ import time
 import urllib.request
 from pathlib import Path
 
+import lab
 import nbformat
 import pytest
-
-from dwlab.setup import lab
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: JupyterLab is not tried in a browser")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core: install the extra `browser`")

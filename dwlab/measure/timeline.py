@@ -6,13 +6,14 @@ time, and items have order, dependencies and bytes. Either is a table, a picture
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dwlab.widgets._panel import Table
-from dwlab.widgets.drawings import BLUE, Drawing, box, label, line
+from dwlab.simt.drawing import BLUE, Drawing, Table, box, label, line
+from dwlab.simt.page import write
 
 KERNEL, COPIES, WAIT, RANGE = "kernel", ("to device", "to host", "on device"), "wait", "range"
 KINDS = (KERNEL, *COPIES, WAIT, RANGE)
@@ -165,7 +166,7 @@ class Timeline:
                 y = 4 + lanes.index(lane) * (high + 8)
                 x, wide = left + span[0] * scale, max(0.6, (span[1] - span[0]) * scale)
                 tall = high if item.kind != RANGE else 4
-                title = f"<title>{_escaped(_words(item))}</title>"
+                title = f"<title>{html.escape(_words(item))}</title>"
                 parts.append(f"<g>{title}{box(x, y, wide, tall, COLOURS[item.kind], 0)}</g>")
         y = 4 + len(lanes) * (high + 8) + 12
         ends = ("0", f"{whole:,.0f} µs") if self.timed else ("first step", f"step {max(steps, default=1)}")
@@ -200,13 +201,11 @@ class Timeline:
         return f"What may run at the same time, one lane a stream: {words}."
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{_escaped(note)}</p>" for note in self.notes)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return self.drawing().html() + notes
 
     def save(self, path: str | Path) -> Path:
         """Writes one HTML file: the picture, in the colours of a light or a dark page, and the tables."""
-        from dwlab.simt.page import write
-
         return write(path, self.title, self._repr_html_())
 
     # --------------------------------------------------------------------------------------------------------- JSON
@@ -267,9 +266,3 @@ def _words(item: Item) -> str:
     if item.host:
         words += f", {item.host[1] - item.host[0]:,.1f} µs of the host"
     return words
-
-
-def _escaped(text: str) -> str:
-    import html
-
-    return html.escape(text)

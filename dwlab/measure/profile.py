@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from dwlab.gpu import target
-from dwlab.profiler import timeline as lines
-from dwlab.profiler.timeline import Item, Timeline
+from dwlab.measure import timeline as lines
+from dwlab.measure.timeline import Item, Timeline
 
 DEFAULT = "default"  # the label of the default stream
 

@@ -23,11 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dwlab.gpu import driver
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-ROOT = Path(__file__).resolve().parents[2]
+from dwlab.gpu import driver  # noqa: E402
+from dwlab.gpu.doctor import PYTHONS  # noqa: E402
+
 FIRST_LESSON = "lessons/00_start_here.ipynb"
-PYTHONS = ("3.11", "3.12", "3.13")
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 MODULES = "dwlab, jupyterlab, numba, matplotlib, ipywidgets, nbval"  # without which no environment is of use
 OLDEST_UV = (0, 8)  # the first whose venv has --clear
@@ -241,7 +243,7 @@ def jupyter_arguments(platform: str, variables: dict[str, str], *, superuser: bo
     # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
     # A workspace of its own: the default one opens the tabs of whatever else this person uses JupyterLab for.
     arguments = [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
-    arguments.append("--ServerApp.contents_manager_class=dwlab.setup.contents.Lessons")
+    arguments.append("--ServerApp.contents_manager_class=dwlab.widgets.contents.Lessons")
     if superuser:
         arguments.append("--allow-root")  # rented GPUs and containers often have no other user
     if platform in ("win32", "darwin") or wsl:
@@ -345,7 +347,7 @@ def _ready(python: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dwlab.setup.lab", description="What make lab and make test run.")
+    parser = argparse.ArgumentParser(prog="python notebooks/lab.py", description="What make lab and make test run.")
     parser.add_argument("command", choices=["lab", "test", "site", "install"])
     parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
     parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")
