@@ -6,10 +6,8 @@ multiple of 256 bytes, and a warp is 32 threads. In each kernel of the file, thr
 four numbers down before you run the check.
 """
 
-import numpy as np
-
-from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab import cuda
+from dwlab.judge.exercises import run
 
 
 @cuda.jit
@@ -42,21 +40,6 @@ sectors_backwards = None
 sectors_one_further = None
 sectors_every_second = None
 sectors_the_same = None
-
-
-def judge(answer):
-    """Each number is compared with what the interpreter counts."""
-    hints = (
-        "Only the set of sectors counts, not the order in which the threads ask. 32 bytes hold 8 float32.",
-        "Write the byte addresses of threads 0 and 31 down, divide by 32, and count the sectors between them that "
-        "any thread asks for.",
-    )
-    said = []
-    for kernel in (backwards, one_further, every_second, the_same):
-        report = xray(kernel, 1, 32, np.zeros(64, np.float32), np.zeros(32, np.float32))
-        name, sectors = f"sectors_{kernel.py_func.__name__}", report.totals.global_load_sectors
-        said.append(predicted(answer, name, sectors, "sectors", hints))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

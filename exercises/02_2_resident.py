@@ -8,32 +8,12 @@ many warps are resident on an SM, if a launch has more than enough blocks? Write
 - `small_blocks`: blocks of 32 threads, 32 registers per thread, no shared memory.
 """
 
-from dwlab.gpu.occupancy import occupancy
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
 
 # Your code here.
 many_registers = None
 much_shared = None
 small_blocks = None
-
-CASES = {
-    "many_registers": (
-        (256, 96, 0),
-        "A warp needs 32 × 96 registers. How many warps fit into a quarter of an SM's, and how many blocks is that?",
-    ),
-    "much_shared": ((128, 32, 48 * 1024), "How many times do 49 KiB fit into 228 KiB?"),
-    "small_blocks": ((32, 32, 0), "A block of 32 threads is one warp. How many blocks can an SM have?"),
-}
-
-
-def judge(answer):
-    """Each number is compared with what the rules of allocation give."""
-    said = []
-    for name, (block, hint) in CASES.items():
-        found = occupancy(*block, compute_capability=(9, 0))
-        hints = (hint, f"What allows no more is: {' and '.join(found.limited_by)}.")
-        said.append(predicted(answer, name, found.warps_per_sm, "warps", hints))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ sectors does a request for x move, and how many a request for w? Write six whole
 just one sector; a row of 32 hours is four.
 """
 
-from dwlab import DepthwiseConv1d, stage
-from dwlab.judge.exercises import counted, predicted, run
-from dwlab.kernels.registry import Launch
+from dwlab.judge.exercises import run
 
 BLOCKS = {"b": (32, 1, 1), "h": (1, 32, 1), "t": (1, 1, 32)}
 
@@ -19,27 +17,6 @@ BLOCKS = {"b": (32, 1, 1), "h": (1, 32, 1), "t": (1, 1, 32)}
 x_sectors_b, w_sectors_b = None, None
 x_sectors_h, w_sectors_h = None, None
 x_sectors_t, w_sectors_t = None, None
-
-
-def judge(answer):
-    """Each number is compared with what the interpreter counts."""
-    hints = (
-        "Which of b, h and t differ among the lanes, and which are the same for all 32? Put that into w[h, j] and "
-        "into x[b, h, t - j].",
-        "Lanes that read the same element share its sector. Lanes in different rows of x or w never share one here.",
-    )
-    naive = stage("depthwise1d/forward/naive")
-    problem = DepthwiseConv1d(32, 32, 32, 8)
-    sizes = (problem.B, problem.H, problem.L)
-    said = []
-    for index, block in BLOCKS.items():
-        how = Launch(tuple(-(-n // edge) for n, edge in zip(sizes, block, strict=True)), block, (problem.shift,))
-        report = counted(naive.kernel, lambda _, how=how: how, problem)
-        for array in ("x", "w"):
-            access = report.array(array, "load")
-            name = f"{array}_sectors_{index}"
-            said.append(predicted(answer, name, access.sectors / access.requests, "sectors", hints))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ banks of 4 bytes; a wavefront delivers one word of each bank, to all lanes that 
 read take in each way? Write the six numbers down before you run the check.
 """
 
-import numpy as np
 from numba import float32
 
-from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab import cuda
+from dwlab.judge.exercises import run
 
 WORDS = 33 * 32
 
@@ -43,24 +42,6 @@ four_values = None
 a_row_further = None
 padded_column = None
 four_in_bank_0 = None
-
-NAMES = ("neighbours", "every_twelfth", "four_values", "a_row_further", "padded_column", "four_in_bank_0")
-
-
-def judge(answer):
-    """Each number is compared with what the interpreter counts."""
-    rule = (
-        "The bank of a word is its index modulo 32. Lanes that want the same word share it; different words of one "
-        "bank come one after the other."
-    )
-    first = "Write down the words that lanes 0 to 8 want, and their banks. Must a bank serve two different words?"
-    twelfth = "For 12 * lane: lanes 0 and 8 want words 0 and 96. Both lie in bank 0. How many lanes want words of it?"
-    said = []
-    for way, name in enumerate(NAMES):
-        report = xray(read, 1, 32, np.zeros(32, np.float32), way)
-        hints = (rule, twelfth if name == "every_twelfth" else first)
-        said.append(predicted(answer, name, report.array("words", "load").wavefronts, "wavefronts", hints))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

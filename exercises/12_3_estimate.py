@@ -12,8 +12,8 @@ launch:
 
 from numba import float32
 
-from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.exercises import counted, predicted, run
+from dwlab import cuda
+from dwlab.judge.exercises import run
 from dwlab.kernels.registry import Launch
 
 TILE = 64
@@ -51,45 +51,6 @@ loaded = None
 inner = None
 staging = None
 microseconds = None
-
-HINTS = {
-    "loaded": (
-        "The first tile of a row has no halo to load: before hour 0 there is nothing.",
-        "64 elements for the first tile of a row, 64 + 15 for the second; 32 rows.",
-    ),
-    "inner": (
-        "A warp makes a request for all its lanes at once. How many warps are there, and how often does each read in "
-        "the loop? No read has a bank conflict.",
-        "2 tiles a row, 2 warps a tile, 16 taps, 2 reads: one wavefront each.",
-    ),
-    "staging": (
-        "A warp stores, even if few of its lanes take part. How many warps store the 16 weights? How many store the 79 "
-        "elements of the window, the second time round?",
-        "In each block one warp stores weights, two warps store the first 64 elements of the window, and one the last "
-        "15.",
-    ),
-    "microseconds": (
-        "Wavefronts of one row, times rows, over multiprocessors, over clocks a second.",
-        "All wavefronts above over 32 rows are those of one. 1500 MHz are 1500 clocks in a microsecond.",
-    ),
-}
-
-
-def judge(answer):
-    """All counted by the interpreter on this kernel; the time to one part in a hundred."""
-    report = counted(tiled, launch, DepthwiseConv1d(4, 8, 128, TAPS))
-    shared = [a for a in report.accesses if a.space == "shared"]
-    inner = sum(a.wavefronts for a in shared if a.kind == "load")
-    staging = sum(a.wavefronts for a in shared if a.kind == "store")
-    elements = report.array("x", "load").active_lanes
-    microseconds = (inner + staging) / 32 * 2_000_000 / 80 / 1500
-    said = [
-        predicted(answer, "loaded", elements, "elements", HINTS["loaded"]),
-        predicted(answer, "inner", inner, "wavefronts", HINTS["inner"]),
-        predicted(answer, "staging", staging, "wavefronts", HINTS["staging"]),
-        predicted(answer, "microseconds", microseconds, "µs", HINTS["microseconds"], tolerance=0.01),
-    ]
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

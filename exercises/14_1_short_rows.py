@@ -7,58 +7,16 @@ warp then has parts of two rows or more: the last lanes of one row and the first
 counts the stores' requests.
 """
 
-import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
-    agree,
-    at_most,
-    coalesced,
-    drawn,
-    kernel,
-    launched,
-    poisoned,
-    run,
-    stored_by_a_thread,
-    values,
-)
+from dwlab.judge.exercises import run
 
 
 @cuda.jit
 def rise(x, y):
     # Your code here.
     raise NotImplementedError("14_1 is not solved yet: replace this line with your code")
-
-
-HINTS = (
-    "cuda.grid(1) numbers all threads. Element number i of y, counted along memory, is in which row, at which hour?",
-    "r = i // hours, t = i % hours; a guard for i, and a case of its own for t = 0.",
-)
-
-
-def judge(answer):
-    """Right for short rows and drawn ones, as few requests as there are full warps, coalesced."""
-    rise, reports = kernel(answer, "rise"), []
-    for rows, hours in (
-        (1, 1),
-        (3, 20),
-        (40, 20),
-        (13, 32),
-        (7, 33),
-        (100, 3),
-        drawn(answer, (2, 90), (2, 60)),
-        drawn(answer, (30, 60), (30, 60)),
-    ):
-        x, y, what = values(answer, rows, hours), poisoned(rows, hours), f"x of shape ({rows}, {hours})"
-        report = launched(rise, -(-rows * hours // 256), 256, x, y, hints=HINTS, what=what)
-        agree(y, np.diff(x, prepend=x[:, :1], axis=1), what, hints=HINTS)
-        stored_by_a_thread(report, "y", 1, HINTS)
-        full, stores = -(-rows * hours // 32), report.totals.global_store_requests
-        at_most(stores, full, "requests store y", "32 elements each", HINTS, report)
-        reports.append((report, full))
-    said = [coalesced(report, ("y",), HINTS) for report, _ in reports][2]
-    return f"Right for {len(reports)} shapes. 40 rows of 20 hours take {reports[2][1]} requests, not 40; {said}."
 
 
 if __name__ == "__main__":

@@ -7,43 +7,13 @@ one less: that one is never used). Write down, before you run anything, for one 
 - `idle_32` and `idle_80`: how many lanes have nothing to store, in all warps that store.
 """
 
-from dwlab import DepthwiseConv1d, stage
-from dwlab.judge.exercises import counted, predicted, run
-from dwlab.kernels.registry import Launch
+from dwlab.judge.exercises import run
 
 # Your code here.
 loaded_32 = None
 loaded_80 = None
 idle_32 = None
 idle_80 = None
-
-HINTS = {
-    "loaded": (
-        "A tile needs its own hours and the 16 before them, as far as they lie in the row.",
-        "With 32 there are three tiles; the last one has 16 hours. The first one has no halo inside the row.",
-    ),
-    "idle": ("How many warps store something, and how many hours are there?",),
-}
-
-
-def judge(answer):
-    """Elements and lanes, as counted."""
-    shared, said, rows = stage("depthwise1d/forward/shared"), [], 6
-    reports = {}
-    for width in (32, 80):
-
-        def launch(p, width=width):
-            return Launch((p.H * p.B, -(-p.L // width)), (width, 1), (p.shift,))
-
-        reports[width] = counted(shared.kernel, launch, DepthwiseConv1d(2, 3, 80, 16))
-    for width, report in reports.items():
-        found = report.array("x", "load").active_lanes / rows
-        said.append(predicted(answer, f"loaded_{width}", found, "elements", HINTS["loaded"]))
-    for width, report in reports.items():
-        stores = report.array("y", "store")
-        idle = (32 * stores.requests - stores.active_lanes) / rows
-        said.append(predicted(answer, f"idle_{width}", idle, "lanes", HINTS["idle"]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

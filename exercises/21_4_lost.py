@@ -6,11 +6,10 @@ one belongs to it. Its counts are too small, and each time by another number. X-
 and at most 16 atomics on global memory for a block of 128 threads. `counts` are 16 int32 and zero before the launch.
 """
 
-import numpy as np
 from numba import float32, int32
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, coalesced, drawn, kernel, launched, run, values
+from dwlab.judge.exercises import run
 
 CLASSES = 16
 
@@ -27,29 +26,6 @@ def broken(kwh, counts):
 def classes(kwh, counts):
     # Your code here.
     raise NotImplementedError("21_4 is not solved yet: replace this line with your code")
-
-
-HINTS = (
-    "`+=` reads, adds and writes. What may another thread do in between?",
-    "cuda.atomic.add(array, index, 1) does all three at once, also on shared memory.",
-    "Count in 16 numbers of shared memory, zeroed before a barrier; behind another one 16 threads add them to counts.",
-)
-
-
-def judge(answer):
-    """Right for sizes around a block and drawn ones, no hazard, few atomics on global memory."""
-    classes, reports = kernel(answer, "classes"), []
-    for size in (1, 127, 128, 256, *drawn(answer, (1, 700), (260, 900))):
-        kwh, counts, what = values(answer, size, least=0.0, most=5.0), np.zeros(CLASSES, np.int32), f"{size} readings"
-        blocks = -(-size // 128)
-        report = launched(classes, blocks, 128, kwh, counts, updates=[counts], hints=HINTS, what=what)
-        want = np.bincount(np.minimum((kwh * np.float32(4)).astype(int), CLASSES - 1), minlength=CLASSES)
-        agree(counts, want, what, 0, hints=HINTS)
-        atomics = sum(one.active_lanes for one in report.accesses if one.array == "counts")
-        at_most(atomics, CLASSES * blocks, "accesses to counts", f"{CLASSES} for a block", HINTS[1:], report)
-        said = coalesced(report, ("kwh",))
-        reports.append(report)
-    return f"Right for {len(reports)} sizes, {atomics:,} atomics for {size:,} readings; {said}."
 
 
 if __name__ == "__main__":

@@ -10,23 +10,10 @@ thread for each output, in blocks of 128 threads over all P · Q · C outputs, s
 
 import math  # noqa: F401
 
-import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
-    agree,
-    coalesced,
-    drawn,
-    float32_only,
-    kernel,
-    launched,
-    poisoned,
-    run,
-    stored_by_a_thread,
-    typical_first,
-    values,
-)
+from dwlab.judge.exercises import run
 
 THREADS = 128
 
@@ -35,48 +22,6 @@ THREADS = 128
 def pool(x, y):
     # Your code here.
     raise NotImplementedError("30_1 is not solved yet: replace this line with your code")
-
-
-HINTS = (
-    "at = cuda.grid(1) is the number of an output as it lies in memory. Which of p, q and c changes fastest? % and "
-    "// take that out first. Do not forget a guard for at < y.size.",
-    "Test both h and v: the pixel left of a row's first is not the last of the row above. x may be negative: "
-    "start with float32(-math.inf).",
-    "c = at % C; q = at // C % Q; p = at // (C * Q); then two loops over range(3) with h = 2 * p - 1 + i and "
-    "v = 2 * q - 1 + j.",
-)
-
-
-def want(x):
-    """The maximum of each window, in NumPy."""
-    H, W, _ = x.shape
-    padded = np.pad(x, ((1, 2), (1, 2), (0, 0)), constant_values=-np.inf)
-    windows = [padded[i : i + H : 2, j : j + W : 2] for i in range(3) for j in range(3)]
-    return np.max(windows, axis=0)
-
-
-def judge(answer):
-    """Right for odd and even maps, drawn ones, any x, any number of channels; coalesced; float32 only."""
-    pool, launches = kernel(answer, "pool"), []
-    shapes = ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40), (14, 14, 32))
-    more = drawn(answer, (1, 20), (1, 20), (1, 70)), (1, 2, *drawn(answer, (500, 1100)))
-    rows, columns, groups = drawn(answer, (15, 25), (15, 25), (4, 9))
-    large, last = (*drawn(answer, (1, 5), (1, 5), (1, 5)), 2.0**120), (rows, columns, 8 * groups, 1)
-    long = (*drawn(answer, (100, 400)), 2, 1), (1, *drawn(answer, (100, 400)), 2)
-    for H, W, C, size in (*((*one, 1) for one in (*shapes, *long, *more)), large, last):
-        x = values(answer, H, W, C, least=-3, most=1) * np.float32(size)
-        x[H // 2 :] -= np.float32(4 * size)
-        y, what = poisoned((H + 1) // 2, (W + 1) // 2, C), f"a map of {H} × {W} with {C} channels"
-        report = launched(pool, -(-y.size // THREADS), THREADS, x, y, hints=HINTS, what=what)
-        agree(y, want(x), what, tolerance=0, hints=HINTS)
-        launches.append((report, C, x.size))
-    for report, C, _ in typical_first(launches, len(shapes)):
-        # Of few channels the nine x lie apart, whatever the kernel; outputs are neighbours always.
-        said = coalesced(report, () if C % 8 == 0 and C >= 32 else ("y",), hints=HINTS)
-        stored_by_a_thread(report, "y", 1, HINTS)
-        float32_only(report)
-    times = report.array("x", "load").active_lanes / launches[-1][2]
-    return f"Right for {len(launches)} maps; {said}; each x is loaded {times:.2f} times."
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ Then one `mma_tf32`, D = A B with A of 16 × 8. Lanes hold A as `dwlab.kernels.p
 - `number`: in which of its a0 to a3, 0 to 3.
 """
 
-import numpy as np
 from numba import float32
 
-from dwlab import cuda, xray
-from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab import cuda
+from dwlab.judge.exercises import run
 from dwlab.kernels.parts import ptx
 
 M, C, F = 49, 960, 160
@@ -80,41 +79,6 @@ w = None
 reads = None
 lane = None
 number = None
-
-HINTS = {
-    "blocks": ("How many tiles of 32 pixels cover 49, and how many of 64 filters cover 160?",),
-    "x": (
-        "A block loads all 960 channels of its pixels. Which blocks have the same pixels?",
-        "One block for each group of filters: x is loaded once for each of these. What lies beyond is not loaded.",
-    ),
-    "w": ("Each group of pixels needs all filters once.",),
-    "reads": (
-        "For each channel a thread reads 4 numbers of either operand. How many multiply-adds do they serve?",
-    ),
-    "lane": (
-        "Rows g and g + 8 belong to the four lanes of a group g = lane // 4; k = t and t + 4 to lane t of the group.",
-        "Row 11 is g + 8, k = 6 is t + 4: g = 3, t = 2.",
-    ),
-    "number": ("a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",),
-}
-
-
-def judge(answer):
-    """All counted by the interpreter."""
-    grid = (-(-F // COLUMNS), -(-M // ROWS))
-    report = xray(tiled, grid, (16, 8), np.ones((M, C), "f4"), np.ones((F, C), "f4"), poisoned(M, F))
-    shared = sum(a.active_lanes for a in report.accesses if a.space == "shared" and a.kind == "load")
-    products = grid[0] * grid[1] * ROWS * COLUMNS * C
-    said = [predicted(answer, "blocks", grid[0] * grid[1], "blocks", HINTS["blocks"])]
-    for name in ("x", "w"):
-        said.append(predicted(answer, name, report.array(name, "load").active_lanes, "elements", HINTS[name]))
-    said.append(predicted(answer, "reads", shared / products, "reads", HINTS["reads"], tolerance=1e-6))
-    d = poisoned(16, 8)
-    launched(who, 1, 32, d)
-    held = int(d[11, 6])
-    said.append(predicted(answer, "lane", held // 4, "as its lane", HINTS["lane"]))
-    said.append(predicted(answer, "number", held % 4, "as its number", HINTS["number"]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

@@ -15,21 +15,7 @@ has 32 × 8 threads and the pixels 32 i to 32 i + 31, a lane each. Thread (lane,
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
-    Wrong,
-    agree,
-    at_most,
-    drawn,
-    float32_only,
-    kernel,
-    launched,
-    poisoned,
-    run,
-    typical_first,
-    written_once,
-)
-from dwlab.problems.layers import Fused, Pointwise
-from dwlab.problems.references import reference
+from dwlab.judge.exercises import run
 
 PIXELS = 32
 ROWS = 8
@@ -41,59 +27,6 @@ OUTPUTS = 32
 def twice(x, w1, b1, w2, y):
     # Your code here.
     raise NotImplementedError("32_1 is not solved yet: replace this line with your code")
-
-
-HINTS = (
-    "A loop over f0 = 0, 16, 32, … with two parts: 256 threads compute 16 × 32 elements of `between`, two each; then "
-    "each thread adds these 16 filters to its four sums.",
-    "Two barriers a step: one between the parts, one before the next step overwrites what slower threads still read. "
-    "No thread may skip one that the others of its block wait at; a thread without a pixel may take part, or return "
-    "before the loop: a barrier does not wait for threads that have returned.",
-    "Sums begin at 0 before the loop and are stored after it. Bias and ReLU belong to a finished element of `between`: "
-    "after the loop over c, before it goes into shared memory.",
-)
-
-
-def problem(C, F, M):
-    """The two layers."""
-    return Fused(Pointwise(1, C, F, 1, M, bias=True, activation="relu"), Pointwise(1, F, OUTPUTS, 1, M))
-
-
-def judge(answer):
-    """Right for pixels around a block and drawn sizes; a step's shared memory; `between` nowhere else, and once."""
-    twice, launches, enough = kernel(answer, "twice"), [], 4 * STEP * PIXELS
-    shapes = ((1, 1, 1), (3, 2, 31), (5, 3, 33), (2, 4, 64))
-    more = (*drawn(answer, (66, 150)), 1, 5), drawn(answer, (1, 40), (1, 9), (100, 140))
-    for C, steps, M in (*shapes, *more, drawn(answer, (1, 20), (5, 20), (1, 70))):
-        F, what = STEP * steps, f"C={C} F={STEP * steps} M={M}"
-        layers = problem(C, F, M)
-        given = layers.inputs(seed=drawn(answer, (0, 1 << 30))[0])
-        y, x = poisoned(OUTPUTS, M), given["x"].reshape(C, M)
-        want = reference(layers, "pwpw", given)["y"].reshape(OUTPUTS, M)
-        arrays = x, given["w1"], given["b1"], given["w2"], y
-        report = launched(twice, -(-M // PIXELS), (PIXELS, ROWS), *arrays, hints=HINTS, what=what)
-        agree(y, want, what, tolerance=1e-5, hints=HINTS)
-        launches.append((report, C, F, M))
-    for report, C, F, M in typical_first(launches, len(shapes)):
-        what = "loads of w1, one for each multiply-add of the first layer"
-        products = report.array("w1", "load").active_lanes
-        at_most(products, F * C * M, what, "if each element of `between` is computed once", HINTS, report)
-        # Two operations for each multiply-add, and up to two for bias and ReLU; threads without a pixel may take part.
-        flops = F * -(-M // PIXELS) * PIXELS * (2 * C + 2 * OUTPUTS + 2)
-        why = "each element of `between` is computed once"
-        at_most(report.totals.flops, flops, "floating-point operations", why, HINTS, report)
-        written_once(report, "y", OUTPUTS * M, HINTS)
-        if report.shared_bytes > enough:
-            raise Wrong(
-                f"{report.what}: a block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} "
-                f"filters of {PIXELS} pixels.",
-                HINTS,
-            )
-        float32_only(report)
-    return (
-        f"Right for {len(launches)} sizes. {products:,} multiply-adds in the first layer, each once; "
-        f"{report.shared_bytes:,} bytes of shared memory a block, where all {F} filters would be {4 * F * PIXELS:,}."
-    )
 
 
 if __name__ == "__main__":

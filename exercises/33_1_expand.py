@@ -12,25 +12,10 @@ tile of outputs that begins at row 8 j and column 8 i, of filters 4 g to 4 g + 3
 10 × 10 of it for each filter, and loads each x that it needs once.
 """
 
-import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
-    agree,
-    at_most,
-    drawn,
-    float32_only,
-    kernel,
-    launched,
-    poisoned,
-    run,
-    typical_first,
-    written_once,
-)
-from dwlab.planner.accesses import Tile, pwdw
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.problems.references import reference
+from dwlab.judge.exercises import run
 
 SIDE = 8
 FILTERS = 4
@@ -41,58 +26,6 @@ HALO = SIDE + 2
 def expand(x, w1, b1, w2, y):
     # Your code here.
     raise NotImplementedError("33_1 is not solved yet: replace this line with your code")
-
-
-HINTS = (
-    "Two parts with a barrier between them: 64 threads compute 100 pixels of `between` for four filters, then each "
-    "computes one output of each filter from there.",
-    "One loop over the channels for a pixel: load x[c, h, v] once and add it to four sums. A pixel outside of the map "
-    "has no bias either: it stays 0, where max(0, b1) would be wrong.",
-    "for k in range(threadIdx.y * 8 + threadIdx.x, 100, 64): h = 8 j - 1 + k // 10, v = 8 i - 1 + k % 10. Then "
-    "syncthreads(), at which all 64 threads meet. Output (row, column) reads between[f, row + i, column + j].",
-)
-
-
-def problem(C, F, H, W):
-    """The two layers."""
-    return Fused(Pointwise(1, C, F, H, W, bias=True, activation="relu"), DepthwiseConv2d(1, F, H, W, 3))
-
-
-def judge(answer):
-    """Right for maps around a tile and drawn ones, biases of either sign; x and `between` as often as modelled."""
-    expand, launches = kernel(answer, "expand"), []
-    shapes = ((1, 1, 1, 1), (3, 1, 5, 8), (2, 2, 8, 9), (5, 1, 17, 7), (4, 2, 16, 24))
-    one, two, three = drawn(answer, *[(66, 150)] * 3)
-    long = (6, 1, 2, one), (2, 1, two, 3), (three, 1, 3, 2)
-    for C, groups, H, W in (
-        *shapes, *long, drawn(answer, (5, 20), (3, 6), (17, 25), (25, 33))
-    ):  # fmt: skip
-        F, what = FILTERS * groups, f"C={C} F={FILTERS * groups} H={H} W={W}"
-        layers = problem(C, F, H, W)
-        given = layers.inputs(seed=drawn(answer, (0, 1 << 30))[0])
-        given["b1"] = np.abs(given["b1"]) + np.float32(0.5)
-        given["b1"][1::4] *= -1
-        y, grid = poisoned(F, H, W), (-(-W // SIDE), -(-H // SIDE), groups)
-        want = reference(layers, "pwdw", given)["y"][0]
-        arrays = given["x"][0], given["w1"], given["b1"], given["w2"], y
-        report = launched(expand, grid, (SIDE, SIDE), *arrays, hints=HINTS, what=what)
-        agree(y, want, what, tolerance=1e-5, hints=HINTS)
-        launches.append((report, pwdw(layers.first, layers.second, Tile(FILTERS, SIDE, SIDE)), F, H, W))
-    for report, model, F, H, W in typical_first(launches, len(shapes)):
-        blocks = F // FILTERS * -(-H // SIDE) * -(-W // SIDE)
-        loads, enough = report.array("x", "load").active_lanes, model.elements["x"]
-        at_most(loads, enough, "elements of x are loaded", "each block its tile and halo once", HINTS[1:], report)
-        written_once(report, "y", F * H * W, HINTS)
-        # Two operations for each multiply-add, also in threads without an output, and up to two for bias and ReLU.
-        flops = 2 * model.pointwise_macs + FILTERS * blocks * (18 * SIDE * SIDE + 2 * HALO * HALO)
-        why = "each element of `between` is computed once for a tile"
-        at_most(report.totals.flops, flops, "floating-point operations", why, HINTS, report)
-        float32_only(report)
-    more = model.pointwise_macs / (F * C * H * W) - 1
-    return (
-        f"Right for {len(launches)} maps. {loads:,} elements of x loaded, as the model says; the halos cost "
-        f"{100 * more:.0f} % more pointwise work."
-    )
 
 
 if __name__ == "__main__":

@@ -14,11 +14,10 @@ And by how many elements it differs from two kernels that load each of their inp
 - `fewer_whole`: elements accessed fewer, with one tile of 24 × 12 × 12.
 """
 
-import numpy as np
 from numba import float32
 
-from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab import cuda
+from dwlab.judge.exercises import run
 
 C, F, SIDE = 16, 24, 12
 
@@ -66,49 +65,6 @@ w2 = None
 more_work = None
 more_small_tile = None
 fewer_whole = None
-
-HINTS = {
-    "x": (
-        "How many blocks are there? Each needs all 16 channels of its tile and of the halo that is in the map.",
-        "Each of the two tiles in a column needs 7 rows of the map: 14 × 14 pixels for all four tiles. And there are 3 "
-        "groups of filters, which read the same x.",
-    ),
-    "w1": ("Every block computes all 16 depthwise channels. 3 groups of filters, 4 tiles.",),
-    "w2": (
-        "A block needs its 8 filters, of 16 weights each. The groups together have all of them, once for each tile.",
-    ),
-    "more_work": (
-        "Which of the two layers is computed more than once, and how often?",
-        "The depthwise layer three times: 2 · 16 · 9 more for each pixel, over 16 · 9 + 24 · 16.",
-    ),
-    "more_small_tile": (
-        "The two kernels: x, the map between twice, y, and both filters once.",
-        "That is (16 + 16 + 16 + 24) · 144 + 16 · 9 + 24 · 16. The fused kernel: x, w1, w2 as above, and y.",
-    ),
-    "fewer_whole": (
-        "One block, nothing read twice. What is left out is the map between: how often was that accessed?",
-    ),
-}
-
-
-def judge(answer):
-    """All counted by the interpreter."""
-    inputs = (np.ones((C, SIDE, SIDE), "f4"), np.ones((C, 3, 3), "f4"), np.ones((F, C), "f4"))
-    found, reports = {}, {}
-    for name, filters, side in (("small", 8, 6), ("whole", F, SIDE)):
-        grid = (SIDE // side, SIDE // side, F // filters)
-        report = xray(fused(filters, side), grid, side * side, *inputs, np.zeros((F, SIDE, SIDE), "f4"))
-        lanes = {a: report.array(a, "load").active_lanes for a in ("x", "w1", "w2")}
-        found[name], reports[name] = lanes | {"y": report.array("y", "store").active_lanes}, report
-    pixels = SIDE * SIDE
-    two = (3 * C + F) * pixels + C * 9 + F * C
-    work = reports["small"].totals.flops / (2 * pixels * (C * 9 + F * C)) - 1
-    said = [predicted(answer, name, found["small"][name], "elements", HINTS[name]) for name in ("x", "w1", "w2")]
-    said.append(predicted(answer, "more_work", 100 * work, "percent", HINTS["more_work"], tolerance=0.01))
-    more, fewer = sum(found["small"].values()) - two, two - sum(found["whole"].values())
-    said.append(predicted(answer, "more_small_tile", more, "elements", HINTS["more_small_tile"]))
-    said.append(predicted(answer, "fewer_whole", fewer, "elements", HINTS["fewer_whole"]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

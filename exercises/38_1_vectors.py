@@ -7,12 +7,10 @@ of one row. x, w and y are flat: x[m * C + c], w[f * C + c], y[m * F + f]; C is 
 faster as well.
 """
 
-import numpy as np
 from numba import float32, uint32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, drawn, kernel, launched, poisoned, run, typical_first, values
-from dwlab.judge.faster import faster
+from dwlab.judge.exercises import run
 from dwlab.kernels.parts import ptx_memory as ptx  # noqa: F401
 
 PIXELS = 8
@@ -53,37 +51,6 @@ def vectors(x, w, y, M, F, C):
             # 3. What is finished goes to y.
             # Your code here.
             raise NotImplementedError("38_1 is not solved yet: replace this line with your code")
-
-
-HINTS = (
-    "It is `plain` in steps of four channels. A load4 has four results: a0, a1, a2, a3 = ptx.load4(w, uint32(…)).",
-    "For pixel k: v0, v1, v2, v3 = ptx.load4(x, uint32((m0 + k) * C + c)), and four products into sums[k].",
-    "The last block has pixels that do not exist: test m0 + k < M at each load of x and each store.",
-)
-
-
-def judge(answer):
-    """Right around a block and for drawn sizes; a request for each four weights; on a GPU faster than `plain`."""
-    vectors, launches = kernel(answer, "vectors"), []
-    sizes = ((1, 1, 4), (8, 32, 8), (9, 33, 12), (7, 70, 4), (24, 64, 32))
-    *two, quarter = drawn(answer, (1, 60), (1, 90), (1, 12))
-    for M, F, C in (*sizes, (*two, 4 * quarter), (*drawn(answer, (20, 90), (33, 120)), 20)):
-        x, w, y, what = values(answer, M, C), values(answer, F, C), poisoned(M * F), f"M={M} F={F} C={C}"
-        grid = -(-F // 32), -(-M // PIXELS)
-        report = launched(vectors, grid, 32, x.ravel(), w.ravel(), y, M, F, C, hints=HINTS, what=what)
-        agree(y, (x.astype(np.float64) @ w.T.astype(np.float64)).ravel(), what, 1e-5, hints=HINTS)
-        launches.append((report, grid, M, C))
-    for report, grid, M, C in typical_first(launches, len(sizes)):
-        blocks = grid[0] * grid[1]
-        for_w, for_x = (report.array(name, "load").requests for name in ("w", "x"))
-        at_most(for_w, blocks * C // 4, "requests load w", "four weights each", HINTS, report)
-        at_most(for_x, grid[0] * M * C // 4, "requests load x", "four channels each", HINTS[1:], report)
-    M, F, C = 3136, 128, 128
-    x, w = values(answer, M * C), values(answer, F * C)
-    grid = F // 32, -(-M // PIXELS)
-    args = x, w, np.empty(M * F, np.float32), M, F, C
-    timed = faster((vectors, grid, 32), (plain, grid, 32), *args, least=1.1, hints=HINTS)
-    return f"Right for {len(launches)} sizes, with a quarter of the requests. {timed}."
 
 
 if __name__ == "__main__":

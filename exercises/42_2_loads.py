@@ -2,17 +2,21 @@
 
 A layer of 128 channels and 64 filters with weights of random signs and sizes, pruned by magnitude; `filters(form)`
 makes them. A block computes 64 filters of 16 pixels: it loads the channels that any of its filters needs into shared
-memory once (`load` in the file), and then multiplies. Write down, without running it: - `of_2_4`: elements of x that
-the block loads where the filters are in 2:4; - `of_64_2_16`: where they are in 64:2:16; - `of_16_2_16`: the most that
-it can load where they are in 16:2:16, four blocks of filters that choose for themselves; - `products`: multiply-adds
-for one output, in 64:2:16, zeros left out; - `stored`: bytes of the stored filters in 64:2:16: float16 weights, two
-bits of metadata for each, a byte for each chosen column. """
+memory once (`load` in the file), and then multiplies. Write down, without running it:
+
+- `of_2_4`: elements of x that the block loads where the filters are in 2:4;
+- `of_64_2_16`: where they are in 64:2:16;
+- `of_16_2_16`: the most that it can load where they are in 16:2:16, four blocks of filters that choose for themselves;
+- `products`: multiply-adds for one output, in 64:2:16, zeros left out;
+- `stored`: bytes of the stored filters in 64:2:16: float16 weights, two bits of metadata for each, a byte for each
+  chosen column.
+"""
 
 import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.judge.exercises import run
 from dwlab.problems import sparsity
 
 C, F, PIXELS = 128, 64, 16
@@ -45,47 +49,6 @@ of_64_2_16 = None
 of_16_2_16 = None
 products = None
 stored = None
-
-HINTS = {
-    "of_2_4": (
-        "A filter needs half of the channels. Do 64 filters need the same half?",
-        "Each filter keeps a given channel with a chance of one half: that none of 64 does, has one of 2⁻⁶⁴.",
-    ),
-    "of_64_2_16": ("In each 16 channels all 64 filters keep the same four columns. 16 pixels.",),
-    "of_16_2_16": (
-        "Four blocks of 16 filters, each with its own 4 of every 16 columns.",
-        "4 blocks · 4 columns are at most all 16, if no two choose the same: as bad as 2:4.",
-    ),
-    "products": ("Of every 16 channels a filter keeps two.",),
-    "stored": (
-        "How many weights have 64 filters, two of every 16 channels? Two bytes and a quarter each.",
-        "And the one block of 64 filters has 4 columns of every 16 channels: a byte each.",
-    ),
-}
-
-
-def judge(answer):
-    """Loads counted by the interpreter, of the filters pruned; 16:2:16 of filters made to choose what is worst."""
-    said = []
-    x = np.ones((PIXELS, C), np.float32)
-    for name, form in (("of_2_4", "2:4"), ("of_64_2_16", "64:2:16")):
-        channels = np.unique(sparsity.channels_of(filters(form), form))
-        report = launched(load, 1, 64, x, channels[channels < C].astype(np.int32), poisoned(PIXELS))
-        said.append(predicted(answer, name, report.array("x", "load").active_lanes, "elements", HINTS[name]))
-    worst = np.zeros((F, C), np.float16)
-    for f in range(F):  # block b has columns 4 b to 4 b + 3 of 16, an even filter the first two, an odd one the others
-        worst[f, np.arange(C) // 2 % 8 == f // 16 * 2 + f % 2] = 1
-    arrays = sparsity.stored(sparsity.compress(worst, "16:2:16"))
-    channels = np.unique(sparsity.channels_of(arrays, "16:2:16")).astype(np.int32)
-    report = launched(load, 1, 64, x, channels, poisoned(PIXELS))
-    lanes = report.array("x", "load").active_lanes
-    said.append(predicted(answer, "of_16_2_16", lanes, "elements", HINTS["of_16_2_16"]))
-    arrays = filters("64:2:16")
-    kept = arrays["w"].shape[1]
-    said.append(predicted(answer, "products", kept, "multiply-adds", HINTS["products"]))
-    nbytes = sum(one.nbytes for one in arrays.values())
-    said.append(predicted(answer, "stored", nbytes, "bytes", HINTS["stored"]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.capstone import conv_rows, rubric, values
+from dwlab.judge.capstone import conv_rows, values
 from dwlab.judge.exercises import run
 from dwlab.kernels.traffic import rows_sectors  # noqa: F401
 
@@ -25,6 +25,12 @@ def make(random, H, L):
     """x, g and w, and the right y."""
     x, g, w = values(random, H, L), values(random, H, L), values(random, H, K)
     return [x, g, w], g * conv_rows(x, w, lambda j: j, L)
+
+
+def example():
+    """What `python -m dwlab xray FILE.py:kernel` runs."""
+    inputs, want = make(np.random.default_rng(0), 4, 2048)
+    return *launch(4, 2048, BEST), *inputs, np.empty(want.shape, np.float32)
 
 
 # Your code here.
@@ -48,17 +54,6 @@ def sectors(H, L, tile):
     """Sectors of x, g, w and y."""
     # Your code here.
     raise NotImplementedError("50_2 is not solved yet: replace this line with your code")
-
-
-def example():
-    """What `python -m dwlab xray FILE.py:kernel` runs."""
-    inputs, want = make(np.random.default_rng(0), 4, 2048)
-    return *launch(4, 2048, BEST), *inputs, np.empty(want.shape, np.float32)
-
-
-def judge(answer):
-    """The points of dwlab.judge.capstone."""
-    return rubric(answer, ((1, 1), (2, 7), (3, 64), (2, 129), (1, 300), (4, 2048)), make, ((1, 4), (130, 700)))
 
 
 if __name__ == "__main__":

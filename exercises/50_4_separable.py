@@ -12,7 +12,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.capstone import rubric, values
+from dwlab.judge.capstone import values
 from dwlab.judge.exercises import run
 from dwlab.kernels.traffic import rows_sectors  # noqa: F401
 
@@ -32,6 +32,12 @@ def make(random, C, H, W):
 def map_row(C, H, W, p, first, last):
     """Sectors of the elements from first to before last in row p of each of C maps."""
     return rows_sectors(C, H * W, [p * W + first], [last - first]) if first < last else 0
+
+
+def example():
+    """What `python -m dwlab xray FILE.py:kernel` runs."""
+    inputs, want = make(np.random.default_rng(0), 2, 64, 256)
+    return *launch(2, 64, 256, BEST), *inputs, np.empty(want.shape, np.float32)
 
 
 # Your code here.
@@ -55,17 +61,6 @@ def sectors(C, H, W, tile):
     """Sectors of x, u, v and y."""
     # Your code here.
     raise NotImplementedError("50_4 is not solved yet: replace this line with your code")
-
-
-def example():
-    """What `python -m dwlab xray FILE.py:kernel` runs."""
-    inputs, want = make(np.random.default_rng(0), 2, 64, 256)
-    return *launch(2, 64, 256, BEST), *inputs, np.empty(want.shape, np.float32)
-
-
-def judge(answer):
-    """The points of dwlab.judge.capstone."""
-    return rubric(answer, ((1, 1, 1), (2, 3, 5), (1, 17, 33), (1, 40, 64), (2, 64, 256)), make, DRAWN)
 
 
 if __name__ == "__main__":

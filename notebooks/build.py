@@ -42,7 +42,9 @@ The naive way fails first, where it can be seen. A check is a call that raises: 
 `report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.picture.with_alt(figure, text)`, has its numbers
 in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.picture.
 
-**An exercise** is written once, in solutions/NN_k_topic.py, and generated into exercises/NN_k_topic.py:
+**An exercise** is written once, in solutions/NN_k_topic.py. What a student fills in, exercises/NN_k_topic.py, is
+generated from it as far as the statement in which its last answer ends; exercises/judges/NN_k_topic.py, which judges and
+has the hints, is all of it without the answer:
 - between `### BEGIN SOLUTION` and `### END SOLUTION` stands the answer; the exercise has a stub there, by default one
   line that raises NotImplementedError and says what to do;
 - after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a =
@@ -63,9 +65,11 @@ import difflib
 import functools
 import hashlib
 import html
+import json
 import os
 import re
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -601,38 +605,106 @@ def regions(text: str, name: str, default: str) -> tuple[str, str, int]:
     return "\n".join(with_answers), "\n".join(with_stubs), found
 
 
-def exercise(text: str, name: str) -> str:
+class Exercise(NamedTuple):
+    """What a solution generates."""
+
+    stub: str  # what a student gets
+    judge: str
+    answer: str  # what a student hands in who solves it as we do
+
+
+LINE = 120  # characters, as pyproject.toml says
+RUN = '\n\n\nif __name__ == "__main__":\n    run(__file__)\n'
+
+
+def exercise(text: str, name: str) -> Exercise:
     """The exercise of solution `name` (01_2_topic). BuildError names the line of a marker without its partner."""
     short = re.sub(r"(\d\d_\d+)_.*", r"\1", name)
     default = f'raise NotImplementedError("{short} is not solved yet: replace this line with your code")'
-    _, made, found = regions(text, name, default)
+    _, judge, found = regions(text, name, default)
     if not found:
         raise BuildError(f"{name} has no region ### BEGIN SOLUTION ... ### END SOLUTION, so there is nothing to solve")
-    for what, code in (("solution", text), ("exercise", made)):
+    for what, code in (("solution", text), ("exercise", judge)):
         try:
-            ast.parse(code)
+            tree = ast.parse(code)
         except SyntaxError as error:
             raise BuildError(f"{name}: the {what} is not Python: line {error.lineno}: {error.msg}") from None
-    return made
+    lines = text.split("\n")
+    last = max(number for number, line in enumerate(lines, 1) if line.strip() == "### END SOLUTION")
+    last = max([last, *(n.end_lineno for n in ast.parse(text).body if n.lineno <= last <= n.end_lineno)])
+    answer, stub, _ = regions("\n".join(lines[:last]), name, default)
+    answer, stub = answer.rstrip() + RUN, stub.rstrip() + RUN
+    title = f'"""The judge of exercise {short}, and its hints."""'
+    judge = "\n".join([title, *judge.removesuffix(RUN).split("\n")[tree.body[0].end_lineno :]]) + "\n"
+    return Exercise(with_imports(stub, answer), with_imports(judge, judge), with_imports(answer, answer))
+
+
+def with_imports(text: str, used_by: str) -> str:
+    """A file with those of its imports that `used_by` uses; they stand in front, and "noqa" keeps one."""
+    names = {node.id for node in ast.walk(ast.parse(used_by)) if isinstance(node, ast.Name)}
+    own = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    lines, out, at = text.split("\n"), [], 0
+    for node in ast.parse(text).body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        out += lines[at : node.lineno - 1]
+        at = node.end_lineno
+        bound = {alias: (alias.asname or alias.name).split(".")[0] for alias in node.names}
+        kept = node.names if "noqa" in lines[at - 1] else [alias for alias in node.names if bound[alias] in names]
+        unused = any(bound[alias] not in own for alias in kept)
+        if kept == node.names and ("noqa" in lines[at - 1] or not unused):
+            out += lines[node.lineno - 1 : at]
+        elif kept:
+            node.names = kept
+            line = ast.unparse(node) + ("  # noqa: F401" if unused else "")
+            head, _, tail = line.partition(" import ")
+            wrapped = [f"{head} import (", *(f"    {one}," for one in tail.split(", ")), ")"]
+            out += [line] if len(line) <= LINE else wrapped
+    # No group of imports may be left: one empty line then, where there were two.
+    return re.sub(r"\n{3,}(?=import |from )", "\n\n", "\n".join(out)) + "\n" + "\n".join(lines[at:])
+
+
+def exercise_files(solution: Path) -> dict[Path, str]:
+    """What one solution generates: file -> text."""
+    made = exercise(solution.read_text(encoding="utf-8"), solution.stem)
+    return {EXERCISES / solution.name: made.stub, EXERCISES / "judges" / solution.name: made.judge}
 
 
 def write_exercise(solution: Path) -> Path:
-    """Generate and save one exercise."""
-    target = EXERCISES / solution.name
-    _save(target, exercise(solution.read_text(encoding="utf-8"), solution.stem))
-    return target
+    """Generate and save one exercise, its judge, and what that counts of our solution."""
+    for target, text in exercise_files(solution).items():
+        _save(target, text)
+    number, table = exercise_id(solution), EXERCISES / "judges" / "counts.json"
+    known = json.loads(table.read_text(encoding="utf-8")) if table.exists() else {}
+    known[number] = solution_counts(solution)
+    rows = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(known.items()) if row]
+    _save(table, "{\n" + ",\n".join(rows) + "\n}\n")
+    return EXERCISES / solution.name
+
+
+def solution_counts(solution: Path) -> tuple[str, dict[str, int]] | None:
+    """`dwlab.judge.exercises.counts` of what a student hands in who solves it as we do."""
+    from dwlab.judge import exercises
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / solution.name
+        file.write_text(exercise(solution.read_text(encoding="utf-8"), solution.stem).answer, encoding="utf-8")
+        try:
+            return exercises.counts(file, EXERCISES / "judges" / solution.name)
+        except exercises.GradeError as error:
+            raise BuildError(f"our own solution: {error}") from None
 
 
 def exercise_differences(solution: Path) -> Iterator[str]:
     """Why exercises/ does not hold what `solution` generates; nothing if it does."""
-    target = EXERCISES / solution.name
-    want = exercise(solution.read_text(encoding="utf-8"), solution.stem)
-    if not target.exists():
-        yield f"exercises/{target.name} is not built"
-    elif (have := target.read_text(encoding="utf-8")) != want:
-        pairs = zip(have.split("\n") + [""], want.split("\n") + [""], strict=False)
-        line = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), 1)
-        yield f"exercises/{target.name} is not what solutions/{solution.name} generates, from line {line}"
+    for target, want in exercise_files(solution).items():
+        shown = target.relative_to(EXERCISES.parent)
+        if not target.exists():
+            yield f"{shown} is not built"
+        elif (have := target.read_text(encoding="utf-8")) != want:
+            pairs = zip(have.split("\n") + [""], want.split("\n") + [""], strict=False)
+            line = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), 1)
+            yield f"{shown} is not what solutions/{solution.name} generates, from line {line}"
 
 
 def _save(target: Path, text: str) -> None:
@@ -674,11 +746,11 @@ def chosen(names: list[str]) -> list[Path]:
 
 def orphans() -> Iterator[str]:
     """Notebooks and exercises that no source makes."""
-    made = (NOTEBOOKS, "*.ipynb", SOURCES), (LESSONS, "*.ipynb", SOURCES), (EXERCISES, "*.py", SOLUTIONS)
+    made = (NOTEBOOKS, "*.ipynb", SOURCES), (LESSONS, "*.ipynb", SOURCES), (EXERCISES, "**/*.py", SOLUTIONS)
     for folder, pattern, home in made:
         for file in sorted(folder.glob(pattern)):
             if not (home / f"{file.stem}.py").exists():
-                yield f"{folder.name}/{file.name} has no source in {home.relative_to(ROOT)}"
+                yield f"{file.relative_to(folder.parent)} has no source in {home.relative_to(ROOT)}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -57,11 +57,17 @@ def judge(answer):
         "Write the byte addresses of threads 0 and 31 down, divide by 32, and count the sectors between them that "
         "any thread asks for.",
     )
+    reached = {
+        "backwards": "Elements 31 to 0 are bytes 124 to 0 and what lies between: 128 bytes from the array's start.",
+        "one_further": "Elements 1 to 32 are bytes 4 to 131: sectors 0 to 4, of the last one a single element.",
+        "every_second": "Elements 0 to 62 are bytes 0 to 251: sectors 0 to 7, half of each used.",
+        "the_same": "All threads read the same element, and it lies in one sector.",
+    }
     said = []
     for kernel in (backwards, one_further, every_second, the_same):
-        report = xray(kernel, 1, 32, np.zeros(64, np.float32), np.zeros(32, np.float32))
-        name, sectors = f"sectors_{kernel.py_func.__name__}", report.totals.global_load_sectors
-        said.append(predicted(answer, name, sectors, "sectors", hints))
+        own, report = kernel.py_func.__name__, xray(kernel, 1, 32, np.zeros(64, np.float32), np.zeros(32, np.float32))
+        sectors = report.totals.global_load_sectors
+        said.append(predicted(answer, f"sectors_{own}", sectors, "sectors", (*hints, reached[own])))
     return "; ".join(said) + "."
 
 

@@ -33,6 +33,11 @@ def judge(answer):
         "into x[b, h, t - j].",
         "Lanes that read the same element share its sector. Lanes in different rows of x or w never share one here.",
     )
+    lanes = {
+        "b": "The lanes differ in b: 32 rows of x, a sector each. w[h, j] is one element for all of them.",
+        "h": "The lanes differ in h: 32 rows of x and 32 of w, a sector each.",
+        "t": "The lanes differ in t: neighbours in one row of x, in 128 bytes. w[h, j] is one element for all of them.",
+    }
     naive = stage("depthwise1d/forward/naive")
     problem = DepthwiseConv1d(32, 32, 32, 8)
     sizes = (problem.B, problem.H, problem.L)
@@ -43,7 +48,7 @@ def judge(answer):
         for array in ("x", "w"):
             access = report.array(array, "load")
             name = f"{array}_sectors_{index}"
-            said.append(predicted(answer, name, access.sectors / access.requests, "sectors", hints))
+            said.append(predicted(answer, name, access.sectors / access.requests, "sectors", (*hints, lanes[index])))
     return "; ".join(said) + "."
 
 

@@ -31,12 +31,16 @@ HINTS = {
         "A row of 80 hours has three tiles. A warp makes its two requests for a tap if at least one of its lanes has "
         "that tap inside the row.",
         "The first tile has hours 0 to 31. For how many of the 40 taps does hour 31 still lie behind the tap?",
+        "For taps 0 to 31, so 32 of 40; in the other two tiles for all 40. Two requests each, in 32 rows.",
     ),
     "lanes": (
         "Products of a row, that is taps inside the row, over the pairs of requests that its warps make.",
         "L*K - K*(K-1)/2 products of a row; 112 pairs of requests.",
     ),
-    "store_sectors": ("80 float32 are ten sectors, and each row starts on one. Do idle lanes move any?",),
+    "store_sectors": (
+        "80 float32 are ten sectors, and each row starts on one. Do idle lanes move any?",
+        "None: ten sectors in each of 32 rows.",
+    ),
 }
 
 

@@ -63,10 +63,18 @@ def judge(answer):
     )
     first = "Write down the words that lanes 0 to 8 want, and their banks. Must a bank serve two different words?"
     twelfth = "For 12 * lane: lanes 0 and 8 want words 0 and 96. Both lie in bank 0. How many lanes want words of it?"
+    banks = {
+        "neighbours": "Words 5 to 36 lie in banks 5 to 31 and 0 to 4: one word of each.",
+        "every_twelfth": "12 · 8 = 96 is 3 · 32: lanes 0, 8, 16 and 24 want different words of bank 0.",
+        "four_values": "Words 0 to 3 lie in four banks; eight lanes share each.",
+        "a_row_further": "A row further is the same bank: lane l has bank l, as neighbours have.",
+        "padded_column": "33 l is bank l modulo 32: the padding moves each row on by one bank.",
+        "four_in_bank_0": "Words 0, 32, 64 and 96 are different ones of bank 0.",
+    }
     said = []
     for way, name in enumerate(NAMES):
         report = xray(read, 1, 32, np.zeros(32, np.float32), way)
-        hints = (rule, twelfth if name == "every_twelfth" else first)
+        hints = (rule, twelfth if name == "every_twelfth" else first, banks[name])
         said.append(predicted(answer, name, report.array("words", "load").wavefronts, "wavefronts", hints))
     return "; ".join(said) + "."
 

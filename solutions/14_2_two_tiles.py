@@ -28,7 +28,12 @@ HINTS = {
         "A tile needs its own hours and the 16 before them, as far as they lie in the row.",
         "With 32 there are three tiles; the last one has 16 hours. The first one has no halo inside the row.",
     ),
-    "idle": ("How many warps store something, and how many hours are there?",),
+    "loaded_32": ("32, then 16 + 32, then 16 + 16.",),
+    "loaded_80": ("The only tile has no halo inside the row.",),
+    "idle": (
+        "How many warps store something, and how many hours are there?",
+        "Three warps either way, 96 lanes, for 80 hours.",
+    ),
 }
 
 
@@ -44,7 +49,8 @@ def judge(answer):
         reports[width] = counted(shared.kernel, launch, DepthwiseConv1d(2, 3, 80, 16))
     for width, report in reports.items():
         found = report.array("x", "load").active_lanes / rows
-        said.append(predicted(answer, f"loaded_{width}", found, "elements", HINTS["loaded"]))
+        name = f"loaded_{width}"
+        said.append(predicted(answer, name, found, "elements", (*HINTS["loaded"], *HINTS[name])))
     for width, report in reports.items():
         stores = report.array("y", "store")
         idle = (32 * stores.requests - stores.active_lanes) / rows

@@ -46,10 +46,12 @@ HINTS = {
     "load_requests": (
         "A warp makes two requests for each tap that at least one of its lanes has inside. Three tiles a row, 32 rows.",
         "The last tile has hours 64 to 79. For which taps is hour 64 - 14 + j inside the row?",
+        "50 + j is at most 79: 30 taps in the last tile, all 40 in the other two. Two requests each, in 32 rows.",
     ),
     "loaded": (
         "A tile from s0 on needs dy from s0 - shift on, 64 + K - 1 hours of it; what lies outside is not loaded.",
         "The first tile's window begins before the row and ends beyond it. The second begins at hour 64 - 14.",
+        "All 80 hours for the first one, 50 to 79 for the second.",
     ),
 }
 

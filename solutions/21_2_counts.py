@@ -34,6 +34,7 @@ HINTS = {
     "coalesced_requests": (
         "64 outputs, a warp each. For each window a row is two times 32 hours, and each time it loads dy and x.",
         "Is there a tap for which one of the two has no lane inside the row? The taps go up to 15 only.",
+        "There is none: 64 outputs, 32 windows, two times 32 hours, two loads.",
     ),
     "atomic_sectors": (
         "Each of the B * H warps adds its 16 taps to dw at the end.",

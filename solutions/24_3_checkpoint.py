@@ -53,6 +53,7 @@ def load(path):
 #     raise NotImplementedError("24_3 is not solved yet: replace this line with your code")
 ### END SOLUTION
 
+
 HINTS = (
     "open(path, 'wb') empties the file at once. Write to a file beside it, and give that one the name at the end.",
     "os.replace(part, path) gives the name in one step: a reader sees the old file or the new one. Before it, flush "

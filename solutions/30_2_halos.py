@@ -94,8 +94,12 @@ HINTS = {
     "sectors_nchw": (
         "A row of the tile is columns 15 to 32 of a map. A row of 56 elements is a whole number of sectors.",
         "Columns 8 to 15 are one sector, 16 to 23 the next: 4 in each row. How many rows, with the halo?",
+        "8 + 2 rows of each of 8 channels, 4 sectors each.",
     ),
-    "sectors_nhwc": ("A pixel's 8 channels are 32 bytes. How many pixels are there, with the halo?",),
+    "sectors_nhwc": (
+        "A pixel's 8 channels are 32 bytes. How many pixels are there, with the halo?",
+        "10 rows of 18 pixels, a sector each.",
+    ),
 }
 
 

@@ -90,7 +90,10 @@ number = 3
 ### END SOLUTION
 
 HINTS = {
-    "blocks": ("How many tiles of 32 pixels cover 49, and how many of 64 filters cover 160?",),
+    "blocks": (
+        "How many tiles of 32 pixels cover 49, and how many of 64 filters cover 160?",
+        "2 for the pixels, 3 for the filters.",
+    ),
     "x": (
         "A block loads all 960 channels of its pixels. Which blocks have the same pixels?",
         "One block for each group of filters: x is loaded once for each of these. What lies beyond is not loaded.",
@@ -98,12 +101,16 @@ HINTS = {
     "w": ("Each group of pixels needs all filters once.",),
     "reads": (
         "For each channel a thread reads 4 numbers of either operand. How many multiply-adds do they serve?",
+        "8 numbers for 4 · 4 multiply-adds.",
     ),
     "lane": (
         "Rows g and g + 8 belong to the four lanes of a group g = lane // 4; k = t and t + 4 to lane t of the group.",
         "Row 11 is g + 8, k = 6 is t + 4: g = 3, t = 2.",
     ),
-    "number": ("a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",),
+    "number": (
+        "a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",
+        "The last one, after a0 with neither, a1 and a2.",
+    ),
 }
 
 

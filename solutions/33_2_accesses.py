@@ -96,6 +96,7 @@ HINTS = {
     ),
     "fewer_whole": (
         "One block, nothing read twice. What is left out is the map between: how often was that accessed?",
+        "Written once and read once: 2 · 16 · 144.",
     ),
 }
 

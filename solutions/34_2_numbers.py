@@ -62,7 +62,10 @@ byte = 22 % 4
 
 HINTS = {
     "scale_x": ("256 values have 255 steps between them, and these reach from -1 to 3.",),
-    "zero_x": ("The least value, -1, is the int8 -128. How many steps higher does 0 lie?",),
+    "zero_x": (
+        "The least value, -1, is the int8 -128. How many steps higher does 0 lie?",
+        "1 over 4 / 255 is 63.75, so 64 steps above -128.",
+    ),
     "zero_y": ("The least value is 0 itself.",),
     "w": ("A step is the largest size of a weight over 127: 0.5 / 127.",),
     "m": ("The scale of x times that of w, over that of y, whose range is 0 to 4.",),

@@ -34,7 +34,10 @@ HINTS = {
     "pointwise_macs": ("Each of 256 · 56 · 56 outputs is a sum over the 128 channels.",),
     "depthwise_kb": ("x once, y once, and the taps of each channel once; 4 bytes each.",),
     "pointwise_kb": ("The map it reads has 128 channels, the map it writes 256. The filters are 256 · 128 weights.",),
-    "limit": ("Suppose that the pointwise kernels took no time at all. What is left of 150 µs?",),
+    "limit": (
+        "Suppose that the pointwise kernels took no time at all. What is left of 150 µs?",
+        "10 · 8 µs are gone: 150 / 70.",
+    ),
     "both": ("10 · (3 + 8) µs become half. What is left stays.",),
 }
 

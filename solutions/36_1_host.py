@@ -39,6 +39,7 @@ HINTS = {
     "swapped_us": (
         "The GPU waits for the host through all short kernels; then the host is ahead.",
         "When does the first long one begin? 20 of 10 µs follow from there.",
+        "When 21 starts are done, at 84 µs.",
     ),
     "early_us": ("39 kernels begin 0.5 µs earlier each.",),
 }

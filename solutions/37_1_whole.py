@@ -38,8 +38,14 @@ energy_gain = (300 * 150) / (320 * fused_us)
 
 HINTS = {
     "depthwise_part": ("All 30 kernels together take 13 · 3 + 13 · 7 + 4 · 5 µs.",),
-    "limit": ("Suppose that the depthwise layers took no time at all. What is left?",),
-    "fused_us": ("4 pairs stay as they are, 9 take 8 µs each. And the 4 others?",),
+    "limit": (
+        "Suppose that the depthwise layers took no time at all. What is left?",
+        "13 · 3 of 150 µs are gone: 150 / 111.",
+    ),
+    "fused_us": (
+        "4 pairs stay as they are, 9 take 8 µs each. And the 4 others?",
+        "4 · 10 + 9 · 8 + 4 · 5.",
+    ),
     "pointwise_us": (
         "Half of the time may be used. The depthwise layers and the others take part of it.",
         "What is left of 75 µs is shared by 13 pointwise layers.",
@@ -48,7 +54,10 @@ HINTS = {
         "Which takes longer, a start or a kernel? Who waits for whom?",
         "The GPU always waits. The last kernel can begin when 30 starts are done.",
     ),
-    "one_by_one_fused_us": ("How many starts are left, when 9 pairs are one kernel each?",),
+    "one_by_one_fused_us": (
+        "How many starts are left, when 9 pairs are one kernel each?",
+        "21, and then the last kernel.",
+    ),
     "millijoules": ("J = W · s, and a µs is a millionth of a second.",),
     "energy_gain": ("Power times time, before over after. The time falls, but the power rises.",),
 }

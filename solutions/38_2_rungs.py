@@ -33,7 +33,10 @@ shared_bytes = 16 * 16 * 4
 
 HINTS = {
     "blocks": ("32 × 32 pixels in squares of 4 × 4.",),
-    "barriers": ("Two a step, and 64 channels are how many steps of 16?",),
+    "barriers": (
+        "Two a step, and 64 channels are how many steps of 16?",
+        "Four steps, two barriers each.",
+    ),
     "requests_w2": ("A warp has 32 filters of 64 channels; a request has four channels of each lane's filter.",),
     "bytes_w2": ("Every block takes all 96 · 64 weights once.",),
     "loads_x": ("Four outputs below each other need six rows of three values.",),

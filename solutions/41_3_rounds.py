@@ -29,7 +29,10 @@ dropped = 10.4
 ### END SOLUTION
 
 HINTS = {
-    "all_above": ("Six coins: how likely are six heads? And six heads or six tails?",),
+    "all_above": (
+        "Six coins: how likely are six heads? And six heads or six tails?",
+        "2 of the 2⁶ ways.",
+    ),
     "least_rounds": (
         "The median is outside of the smallest and the largest where all rounds are on one side of it.",
         "2 / 2^n must be at most 5 %.",
@@ -38,7 +41,10 @@ HINTS = {
         "Count the ways to win k or more of 10, of 1024 in all; and twice that, for either may be the lucky one.",
         "8 or more: 45 + 10 + 1 of 1024, twice. 9 or more: 10 + 1, twice.",
     ),
-    "dropped": ("Two intervals that touch do not tell the two apart. Where does the best's interval end?",),
+    "dropped": (
+        "Two intervals that touch do not tell the two apart. Where does the best's interval end?",
+        "With its slowest round.",
+    ),
 }
 
 

@@ -67,7 +67,10 @@ HINTS = {
         "Rows g and g + 8 belong to the lanes 4 g to 4 g + 3. Selector 1 takes the last two of them.",
         "Row 11 is g + 8 with g = 3. Of the two lanes the first has columns 0 to 15, the second the others.",
     ),
-    "upper": ("A lane has the halves of row g and of row g + 8 in one register. Which is row 11?",),
+    "upper": (
+        "A lane has the halves of row g and of row g + 8 in one register. Which is row 11?",
+        "g + 8, and that has the upper half.",
+    ),
 }
 
 ORDERED = 0x44444444  # every group keeps its places 0 and 1

@@ -2,11 +2,15 @@
 
 A layer of 128 channels and 64 filters with weights of random signs and sizes, pruned by magnitude; `filters(form)`
 makes them. A block computes 64 filters of 16 pixels: it loads the channels that any of its filters needs into shared
-memory once (`load` in the file), and then multiplies. Write down, without running it: - `of_2_4`: elements of x that
-the block loads where the filters are in 2:4; - `of_64_2_16`: where they are in 64:2:16; - `of_16_2_16`: the most that
-it can load where they are in 16:2:16, four blocks of filters that choose for themselves; - `products`: multiply-adds
-for one output, in 64:2:16, zeros left out; - `stored`: bytes of the stored filters in 64:2:16: float16 weights, two
-bits of metadata for each, a byte for each chosen column. """
+memory once (`load` in the file), and then multiplies. Write down, without running it:
+
+- `of_2_4`: elements of x that the block loads where the filters are in 2:4;
+- `of_64_2_16`: where they are in 64:2:16;
+- `of_16_2_16`: the most that it can load where they are in 16:2:16, four blocks of filters that choose for themselves;
+- `products`: multiply-adds for one output, in 64:2:16, zeros left out;
+- `stored`: bytes of the stored filters in 64:2:16: float16 weights, two bits of metadata for each, a byte for each
+  chosen column.
+"""
 
 import numpy as np
 from numba import float32

@@ -27,6 +27,12 @@ def make(random, H, L):
     return [x, w], conv_rows(x, w, lambda j: STEP * j, L)
 
 
+def example():
+    """What `python -m dwlab xray FILE.py:kernel` runs."""
+    inputs, want = make(np.random.default_rng(0), 4, 2048)
+    return *launch(4, 2048, BEST), *inputs, np.empty(want.shape, np.float32)
+
+
 ### BEGIN SOLUTION
 TILES = 64, 128, 256
 BEST = 256
@@ -82,12 +88,6 @@ def sectors(H, L, tile):
         weights += rows_sectors(H, K, [0], [K])
     return loads, weights, stores
     ### END SOLUTION
-
-
-def example():
-    """What `python -m dwlab xray FILE.py:kernel` runs."""
-    inputs, want = make(np.random.default_rng(0), 4, 2048)
-    return *launch(4, 2048, BEST), *inputs, np.empty(want.shape, np.float32)
 
 
 def judge(answer):

@@ -34,6 +34,12 @@ def map_row(C, H, W, p, first, last):
     return rows_sectors(C, H * W, [p * W + first], [last - first]) if first < last else 0
 
 
+def example():
+    """What `python -m dwlab xray FILE.py:kernel` runs."""
+    inputs, want = make(np.random.default_rng(0), 2, 64, 256)
+    return *launch(2, 64, 256, BEST), *inputs, np.empty(want.shape, np.float32)
+
+
 ### BEGIN SOLUTION
 TILES = 32, 64, 128
 BEST = 128
@@ -98,12 +104,6 @@ def sectors(C, H, W, tile):
                     stores += map_row(C, H, W, p, q, min(q + 32, W))
     return loads, weights, weights, stores
     ### END SOLUTION
-
-
-def example():
-    """What `python -m dwlab xray FILE.py:kernel` runs."""
-    inputs, want = make(np.random.default_rng(0), 2, 64, 256)
-    return *launch(2, 64, 256, BEST), *inputs, np.empty(want.shape, np.float32)
 
 
 def judge(answer):

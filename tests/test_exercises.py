@@ -1,5 +1,6 @@
 """Exercises: the unsolved fail with their message, the solutions pass, wrong answers are told what is wrong."""
 
+import ast
 import dataclasses
 import html
 import importlib.util
@@ -39,8 +40,7 @@ def given(tmp_path_factory):
     """The exercises as they are given out, in a folder that takes the place of exercises/: some may be solved there."""
     folder = tmp_path_factory.mktemp("exercises")
     for solution in SOLUTIONS:
-        text = build.exercise(solution.read_text(encoding="utf-8"), solution.stem)
-        (folder / solution.name).write_text(text, encoding="utf-8")
+        (folder / solution.name).write_text(build.exercise_files(solution)[build.EXERCISES / solution.name], "utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exercises, "EXERCISES", folder)
         yield folder
@@ -75,7 +75,8 @@ def judge():
 
 def test_every_solution_makes_one_exercise_and_nothing_else_lies_there():
     assert IDS == sorted(exercises.known()) and len(IDS) >= 4
-    assert [f.name for f in sorted((ROOT / "exercises").glob("*.py"))] == [s.name for s in SOLUTIONS]
+    for folder in (ROOT / "exercises", ROOT / "exercises" / "judges"):
+        assert [f.name for f in sorted(folder.glob("*.py"))] == [s.name for s in SOLUTIONS]
 
 
 @pytest.mark.parametrize("solution", SOLUTIONS, ids=IDS)
@@ -89,10 +90,19 @@ def test_an_exercise_is_what_its_solution_generates(solution):
 @pytest.mark.parametrize("solution", SOLUTIONS, ids=IDS)
 def test_an_exercise_holds_nothing_of_the_solution(given, solution):
     text = solution.read_text(encoding="utf-8")
-    exercise = (given / solution.name).read_text(encoding="utf-8")
-    assert "### " not in exercise and "# Your code here." in exercise
-    for region in re.findall(r"### BEGIN SOLUTION\n(.*?)\n *### (?:BEGIN STUB|END SOLUTION)", text, re.S):
-        assert region not in exercise
+    for exercise in build.exercise_files(solution).values():
+        assert "### " not in exercise and "# Your code here." in exercise
+        for region in re.findall(r"### BEGIN SOLUTION\n(.*?)\n *### (?:BEGIN STUB|END SOLUTION)", text, re.S):
+            assert region not in exercise
+
+
+@pytest.mark.parametrize("solution", SOLUTIONS, ids=IDS)
+def test_what_a_student_edits_is_the_task_alone(given, solution):
+    tree = ast.parse((given / solution.name).read_text(encoding="utf-8"))
+    names = {getattr(one, "name", None) for one in tree.body} | {ast.unparse(one)[:5] for one in tree.body}
+    assert not names & {"judge", "HINTS"}
+    judges = {"kernel", "function", "launched", "agree", "predicted", "coalesced", "convolves"}
+    assert not judges & {a.name for one in tree.body if isinstance(one, ast.ImportFrom) for a in one.names}
 
 
 @pytest.mark.parametrize("exercise", IDS)
@@ -112,11 +122,37 @@ def test_an_unsolved_exercise_fails_with_its_message(given, judge, exercise):
 
 
 @pytest.mark.parametrize("exercise", IDS)
-def test_a_solution_passes_and_is_told_why(judge, exercise):
-    result = exercises.judge_file(SOLUTIONS[IDS.index(exercise)], exercise, judge=judge, seed=1)
+def test_a_solution_passes_and_is_told_why(judge, tmp_path, exercise):
+    """What is judged is what a student hands in who solves it as we do: the imports there are enough."""
+    solution = SOLUTIONS[IDS.index(exercise)]
+    text = solution.read_text(encoding="utf-8")
+    file = tmp_path / solution.name
+    file.write_text(build.exercise(text, solution.stem).answer, encoding="utf-8")
+    result = exercises.judge_file(file, exercise, judge=judge, seed=1)
     assert result.passed, str(result)
     assert result.message and not result.hints and result.output == ""
     result.raise_if_wrong()
+    explained, compared = [w for w in result.why if w[0] == "`"], [w for w in result.why if w[0] != "`"]
+    stubs = re.findall(r"^# (\w+(?:, \w+)*) = None", text, re.M) if "predicted(" in text else []
+    assert len(explained) == sum(one.count(",") + 1 for one in stubs), explained
+    assert not any(one.endswith("?") for one in explained), explained
+    assert all(one.endswith("Our solution: exactly the same.") for one in compared), "counts.json is out of date"
+    assert bool(compared) == (exercise in json.loads(exercises.COUNTS.read_text(encoding="utf-8")))
+
+
+def test_a_right_answer_is_compared_with_ours(tmp_path):
+    code = """
+        i = cuda.grid(1)
+        if i < kwh.size:
+            before = kwh[i]
+            if i > 0:
+                before = kwh[i - 1]
+            change[i] = kwh[i] - before
+        """
+    (said,) = judged(tmp_path, "00_1", answered("00_1", code)).why
+    here, ours = said.split("Our solution: ")
+    requests = [int(re.search(r"(\d+) requests of global memory", one)[1]) for one in (here, ours)]
+    assert requests[0] > requests[1] and ours.endswith(", else the same.")
 
 
 def test_each_lesson_has_a_kernel_and_a_prediction():
@@ -479,8 +515,11 @@ def test_a_missing_file_is_said_to_be_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(exercises, "EXERCISES", tmp_path)
     result = exercises.grade("00_1")
     assert result.status == "missing" and "00_1_change.py cannot be read: no such file" in result.message
-    monkeypatch.setattr(exercises, "SOLUTIONS", tmp_path)
-    with pytest.raises(exercises.GradeError, match="there are no exercises"):
+    monkeypatch.setattr(exercises, "EXERCISES", tmp_path / "none")
+    with pytest.raises(exercises.GradeError, match="there is no folder none/ here or above: `dwlab lab FOLDER` makes"):
+        exercises.grade("00_1")
+    monkeypatch.setattr(exercises, "JUDGES", tmp_path)
+    with pytest.raises(exercises.GradeError, match="is missing: get the workbook again"):
         exercises.grade("00_1")
 
 
@@ -708,9 +747,12 @@ def test_stubs_default_and_given():
     text = textwrap.dedent(
         '''
         """T"""
+        import os
+        from math import inf, pi
+
         def f():
             ### BEGIN SOLUTION
-            return 1
+            return pi
             ### END SOLUTION
 
         ### BEGIN SOLUTION
@@ -722,12 +764,19 @@ def test_stubs_default_and_given():
         #     3,
         # ]
         ### END SOLUTION
+
+        def judge(answer):
+            return os.sep * inf
         '''
     )
-    made = build.exercise(text, "77_3_topic")
-    assert 'def f():\n    # Your code here.\n    raise NotImplementedError("77_3 is not solved yet' in made
-    assert "# Your code here.\na = None\n\nb = [\n    3,\n]\n" in made
-    assert "return 1" not in made and "###" not in made
+    stub, judge, answer = build.exercise(text, "77_3_topic")
+    for made in (stub, judge):
+        assert 'def f():\n    # Your code here.\n    raise NotImplementedError("77_3 is not solved yet' in made
+        assert "# Your code here.\na = None\n\nb = [\n    3,\n]\n" in made
+        assert "return pi" not in made and "###" not in made
+    assert "import os\nfrom math import inf\n" in judge and "def judge(answer):" in judge
+    assert "import os" not in stub and "from math import pi  # noqa: F401\n" in stub and "judge" not in stub
+    assert "from math import pi\n" in answer and "return pi" in answer
 
 
 @pytest.mark.parametrize(

@@ -465,7 +465,7 @@ def test_a_solution_is_not_looked_up(tmp_path):
     code = "import dwlab, pathlib\nfound = pathlib.Path(dwlab.__file__).parents[1] / 'solutions' / '24_2_epoch.py'\n"
     path.write_text(answered("24_2", code + "exec(found.read_text().split('###')[1])"), encoding="utf-8")
     result = exercises.judge_file(path, "24_2")
-    assert result.status == "error" and "may not open the workbook's solutions" in result.message
+    assert result.status == "error" and "may not open the solutions" in result.message
     assert exercises.judge_file(ROOT / "solutions" / "24_2_epoch.py", "24_2").passed, "itself, if it is one"
 
 

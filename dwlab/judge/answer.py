@@ -7,9 +7,9 @@ the values of the names that it uses; the judge makes it anew from the file's te
 it interpreted in its own process. So no statement of the file runs beside the interpreter that counts, the references
 or the comparison, and nothing that the file patches, writes or ends changes a verdict.
 
-A file may not open the workbook's solutions (`_guard`). What is not defended: it may count a "prediction" with dwlab
-itself, or reach the disk by other ways than Python's own; and what a plain function returns is what its own process
-says, however it got there.
+A file may not open the workbook's solutions or judges (`_guard`). What is not defended: it may count a "prediction"
+with dwlab itself, or reach the disk by other ways than Python's own; and what a plain function returns is what its own
+process says, however it got there.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
+# An installed package brings the lessons and exercises (setup.py); in a checkout they are beside it.
+WORKBOOK = next((place for place in [ROOT / "dwlab" / "workbook"] if place.is_dir()), ROOT)
+JUDGES = WORKBOOK / "exercises" / "judges"
 SHOWN_OUTPUT = 2_000  # characters of a student's own prints that are kept
 WALL_LIMIT_S = 300  # of one request, against files that sleep: what computes is stopped by its CPU time
 MOST_BITS = 10_000  # of a whole number
@@ -373,8 +376,8 @@ def _serve(file: Path, seconds: float) -> None:
 
 
 def _guard(file: Path) -> None:
-    """From here on nothing in this process opens a solution of the workbook, but the file itself if it is one."""
-    closed = tuple(os.path.realpath(ROOT / name) + os.sep for name in ("solutions", ".git"))
+    """From here on nothing here opens a solution or a judge of the workbook, but the file itself if it is one."""
+    closed = tuple(os.path.realpath(place) + os.sep for place in (ROOT / "solutions", ROOT / ".git", JUDGES))
     own, resolved = os.path.realpath(file), os.path.realpath
 
     def hook(event: str, given: tuple) -> None:
@@ -382,11 +385,11 @@ def _guard(file: Path) -> None:
             paths = [resolved(os.fsdecode(one)) for one in given[:2] if isinstance(one, (str, bytes, os.PathLike))]
             refused = any(path.startswith(closed) and path != own for path in paths)
         elif event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"):
-            refused = "solutions" in str(given)
+            refused = any(name in str(given) for name in ("solutions", "judges"))
         else:
             return
         if refused:
-            raise PermissionError("an answer is written, not looked up: it may not open the workbook's solutions")
+            raise PermissionError("an answer is written, not looked up: it may not open the solutions or the judges")
 
     sys.addaudithook(hook)
 
@@ -541,7 +544,9 @@ class Answer:
         self.file, self.text, self.seed, self.seconds, self.here = file, text, seed, seconds, here
         self.random = np.random.default_rng(seed)
         self.drew = False
-        self.task: ModuleType | None = None  # the workbook's own file, whose judge this is for
+        self.task: ModuleType | None = None  # the judge that this is for
+        self.launches: list[Any] = []  # reports of the launches that it has counted
+        self.why: list[str] = []  # how numbers come about that were right
         self.output = ""
         self._process: Child | Served | None = None
         self._codes: list[CodeType] | None = None

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.judge.answer import Answer, Wrong
+from dwlab.judge.answer import JUDGES, Answer, Wrong
 from dwlab.judge.exercises import (
     agree,
     coalesced,
@@ -130,9 +130,7 @@ class _points:
 
 def operators() -> dict[str, Path]:
     """Operator -> the blank file of it, of the workbook's exercises."""
-    from dwlab.judge.exercises import EXERCISES
-
-    return {file.stem.split("_", 2)[2]: file for file in sorted(EXERCISES.glob("50_[0-9]_*.py"))}
+    return {file.stem.split("_", 2)[2]: file for file in sorted(JUDGES.parent.glob("50_[0-9]_*.py"))}
 
 
 def main(args: argparse.Namespace) -> int:

@@ -1,9 +1,9 @@
 """The judge of exercises: `grade("01_2")` in a lesson, `python exercises/01_2_….py` or `python -m dwlab grade` else.
 
-An exercise is one Python file that the student completes. Beside the answer stands `judge(answer)`, which gets what
-dwlab.judge.answer sees of the student's file and returns a sentence saying what was found right, or raises `Wrong` with
-hints in steps. The judge that counts is the workbook's own copy (solutions/, else exercises/), not the one in a
-handed-in file.
+An exercise is one Python file that the student completes. Its judge is another, in exercises/judges/: `judge(answer)`
+gets what dwlab.judge.answer sees of the student's file and returns a sentence saying what was found right, or raises
+`Wrong` with hints in steps. To a right answer the result adds how its numbers come about, and what our solution's
+kernel makes of a launch that was counted.
 
 Three processes: the one that calls `grade`; one that judges, where kernels are interpreted and compared; and one for
 each file, which may raise, run for ever, print rubbish or end Python, and gets one clear line for it
@@ -54,10 +54,33 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.judge.answer import Answer, Ended, Function, Other, Raised, Wrong, environment, failure, load, stop
+from dwlab.judge.answer import (
+    JUDGES,
+    ROOT,
+    WORKBOOK,
+    Answer,
+    Ended,
+    Function,
+    Other,
+    Raised,
+    Wrong,
+    environment,
+    failure,
+    load,
+    stop,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-EXERCISES, SOLUTIONS = ROOT / "exercises", ROOT / "solutions"
+
+def _own() -> Path:
+    """The exercises that one works on: of the nearest folder above this one that has some, else of the checkout."""
+    here = Path.cwd()
+    found = (place / "exercises" for place in (here, *here.parents))
+    known = [one for one in found if any(one.glob("[0-9][0-9]_*.py"))]
+    return known[0] if known else (WORKBOOK if WORKBOOK == ROOT else here) / "exercises"
+
+
+EXERCISES, SOLUTIONS = _own(), ROOT / "solutions"
+COUNTS = JUDGES / "counts.json"  # exercise -> [which launch, what is counted in it of our solution's kernel]
 TIME_LIMIT_S = 60  # of CPU time that a file may take
 JUDGING_LIMIT_S = 180  # of CPU time that judging it may take: its kernels run there
 WALL_LIMIT_S = 1_200  # after which something is asleep
@@ -83,6 +106,7 @@ class Result:
 
     exercise: "01_2"; student: the folder or name prefix it was handed in under, "" for one's own; file: its name;
     status: a key of STATUS; message: one line, what was found; hints: in steps, from a nudge to nearly the answer;
+    why: after a right answer, how its numbers come about and what our solution's kernel does in comparison;
     shown: which hint is shown (1 is the first); output: what the file printed, cut short; seconds: CPU time that it
     took; seed: what sizes and values were drawn from, None if nothing was.
     """
@@ -93,6 +117,7 @@ class Result:
     message: str
     student: str = ""
     hints: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
     shown: int = 1
     output: str = ""
     seconds: float = 0.0
@@ -110,7 +135,7 @@ class Result:
 
     def _lines(self, more: str) -> list[str]:
         """The verdict and its hints, each in a line."""
-        lines = [f"{self.exercise or self.file}: {STATUS[self.status]}. {self.message}".rstrip()]
+        lines = [f"{self.exercise or self.file}: {STATUS[self.status]}. {self.message}".rstrip(), *self.why]
         if self.hints:
             n = min(max(self.shown, 1), len(self.hints))
             lines += [f"hint {i} of {len(self.hints)}: {hint}" for i, hint in enumerate(self.hints[:n], 1)]
@@ -276,16 +301,10 @@ class GradeError(ValueError):
 
 
 def known() -> dict[str, Path]:
-    """The exercises of the workbook, id -> the file whose judge counts."""
-    found = {}
-    for folder in (EXERCISES, SOLUTIONS):
-        for file in sorted(folder.glob("*.py")):
-            if (match := _ID.match(file.name)) is not None:
-                found[match[1]] = file
+    """The exercises of the workbook, id -> the file that judges it."""
+    found = {match[1]: file for file in sorted(JUDGES.glob("*.py")) if (match := _ID.match(file.name)) is not None}
     if not found:
-        raise GradeError(
-            f"there are no exercises in {EXERCISES.name}/ beside the package: run this in the workbook's own folder"
-        )
+        raise GradeError(f"{JUDGES} is missing: get the workbook again")
     return found
 
 
@@ -297,6 +316,7 @@ def grade(
     time_limit: seconds of CPU time.  seed: what sizes and values are drawn from, to repeat a verdict.
     """
     if what is None:
+        _there(EXERCISES)
         files = [("", i, EXERCISES / f.name) for i, f in known().items()]
         return grade_files(files, time_limit=time_limit, done=_counting(len(files)), seed=seed)
     exercise, file = _find(str(what), EXERCISES)
@@ -412,7 +432,7 @@ def judge_file(
         if judge is None:
             own.close()
     return result(
-        found["status"], found["message"], hints=tuple(found["hints"]), output=found["output"],
+        found["status"], found["message"], hints=tuple(found["hints"]), why=tuple(found["why"]), output=found["output"],
         seconds=round(found["seconds"], 2), seed=found["seed"],
     )  # fmt: skip
 
@@ -453,7 +473,7 @@ class _Judge:
         stop(self.process)
         status, self.process = self.process.returncode, None
         message = f"Python ended ({_end(status)}) while the answer was graded."
-        return {"status": "error", "message": message, "hints": [], "output": "", "seconds": 0.0, "seed": task["seed"]}
+        return {**NOTHING, "status": "error", "message": message, "output": "", "seconds": 0.0, "seed": task["seed"]}
 
     def close(self) -> None:
         """Ends the process, and with it the answer's."""
@@ -528,11 +548,22 @@ def _find(what: str, folder: Path) -> tuple[str, Path]:
     path = Path(what)
     match = _ID.search(path.name)
     if match and match[1] in every:
-        return match[1], path if path.suffix == ".py" and path.exists() else folder / every[match[1]].name
+        if path.suffix == ".py" and path.exists():
+            return match[1], path
+        _there(folder)
+        return match[1], folder / every[match[1]].name
     found = near(path.stem, [*every, *(f.stem for f in every.values())])
     raise GradeError(
         f"no exercise is called {what!r}" + (f"; is it {found}?" if found else f"; there are {', '.join(every)}")
     )
+
+
+def _there(folder: Path) -> None:
+    """GradeError if there is no such folder of answers."""
+    if not folder.is_dir():
+        raise GradeError(
+            f"there is no folder {folder.name}/ here or above: `dwlab lab FOLDER` copies the workbook, to work there"
+        )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -550,6 +581,8 @@ def main(args: argparse.Namespace) -> int:
                 raise GradeError(f"give names or --all DIR, not both: {', '.join(names)}")
             results = grade_folder(folder, progress=_progress if _watched() else None, seed=seed)
         else:
+            if not names:
+                _there(home)
             picked = [_find(n, home) for n in names] or [(i, home / f.name) for i, f in known().items()]
             hint = getattr(args, "hint", None) or 1
             if len(picked) == 1 and not args.json:
@@ -631,6 +664,9 @@ def run(file: str) -> None:
 # inside the process that judges
 
 
+NOTHING = {"hints": [], "why": []}  # of a verdict that has none
+
+
 class Unsolved(Wrong):
     """Raised by a judge: nothing has been filled in."""
 
@@ -649,14 +685,14 @@ def _judge(file: Path, judge: Path, seed: int = 0, seconds: float = TIME_LIMIT_S
     now = os.times()
     spent = sum(now[:4]) - sum(used[:4])
     drawn_from = seed if answer.drew else None
-    return {"hints": [], **verdict, "output": answer.output, "seconds": spent, "seed": drawn_from}
+    return {**NOTHING, **verdict, "output": answer.output, "seconds": spent, "seed": drawn_from}
 
 
 def _verdict(answer: Answer, judge: Path) -> dict[str, Any]:
     try:
         answer.task = load(judge, "dwlab_judge")
         sentence = answer.task.judge(answer)
-        return {"status": "passed", "message": sentence or ""}
+        return {"status": "passed", "message": sentence or "", "why": [*answer.why, *_beside_ours(answer, judge)]}
     except Wrong as wrong:
         status = "unsolved" if isinstance(wrong, Unsolved) else "wrong"
         return {"status": status, "message": str(wrong), "hints": list(wrong.hints)}
@@ -673,6 +709,51 @@ def _verdict(answer: Answer, judge: Path) -> dict[str, Any]:
     except Exception as error:
         found = failure(error, answer.file)
         return {"status": found["status"], "message": found["message"]}
+
+
+COUNTED = {
+    "requests": "requests of global memory",
+    "sectors": "sectors",
+    "shared_wavefronts": "wavefronts of shared memory",
+    "atomics": "atomics",
+    "barriers": "barriers",
+    "flops": "FLOPs",
+}
+"""What a kernel is compared with ours by: a field of an xray's totals -> its unit."""
+
+
+def _launches(answer: Answer) -> dict[str, dict[str, int]]:
+    """What a judge has counted, launch by launch."""
+    found: dict[str, dict[str, int]] = {}
+    for one in answer.launches:
+        mine = found.setdefault(one.what, dict.fromkeys(COUNTED, 0))
+        for name in COUNTED:
+            mine[name] += getattr(one.totals, name)
+    return found
+
+
+def counts(file: Path, judge: Path) -> tuple[str, dict[str, int]] | None:
+    """The launch of a right answer that moves most, and its counts: of those that are the same whatever is drawn."""
+    first, second = (Answer(file, _source(file), seed, TIME_LIMIT_S, here=True) for seed in (1, 2))
+    for answer in (first, second):
+        if (verdict := _verdict(answer, judge))["status"] != "passed":
+            raise GradeError(f"{file.name}: {verdict['message']}")
+    known = _launches(second)
+    same = [(what, mine) for what, mine in _launches(first).items() if known.get(what) == mine]
+    return max(same, key=lambda one: one[1]["sectors"], default=None)
+
+
+def _beside_ours(answer: Answer, judge: Path) -> list[str]:
+    """What was counted of this answer's kernel, and of our solution's in the same launch."""
+    known = json.loads(COUNTS.read_text(encoding="utf-8")) if COUNTS.exists() else {}
+    what, ours = known.get(_ID.match(judge.name)[1]) or ("", {})
+    mine = _launches(answer).get(what)
+    if mine is None:
+        return []
+    said = ", ".join(_many(mine[name], unit) for name, unit in COUNTED.items() if mine[name] or ours[name])
+    differs = [_many(ours[name], unit) for name, unit in COUNTED.items() if mine[name] != ours[name]]
+    head = f"Counted at {what}" if what else "Counted"
+    return [f"{head}: {said}. Our solution: {', '.join(differs) + ', else' if differs else 'exactly'} the same."]
 
 
 class _TooLong(BaseException):
@@ -713,6 +794,7 @@ def kernel(answer: Answer, name: str) -> Any:
     if hasattr(found, "py_func"):
         if getattr(found, "device", False) is True:
             raise Wrong(f"`{name}` is a device function; it must be a kernel: @cuda.jit without device=True.")
+        found.py_func.__dict__["launches"] = answer.launches
         if (own := getattr(answer.task, name, None)) is not None:
             expected, has = parameters(own), parameters(found)
             if len(expected) != len(has):
@@ -864,11 +946,13 @@ def _launched(
         dataclasses.replace(a, array=expected.get(a.array, a.array)) if a.space == "global" else a
         for a in report.accesses
     )
-    return _counted_class()(
+    made = _counted_class()(
         **{**vars(report), "accesses": accesses}, what=what, products=counted.products, copied=counted.copied,
         stored={expected.get(name, name): int(each.max()) for name, each in counted.stored.items()},
         loaded={expected.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
     )  # fmt: skip
+    kernel.py_func.__dict__.get("launches", []).append(made)
+    return made
 
 
 @functools.cache
@@ -1240,7 +1324,8 @@ def predicted(
 ) -> str:
     """Wrong unless the number that the student wrote down as `name` is what was counted (to a relative `tolerance`).
 
-    Only the last hint has the count itself. Returns the sentence for a judge to end with.
+    Only the last hint has the count itself; of `hints` the last one says how it comes about. Returns the sentence for a
+    judge to end with.
     """
     value = given(answer, name)
     if value is None or value is Ellipsis:
@@ -1261,6 +1346,7 @@ def predicted(
             f"`{name}`: you predicted {shown}; {side}.",
             (*hints, f"{right} {'was' if counted == 1 else 'were'} counted." if pieces else f"It is {right}."),
         )
+    answer.why += [f"`{name}`: {hints[-1]}"] if hints else []
     return f"`{name}`: counted {counted:,.6g} {_many(counted, unit).split(' ', 1)[1]}"
 
 

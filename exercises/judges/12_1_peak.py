@@ -1,0 +1,76 @@
+"""The judge of exercise 12_1, and its hints."""
+
+import math  # noqa: F401
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda
+from dwlab.judge.exercises import (
+    Wrong,
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    kernel,
+    launched,
+    poisoned,
+    typical_first,
+    values,
+    written_once,
+)
+
+TILE = 64  # hours of a block, one a thread
+HOURS = 24  # of a window
+WINDOW = TILE + HOURS - 1
+
+
+@cuda.jit
+def daily_peak(kwh, peak):
+    # Your code here.
+    raise NotImplementedError("12_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "It is the kernel `tiled` of the lesson with a maximum in the place of the sum: stage 64 + 23 hours, wait, then "
+    "look for the largest.",
+    "syncthreads() stands between copying and reading, where all 64 threads pass, also those without an hour.",
+    "for k in range(threadIdx.x, WINDOW, TILE): window[k] = kwh[m, t0 - 23 + k], or -inf. Thread i then looks at "
+    "window[i] to window[i + 23].",
+)
+FILLED = ("Hours outside the row must not win: stage float32(-math.inf) for them.",)
+
+
+def judge(answer):
+    """Right for lengths around a tile and drawn ones; each element loaded once for a tile, coalesced, no conflict."""
+    daily_peak, launches = kernel(answer, "daily_peak"), []
+    sizes = ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200), (4, 5 * TILE))
+    more = (*drawn(answer, (150, 600)), 3, 1), (1, *drawn(answer, (1300, 1700)), 1)
+    more += ((1, *drawn(answer, (1, 40)), 2.0**120),)
+    for meters, hours, size in (*((*one, 1) for one in sizes), *more, (*drawn(answer, (1, 70), (1, 200)), 1)):
+        kwh, peak, what = values(answer, meters, hours), poisoned(meters, hours), f"kwh of shape ({meters}, {hours})"
+        kwh *= np.float32(size)
+        kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
+        want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
+        report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
+        filled = (peak == 0).any()  # no reading is
+        agree(peak, want, what, tolerance=0, hints=FILLED if filled else HINTS[::2])
+        launches.append((report, meters, hours))
+    for report, meters, hours in typical_first(launches, len(sizes)):
+        coalesced(report, hints=HINTS[::2])
+        loads, tiles = report.array("kwh", "load").active_lanes, -(-hours // TILE)
+        why = f"each tile of {TILE} and its halo of {HOURS - 1} once"
+        enough = meters * (hours + (tiles - 1) * (HOURS - 1))
+        at_most(loads, enough, "elements of kwh are loaded", why, HINTS[::2], report)
+        written_once(report, "peak", meters * hours, HINTS[::2])
+        if report.totals.bank_conflicts:
+            worst = max(report.accesses, key=lambda a: a.bank_conflicts)
+            raise Wrong(
+                f"{report.what}: Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in "
+                f"{worst.requests:,} requests, {worst.bank_conflicts:,} bank conflicts.",
+                ("Which words of the shared array do lanes 0 and 1 read at one moment? Neighbours are best.",),
+            )
+    return (
+        f"Right for {len(launches)} sizes. {loads:,} elements loaded for {meters * hours:,} hours, "
+        f"{report.totals.shared_wavefronts:,} wavefronts, no bank conflict."
+    )

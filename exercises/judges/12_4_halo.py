@@ -1,0 +1,62 @@
+"""The judge of exercise 12_4, and its hints."""
+
+from numba import float32
+
+from dwlab import DepthwiseConv1d, cuda
+from dwlab.judge.exercises import at_most, coalesced, convolution, drawn, kernel
+from dwlab.kernels.registry import Launch
+
+TILE = 64  # outputs of a block, one a thread
+TAPS = 24
+WINDOW = TILE + TAPS - 1
+
+
+@cuda.jit
+def broken(x, w, y, shift):
+    window = cuda.shared.array(WINDOW, float32)
+    i = cuda.threadIdx.x
+    h = cuda.blockIdx.y
+    b = cuda.blockIdx.z
+    t0 = cuda.blockIdx.x * TILE
+    s = t0 + shift + i
+    window[TAPS - 1 + i] = x[b, h, s] if s < x.shape[2] else float32(0)
+    if i < TAPS - 1:
+        s = t0 + shift - TAPS + i
+        window[i] = x[b, h, s] if s >= 0 else float32(0)
+    cuda.syncthreads()
+    if t0 + i < y.shape[2]:
+        acc = float32(0)
+        for j in range(TAPS):
+            acc += w[h, j] * window[i + TAPS - 1 - j]
+        y[b, h, t0 + i] = acc
+
+
+def tiles(problem):
+    return Launch((-(-problem.L // TILE), problem.H, problem.B), (TILE,), (problem.shift,))
+
+
+@cuda.jit
+def tiled(x, w, y, shift):
+    # Your code here.
+    raise NotImplementedError("12_4 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "The first outputs of a tile are wrong, the last ones right. Which part of the window do only the first ones read?",
+    "The window begins 23 hours before the tile. Which hour does thread 0 copy into window[0]?",
+)
+
+
+def judge(answer):
+    """Right on rows of less than a tile, of several and drawn ones; coalesced, each element once for a block."""
+    tiled, reports = kernel(answer, "tiled"), []
+    lengths = (20, 64, 65, 200, *drawn(answer, (210, 320), (30, 129)))
+    for length in lengths:
+        problem = DepthwiseConv1d(2, 3, length, TAPS)
+        report = convolution(tiled, tiles, problem, answer, hints=HINTS)
+        blocks = range(0, length, TILE)
+        enough = 6 * sum(min(t0 + TILE, length) - max(t0 - (TAPS - 1), 0) for t0 in blocks)
+        at_most(report.array("x", "load").active_lanes, enough, "elements of x are loaded", "each once", HINTS, report)
+        said = coalesced(report, ("x", "y"))
+        reports.append(report)
+    return f"Right for {len(reports)} lengths, each element loaded once for a block; {said}."

@@ -1,0 +1,49 @@
+"""The judge of exercise 16_1, and its hints."""
+
+from math import gcd  # noqa: F401
+
+from dwlab.judge.exercises import Wrong, drawn, function, whole
+
+
+def swizzle(row, n):
+    # Your code here.
+    raise NotImplementedError("16_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "Rows 0 to 7 begin in groups r * n / 4 mod 8. For n = 44, 48, 56, 64: how many different ones are there, and "
+    "after how many rows do they come again?",
+    "With g = gcd(n / 4, 8) the groups come again after 8 / g rows, so g rows share each. These need g different "
+    "values of s, the others may have the same. And g divides n / 4: what lies below g never leaves a row.",
+    "s = row // (8 // g) % g",
+)
+LENGTHS = range(4, 257, 4)
+ROWS = range(64)
+
+
+def judge(answer):
+    """Whole numbers; every row keeps its pieces; eight lanes meet in no group, for every length, row and piece."""
+    swizzle = function(answer, "swizzle", HINTS)
+    far, long = drawn(answer, (9, 10_000), (65, 500))
+    for n in (*LENGTHS, 4 * long):
+        pieces = n // 4
+        rows = (*ROWS, *range(8 * far, 8 * far + 8)) if n % 16 == 0 else ROWS
+        s = {row: whole(swizzle(row, n), f"swizzle({row}, {n})", HINTS) for row in rows}
+        for row in rows:
+            for m in range(pieces):
+                if not 0 <= m ^ s[row] < pieces:
+                    raise Wrong(
+                        f"n = {n}, row {row}: swizzle is {s[row]}, so piece {m} would lie at {m ^ s[row]}; the "
+                        f"last of a row is piece {pieces - 1}.",
+                        HINTS[1:],
+                    )
+        for first in rows[::8]:
+            for m in range(pieces):
+                groups = [(row * pieces + (m ^ s[row])) % 8 for row in range(first, first + 8)]
+                if len(set(groups)) < 8:
+                    raise Wrong(
+                        f"n = {n}, piece {m} of rows {first} to {first + 7} lies in groups "
+                        f"{' '.join(map(str, groups))}: {len(set(groups))} different ones, not 8.",
+                        HINTS,
+                    )
+    return f"Right for {len(LENGTHS)} lengths from {LENGTHS[0]} to {LENGTHS[-1]} and a drawn one: eight groups."

@@ -1,0 +1,73 @@
+"""The judge of exercise 20_1, and its hints."""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    stored_by_a_thread,
+    typical_first,
+    values,
+    without,
+    written_once,
+)
+
+THREADS = 64
+
+
+@cuda.jit
+def two_hourly_grad(dy, w, dx):
+    # Your code here.
+    raise NotImplementedError("20_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "y[t] takes x[s] with the tap j for which 2 * t - j = s. For which t is that a tap, 0 to K - 1?",
+    "j = 2 * t - s. The first t is the least with 2 * t >= s, (s + 1) // 2; then j grows by 2 with each t.",
+    "for t in range((s + 1) // 2, dy.shape[2]): j = 2 * t - s; stop at j >= K; acc += w[h, j] * dy[b, h, t]. The sum "
+    "starts at float32(0), and a thread with s beyond the row has nothing to do.",
+)
+
+
+def wanted(dy, w, length):
+    """dx in float64, output by output: each gives to the x that it took."""
+    dx = np.zeros((*dy.shape[:2], length))
+    for t in range(dy.shape[2]):
+        for j in range(min(w.shape[1], 2 * t + 1)):
+            dx[:, :, 2 * t - j] += w[:, j].astype(np.float64) * dy[:, :, t]
+    return dx
+
+
+def judge(answer):
+    """Right for odd shapes and drawn ones, no atomics, dy loaded for half of the taps, coalesced, float32."""
+    two_hourly_grad, launches = kernel(answer, "two_hourly_grad"), []
+    shapes = ((1, 1, 1, 1), (1, 1, 2, 3), (2, 3, 31, 4), (1, 2, 64, 7), (2, 2, 65, 48), (3, 1, 130, 5), (4, 8, 128, 16))
+    more = (
+        drawn(answer, (1, 40), (1, 40), (1, 70), (1, 40)),
+        drawn(answer, (1, 9), (1, 9), (33, 300), (2, 40)),
+        (1, 1, *drawn(answer, (500, 1100), (60, 140))),
+    )
+    for B, H, L, K in (*shapes, *more):
+        dy, w, dx = values(answer, B, H, (L + 1) // 2), values(answer, H, K), poisoned(B, H, L)
+        grid, what = (-(-L // THREADS), H, B), f"B={B} H={H} L={L} K={K}"
+        report = launched(two_hourly_grad, grid, THREADS, dy, w, dx, hints=HINTS, what=what)
+        agree(dx, wanted(dy, w, L), what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, B * H, L, K))
+    for report, rows, L, K in typical_first(launches, len(shapes)):
+        without(report, "atomics", why="an element of dx has one thread, which keeps its sum", hints=HINTS)
+        said = coalesced(report, hints=HINTS)
+        requests, enough = report.array("dy", "load").requests, rows * -(-L // 32) * (K // 2 + 1)
+        why = f"of {K} taps each lane has {(K + 1) // 2} at most"
+        at_most(requests, enough, "requests load dy", why, HINTS[1:], report)
+        stored_by_a_thread(report, "dx", 1, HINTS)
+        written_once(report, "dx", rows * L, HINTS)
+        float32_only(report)
+    return f"Right for {len(launches)} shapes, {requests:,} requests for dy, and coalesced: {said}."

@@ -1,0 +1,84 @@
+"""The judge of exercise 31_1, and its hints."""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    stored_by_a_thread,
+    typical_first,
+    values,
+    without,
+    written_once,
+)
+from dwlab.judge.faster import faster
+
+FILTERS = 4
+
+
+@cuda.jit
+def one(x, w, y):
+    m = cuda.blockIdx.x * 32 + cuda.threadIdx.x
+    f = cuda.blockIdx.y
+    if m < x.shape[1]:
+        total = float32(0)
+        for c in range(x.shape[0]):
+            total += w[f, c] * x[c, m]
+        y[f, m] = total
+
+
+@cuda.jit
+def four(x, w, y):
+    # Your code here.
+    raise NotImplementedError("31_1 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "One loop over the channels, and in it four sums: what is loaded before the four stands in a register.",
+    "value = x[c, m] comes once a channel; then sums[k] += w[f0 + k, c] * value for those k whose filter exists.",
+    "sums = cuda.local.array(FILTERS, float32), set to 0 before the loop. The last group of filters may be short, and "
+    "so may the last warp: test f0 + k < w.shape[0] at each load and store, and m < x.shape[1] once.",
+)
+
+
+def judge(answer):
+    """Right for sizes around a block and drawn ones; x once for four filters; no shared memory."""
+    four, launches = kernel(answer, "four"), []
+    shapes = ((1, 1, 1), (3, 4, 32), (5, 6, 33), (7, 9, 31), (40, 8, 49), (16, 32, 64))
+    more = (
+        drawn(answer, (1, 40), (1, 140), (1, 70)),
+        drawn(answer, (200, 500), (1, 9), (1, 40)),
+        drawn(answer, (1, 9), (1, 9), (500, 1100)),
+        drawn(answer, (1, 40), (4, 40), (33, 140)),
+    )
+    for C, F, M in (*shapes, *more):
+        x, w, y = values(answer, C, M), values(answer, F, C), poisoned(F, M)
+        grid, what = (-(-M // 32), -(-F // FILTERS)), f"C={C} F={F} M={M}"
+        report = launched(four, grid, 32, x, w, y, hints=HINTS, what=what)
+        agree(y, w.astype(np.float64) @ x, what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, C, F, M))
+    for report, C, F, M in typical_first(launches, len(shapes)):
+        without(report, "shared", why="here nothing is shared but the weights, and these by broadcast", hints=HINTS)
+        loads, groups, warps = report.array("x", "load").active_lanes, -(-F // FILTERS), -(-M // 32)
+        what = f"elements of x are loaded for {C * F * M:,} products"
+        at_most(loads, C * M * groups, what, f"one for {FILTERS}", HINTS, report)
+        why = f"{FILTERS} for each channel and warp"
+        at_most(report.array("w", "load").requests, FILTERS * groups * C * warps, "requests load w", why, HINTS, report)
+        stored_by_a_thread(report, "y", FILTERS, HINTS)
+        written_once(report, "y", F * M, HINTS)
+        said = coalesced(report, ("x", "y"), hints=HINTS)
+        float32_only(report)
+    x, w, y = values(answer, 128, 3136), values(answer, 256, 128), np.empty((256, 3136), np.float32)
+    timed = faster((four, (98, 64), (32,)), (one, (98, 256), (32,)), x, w, y, least=1.0, hints=HINTS)
+    return (
+        f"Right for {len(launches)} layers; an x is loaded once for {C * F * M / loads:.3g} multiply-adds, by `one` "
+        f"for each; {said}. {timed}."
+    )

@@ -1,0 +1,111 @@
+"""The judge of exercise 31_2, and its hints."""
+
+import numpy as np
+from numba import float32
+
+from dwlab import cuda, xray
+from dwlab.judge.exercises import launched, poisoned, predicted
+from dwlab.kernels.parts import ptx
+
+M, C, F = 49, 960, 160
+ROWS, COLUMNS, CHUNK = 32, 64, 8
+LEFT, RIGHT = ROWS + 1, COLUMNS + 1  # a word more, so that neighbouring channels lie in different banks
+
+
+@cuda.jit
+def tiled(x, w, y):
+    """A block of 16 × 8 threads computes 32 pixels × 64 filters, each thread rows 8 apart and columns 16 apart."""
+    left = cuda.shared.array((CHUNK, LEFT), float32)
+    right = cuda.shared.array((CHUNK, RIGHT), float32)
+    sums = cuda.local.array((4, 4), float32)
+    p = cuda.local.array(4, float32)
+    q = cuda.local.array(4, float32)
+    row, column = cuda.threadIdx.y, cuda.threadIdx.x
+    m0, f0 = cuda.blockIdx.y * ROWS, cuda.blockIdx.x * COLUMNS
+    for i in range(4):
+        for j in range(4):
+            sums[i, j] = 0
+    for c0 in range(0, x.shape[1], CHUNK):
+        for k in range(row * 16 + column, ROWS * CHUNK, 128):
+            m = m0 + k // CHUNK
+            left[k % CHUNK, k // CHUNK] = x[m, c0 + k % CHUNK] if m < x.shape[0] else float32(0)
+        for k in range(row * 16 + column, COLUMNS * CHUNK, 128):
+            f = f0 + k // CHUNK
+            right[k % CHUNK, k // CHUNK] = w[f, c0 + k % CHUNK] if f < w.shape[0] else float32(0)
+        cuda.syncthreads()
+        for k in range(CHUNK):
+            for i in range(4):
+                p[i] = left[k, row + 8 * i]
+                q[i] = right[k, column + 16 * i]
+            for i in range(4):
+                for j in range(4):
+                    sums[i, j] += p[i] * q[j]
+        cuda.syncthreads()
+    for i in range(4):
+        for j in range(4):
+            if m0 + row + 8 * i < y.shape[0] and f0 + column + 16 * j < y.shape[1]:
+                y[m0 + row + 8 * i, f0 + column + 16 * j] = sums[i, j]
+
+
+@cuda.jit
+def who(d):
+    """D = A I, where each lane has written 4 lane + i into its a_i: so D says who holds what of A."""
+    lane = cuda.threadIdx.x
+    g, t = lane // 4, lane % 4
+    nil, one, first = float32(0), float32(1), float32(4 * lane)
+    b0 = one if g == t else nil
+    b1 = one if g == t + 4 else nil
+    d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_tf32(
+        nil, nil, nil, nil, first, first + one, first + float32(2), first + float32(3), b0, b1
+    )
+
+
+# Your code here.
+blocks = None
+x = None
+w = None
+reads = None
+lane = None
+number = None
+
+HINTS = {
+    "blocks": (
+        "How many tiles of 32 pixels cover 49, and how many of 64 filters cover 160?",
+        "2 for the pixels, 3 for the filters.",
+    ),
+    "x": (
+        "A block loads all 960 channels of its pixels. Which blocks have the same pixels?",
+        "One block for each group of filters: x is loaded once for each of these. What lies beyond is not loaded.",
+    ),
+    "w": ("Each group of pixels needs all filters once.",),
+    "reads": (
+        "For each channel a thread reads 4 numbers of either operand. How many multiply-adds do they serve?",
+        "8 numbers for 4 · 4 multiply-adds.",
+    ),
+    "lane": (
+        "Rows g and g + 8 belong to the four lanes of a group g = lane // 4; k = t and t + 4 to lane t of the group.",
+        "Row 11 is g + 8, k = 6 is t + 4: g = 3, t = 2.",
+    ),
+    "number": (
+        "a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",
+        "The last one, after a0 with neither, a1 and a2.",
+    ),
+}
+
+
+def judge(answer):
+    """All counted by the interpreter."""
+    grid = (-(-F // COLUMNS), -(-M // ROWS))
+    report = xray(tiled, grid, (16, 8), np.ones((M, C), "f4"), np.ones((F, C), "f4"), poisoned(M, F))
+    shared = sum(a.active_lanes for a in report.accesses if a.space == "shared" and a.kind == "load")
+    products = grid[0] * grid[1] * ROWS * COLUMNS * C
+    said = [predicted(answer, "blocks", grid[0] * grid[1], "blocks", HINTS["blocks"])]
+    for name in ("x", "w"):
+        said.append(predicted(answer, name, report.array(name, "load").active_lanes, "elements", HINTS[name]))
+    said.append(predicted(answer, "reads", shared / products, "reads", HINTS["reads"], tolerance=1e-6))
+    d = poisoned(16, 8)
+    launched(who, 1, 32, d)
+    held = int(d[11, 6])
+    said.append(predicted(answer, "lane", held // 4, "as its lane", HINTS["lane"]))
+    said.append(predicted(answer, "number", held % 4, "as its number", HINTS["number"]))
+    return "; ".join(said) + "."

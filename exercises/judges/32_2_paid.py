@@ -1,0 +1,64 @@
+"""The judge of exercise 32_2, and its hints."""
+
+from dwlab import stage, xray
+from dwlab.judge.exercises import predicted
+from dwlab.planner.accesses import Tile, dwpw
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+
+# Your code here.
+work_tiles = None
+work_stride_2 = None
+shared_map = None
+filters_equal = None
+times_depthwise = None
+blocks = None
+
+HINTS = {
+    "work_tiles": (
+        "20 rows of outputs are two tiles: 14 and 6. Which rows between the layers does each need?",
+        "The first needs rows -1 to 14, of which 15 are in the map; the second rows 13 to 20, of which 7 are. Columns "
+        "alike.",
+    ),
+    "work_stride_2": (
+        "14 rows of outputs are two tiles of 7. An output p needs rows 2 p - 1 to 2 p + 1.",
+        "Rows -1 to 13, of which 14 are in the map, and rows 13 to 27.",
+    ),
+    "shared_map": ("The whole map of each filter, 4 bytes an element, and no halo.",),
+    "filters_equal": (
+        "For each tile of 64 pixels F · C weights are loaded. What did the map cost for the same 64 pixels?",
+        "2 · C · 64 elements: one write and one read. The channels cancel.",
+    ),
+    "times_depthwise": ("Every block needs all depthwise channels of its pixels, whichever filters it has.",),
+    "blocks": ("A tile that hangs over the edge is a block as well. And the filters are shared out.",),
+}
+
+
+def work(side, stride):
+    """Multiply-adds of the pointwise layer, as the interpreter counts them in the workbook's stage: loads of w1."""
+    pair = Fused(Pointwise(1, 4, 8, side, side), DepthwiseConv2d(1, 8, side, side, 3, stride))
+    one = stage("fused/pwdw/recompute")
+    how = one.launch(pair)
+    return xray(one.kernel_for(pair), how.grid, how.block, *one.example(pair)).array("w1", "load").active_lanes
+
+
+def judge(answer):
+    """Counted by the interpreter in the workbook's stages, or by the model of accesses that agrees with it."""
+    said = [
+        predicted(answer, "work_tiles", work(20, 1), "multiply-adds", HINTS["work_tiles"]),
+        predicted(answer, "work_stride_2", work(28, 2), "multiply-adds", HINTS["work_stride_2"]),
+    ]
+    whole = stage("fused/pwdw/map")
+    pair = Fused(Pointwise(1, 1, 8, 20, 20), DepthwiseConv2d(1, 8, 20, 20, 3))
+    how = whole.launch(pair)
+    shared = xray(whole.kernel_for(pair), how.grid, how.block, *whole.example(pair)).shared_bytes
+    said.append(predicted(answer, "shared_map", shared, "bytes", HINTS["shared_map"]))
+
+    def accesses(C, F, side, tile):
+        return dwpw(DepthwiseConv2d(1, C, side, side, 3), Pointwise(1, C, F, side, side), tile)
+
+    equal = next(F for F in range(1, 1025) if accesses(8, F, 32, Tile(F, 8, 8)).elements["w2"] >= 2 * 8 * 32 * 32)
+    said.append(predicted(answer, "filters_equal", equal, "filters", HINTS["filters_equal"]))
+    times = accesses(8, 512, 16, Tile(64, 4, 4)).depthwise_macs // accesses(8, 512, 16, Tile(512, 4, 4)).depthwise_macs
+    said.append(predicted(answer, "times_depthwise", times, "times", HINTS["times_depthwise"]))
+    said.append(predicted(answer, "blocks", accesses(8, 256, 7, Tile(64, 4, 4)).blocks, "blocks", HINTS["blocks"]))
+    return "; ".join(said) + "."

@@ -1,0 +1,71 @@
+"""The judge of exercise 39_2, and its hints."""
+
+import numpy as np
+from numba import float32
+
+from dwlab import cuda
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    typical_first,
+    values,
+    written_once,
+)
+
+OUTPUTS = 62
+WIDTH = OUTPUTS + 2
+
+
+@cuda.jit
+def broken(x, w1, b1, w2, y):
+    inner = cuda.shared.array(WIDTH, float32)
+    f = cuda.blockIdx.y
+    i = cuda.threadIdx.x
+    t = cuda.blockIdx.x * OUTPUTS - 1 + i
+    value = b1[f]
+    for c in range(x.shape[0]):
+        value += w1[f, c] * (x[c, t] if 0 <= t < x.shape[1] else float32(0))
+    inner[i] = max(value, float32(0))
+    cuda.syncthreads()
+    if 0 < i < WIDTH - 1 and t < y.shape[1]:
+        y[f, t] = w2[f, 0] * inner[i - 1] + w2[f, 1] * inner[i] + w2[f, 2] * inner[i + 1]
+
+
+@cuda.jit
+def ring(x, w1, b1, w2, y):
+    # Your code here.
+    raise NotImplementedError("39_2 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "Which outputs are wrong: all, or those at the ends of a row? What do only these read?",
+    "Take x = 0 everywhere. What stands in inner[0] of the first block, and what should?",
+)
+
+
+def judge(answer):
+    """Right with and without a bias, around a tile and for drawn rows; each element between once a block; coalesced."""
+    ring, launches = kernel(answer, "ring"), []
+    sizes = ((1, 1, 1), (2, 3, 61), (3, 2, 62), (2, 2, 63), (4, 3, 150))
+    for C, F, L in (*sizes, drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (1, 9), (1, 9), (100, 300))):
+        x, w1, b1, w2 = values(answer, C, L), values(answer, F, C), values(answer, F), values(answer, F, 3)
+        y, what, grid = poisoned(F, L), f"C={C} F={F} L={L}", (-(-L // OUTPUTS), F)
+        report = launched(ring, grid, 64, x, w1, b1, w2, y, hints=HINTS, what=what)
+        between = np.pad((w1.astype("f8") @ x + b1[:, None]).clip(min=0), ((0, 0), (1, 1)))
+        agree(y, sum(w2[:, j : j + 1] * between[:, j : j + L] for j in range(3)), what, 1e-5, hints=HINTS)
+        launches.append((report, C, F, L, grid))
+    for report, C, F, L, grid in typical_first(launches, len(sizes)):
+        once = sum(min(L, OUTPUTS * i + WIDTH - 1) - max(0, OUTPUTS * i - 1) for i in range(grid[0]))
+        loads = report.array("x", "load").active_lanes
+        why = "once for each element between the layers"
+        at_most(loads, F * C * once, "elements of x are loaded", why, HINTS, report)
+        written_once(report, "y", F * L, HINTS)
+        said = coalesced(report, ("x",), HINTS)
+        float32_only(report)
+    return f"Right for {len(launches)} sizes: outside of the row there is 0, and not the bias; {said}."

@@ -1,0 +1,61 @@
+"""The judge of exercise 40_3, and its hints."""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda
+from dwlab.judge.exercises import (
+    agree,
+    drawn,
+    float32_only,
+    kernel,
+    launched,
+    poisoned,
+    stored_by_a_thread,
+    typical_first,
+    values,
+)
+
+THREADS = 128
+
+
+@cuda.jit
+def block(x, w, b, y):
+    # Your code here.
+    raise NotImplementedError("40_3 is not solved yet: replace this line with your code")
+
+
+HINTS = (
+    "A thread computes the four z of its window, one after the other, and keeps the largest in a register.",
+    "The largest may start at 0: that is the ReLU. Test both h and v before x is read.",
+    "for r in range(2 * p, 2 * p + 2), for s in range(2 * q, 2 * q + 2): z = b[c], then the nine products.",
+)
+
+
+def want(x, w, b):
+    """By NumPy in float64."""
+    C, H, W = x.shape
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1)))
+    z = sum(
+        w[:, i, j, None, None].astype(np.float64) * padded[:, i : i + H, j : j + W] for i in range(3) for j in range(3)
+    )
+    z = np.maximum(z + b[:, None, None], 0)[:, : H // 2 * 2, : W // 2 * 2]
+    return z.reshape(C, H // 2, 2, W // 2, 2).max((2, 4))
+
+
+def judge(answer):
+    """Right for even and odd maps, drawn ones, negative sums; a store for each y; float32 only."""
+    block, launches = kernel(answer, "block"), []
+    shapes = ((1, 2, 2), (3, 2, 8), (2, 5, 7), (4, 8, 8), (1, 14, 20))
+    more = drawn(answer, (1, 9), (2, 17), (2, 17)), (1, 2, drawn(answer, (300, 700))[0])
+    for C, H, W in (*shapes, *more, (*drawn(answer, (30, 40)), 8, 8)):
+        x, w = values(answer, C, H, W), values(answer, C, 3, 3, least=-2, most=2)
+        b = values(answer, C, least=-4, most=4)
+        y, what = poisoned(C, H // 2, W // 2), f"{C} maps of {H} × {W}"
+        report = launched(block, -(-y.size // THREADS), THREADS, x, w, b, y, hints=HINTS, what=what)
+        agree(y, want(x, w, b), what, tolerance=1e-5, hints=HINTS)
+        launches.append((report, y.size))
+    for report, _ in typical_first(launches, len(shapes)):
+        stored_by_a_thread(report, "y", 1, HINTS)
+        float32_only(report)
+    return f"Right for {len(launches)} maps, with one launch and one store for each y."

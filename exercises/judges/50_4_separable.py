@@ -1,0 +1,59 @@
+"""The judge of exercise 50_4, and its hints."""
+
+import numpy as np
+from numba import float32  # noqa: F401
+
+from dwlab import cuda
+from dwlab.judge.capstone import rubric, values
+from dwlab.kernels.traffic import rows_sectors  # noqa: F401
+
+SIZE = ("C", "H", "W")
+DRAWN = (1, 2), (1, 40), (1, 150)
+ROWS = 16  # outputs of a thread, one below the other
+
+
+def make(random, C, H, W):
+    """x, u and v, and the right y."""
+    x, u, v = values(random, C, H, W), values(random, C, 3), values(random, C, 3)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1)))
+    rows = sum(u[:, b, None, None] * padded[:, :, b : b + W] for b in range(3))
+    return [x, u, v], sum(v[:, a, None, None] * rows[:, a : a + H] for a in range(3))
+
+
+def map_row(C, H, W, p, first, last):
+    """Sectors of the elements from first to before last in row p of each of C maps."""
+    return rows_sectors(C, H * W, [p * W + first], [last - first]) if first < last else 0
+
+
+def example():
+    """What `python -m dwlab xray FILE.py:kernel` runs."""
+    inputs, want = make(np.random.default_rng(0), 2, 64, 256)
+    return *launch(2, 64, 256, BEST), *inputs, np.empty(want.shape, np.float32)
+
+
+# Your code here.
+TILES = None
+BEST = None
+
+
+@cuda.jit
+def kernel(x, u, v, y):
+    # Your code here.
+    raise NotImplementedError("50_4 is not solved yet: replace this line with your code")
+
+
+def launch(C, H, W, tile):
+    """(grid, block)."""
+    # Your code here.
+    raise NotImplementedError("50_4 is not solved yet: replace this line with your code")
+
+
+def sectors(C, H, W, tile):
+    """Sectors of x, u, v and y."""
+    # Your code here.
+    raise NotImplementedError("50_4 is not solved yet: replace this line with your code")
+
+
+def judge(answer):
+    """The points of dwlab.judge.capstone."""
+    return rubric(answer, ((1, 1, 1), (2, 3, 5), (1, 17, 33), (1, 40, 64), (2, 64, 256)), make, DRAWN)
