@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32
 from parts import most, part
-from wrong_kernels import FAMILY, TILE, WIDE, by_row, by_tile
+from wrong_kernels import FAMILY, ROW, TILE, WIDE, by_row, by_tile, edited
 
 from dwlab.gpu import target
 from dwlab.gpu.target import cuda
@@ -97,17 +97,8 @@ def grid_stride(x, w, y, shift):
                 y[b, h, t] = acc
 
 
-@cuda.jit
-def taps_backwards_in_float64(x, w, y, shift):
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = 0.0
-        for j in range(w.shape[1] - 1, -1, -1):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
+BACKWARDS = "range(w.shape[1]) => range(w.shape[1] - 1, -1, -1)"
+taps_backwards_in_float64 = edited(ROW, "taps_backwards_in_float64", "acc = float32(0) => acc = 0.0", BACKWARDS)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32, int32
+from wrong_kernels import ROW, edited
 
 from dwlab.gpu import target
 from dwlab.gpu.target import cuda
@@ -39,6 +40,22 @@ KINDS = [
     ("fused", "pwdw", ("float32", "int8")),
     ("fused", "pwpw", ("float32", "int8")),
 ]
+
+
+FLAT = """
+def kernel(x, w, y, shift):
+    i = cuda.grid(1)
+    if i < y.size:
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        acc = float32(0)
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+"""
+"""A right kernel, a thread an output; others are it with an edit."""
+STORE, PRODUCT = "y[b, h, t] = acc", "w[h, j] * x[b, h, s]"
 
 
 # ---- drawn problems
@@ -180,18 +197,7 @@ def test_taps_and_times_are_related_with_every_padding(how, seed):
 )
 def test_a_tap_that_is_dropped_where_sizes_are_related_is_found(one, how, other, seed):
     does = RELATED[how]
-
-    @cuda.jit
-    def kernel(x, w, y, shift, first):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range(first, w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-            y[b, h, t] = acc
+    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
 
     def launch(problem):
         sizes = getattr(problem, one), getattr(problem, other)
@@ -310,21 +316,7 @@ def by_output(problem, block=64):
 
 def outputs_with(store):
     """A right kernel but for how it stores: `store(acc, y, b, h, t)` gives what is stored."""
-    store = cuda.jit(device=True)(store)
-
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-            y[b, h, t] = store(acc, y, b, h, t)
-
-    return kernel
+    return edited(FLAT, "kernel", "= acc => = store(acc, y, b, h, t)", store=cuda.jit(device=True)(store))
 
 
 def test_a_right_kernel_in_this_frame_passes():
@@ -400,57 +392,22 @@ def test_what_is_done_to_some_values_is_said(store, said):
 
 @simulated
 def test_an_output_that_is_left_out_where_it_is_0_is_found():
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-            if acc != 0:
-                y[b, h, t] = acc
-
+    kernel = edited(FLAT, "kernel", f"{STORE} => if acc != 0:\n            {STORE}")
     verdict = check(kernel, launch=by_output)
     assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
 
 
 def test_a_filter_may_hold_zeros():
-    @cuda.jit
-    def stops_at_a_zero(x, w, y, shift):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range(w.shape[1]):
-                if w[h, j] == 0:
-                    break
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-            y[b, h, t] = acc
-
+    stops = "if w[h, j] == 0:\n                break\n            s = t"
+    stops_at_a_zero = edited(FLAT, "stops_at_a_zero", f"s = t => {stops}")
     verdict = check(stops_at_a_zero, launch=by_output)
     assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
 
 
 @pytest.mark.parametrize("tile", [16, 64])
 def test_a_last_chunk_that_is_whole_is_tried(tile):
-    @cuda.jit
-    def rest_by_modulo(x, w, y, shift):
-        """Taps in chunks, of which the last one has K % tile: none where K is a multiple of it."""
-        i, K = cuda.grid(1), w.shape[1]
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range((K - 1) // tile * tile + K % tile):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-            y[b, h, t] = acc
-
+    taps = "range((w.shape[1] - 1) // tile * tile + w.shape[1] % tile)"  # none of the last chunk where it is whole
+    rest_by_modulo = edited(FLAT, "rest_by_modulo", f"range(w.shape[1]) => {taps}", tile=tile)
     assert not check(rest_by_modulo, launch=by_output).passed
 
 
@@ -494,33 +451,8 @@ def scales_and_restores(x, w, y, shift):
             x[b, h, s] *= float32(0.5)
 
 
-@cuda.jit
-def adds_nothing_to_a_filter(x, w, y, shift):
-    i = cuda.grid(1)
-    if i < y.size:
-        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        cuda.atomic.add(w, (h, 0), float32(0))
-        y[b, h, t] = acc
-
-
-@cuda.jit
-def stores_what_is_there(x, w, y, shift):
-    i = cuda.grid(1)
-    if i < y.size:
-        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        if i == 0:
-            w[0, 0] = w[0, 0]
-        y[b, h, t] = acc
+ADDS_NOTHING = edited(FLAT, "adds_nothing_to_a_filter", f"{STORE} => {STORE}; cuda.atomic.add(w, (h, 0), float32(0))")
+STORES = edited(FLAT, "stores_what_is_there", f"{STORE} => {STORE}\n    if i == 0:\n        w[0, 0] = w[0, 0]")
 
 
 @simulated
@@ -528,8 +460,8 @@ def stores_what_is_there(x, w, y, shift):
     ("kernel", "launch", "name"),
     [
         (scales_and_restores, lambda p: Launch((p.B * p.H,), (32,), (p.shift,)), "x"),
-        (adds_nothing_to_a_filter, by_output, "w"),
-        (stores_what_is_there, by_output, "w"),
+        (ADDS_NOTHING, by_output, "w"),
+        (STORES, by_output, "w"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
@@ -557,20 +489,10 @@ def test_a_second_launch_must_give_the_same(kept):
 
 @simulated
 def test_more_rows_than_a_grid_has_along_y_are_refused_in_a_note_and_must_not_be_lost():
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        t, row = cuda.blockIdx.x * 32 + cuda.threadIdx.x, cuda.blockIdx.y
-        if t < y.shape[2]:
-            acc = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[row % y.shape[1], j] * x[row // y.shape[1], row % y.shape[1], s]
-            y[row // y.shape[1], row % y.shape[1], t] = acc
-
     def launch(problem, most=2**31):
         return Launch((-(-problem.L // 32), min(problem.B * problem.H, most)), (32,), (problem.shift,))
 
+    kernel = edited(ROW, "kernel")
     refused = check(kernel, launch=launch)
     assert refused.passed and "does not start on B=257 H=256" in " ".join(refused.notes)
     lost = check(kernel, launch=lambda problem: launch(problem, 65535))
@@ -584,8 +506,8 @@ SIZES = {  # wrong from some size on, in one dimension
 }
 
 
-@cuda.jit
-def row_a_block(x, w, y, shift):
+ROW_A_BLOCK = """
+def kernel(x, w, y, shift):
     row, t = cuda.blockIdx.x, cuda.threadIdx.x
     b, h = row // y.shape[1], row % y.shape[1]
     stop = y.shape[2] if cuda.blockDim.x < 1024 else min(y.shape[2], 1024)  # with 1024 threads there is no loop
@@ -597,6 +519,8 @@ def row_a_block(x, w, y, shift):
                 acc += w[h, j] * x[b, h, s]
         y[b, h, t] = acc
         t += cuda.blockDim.x
+"""
+row_a_block = edited(ROW_A_BLOCK, "row_a_block")
 
 
 @pytest.mark.parametrize("launch", SIZES.values(), ids=SIZES)
@@ -607,18 +531,7 @@ def test_no_size_is_out_of_sight(launch):
 
 @pytest.mark.parametrize("limit", [8, 100, 127])
 def test_a_given_problem_is_judged_on_all_its_channels(limit):
-    @cuda.jit
-    def few_filters(x, w, y, shift):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h % limit, j] * x[b, h, s]
-            y[b, h, t] = acc
-
+    few_filters = edited(FLAT, "few_filters", "w[h, j] => w[h % limit, j]", limit=limit)
     assert not check(few_filters, PAPER, launch=by_output).passed
 
 
@@ -967,25 +880,13 @@ def winograd(x, w, y, shift):
             y[b, h, t + 1] = m2 - m3 - m4
 
 
-@cuda.jit
-def winograd_with_a_wrong_sign(x, w, y, shift):
-    i = cuda.grid(1)
-    if i < y.size:
-        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s] * (float32(1) if t % 2 == 0 else float32(1.0001))
-        y[b, h, t] = acc
-
-
 def test_winograd_passes_with_its_own_bound_and_a_wrong_kernel_does_not():
     for seed in range(8):
         for sizes_ in ("2,3,333,3,same", "3,2,64,3", "1,1,1,3,0"):
             verdict = check(winograd, sizes_, launch=by_output, algorithm="fast", seed=seed).raise_if_wrong()
             assert "checked against the error that fast algorithms may have" in verdict.notes
-    assert not check(winograd_with_a_wrong_sign, "2,3,333,3,same", launch=by_output, algorithm="fast").passed
+    off = edited(FLAT, "off", f"{PRODUCT} => {PRODUCT} * (float32(1) if t % 2 == 0 else float32(1.0001))")
+    assert not check(off, "2,3,333,3,same", launch=by_output, algorithm="fast").passed
     for kernel in (row_a_block, winograd):
         with pytest.raises(CheckError, match="algorithm='fast' has no bound for depthwise1d/weight_grad"):
             check(kernel, path="weight_grad", launch=by_output, algorithm="fast")
@@ -1003,42 +904,18 @@ def test_the_bound_of_fast_algorithms_lets_no_half_precision_through(sizes_):
     assert not right.off(right.want.astype(np.float32).astype(np.float64)).any()
 
 
-@cuda.jit
-def last_tile_moved_back(x, w, y, shift):
-    """A short last tile is computed as a whole one that ends at the end: some outputs twice, with the same value."""
-    T = cuda.blockDim.x
-    start = min(cuda.blockIdx.x * T, max(y.shape[2] - T, 0))
-    t, row = start + cuda.threadIdx.x, cuda.blockIdx.y
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-
-
-@cuda.jit
-def counted_from_the_end(x, w, y, shift):
-    row, t = cuda.blockIdx.x, cuda.threadIdx.x
-    b, h = row // y.shape[1], row % y.shape[1]
-    while t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t - y.shape[2]] = acc
-        t += cuda.blockDim.x
+# A short last tile is computed as a whole one that ends at the end: some outputs twice, with the same value.
+BACK = "min(cuda.blockIdx.x * cuda.blockDim.x, max(y.shape[2] - cuda.blockDim.x, 0)) + cuda.threadIdx.x"
+MOVED_BACK = edited(ROW, "last_tile_moved_back", f"cuda.grid(2) => {BACK}, cuda.blockIdx.y")
+FROM_THE_END = edited(ROW_A_BLOCK, "counted_from_the_end", "y[b, h, t] => y[b, h, t - y.shape[2]]")
 
 
 @simulated
 @pytest.mark.parametrize(
     ("kernel", "kind", "launch"),
     [
-        (last_tile_moved_back, "two writers", lambda p: Launch((-(-p.L // 16), p.B * p.H), 16, (p.shift,))),
-        (counted_from_the_end, "negative index", lambda p: Launch(p.B * p.H, 32, (p.shift,))),
+        (MOVED_BACK, "two writers", lambda p: Launch((-(-p.L // 16), p.B * p.H), 16, (p.shift,))),
+        (FROM_THE_END, "negative index", lambda p: Launch(p.B * p.H, 32, (p.shift,))),
     ],
 )
 def test_hazards_that_are_meant_are_notes_if_it_is_said(kernel, kind, launch):

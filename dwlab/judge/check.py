@@ -33,6 +33,7 @@ installed one that passes is compiled, too. A kernel that passes gets the same t
 from __future__ import annotations
 
 import contextlib
+import functools
 import html
 import inspect
 import os
@@ -40,7 +41,6 @@ import secrets
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ from dwlab.judge.isolation import LAUNCH_SECONDS, LAUNCH_WALL, SECONDS, WALL, To
 from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
 from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
+from dwlab.kernels.tiling import gpu
 from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode, layers, references
 from dwlab.problems.cases import NOT_FINITE, Case, cases, drawn, layer_cases
 from dwlab.problems.cases import products as products_of_one
@@ -155,12 +156,12 @@ class Verdict:
         """The short names of what is wrong."""
         return tuple(one.pattern for one in self.findings)
 
-    @cached_property
+    @functools.cached_property
     def rule(self) -> contrast.Rule | None:
         """The simplest rule that tells the failing problems from the passing ones; None if there is none."""
         return contrast.exact(*self._outcomes) if self._comparable else None
 
-    @cached_property
+    @functools.cached_property
     def bound(self) -> contrast.Rule | None:
         """Where there is no such rule: the narrowest outside of which no problem failed; None if that says little."""
         return contrast.necessary(*self._outcomes) if self._comparable and not self.rule else None
@@ -487,7 +488,13 @@ def _chosen(stage: Stage, problem: Problem | None, dtype: str | None, seed: int)
         rows = dtype or "float32"
         how = _launch(stage, cases(dtype=rows)[0].problem)  # one that fails is reported with the cases
         fixed = cases(None, how.block if isinstance(how, Launch) else (), stage.path, rows, seed)
-    return (*fixed, *drawn(stage.op, stage.path, dtypes, seed, stage.supports))
+    return (*fixed, *_drawn(stage.op, stage.path, dtypes, seed, stage.supports, gpu.of(None)))
+
+
+@functools.lru_cache(maxsize=32)
+def _drawn(op: str, path: str, dtypes: tuple[str, ...], seed: int, supports: Callable, here: gpu.Gpu) -> tuple:
+    """`drawn`, once for all kernels of a kind that a process judges with one seed: it takes as long as some kernels."""
+    return drawn(op, path, dtypes, seed, supports)
 
 
 def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:

@@ -1,5 +1,6 @@
 """Reads language_rows.py and runs its rows: on dwlab.simt, as plain Python, and through Numba-CUDA's compiler."""
 
+import functools
 import inspect
 import re
 import textwrap
@@ -47,10 +48,24 @@ def rows(text: str = ROWS) -> list[Row]:
     return list(found.values())
 
 
-def module(text: str, cuda: object, device: object, libdevice: object, name: str) -> dict[str, object]:
-    """Executes the world and the text after it, as if they stood in one file; returns its names."""
-    scope = {"cuda": cuda, "device": device, "libdevice": libdevice, "__name__": "language", "REC": REC}
-    return loaded(WORLD + "\n\n" + text, name, **scope)
+def known(cuda: object, device: object) -> dict[str, object]:
+    """The names that all rows know."""
+    scope = {"libdevice": getattr(cuda, "libdevice", None), "__name__": "language", "REC": REC}
+    return loaded(WORLD, "world", cuda=cuda, device=device, **scope)
+
+
+PYTHON = known(SimpleNamespace(jit=lambda f: f), lambda f: f)
+
+
+@functools.cache
+def world(cuda: object) -> dict[str, object]:
+    """Of a module that is numba.cuda, or stands for it: its functions are made once."""
+    return known(cuda, cuda.jit(device=True))
+
+
+def module(text: str, cuda: object, name: str) -> dict[str, object]:
+    """The names of a text that knows the world's."""
+    return loaded(text, name, **world(cuda))
 
 
 def arguments(kernel: object) -> list[object]:
@@ -61,12 +76,12 @@ def arguments(kernel: object) -> list[object]:
     arrays = np.zeros(8, WITH_ARRAYS)
     arrays["v"] = k[:, None] + np.arange(3)
     arrays["m"] = k[:, None, None] + np.arange(6).reshape(2, 3)
-    known = {
+    given = {
         "out": np.zeros(8), "x": k.astype(np.float32) * np.float32(0.5) + np.float32(1), "n": 3,
         "a": np.arange(16).reshape(4, 4), "y": k.astype(np.float32) * np.float32(2), "r": records, "w": arrays,
         "one": records[3], "z": None,
     }  # fmt: skip
-    return [known[p] for p in inspect.signature(kernel).parameters]
+    return [given[p] for p in inspect.signature(kernel).parameters]
 
 
 def on_simt(row: Row) -> np.ndarray:
@@ -74,7 +89,7 @@ def on_simt(row: Row) -> np.ndarray:
     from dwlab import simt
     from dwlab.simt import cuda
 
-    names = module(row.text, cuda, cuda.jit(device=True), getattr(cuda, "libdevice", None), f"simt: {row.name}")
+    names = module(row.text, cuda, f"simt: {row.name}")
     given = arguments(names["k"])
     with simt.using(simt.Options(hazards="off")):
         cuda.jit(names["k"])[1, 8](*given)
@@ -84,8 +99,7 @@ def on_simt(row: Row) -> np.ndarray:
 def in_python(row: Row) -> np.ndarray:
     """`out` after the text ran as plain Python, thread after thread; or what the row says."""
     if row.want is not None:
-        names = module("", SimpleNamespace(jit=lambda f: f), lambda f: f, None, "want")
-        return np.array(eval(row.want, names), np.float64)
+        return np.array(eval(row.want, PYTHON), np.float64)
     here = SimpleNamespace(x=0, y=0, z=0)
 
     def grid(dimensions: int) -> object:
@@ -98,7 +112,7 @@ def in_python(row: Row) -> np.ndarray:
     )  # fmt: skip
     shared: list[object] = []
     cuda.shared.array = lambda shape, dtype: shared[0] if shared else shared.append(Filled(shape, dtype)) or shared[0]
-    names = module(row.text, cuda, lambda f: f, None, f"python: {row.name}")
+    names = loaded(row.text, f"python: {row.name}", **PYTHON | {"cuda": cuda})
     given = arguments(names["k"])
     given = [v.view(np.recarray) if getattr(getattr(v, "dtype", None), "names", None) else v for v in given]
     turns = 2 if "syncthreads" in row.text else 1  # then the second turn reads what the first has stored
@@ -116,17 +130,17 @@ def Filled(shape: object, dtype: object) -> np.ndarray:  # noqa: N802 (stands fo
 def compiled(row: Row) -> str:
     """ "" if Numba-CUDA compiles the row for compute capability 9.0, else the first sentence of why it does not."""
     from numba import cuda
-    from numba.cuda import libdevice, types
+    from numba.cuda import types
     from numba.cuda.np.numpy_support import from_dtype
 
-    known = {
+    typed = {
         "out": types.float64[::1], "x": types.float32[::1], "y": types.float32[::1], "n": types.int64,
         "a": types.int64[:, ::1], "r": types.Array(from_dtype(REC), 1, "C"),
         "w": types.Array(from_dtype(WITH_ARRAYS), 1, "C"), "one": from_dtype(REC), "z": types.none,
     }  # fmt: skip
     try:
-        names = module(row.text, cuda, cuda.jit(device=True), libdevice, f"numba: {row.name}")
-        signature = tuple(known[p] for p in inspect.signature(names["k"]).parameters)
+        names = module(row.text, cuda, f"numba: {row.name}")
+        signature = tuple(typed[p] for p in inspect.signature(names["k"]).parameters)
         cuda.compile(names["k"], signature, device=False, abi="numba", cc=(9, 0))
     except Exception as error:  # each part of the compiler has errors of its own
         return f"{type(error).__name__}: {error}"
@@ -136,10 +150,9 @@ def compiled(row: Row) -> str:
 def on_gpu(row: Row) -> list[float] | str:
     """`out` after a launch of numba.cuda's own, or why there was none."""
     from numba import cuda
-    from numba.cuda import libdevice
 
     try:
-        names = module(row.text, cuda, cuda.jit(device=True), libdevice, f"gpu: {row.name}")
+        names = module(row.text, cuda, f"gpu: {row.name}")
         given = arguments(names["k"])
         cuda.jit(names["k"])[1, 8](*given)
         cuda.synchronize()

@@ -42,7 +42,7 @@ def kernel(text, world):
 
 def leaks(text):
     def world(source):
-        return language_table.module(source, cuda, cuda.jit(device=True), None, f"float64: {text}")
+        return language_table.module(source, cuda, f"float64: {text}")
 
     x = np.random.default_rng(3).uniform(-3, 5, 40).astype(np.float32)
     report = simt.xray(kernel(text, world), 1, 32, np.zeros(40, np.float32), x, np.float32(1.5), 3)
@@ -127,7 +127,7 @@ def main() -> None:
     from numba import cuda as compiled
 
     def world(source):
-        return language_table.module(source, compiled, compiled.jit(device=True), None, "float64")
+        return language_table.module(source, compiled, "float64")
 
     with out:
         for text in [*STORED, *float64_family.family(80, 2)]:

@@ -183,7 +183,7 @@ def test_atomics_of_the_types_that_numba_cuda_has(names, dtype):
 def language_kernel(text):
     from tests.simt import language_table
 
-    return cuda.jit(language_table.module(text, cuda, cuda.jit(device=True), None, text)["k"])
+    return cuda.jit(language_table.module(text, cuda, text)["k"])
 
 
 def test_a_complex_number_is_two_accesses():
