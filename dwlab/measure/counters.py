@@ -21,13 +21,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dwlab import records
 from dwlab.compiler import precompile as ahead
+from dwlab.gpu import target
 from dwlab.gpu.driver import allow_shared
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
@@ -143,9 +143,7 @@ def count(
         child += ["--launch", stage.id, _text(problem)]
     child += ["--compiled", str(compiled)] if compiled else []
     child += ["--seconds", f"{seconds:g}"] if seconds is not None else []
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "gpu"}
+    environment = target.environment("gpu")
     wanted = list(_ALL)
     with ThreadPoolExecutor(1) as pool:  # formulas of large problems take a while: meanwhile
         formulas = [pool.submit(stage.traffic, problem) for stage, problem in launches]
