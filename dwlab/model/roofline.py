@@ -17,7 +17,7 @@ import numpy as np
 
 from dwlab.gpu.machine import Ceilings, Machine, attainable
 from dwlab.records import Measurement
-from dwlab.records.tabular import Col, Markdown, as_html, of_rows, percent
+from dwlab.records.tabular import Col, Markdown, as_html, cells, of_rows, percent
 from dwlab.simt.picture import as_img, as_png
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Roofline:
         return "\n".join([self.alt, "", self.table().removesuffix("\n"), self.caption])
 
     def _repr_html_(self) -> str:
-        head, body = [one.head for one in COLUMNS], [[one.cell(p) for one in COLUMNS] for p in self.points]
+        head, body, _ = cells(COLUMNS, self.points)
         image = as_img(as_png(self.figure()), self.alt)
         caption = f"<figcaption>{html.escape(self.caption)}</figcaption>"
         return f"<figure>{image}{as_html(head, body)}{caption}</figure>"
