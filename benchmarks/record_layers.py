@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from recording import CONTEXT, Parser, ahead, at_least, needs_gpu, said, shared, status, taken, written
+from recording import CONTEXT, Parser, ahead, at_least, begin, gathered, said, status, taken, written
 
 from dwlab import records, report, study
 from dwlab.compiler import precompile
@@ -535,25 +535,16 @@ def collect(
         "batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled,
         "until": time.monotonic() + COMPILING * left,
     }  # fmt: skip
-    count = min(options.processes, len(groups))
-    notes: list[str] = []
     made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-    done = 0
-    try:
-        for found in shared(work, groups, (CONTEXT.Barrier(count), machine, given), count, left):
-            if isinstance(found, str):
-                notes.append(f"A process ended early: {found}.")
-                continue
-            for name, rows in found.items():
-                made[name] += rows
-            done += 1
-            for text in lines(found["layers"]):
-                print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-    except KeyboardInterrupt:
-        notes.insert(0, "The run was interrupted.")
-    if done < len(groups):
-        notes.append(f"{len(groups) - done} of {len(groups)} layers were not reached in {options.seconds:g} s.")
-    return made, notes
+
+    def take(found: dict[str, list[Any]]) -> None:
+        for name, rows in found.items():
+            made[name] += rows
+        for text in lines(found["layers"]):
+            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+
+    count = min(options.processes, len(groups))
+    return made, gathered(work, groups, (CONTEXT.Barrier(count), machine, given), count, left, take, "layers")
 
 
 def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -603,14 +594,9 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{'/'.join(group.key)}  {text}  {100 * group.share:.1f} %  {in_networks(group.where)}")
         print(*notes, f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}", sep="\n")
         return 0
-    folder = needs_gpu(options.folder, threads=1)
-    if not baselines.available():
-        print("record_layers needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
-        return 2
-    if not groups:
-        print("there is nothing to measure: every layer asked for is in a record, or no stage is for it", *notes,
-              sep="\n", file=sys.stderr)  # fmt: skip
-        return 0
+    folder = begin("record_layers", options, groups, 1, *notes)
+    if isinstance(folder, int):
+        return folder
     machine = device.measure()
     print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} layers", flush=True)
     ceilings = machine.ceilings

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from recording import Parser, above, at_least, needs_gpu, said
 
-from dwlab.records import method, tabular
+from dwlab.records import kinds, method, tabular
 from dwlab.records.method import Step, Time
 from dwlab.training import digits, small_kernels
 
@@ -681,7 +681,7 @@ def main(given: Sequence[str] | None = None) -> int:
     weights = digits.held().weights["dense"]
     images, labels, truth = the_images(options.images)
     told(f"{len(images):,} images")
-    with baselines._full_precision():  # TF32 off
+    with baselines.full_precision():  # TF32 off
         told(f"{compile_ahead()} kernels of stages compiled")
         until, given = started + options.seconds, (images, labels, truth, weights)
         own, asides = [[one for one in CHANGES if one.aside == aside] for aside in (False, True)]
@@ -694,8 +694,8 @@ def main(given: Sequence[str] | None = None) -> int:
         "images": len(images), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,
         "bytes": {"float32": images.size * 4, "uint8": images.size, "classes": len(images) * 8}, "drawn": FEWER,
     }  # fmt: skip
-    file = method.write(folder, "method", provenance.environment(), job=job, steps=steps, timelines=lines)
-    run = method.read(file)
+    file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, steps=steps, timelines=lines)
+    run = kinds.read(file, method.MethodRun)
     rows = [
         [step.scope, step.name, f"{step.expected:g}", f"{step.gain:.2f}" if step.gain else step.failure,
          "kept" if step.kept else ""]

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import sys
 import time
 import traceback
@@ -32,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, above, ahead, at_least, needs_gpu, said, shared, status, taken, written
+from recording import CONTEXT, Parser, above, ahead, at_least, begin, gathered, said, status, taken, written
 
 from dwlab import inference, planner, records, report
 from dwlab.inference import comparison, images, int8, selection, timing
@@ -336,20 +335,16 @@ def collect(
 ) -> Found:
     """What the processes measure until all is done, so many seconds are over or someone interrupts."""
     found, count = Found(), min(len(groups), MOST_PROCESSES)
+
+    def take(answer: Sequence[tuple[str, Any]]) -> None:
+        for kind, value in answer:
+            found.take(kind, value, say)
+
     tasks = [(group, batch) for group in groups for batch in group.batches]
     tasks.sort(key=lambda task: (options["batches"].index(task[1]), task[0].place))
     given = CONTEXT.Barrier(count), CONTEXT.Lock(), options | {"until": time.monotonic() + COMPILING * left}
-    try:
-        for answer in shared(work, tasks, given, count, left, daemon=False):  # they have processes of their own
-            for kind, value in [("note", f"A process ended early: {answer}.")] if isinstance(answer, str) else answer:
-                found.take(kind, value, say)
-    except KeyboardInterrupt:
-        found.notes.append("The run was interrupted.")
-    asked = [(group.name, batch, group.dtype, group.layout) for group in groups for batch in group.batches]
-    missing = [one for one in asked if one not in found.rows]
-    if missing:
-        names = ", ".join(f"{name} {dtype} batch {batch}" for name, batch, dtype, _ in missing)
-        found.notes.append(f"{len(missing)} of {len(asked)} networks were not reached: {names}.")
+    # They have processes of their own.
+    found.notes += gathered(work, tasks, given, count, left, take, "networks", daemon=False)
     return found
 
 
@@ -420,14 +415,9 @@ def main(given: Sequence[str] | None = None) -> int:
             if batch in group.batches:
                 print(group.network(batch).summary())
         return 0
-    folder = needs_gpu(options.folder, threads=2)
-    if not baselines.available():
-        print("record_networks needs a GPU and PyTorch, which runs what our kernels do not, and is the peer",
-              file=sys.stderr)  # fmt: skip
-        return 2
-    if not groups:
-        print("there is nothing to measure: every network asked for is in a record", file=sys.stderr)
-        return 0
+    folder = begin("record_networks", options, groups, 2)
+    if isinstance(folder, int):
+        return folder
     machine = device.measure(quick=True)
 
     def say(text: str) -> None:
@@ -438,7 +428,6 @@ def main(given: Sequence[str] | None = None) -> int:
         "batches": options.batch, "last": options.last, "compiled": options.compiled, "processes": options.processes,
         "energy": options.window if options.energy else None, "gpu": "present",
     }  # fmt: skip
-    signal.signal(signal.SIGTERM, _interrupted)
     found = collect(groups, known_to_all, options.seconds - (time.monotonic() - began), say)
     if not found.rows and not found.kernels:
         print("nothing was measured", *found.notes, sep="\n", file=sys.stderr)
@@ -453,10 +442,6 @@ def main(given: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     print(report.networks_summary([run]), *run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
     return status(rows)
-
-
-def _interrupted(signal: int, frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

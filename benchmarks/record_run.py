@@ -2,16 +2,16 @@
 
 Runs the doctor, the tests that need a GPU, and the study of every path: all stages at the paper's shape with the
 hardware's counters, and at seven other shapes the stages that are meant for the memory roof, with PyTorch as the peer
-where it is installed. Writes one new record into FOLDER (the project's own records if none is given), with what the
-tests said of interpreter and GPU, and prints its tables last. Exit status 1 if any step failed. In a checkout without
-.git, set DWLAB_REVISION to the git revision.
+where it is installed. Then copies of several sizes: the copy bandwidth is measured with hundreds of MB, and a launch
+that moves less does not reach it, copy or not (records.copy_us). Writes one new record into FOLDER (the project's own
+records if none is given), with what the tests said of interpreter and GPU, and prints its tables last. Exit status 1 if
+any step failed. In a checkout without .git, set DWLAB_REVISION to the git revision.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import os
 import re
 import subprocess
 import sys
@@ -26,8 +26,10 @@ from typing import Any
 from recording import ROOT, Parser, above, needs_gpu
 
 from dwlab import problems, records, report, study
+from dwlab.gpu import machine, target
 from dwlab.judge.check import check
 from dwlab.kernels import registry
+from dwlab.measure import device, timing
 
 # The paper's shape, padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, above any L2.
 SHAPES = (
@@ -40,6 +42,7 @@ SHAPES = (
     "4096,128,192,48",
     "49152,128,16,48",
 )
+MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)
 LAST_OF_THE_PAPER = 4  # the order of warp_tiled: stages beyond it are meant for the roof
 # Test function -> what it compares, for the record.
 COMPARED = {
@@ -53,9 +56,7 @@ def step(title: str, *command: str) -> tuple[str, int, float]:
     """Runs one of the project's commands in its folder, in gpu mode: (title, exit status, seconds)."""
     print(f"\n=== {title}", flush=True)
     started = time.monotonic()
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    environment = os.environ | {"DWLAB_TARGET": "gpu", "PYTHONPATH": path}
-    status = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment).returncode
+    status = subprocess.run([sys.executable, *command], cwd=ROOT, env=target.environment("gpu")).returncode
     return title, status, time.monotonic() - started
 
 
@@ -96,6 +97,21 @@ def chosen(todo: Sequence[Any], shape: Any, main: bool) -> list[Any]:
         return here
     last = {stage.path: stage for stage in here}
     return [stage for stage in here if stage.order > LAST_OF_THE_PAPER or last[stage.path] is stage]
+
+
+def copies(present: Any, megabytes: Sequence[float] = MEGABYTES) -> list[dict[str, Any]]:
+    """Rows of the section `copies`: of each size, read and written together, the fastest of three ways to copy it,
+    among buffers that together exceed the L2 three times."""
+    rows, l2 = [], present.l2_bytes or 0
+    for mb in megabytes:
+        half = max(1, round(mb * 1e6 / 2 / device.CHUNK_BYTES)) * device.CHUNK_BYTES
+        timed = device.copies(half, timing.sets_for(2 * half, l2), l2, rounds=9, min_seconds=0.05)
+        way, best = min(timed.items(), key=lambda one: one[1].median_us)
+        rows.append({
+            "bytes": 2 * half, "time_us": best.median_us, "p10_us": best.p10_us, "p90_us": best.p90_us,
+            "gbps": 2 * half / best.median_us / 1e3, "way": way, "cold": best.cold,
+        })  # fmt: skip
+    return rows
 
 
 class _Passed:
@@ -187,7 +203,9 @@ def main(given: Sequence[str] | None = None) -> int:
     passed = judged(tests)
     made, notes = measure(shapes, todo, passed, options.seconds, options.quick, told, alone=options.sixteen)
     print(made.table())
-    file = made.write(folder, sections={"comparisons": comparisons(tests)} if tests else {}, notes=notes)
+    sections = {"comparisons": comparisons(tests)} if tests else {}
+    sections |= {} if options.quick or options.sixteen else {"copies": copies(machine.present())}
+    file = made.write(folder, sections=sections, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))
 
     print("\n=== what was recorded")
@@ -199,6 +217,8 @@ def main(given: Sequence[str] | None = None) -> int:
         print(report.shapes_table(**one))
     if tests:
         print(report.comparisons_table([run]))
+    if "copies" in sections:
+        print(report.copies_table([run]))
     for title, status, seconds in steps:
         print(f"{title}: {'passed' if status == 0 else f'FAILED (status {status})'}, {seconds:.0f} s")
     return 0 if all(status == 0 for _, status, _ in steps) else 1

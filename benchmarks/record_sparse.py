@@ -27,7 +27,6 @@ import itertools
 import math
 import os
 import pickle
-import signal
 import sys
 import tempfile
 import time
@@ -40,7 +39,7 @@ from typing import Any
 import numpy as np
 import record_layers
 from record_layers import Buffers, Prepared, candidates, compile_ahead
-from recording import Parser, at_least, needs_gpu, said, shared, status, written
+from recording import Parser, at_least, begin, gathered, said, status, written
 
 from dwlab import records, report, study
 from dwlab.measure import baselines, device, sparse_baselines, timing
@@ -380,19 +379,14 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{group.problem}  {group.where}")
         print(f"{len(groups)} problems")
         return 0
-    folder = needs_gpu(options.folder, threads=1)
-    if not baselines.available():
-        print("record_sparse needs a GPU and PyTorch, the peers that it measures", file=sys.stderr)
-        return 2
-    if not groups:
-        print("there is nothing to measure: a record has every problem asked for", file=sys.stderr)
-        return 0
+    folder = begin("record_sparse", options, groups, 1)
+    if isinstance(folder, int):
+        return folder
     machine = device.measure()
     print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} problems", flush=True)
     given_machine = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}
     made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
-    notes, done = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."], 0
-    left = options.seconds - (time.monotonic() - started)
+    notes = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."]
     last, saved = None, time.monotonic()
 
     def save(*more: str) -> Path:
@@ -405,30 +399,20 @@ def main(given: Sequence[str] | None = None) -> int:
             last.unlink()
         return folder / run.file
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: what is there is written
+    def take(found: Mapping[str, list[Any]]) -> None:
+        nonlocal last, saved
+        for name, rows in found.items():
+            made[name] += rows
+        for text in lines(found["sparse"]):
+            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+        if time.monotonic() - saved > SAVED:
+            last, saved = save("Not the whole run."), time.monotonic()
+
+    left = options.seconds - (time.monotonic() - started)
     with tempfile.TemporaryDirectory() as scratch:
-        found_all = shared(work, groups, (given_machine, Path(scratch)), options.processes, left)
-        try:
-            for found in found_all:
-                if isinstance(found, str):
-                    notes.append(f"A process ended early: {found}.")
-                    continue
-                for name, rows in found.items():
-                    made[name] += rows
-                done += 1
-                for text in lines(found["sparse"]):
-                    print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-                if time.monotonic() - saved > SAVED:
-                    last, saved = save("Not the whole run."), time.monotonic()
-        except (KeyboardInterrupt, SystemExit):
-            notes.append("Stopped.")
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            found_all.close()
+        notes += gathered(work, groups, (given_machine, Path(scratch)), options.processes, left, take, "problems")
         for name, problem in Trials(Path(scratch)).ended():
             notes.append(f"{name} ended its process, or took the GPU's context with it: {problem}.")
-    if done < len(groups):
-        notes.append(f"{len(groups) - done} of {len(groups)} problems were not reached in {options.seconds:g} s.")
     if not made["sparse"]:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1

@@ -3,7 +3,7 @@
 Of the rows that a table shows (the newest of a stage, problem and storage type) whose stage has changed since, two
 trees compile the kernel, the record's and today's, for the recorded GPU, and say how they launch it. Where both are the
 same `dwlab/records/kernels.csv` gives the row today's digest, "shown" by its PTX. The others stay rows of an earlier
-kernel: they are printed. --share N/M does the N-th of M parts into --to FILE, to be joined by --join FILES.
+kernel: they are printed.
 
 The table has file, stage, problem, digest, how it was shown, and the commit of the record's tree. Its first rows, "its
 source" and "its commit", are of records until 2026-11-23, which had, of a kernel, a digest of the stage's own file: the
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from recording import ROOT, Parser, at_least
 from dwlab import records
 from dwlab.kernels import digests, registry
 
-RECORDS = ROOT / "dwlab" / "records"
+TABLE = ROOT / "dwlab" / "records" / "kernels.csv"
 CC = "9.0"  # of the GPU of all these records
 AT_ONCE = 8  # kernels that a process compiles, before another one begins
 
@@ -87,11 +87,10 @@ class Trees:
 FIELDS = ("file", "stage", "problem", "digest", "shown", "commit")
 
 
-def add(found: Iterable[Mapping[str, str]], path: Path) -> None:
-    """Adds rows to a table, in the order of its fields; those of the same file, stage and problem are replaced."""
-    known = read(path) if path.exists() else []
-    rows = {tuple(row[name] for name in FIELDS[:3]): row for row in (*known, *found)}
-    with path.open("w", encoding="utf-8", newline="") as stream:
+def add(found: Mapping[str, str]) -> None:
+    """Adds a row to the table, in the order of its fields; one of the same file, stage and problem is replaced."""
+    rows = {tuple(row[name] for name in FIELDS[:3]): row for row in (*read(TABLE), found)}
+    with TABLE.open("w", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, FIELDS, lineterminator="\n")
         table.writeheader()
         table.writerows(sorted(rows.values(), key=lambda row: tuple(row[name] for name in FIELDS)))
@@ -190,23 +189,16 @@ def compare(trees: Trees, todo: Sequence[tuple[str, records.Measurement]], proce
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, folder=None)
-    parser.add_argument("--share", default="1/1", help="N/M: the N-th of M parts (default: %(default)s)")
     parser.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1, help="at once")
-    parser.add_argument("--join", type=Path, nargs="*", default=[], help="tables of shares, to be added to the table")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--to", type=Path, default=RECORDS / "kernels.csv", help="the table (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.child:
         return child(options.child)
-    if options.join:
-        add((row for file in options.join for row in read(file)), options.to)
-        return 0
-    which, of = map(int, options.share.split("/"))
     with Trees() as trees:
-        todo = changed(read(RECORDS / "kernels.csv"), trees)[which - 1 :: of]
+        todo = changed(read(TABLE), trees)
         found = 0
         for row in compare(trees, todo, options.processes):
-            add([row], options.to)  # each at once: all of them take hours
+            add(row)  # each at once: all of them take hours
             found += 1
     print(f"{found} of {len(todo)} rows are of today's machine code and launch")
     return 0

@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -99,6 +100,22 @@ def needs_gpu(folder: Path, threads: int | None = None) -> Path:
     return folder
 
 
+def begin(script: str, options: Any, todo: Sequence[Any], threads: int | None = None, *notes: str) -> Path | int:
+    """The folder of a script that measures beside PyTorch, as `needs_gpu` makes it; or the status to end with, which is
+    said: 2 without a GPU or PyTorch, 0 where nothing is to do.
+    """
+    from dwlab.measure import baselines
+
+    folder = needs_gpu(options.folder, threads)
+    if not baselines.available():
+        print(f"{script} needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
+        return 2
+    if not todo:
+        print("there is nothing to measure: a record has all that is asked for", *notes, sep="\n", file=sys.stderr)
+        return 0
+    return folder
+
+
 # ---------------------------------------------------------------------------------------------------------- processes
 
 
@@ -135,6 +152,37 @@ def shared(
             worker.terminate()
         for worker in workers:
             worker.join(10)
+
+
+def gathered(
+    work: Callable[..., None], tasks: Sequence[Any], args: Sequence[Any], count: int, seconds: float,
+    take: Callable[[Any], None], what: str, **more: Any,
+) -> list[str]:  # fmt: skip
+    """Hands `take` what processes make of tasks (`shared`), until all is done, the seconds are over, or someone
+    interrupts or ends this process. Returns notes on what went wrong and on how many tasks were not reached.
+    """
+    notes, done = [], 0
+    before = signal.signal(signal.SIGTERM, _interrupted)
+    found = shared(work, tasks, args, count, seconds, **more)
+    try:
+        for one in found:
+            if isinstance(one, str):
+                notes.append(f"A process ended early: {one}.")
+            else:
+                take(one)
+                done += 1
+    except KeyboardInterrupt:
+        notes.insert(0, "The run was interrupted.")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        found.close()
+    if done < len(tasks):
+        notes.append(f"{len(tasks) - done} of {len(tasks)} {what} were not reached in {seconds:.0f} s.")
+    return notes
+
+
+def _interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def guarded(work: Callable[..., None], tasks: Any, results: Any, *args: Any) -> None:

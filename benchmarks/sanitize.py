@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recording import ROOT, Parser, needs_gpu, written
+from recording import Parser, needs_gpu, written
 
 if TYPE_CHECKING:
     from dwlab.kernels.registry import Stage
@@ -73,8 +73,9 @@ def row_of(tool: str, stage: Stage, version: str, run: Run) -> dict[str, Any]:
 
 
 def _run(command: Sequence[str], seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    environment = os.environ | {"DWLAB_TARGET": "gpu", "PYTHONPATH": path, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+    from dwlab.gpu import target
+
+    environment = target.environment("gpu") | {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     try:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)

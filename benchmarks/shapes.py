@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recording import Parser, at_least, needs_gpu, said, shared, status, taken, written
+from recording import Parser, at_least, begin, gathered, said, status, taken, written
 
 from dwlab import problems, records, report
 from dwlab.compiler import precompile as ahead
@@ -426,31 +426,25 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.again:
         print(table(records.read_run(options.again)))
         return 0
-    folder = needs_gpu(options.folder)
-    if not baselines.available():
-        print("shapes needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
-        return 2
     started = time.monotonic()
-    machine = device.measure()
-    print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
     groups, what = planned(options, options.path)
     groups = groups[: options.most]
+    folder = begin("shapes", options, groups)
+    if isinstance(folder, int):
+        return folder
+    machine = device.measure()
+    print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
     known = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
     known["fma_tflops"] = machine.ceilings.fma_tflops
     rows: list[dict[str, Any]] = []
-    notes, done = [what], 0
+
+    def take(found: list[dict[str, Any]]) -> None:
+        rows.extend(found)
+        print(f"{time.monotonic() - started:4.0f} s  {len(rows)} rows", flush=True)
+
+    given = known, tuple(options.path), options.grid
     left = options.seconds - (time.monotonic() - started)
-    for found in shared(work, groups, (known, tuple(options.path), options.grid), options.processes, left):
-        if isinstance(found, str):
-            notes.append(f"A process ended early: {found}.")
-            continue
-        rows += found
-        done += 1
-        if done % 10 == 0:
-            print(f"{done} of {len(groups)} groups of shapes, {time.monotonic() - started:.0f} s", flush=True)
-    if done < len(groups):
-        left_out = f"{len(groups) - done} of {len(groups)}"
-        notes.append(f"{left_out} groups of shapes were not reached in {options.seconds:g} s.")
+    notes = [what, *gathered(work, groups, given, options.processes, left, take, "groups of shapes")]
     if not rows:
         print("nothing was measured", *notes, sep="\n", file=sys.stderr)
         return 1

@@ -7,27 +7,22 @@ the package has them.
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import platform
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+import torch
+from recording import Parser
 
-import torch  # noqa: E402
-
-from dwlab.gpu import provenance  # noqa: E402
-from dwlab.problems import networks  # noqa: E402
-from dwlab.records import method  # noqa: E402
-from dwlab.training import digits  # noqa: E402
+from dwlab.gpu import provenance
+from dwlab.problems import networks
+from dwlab.records import kinds, method
+from dwlab.training import digits
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=method.FOLDER)
+    parser = Parser(__doc__, method.FOLDER)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=digits.EPOCHS)
     parser.add_argument("--tuned", type=int, default=digits.TUNED)
@@ -53,7 +48,7 @@ def main() -> int:
     }  # fmt: skip
     rows = [method.Training(one.seed, one.pattern, one.accuracy, one.zeros, one.pruned) for one in found]
     options.folder.mkdir(parents=True, exist_ok=True)
-    file = method.write(options.folder, "digits", environment, experiment=experiment, trainings=rows)
+    file = kinds.write(options.folder, method.DigitsRun, environment, experiment=experiment, trainings=rows)
     print(file.name)
     if options.keep:
         digits.save(images, labels, {one.pattern: one.weights for one in found if one.seed == 0})

@@ -7,7 +7,6 @@ fills the environment where it is there; else Python's venv and pip do, with the
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +32,6 @@ FIRST_LESSON = "lessons/00_start_here.ipynb"
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 MODULES = "dwlab, jupyterlab, numba, matplotlib, ipywidgets, nbval"  # without which no environment is of use
 OLDEST_UV = (0, 8)  # the first whose venv has --clear
-DISK_GB = 1.5  # with a GPU extra, rounded up; without one, 1
 
 
 class Stop(Exception):
@@ -102,25 +100,6 @@ def _installed(folder: Path) -> tuple[str, frozenset[str]]:
         return "", frozenset()
 
 
-@contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Holds a lock while something is installed, so that `make lab` and `make test` side by side do not collide."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with open(ROOT / "pyproject.toml", encoding="utf-8") as file:  # a lock needs no write permission
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say("Another make is installing here; waiting for it.")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # some network file systems have no locks
-        yield
-
-
 def _make(folder: Path, uv: str | None) -> None:
     if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
         raise Stop(f"{folder} is no virtual environment: move it away, or choose another folder: VENV=/path/to/folder")
@@ -159,7 +138,7 @@ def _fill(python: Path, uv: str | None, extras: frozenset[str], bounds: Sequence
     if rest != extras and _fetch(python, uv, extras, bounds):
         return extras
     if not _fetch(python, uv, rest):
-        raise Stop(_advice(python.parent.parent))
+        raise Stop(_FAILED)
     if rest != extras:
         if bounds and _fetch(python, uv, extras):
             return extras
@@ -167,22 +146,11 @@ def _fill(python: Path, uv: str | None, extras: frozenset[str], bounds: Sequence
     return rest
 
 
-def _advice(folder: Path) -> str:
-    for place, setting in ((folder, "VENV"), (Path(tempfile.gettempdir()), "TMPDIR")):
-        free = shutil.disk_usage(place).free / 1e9
-        if free < DISK_GB:
-            return (
-                f"Installing failed, and {place} has only {free:.1f} GB free; it takes up to {DISK_GB} GB. Make room, "
-                f"or choose another folder: {setting}=/path/to/folder"
-            )
-    proxies = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy")]
-    way = f"It is to go through {' and '.join(proxies)}" if proxies else "Through a proxy: HTTPS_PROXY=http://host:port"
-    return (
-        f"Installing failed: the message above says why. If no server was reached, is there a network? {way}. If it\n"
-        "is filtered: PIP_CERT=/path/to/certificate.pem. Without one, bring a folder of wheels: PIP_NO_INDEX=1\n"
-        "PIP_FIND_LINKS=/path/to/wheels. Then run the same command again."
-    )
-
+_FAILED = (
+    "Installing failed: the message above says why. If no server was reached, is there a network? Through a proxy:\n"
+    "HTTPS_PROXY=http://host:port. If it is filtered: PIP_CERT=/path/to/certificate.pem. Without one, bring a folder of\n"
+    "wheels: PIP_NO_INDEX=1 PIP_FIND_LINKS=/path/to/wheels. Then run the same command again."
+)
 
 # JupyterLab offers news at its first start. A course room starts on the lesson, and contacts no server.
 _OVERRIDES = {"@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"}}
@@ -195,43 +163,35 @@ def ensure(folder: Path, needed: frozenset[str], exact: bool, bounds: Sequence[s
     An environment that works is used as it is where it cannot be brought up to date. Raises Stop if there is none.
     """
     python = python_in(folder)
-
-    def current() -> tuple[str | None, bool]:
-        version = _answer(python, "import sys, pip; print('%d.%d' % sys.version_info[:2])")
-        if exact and version != THIS_PYTHON:
-            version = None  # another Python is wanted: make it anew
-        inputs, extras = _installed(folder)
-        return version, version is not None and inputs == _inputs(version) and needed <= extras
-
-    if current()[1]:
+    version = _answer(python, "import sys, pip; print('%d.%d' % sys.version_info[:2])")
+    if exact and version != THIS_PYTHON:
+        version = None  # another Python is wanted: make it anew
+    inputs, kept = _installed(folder)
+    if version is not None and inputs == _inputs(version) and needed <= kept:
         return python
-    with _one_at_a_time():
-        version, ready = current()  # the make that held the lock may have done the work
-        if ready:
-            return python
-        if version not in (None, *PYTHONS):
-            raise Stop(f"{folder} has Python {version}, dwlab needs {', '.join(PYTHONS)}: remove it, or set VENV=")
-        try:
-            if not os.access(ROOT, os.W_OK):  # an editable install writes its metadata next to the package
-                raise Stop(f"{ROOT} is read-only: copy the workbook to a place of your own, and make it there")
-            kept, uv = _installed(folder)[1], find_uv()
-            if version is None:
-                _make(folder, uv)
-                kept, version = frozenset(), THIS_PYTHON
-            extras = needed | (kept - _gpu(kept) if _gpu(needed) else kept)  # one CUDA generation's compiler
-            _say(f"Installing dwlab{_brackets(extras)} into {folder}; the first time takes a few minutes.")
-            (folder / "dwlab-installed.json").unlink(missing_ok=True)
-            extras = _fill(python, uv, extras, bounds)
-            settings = folder / "share/jupyter/lab/settings/overrides.json"
-            settings.parent.mkdir(parents=True, exist_ok=True)
-            settings.write_text(json.dumps(_OVERRIDES), encoding="utf-8")
-            state = json.dumps({"inputs": _inputs(version), "extras": sorted(extras)})
-            (folder / "dwlab-installed.json").write_text(state, encoding="utf-8")
-        except (Stop, OSError) as error:
-            why = str(error) if isinstance(error, Stop) else f"{error}. Another folder: VENV=/path/to/folder"
-            if _answer(python, f"import {MODULES}{', ruff, hypothesis' if 'dev' in needed else ''}") is None:
-                raise Stop(why) from None
-            _say(f"{why}\nGoing on with what {folder} has.")
+    if version not in (None, *PYTHONS):
+        raise Stop(f"{folder} has Python {version}, dwlab needs {', '.join(PYTHONS)}: remove it, or set VENV=")
+    try:
+        if not os.access(ROOT, os.W_OK):  # an editable install writes its metadata next to the package
+            raise Stop(f"{ROOT} is read-only: copy the workbook to a place of your own, and make it there")
+        uv = find_uv()
+        if version is None:
+            _make(folder, uv)
+            kept, version = frozenset(), THIS_PYTHON
+        extras = needed | (kept - _gpu(kept) if _gpu(needed) else kept)  # one CUDA generation's compiler
+        _say(f"Installing dwlab{_brackets(extras)} into {folder}; the first time takes a few minutes.")
+        (folder / "dwlab-installed.json").unlink(missing_ok=True)
+        extras = _fill(python, uv, extras, bounds)
+        settings = folder / "share/jupyter/lab/settings/overrides.json"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(json.dumps(_OVERRIDES), encoding="utf-8")
+        state = json.dumps({"inputs": _inputs(version), "extras": sorted(extras)})
+        (folder / "dwlab-installed.json").write_text(state, encoding="utf-8")
+    except (Stop, OSError) as error:
+        why = str(error) if isinstance(error, Stop) else f"{error}. Another folder: VENV=/path/to/folder"
+        if _answer(python, f"import {MODULES}{', ruff, hypothesis' if 'dev' in needed else ''}") is None:
+            raise Stop(why) from None
+        _say(f"{why}\nGoing on with what {folder} has.")
     return python
 
 

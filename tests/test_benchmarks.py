@@ -4,7 +4,6 @@ import dataclasses
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from compiler import needs_compiler
 from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, measured, on, recorded, script
@@ -17,10 +16,9 @@ from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.records import RecordError, writing
 
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
-record_run, shapes, sanitize, roof_tries, recorded_kernels, record_layers, record_networks, ncu_layers = map(
+record_run, shapes, sanitize, recorded_kernels, record_layers, record_networks, ncu_layers = map(
     script,
-    ("record_run", "shapes", "sanitize", "roof_tries", "recorded_kernels", "record_layers", "record_networks",
-     "ncu_layers"),
+    ("record_run", "shapes", "sanitize", "recorded_kernels", "record_layers", "record_networks", "ncu_layers"),
 )  # fmt: skip
 recording = sys.modules["recording"]  # by the name by which a process finds it
 
@@ -165,7 +163,7 @@ def test_a_copy_of_as_many_bytes_lies_between_those_that_were_measured(tmp_path)
     table = report.copies_table([run])
     assert "| 4.0 | 3.000 | 3.000 to 3.000 | 1,333 | 50.0 % | the driver's copy |" in table and "NVIDIA H200" in table
     assert report.tables([run])["copies"]() == table
-    assert records.copies([run], "NVIDIA A100") is None and "copy_sizes.py" in report.copies_table([])
+    assert records.copies([run], "NVIDIA A100") is None and "record_run.py" in report.copies_table([])
 
 
 def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
@@ -250,39 +248,6 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
     assert f"which has changed since: {wide.id}.  \n" in text
 
 
-# ---------------------------------------------------------------------------------------------------- the tries
-
-
-SMALL = DepthwiseConv1d(16, 32, 48, 48)
-
-
-@pytest.fixture(scope="module")
-def small_data():
-    if target.mode == "gpu":
-        pytest.skip("runs on the interpreter; a GPU has the script itself")
-    return roof_tries.data(SMALL, times=2, processors=1)
-
-
-def each_kernel(on):
-    """One try of each kernel."""
-    return list({(one.group, one.name): one for one in roof_tries.tries(SMALL, on.processors)}.values())
-
-
-def test_every_try_computes_what_it_says_and_a_wrong_element_is_seen(small_data):
-    todo = each_kernel(small_data)
-    assert tuple(dict.fromkeys(one.group for one in todo)) == report.ABLATIONS[:2]
-    judges = [(one, one.prepare(small_data)[1]) for one in todo]
-    assert {one.name: said for one, wrong in judges if (said := wrong())} == {}
-    kept = small_data.x[:1].copy_to_host()
-    small_data.x[:1].copy_to_device(kept + 2)
-    small_data.dy[:1].copy_to_device(np.ones(1, np.float32))
-    try:
-        assert [one.name for one, wrong in judges if not wrong()] == []
-    finally:
-        small_data.x[:1].copy_to_device(kept)
-        small_data.dy[:1].copy_to_device(small_data.part["dy"][:1])
-
-
 # ---------------------------------------------------------------------------------------------------- their records
 
 
@@ -362,7 +327,7 @@ def test_what_is_known_of_a_records_kernels_stands_in_place_of_its_digests(tmp_p
 
 
 def test_the_table_of_kernels_is_of_records_that_are_there():
-    table = recorded_kernels.read(recorded_kernels.RECORDS / "kernels.csv")
+    table = recorded_kernels.read(recorded_kernels.TABLE)
     assert table and {row["shown"] for row in table} <= {"its source", "its commit", "its PTX"}
     there = {run.file for run in records.load_runs()}
     for row in table:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwlab.gpu import driver, target
-from dwlab.gpu import doctor
+from dwlab.gpu import doctor, driver, target
 from dwlab.gpu.doctor import Facts, Kernel
 
 H200, P100, K80 = driver.Device("H200", (9, 0)), driver.Device("P100", (6, 0)), driver.Device("K80", (3, 7))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dwlab.gpu import target
-from dwlab.records import RecordError, epochs
+from dwlab.records import RecordError, epochs, kinds
 from dwlab.records.epochs import Way
 from dwlab.training import train as training
 from dwlab.training.train import Config, Data
@@ -29,6 +29,10 @@ def way(
     return Way(name, ours, epoch_s, step_ms, step_ms, step_ms, forward_ms, backward_ms, 4, tuple(losses), **more)
 
 
+def write(path, environment, experiment, ways, failed=()):
+    return kinds.write(path, epochs.EpochRun, environment, experiment=experiment, ways=ways, failed=dict(failed))
+
+
 NAIVE = way("naive")
 FAST = way(
     "best", epoch_s=2.4, step_ms=800.0, forward_ms=5.0, backward_ms=10.0, losses=(3.0, 2.0, 1.0001), graph_ms=790.0,
@@ -47,16 +51,16 @@ def test_amdahls_law():
 
 
 def test_a_record_is_read_back_as_it_was_written(tmp_path):
-    path = epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS, {"fft": "out of memory"})
+    path = write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS, {"fft": "out of memory"})
     assert path.name == "20261121T100000Z-test-gpu-epoch.json"
-    run = epochs.read(path)
+    run = kinds.read(path, epochs.EpochRun)
     assert list(run.ways) == WAYS and run.failed == {"fft": "out of memory"} and run.experiment == EXPERIMENT
     assert run.naive == NAIVE and run.fastest(ours=True) == FAST and run.fastest(ours=False) == LIBRARY
     assert epochs.load_all(tmp_path) == [run]
     with pytest.raises(RecordError, match="exists, and a record is never overwritten"):
-        epochs.write(path, ENVIRONMENT, EXPERIMENT, WAYS)
+        write(path, ENVIRONMENT, EXPERIMENT, WAYS)
     with pytest.raises(RecordError, match="there is no folder 'none'"):
-        epochs.write(tmp_path / "none" / "a.json", ENVIRONMENT, EXPERIMENT, WAYS)
+        write(tmp_path / "none" / "a.json", ENVIRONMENT, EXPERIMENT, WAYS)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
@@ -69,8 +73,8 @@ def test_the_projects_own_records_can_be_read():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.update(kind="study"), "no record of an epoch: its kind is 'study'"),
-        (lambda d: d.update(schema=2), "its schema 2"),
+        (lambda d: d.update(kind="study"), "no record of kind .epoch.: its kind is 'study'"),
+        (lambda d: d.update(schema=2), "newer dwlab .schema 2;"),
         (lambda d: d.pop("ways"), "missing required field `ways`"),
         (lambda d: d["environment"].pop("gpu"), "environment: Object missing required field `gpu`"),
         (lambda d: d["ways"][1].pop("epoch_s"), "ways.1.: Object missing required field `epoch_s`"),
@@ -82,17 +86,17 @@ def test_the_projects_own_records_can_be_read():
     ],
 )
 def test_damaged_records_are_named(tmp_path, change, says):
-    path = epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS)
+    path = write(tmp_path, ENVIRONMENT, EXPERIMENT, WAYS)
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
     with pytest.raises(RecordError, match=says):
-        epochs.read(path)
+        kinds.read(path, epochs.EpochRun)
 
 
 def test_a_loss_that_is_no_number_is_not_recorded(tmp_path):
     with pytest.raises(RecordError, match="cannot be written as JSON"):
-        epochs.write(tmp_path, ENVIRONMENT, EXPERIMENT, [way("naive", losses=(1.0, float("nan"), 1.0))])
+        write(tmp_path, ENVIRONMENT, EXPERIMENT, [way("naive", losses=(1.0, float("nan"), 1.0))])
     assert list(tmp_path.iterdir()) == []
 
 

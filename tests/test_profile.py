@@ -15,7 +15,7 @@ from dwlab.gpu import target
 from dwlab.measure import timeline as lines
 from dwlab.measure.profile import ProfileError, profile
 from dwlab.measure.timeline import Item, Timeline, TimelineError
-from dwlab.records import RecordError, method
+from dwlab.records import RecordError, kinds, method
 from dwlab.report import method as tables
 from dwlab.training import digits, small_kernels
 
@@ -350,13 +350,15 @@ def step(name="pinned", before=(100, 99, 101), after=(50, 49, 51), **more):
 
 def written(tmp_path, *steps):
     job = {"images": 1000, "sample": 8}
-    return method.write(tmp_path, "method", ENVIRONMENT, job=job, steps=steps, timelines={"first": TIMED.to_dict()})
+    return kinds.write(
+        tmp_path, method.MethodRun, ENVIRONMENT, job=job, steps=steps, timelines={"first": TIMED.to_dict()}
+    )
 
 
 def test_a_record_of_steps_is_read_as_it_was_written(tmp_path):
     made = step(kept=True, accuracy=0.99, agreement=1.0, facts_before={"gaps": 3, "profile": "no"})
     file = written(tmp_path, made)
-    run = method.read(file)
+    run = kinds.read(file, method.MethodRun)
     assert run.steps == (made,) and file.name.endswith("-test-gpu-method.json")
     assert lines.of_dict(run.timelines["first"]) == TIMED
     assert method.newest(method.MethodRun, tmp_path) == run and method.newest(method.DigitsRun, tmp_path) is None
@@ -370,7 +372,7 @@ def test_a_damaged_record_is_refused_by_name(tmp_path, change):
     file = written(tmp_path, step())
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(RecordError, match=file.name):
-        method.read(file)
+        kinds.read(file, method.MethodRun)
 
 
 def test_a_gain_within_the_spread_is_none():
@@ -392,7 +394,7 @@ def test_the_tables_say_what_was_kept_what_lost_and_what_failed(tmp_path):
         step("compile", before=None, after=None, failure="no compiler"),
         step("cap", scope="depthwise", facts_before={"registers": 32}, facts_after={"registers": 24}),
     )
-    run = method.read(file)
+    run = kinds.read(file, method.MethodRun)
     text = str(tables.job_table(run))
     assert "faster, kept" in text and "slower" in text and "faster, other classes" in text and "no difference" in text
     assert "compile, was not measured: no compiler" in text and "2.0 times as fast, by 1 of 5 changes" in text

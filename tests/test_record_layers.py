@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import queue
+import sys
 import threading
 
 import numpy as np
@@ -212,7 +213,7 @@ def test_what_was_measured_is_kept_when_someone_interrupts(monkeypatch, capsys, 
         if interrupted:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(record_layers, "shared", shared)
+    monkeypatch.setattr(sys.modules["recording"], "shared", shared)
     options = record_layers.arguments(["--processes", "1", "--seconds", "30"])
     found, notes = record_layers.collect([group, group], {}, options, record_layers.time.monotonic())
     assert found == made

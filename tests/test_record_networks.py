@@ -237,7 +237,7 @@ def in_turn(monkeypatch):
         while not results.empty():
             yield results.get()
 
-    monkeypatch.setattr(record_networks, "shared", shared)
+    monkeypatch.setattr(sys.modules["recording"], "shared", shared)
 
 
 @on_interpreter
@@ -263,12 +263,12 @@ def test_what_is_there_at_the_end_is_kept_and_the_smallest_batch_comes_first(mon
         if interrupted:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(record_networks, "shared", shared)
+    monkeypatch.setattr(sys.modules["recording"], "shared", shared)
     groups = [dataclasses.replace(GROUP, name=f"mobilenet_v{n + 1}", batches=(1, 32), place=n) for n in range(2)]
     found = record_networks.collect(groups, OPTIONS | {"batches": [1, 32]}, 5.0, lambda text: None)
     assert asked == [("mobilenet_v1", 1), ("mobilenet_v2", 1), ("mobilenet_v1", 32), ("mobilenet_v2", 32)]
     assert list(found.rows) == [("mobilenet_v1", 32, "float32", "NHWC")]
-    assert found.notes[-1].startswith("3 of 4 networks were not reached: mobilenet_v1 float32 batch 1, ")
+    assert found.notes[-1] == "3 of 4 networks were not reached in 5 s."
     assert ("The run was interrupted." in found.notes) == interrupted
 
 

@@ -293,8 +293,8 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
         ("layers/counters", "ncu_layers.py"),
         ("networks/summary", "record_networks.py"), ("fusion/networks", "record_networks.py"),
         ("headline", "record_networks.py"), ("losses", "record_layers.py"), ("planner/validated", "record_networks.py"),
-        ("planner/chosen", "record_layers.py"), ("sanitizer", "sanitize.py"), ("copies", "copy_sizes.py"),
-        ("comparisons", "record_run.py"), ("ablations", "roof_tries.py"), ("depthwise1d/total", "study --record"),
+        ("planner/chosen", "record_layers.py"), ("sanitizer", "sanitize.py"), ("copies", "record_run.py"),
+        ("comparisons", "record_run.py"), ("ablations", ""), ("depthwise1d/total", "study --record"),
         ("depthwise1d/bandwidth", "study --record"), ("drawn", "shapes.py"), ("networks/energy", ""),
     ],
 )  # fmt: skip

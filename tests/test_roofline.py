@@ -130,7 +130,7 @@ def test_alt_text_and_table_hold_every_number_of_the_plot():
             assert p.label in text and f"{p.gflops:,.0f}" in text and f"{100 * p.fraction:.1f} %" in text
     assert "device copy 4,000 GB/s" in made.alt
     page = made._repr_html_()
-    assert "alt='Roofline of a &lt;GPU&gt;" in page and "data:image/png;base64," in page and "Measured today." in page
+    assert 'alt="Roofline of a &lt;GPU&gt;' in page and "data:image/png;base64," in page and "Measured today." in page
     assert str(made).startswith("Roofline of a <GPU>")
 
 

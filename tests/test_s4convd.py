@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
 
 from dwlab.gpu import target  # noqa: E402
+from dwlab.measure.baselines import full_precision  # noqa: E402
 from dwlab.problems import DepthwiseConv1d  # noqa: E402
 from dwlab.problems.references import reference  # noqa: E402
 from dwlab.training import s4convd  # noqa: E402
@@ -17,7 +18,7 @@ SMALL = {"channels": 3, "blocks": 2, "states": 4, "taps": 7, "dropout": 0.0}
 
 @pytest.fixture(autouse=True)
 def float32():
-    with s4convd.full_precision():
+    with full_precision():
         yield
 
 

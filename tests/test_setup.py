@@ -287,23 +287,13 @@ def test_an_unsupported_python_is_refused_and_a_named_one_makes_it_anew(checkout
     assert "3.11, 3.12, 3.13; this is 3.14" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "setting, words",
-    [({}, ["HTTPS_PROXY=http://host"]), ({"https_proxy": "http://ada:secret@proxy"}, ["go through https_proxy"])],
-)
-def test_a_failed_install_names_what_to_look_at_and_is_done_again(checkout, capfd, setting, words):
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        checkout.monkeypatch.delenv(name, raising=False)
-        checkout.monkeypatch.delenv(name.upper(), raising=False)
-    for name, value in setting.items():
-        checkout.monkeypatch.setenv(name, value)
+def test_a_failed_install_names_what_to_look_at_and_is_done_again(checkout, capfd):
     checkout.python_is(broken=1)
     checkout.fails("install")
     assert checkout.make() == (2, ["venv", "pip .[dev]"])
     shown = capfd.readouterr().err
-    for word in ["ERROR: install", "PIP_FIND_LINKS=", "PIP_CERT=", *words]:
+    for word in ("ERROR: install", "HTTPS_PROXY=", "PIP_FIND_LINKS=", "PIP_CERT="):
         assert word in shown
-    assert "secret" not in shown
     checkout.fails()
     assert checkout.make() == (0, ["pip .[dev]"])
 

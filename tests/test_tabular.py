@@ -9,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dwlab import check, planner, stage, xray
-from dwlab.compiler import inspect
 from dwlab.model import timemodel
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import tabular
@@ -42,7 +41,6 @@ def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name():
         "table": tabular.columns(("a",), [("x",)])._repr_html_() + tabular.as_html(("a",), [("x",)]),
         "a &lt; &quot;b&quot;": tabular.as_html(("a",), [("x",)], 'a < "b"'),
         "copy, grid 1, block 32": xray(copy, 1, 32, x, x.copy())._repr_html_(),
-        "registers": inspect._html("registers", ("a",), [("x",)], ()),
     }
     for name, shown in made.items():
         scrolling = re.findall(r"<[^>]*overflow-x:auto[^>]*>", shown)

@@ -49,6 +49,7 @@ from dwlab.kernels import registry as stage_list
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import problem as problem_named
+from dwlab.records.tabular import as_html, columns
 
 DEFAULT_CC = (9, 0)  # where there is no GPU: the H200 that the records come from
 SECONDS = 300  # that the compiler may take, for one kernel; some 60 times what the largest stage takes
@@ -152,8 +153,7 @@ class Compiled:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        return _html(self._title(), None, self.rows(), left=(0, 1)) + (f"<ul>{notes}</ul>" if notes else "")
+        return as_html(("what", "how much"), self.rows(), self._title(), (1,)) + _listed(self.notes)
 
     def to_dict(self, code: bool = False) -> dict[str, Any]:
         """For programs: every field but the texts, which code=True adds ("ptx", "sass")."""
@@ -210,13 +210,10 @@ class Table:
         return [*refused, *(f"SASS {why}" for why in sorted(missing)), *own]
 
     def __str__(self) -> str:
-        from dwlab.records.tabular import columns
-
         return "\n".join([self._title(), columns(self.HEAD, self._cells(), self._LEFT), *self._notes()])
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self._notes())
-        return _html(self._title(), self.HEAD, self._cells(), self._LEFT) + (f"<ul>{notes}</ul>" if notes else "")
+        return as_html(self.HEAD, self._cells(), self._title(), self._LEFT) + _listed(self._notes())
 
     def to_dict(self) -> dict[str, Any]:
         """For programs: the problem, the compute capability, a dict for each row, and what was refused."""
@@ -502,14 +499,12 @@ def _install() -> str:
 def environment() -> dict[str, str]:
     """The variables of a process that compiles as this one would; it decides its mode itself."""
     places = [str(Path(__file__).resolve().parents[2]), *(place or os.getcwd() for place in sys.path)]
-    made = os.environ | {
+    return target.environment() | {
         "PYTHONPATH": os.pathsep.join(places),
         "PYTHONUTF8": "1",
         "NUMBA_ENABLE_CUDASIM": "0",  # Numba's own simulator compiles nothing
         **gpus.environment(),  # the tiles that this process has chosen
     }
-    made.pop(target.VARIABLE, None)
-    return made
 
 
 def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
@@ -904,19 +899,10 @@ def _occupancy(found: Occupancy) -> str:
     )
 
 
-def _html(title: str, head: Sequence[str] | None, body: Iterable[Sequence[str]], left: Sequence[int]) -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        sides = ["left" if i in left else "right" for i in range(len(cells))]
-        made = (f'<{tag} style="text-align:{s}">{html.escape(c)}</{tag}>' for s, c in zip(sides, cells, strict=True))
-        return f"<tr>{''.join(made)}</tr>"
-
-    top = f"<thead>{row(head, 'th')}</thead>" if head else ""
-    rows = "".join(row(cells, "td") for cells in body)
-    caption = html.escape(title)
-    return (
-        f'<div tabindex="0" role="group" aria-label="{caption}" style="overflow-x:auto">'
-        f"<table><caption>{caption}</caption>{top}<tbody>{rows}</tbody></table></div>"
-    )
+def _listed(notes: Iterable[str]) -> str:
+    """Notes as a list in HTML; "" of none."""
+    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def main(options: Any) -> int:

@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -230,12 +229,12 @@ def _run_kernels(gpu_problem: str) -> tuple[dict[str, Kernel], tuple[int, int] |
 
 def _ask(*arguments: str) -> dict[str, Any]:
     """What a Python of its own prints last, as JSON; a message alone if it crashes or hangs."""
-    environment = {key: value for key, value in os.environ.items() if key != target.VARIABLE}
-    root = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    options = {"env": environment, "stdin": subprocess.DEVNULL, "capture_output": True, "timeout": PROBE_SECONDS}
+    command = [sys.executable, "-X", "utf8", *arguments]
     try:  # UTF-8: messages come through whole on Windows too
-        done = subprocess.run([sys.executable, "-X", "utf8", *arguments], encoding="utf-8", errors="replace", **options)
+        done = subprocess.run(
+            command, env=target.environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS,
+            encoding="utf-8", errors="replace",
+        )  # fmt: skip
         return json.loads(done.stdout.strip().splitlines()[-1])
     except subprocess.TimeoutExpired:
         return {"message": f"no answer within {PROBE_SECONDS} s"}
@@ -248,12 +247,8 @@ def _probe(mode: str) -> dict[str, Any]:
     """For a process of its own: the small kernel on the real or the simulated GPU, or only the compiler's version."""
     answer: dict[str, Any] = {}
     try:
-        if mode == "simulated":
-            os.environ[target.VARIABLE] = mode
-            cuda = target.cuda
-        else:
-            from numba import cuda
-
+        cuda = target.cuda_of("simulated" if mode == "simulated" else "gpu")
+        if mode != "simulated":
             answer["toolkit"] = cuda.runtime.get_version()
         if mode != "compiler":
             right = _small_kernel(cuda)

@@ -178,6 +178,14 @@ def ceilings_of(run: records.Record) -> Ceilings:
 # ------------------------------------------------------------------------------------------------------ the present GPU
 
 
+def present_name() -> str | None:
+    """The name of the GPU that kernels run on, as its driver has it; None in simulated mode."""
+    if target.mode != "gpu":
+        return None
+    name = target.cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
 def present() -> Machine:
     """The GPU that kernels run on, as it describes itself; no ceilings. Raises MachineError in simulated mode."""
     if target.mode != "gpu":
@@ -188,9 +196,9 @@ def present() -> Machine:
     cuda = target.cuda
     context = cuda.current_context()
     device = context.device
-    name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
     cc = device.compute_capability
-    return from_attributes(name, (cc[0], cc[1]), lambda key: getattr(device, key), context.get_memory_info()[1])
+    memory = context.get_memory_info()[1]
+    return from_attributes(present_name(), (cc[0], cc[1]), lambda key: getattr(device, key), memory)
 
 
 def from_attributes(

@@ -15,6 +15,7 @@ import os
 import sys
 import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,6 +99,18 @@ def cuda_simulator_on() -> bool:
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0").strip() not in ("", "0")
 
 
+def environment(mode: Mode | None = None) -> dict[str, str]:
+    """The variables of another process that runs this very package, in a mode; None: it decides itself."""
+    places = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    made = os.environ | {VARIABLE: mode or "", "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    return made if mode else {name: value for name, value in made.items() if name != VARIABLE}
+
+
+def cuda_of(mode: Mode) -> ModuleType:
+    """The module that kernels of a mode import as cuda."""
+    return importlib.import_module("numba.cuda" if mode == "gpu" else "dwlab.simt.cuda")
+
+
 # JupyterLab breaks what is printed at any character where its page ends, in the middle of a number too. With these
 # rules, which stay on the page as long as the banner's output does, letters become smaller on a narrow page, so that a
 # line of 96 characters (each 0.6 times as wide as high) keeps whole; below 10 px it is broken, at spaces. Nothing that
@@ -166,7 +179,7 @@ def __getattr__(name: str) -> Any:
         value: Any = getattr(_decision(), name)
     elif name == "cuda":
         gpu = _decision().mode == "gpu"
-        value = importlib.import_module("numba.cuda" if gpu else "dwlab.simt.cuda")
+        value = cuda_of(_decision().mode)
         if gpu and "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
             # Lessons launch few blocks on purpose; a warning would also make their output differ between the modes.
             importlib.import_module("numba.cuda.core.config").CUDA_LOW_OCCUPANCY_WARNINGS = 0

@@ -31,7 +31,7 @@ import numpy as np
 
 from dwlab import planner
 from dwlab.compiler import precompile
-from dwlab.gpu import target
+from dwlab.gpu import machine, target
 from dwlab.inference import int8, selection
 from dwlab.inference.images import random_image
 from dwlab.inference.int8 import Quantised, Range
@@ -50,6 +50,7 @@ from dwlab.inference.with_torch import (
     with_relu,
 )
 from dwlab.kernels import operations
+from dwlab.kernels.dispatch import current_stream
 from dwlab.kernels.operations import kernel_array
 from dwlab.kernels.parts import dependent_launch, ptx
 from dwlab.kernels.registry import Launch, Stage, StageError
@@ -234,7 +235,7 @@ def prepare(
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     weights = random_weights(network) if weights is None else weights
     check_weights(network, weights)
-    gpu = _gpu_name() if target.mode == "gpu" else None
+    gpu = machine.present_name()
     pieces = selection.pieces_of(network, given)
     quantised = None
     if network.dtype == "int8":
@@ -244,11 +245,6 @@ def prepare(
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
     ports = tuple(dependent_launch.PORTS) if overlap else ()
     return built(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, ports)
-
-
-def _gpu_name() -> str:
-    name = target.cuda.get_current_device().name
-    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def built(
@@ -357,20 +353,6 @@ def _kernel_of(step: Step, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
 def _started(start: Callable[[Any], None], kept: tuple[Any, ...], stream: Any) -> None:
     """`start`; it keeps the tensors whose memory the kernel's arrays are."""
     start(stream)
-
-
-def current_stream() -> Any:
-    """Torch's current stream, as kernels take it."""
-    if target.mode != "gpu":
-        return 0
-    torch = pytorch()
-    handle = torch.cuda.current_stream().cuda_stream
-    return _external(handle) if handle else 0
-
-
-@functools.lru_cache(64)
-def _external(handle: int) -> Any:
-    return target.cuda.external_stream(handle)
 
 
 def enqueue(model: Model, progress: Progress = None) -> None:

@@ -32,7 +32,7 @@ def same_precision() -> Iterator[None]:
     """float32 is float32: TF32 off, no sums in float16; cuDNN searches for its best algorithm."""
     matmul = pytorch().backends.cuda.matmul
     saved = matmul.allow_fp16_reduced_precision_reduction
-    with baselines._full_precision():
+    with baselines.full_precision():
         matmul.allow_fp16_reduced_precision_reduction = False
         try:
             yield

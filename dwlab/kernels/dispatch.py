@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dwlab.gpu import target
+from dwlab.gpu import machine, target
 from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Launch, Stage, StageError
 from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest
@@ -153,7 +153,7 @@ def ranking(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: s
             continue
         found.append(one)
     if found:
-        return choices.fastest(found, problem, gpu=gpu or _gpu())
+        return choices.fastest(found, problem, gpu=gpu or machine.present_name())
     rows = ""
     if problem.dtype != "float32":
         rows = "; rows of 16 bits need L a multiple of 8 and K up to 64, on some paths 128: or pass float32 rows"
@@ -177,19 +177,10 @@ def launches(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: 
         one = best(problem, path, aligned, gpu)
     except DispatchError:
         return best(problem, "input_grad", aligned, gpu), best(problem, "weight_grad", aligned, gpu)
-    if choices.pair_is_faster(one, problem, gpu=gpu or _gpu()):
+    if choices.pair_is_faster(one, problem, gpu=gpu or machine.present_name()):
         with contextlib.suppress(DispatchError):
             return best(problem, "input_grad", aligned, gpu), best(problem, "weight_grad", aligned, gpu)
     return (one,)
-
-
-@functools.cache
-def _gpu() -> str | None:
-    """The present GPU's name; None in simulated mode."""
-    if target.mode != "gpu":
-        return None
-    name = target.cuda.get_current_device().name
-    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 @dataclass(frozen=True)
@@ -328,8 +319,7 @@ def _call_torch(
         )
     else:
         plans = _plans(problem, path, wanted, _alignment(tensors.values()))
-        handle = torch.cuda.current_stream().cuda_stream
-        _start(plans, tensors, _torch_stream(like.device.index, handle) if handle else 0, torch)
+        _start(plans, tensors, current_stream(), torch)
     for tensor in given.values():
         torch.autograd.graph.increment_version(tensor)  # else autograd would not know that it was written
     return tuple(results.values())
@@ -388,6 +378,14 @@ def _array_at(device: int, address: int, shape: tuple[int, ...], dtype: str) -> 
         "version": 3,
     }
     return target.cuda.as_cuda_array(types.SimpleNamespace(__cuda_array_interface__=interface))
+
+
+def current_stream() -> Any:
+    """Torch's current stream, as kernels take it; 0 of the default one, and in simulated mode."""
+    if target.mode != "gpu":
+        return 0
+    stream = sys.modules["torch"].cuda.current_stream()
+    return _torch_stream(stream.device_index, stream.cuda_stream) if stream.cuda_stream else 0
 
 
 @functools.lru_cache(64)

@@ -83,7 +83,7 @@ def measure(
 
     clock = TorchClock()
     names = [name for name in problem.arrays(path) if name not in problem.outputs(path)]
-    with _full_precision(), torch.inference_mode():
+    with full_precision(), torch.inference_mode():
         given = [{key: _tensor(problem, key, s[key]) for key in names} for s in sets]
         return [
             timed(way, way.split(":")[0], prepare, given, verify, clock, cold, how)
@@ -392,8 +392,9 @@ def time_graph(graph: Any, **how: Any) -> Timing:
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
-    """TF32 off and cuDNN's algorithm search on, as long as the block lasts."""
+def full_precision() -> Iterator[None]:
+    """No TF32, in which PyTorch lets cuDNN convolve by itself, and cuDNN's algorithm search on, as long as the block
+    lasts."""
     import torch
 
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul

@@ -18,21 +18,22 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dwlab import records
 from dwlab.compiler import precompile as ahead
+from dwlab.gpu import target
 from dwlab.gpu.driver import allow_shared
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.problems import DepthwiseConv1d, Problem, layers
 from dwlab.records import tabular
+from dwlab.records.tabular import Col
 
 # Field of Counters -> Nsight Compute's metrics, added up. Sectors are 32 bytes. A request is one warp executing one
 # access; loads are also copies to shared memory past the registers (cp.async), whose sectors are counted by where they
@@ -143,9 +144,7 @@ def count(
         child += ["--launch", stage.id, _text(problem)]
     child += ["--compiled", str(compiled)] if compiled else []
     child += ["--seconds", f"{seconds:g}"] if seconds is not None else []
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "gpu"}
+    environment = target.environment("gpu")
     wanted = list(_ALL)
     with ThreadPoolExecutor(1) as pool:  # formulas of large problems take a while: meanwhile
         formulas = [pool.submit(stage.traffic, problem) for stage, problem in launches]
@@ -262,34 +261,38 @@ def launch_once(stage: Stage, problem: Problem) -> None:
     cuda.synchronize()
 
 
-# Field and heading.
-_COLUMNS = (("load_requests", "load requests"), ("load_sectors", "load sectors"), ("store_sectors", "store sectors"))
-_ATOMICS = (("atomic_requests", "atomic requests"), ("atomic_sectors", "atomic sectors"))
+def columns(rows: Sequence[Mapping[str, Any]]) -> list[Col]:
+    """Columns of counters: sectors by the formula beside the hardware's, what L2 and DRAM moved; of atomics if any."""
+    kinds = ["load", "store"] + ["atomic"] * any(one["predicted"].get("atomic_sectors") for one in rows)
+
+    def each(row: Mapping[str, Any]) -> float | None:
+        sectors, requests = (sum(row.get(f"{kind}_{what}") or 0 for kind in kinds) for what in ("sectors", "requests"))
+        return sectors / requests if requests else None
+
+    def megabytes(head: str, name: str, nbytes: int) -> Col:
+        return Col(head, name, lambda count: f"{nbytes * count / 1e6:,.1f}")
+
+    made = [Col("problem", lambda row: records.shape_text(row["problem"]), left=True), Col("stage", "stage", left=True)]
+    for kind in kinds:
+        name = f"{kind}_sectors"
+        made += [
+            Col(f"{kind} sectors, formula", lambda row, name=name: row["predicted"].get(name) or 0, "{:,}".format),
+            Col("hardware", name, "{:,}".format),
+        ]
+    return [
+        *made,
+        Col("sectors/request, hardware", each, "{:.2f}".format),
+        megabytes("L2 read (MB)", "l2_read_sectors", 32), megabytes("L2 written (MB)", "l2_write_sectors", 32),
+        megabytes("DRAM read (MB)", "dram_read_bytes", 1), megabytes("DRAM written (MB)", "dram_write_bytes", 1),
+        Col("shared bank conflicts", "shared_bank_conflicts", "{:,}".format),
+    ]  # fmt: skip
 
 
-def table(counters: Sequence[Counters | dict[str, Any]]) -> str:
-    """Predicted beside hardware counts as text, a row a stage and problem; atomics where a stage has any."""
-    given = [one.to_dict() if isinstance(one, Counters) else one for one in counters]
-    beside = _COLUMNS + (_ATOMICS if any(c["predicted"].get("atomic_requests") for c in given) else ())
-    head = ["path", "stage", "problem", *(cell for _, name in beside for cell in (name, "predicted"))]
-    head += ["L2 MB read", "written", "DRAM MB read", "written", "bank conflicts"]
-    body = []
-    for c in given:
-        stored = c.get("dtype", "float32")
-        cells = [c["path"], c["stage"], records.shape_text(c["problem"])]
-        cells[-1] += "" if stored == "float32" else f" {stored}"
-        for key, _ in beside:
-            cells += [_count(c.get(key)), _count(c["predicted"].get(key))]
-        for key, size in (
-            ("l2_read_sectors", 32), ("l2_write_sectors", 32), ("dram_read_bytes", 1), ("dram_write_bytes", 1)
-        ):  # fmt: skip
-            cells.append("n/a" if c.get(key) is None else f"{size * c[key] / 1e6:,.1f}")
-        body.append([*cells, _count(c["shared_bank_conflicts"])])
-    return tabular.columns(head, body, left={0, 1, 2})
-
-
-def _count(value: int | None) -> str:
-    return "n/a" if value is None else f"{value:,}"
+def table(counters: Sequence[Counters | dict[str, Any]]) -> tabular.Columns:
+    """`columns` as text, a row a stage and problem, behind its path and storage type."""
+    rows = [one.to_dict() if isinstance(one, Counters) else one for one in counters]
+    shown = [Col("path", "path", left=True), Col("dtype", "dtype", left=True), *columns(rows)]
+    return tabular.columns(*tabular.cells(shown, rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

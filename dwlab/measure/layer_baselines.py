@@ -83,7 +83,7 @@ def compile_ahead(problem: Problem) -> list[str]:
     import torch
 
     failed = []
-    with baselines._full_precision(), torch.inference_mode():
+    with baselines.full_precision(), torch.inference_mode():
         shapes = problem.shapes(problem.main_path)
         dtype = getattr(torch, problem.dtype)
         given = {name: torch.zeros(shapes[name], dtype=dtype, device="cuda") for name in _inputs(problem)}
@@ -120,7 +120,7 @@ def measure(
 
     clock = TorchClock()
     found = []
-    with baselines._full_precision(), torch.inference_mode():
+    with baselines.full_precision(), torch.inference_mode():
         given = [{key: _tensor(problem, key, s[key]) for key in _inputs(problem)} for s in sets]
         todo = {way: prepare for way, prepare in ways(problem).items() if not only or baselines.kind(way) in only}
         if isinstance(problem, Fused) and todo:

@@ -86,7 +86,7 @@ def measure(
     import torch
 
     clock, found = TorchClock(), []
-    with baselines._full_precision(), torch.no_grad():
+    with baselines.full_precision(), torch.no_grad():
         for way, prepare in ways(layer).items():
             if only and not {way, library(way)} & set(only):
                 continue

@@ -8,9 +8,7 @@ a stage and the roof is what it wastes. A point above its ceiling is a measuring
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,14 +17,15 @@ import numpy as np
 
 from dwlab.gpu.machine import Ceilings, Machine, attainable
 from dwlab.records import Measurement
-from dwlab.records.tabular import Markdown
+from dwlab.records.tabular import Col, Markdown, as_html, cells, of_rows, percent
+from dwlab.simt.picture import as_img, as_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Point", "Roofline", "RooflineError", "alt_text", "attainable", "plot", "point", "points", "ridge", "table",
+    "Point", "Roofline", "RooflineError", "alt_text", "attainable", "plot", "point", "points", "ridge",
 ]  # fmt: skip
 
 TOLERANCE = 0.03
@@ -204,15 +203,14 @@ def alt_text(points: Sequence[Point], ceilings: Ceilings, name: str = "") -> str
     return f"{text} Points: {'; '.join(described)}."
 
 
-def table(points: Sequence[Point]) -> Markdown:
-    """The plot's numbers as a Markdown table."""
-    lines = ["| kernel | FLOP/B | GFLOP/s | roof (GFLOP/s) | of roof | effective GB/s |"]
-    lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for p in points:
-        roof = f"{p.roof:,.0f}" + (" (L2)" if p.memory == "l2" else "")
-        share = f"{100 * p.fraction:.1f} %"
-        lines.append(f"| {p.label} | {p.intensity:,.2f} | {p.gflops:,.0f} | {roof} | {share} | {p.gbps:,.0f} |")
-    return Markdown("\n".join(lines) + "\n")
+COLUMNS = (
+    Col("kernel", "label", left=True),
+    Col("FLOP/B", "intensity", "{:,.2f}".format),
+    Col("GFLOP/s", "gflops", "{:,.0f}".format),
+    Col("roof (GFLOP/s)", lambda p: f"{p.roof:,.0f}" + (" (L2)" if p.memory == "l2" else "")),
+    Col("of roof", "fraction", percent),
+    Col("effective GB/s", "gbps", "{:,.0f}".format),
+)
 
 
 @dataclass(frozen=True)
@@ -233,34 +231,18 @@ class Roofline:
         """The figure, drawn anew."""
         return plot(self.points, self.ceilings, title=self.name)
 
-    def png(self) -> bytes:
-        """The figure as a PNG file."""
-        buffer = io.BytesIO()
-        self.figure().savefig(buffer, format="png", metadata={"Software": None})
-        return buffer.getvalue()
-
     def table(self) -> Markdown:
         """A row a point."""
-        return table(self.points)
+        return of_rows(COLUMNS, self.points)
 
     def __str__(self) -> str:
-        return "\n".join([self.alt, "", str(self.table()), self.caption])
+        return "\n".join([self.alt, "", self.table().removesuffix("\n"), self.caption])
 
     def _repr_html_(self) -> str:
-        image = base64.b64encode(self.png()).decode()
-        rows = "".join(
-            f"<tr><td style='text-align:left'>{html.escape(p.label)}</td><td>{p.intensity:,.2f}</td>"
-            f"<td>{p.gflops:,.0f}</td><td>{p.roof:,.0f}</td><td>{100 * p.fraction:.1f} %</td>"
-            f"<td>{p.gbps:,.0f}</td></tr>"
-            for p in self.points
-        )
-        head = "<tr><th style='text-align:left'>kernel</th><th>FLOP/B</th><th>GFLOP/s</th><th>roof (GFLOP/s)</th>"
-        head += "<th>of roof</th><th>effective GB/s</th></tr>"
-        return (
-            f"<figure><img alt='{html.escape(self.alt, quote=True)}' style='max-width:100%' "
-            f"src='data:image/png;base64,{image}'>"
-            f"<table>{head}{rows}</table><figcaption>{html.escape(self.caption)}</figcaption></figure>"
-        )
+        head, body, _ = cells(COLUMNS, self.points)
+        image = as_img(as_png(self.figure()), self.alt)
+        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>"
+        return f"<figure>{image}{as_html(head, body)}{caption}</figure>"
 
 
 def for_machine(machine: Machine, points: Sequence[Point] = ()) -> Roofline:

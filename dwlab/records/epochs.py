@@ -8,20 +8,17 @@ speedups and Amdahl's prediction are computed from these when a table is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
-import msgspec
 from msgspec import Meta
 
 from dwlab import records
-from dwlab.records import ReadOnly, RecordError, schema, writing
+from dwlab.records import ReadOnly, kinds, schema
+from dwlab.records.kinds import KindRun
 from dwlab.records.schema import Environment, Positive
 
 FOLDER = records.FOLDER / "training"
-KIND = "epoch"
 NAIVE = "naive"
 COMMAND = "python benchmarks/epoch_time.py"
 
@@ -71,15 +68,20 @@ class Way:
         return max(abs(a - b) / abs(b) for a, b in zip(self.losses, naive.losses, strict=True))
 
 
-@dataclass(frozen=True)
-class EpochRun:
+@dataclass(frozen=True, kw_only=True)
+class EpochRun(KindRun):
     """One experiment: what a file holds. failed: way -> why it could not be measured."""
 
-    file: str
-    environment: Mapping[str, Any]
-    experiment: Mapping[str, Any]
+    KIND: ClassVar[str] = "epoch"
+
+    environment: Environment
+    experiment: ReadOnly
     ways: tuple[Way, ...]
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        if len({len(one.losses) for one in self.ways}) > 1:
+            raise schema.Damage("its loss curves differ in length")
 
     @property
     def naive(self) -> Way | None:
@@ -90,69 +92,10 @@ class EpochRun:
         """The way of ours, or of PyTorch's, with the shortest epoch."""
         return min((one for one in self.ways if one.ours == ours), key=lambda one: one.epoch_s, default=None)
 
-    def where(self) -> str:
-        """Device, versions and date in one line."""
-        return records.Record(self.file, self.environment, {}, ()).where()
 
-
-def write(
-    path: str | os.PathLike[str],
-    environment: Mapping[str, Any],
-    experiment: Mapping[str, Any],
-    ways: Sequence[Way],
-    failed: Mapping[str, str] | None = None,
-) -> Path:
-    """Writes one run as a new file, whole or not at all, and returns its path; in a folder, named by date and GPU.
-
-    Raises RecordError if the file exists, cannot be written, or would not be read back.
-    """
-    content = {
-        "schema": schema.SCHEMA,
-        "kind": KIND,
-        "environment": dict(environment),
-        "experiment": dict(experiment),
-        "failed": dict(failed or {}),
-        "ways": [vars(one) | {"losses": list(one.losses), "kernels": dict(one.kernels)} for one in ways],
-    }
-    return writing.new_file(
-        path, content, lambda n: f"{writing.file_name(environment, n).removesuffix('.json')}-epoch.json", read
-    )
-
-
-class _File(msgspec.Struct):
-    schema: int
-    kind: str
-    environment: Environment
-    experiment: ReadOnly
-    ways: list[Way]
-    failed: dict[str, str] | None = None
-
-
-def read(path: str | os.PathLike[str]) -> EpochRun:
-    """One file. Raises RecordError, saying what is wrong; the file is left as it is."""
-    path = Path(path)
-    return records.made(lambda: _run(records.file_bytes(path), path.name), path.name)
-
-
-def _run(data: bytes, name: str) -> EpochRun:
-    content = schema.plain(data)
-    kind = content.get("kind"), content.get("schema")
-    if kind != (KIND, schema.SCHEMA):
-        raise RecordError(
-            f"is no record of an epoch: its kind is {kind[0]!r} and its schema {kind[1]!r}, not {KIND!r} and "
-            f"{schema.SCHEMA}. Move it elsewhere"
-        )
-    found = schema.decode(data, _File)
-    if len({len(one.losses) for one in found.ways}) > 1:
-        raise schema.Damage("its loss curves differ in length")
-    return EpochRun(name, ReadOnly(found.environment), found.experiment, tuple(found.ways), found.failed or {})
-
-
-def load_all(folder: str | os.PathLike[str] | None = None) -> list[EpochRun]:
+def load_all(folder: str | os.PathLike[str] = FOLDER) -> list[EpochRun]:
     """Every epoch recorded, oldest first; [] where there is none. Raises RecordError for a file that cannot be read."""
-    folder = Path(folder) if folder is not None else FOLDER
-    runs = [read(path) for path in sorted(folder.glob("*.json"))]
-    return sorted(runs, key=lambda run: (records.instant(run.environment["date"]), run.file))
+    return kinds.load_all(folder, EpochRun)
 
 
 def label(one: Way) -> str:

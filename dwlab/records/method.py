@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar
 
-import msgspec
 from msgspec import Meta
 
 from dwlab import records
-from dwlab.records import ReadOnly, RecordError, schema, writing
+from dwlab.records import ReadOnly, kinds
+from dwlab.records.kinds import Kind, KindRun
 from dwlab.records.schema import Count, Number, Positive
 
 FOLDER = records.FOLDER / "working_method"
@@ -96,82 +95,30 @@ class Step:
         return self.after.p90_us < self.before.p10_us or self.before.p90_us < self.after.p10_us
 
 
-@dataclass(frozen=True)
-class DigitsRun:
+@dataclass(frozen=True, kw_only=True)
+class DigitsRun(KindRun):
     """What a file of kind "digits" holds."""
 
-    file: str
-    environment: Mapping[str, Any]
-    experiment: Mapping[str, Any]
+    KIND: ClassVar[str] = "digits"
+
+    environment: ReadOnly
+    experiment: ReadOnly
     trainings: tuple[Training, ...]
 
 
-@dataclass(frozen=True)
-class MethodRun:
+@dataclass(frozen=True, kw_only=True)
+class MethodRun(KindRun):
     """What a file of kind "method" holds. timelines: name -> a time line, as dwlab.measure.timeline reads it."""
 
-    file: str
-    environment: Mapping[str, Any]
-    job: Mapping[str, Any]
-    steps: tuple[Step, ...]
-    timelines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    KIND: ClassVar[str] = "method"
 
-    def where(self) -> str:
-        """Device, versions and date in one line."""
-        return records.Record(self.file, self.environment, {}, ()).where()
-
-
-class _Digits(msgspec.Struct):
-    schema: int
-    kind: Literal["digits"]
-    environment: ReadOnly
-    experiment: ReadOnly
-    trainings: list[Training]
-
-
-class _Method(msgspec.Struct):
-    schema: int
-    kind: Literal["method"]
     environment: ReadOnly
     job: ReadOnly
-    steps: list[Step]
-    timelines: dict[str, dict[str, Any]] = {}
+    steps: tuple[Step, ...]
+    timelines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def read(path: str | os.PathLike[str]) -> DigitsRun | MethodRun:
-    """One file. Raises RecordError, saying what is wrong; the file is left as it is."""
-    path = Path(path)
-    return records.made(lambda: _run(records.file_bytes(path), path.name), path.name)
-
-
-def _run(data: bytes, name: str) -> DigitsRun | MethodRun:
-    content = schema.plain(data)
-    kind = content.get("kind") if isinstance(content, dict) else None
-    if kind in ("digits", "method"):
-        schema.check_schema(content.get("schema"))
-    if kind == "digits":
-        one = schema.decode(data, _Digits)
-        return DigitsRun(name, one.environment, one.experiment, tuple(one.trainings))
-    if kind == "method":
-        run = schema.decode(data, _Method)
-        return MethodRun(name, run.environment, run.job, tuple(run.steps), run.timelines)
-    raise RecordError(f"is no record of the working method: its kind is {kind!r}. Move it elsewhere")
-
-
-def write(path: str | os.PathLike[str], kind: str, environment: Mapping[str, Any], **parts: Any) -> Path:
-    """Writes a run as a new file, whole or not at all, and returns its path; in a folder, named by date and GPU.
-
-    parts: experiment and trainings of "digits"; job, steps and timelines of "method". Raises RecordError.
-    """
-    content = {"schema": schema.SCHEMA, "kind": kind, "environment": dict(environment), **msgspec.to_builtins(parts)}
-    named = {"gpu": environment.get("gpu") or "cpu", "date": environment["date"]}
-    return writing.new_file(
-        path, content, lambda n: f"{writing.file_name(named, n).removesuffix('.json')}-{kind}.json", read
-    )
-
-
-def newest(kind: type, folder: str | os.PathLike[str] | None = None) -> Any:
+def newest(kind: type[Kind], folder: str | os.PathLike[str] = FOLDER) -> Kind | None:
     """The newest run of a kind, DigitsRun or MethodRun; None where there is none."""
-    folder = Path(folder) if folder is not None else FOLDER
-    runs = [run for run in map(read, sorted(folder.glob("*.json"))) if isinstance(run, kind)]
-    return max(runs, key=lambda run: records.instant(run.environment["date"]), default=None)
+    runs = [run for run in kinds.load_all(folder, DigitsRun, MethodRun) if isinstance(run, kind)]
+    return runs[-1] if runs else None

@@ -451,7 +451,7 @@ class ComparisonCount(TypedDict):
 
 
 class Try(_Rounds):
-    """One small kernel of benchmarks/roof_tries.py; bytes: that it must move, and gbps by that."""
+    """One small kernel that was tried on the way to the roof; bytes: that it must move, and gbps by that."""
 
     group: str
     name: str

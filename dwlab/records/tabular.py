@@ -133,11 +133,15 @@ class Col:
         return "" if value is None else self.show(value)
 
 
+def cells(columns: Sequence[Col], rows: Iterable[Any]) -> tuple[list[str], list[list[str]], list[int]]:
+    """(heads, cells of each row, places of the columns set to the left), as all that makes tables takes them."""
+    body = [[one.cell(row) for one in columns] for row in rows]
+    return [one.head for one in columns], body, [i for i, one in enumerate(columns) if one.left]
+
+
 def of_rows(columns: Sequence[Col], rows: Iterable[Any], notes: Iterable[str] = ()) -> Markdown:
     """A Markdown table, a line a row; below it the notes."""
-    left = [i for i, one in enumerate(columns) if one.left]
-    body = ([one.cell(row) for one in columns] for row in rows)
-    return Markdown("\n".join([markdown([one.head for one in columns], body, left), "", *notes, ""]))
+    return Markdown("\n".join([markdown(*cells(columns, rows)), "", *notes, ""]))
 
 
 def mb(size: float | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dwlab import records
 from dwlab.kernels import registry
+from dwlab.measure.counters import columns as counted_columns
 from dwlab.problems.layers import DTYPES
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows
@@ -38,33 +39,9 @@ def traffic_table(
             f"No hardware counters are recorded for {op}/{path}. "
             "On a GPU with Nsight Compute: `python -m dwlab study --record FILE`.\n"
         )
-    kinds = ["load", "store"] + ["atomic"] * any(one["predicted"].get("atomic_sectors") for one in rows)
-
-    def all_kinds(row: Row, what: str) -> int:
-        return sum(row.get(f"{kind}_{what}") or 0 for kind in kinds)
-
-    def megabytes(head: str, name: str, nbytes: int) -> Col:
-        return Col(head, name, lambda count: f"{nbytes * count / 1e6:,.1f}")
-
-    columns = [
-        Col("problem", lambda row: records.shape_text(row["problem"]), left=True),
-        Col("stage", "stage", left=True),
-    ]
-    for kind in kinds:
-        name = f"{kind}_sectors"
-        columns += [
-            Col(f"{kind} sectors, formula", lambda row, name=name: row["predicted"].get(name) or 0, "{:,}".format),
-            Col("hardware", name, "{:,}".format),
-        ]
-    columns += [
-        Col("sectors/request, hardware", lambda row: over(all_kinds(row, "sectors"), all_kinds(row, "requests")),
-            "{:.2f}".format),
-        megabytes("L2 read (MB)", "l2_read_sectors", 32), megabytes("L2 written (MB)", "l2_write_sectors", 32),
-        megabytes("DRAM read (MB)", "dram_read_bytes", 1), megabytes("DRAM written (MB)", "dram_write_bytes", 1),
-        Col("shared bank conflicts", "shared_bank_conflicts", "{:,}".format),
-    ]  # fmt: skip
     stored = "" if dtype == "float32" else f"{dtype}. "
-    return of_rows(columns, rows, [f"{stored}Counted by Nsight Compute, one launch each. {measured_on([run])}"])
+    note = f"{stored}Counted by Nsight Compute, one launch each. {measured_on([run])}"
+    return of_rows(counted_columns(rows), rows, [note])
 
 
 # -------------------------------------------------------------------------------------------------------------- layers

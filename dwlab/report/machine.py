@@ -33,7 +33,7 @@ def copies_table(runs: Runs = None) -> Markdown:
     """Sizes, times and bandwidths of the newest run that timed copies of several sizes."""
     run = records.copies(runs)
     if run is None:
-        return Markdown(f"No copies of several sizes are recorded. {_HOW.format('copy_sizes')}")
+        return Markdown(f"No copies of several sizes are recorded. {_HOW.format('record_run')}")
     rows = sorted(run.sections["copies"], key=lambda row: row["bytes"])
     columns = [
         Col("MB", lambda row: f"{row['bytes'] / 1e6:,.1f}"),
@@ -93,7 +93,7 @@ def comparisons_table(runs: Runs = None) -> Markdown:
 
 ABLATIONS = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
          "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
-"""The groups of benchmarks/roof_tries.py; all but the first two, of earlier revisions of it, stand in records alone."""
+"""The groups of small kernels that were tried on the way to the roof; they stand in records alone."""
 
 
 def ablations_table(runs: Runs = None, group: str | None = None) -> Markdown:
@@ -105,11 +105,11 @@ def ablations_table(runs: Runs = None, group: str | None = None) -> Markdown:
     for one in shown_runs(runs):
         newest |= dict.fromkeys((row["group"] for row in one.sections.get("tries") or ()), one)
     if not newest:
-        return Markdown(f"No ablations are recorded. {_HOW.format('roof_tries')}")
+        return Markdown("No ablations are recorded.")
     if group is not None and group not in (*ABLATIONS, *newest):
         raise RecordError(f"no group of ablations is called {group!r}: there are {', '.join(ABLATIONS)}")
     if group is not None and group not in newest:
-        return Markdown(f"No recorded ablations have any of {group!r}. {_HOW.format('roof_tries')}")
+        return Markdown(f"No recorded ablations have any of {group!r}.")
     chosen = sorted(newest, key=lambda name: (*ABLATIONS, *newest).index(name)) if group is None else [group]
     rows = [row for name in chosen for row in newest[name].sections["tries"] if row["group"] == name]
     least = {

@@ -22,7 +22,7 @@ from dwlab.records import (
     shape_text,
     terminal,
 )
-from dwlab.records.tabular import Col, percent, rounded, times
+from dwlab.records.tabular import Col, cells, percent, rounded, times
 from dwlab.report.shared import over
 
 
@@ -61,11 +61,10 @@ def main(args: argparse.Namespace) -> int:
         print(f"No record has rows of {given}." if given and runs else _NOTHING)
     else:
         # What a narrow terminal goes without comes last in a row; the problem is what is cut.
-        head = [one.head for one in columns]
+        head, body, left = cells(columns, rows)
         print(
             terminal.table(
-                head, [[one.cell(row) for one in columns] for row in rows],
-                [i for i, one in enumerate(columns) if one.left], columns=terminal.width(),
+                head, body, left, columns=terminal.width(),
                 cut=head.index("problem") if "problem" in head else 0, least=20,
                 spare=[head.index(name) for name in _SPARE if name in head],
             )

@@ -79,7 +79,7 @@ def small_copies_table(*sizes_mb: int) -> Columns:
     """What a copy of so many MB takes, of those recorded, and the part of the largest copy's bandwidth that it has."""
     run, body = records.copies(records.shown_runs()), []
     if run is None:
-        return Columns("No copies are recorded. On a GPU: python benchmarks/copy_sizes.py")
+        return Columns("No copies are recorded. On a GPU: python benchmarks/record_run.py")
     largest = max(row["gbps"] for row in run.sections["copies"])
     for size in sizes_mb:
         us, least = records.copy_us(size * 10**6, run), size / largest * 1e3
@@ -92,7 +92,7 @@ def as_large_table(path: str, length: int = 1024) -> Columns:
     """Shapes of the grid with B·H·L near 10 million: times over the copy's floor, and over a copy of as many bytes."""
     run, body = records.copies(records.shown_runs()), []
     if run is None:
-        return Columns("No copies are recorded. On a GPU: python benchmarks/copy_sizes.py")
+        return Columns("No copies are recorded. On a GPU: python benchmarks/record_run.py")
     for row in sorted(records.grid_rows()[0], key=lambda row: row["problem"]["K"]):
         problem = DepthwiseConv1d(**row["problem"])
         near = 9e6 < problem.B * problem.H * problem.L < 11e6

@@ -176,10 +176,8 @@ class Study:
     def table(self, columns: int | None = None) -> str:
         """The study as text, a table for each path and problem, in lines of `columns` characters (None: any)."""
         shown, parts = self._columns(), []
-        head = [one.head for one in shown]
         for title, rows in self._groups().items():
-            body = [[one.cell(row) for one in shown] for row in rows]
-            text = terminal.table(head, body, (0, 1), columns=columns, cut=0, spare=(8, 9, 7, 3, 11, 10, 5))
+            text = terminal.table(*tabular.cells(shown, rows), columns=columns, cut=0, spare=(8, 9, 7, 3, 11, 10, 5))
             parts += [title, text, *(terminal.wrapped(note, columns) for note in self.notes(rows)), ""]
         if self.counters:
             parts += ["counted by the hardware, beside each stage's formula", counters.table(self.counters), ""]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dwlab.gpu import target
-from dwlab.measure.baselines import captured
+from dwlab.measure.baselines import captured, full_precision
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records.epochs import Way
 from dwlab.training import meters
@@ -117,7 +117,7 @@ def measure(
         state.optimizer.step()
         return loss
 
-    with torch.random.fork_rng(devices=[0] if config.device == "cuda" else []), s4convd.full_precision():
+    with torch.random.fork_rng(devices=[0] if config.device == "cuda" else []), full_precision():
         state = training.start(config)
         for i in range(WARM_UP):
             advance(state, drawn[i % steps])

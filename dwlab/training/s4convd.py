@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 try:
@@ -203,21 +202,6 @@ class S4ConvD(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.readout(x)[:, 0]
-
-
-@contextmanager
-def full_precision() -> Iterator[None]:
-    """Float32 throughout while the block lasts: no TF32, in which PyTorch lets cuDNN convolve unless it is disabled.
-
-    cuDNN's search for the fastest algorithm is on.
-    """
-    matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, False
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
-            yield
-    finally:
-        matmul.allow_tf32 = before
 
 
 def rmsle(predicted: torch.Tensor, load: torch.Tensor) -> torch.Tensor:

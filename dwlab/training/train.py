@@ -301,7 +301,7 @@ def train(
     """
     import torch
 
-    from dwlab.training.s4convd import full_precision
+    from dwlab.measure.baselines import full_precision
 
     config = dataclasses.replace(config, data=data.digest)
     check_stage(config, data.load.shape[1])

@@ -4,8 +4,7 @@ The rows follow each other without a gap, in global memory and in shared memory,
 16-byte vectors. But then a lane reads its own row, and shared memory serves 8 lanes together: the 8 vectors with the
 same number in 8 rows lie in different banks only if a row has an odd number of vectors. With an even number the vectors
 of a row change places within groups of 2, 4 or 8: vector p of row r lies where p ^ s(r) would (`swizzle`). A gap
-between rows would do as well, but asynchronous copies into rows with gaps are slower (benchmarks/roof_tries.py has
-both).
+between rows would do as well, but asynchronous copies into rows with gaps are slower (the records have both).
 
 Rows are moved as float32 words, whatever they hold: n words. With elements of 16 bits a word has two of them (`words`),
 and a vector 8; only reading and writing elements (`read`, `write`) asks what they are.
