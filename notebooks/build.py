@@ -20,6 +20,8 @@ these kinds of tags:
 - `nbval-ignore-output`: nbval runs the cell and does not compare what it shows. For everything that is measured, that
   depends on the mode or on the records, that shows a student's prediction, or that draws.
 - `raises-exception`: the cell must raise; nbval compares the kind of error and its text.
+- `folded`: JupyterLab shows the cell closed, one click from open, and its output as always. For code that prints, draws
+  or prepares; not for a kernel, a prediction or a blank. `--load` counts its output, not its lines.
 
 All other cells are compared, on GPU runners too. What they show must be the same in both modes, on every run, and with
 every version of NumPy and matplotlib: text on stdout, whole or rounded numbers, counts of the interpreter, no warnings.
@@ -113,10 +115,11 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
         where = f"{source.name}, cell {number}"
         tags = cell.metadata.get("tags", [])
         blanks = [t.removeprefix("blank:") for t in tags if t.startswith("blank:")]
-        tags = [t for t in tags if not t.startswith("blank:")]
+        folded = "folded" in tags
+        tags = [t for t in tags if not t.startswith("blank:") and t != "folded"]
         unknown = [t for t in tags if t not in TAGS and not t.startswith("stage:")]
         if unknown:
-            raise BuildError(f"{where}: there is no tag {unknown[0]!r}; tags are {sorted(TAGS)} and stage:OP/PATH/NAME")
+            raise BuildError(f"{where}: there is no tag {unknown[0]!r}; tags are {sorted(TAGS)}, folded and stage:OP/PATH/NAME")
         stages = [t.removeprefix("stage:") for t in tags if t.startswith("stage:")]
         text = cell.source
         if stages:
@@ -131,7 +134,10 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
             raise BuildError(f"{where}: blank: is for the text of a stage; elsewhere write ### BEGIN SOLUTION")
         elif cell.cell_type == "code":
             text, blank, _ = regions(text, where, BLANK)
-            text = text_of_student(blank) if student else text
+            shown = text_of_student(blank)
+            if folded and (shown != text or "@cuda.jit" in text):
+                raise BuildError(f"{where}: a kernel, a prediction or a blank is not folded")
+            text = shown if student else text
         if cell.cell_type == "code" and not text.strip():
             raise BuildError(f"{where}: an empty code cell is never executed; write something or take it out")
         # The same text always has the same id, so a diff shows the cells that changed and no others.
@@ -142,6 +148,8 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
         made["id"] = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
         if tags:
             made.metadata["tags"] = list(tags)
+        if folded:
+            made.metadata["jupyter"] = {"source_hidden": True}
         cells.append(made)
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
@@ -281,7 +289,7 @@ def clean(notebook: nbformat.NotebookNode, name: str) -> None:
     """Take out of the outputs what differs between machines and runs."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
-        cell.metadata = nbformat.from_dict({"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {})
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in ("tags", "jupyter")})
         if cell.cell_type != "code":
             continue
         for output in cell.outputs:
@@ -340,6 +348,11 @@ def _without_paths(value: object, ignored: bool, where: str) -> object:
     return short
 
 
+def hidden(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell is folded."""
+    return cell.metadata.get("jupyter", {}).get("source_hidden", False)
+
+
 def label(notebook: nbformat.NotebookNode, where: str) -> None:
     """Say of what depends on the machine that it is stored output, and of which: until a cell is run, it is not the
     reader's. Running the cell replaces it. Cells that nbval compares show the same everywhere, and `grade` waits for
@@ -364,18 +377,26 @@ def this_machine() -> str:
 
 
 def stored_outputs(notebook: nbformat.NotebookNode, target: Path) -> dict[int, list[nbformat.NotebookNode]]:
-    """What `target` holds of the code cells of `notebook` that are as they were: place -> outputs. {} without a
-    file."""
-    have = nbformat.read(target, as_version=4).cells if target.exists() else []
+    """What `target` holds of the code cells of `notebook` that are as they were, and other notebooks of the measured
+    ones that moved here: place -> outputs."""
     stored: dict[tuple[str, ...], list[list[nbformat.NotebookNode]]] = {}
-    for cell in have:
-        if cell.cell_type == "code" and cell.execution_count is not None:
-            stored.setdefault((cell.source, *cell.metadata.get("tags", ())), []).append(cell.outputs)
+    for path in (target, *sorted(NOTEBOOKS.glob("*.ipynb"))):
+        for cell in [] if not path.exists() else nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code" and cell.execution_count is not None:
+                if path == target or _left(cell, path.stem):
+                    stored.setdefault((cell.source, *cell.metadata.get("tags", ())), []).append(cell.outputs)
     return {
         place: known.pop(0)
         for place, cell in enumerate(notebook.cells)
         if cell.cell_type == "code" and (known := stored.get((cell.source, *cell.metadata.get("tags", ()))))
     }
+
+
+def _left(cell: nbformat.NotebookNode, stem: str) -> bool:
+    """Whether a measured cell of the notebook of this name is no longer in its source."""
+    source = SOURCES / f"{stem}.py"
+    text = source.read_text(encoding="utf-8") if source.exists() else ""
+    return "nbval-ignore-output" in cell.metadata.get("tags", ()) and f"\n{cell.source}\n" not in text
 
 
 def write_lesson(source: Path, keep: bool = False) -> Path:
@@ -429,7 +450,8 @@ def lesson_differences(source: Path) -> Iterator[str]:
         return
     want, have = lesson(source), nbformat.read(target, as_version=4)
     keys = [
-        [(c["id"], c.cell_type, c.source, tuple(c.metadata.get("tags", []))) for c in n.cells] for n in (want, have)
+        [(c["id"], c.cell_type, c.source, tuple(c.metadata.get("tags", [])), hidden(c)) for c in n.cells]
+        for n in (want, have)
     ]
     for tag, i, j, k, m in difflib.SequenceMatcher(a=keys[1], b=keys[0], autojunk=False).get_opcodes():
         if tag != "equal":
@@ -452,6 +474,7 @@ class Load(NamedTuple):
     kernel_lines: int  # of kernels and launches
     other_lines: int
     cells: int  # that are run and show something
+    folded: int = 0  # lines that are not shown until they are asked for
 
     @property
     def minutes(self) -> float:
@@ -478,7 +501,7 @@ LAUNCHES = re.compile(r"\w\[[^\]]+\]\(|\b(?:xray|profile|look|check|stepper|thre
 
 def load(notebook: nbformat.NotebookNode) -> Load:
     """The load of a lesson that is built."""
-    words = kernel_lines = other_lines = cells = 0
+    words = kernel_lines = other_lines = cells = folded = 0
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             text = re.sub(r"<!-- begin:exercise:.*?<!-- end:exercise:\S+ -->", "", cell.source, flags=re.S)
@@ -488,9 +511,11 @@ def load(notebook: nbformat.NotebookNode) -> Load:
             words += sum(len(re.findall(r"\w[\w'’.,-]*", line)) for line in text.split("\n") if line[:1] != "|")
         else:
             mine, others = _lines(cell.source, any(t.startswith("stage:") for t in cell.metadata.get("tags", [])))
+            if hidden(cell):
+                folded, mine, others = folded + mine + others, 0, 0
             if not re.search(r"^grade\(", cell.source, re.M):
                 kernel_lines, other_lines, cells = kernel_lines + mine, other_lines + others, cells + bool(cell.outputs)
-    return Load(words, kernel_lines, other_lines, cells)
+    return Load(words, kernel_lines, other_lines, cells, folded)
 
 
 def _code_lines(text: str) -> set[int]:
@@ -516,13 +541,13 @@ def load_table(read: list[Path]) -> str:
     """The load of the lessons of these sources, a row each."""
     from dwlab.records import tabular
 
-    head = ["lesson", "words", "code lines", "kernels, launches", "cells", "minutes", "stated"]
+    head = ["lesson", "words", "code lines", "kernels, launches", "folded", "cells", "minutes", "stated"]
     body = []
     for source in read:
         one = load(nbformat.read(NOTEBOOKS / f"{source.stem}.ipynb", as_version=4))
         lines = one.kernel_lines + one.other_lines
-        body.append([source.stem, f"{one.words:,}", f"{lines:,}", f"{100 * one.share:.0f} %", f"{one.cells}",
-                     f"{one.minutes:.1f}", f"{one.stated}"])  # fmt: skip
+        body.append([source.stem, f"{one.words:,}", f"{lines:,}", f"{100 * one.share:.0f} %", f"{one.folded}",
+                     f"{one.cells}", f"{one.minutes:.1f}", f"{one.stated}"])  # fmt: skip
     return tabular.columns(head, body)
 
 

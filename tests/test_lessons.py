@@ -289,10 +289,11 @@ def test_the_load_counts_words_lines_and_cells():
         cell(1, "a = 1\nb = 2"),
         cell(1, "a = 1\nb = 2", metadata={"tags": ["stage:op/path/name"]}),
         cell(1, 'from dwlab import grade\n\ngrade("00_1")', outputs=shown),
+        cell(1, "a = 1\nb = look(a)\nb", metadata={"jupyter": {"source_hidden": True}}, outputs=shown),
     ]
     load = build.load(nbformat.v4.new_notebook(cells=cells))
-    assert (load.words, load.kernel_lines, load.other_lines, load.cells) == (6, 2 + 4 + 2, 1 + 2, 1)
-    assert load.minutes == pytest.approx(6 / 180 + (8 * 9 + 3 * 4 + 12) / 60)
+    assert (load.words, load.kernel_lines, load.other_lines, load.cells, load.folded) == (6, 2 + 4 + 2, 1 + 2, 2, 3)
+    assert load.minutes == pytest.approx(6 / 180 + (8 * 9 + 3 * 4 + 2 * 12) / 60)
     assert build.Load(180 * 22, 0, 0, 0).stated == 20 and build.Load(180 * 23, 0, 0, 0).stated == 25
 
 
@@ -546,6 +547,41 @@ def test_keep_takes_texts_anew_and_leaves_what_a_gpu_printed(workshop, monkeypat
             assert "a machine without a GPU" in said and said.endswith("54\n")
         else:
             assert said in ("8\n", "")
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_keep_takes_what_a_gpu_printed_along_to_another_lesson(workshop, monkeypatch, moves):
+    last = '\n    # %% tags=["nbval-ignore-output"]\n    print(a * 8)\n'
+    monkeypatch.setattr(build, "this_machine", lambda: "an NVIDIA H200")
+    write(build.SOURCES, "90_small.py", KEPT)
+    assert build.main(["90"]) == 0
+    monkeypatch.setattr(build, "this_machine", lambda: "a machine without a GPU")
+    write(build.SOURCES, "90_small.py", KEPT.replace(last, "") if moves else KEPT)
+    write(build.SOURCES, "91_other.py", "\n    # %%\n    a = 3\n" + last)
+    assert build.main(["91", "--keep"]) == 0
+    said = "".join(texts(nbformat.read(build.NOTEBOOKS / "91_other.ipynb", as_version=4).cells[-1]))
+    assert ("H200" in said, said.endswith("48\n")) == ((True, True) if moves else (False, False))
+
+
+def test_a_folded_cell_is_closed_in_both_copies_and_keeps_what_it_showed(workshop, monkeypatch, capsys):
+    write(build.SOURCES, "90_small.py", LESSON)
+    assert build.main(["90"]) == 0
+    folded = LESSON.replace('["nbval-ignore-output"]', '["nbval-ignore-output", "folded"]')
+    write(build.SOURCES, "90_small.py", folded)
+    assert build.main(["90", "--check"]) == 1 and "1 cell(s) changed" in capsys.readouterr().out
+    assert build.main(["90", "--keep"]) == 0 and build.main(["90", "--check"]) == 0
+    for folder in (build.NOTEBOOKS, build.LESSONS):
+        cells = code(nbformat.read(folder / "90_small.ipynb", as_version=4))
+        assert [build.hidden(c) for c in cells] == [False, True] and tags(cells[1]) == ["nbval-ignore-output"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["predicted_a = 6", "@cuda.jit\ndef k(x):\n    x[0] = 1", "### BEGIN SOLUTION\na = 1\n### END SOLUTION"],
+)
+def test_what_a_student_writes_or_reads_is_not_folded(workshop, capsys, text):
+    write(build.SOURCES, "90_small.py", f'# %% tags=["folded"]\n{text}\n')
+    assert build.main(["90"]) == 1 and "is not folded" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
