@@ -1,4 +1,4 @@
-"""Exercise 30_3: four rows a thread
+"""Exercise 28_2: four rows a thread
 
 Write a depthwise kernel for 3 × 3 taps, stride 1, padding 1, in which a thread computes four outputs one below the
 other. x and y are (C, H, W), w is (C, 3, 3). Block (i, j, c) is one warp: columns 32 i to 32 i + 31 and rows 4 j to
@@ -35,8 +35,31 @@ ROWS = 4
 
 @cuda.jit
 def column(x, w, y):
-    # Your code here.
-    raise NotImplementedError("30_3 is not solved yet: replace this line with your code")
+    ### BEGIN SOLUTION
+    f = cuda.local.array(9, float32)
+    sums = cuda.local.array(ROWS, float32)
+    q = cuda.blockIdx.x * 32 + cuda.threadIdx.x
+    p0 = cuda.blockIdx.y * ROWS
+    c = cuda.blockIdx.z
+    if q < x.shape[2]:
+        for k in range(9):
+            f[k] = w[c, k // 3, k % 3]
+        for k in range(ROWS):
+            sums[k] = 0
+        for r in range(ROWS + 2):
+            h = p0 - 1 + r
+            if 0 <= h < x.shape[1]:
+                left = x[c, h, q - 1] if q > 0 else float32(0)
+                middle = x[c, h, q]
+                right = x[c, h, q + 1] if q + 1 < x.shape[2] else float32(0)
+                for k in range(ROWS):
+                    i = r - k  # the tap's row under which row h lies, seen from output p0 + k
+                    if 0 <= i < 3:
+                        sums[k] += f[3 * i] * left + f[3 * i + 1] * middle + f[3 * i + 2] * right
+        for k in range(ROWS):
+            if p0 + k < y.shape[1]:
+                y[c, p0 + k, q] = sums[k]
+    ### END SOLUTION
 
 
 HINTS = (
