@@ -61,6 +61,7 @@ def made():
         "threads": drawings.threads(transpose, (1, 8), (32, 4), *arrays()),
         "banks": drawings.banks("tile", tiles),
         "waiting": drawings.waiting((1, 4, 12), 4, 44),
+        "grids": drawings.grids("Parts", "In each cell a number, " * 6, {"a": np.arange(6).reshape(2, 3)}, framed=4),
         "modules": fused_drawings.modules(pairs()),
         "launches": fused_drawings.launches([3.0] * 8, start=10.0),
         "bars": drawings.bars(gpu, {"copy": Moved(8e9, 8e9, 2_500.0), "strided": Moved(8e9, 36e9)}),
@@ -91,7 +92,7 @@ def readable(one):
     assert "<script" not in one.html()
 
 
-@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars", "modules", "launches"])
+@pytest.mark.parametrize("name", ["machine", "threads", "banks", "waiting", "bars", "modules", "launches", "grids"])
 def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp_path):
     one = all_of_them[name]
     readable(one)
@@ -146,6 +147,16 @@ def test_threads_of_what_it_cannot_draw_is_refused():
 
     with pytest.raises(ValueError, match="wrong is not drawn: it ends with an error: .*out of bounds"):
         drawings.threads(wrong, 1, 64, *arrays())
+
+
+def test_grids_fill_cells_by_their_values_or_by_others_and_refuse_too_many():
+    numbers = np.array([[7, 7], [7, 9]])
+    drawn = drawings.grids("t", "a", {"a": numbers}, framed=9)
+    assert [drawn.body.count(f'fill="{fill}"') for fill, _ in drawings.FILLS[:3]] == [3 + 1, 1, 0], "one is a frame"
+    parts = drawings.grids("t", "a", {"a": numbers}, {"a": np.arange(4).reshape(2, 2)})
+    assert all(parts.body.count(f'fill="{fill}"') == 1 for fill, _ in drawings.FILLS[:4])
+    with pytest.raises(ValueError, match="7 different values; there are fills for 6"):
+        drawings.grids("t", "a", {"a": np.arange(7)[None]})
 
 
 def test_runs_cover_each_cell_once():

@@ -46,8 +46,8 @@ KERNELS = {
     "16_2": ("backwards", "x", 4224, 1024),
     "22_1": ("first_pass", "x", 74880, 8192),
     "24_1": ("momentum", "g", 1024, 1024),
-    "30_1": ("pool", "x", 6272, 6272),
-    "30_3": ("column", "x", 2048, 2048),
+    "27_1": ("pool", "x", 6272, 6272),
+    "28_2": ("column", "x", 2048, 2048),
     "31_1": ("four", "x", 1960, 1024),
     "31_3": ("three", "a", 4096, 128),
     "32_1": ("twice", "w1", 240, 128),
@@ -135,7 +135,7 @@ def test_a_kernel_that_stops_beyond_a_size(tmp_path, exercise):
 
 
 # Of arrays with a size that nothing limits: (exercise, dimension).
-LONG = [(e, d) for e in ("10_1", "11_1", "21_1", "30_1", "30_3", "33_1") for d in range(3)]
+LONG = [(e, d) for e in ("10_1", "11_1", "21_1", "27_1", "28_2", "33_1") for d in range(3)]
 LONG += [(e, d) for e in ("12_1", "13_1", "32_1") for d in range(2)]
 
 
@@ -167,7 +167,7 @@ def test_a_kernel_that_writes_to_its_input(tmp_path, exercise):
     assert re.search(r"which is an input|race|two writers|input|problems", found["message"], re.I), found["message"]
 
 
-LOADS = "01_1 11_3 12_1 13_1 15_1 16_2 17_1 20_1 20_3 21_1 22_1 24_1 30_3 31_1 32_1 33_1 34_1".split()  # bounded
+LOADS = "01_1 11_3 12_1 13_1 15_1 16_2 17_1 20_1 20_3 21_1 22_1 24_1 28_2 31_1 32_1 33_1 34_1".split()  # bounded
 
 
 @pytest.mark.parametrize("exercise", LOADS)
@@ -296,7 +296,7 @@ ASKED = [
     ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ (is|are) enough"),
     ("33_1", "x in shared memory, between nine times", SHARED_X, r"floating-point operations; [\d,]+ are enough"),
     ("12_1", "a filling that no meter shows", swapped("12_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
-    ("30_1", "a start that no map has", swapped("30_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
+    ("27_1", "a start that no map has", swapped("27_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
     ("13_1", "a week at most", swapped("13_1", "kwh.shape[1], 32", "min(kwh.shape[1], 168), 32"), "is right"),
     ("13_1", "no negative readings", swapped("13_1", "acc += kwh[m, t]", "acc += abs(kwh[m, t])"), "is right"),
     ("10_1", "nine windows at most", swapped("10_1", "range(x.shape[0])", "range(min(9, x.shape[0]))"), "right"),
@@ -500,7 +500,7 @@ def test_what_was_saved_is_read_by_another_process(tmp_path):
     assert not result.passed
 
 
-UNTRIED = set("30_4 31_4 36_2 37_2 38_1 38_3 39_1 39_2 40_1 40_2 40_3 41_1 41_2 42_3 50_1 50_2 50_3 50_4".split())
+UNTRIED = set("28_3 31_4 36_2 37_2 38_1 38_3 39_1 39_2 40_1 40_2 40_3 41_1 41_2 42_3 50_1 50_2 50_3 50_4".split())
 """Exercises that nobody tried to game yet: this may only shrink."""
 
 

@@ -361,3 +361,24 @@ def test_parts_of_networks_are_the_recorded_times_of_their_kernels():
     first = kernels["1.depthwise"], kernels["1.pointwise"]
     assert first[0] < one.depthwise_us < one.total_us and first[1] < one.pointwise_us < one.total_us
     assert one.depthwise_us + one.pointwise_us <= 1.2 * one.total_us
+
+
+def test_the_work_table_of_x_rays_is_what_the_layers_sizes_say():
+    layers = {name: problems.layers.Pointwise(1, 64, 64, 8, 8, layout=name) for name in ("NHWC", "NCHW")}
+    seen = {name: registry.stage("pointwise/forward/shared").xray(layer) for name, layer in layers.items()}
+    what = (
+        "x: times loaded", "w: times loaded", "y: sectors a request", "y: requests", "y: bytes over its size",
+        "shared reads for a multiply-add", "requests for 32 multiply-adds", "requests for 32 outputs",
+        "requested over compulsory", "FLOP per byte",
+    )  # fmt: skip
+    table = report.work_table(layers, seen, *what)
+    assert report.work_table(layers["NHWC"], {"NHWC": seen["NHWC"]}, *what).split("\n")[2] == table.split("\n")[2]
+    # Tiles of 16 x 16, 16 channels at a time: each operand 64 / 16 times, two reads a product. A warp's store is 2 rows
+    # of 16 outputs, 2 sectors each, and so are its loads. 4 chunks with a request of each warp for either operand.
+    loads, compulsory = 2 * 4 * 4096 // 32, 3 * 4096 * 4
+    requests, moved = loads + 4096 // 32, (2 * 4 + 1) * 4096 * 4
+    want = [4, 4, 4, 128, 1, 2, 32 * requests / 64**3, 32 * requests / 4096, moved / compulsory, 2 * 64**3 / moved]
+    assert table.split("\n")[2].split() == ["NHWC", *(f"{value:,.2f}" for value in want)]
+    report.work_table(layers, seen, "wavefronts for 32 outputs", "their wavefronts for 32")
+    with pytest.raises(KeyError):
+        report.work_table(layers, seen, "x: wishes")

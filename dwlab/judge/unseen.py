@@ -190,7 +190,7 @@ def _symmetric() -> list[np.ndarray]:
 
 
 TASKS = {
-    "30_4": Task("the mean of 3 × 3 neighbours of each element of x (C, H, W), zeros outside", depthwise, (3, 4, 2),
+    "28_3": Task("the mean of 3 × 3 neighbours of each element of x (C, H, W), zeros outside", depthwise, (3, 4, 2),
                  (32, 8), lambda: _random((2, 20, 70), (2, 20, 70)), _blurred,
                  {"A": 6, "B": 1, "C": 7, "D": 2, "E": 5, "F": 8}),
     "31_4": Task("y[m, f] = 0.1 · sum over c of x[m, c] · w[f, c]", product, (2, 3), (16, 16),

@@ -37,6 +37,7 @@ from dwlab.problems.quantisation import check_positive
 
 if TYPE_CHECKING:
     from dwlab.kernels.traffic import Traffic
+    from dwlab.simt.report import Report
 
 _FOLDER = Path(__file__).parent
 _FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+(?:_\d+)?)_([a-z]\w*)\.py$")
@@ -425,6 +426,14 @@ class Stage:
         if how.parts:
             args[len(arrays) - 1] = np.full(self.workspace_shape(problem), np.nan, np.float32)
         return tuple(args)
+
+    def xray(self, problem: Problem, seed: int = 0) -> Report:
+        """The x-ray of one launch on `example`'s arguments (dwlab.xray)."""
+        from dwlab.simt import xray
+
+        how = self.launch(problem)
+        arguments = self.example(problem, seed)
+        return xray(self.kernel_for(problem), how.grid, how.block, *arguments, shared_bytes=how.shared_bytes)
 
     def source(self) -> str:
         """What a lesson shows: the constants and the kernel, as they stand in the stage's file."""

@@ -46,6 +46,7 @@ from dwlab.report.roof import (
 from dwlab.report.shared import VALIDATED
 from dwlab.report.stages import grid_summary, shapes_table, table
 from dwlab.report.written import alt_text, markdown, roofline_figure, write
+from dwlab.report.xrays import work_table
 
 __all__ = [
     "ABLATIONS", "EMPTY", "PUBLISHED", "THREE", "VALIDATED", "Brought", "Parts", "ablations_table", "alt_text",
@@ -57,5 +58,5 @@ __all__ = [
     "layers_summary", "layers_text", "losses", "markdown", "memory_order", "networks", "networks_summary",
     "newest", "over_floors_table", "parts_of_networks", "requested_bytes", "roof_of", "roofline_figure",
     "sanitizer_rows", "sanitizer_table", "shapes_table", "small_copies_table", "table", "tables", "totals",
-    "totals_table", "traffic_table", "validated_summary", "validations", "write",
+    "totals_table", "traffic_table", "validated_summary", "validations", "work_table", "write",
 ]  # fmt: skip

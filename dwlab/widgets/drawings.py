@@ -3,6 +3,7 @@
     machine(gpu)                               a GPU's memories: sizes, bandwidths, latencies
     threads(kernel, grid, block, *arguments)   which warp touches which element of which array; of one's own kernel, too
     banks("tile", {"pitch 32": (report, 32)})  the words of a shared array, their banks, and what a warp reads
+    grids("Loads", alt, {"x": counts})         whole numbers in the cells of arrays, filled by their values
     waiting((1, 4, 16), busy=4, latency=44)    a scheduler that issues for so many warps: latency hiding
     bars(gpu, {"stride 2": Moved(...)})        useful bandwidth: what the sectors allow at most, and what was measured
 
@@ -293,6 +294,47 @@ def banks(array: str, tiles: Mapping[str, tuple[Report, int]], kind: str = "load
     return Drawing(
         "Which bank has which word", alt, "".join(parts), height, (Table("One request", columns, tuple(rows)),), x - 24
     )
+
+
+# ---- numbers of cells
+
+
+FILLS = (
+    ("none", ""),
+    (WARPS[4], "black"),
+    (BLUE, "white"),
+    (ORANGE, "white"),
+    (WARPS[1], "black"),
+    (WARPS[2], "white"),
+)
+"""Fills of cells by the rank of their values, and what is readable on each."""
+
+
+def grids(
+    title: str, alt: str, maps: Mapping[str, np.ndarray], shades: Mapping[str, np.ndarray] | None = None,
+    framed: int | None = None,
+) -> Drawing:  # fmt: skip
+    """Whole numbers in the cells of grids, by caption. shades: what fills depend on where it is not these numbers.
+
+    framed: the number whose cells have a frame. Raises ValueError for more different fills than there are.
+    """
+    cell, x, height, parts = 20.0, 0.0, 0.0, []
+    shades = maps if shades is None else shades
+    values = sorted({int(value) for one in shades.values() for value in one.flat})
+    if len(values) > len(FILLS):
+        raise ValueError(f"{len(values)} different values; there are fills for {len(FILLS)}")
+    for caption, numbers in maps.items():
+        parts.append(label(x, 12, caption, 12, bold=True))
+        for (row, column), number in np.ndenumerate(numbers):
+            left, top = x + column * cell, 20 + row * cell
+            fill, ink = FILLS[values.index(int(shades[caption][row, column]))]
+            parts.append(box(left, top, cell, cell, fill, 0.3))
+            if number == framed:
+                parts.append(box(left + 1.5, top + 1.5, cell - 3, cell - 3, "none", 2))
+            parts.append(label(left + cell / 2, top + 13.5, str(number), 9, "middle", ink, number == framed))
+        x += max(numbers.shape[1] * cell, 7.0 * len(caption)) + 20
+        height = max(height, 22 + numbers.shape[0] * cell)
+    return Drawing(title, alt, "".join(parts), height, (), x - 20)
 
 
 # ---- latency hiding

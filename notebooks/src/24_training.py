@@ -503,4 +503,4 @@ grade("24_3")
 # %% [markdown]
 # This was the last lesson on the depthwise convolution in one dimension.
 #
-# **Next:** [30 · Depthwise in two dimensions](30_depthwise_2d.ipynb): the same operator on images, with neighbours in two directions.
+# **Next:** [27 · A map in two layouts](27_two_layouts.ipynb): the same operator on images, with neighbours in two directions.

@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 70 minutes, then the exercises |
-# | **Before** | [30 · Depthwise in two dimensions](30_depthwise_2d.ipynb) |
+# | **Before** | [28 · A halo on four sides](28_halo_2d.ipynb) |
 # | **Afterwards you can** | write a pointwise layer as a matrix product, in both layouts · say whether memory or arithmetic binds it · choose a thread's tile by counting reads of shared memory · say what each lane holds of a tensor core's operands · get float32 out of tf32, and say what error is left · say why some products are too small for a large GPU |
 
 # %% tags=["nbval-ignore-output"]

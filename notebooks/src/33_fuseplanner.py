@@ -129,7 +129,7 @@ def dwpw(first, second, tile):
 # ### What it accesses
 #
 # Let there be n_p tiles of pixels, and n_f groups of filters, for C channels, F filters and an image. R is how many
-# pixels of a channel all tiles load, halos included: lesson 30's rows times columns. Then in elements:
+# pixels of a channel all tiles load, halos included: lesson 28's rows times columns. Then in elements:
 #
 # | array | accesses | because |
 # | --- | --- | --- |

@@ -15,7 +15,7 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# Lessons 30 to 33 made layers fast, one by one and in pairs. Nobody wants a layer. People want a picture classified. MobileNetV1
+# Lessons 27 to 33 made layers fast, one by one and in pairs. Nobody wants a layer. People want a picture classified. MobileNetV1
 # is 29 layers, one after the other. **How do kernels of layers become a network that is right, and what is left of a fast layer
 # in its time?**
 

@@ -140,7 +140,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="words",
-    aligned=16, needs={"bfloat16": ("join_bfloats",)}, tiles=Tiles(configs, resources, cost), lesson="30",
+    aligned=16, needs={"bfloat16": ("join_bfloats",)}, tiles=Tiles(configs, resources, cost), lesson="28",
 )  # fmt: skip
 def launch(layer, config):
     across, down = -(-layer.C // config.block_n), -(-layer.P // config.thread_m)

@@ -1,4 +1,4 @@
-"""Exercise 30_3: four rows a thread
+"""Exercise 28_2: four rows a thread
 
 Write a depthwise kernel for 3 × 3 taps, stride 1, padding 1, in which a thread computes four outputs one below the
 other. x and y are (C, H, W), w is (C, 3, 3). Block (i, j, c) is one warp: columns 32 i to 32 i + 31 and rows 4 j to
@@ -19,7 +19,7 @@ ROWS = 4
 @cuda.jit
 def column(x, w, y):
     # Your code here.
-    raise NotImplementedError("30_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("28_2 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Exercise 30_3: four rows a thread
+"""Exercise 28_2: four rows a thread
 
 Write a depthwise kernel for 3 × 3 taps, stride 1, padding 1, in which a thread computes four outputs one below the
 other. x and y are (C, H, W), w is (C, 3, 3). Block (i, j, c) is one warp: columns 32 i to 32 i + 31 and rows 4 j to

@@ -1,4 +1,4 @@
-"""Exercise 30_1: the largest of nine, channels last
+"""Exercise 27_1: the largest of nine, channels last
 
 Between its blocks Xception halves a map by taking the largest x of each window of 3 × 3, in steps of 2:
 

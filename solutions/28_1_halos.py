@@ -1,9 +1,8 @@
-"""Exercise 30_2: halos on four sides
+"""Exercise 28_1: halos on four sides
 
 How many elements of x are loaded for **one channel** of one image? All layers have padding K // 2, and what lies in the
 padding is not loaded. Write down:
-- `naive_5x5`: maps of 28 × 28, 5 × 5 taps, stride 1, one thread an output that loads each x it needs;
-- `tiles_5x5`: the same layer in tiles of 14 × 14 outputs, each tile's x loaded once;
+- `tiles_5x5`: maps of 28 × 28, 5 × 5 taps, stride 1, in tiles of 14 × 14 outputs, each tile's x loaded once;
 - `tiles_stride_2`: maps of 56 × 56, 3 × 3 taps, stride 2, in tiles of 14 × 14 outputs.
 
 Then sectors of 32 bytes, for **8 channels** of a tile of 8 × 16 outputs with 3 × 3 taps and stride 1, in the middle of
@@ -18,19 +17,6 @@ from numba import float32
 
 from dwlab import cuda, xray
 from dwlab.judge.exercises import predicted, run
-
-
-@cuda.jit
-def each_output(x, y, K, stride):
-    """One thread an output: adds up the x under its taps."""
-    q, p = cuda.threadIdx.x, cuda.blockIdx.x
-    total = float32(0)
-    for i in range(K):
-        for j in range(K):
-            h, v = p * stride + i - K // 2, q * stride + j - K // 2
-            if 0 <= h < x.shape[0] and 0 <= v < x.shape[1]:
-                total += x[h, v]
-    y[p, q] = total
 
 
 @cuda.jit
@@ -65,13 +51,11 @@ def pixel(x, y):
 
 
 ### BEGIN SOLUTION
-naive_5x5 = (28 * 5 - 2 * (1 + 2)) ** 2
 tiles_5x5 = (2 * (14 + 2)) ** 2
 tiles_stride_2 = (28 + 29) ** 2
 sectors_nchw = 8 * 10 * 4
 sectors_nhwc = 10 * 18
 ### BEGIN STUB
-# naive_5x5 = None
 # tiles_5x5 = None
 # tiles_stride_2 = None
 # sectors_nchw = None
@@ -79,10 +63,6 @@ sectors_nhwc = 10 * 18
 ### END SOLUTION
 
 HINTS = {
-    "naive_5x5": (
-        "Rows and columns are cut off alike: count the taps of one direction that lie inside, and take the square.",
-        "28 outputs with 5 taps each; the first lacks 2, the second 1, and the same at the end.",
-    ),
     "tiles_5x5": (
         "Two tiles in each direction. Which rows does the first one need, from where to where?",
         "The first tile's outputs 0 to 13 need rows -2 to 15, of which 0 to 15 are there; the second mirrors it.",
@@ -108,7 +88,6 @@ def judge(answer):
     small, large = np.ones((28, 28), np.float32), np.ones((56, 56), np.float32)
     tiled = np.zeros((2, 2, 32), np.float32)
     found = {
-        "naive_5x5": xray(each_output, 28, 28, small, np.zeros((28, 28), np.float32), 5, 1),
         "tiles_5x5": xray(each_tile, (2, 2), 32, small, tiled, 5, 1, 14),
         "tiles_stride_2": xray(each_tile, (2, 2), 32, large, tiled, 3, 2, 14),
         "sectors_nchw": xray(row_of_a_map, (10, 8), 32, np.ones((8, 56, 56), np.float32), np.zeros((8, 10, 18), "f4")),

@@ -1,4 +1,4 @@
-"""Exercise 30_1: the largest of nine, channels last
+"""Exercise 27_1: the largest of nine, channels last
 
 Between its blocks Xception halves a map by taking the largest x of each window of 3 × 3, in steps of 2:
 
@@ -21,7 +21,7 @@ THREADS = 128
 @cuda.jit
 def pool(x, y):
     # Your code here.
-    raise NotImplementedError("30_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("27_1 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":
