@@ -4,8 +4,10 @@ Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, s
 GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU (`python -m dwlab
 tune --report`), and its winners are the tiles that launches get. Of each op, path and storage type come the layers of
 the image networks with the largest share of their network's bytes, at batch 1 and 32, and the study's problems; what
-is tuned is the stage that runs there, if it has many tiles, else all stages of the path. Spaces that are too large to
-be tried as a whole are left out.
+is tuned is the stage that runs there, if it has many tiles, else all stages of the path. Of a stage that has more than
+LARGEST tiles the space is the NEAR of them that are nearest to a tile that ships: which differ from it in the fewest
+parameters, and by the fewest doublings. Stages with more than COUNTED tiles, of which the list alone takes long, are
+left out.
 
 Spaces in which 5 % are more than one candidate come first, of them those of least expected time for a problem. What the
 journal has already is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes
@@ -14,6 +16,7 @@ the GPU, costs its process alone: it is recorded as a timeout, and another proce
 sweeps, and what was left out. Exit status 1 if a problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
+          sweep.py --only fused/dwpw --only fused/pwpw --seconds 300
           sweep.py --list                 what would be measured, in which order; needs no GPU
           sweep.py --optuna               Optuna on what was recorded, for docs/results/tuning.md; needs no GPU
 """
@@ -62,6 +65,8 @@ ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and man
 LEAST = report.MANY
 """Candidates of a space in which the budget of a report is more than one: such sweeps come first."""
 LARGEST = 200
+NEAR = 60
+COUNTED = 5_000
 EACH = 6  # layers of an op, path and storage type
 AT_ONCE = 6  # candidates of a part
 COMPILE_S = {"fused": 6.0, "pointwise": 3.5, "sparse": 4.0, "depthwise2d": 2.0, "depthwise1d": 1.3}
@@ -144,7 +149,7 @@ def _layer(problem: Problem) -> Any:
 
 def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
     """The stage that is expected to be fastest, if it has LEAST tiles to choose from; else the path. None if no stage
-    runs, or there are more than LARGEST candidates, or one.
+    runs, a path has more than LARGEST candidates or a stage COUNTED, or there is one.
     """
     whole = subject(f"{op}/{path}")
     takers = whole.takers(problem, gpu)
@@ -154,7 +159,32 @@ def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Su
     first = choices.fastest(takers, problem, gpu=gpu.name or None)[0]
     what = subject(first.id) if sizes[first.id] >= LEAST else whole
     size = sizes[first.id] if what.is_stage else sum(max(1, one) for one in sizes.values())
-    return (what, what.space(problem, gpu)) if 1 < size <= LARGEST else None
+    return (what, what.space(problem, gpu)) if 1 < size <= (COUNTED if what.is_stage else LARGEST) else None
+
+
+def near(found: Sequence[Space]) -> list[Space]:
+    """Of the spaces of a stage for a layer at several batches, larger than LARGEST, the NEAR candidates that all have
+    and that are nearest to the shipped one of any: the same in each, its own shipped one first.
+    """
+    if not found or max(map(len, found)) <= LARGEST:
+        return list(found)
+    shipped = [one.candidates[0] for one in found]
+    everywhere = set.intersection(*({text(one) for one in space.candidates} for space in found))
+    common = [one for one in found[0].candidates if text(one) in everywhere]
+    kept = sorted(common, key=lambda one: min(_away(one, its) for its in shipped))[:NEAR]
+    made = []
+    for space in found:
+        here = tuple(sorted(kept, key=lambda one: one != space.candidates[0]))
+        values = {name: tuple(sorted({one[name] for one in here})) for name in space.parameters}
+        left = {f"not among the {NEAR} nearest to a shipped tile": len(space) - len(here)}
+        made.append(Space({name: its for name, its in values.items() if len(its) > 1}, here, {**space.rejected, **left}))
+    return made
+
+
+def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
+    """In how many parameters two candidates differ, and by how many doublings."""
+    doublings = [abs(math.log2((1 + one[name]) / (1 + other[name]))) for name in one if one[name] != other[name]]
+    return len(doublings), sum(doublings)
 
 
 def _tiles(stage: Stage, problem: Problem, gpu: gpus.Gpu) -> int:
@@ -164,21 +194,23 @@ def _tiles(stage: Stage, problem: Problem, gpu: gpus.Gpu) -> int:
     layer = _layer(problem)
     all_ = stage.tiles.configs(layer, problem.N, gpu)
     fits = (one for one in all_ if gpu.blocks_per_sm(stage.tiles.resources(layer, one)))
-    return len(set(itertools.islice(fits, 2 * LARGEST)))
+    return len(set(itertools.islice(fits, COUNTED + 1)))
 
 
-def planned(gpu: gpus.Gpu, each: int = EACH) -> list[Group]:
-    """The sweeps: those of at least LEAST candidates first, then those of least expected time of each."""
+def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Group]:
+    """The sweeps: those of at least LEAST candidates first, then those of least expected time of each. only: of these
+    "OP/PATH", or of all.
+    """
     groups: dict[Any, list[Task]] = {}
     for op, path, layers in problems():
         kept = 0
-        for batches in layers:
-            chosen = [(problem, tuned_there(op, path, problem, gpu)) for problem in batches]
-            for problem, found in chosen:
-                if found is not None:
-                    kernels = found[0].id, _layer(problem), found[1].digest
-                    groups.setdefault(kernels, []).append(Task(found[0], problem, found[1]))
-            kept += any(found for _, found in chosen)
+        for batches in layers if not only or f"{op}/{path}" in only else ():
+            chosen = [(problem, *(tuned_there(op, path, problem, gpu) or (None, None))) for problem in batches]
+            for what in dict.fromkeys(one for _, one, _ in chosen if one is not None):
+                its = [(problem, space) for problem, one, space in chosen if one == what]
+                for (problem, _), space in zip(its, near([space for _, space in its]), strict=True):
+                    groups.setdefault((what.id, _layer(problem), space.digest), []).append(Task(what, problem, space))
+            kept += any(what for _, what, _ in chosen)
             if kept == each:
                 break
     return sorted((Group(tuple(tasks)) for tasks in groups.values()), key=_place)
@@ -381,6 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--each", type=at_least(1), default=EACH, help="layers of an op, path and type (default: %(default)s)"
     )
+    parser.each("--only", (), "only this OP/PATH")
     parser.add_argument("--list", action="store_true", help="only say what would be measured")
     parser.add_argument("--optuna", action="store_true", help="only search the sweeps again by Optuna; needs no GPU")
     options = parser.parse_args(arguments)
@@ -389,7 +422,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.list:
         total = problems = 0
-        for group in planned(gpus.H200, options.each):
+        for group in planned(gpus.H200, options.each, options.only):
             total, problems = total + group.seconds(options.processes), problems + len(group.tasks)
             for task in group.tasks:
                 print(f"{total:8,.0f} s  {len(task.space):5,}  {task.subject.id:28}  {task.problem}")
@@ -401,7 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     journal = Journal(options.journal or Path(tuned.FOLDER) / f"{name}.jsonl")
     journal.check_writable()
     until = time.monotonic() + options.seconds
-    groups = planned(here, options.each)
+    groups = planned(here, options.each, options.only)
     made = Sweeping(groups, journal, lambda task: stages.key(task.subject, task.problem, task.space))
     with tempfile.TemporaryDirectory() as folder:
         workers = []

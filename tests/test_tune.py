@@ -352,6 +352,54 @@ def test_spaces_in_which_a_part_is_a_number_come_first_then_what_takes_least(gro
         assert len({task.space.digest for task in group.tasks}) == 1
 
 
+@pytest.fixture(scope="module")
+def fused_groups():
+    """Sweeps of fused stages that have thousands of tiles, as they are planned."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "NETWORKS", ("mobilenet_v2", "proxylessnas"))
+        patch.setattr(sweep, "DTYPES", ("float16",))
+        patch.setattr(sweep, "LAYERS", {})
+        return sweep.planned(gpus.H200, 1, ("fused/dwpw", "fused/pwpw"))
+
+
+def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tiles_are(fused_groups):
+    assert {task.subject.id for group in fused_groups for task in group.tasks} == {
+        "fused/dwpw/slide",
+        "fused/pwpw/tensor",
+    }
+    for group in fused_groups:
+        tasks, shipped = group.tasks, [task.subject.default(task.problem, gpus.H200) for task in group.tasks]
+        assert len(tasks) == 2 and {len(task.space) for task in tasks} == {sweep.NEAR}
+        assert [task.space.candidates[0] for task in tasks] == shipped
+        kept = {text(one) for one in tasks[0].space.candidates}
+        assert kept == {text(one) for one in tasks[1].space.candidates}
+        whole = tasks[0].subject.space(tasks[0].problem, gpus.H200).candidates
+        away = {text(one): min(sweep._away(one, its) for its in shipped) for one in whole}
+        assert max(away[one] for one in kept) <= min(its for one, its in away.items() if one not in kept)
+
+
+@pytest.mark.parametrize("id", ["fused/dwpw/slide", "fused/pwpw/tensor"])
+def test_a_fused_sweep_runs_from_judge_to_report(fused_groups, tmp_path, id):
+    """On the interpreter, with a small layer: checked on poisoned outputs, raced, gone on with, reported."""
+    problem = next(task.problem for group in fused_groups for task in group.tasks if task.subject.id == id)
+    what = space.subject(id)
+    small = stages.runnable(what, problem, gpus.H200)
+    (found,) = sweep.near([what.space(small, gpus.H200)])
+    few = replace(found, candidates=(*found.candidates[:2], found.candidates[-1]))
+    group = sweep.Group((sweep.Task(what, small, few),))
+
+    def run():
+        journal = Journal(tmp_path / "j.jsonl")
+        made = sweep.Sweeping([group], journal, lambda task: stages.key(what, small, task.space, "h200"))
+        return made.run([Inline(stages.Benches(stages.StageBench))], 300.0)
+
+    ((_, raced, why),) = run()
+    assert why == "" and all(one.ok for one in raced.tried.values()) and len(raced.tried) == 3
+    assert run()[0][2] == "recorded before"
+    (row,) = report.rows([tmp_path / "j.jsonl"])
+    assert (row.space, row.counted, row.model) == (3, True, row.default) and row.note == ""
+
+
 def key_of(task):
     return key(subject=task.subject.id, problem=str(task.problem), space=task.space.digest)
 
@@ -448,7 +496,7 @@ def test_a_candidate_that_hangs_is_a_timeout_and_costs_itself_alone(groups, tmp_
     bad = text(one.space.candidates[1]), text(one.space.candidates[2])
     make = functools.partial(stages.Benches, functools.partial(timed, dict(zip(bad, ("hang", "die"), strict=True))))
     with Worker(make, seconds=2) as worker:
-        made = swept([sweep.Group((one,))], tmp_path / "j.jsonl", workers=[worker])
+        made = swept([sweep.Group((one,))], tmp_path / "j.jsonl", seconds=300.0, workers=[worker])
         assert worker.losses == 2
     found = Journal(tmp_path / "j.jsonl").results(key_of(one))
     assert [found[name].state for name in bad] == ["timeout", "crashed"]

@@ -497,23 +497,37 @@ def test_a_bench_that_cannot_be_made_is_one_error_for_each_candidate():
 def test_an_error_that_all_layers_share_is_learned_and_none_is_made_up():
     rng = np.random.default_rng(3)
     tile = [{"block_m": int(m), "block_n": int(n)} for m in (16, 32, 64, 128) for n in (16, 32, 64)]
-    problem = Pointwise(1, 32, 64, 28, 28)
+    here = learned.place(Pointwise(1, 32, 64, 28, 28), "forward")
 
-    def made(layer, truth, stage="tensor"):
-        predicted = rng.uniform(0, 1, len(tile))
-        rows = learned.features(problem, "forward", tile, predicted - predicted.min())
-        error = np.array([truth * math.log2(1 + one["block_m"]) for one in tile]) + rng.normal(0, 0.01, len(tile))
-        return learned.Seen("forward", stage, layer, rows, error, error - error.min())
+    def made(layer, truth, stage="pointwise/forward/tensor", tiles=tile):
+        error = np.array([truth * math.log2(1 + one["block_m"]) for one in tiles]) + rng.normal(0, 0.01, len(tiles))
+        return learned.Seen(stage, layer, here, learned.sizes(tiles), error + rng.uniform(0, 3))  # a sweep's level: any
 
-    known = [made(str(i), 0.3) for i in range(6)]
     new = made("new", 0.3)
-    found = learned.correction("forward", "tensor", new.features, known)
-    left = (new.error - new.error.mean()) - (found - found.mean())
-    assert left.std() < 0.15 * new.error.std()
-    for nothing in ([], [made("x", 0.3, "split")]):  # of another stage
-        assert not learned.correction("forward", "tensor", new.features, nothing).any()
-    quiet = learned.correction("forward", "tensor", new.features, [made(str(i), 0.0) for i in range(6)])
+
+    def left(known):
+        found = learned.correction(new.stage, here, new.tiles, known)
+        return (new.error - new.error.mean() - found).std() / new.error.std()
+
+    assert left([made(str(i), 0.3) for i in range(6)]) < 0.15
+    half = [made(str(i), 0.3, tiles=tile[i % 2 :: 2]) for i in range(6)]  # of other tiles it knows those beside them
+    assert left(half) < 0.25
+    for nothing in ([], [made("x", 0.3, "sparse/forward/tensor")], [made("x", 0.3, tiles=tile[:1])]):
+        assert not learned.correction(new.stage, here, new.tiles, nothing).any()
+    quiet = learned.correction(new.stage, here, new.tiles, [made(str(i), 0.0) for i in range(6)])
     assert np.abs(quiet).max() < 0.1
+
+
+def test_of_problems_the_more_alike_one_counts_more():
+    tile = learned.sizes([{"block_m": 16}, {"block_m": 256}])
+    small, large = (learned.place(Pointwise(n, 32, 64, 28, 28), "forward") for n in (1, 64))
+    known = [
+        learned.Seen("s", str(sign), where, tile, sign * np.array([-1.0, 1.0]))
+        for sign, where in ((1, small), (-1, large))
+    ]
+    for here, sign in ((small, 1), (large, -1)):
+        first, second = learned.correction("s", here, tile, known)
+        assert sign * (second - first) > 0.5, here
 
 
 def test_a_layer_is_itself_at_every_batch_and_in_every_type():

@@ -1,9 +1,10 @@
 """What sweeps of other layers say of a model's order: where its predicted times are wrong in the same way.
 
-Of each candidate the model's error is known, the logarithm of the measured time less that of the predicted one, both
-over the least of their sweep. For each stage ridge regression fits it with the tile's sizes, their products with the
-problem's, and the prediction itself; the fast candidates of a sweep count most, and a sweep's level does not count. A
-correction of a stage without sweeps is nothing. `report` leaves out every sweep of the layer at hand.
+Of each candidate the model's error is known: the logarithm of the measured time less that of the predicted one. The
+errors of a stage are taken as a Gaussian process (kriging): two of them are the more alike the fewer doublings lie
+between the sizes of their tiles, and between the work of their problems; how slow a sweep is as a whole does not count.
+The expected error of a candidate is added to its prediction. Of a stage without sweeps that is nothing. `report` leaves
+out every sweep of the layer at hand.
 """
 
 from __future__ import annotations
@@ -19,24 +20,25 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 from dwlab.records.journal import Candidate
 
-RIDGE = 3.0
-"""Added to the squares' sums: features are in units of their spread."""
-SHARP = 2.0
-"""A candidate that takes e times the least counts exp(-SHARP) as much as the fastest."""
+SHARED = 0.5
+"""Of an error's variance: what is the same for all problems."""
+NOISE = 0.1
+"""Of an error's spread: what no other candidate has a part in."""
 
 FIELDS = tuple(one.name for one in fields(TileConfig))
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one sweep says of a stage. features: (candidates, features); error and slower: logarithms of each."""
+    """What one sweep says of a stage, by its id. place: `place` of its problem; tiles: `sizes` of its candidates;
+    error: the logarithm of each one's.
+    """
 
-    path: str
     stage: str
     layer: str
-    features: np.ndarray
+    place: np.ndarray
+    tiles: np.ndarray
     error: np.ndarray
-    slower: np.ndarray
 
 
 def layer_of(problem: Problem | str) -> str:
@@ -44,36 +46,33 @@ def layer_of(problem: Problem | str) -> str:
     return " ".join(re.findall(r"\b(?!N=)[A-Z]=\d+|stride \d+|->", str(problem)))
 
 
-def features(problem: Problem, path: str, candidates: Sequence[Candidate], predicted: np.ndarray) -> np.ndarray:
-    """(candidates, features). predicted: logarithms over the least."""
-    work = (math.log2(problem.flops_of(path) + 1) - 30) / 4
-    half = float(problem.dtype == "float16")
-    rows = []
-    for one, cost in zip(candidates, predicted, strict=True):
-        sizes = [math.log2(1 + one.get(name, 0)) for name in FIELDS]
-        warps = math.log2(1 + one.get("warps_m", 1) * one.get("warps_n", 1) * one.get("warps_k", 1))
-        area = math.log2(1 + one.get("block_m", 0) * max(1, one.get("block_n", 0)))
-        base = np.array([*sizes, warps, area, warps**2 / 4, area**2 / 16])
-        rows.append(np.concatenate([[cost], base, base * work, base * half, [cost * work]]))
-    return np.array(rows)
+def place(problem: Problem, path: str) -> np.ndarray:
+    """Of a problem among others: doublings of its work, and whether it is of float16."""
+    return np.array([math.log2(problem.flops_of(path) + 1), problem.dtype == "float16"])
 
 
-def correction(path: str, stage: str, found: np.ndarray, known: Iterable[Seen]) -> np.ndarray:
-    """What to add to the logarithms of a stage's predictions, of which these are the features."""
-    parts = []
-    for one in known:
-        if (one.path, one.stage) == (path, stage) and len(one.error) > 1:
-            weight = np.exp(-SHARP * (one.slower - one.slower.min()))
-            share = weight / weight.sum()
-            parts.append((one.features - share @ one.features, one.error - share @ one.error, weight))
-    if not parts:
-        return np.zeros(len(found))
-    rows, errors, weights = (np.concatenate(each) for each in zip(*parts, strict=True))
-    spread = rows.std(0)
-    kept = spread > 1e-6
-    if not kept.any():
-        return np.zeros(len(found))
-    scaled = rows[:, kept] / spread[kept]
-    squares = (scaled * weights[:, None]).T @ scaled + RIDGE * np.eye(scaled.shape[1])
-    here = found[:, kept] / spread[kept]
-    return (here - here.mean(0)) @ np.linalg.solve(squares, (scaled * weights[:, None]).T @ errors)
+def sizes(candidates: Sequence[Candidate]) -> np.ndarray:
+    """(candidates, FIELDS), as doublings."""
+    return np.log2([[1 + one.get(name, 0) for name in FIELDS] for one in candidates])
+
+
+def correction(stage: str, here: np.ndarray, tiles: np.ndarray, known: Iterable[Seen]) -> np.ndarray:
+    """What to add to the logarithms of a stage's predictions, for these tiles of the problem at this place."""
+    same = [one for one in known if one.stage == stage and len(one.error) > 1]
+    if not same:
+        return np.zeros(len(tiles))
+    of = np.repeat(np.arange(len(same)), [len(one.error) for one in same])
+    places, there = np.array([one.place for one in same]), np.concatenate([one.tiles for one in same])
+    error = np.concatenate([one.error - one.error.mean() for one in same])
+    covariance = _alike(there, there) * _problems_alike(places, places)[of][:, of] + NOISE**2 * np.eye(len(error))
+    found = _alike(tiles, there) * _problems_alike(here[None], places)[:, of] @ np.linalg.solve(covariance, error)
+    return found - found.mean()
+
+
+def _alike(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    squares = (some**2).sum(1)[:, None] + (others**2).sum(1) - 2 * some @ others.T
+    return np.exp(-np.sqrt(np.maximum(squares, 0.0)))
+
+
+def _problems_alike(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return SHARED + (1 - SHARED) * _alike(some, others)

@@ -135,20 +135,16 @@ def _seen(path: Path, changed: tuple[int, ...]) -> tuple[learned.Seen, ...]:
             what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
             kept = recorded_space(tried)
             logs = what.predicted(problem, kept, gpu_of(key))
-            rows = learned.features(problem, what.path, kept.candidates, logs)
+            place, tiles = learned.place(problem, what.path), learned.sizes(kept.candidates)
             medians = np.array([statistics.median(one.times_us) if one.ok else math.inf for one in tried.values()])
         except Exception:  # a stage or a field of another time: it says nothing of today's model
             continue
         order = [text(one) for one in kept.candidates]
         medians = medians[[list(tried).index(name) for name in order]]
-        slower, names = np.log(medians / medians.min()), np.array([what.name(one) for one in kept.candidates])
-        for name in dict.fromkeys(names):
-            here = (names == name) & np.isfinite(medians)
-            found.append(
-                learned.Seen(
-                    what.path, str(name), learned.layer_of(problem), rows[here], (slower - logs)[here], slower[here]
-                )
-            )
+        error = np.log(medians) - logs
+        for id, here in what.by_stage(kept.candidates):
+            right = here[np.isfinite(error[here])]
+            found.append(learned.Seen(id, learned.layer_of(problem), place, tiles[right], error[right]))
     return tuple(found)
 
 

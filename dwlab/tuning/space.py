@@ -228,12 +228,16 @@ class Subject:
         predictions are wrong (`replay.seen`).
         """
         logs = self.predicted(problem, found, gpu, known)
-        rows = learned.features(problem, self.path, found.candidates, logs)
-        names = np.array([self.name(one) for one in found.candidates])
-        for name in dict.fromkeys(names):
-            here = names == name
-            logs[here] += learned.correction(self.path, name, rows[here], seen)
+        place, tiles = learned.place(problem, self.path), learned.sizes(found.candidates)
+        for id, here in self.by_stage(found.candidates):
+            logs[here] += learned.correction(id, place, tiles[here], seen)
         return sorted(range(len(found)), key=lambda i: (i != 0, logs[i], i))
+
+    def by_stage(self, candidates: Sequence[Candidate]) -> list[tuple[str, np.ndarray]]:
+        """(id, places of the candidates that are its) of each of its stages that has some."""
+        names = np.array([self.name(one) for one in candidates])
+        places = [(one.id, np.flatnonzero(names == one.name)) for one in self.stages]
+        return [(id, here) for id, here in places if len(here)]
 
     def name(self, candidate: Candidate) -> str:
         """Of the candidate's stage."""
