@@ -205,9 +205,7 @@ def test_only_a_run_that_says_so_is_clean(done, clean, message):
 
 
 @on_interpreter
-@pytest.mark.parametrize(
-    "id", ["depthwise1d/backward/strips", "pointwise/forward/tensor", "fused/dwpw/int8", "fused/pwdw/strips"]
-)
+@pytest.mark.parametrize("id", ["depthwise1d/backward/strips", "pointwise/forward/tensor", "fused/dwpw/int8"])
 def test_what_the_sanitizer_watches_runs_in_every_storage_type_and_is_held_to_the_reference(id, monkeypatch, capsys):
     stage = registry.stage(id)
     assert {problem.dtype for problem in sanitize.problems_of(stage, "racecheck")} == set(stage.dtypes)
@@ -222,7 +220,6 @@ def test_what_the_sanitizer_watches_runs_in_every_storage_type_and_is_held_to_th
 def test_memcheck_sees_the_pairs_of_small_maps_too():
     """Filters and copies that ended behind an array: only pairs of many channels had them."""
     for id, dtype, pairs in (
-        ("fused/pwdw/strips", "float32", 7),
         ("fused/pwdw/int8", "int8", 7),
         ("fused/pwpw/int8", "int8", 2),
         ("fused/dwpw/slide", "float16", 10),
