@@ -251,10 +251,7 @@ class Sweeping:
         self._over, self._busy, self._lock = False, 0, threading.Lock()
         self._read()
         missing = [
-            Part(
-                group.tasks,
-                tuple(one for one in group.candidates if any(map(lambda task: not self._has(task, one), group.tasks))),
-            )
+            Part(group.tasks, tuple(one for one in group.candidates if not all(self._has(x, one) for x in group.tasks)))
             for group in groups
         ]
         self._todo = [Part((task,)) for task in self.tasks if task.who not in self.rows and self._is_whole(task)]
@@ -296,9 +293,6 @@ class Sweeping:
 
     def _has(self, task: Task, candidate: Candidate) -> bool:
         return text(candidate) in self.known[task.who]
-
-    def _have(self, tasks: Sequence[Task], candidate: Candidate) -> bool:
-        return all(self._has(task, candidate) for task in tasks)
 
     def _is_whole(self, task: Task) -> bool:
         return all(self._has(task, one) for one in task.space.candidates)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from dwlab.gpu import target
+from dwlab.kernels.dispatch import current_stream
 from dwlab.measure import timeline as lines
 from dwlab.measure.timeline import Item, Timeline
 
@@ -388,11 +389,11 @@ class OnGpu(Recorder):
                 given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
                 blocking = kind in ("to device", "to host") and not given.get("non_blocking", False)
                 do = lambda: func(*args, **kwargs)  # noqa: E731
-                return recorder.call(kind, name, recorder.torchs(torch), nbytes, do, blocking)
+                return recorder.call(kind, name, current_stream(), nbytes, do, blocking)
 
         def replayed(old: Any) -> Any:
             def replaying(graph: Any) -> Any:
-                return self.call(lines.KERNEL, "CUDA graph", self.torchs(torch), 0, lambda: old(graph))
+                return self.call(lines.KERNEL, "CUDA graph", current_stream(), 0, lambda: old(graph))
 
             return replaying
 
@@ -422,11 +423,6 @@ class OnGpu(Recorder):
         if name == "aten._local_scalar_dense":
             return ("to host" if tensors[0].is_cuda else ""), tensors[0].nbytes
         return (lines.KERNEL if any(one.is_cuda for one in tensors) else ""), 0
-
-    def torchs(self, torch: Any) -> Any:
-        """PyTorch's current stream, as numba.cuda has it."""
-        handle = torch.cuda.current_stream().cuda_stream
-        return self.cuda.external_stream(handle) if handle else 0
 
     def begin(self) -> None:
         self.inside += 1  # no items of what follows
