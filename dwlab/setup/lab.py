@@ -236,11 +236,13 @@ def ensure(folder: Path, needed: frozenset[str], exact: bool, bounds: Sequence[s
 # --- make lab ---------------------------------------------------------------------------------------------------------
 
 
-def jupyter_arguments(platform: str, variables: dict[str, str], *, superuser: bool, wsl: bool, snap: bool) -> list[str]:
-    """JupyterLab's command line on this machine, after ``python -m jupyterlab``."""
+def jupyter_arguments(
+    folder: Path, platform: str, variables: dict[str, str], *, superuser: bool, wsl: bool, snap: bool
+) -> list[str]:
+    """JupyterLab's command line on this machine, after ``python -m jupyterlab``, for the workbook in a folder."""
     # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
     # A workspace of its own: the default one opens the tabs of whatever else this person uses JupyterLab for.
-    arguments = [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
+    arguments = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
     arguments.append("--ServerApp.contents_manager_class=dwlab.setup.contents.Lessons")
     if superuser:
         arguments.append("--allow-root")  # rented GPUs and containers often have no other user
@@ -257,7 +259,12 @@ def jupyter_arguments(platform: str, variables: dict[str, str], *, superuser: bo
 
 
 def lab(python: Path) -> int:
-    if not (ROOT / FIRST_LESSON).exists():
+    return start(python, ROOT)
+
+
+def start(python: Path, folder: Path) -> int:
+    """JupyterLab on the workbook in a folder, until it ends."""
+    if not (folder / FIRST_LESSON).exists():
         raise Stop(f"{FIRST_LESSON} is missing here: get the whole workbook again (git checkout -- lessons)")
     variables = dict(os.environ)
     home = os.path.expanduser("~")
@@ -266,6 +273,7 @@ def lab(python: Path) -> int:
         _say(f"{home} cannot be written, so JupyterLab keeps its settings in {variables['HOME']} this time.")
     kernel = Path("/proc/sys/kernel/osrelease")
     arguments = jupyter_arguments(
+        folder,
         sys.platform,
         variables,
         superuser=hasattr(os, "geteuid") and os.geteuid() == 0,
@@ -279,7 +287,7 @@ def lab(python: Path) -> int:
             "From another machine, first: ssh -L 8888:localhost:8888 THIS_MACHINE (the port of that address)"
         )
     command = [str(python), "-m", "jupyterlab", *arguments]
-    os.chdir(ROOT)
+    os.chdir(folder)
     if os.name == "nt":
         return subprocess.run(command, env=variables).returncode
     os.execve(command[0], command, variables)
