@@ -677,6 +677,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except Exception as error:
         # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
+        from dwlab.gpu import target
+
+        if said := target.busy(error):
+            print(f"dwlab: {said}", file=sys.stderr)
+            return 2
         if type(error).__module__ != __name__ and not type(error).__module__.startswith("dwlab."):
             raise
         print(f"dwlab: {_plain(error)}", file=sys.stderr)
