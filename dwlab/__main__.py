@@ -1,5 +1,5 @@
 """``python -m dwlab``: doctor, stages, xray, inspect, predict, plan, infer, study, tune, records, train, grade,
-new-stage.
+progress, lab, new-stage.
 
 The parser is here, the work in the rooms. Exit status: 0 if all is well, 1 if something that was checked is not (a
 problem that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as
@@ -405,6 +405,17 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "example: python -m dwlab progress",
     )
     one = command(
+        "lab",
+        "a copy of the lessons and exercises to work in, and JupyterLab on it",
+        "Copies the student's lessons, the exercises and the pages that they link to into a folder, but for files\n"
+        "that are there, and starts JupyterLab on the first lesson. It is handed on what ARGS has in the environment.",
+        "example: python -m dwlab lab course --no-start",
+    )
+    one.add_argument(
+        "folder", nargs="?", type=_folder, metavar="FOLDER", help="default: the copy here, else dwlab-workbook"
+    )
+    one.add_argument("--no-start", action="store_true", help="only copy")
+    one = command(
         "new-stage",
         "a blank stage of an operator of one's own: the capstone",
         "Writes a file with the problem, the reference, a blank kernel with its launch and its formula, and the\n"
@@ -593,7 +604,7 @@ ROOMS = {
     "doctor": "gpu.doctor", "inspect": "compiler.inspect", "predict": "model.timemodel", "plan": "planner.command",
     "infer": "inference.command", "study": "study.command", "tune": "tuning.command", "records": "report.recorded",
     "train": "training.train", "grade": "judge.exercises", "progress": "judge.exercises",
-    "new-stage": "judge.capstone",
+    "new-stage": "judge.capstone", "lab": "widgets.workbook",
 }  # fmt: skip
 """Whose `main` carries a command out; it is imported only then."""
 
@@ -666,6 +677,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except Exception as error:
         # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
+        from dwlab.gpu import target
+
+        if said := target.busy(error):
+            print(f"dwlab: {said}", file=sys.stderr)
+            return 2
         if type(error).__module__ != __name__ and not type(error).__module__.startswith("dwlab."):
             raise
         print(f"dwlab: {_plain(error)}", file=sys.stderr)

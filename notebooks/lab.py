@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import venv
 from collections.abc import Callable, Sequence
@@ -28,7 +27,6 @@ sys.path.insert(0, str(ROOT))
 from dwlab.gpu import driver  # noqa: E402
 from dwlab.gpu.doctor import PYTHONS  # noqa: E402
 
-FIRST_LESSON = "lessons/00_start_here.ipynb"
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 MODULES = "dwlab, jupyterlab, numba, matplotlib, ipywidgets, nbval"  # without which no environment is of use
 OLDEST_UV = (0, 8)  # the first whose venv has --clear
@@ -198,50 +196,10 @@ def ensure(folder: Path, needed: frozenset[str], exact: bool, bounds: Sequence[s
 # --- make lab ---------------------------------------------------------------------------------------------------------
 
 
-def jupyter_arguments(platform: str, variables: dict[str, str], *, superuser: bool, wsl: bool, snap: bool) -> list[str]:
-    """JupyterLab's command line on this machine, after ``python -m jupyterlab``."""
-    # An address rather than a file to open: so the address printed where no browser starts leads to the lesson too.
-    # A workspace of its own: the default one opens the tabs of whatever else this person uses JupyterLab for.
-    arguments = [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/workspaces/dwlab/tree/{FIRST_LESSON}"]
-    arguments.append("--ServerApp.contents_manager_class=dwlab.widgets.contents.Lessons")
-    if superuser:
-        arguments.append("--allow-root")  # rented GPUs and containers often have no other user
-    if platform in ("win32", "darwin") or wsl:
-        screen = not variables.get("SSH_CONNECTION")
-    else:  # without a screen a text browser would start in this terminal
-        screen = any(variables.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    if not screen:
-        arguments.append("--no-browser")
-    elif wsl or snap:
-        # The browser is handed a file by default: one of Windows or of a snap cannot read it, an address it can.
-        arguments.append("--ServerApp.use_redirect_file=False")
-    return arguments + shlex.split(variables.get("ARGS", ""))
-
-
 def lab(python: Path) -> int:
-    if not (ROOT / FIRST_LESSON).exists():
-        raise Stop(f"{FIRST_LESSON} is missing here: get the whole workbook again (git checkout -- lessons)")
-    variables = dict(os.environ)
-    home = os.path.expanduser("~")
-    if not os.access(home, os.W_OK):
-        variables["HOME"] = tempfile.mkdtemp(prefix="dwlab-home-")
-        _say(f"{home} cannot be written, so JupyterLab keeps its settings in {variables['HOME']} this time.")
-    kernel = Path("/proc/sys/kernel/osrelease")
-    arguments = jupyter_arguments(
-        sys.platform,
-        variables,
-        superuser=hasattr(os, "geteuid") and os.geteuid() == 0,
-        wsl=kernel.exists() and "microsoft" in kernel.read_text(encoding="utf-8").lower(),
-        snap=any(Path("/snap/bin", name).exists() for name in ("firefox", "chromium")),
-    )
-    _say("Starting JupyterLab; stop it with Ctrl-C.")
-    if "--no-browser" in arguments:
-        _say(
-            "There is no screen here to open a browser on: open the address that follows, with its token.\n"
-            "From another machine, first: ssh -L 8888:localhost:8888 THIS_MACHINE (the port of that address)"
-        )
-    command = [str(python), "-m", "jupyterlab", *arguments]
-    os.chdir(ROOT)
+    """JupyterLab on this checkout, until it ends."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command, variables = [str(python), "-m", "dwlab", "lab", str(ROOT)], {**os.environ, "PYTHONPATH": path}
     if os.name == "nt":
         return subprocess.run(command, env=variables).returncode
     os.execve(command[0], command, variables)

@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tomllib
+import types
 from pathlib import Path
 
 import lab
@@ -14,6 +16,7 @@ import pytest
 import yaml
 
 from dwlab.gpu import driver
+from dwlab.widgets import workbook
 
 pytestmark = pytest.mark.quick
 
@@ -389,14 +392,14 @@ def test_the_set_up_runs_before_anything_is_installed():
 
 
 def arguments(platform="linux", variables=None, superuser=False, wsl=False, snap=False):
-    return lab.jupyter_arguments(platform, variables or {}, superuser=superuser, wsl=wsl, snap=snap)
+    return workbook.jupyter_arguments(ROOT, platform, variables or {}, superuser=superuser, wsl=wsl, snap=snap)
 
 
 def test_the_lab_opens_on_the_first_lesson():
     shown = arguments(variables={"DISPLAY": ":0", "ARGS": "--port 9000 --ip '0.0.0.0'"})
-    assert shown[0] == f"--ServerApp.root_dir={ROOT}" and shown[1].endswith(lab.FIRST_LESSON)
-    assert shown[-4:] == ["--port", "9000", "--ip", "0.0.0.0"] and (ROOT / lab.FIRST_LESSON).exists()
-    assert lab.FIRST_LESSON.startswith("lessons/"), "the student's copy"
+    assert shown[0] == f"--ServerApp.root_dir={ROOT}" and shown[1].endswith(workbook.FIRST_LESSON)
+    assert shown[-4:] == ["--port", "9000", "--ip", "0.0.0.0"] and (ROOT / workbook.FIRST_LESSON).exists()
+    assert workbook.FIRST_LESSON.startswith("lessons/"), "the student's copy"
 
 
 @pytest.mark.parametrize(
@@ -414,6 +417,64 @@ def test_the_lab_opens_on_the_first_lesson():
 )
 def test_a_browser_is_opened_only_where_there_is_a_screen(platform, variables, wsl, browser):
     assert ("--no-browser" not in arguments(platform, variables, wsl=wsl)) is browser
+
+
+# --- the lessons of an installed package ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package as a wheel installs it, which nobody may write to."""
+    modules = {
+        name: types.ModuleType(name) for name in ("setuptools", "setuptools.command", "setuptools.command.build_py")
+    }
+    modules["setuptools"].setup = lambda **_: None
+    modules["setuptools.command.build_py"].build_py = object
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in modules.items():
+            patch.setitem(sys.modules, name, module)
+        script = runpy.run_path(str(ROOT / "setup.py"))
+    site = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "dwlab", site / "dwlab", ignore=shutil.ignore_patterns("__pycache__"))
+    script["copied"](site / "dwlab")
+    for one in (site, *site.rglob("*")):
+        one.chmod(0o555 if one.is_dir() else 0o444)
+    yield site
+    for one in (site, *site.rglob("*")):
+        one.chmod(0o755 if one.is_dir() else 0o644)
+
+
+def dwlab_of(site, folder, *command):
+    variables = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "dwlab", *command]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+
+
+def test_an_installed_package_has_the_lessons_and_grades_where_they_are_copied_to(installed, tmp_path):
+    outside = dwlab_of(installed, tmp_path, "grade", "01_2")
+    assert outside.returncode == 2 and "`dwlab lab FOLDER` copies the workbook" in outside.stderr
+    first = json.loads(dwlab_of(installed, tmp_path, "lab", "course", "--no-start", "--json").stdout)
+    for kind in ("lessons/*.ipynb", "exercises/*.py"):
+        theirs, ours = (
+            {one.name: one.read_bytes() for one in place.glob(kind)} for place in (tmp_path / "course", ROOT)
+        )
+        assert theirs == ours and ours
+    assert (
+        not (tmp_path / "course" / "solutions").exists() and not (tmp_path / "course" / "exercises" / "judges").exists()
+    )
+    mine = next((tmp_path / "course" / "exercises").glob("01_2_*.py"))
+    mine.write_text(re.sub(r"^compulsory = None$", "compulsory = 7", mine.read_text("utf-8"), flags=re.M), "utf-8")
+    again = json.loads(dwlab_of(installed, tmp_path / "course" / "lessons", "lab", "--no-start", "--json").stdout)
+    assert again == {"folder": str(tmp_path / "course"), "copied": 0, "kept": first["copied"]}
+    graded = dwlab_of(installed, tmp_path / "course" / "lessons", "grade", "01_2", "--json")
+    (found,) = json.loads(graded.stdout)
+    assert found["status"] == "unsolved" and found["message"].startswith("`flops` is still None"), "7 is a prediction"
+
+
+def test_pages_that_lessons_link_to_are_in_the_copy(installed):
+    for lesson in (ROOT / "lessons").glob("*.ipynb"):
+        for link in re.findall(r"\]\((\.\./[^)#]+)", lesson.read_text(encoding="utf-8")):
+            assert (installed / "dwlab" / "workbook" / "lessons" / link).exists(), f"{lesson.name}: {link}"
 
 
 # --- make test --------------------------------------------------------------------------------------------------------

@@ -131,6 +131,37 @@ def test_the_banner_of_a_gpu_names_it(monkeypatch):
         assert part in line
 
 
+def test_a_gpu_that_others_use_is_called_busy(numba_cuda, monkeypatch, run):
+    class CudaAPIError(Exception):  # as numba-cuda has it: a code and a text
+        def __str__(self):
+            return f"[{self.args[0]}] {self.args[1]}"
+
+    numba_cuda()
+    monkeypatch.setitem(sys.modules, "numba.cuda.cudadrv.driver", types.SimpleNamespace(CudaAPIError=CudaAPIError))
+    monkeypatch.setenv("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
+    monkeypatch.setattr(target, "_decided", target.Target("gpu", ""))
+    monkeypatch.delitem(vars(target), "cuda", raising=False)
+    assert target.cuda is sys.modules["numba.cuda"]
+    monkeypatch.delitem(vars(target), "cuda")
+    full = CudaAPIError(2, "Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY")
+    assert str(full).startswith(
+        "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY. The GPU is busy: it has no"
+    )
+    alone = CudaAPIError(46, "Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_DEVICE_UNAVAILABLE")
+    assert "another process has it for itself alone. Wait" in str(alone) and "DWLAB_TARGET=simulated" in str(alone)
+    other = CudaAPIError(700, "Call to cuCtxSynchronize results in CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert str(other) == "[700] Call to cuCtxSynchronize results in CUDA_ERROR_ILLEGAL_ADDRESS"
+
+    def raises(options):
+        raise full
+
+    from dwlab import __main__ as cli
+
+    monkeypatch.setattr(cli, "_run", raises)
+    status, _, err = run("stages")
+    assert status == 2 and err.startswith("dwlab: The GPU is busy: ") and len(err.splitlines()) == 1
+
+
 def test_a_lesson_in_simulated_mode_loads_neither_numba_cuda_nor_widgets_nor_matplotlib():
     code = (
         "import sys, json\n"

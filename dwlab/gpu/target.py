@@ -154,6 +154,26 @@ def banner() -> Banner:
     )
 
 
+BUSY = {
+    "OUT_OF_MEMORY": "it has no memory left for this",
+    "DEVICE_UNAVAILABLE": "another process has it for itself alone",
+}
+"""What the driver's errors mean where several people use one GPU, by a part of their names."""
+
+
+def busy(error: BaseException) -> str:
+    """One sentence for an error of the driver that others who use the GPU may be the cause of; "" for any other."""
+    found = next((why for name, why in BUSY.items() if f"CUDA_ERROR_{name}" in str(error.args)), "")
+    wait = f"Wait and run it again, or start Python anew with {VARIABLE}=simulated: all works there, but times"
+    return f"The GPU is busy: {found}. {wait}." if found else ""
+
+
+def _explain(kind: type[BaseException]) -> None:
+    """From here on errors of this class say what to do, where a busy GPU may be their cause."""
+    usual = kind.__str__
+    kind.__str__ = lambda error: ". ".join(filter(None, [usual(error), busy(error)]))
+
+
 _decided: Target | None = None
 _decided_for: str | None = None
 
@@ -180,6 +200,8 @@ def __getattr__(name: str) -> Any:
     elif name == "cuda":
         gpu = _decision().mode == "gpu"
         value = cuda_of(_decision().mode)
+        if gpu:
+            _explain(importlib.import_module("numba.cuda.cudadrv.driver").CudaAPIError)
         if gpu and "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
             # Lessons launch few blocks on purpose; a warning would also make their output differ between the modes.
             importlib.import_module("numba.cuda.core.config").CUDA_LOW_OCCUPANCY_WARNINGS = 0

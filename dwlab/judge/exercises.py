@@ -752,7 +752,7 @@ def _beside_ours(answer: Answer, judge: Path) -> list[str]:
         return []
     said = ", ".join(_many(mine[name], unit) for name, unit in COUNTED.items() if mine[name] or ours[name])
     differs = [_many(ours[name], unit) for name, unit in COUNTED.items() if mine[name] != ours[name]]
-    head = f"Counted at {what}" if what else "Counted"
+    head = f"Counted for {what}" if what else "Counted"
     return [f"{head}: {said}. Our solution: {', '.join(differs) + ', else' if differs else 'exactly'} the same."]
 
 

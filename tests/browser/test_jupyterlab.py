@@ -16,9 +16,10 @@ import time
 import urllib.request
 from pathlib import Path
 
-import lab
 import nbformat
 import pytest
+
+from dwlab.widgets import workbook
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: JupyterLab is not tried in a browser")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core: install the extra `browser`")
@@ -80,10 +81,10 @@ def server(tmp_path_factory):
         port = free.getsockname()[1]
     token = secrets.token_hex(16)
     superuser = hasattr(os, "geteuid") and os.geteuid() == 0
-    arguments = lab.jupyter_arguments(sys.platform, {}, superuser=superuser, wsl=False, snap=False)
-    arguments = [one for one in arguments if "root_dir" not in one and one != "--no-browser"]
+    arguments = workbook.jupyter_arguments(root, sys.platform, {}, superuser=superuser, wsl=False, snap=False)
+    arguments = [one for one in arguments if one != "--no-browser"]
     arguments += [
-        f"--ServerApp.root_dir={root}", f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1", "--no-browser",
+        f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1", "--no-browser",
         f"--IdentityProvider.token={token}", f"--LabApp.app_settings_dir={settings}",
         f"--LabApp.workspaces_dir={settings}", "--LabApp.expose_app_in_browser=True",
     ]  # fmt: skip
@@ -262,7 +263,7 @@ def test_a_lesson_runs_from_top_to_bottom(opened, lesson, layout):
 
 
 def test_a_students_copy_asks_for_the_predictions_first(opened):
-    notebook = opened(lab.FIRST_LESSON)
+    notebook = opened(workbook.FIRST_LESSON)
     notebook.run_all()
     code = [cell for cell in notebook.cells() if cell["cell_type"] == "code"]
     (stopped,) = [cell for cell in code for one in cell["outputs"] if one["output_type"] == "error"]
