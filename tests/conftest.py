@@ -24,3 +24,15 @@ def run(capsys):
         return status, *capsys.readouterr()
 
     return command
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The ids of the stages that calls of dispatch started."""
+    from dwlab.kernels import dispatch
+
+    ids, start = [], dispatch._start
+    monkeypatch.setattr(
+        dispatch, "_start", lambda plans, *rest: (ids.extend(one.stage.id for one in plans), start(plans, *rest))
+    )
+    return ids

@@ -1,5 +1,6 @@
 import json
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.problems.references import allowed_error, correlate, reference
 
+judge = sys.modules["dwlab.judge.check"]
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found on the laptop GPU only")
 
 # ---- wrong kernels
@@ -27,9 +29,10 @@ simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found o
 
 @pytest.mark.quick
 @pytest.mark.parametrize("wrong", part("wrong kernels", FAMILY, lambda one: [one.pattern]), ids=lambda one: one.name)
-def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong):
+def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong, monkeypatch):
     if target.mode == "gpu" and not wrong.harmless:
         pytest.skip("a GPU must not run it")
+    monkeypatch.setattr(judge, "_STEPS", 10_000)  # the endless one takes all of them
     verdict = check(wrong.kernel, launch=wrong.launch)
     assert not verdict.passed
     assert verdict.patterns[0] == wrong.pattern, f"{verdict}\n{verdict.table()}"

@@ -26,11 +26,14 @@ from dwlab.report import recorded
 NAIVE = "depthwise1d/forward/naive"
 
 
+def python(*arguments, variables=(), **options):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | dict(variables)
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 600} | options
+    return subprocess.run([sys.executable, *arguments], env=environment, **how)
+
+
 def process(*arguments, **options):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | options.pop("variables", {})
-    return subprocess.run(
-        [sys.executable, "-m", "dwlab", *arguments], env=environment, capture_output=True, timeout=600, **options
-    )
+    return python("-m", "dwlab", *arguments, **options)
 
 
 # --- what commands print ----------------------------------------------------------------------------------------------
@@ -264,19 +267,14 @@ def test_what_is_refused_by_its_name_is_refused_before_numba_is_imported(argumen
         "import sys; from dwlab.__main__ import main; status = main(sys.argv[1:]); "
         "sys.exit(10 * ('numba' in sys.modules) + status)"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True)
+    done = python("-c", code, *arguments, text=True)
     assert done.returncode == 2, done.stderr
     assert "The nearest is" not in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_plan_needs_no_numba():
     code = "import sys; from dwlab.__main__ import main; main(sys.argv[1:]); sys.exit('numba' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    arguments = ("plan", "ceit_t", "--gpu", "t4", "--json")
-    assert (
-        subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True).returncode == 0
-    )
+    assert python("-c", code, "plan", "ceit_t", "--gpu", "t4", "--json").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -423,11 +421,7 @@ def test_records_are_read_once_by_a_process_whatever_it_does():
         print(json.dumps(found))
     """
     commands = [list(one) for one in USUAL if one[0] in ("plan", "predict", "records")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), json.dumps(commands)],
-        env=environment, capture_output=True, text=True,
-    )  # fmt: skip
+    done = python("-c", textwrap.dedent(code), json.dumps(commands), text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found == dict.fromkeys((file.name for file in records.FOLDER.glob("*.jsonl.*")), 1)
@@ -507,12 +501,10 @@ def test_an_x_ray_of_several_files_names_them_keeps_indentation_and_says_where_m
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    command = f'"{sys.executable}" -m dwlab xray {NAIVE} --json'
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     read, write = os.pipe()
     os.close(read)  # the first write already finds no reader
     try:
-        done = subprocess.run(command, shell=True, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=600)
+        done = process("xray", NAIVE, "--json", stdout=write)
     finally:
         os.close(write)
     assert done.returncode == 141

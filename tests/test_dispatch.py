@@ -51,17 +51,6 @@ def assert_right(problem, got, arrays):
         assert (error <= allowed_error(problem, path, inputs)[name]).all(), name
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The ids of the stages that calls started."""
-    ids = []
-    start = dispatch._start
-    monkeypatch.setattr(
-        dispatch, "_start", lambda plans, *rest: (ids.extend(one.stage.id for one in plans), start(plans, *rest))
-    )
-    return ids
-
-
 # ---------------------------------------------------------------------------------------------------- right
 
 

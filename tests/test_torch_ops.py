@@ -45,17 +45,6 @@ def assert_right(problem, tensors, **got):
         assert (error <= allowed_error(problem, path, inputs)[name]).all(), name
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The ids of the stages that calls started."""
-    ids = []
-    start = dispatch._start
-    monkeypatch.setattr(
-        dispatch, "_start", lambda plans, *rest: (ids.extend(one.stage.id for one in plans), start(plans, *rest))
-    )
-    return ids
-
-
 def real(path, name, problem):
     """The id of the stage that runs a problem in the place of a named one; the best one's where a path has no such."""
     for one in registry.stages("depthwise1d", path=path):

@@ -935,7 +935,7 @@ def test_complex_functions():
 
 
 def test_numpy_scalar_functions():
-    """The ones that Numba-CUDA 0.30 compiles; test_refusals has those that it does not."""
+    """The ones that Numba-CUDA 0.30 compiles; language_rows has those that it does not."""
 
     @cuda.jit
     def use(x, out):
