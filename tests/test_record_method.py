@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 from fakes import script, timed
 
-from dwlab.gpu import target
+from dwlab.gpu import machine, target
 from dwlab.measure import baselines, timing
 from dwlab.records import method
 from dwlab.training import digits
@@ -50,6 +51,16 @@ class Stream:
         pass
 
 
+def as_cuda_array(tensor):
+    """A tensor as kernels take it: itself on the host, or where its elements are not neighbours, a copy laid out so."""
+    values = tensor.numpy()
+    if values.flags.c_contiguous:
+        return values
+    order = np.argsort([-one for one in values.strides], kind="stable")
+    array = target.cuda.to_device(np.ascontiguousarray(values.transpose(order)))
+    return array._view(array.storage.transpose(np.argsort(order)))
+
+
 @pytest.fixture
 def on_the_host(monkeypatch):
     """Every launch is made on the interpreter; a launch is timed as 10 µs."""
@@ -66,7 +77,8 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr(baselines, "captured", captured)
     monkeypatch.setattr(baselines, "TorchClock", lambda: None)
     monkeypatch.setattr(timing, "time_launches", time_launches)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
+    monkeypatch.setattr(target.cuda, "as_cuda_array", as_cuda_array, raising=False)
+    monkeypatch.setattr(machine, "present", lambda: machine.known()["NVIDIA H200"])
     monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
@@ -76,6 +88,7 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr("dwlab.inference.current_stream", lambda: 0)
     monkeypatch.setattr(record_method, "facts", lambda kernel, block: {"registers": 32})
     monkeypatch.setattr(record_method, "SAMPLE", 4)
+    monkeypatch.setattr(record_method, "ROWS", 8)
     with OnTheHost():
         yield
 
@@ -85,3 +98,42 @@ def test_every_single_kernel_is_right_on_both_sides(on_the_host):
     steps = record_method.steps_of_kernels(digits.held().weights["dense"], float("inf"), told.append)
     assert len(steps) == len(record_method.comparisons()) == len(told)
     assert {(one.scope, one.name): one.failure for one in steps if one.failure} == {}
+
+
+def test_a_kernel_that_is_wrong_is_no_step(on_the_host, monkeypatch):
+    """Of the fused epilogue the second side forgets it."""
+    (row,) = (one for one in record_method.comparisons() if one[0] == "fused epilogue")
+    small = record_method.small_kernels
+    wrong = functools.partial(small.made, small.depthwise_fixed, C=32, H=8, W=8, epilogue=False)
+    monkeypatch.setattr(record_method, "comparisons", lambda: [(*row[:-1], lambda bench: bench.depthwise(wrong()))])
+    (step,) = record_method.steps_of_kernels(digits.held().weights["dense"], float("inf"), lambda text: None)
+    assert "WRONG" in step.failure and step.after is None
+
+
+def in_turn(jobs, rounds):
+    """Each runs once; the second is twice as fast, so that the next change builds on it."""
+    for one in jobs:
+        one()
+    return method.Time.of([20.0] * 9), method.Time.of([10.0] * 9), 1.0
+
+
+def test_the_job_runs_from_its_first_step_to_its_record(on_the_host, monkeypatch, tmp_path):
+    """Every change is made and judged; what a GPU alone can do says so, and the others go on."""
+    monkeypatch.setattr(record_method, "needs_gpu", lambda folder: folder)
+    monkeypatch.setattr(record_method, "compile_ahead", lambda: 0)
+    monkeypatch.setattr(record_method, "in_turn", in_turn)
+    monkeypatch.setattr(record_method, "FEWER", digits.TEST)
+    few = tuple(
+        dataclasses.replace(one, change={**one.change, **({"batch": 180} if "batch" in one.change else {})})
+        for one in record_method.CHANGES
+        if one.change.get("network") != "compiled"
+    )
+    monkeypatch.setattr(record_method, "CHANGES", few)
+    monkeypatch.setattr(record_method, "Setup", functools.partial(record_method.Setup, batch=120))
+    monkeypatch.setattr(record_method, "comparisons", lambda: ())
+    status = record_method.main([str(tmp_path), "--images", str(digits.TEST), "--seconds", "1000"])
+    (file,) = tmp_path.iterdir()
+    run = method.read(file)
+    assert status == 0 and {one.name: one.failure for one in run.steps if one.failure} == {}
+    assert {one.name for one in run.steps} == {one.name for one in few}
+    assert all(one.agreement == 1 or one.change.find("float16") > 0 for one in run.steps)
