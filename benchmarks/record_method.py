@@ -668,6 +668,9 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.list:
         print(listed())
         return 0
+    for batch in {Setup().batch, *(one.change.get("batch", Setup().batch) for one in CHANGES)}:
+        if options.images % batch:
+            parser.error(f"{options.images} images are no whole batches of {batch}")
     folder = needs_gpu(options.folder)
     from dwlab.gpu import provenance
     from dwlab.measure import baselines

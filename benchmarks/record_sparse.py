@@ -10,10 +10,10 @@ taken, ours on fresh inputs after it too. Dense stages get the same filters, zer
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
 `sparse` a row for each sparse stage with every library's time; the file is there with the first problem, and replaced
-every SAVED seconds. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage or a
-library's way that ends its process, or takes the GPU's context with it, is not tried again on that problem, which goes
-back to the other processes; the library then has no time there, for it may have been its fastest. Exit status 1 if a
-result was wrong or nothing was measured.
+every SAVED seconds. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage
+or a library's way that ends its process, or takes the GPU's context with it, is not tried again on that problem, which
+goes back to the other processes; the library then has no time there, for it may have been its fastest. Exit status 1 if
+a result was wrong or nothing was measured.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
