@@ -34,6 +34,7 @@ IMAGES = 65_536
 ROUNDS = 21
 FEWER = 4_096  # images of a job that is drawn
 SAMPLE = 8_192  # images of a single kernel: its maps are larger than the L2
+ROWS = 1 << 21  # of the softmax
 TIMING = {"rounds": 9, "min_seconds": 0.02, "most_seconds": 0.3}
 
 
@@ -432,7 +433,7 @@ class Bench:
     def softmax(self, **options: Any) -> Candidate:
         torch, s = self.torch, small_kernels
         torch.manual_seed(1)
-        x = 4 * torch.randn((1 << 21, 10), device="cuda")
+        x = 4 * torch.randn((ROWS, 10), device="cuda")
         y, kernel = torch.empty_like(x), s.made(s.softmax, **options)
         arguments = (self.cuda.as_cuda_array(x), self.cuda.as_cuda_array(y))
         want, grid = torch.softmax(x.double(), 1).float(), -(-len(x) // s.THREADS)
@@ -667,6 +668,9 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.list:
         print(listed())
         return 0
+    for batch in {Setup().batch, *(one.change.get("batch", Setup().batch) for one in CHANGES)}:
+        if options.images % batch:
+            parser.error(f"{options.images} images are no whole batches of {batch}")
     folder = needs_gpu(options.folder)
     from dwlab.gpu import provenance
     from dwlab.measure import baselines

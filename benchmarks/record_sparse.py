@@ -9,11 +9,11 @@ buffers, together larger than the L2 as far as 64 sets are. Every result is chec
 taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
-`sparse` a row for each sparse stage with every library's time; the file is there after the first minute, and replaced
-each minute. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage or a
-library's way that ends its process, or takes the GPU's context with it, is not tried again on that problem, which goes
-back to the other processes; the library then has no time there, for it may have been its fastest. Exit status 1 if a
-result was wrong or nothing was measured.
+`sparse` a row for each sparse stage with every library's time; the file is there with the first problem, and replaced
+every SAVED seconds. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage
+or a library's way that ends its process, or takes the GPU's context with it, is not tried again on that problem, which
+goes back to the other processes; the library then has no time there, for it may have been its fastest. Exit status 1 if
+a result was wrong or nothing was measured.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
@@ -59,7 +59,7 @@ OF_LAYERS = ("64:2:16", "2:4")
 MULTIPLY_ADDS = 1 << 31  # of the dense product: larger ones have no use for CUDA cores, and long to compile
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
 DENSE, FEW = 3, 1024  # of the last dense stages; pixels
-SAVED = 60.0  # seconds between two writings of the record
+SAVED = 20.0  # seconds between two writings of the record
 SOURCE = "shapes of the source"
 
 
@@ -387,7 +387,7 @@ def main(given: Sequence[str] | None = None) -> int:
     given_machine = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}
     made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
     notes = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."]
-    last, saved = None, time.monotonic()
+    last, saved = None, -math.inf
 
     def save(*more: str) -> Path:
         """The record with all that is there, in place of the last one."""

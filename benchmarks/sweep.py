@@ -177,7 +177,9 @@ def near(found: Sequence[Space]) -> list[Space]:
         here = tuple(sorted(kept, key=lambda one: one != space.candidates[0]))
         values = {name: tuple(sorted({one[name] for one in here})) for name in space.parameters}
         left = {f"not among the {NEAR} nearest to a shipped tile": len(space) - len(here)}
-        made.append(Space({name: its for name, its in values.items() if len(its) > 1}, here, {**space.rejected, **left}))
+        made.append(
+            Space({name: its for name, its in values.items() if len(its) > 1}, here, {**space.rejected, **left})
+        )
     return made
 
 

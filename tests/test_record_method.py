@@ -1,13 +1,14 @@
-"""benchmarks/record_method.py from its first step to its record, without a GPU: PyTorch on the host, kernels interpreted."""
+"""benchmarks/record_method.py from its first step to its record, with PyTorch on the host and kernels interpreted."""
 
 import contextlib
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
-from fakes import script, timed
+from fakes import ENVIRONMENT, script, timed
 
-from dwlab.gpu import target
+from dwlab.gpu import machine, provenance, target
 from dwlab.measure import baselines, timing
 from dwlab.records import method
 from dwlab.training import digits
@@ -50,6 +51,16 @@ class Stream:
         pass
 
 
+def as_cuda_array(tensor):
+    """A tensor as kernels take it: itself on the host, or where its elements are not neighbours, a copy laid out so."""
+    values = tensor.numpy()
+    if values.flags.c_contiguous:
+        return values
+    order = np.argsort([-one for one in values.strides], kind="stable")
+    array = target.cuda.to_device(np.ascontiguousarray(values.transpose(order)))
+    return array._view(array.storage.transpose(np.argsort(order)))
+
+
 @pytest.fixture
 def on_the_host(monkeypatch):
     """Every launch is made on the interpreter; a launch is timed as 10 µs."""
@@ -66,7 +77,8 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr(baselines, "captured", captured)
     monkeypatch.setattr(baselines, "TorchClock", lambda: None)
     monkeypatch.setattr(timing, "time_launches", time_launches)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
+    monkeypatch.setattr(target.cuda, "as_cuda_array", as_cuda_array, raising=False)
+    monkeypatch.setattr(machine, "present", lambda: machine.known()["NVIDIA H200"])
     monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
@@ -76,6 +88,7 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr("dwlab.inference.current_stream", lambda: 0)
     monkeypatch.setattr(record_method, "facts", lambda kernel, block: {"registers": 32})
     monkeypatch.setattr(record_method, "SAMPLE", 4)
+    monkeypatch.setattr(record_method, "ROWS", 8)
     with OnTheHost():
         yield
 
@@ -85,3 +98,53 @@ def test_every_single_kernel_is_right_on_both_sides(on_the_host):
     steps = record_method.steps_of_kernels(digits.held().weights["dense"], float("inf"), told.append)
     assert len(steps) == len(record_method.comparisons()) == len(told)
     assert {(one.scope, one.name): one.failure for one in steps if one.failure} == {}
+
+
+def test_a_kernel_that_is_wrong_is_no_step(on_the_host, monkeypatch):
+    """Of the fused epilogue the second side forgets it."""
+    (row,) = (one for one in record_method.comparisons() if one[0] == "fused epilogue")
+    small = record_method.small_kernels
+    wrong = functools.partial(small.made, small.depthwise_fixed, C=32, H=8, W=8, epilogue=False)
+    monkeypatch.setattr(record_method, "comparisons", lambda: [(*row[:-1], lambda bench: bench.depthwise(wrong()))])
+    (step,) = record_method.steps_of_kernels(digits.held().weights["dense"], float("inf"), lambda text: None)
+    assert "WRONG" in step.failure and step.after is None
+
+
+def in_turn(jobs, rounds):
+    """Each runs once; the second is twice as fast, so that the next change builds on it, but for the interpreter."""
+    slow = [one.__self__.setup.network == "ours" for one in jobs]
+    for one in jobs if not any(slow) else ():
+        one()
+    return method.Time.of([20.0] * 9), method.Time.of([40.0 if any(slow) else 10.0] * 9), float(not any(slow))
+
+
+def test_the_job_runs_from_its_first_step_to_its_record(on_the_host, monkeypatch, tmp_path):
+    """Every change that PyTorch's compiler has no part in is made and judged, each on those before it."""
+    monkeypatch.setattr(record_method, "needs_gpu", lambda folder: folder)
+    monkeypatch.setattr(record_method, "compile_ahead", lambda: 0)
+    monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
+    monkeypatch.setattr(record_method, "in_turn", in_turn)
+    monkeypatch.setattr(record_method, "FEWER", 12)
+    the_images = record_method.the_images
+    monkeypatch.setattr(record_method, "the_images", lambda count: tuple(one[:12] for one in the_images(count)))
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda *given: torch.relu(torch.nn.functional.conv2d(*given)))
+    few = tuple(
+        dataclasses.replace(one, change={**one.change, **({"batch": 12} if "batch" in one.change else {})})
+        for one in record_method.CHANGES
+        if one.change.get("network") != "compiled" and "dtype" not in one.change
+    )
+    monkeypatch.setattr(record_method, "CHANGES", few)
+    monkeypatch.setattr(record_method, "Setup", functools.partial(record_method.Setup, batch=6))
+    monkeypatch.setattr(record_method, "comparisons", lambda: ())
+    status = record_method.main([str(tmp_path), "--images", str(digits.TEST), "--seconds", "1000"])
+    (file,) = tmp_path.iterdir()
+    run = method.read(file)
+    assert status == 0 and {one.name: one.failure for one in run.steps if one.failure} == {}
+    assert {one.name for one in run.steps} == {one.name for one in few}
+    assert all(one.agreement == 1 and one.kept == ("ours" not in one.change) for one in run.steps)
+
+
+def test_images_that_are_no_whole_batches_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        record_method.main(["--images", "1000"])
+    assert "1000 images are no whole batches of" in capsys.readouterr().err

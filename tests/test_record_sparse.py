@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import queue
+import types
 
 import numpy as np
 import pytest
@@ -121,6 +122,63 @@ def test_the_ways_that_run_anywhere_are_right():
                 prepare(x=x, w=w)
 
 
+@pytest.fixture
+def cusparselt(monkeypatch):
+    """cuSPARSELt's calls on the host, filters not compressed: `asked`, the algorithm and split of each product."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from torch.sparse import SparseSemiStructuredTensorCUSPARSELT as Subclass
+
+    asked = []
+
+    def sparse_mm(packed, xt, bias=None, transpose_result=False, alg_id=0, split_k=1, split_k_mode=-1, **_):
+        asked.append((alg_id, split_k))
+        y = packed @ xt
+        return y.t().contiguous() if transpose_result else y
+
+    def search(*_):
+        asked.append("search")
+        return 7, 2, 1, 40
+
+    monkeypatch.setattr(torch, "_cslt_compress", lambda w: w.clone())
+    monkeypatch.setattr(torch, "_cslt_sparse_mm", sparse_mm)
+    monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda *_: search()[0])
+    monkeypatch.setattr(torch._C, "_cusparselt", types.SimpleNamespace(mm_search=search), raising=False)
+    monkeypatch.setattr(Subclass, "_validate_device_dim_dtype_shape", classmethod(lambda cls, w: None))
+    return asked
+
+
+@pytest.mark.parametrize("finds_a_split", [True, False])
+def test_the_librarys_search_is_asked_once_and_what_it_found_is_used(cusparselt, monkeypatch, finds_a_split):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not finds_a_split:
+        monkeypatch.delattr(torch._C, "_cusparselt")
+    ready = record_sparse.prepare(record_sparse.Group(LAYER, ""))
+    x, w = torch.from_numpy(ready.sparse.inputs[0]["x"]), torch.from_numpy(ready.filters)
+    ways = {way: one for way, one in sparse_baselines.ways(LAYER).items() if way.startswith("cuSPARSELt")}
+    assert len(ways) == 5
+    for way, prepare in ways.items():
+        cusparselt.clear()
+        made = [prepare(x=x, w=w) for _ in range(3)]
+        searches = cusparselt.count("search")
+        assert searches == sparse_baselines.library(way).endswith("search"), way
+        cusparselt.clear()
+        for call, output in made:
+            assert ready.sparse.wrong(output(call())["y"], 0, sparse_baselines.relative_error()) == "", way
+        split = 2 if finds_a_split and "subclass" not in way else 1
+        assert cusparselt == [(7, split) if searches else (0, 1)] * 3, way
+
+
+def test_a_time_of_the_host_is_none_of_the_library(no_gpu, cusparselt, monkeypatch, tmp_path):
+    note = "timed without a graph, so the host's launches may bound it: no capture"
+    by_events = dataclasses.replace(timed(1.0), method="events", note=note)
+    monkeypatch.setattr(timing, "time_launches", lambda launches, **how: by_events)
+    group = record_sparse.Group(LAYER, "mobilenet_v1")
+    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), record_sparse.Trials(tmp_path))
+    assert all(set(row["peers"]) == {"cuBLAS"} for row in made["sparse"])
+    failed = [row["failure"] for row in made["peers"] if row["way"].startswith("cuSPARSELt")]
+    assert failed == [f"it would be the host's time: {note}"] * 5
+
+
 MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0}
 OURS = object()
 
@@ -215,7 +273,7 @@ def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alon
     monkeypatch.setattr(sparse_baselines, "measure", crashing)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     monkeypatch.setattr(record_sparse.os, "_exit", left)
-    for died in range(2):  # a process each, of the two ways
+    for died in range(3):  # a process each, of the three ways
         with pytest.raises(Gone), trials.gpu(back):
             record_sparse.measure(group, MACHINE, OURS, ready, trials)
         assert len(broken) == 1 and len(trials.ended()) == died
@@ -226,7 +284,7 @@ def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alon
         made = record_sparse.measure(group, MACHINE, OURS, ready, trials)
     assert back.empty() and {problem for _, problem in trials.ended()} == {str(LAYER)}
     failed = [row for row in made["peers"] if row["way"].startswith("cuSPARSELt search:")]
-    assert len(failed) == 2 and all("took the GPU's context with it" in row["failure"] for row in failed)
+    assert len(failed) == 3 and all("took the GPU's context with it" in row["failure"] for row in failed)
     assert all(row["speedups"]["cuBLAS"] for row in made["sparse"])
     other = record_sparse.Group(dataclasses.replace(LAYER, F=64), "")
     assert trials.run("cuSPARSELt search: pixels first", other, lambda: "tried") == "tried"  # given up there alone

@@ -19,7 +19,7 @@ from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
-from dwlab.tuning import bench, race, replay, report, search, space, stages, strategies, tables
+from dwlab.tuning import bench, levels, race, replay, report, search, space, stages, strategies, tables
 from dwlab.tuning.worker import Inline, Lost, Worker
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
@@ -309,6 +309,45 @@ def test_in_this_process_a_lost_context_ends_the_search():
     made = space.space({"cost": (1, 2), "does": ("", "raise", "memory")})
     found = search.search(made, Inline(Plain()), strategies.exhaustive)
     assert sorted(one.state for one in found.tried.values() if not one.ok) == ["crashed"] * 2 + ["memory"] * 2
+
+
+# --- the compiler's options -------------------------------------------------------------------------------------------
+
+
+def test_options_are_a_space_of_the_tile_that_ships(tmp_path, monkeypatch):
+    what = space.subject(f"{TENSOR}@options")
+    found = what.space(LAYER)
+    tile = vars(stage(TENSOR).config(LAYER))
+    assert found.candidates[0] == tile | levels.DEFAULT == what.default(LAYER, measured=True)
+    assert all(one | levels.DEFAULT == tile | levels.DEFAULT for one in found.candidates) and len(found) >= 20
+    assert not any(one["max_registers"] and one["min_blocks"] for one in found.candidates)
+    assert sorted(what.order(LAYER, found)) == list(range(len(found)))
+    plain = what.stage(found.candidates[0]).kernel_for(LAYER)
+    assert plain is stage(TENSOR).kernel_for(LAYER)
+    threads = stage(TENSOR).launch(LAYER).threads
+    for changed, options in (
+        ({"max_registers": 64, "fastmath": 1}, {"max_registers": 64, "fastmath": True}),
+        ({"min_blocks": 3}, {"launch_bounds": (threads, 3), "max_registers": None}),
+    ):
+        made = what.stage(found.candidates[0] | changed).kernel_for(LAYER)
+        assert made is not plain and made.py_func is plain.py_func
+        if target.mode != "gpu":
+            assert made.options == options
+    before = stage(TENSOR).config(LAYER)
+    Journal(tmp_path / "j.jsonl").append(key(subject=what.id), Tried(found.candidates[-1], times_us=(1.0,), won=True))
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
+    assert stage(TENSOR).config(LAYER) == before  # no launch takes what wins there
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="counts on the interpreter")
+def test_a_candidate_with_options_is_judged_as_the_stage_is():
+    small = stages.runnable(space.subject(TENSOR), LAYER, gpus.H200)
+    what = space.subject(f"{TENSOR}@options")
+    found = what.space(small)
+    with contextlib.closing(stages.StageBench(what, small)) as here:
+        for one in (found.candidates[0], found.candidates[-1]):
+            here.judge(one)
+        assert here.time_us(found.candidates[-1]) == here.time_us(found.candidates[0])
 
 
 # --- sweeps -----------------------------------------------------------------------------------------------------------

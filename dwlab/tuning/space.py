@@ -1,7 +1,8 @@
 """Candidates of a search: what may be chosen, which choices are valid, and the one that is shipped, which comes first.
 
 `space({"block": (64, 128), "unroll": (1, 2, 4)}, {"fits": lambda c: …})` enumerates. For a problem on a GPU
-`subject("pointwise/forward/tensor")` has a stage's tiles, `subject("pointwise/forward")` those of all stages of a path.
+`subject("pointwise/forward/tensor")` has a stage's tiles, `subject("pointwise/forward")` those of all stages of a path,
+`subject("pointwise/forward/tensor@options")` the compiler's options for its tile.
 A candidate is a plain dict of numbers, texts and booleans, so that a journal can hold it.
 """
 
@@ -23,7 +24,7 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 from dwlab.records.journal import Candidate, text
-from dwlab.tuning import learned
+from dwlab.tuning import learned, levels
 
 MOST = 1_000_000
 """Combinations that are enumerated at most."""
@@ -152,18 +153,23 @@ class Subject:
     @property
     def is_stage(self) -> bool:
         """Whether it is one stage."""
-        return self.id == self.stages[0].id
+        return self.id.removesuffix(levels.SUFFIX) == self.stages[0].id
+
+    @property
+    def has_options(self) -> bool:
+        """Whether the compiler's options are what is searched."""
+        return self.id.endswith(levels.SUFFIX)
 
     def takers(self, problem: Problem, gpu: Any = None) -> list[Stage]:
         """Its stages that take a problem themselves on a GPU."""
         return [one for one in self.stages if not one.why_not(problem, gpu)]
 
     def stage(self, candidate: Candidate) -> Stage:
-        """The stage that a candidate is: with its tile, if it has one."""
-        tile = dict(candidate)
-        name = tile.pop("stage", self.stages[0].name)
-        found = next(one for one in self.stages if one.name == name)
-        return found if found.tiles is None else found.with_config(TileConfig(**tile))
+        """The stage that a candidate is: with its tile and the compiler's options, if it has any."""
+        found = next(one for one in self.stages if one.name == self.name(candidate))
+        if found.tiles is not None:
+            found = found.with_config(_tile(candidate))
+        return levels.compiled_with(found, {name: candidate.get(name, 0) for name in levels.LEVELS})
 
     def default(
         self,
@@ -178,6 +184,8 @@ class Subject:
         """
         one = self.stages[0] if self.is_stage else _fastest(self.takers(problem, gpu), problem, gpus.of(gpu), known)[0]
         tile = dict(vars(one.config(problem, gpu, measured=measured) or TileConfig()))
+        if self.has_options:
+            return tile | levels.DEFAULT
         return tile if self.is_stage else {"stage": one.name} | tile
 
     def space(self, problem: Problem, gpu: Any = None) -> Space:
@@ -188,6 +196,10 @@ class Subject:
         here, layer, fits, refused = gpus.of(gpu), getattr(problem, "kernel_key", problem), [], 0
         if self.is_stage:
             self._check(problem, here)
+        if self.has_options:
+            tile = {name: (value,) for name, value in vars(self.stages[0].config(problem, here)).items()}
+            found = space(tile | levels.LEVELS, levels.CONSTRAINTS, self.default(problem, here, measured=True))
+            return Space(dict(levels.LEVELS), found.candidates, found.rejected)
         for one in self.takers(problem, here):
             if one.tiles is None:
                 fits.append({"stage": one.name} | vars(TileConfig()))
@@ -253,10 +265,9 @@ class Subject:
         expected = {} if self.is_stage else _expected(self.stages, problem, here, known)
         costs = []
         for one in found.candidates:
-            tile = {name: value for name, value in one.items() if name != "stage"}
             stage = next(each for each in self.stages if each.name == self.name(one))
             tiles = stage.tiles
-            costs.append(1.0 if tiles is None else tiles.cost(layer, problem.N, TileConfig(**tile), here).time)
+            costs.append(1.0 if tiles is None else tiles.cost(layer, problem.N, _tile(one), here).time)
         names = [self.name(one) for one in found.candidates]
         least = {name: min(c for n, c in zip(names, costs, strict=True) if n == name) for name in names}
         untimed = min(expected.values(), default=0.0) + UNTIMED
@@ -269,10 +280,14 @@ class Subject:
 
 
 def subject(id: str) -> Subject:
-    """By the id of a stage, or "OP/PATH" for all stages of a path. Raises StageError."""
+    """By the id of a stage, with levels.SUFFIX behind it or not, or "OP/PATH" for a path's stages. Raises StageError."""
     if id.count("/") == 1:
         return Subject(id, registry.stages(*id.split("/")))
-    return Subject(id, (registry.stage(id),))
+    return Subject(id, (registry.stage(id.removesuffix(levels.SUFFIX)),))
+
+
+def _tile(candidate: Candidate) -> TileConfig:
+    return TileConfig(**{name: candidate[name] for name in learned.FIELDS if name in candidate})
 
 
 def _expected(

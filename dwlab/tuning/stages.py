@@ -110,17 +110,17 @@ class StageBench:
         stage = self._with(candidate)
         if not self.exact and text(candidate) not in self._seconds and target.mode == "gpu":
             begun = time.perf_counter()
-            self._compile(stage)
+            self._compile(stage, candidate)
             self._seconds[text(candidate)] = time.perf_counter() - begun
         return stage
 
-    def _compile(self, stage: Stage) -> None:
+    def _compile(self, stage: Stage, candidate: Candidate) -> None:
         """Or takes what was compiled before, and keeps what was not."""
         kernel, types = stage.kernel_for(self.problem), precompile.types_of(stage, self.problem)
         if self.folder is None:
             kernel.compile(types)
             return
-        name = f"{stage.id} {self.problem} {stage.config(self.problem)} {types}"
+        name = f"{stage.id} {self.problem} {text(candidate)} {types}"  # the compiler's options among them
         kept = self.folder / hashlib.sha256(name.encode()).hexdigest()
         if types not in kernel.overloads and kept.exists():
             kernel.add_overload(precompile.rebuilt(kept.read_bytes()), types)
