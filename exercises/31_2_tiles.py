@@ -7,17 +7,13 @@ compute tiles of 32 pixels × 64 filters, their threads 4 × 4 outputs each, and
 - `x`: elements of x that they load;
 - `w`: elements of w;
 - `reads`: numbers that threads read from shared memory for each multiply-add, outputs beyond the matrix included.
-
-Then one `mma_tf32`, D = A B with A of 16 × 8. Lanes hold A as `dwlab.kernels.parts.ptx` says:
-- `lane`: which lane holds A(11, 6), row 11 and k = 6;
-- `number`: in which of its a0 to a3, 0 to 3.
 """
 
+import numpy as np
 from numba import float32
 
-from dwlab import cuda
-from dwlab.judge.exercises import run
-from dwlab.kernels.parts import ptx
+from dwlab import cuda, xray
+from dwlab.judge.exercises import poisoned, predicted, run
 
 M, C, F = 49, 960, 160
 ROWS, COLUMNS, CHUNK = 32, 64, 8
@@ -59,26 +55,36 @@ def tiled(x, w, y):
                 y[m0 + row + 8 * i, f0 + column + 16 * j] = sums[i, j]
 
 
-@cuda.jit
-def who(d):
-    """D = A I, where each lane has written 4 lane + i into its a_i: so D says who holds what of A."""
-    lane = cuda.threadIdx.x
-    g, t = lane // 4, lane % 4
-    nil, one, first = float32(0), float32(1), float32(4 * lane)
-    b0 = one if g == t else nil
-    b1 = one if g == t + 4 else nil
-    d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_tf32(
-        nil, nil, nil, nil, first, first + one, first + float32(2), first + float32(3), b0, b1
-    )
-
-
 # Your code here.
 blocks = None
 x = None
 w = None
 reads = None
-lane = None
-number = None
+
+HINTS = {
+    "blocks": ("How many tiles of 32 pixels cover 49, and how many of 64 filters cover 160?",),
+    "x": (
+        "A block loads all 960 channels of its pixels. Which blocks have the same pixels?",
+        "One block for each group of filters: x is loaded once for each of these. What lies beyond is not loaded.",
+    ),
+    "w": ("Each group of pixels needs all filters once.",),
+    "reads": (
+        "For each channel a thread reads 4 numbers of either operand. How many multiply-adds do they serve?",
+    ),
+}
+
+
+def judge(answer):
+    """All counted by the interpreter."""
+    grid = (-(-F // COLUMNS), -(-M // ROWS))
+    report = xray(tiled, grid, (16, 8), np.ones((M, C), "f4"), np.ones((F, C), "f4"), poisoned(M, F))
+    shared = sum(a.active_lanes for a in report.accesses if a.space == "shared" and a.kind == "load")
+    products = grid[0] * grid[1] * ROWS * COLUMNS * C
+    said = [predicted(answer, "blocks", grid[0] * grid[1], "blocks", HINTS["blocks"])]
+    for name in ("x", "w"):
+        said.append(predicted(answer, name, report.array(name, "load").active_lanes, "elements", HINTS[name]))
+    said.append(predicted(answer, "reads", shared / products, "reads", HINTS["reads"], tolerance=1e-6))
+    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

@@ -879,7 +879,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
 ABOUT_AN_H200 = {  # sentences about an H200 that no time or count of the records decides
     ("24", "the convolution can gain far more"): "a question; the table after it answers",
     ("23", "how many percent of the bytes that forward's `coalesced` loads come from device memory"): "a question",
-    ("31", "They pay where tensor cores have well over three times the rate"): "of data sheets",
+    ("30", "They pay where tensor cores have well over three times the rate"): "of data sheets",
     ("33", "How many are fused on a T4, and how many on an H200, if bytes decide?"): "a question",
     ("33", "all maps of one image stay in the L2"): "what the lesson's planner computes, with an assert",
 }

@@ -94,7 +94,7 @@ def test_kernel_cells_are_the_text_of_their_stage_files(source):
 
 WINNERS = {  # the kernels that win for a lesson's operator: their text is in the lesson
     "28_halo_2d": ("depthwise2d/forward/columns",),
-    "31_pointwise": ("pointwise/forward/tensor", "pointwise/forward/split"),
+    "31_operands_in_time": ("pointwise/forward/tensor", "pointwise/forward/split"),
     "38_fused_winner": ("fused/dwpw/slide",),
     "39_halo_between": ("fused/pwdw/strips",),
     "34_int8": ("pointwise/forward/int8", "fused/dwpw/int8"),
@@ -259,7 +259,6 @@ LONG = {  # above build.MOST_MINUTES, with what they state: the list, and each n
     "13_warp_tiled": 45,
     "20_input_gradient": 35,
     "21_weight_gradient": 55,
-    "31_pointwise": 70,
     "33_fuseplanner": 30,
     "34_int8": 50,
 }

@@ -1,6 +1,6 @@
 """Find the bug blind: kernels whose text is not shown, by what an x-ray of them counts and which hazards it finds.
 
-    print(show("31_4"))        the kernels A to F of an exercise, their counts and hazards
+    print(show("29_2"))        the kernels A to F of an exercise, their counts and hazards
 
 Each is the kernel of a task with one thing wrong with it, or with nothing wrong. `diagnosed` is the judge of what a
 student says of them. Who reads on here has the kernels, and no exercise any more.
@@ -193,7 +193,7 @@ TASKS = {
     "28_3": Task("the mean of 3 × 3 neighbours of each element of x (C, H, W), zeros outside", depthwise, (3, 4, 2),
                  (32, 8), lambda: _random((2, 20, 70), (2, 20, 70)), _blurred,
                  {"A": 6, "B": 1, "C": 7, "D": 2, "E": 5, "F": 8}),
-    "31_4": Task("y[m, f] = 0.1 · sum over c of x[m, c] · w[f, c]", product, (2, 3), (16, 16),
+    "29_2": Task("y[m, f] = 0.1 · sum over c of x[m, c] · w[f, c]", product, (2, 3), (16, 16),
                  lambda: _random((40, 40), (30, 40), (40, 30)), _multiplied,
                  {"A": 4, "B": 2, "C": 6, "D": 1, "E": 7, "F": 5}),
     "38_3": Task("the largest of three neighbouring rows of x (M, C), then y = that · w + 0.1", fused, (5,), (32, 8),

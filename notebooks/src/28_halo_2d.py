@@ -350,4 +350,4 @@ print(show("28_3"))
 grade("28_3")
 
 # %% [markdown]
-# **Next:** [31 · Pointwise](31_pointwise.ipynb), a matrix product in disguise.
+# **Next:** [29 · A matrix product in disguise](29_pointwise.ipynb): layers that mix channels.

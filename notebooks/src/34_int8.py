@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 50 minutes, then the exercises |
-# | **Before** | [31 · A matrix product in disguise](31_pointwise.ipynb), [32 · Fused](32_fused.ipynb) |
+# | **Before** | [30 · Tensor Cores](30_tensor_cores.ipynb), [32 · Fused](32_fused.ipynb) |
 # | **Afterwards you can** | choose a scale and a zero point for a map · write a layer in integers, with one factor for each channel · say why sums are int32 and why halves are rounded to even · use dp4a and mma on int8, and get zero points out of the products · judge such a kernel without any tolerance · say what int8 costs in accuracy, and where the error comes from |
 
 # %% tags=["nbval-ignore-output"]
@@ -209,7 +209,7 @@ for name, one in (("naive, a byte at a time", naive), ("dp4a", dp4a)):
 # %% [markdown]
 # ### mma: a warp's instruction
 #
-# Tensor cores have the same. In *words* an mma of int8 is the one of lesson 31, lane by lane: a word holds four int8 that follow
+# Tensor cores have the same. In *words* an mma of int8 is the one of lesson 30, lane by lane: a word holds four int8 that follow
 # each other along C. A is 16 rows of 8 words, B 8 columns of 8 words, and the 16 × 8 sums are int32.
 
 # %%

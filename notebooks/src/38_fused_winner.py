@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 25 minutes, then the exercises |
-# | **Before** | [32 · Two layers in one kernel](32_fused.ipynb), [31 · Pointwise](31_pointwise.ipynb) |
+# | **Before** | [32 · Two layers in one kernel](32_fused.ipynb), [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | load weights 16 bytes at a time · let a thread go down a column with x in registers · read the fastest fused kernel of this workbook, part by part · say what a faster kernel gave up |
 
 # %% tags=["nbval-ignore-output"]

@@ -101,7 +101,7 @@ def traffic(layer):
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=small_indices, dtypes=("float32", "float16"), view="flat", lesson="31"
+    kernel=kernel, traffic=traffic, supports=small_indices, dtypes=("float32", "float16"), view="flat", lesson="29"
 )
 def launch(layer):
     one = product(layer)

@@ -1,4 +1,4 @@
-"""Exercise 31_1: four filters a thread
+"""Exercise 29_1: four filters a thread
 
 Write a pointwise kernel for one image in NCHW in which a thread computes four filters of one pixel. x is (C, M), its M
 pixels next to each other, w is (F, C), y is (F, M). Block (i, j) is one warp: pixels 32 i to 32 i + 31, a lane each,
@@ -30,7 +30,7 @@ def one(x, w, y):
 @cuda.jit
 def four(x, w, y):
     # Your code here.
-    raise NotImplementedError("31_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("29_1 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

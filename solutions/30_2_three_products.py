@@ -1,4 +1,4 @@
-"""Exercise 31_3: float32 out of tf32
+"""Exercise 30_2: float32 out of tf32
 
 Write a kernel for one warp that computes d = a bᵀ of float32 on tensor cores, a (16, C), b (8, C), d (16, 8), with C a
 multiple of 8, to float32's accuracy.

@@ -1,0 +1,330 @@
+# %% [markdown]
+# # 30 · Tensor Cores
+#
+# | | |
+# | --- | --- |
+# | **Time** | about 15 minutes, then the exercises |
+# | **Before** | [29 · A matrix product in disguise](29_pointwise.ipynb) |
+# | **Afterwards you can** | say what each lane holds of a Tensor Core's operands · write a matrix product with mma · get float32 out of tf32, and say what error is left |
+
+# %% tags=["nbval-ignore-output", "folded"]
+import numpy as np
+from numba import float32
+
+from dwlab import banner, cuda, mode, stages, study, xray
+from dwlab.judge.exercises import launched, poisoned
+from dwlab.kernels.parts import ptx
+from dwlab.measure import device
+from dwlab.problems import networks
+from dwlab.records import tabular
+from dwlab.widgets import drawings
+
+banner()
+
+# %% [markdown]
+# ## Question
+#
+# With 8 × 8 outputs in the registers of a thread, float32's multiply-adds are the wall: one for each lane and instruction. A
+# multiprocessor has another unit, the **Tensor Core**, that multiplies two small matrices in one instruction of a warp. It does
+# not take float32. **Who holds what of these matrices, and how does one get float32's accuracy out of it?**
+#
+# ## Predict
+#
+# - One instruction, `mma`, multiplies 16 × 8 by 8 × 8 numbers. How many multiply-adds is that, for each word of the operands?
+#   (A tile of 4 × 4 outputs has 16 for 8 words.)
+# - Operands rounded to tf32, with 10 bits of fraction in place of float32's 23: how large is a sum's error, measured by its
+#   products' sizes?
+
+# %%
+predicted_for_a_word = 2.0
+predicted_error_tf32 = 1e-7
+
+# %% [markdown]
+# ## Build
+#
+# ### One instruction of a warp
+#
+# `mma` is one instruction of all 32 lanes: D = A B + C, with A of 16 × 8, B of 8 × 8 and 16 × 8 sums, 1,024 multiply-adds. The
+# matrices lie across the lanes' registers; what one lane holds is its **fragment**. With g = lane // 4 and t = lane % 4 a lane
+# brings four numbers of A, rows g and g + 8 at k = t and t + 4; two of B, column g; and has four sums, columns 2 t and 2 t + 1
+# of both rows.
+
+# %% tags=["folded"]
+held, rows = {}, []
+for lane in range(32):
+    g, t = lane // 4, lane % 4
+    of_a, of_b = [(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)], [(t, g), (t + 4, g)]
+    of_c = [(g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)]
+    for name, places in (("A", of_a), ("B", of_b), ("C", of_c)):
+        held.update({(name, *place): (lane, i) for i, place in enumerate(places)})
+    if lane in (0, 1, 4, 14, 31):
+        rows.append((f"{lane}", *(f"{i}, {j}" for i, j in of_a + of_b + of_c)))
+assert len(held) == 16 * 8 + 8 * 8 + 16 * 8  # each element is held once
+tabular.columns(("lane", *(f"a{i}" for i in range(4)), "b0", "b1", *(f"c{i}" for i in range(4))), rows)
+
+# %% tags=["nbval-ignore-output", "folded"]
+shapes = {"A: rows × k": ("A", 16), "B: k × columns": ("B", 8), "C: rows × columns": ("C", 16)}
+lane_of, number_of = (
+    {title: np.array([[held[name, i, j][n] for j in range(8)] for i in range(rows)]) for title, (name, rows) in shapes.items()}
+    for n in (0, 1)
+)
+drawings.grids(
+    "Which lane holds which element",
+    "Three grids, A of 16 × 8, B of 8 × 8 and C of 16 × 8, in each cell the lane that holds it. A: four lanes a row, "
+    "twice, rows 8 apart alike. B: four lanes a column, twice. C: each lane two neighbouring columns, rows 8 apart "
+    "alike. Fills: a0 to a3, b0 and b1, c0 to c3. Lane 14 is framed: it has rows 3 and 11 of A and C and column 3 of B.",
+    lane_of,
+    number_of,
+    framed=14,
+)
+
+# %% [markdown]
+# So by lanes one product is this. A *word* holds one tf32, or two float16 that follow each other along k: the same lanes,
+# twice the multiply-adds. `multiply` is the instruction, or what stands for it.
+
+# %%
+def by_lanes(multiply):
+    """The kernel of a warp: d = a bᵀ, a (16, words), b (8, words), d (16, 8). multiply: what is done with 8 words."""
+
+    @cuda.jit
+    def kernel(a, b, d):
+        g = cuda.threadIdx.x // 4
+        t = cuda.threadIdx.x % 4
+        c0 = c1 = c2 = c3 = float32(0)
+        for k in range(0, a.shape[1], 8):
+            ### BEGIN SOLUTION
+            a0, a1, a2, a3 = a[g, k + t], a[g + 8, k + t], a[g, k + t + 4], a[g + 8, k + t + 4]
+            b0, b1 = b[g, k + t], b[g, k + t + 4]
+            ### END SOLUTION
+            c0, c1, c2, c3 = multiply(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)
+        ### BEGIN SOLUTION
+        d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = c0, c1, c2, c3
+        ### END SOLUTION
+
+    return kernel
+
+
+a, b = (np.random.default_rng(30).integers(-8, 9, (n, 24)).astype(np.float32) for n in (16, 8))
+d = poisoned(16, 8)
+launched(by_lanes(ptx.mma_tf32), 1, 32, a, b, d)
+assert np.array_equal(d, a @ b.T)  # small whole numbers are exact in tf32
+print("d = a bᵀ, exactly")
+
+# %% [markdown]
+# ### A tile of a warp
+#
+# One product takes six words a lane. As in registers, fragments that stay serve several products: P × Q of them take P fragments of
+# A and Q of B.
+
+# %%
+def warp_tile(P, Q):
+    """The kernel of a warp: d = a bᵀ, a (16 P, words), b (8 Q, words)."""
+    LEFT, RIGHT, SUMS = 4 * P, 2 * Q, 4 * P * Q
+
+    @cuda.jit
+    def kernel(a, b, d):
+        g = cuda.threadIdx.x // 4
+        t = cuda.threadIdx.x % 4
+        left = cuda.local.array(LEFT, float32)
+        right = cuda.local.array(RIGHT, float32)
+        sums = cuda.local.array(SUMS, float32)
+        for s in range(SUMS):
+            sums[s] = float32(0)
+        for k in range(0, a.shape[1], 8):
+            for i in range(P):
+                for n in range(4):
+                    left[4 * i + n] = a[16 * i + g + n % 2 * 8, k + t + n // 2 * 4]
+            for j in range(Q):
+                for n in range(2):
+                    right[2 * j + n] = b[8 * j + g, k + t + 4 * n]
+            for i in range(P):
+                for j in range(Q):
+                    s = 4 * (Q * i + j)
+                    ### BEGIN SOLUTION
+                    sums[s], sums[s + 1], sums[s + 2], sums[s + 3] = ptx.mma_tf32(
+                        sums[s], sums[s + 1], sums[s + 2], sums[s + 3],
+                        left[4 * i], left[4 * i + 1], left[4 * i + 2], left[4 * i + 3], right[2 * j], right[2 * j + 1],
+                    )  # fmt: skip
+                    ### END SOLUTION
+        for i in range(P):
+            for j in range(Q):
+                for n in range(4):
+                    d[16 * i + g + n // 2 * 8, 8 * j + 2 * t + n % 2] = sums[4 * (Q * i + j) + n]
+
+    return kernel
+
+
+for P, Q in ((1, 1), (2, 2), (2, 4), (4, 4)):
+    a, b = (np.random.default_rng(30).integers(-8, 9, (n, 16)).astype(np.float32) for n in (16 * P, 8 * Q))
+    d = poisoned(16 * P, 8 * Q)
+    launched(warp_tile(P, Q), 1, 32, a, b, d)
+    assert np.array_equal(d, a @ b.T)
+print("four tiles, exactly")
+
+# %% [markdown]
+# ### Float32: three products
+#
+# There is no mma of float32. There is **tf32**: float32's range with 10 bits of fraction in place of 23. One product of
+# rounded operands has an error of up to 2⁻¹¹ for each operand. But a float32 v is nearly the sum of two tf32, h = tf32(v) and
+# l = tf32(v - h). Then
+#
+# $$v\,u = (h_v + l_v)(h_u + l_u) = l_v h_u + h_v l_u + h_v h_u + l_v l_u$$
+#
+# and the last term lies 2⁻²² below the first ones: it is left out. Three products for one: "3xTF32".
+
+# %%
+@cuda.jit(device=True)
+def rounded(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
+    """One product of rounded operands."""
+    return ptx.mma_tf32(
+        c0, c1, c2, c3, ptx.tf32(a0), ptx.tf32(a1), ptx.tf32(a2), ptx.tf32(a3), ptx.tf32(b0), ptx.tf32(b1)
+    )
+
+
+@cuda.jit(device=True)
+def three(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
+    """Three products: the small ones first."""
+    h0, h1, h2, h3 = ptx.tf32(a0), ptx.tf32(a1), ptx.tf32(a2), ptx.tf32(a3)
+    l0, l1, l2, l3 = ptx.tf32(a0 - h0), ptx.tf32(a1 - h1), ptx.tf32(a2 - h2), ptx.tf32(a3 - h3)
+    i0, i1 = ptx.tf32(b0), ptx.tf32(b1)
+    m0, m1 = ptx.tf32(b0 - i0), ptx.tf32(b1 - i1)
+    c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, l0, l1, l2, l3, i0, i1)
+    c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, m0, m1)
+    return ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, i0, i1)
+
+
+# %% [markdown]
+# ## Check
+#
+# How far is each way from the exact sum? An error is given as a part of the sum of the products' sizes.
+
+# %% tags=["folded"]
+WAYS = {"one tf32": (rounded, False), "three tf32": (three, False), "float16": (ptx.mma_f16, True)}
+
+
+def words_of(matrix, half):
+    """A matrix in words: float32 as it is, or two float16 in each."""
+    return matrix.astype(np.float16).view(np.float32) if half else matrix
+
+
+def one_by_one(a, b):
+    """a bᵀ, each sum in float32, product after product."""
+    total = np.zeros((len(a), len(b)), np.float32)
+    for k in range(a.shape[1]):
+        total += a[:, None, k] * b[None, :, k]
+    return total
+
+
+def errors(run, C):
+    """Greatest error of each way's sums of C products, over the sum of the products' sizes."""
+    rng = np.random.default_rng(C)
+    a, b = rng.normal(size=(16, C)).astype(np.float32), rng.normal(size=(8, C)).astype(np.float32)
+    exact, sizes = (a.astype(float) @ b.astype(float).T), np.abs(a).astype(float) @ np.abs(b).astype(float).T
+    found = {"float32": one_by_one(a, b)}
+    for name, (multiply, half) in WAYS.items():
+        found[name] = run(by_lanes(multiply), words_of(a, half), words_of(b, half))
+    return {name: (np.abs(d - exact) / sizes).max() for name, d in found.items()}
+
+
+def interpreted(kernel, a, b):
+    """What the interpreter computes."""
+    d = poisoned(16, 8)
+    launched(kernel, 1, 32, a, b, d)
+    return d
+
+
+rows = []
+for C in (16, 128, 1024):
+    off = errors(interpreted, C)
+    assert off["three tf32"] < 2**-21 and off["one tf32"] > 50 * off["three tf32"]
+    rows.append((f"{C:,}", *(f"{off[name]:.0e}" for name in ("float32", *WAYS))))
+tabular.columns(("products in a sum", "float32", *WAYS), rows)
+
+# %% tags=["nbval-ignore-output", "folded"]
+def here(kernel, a, b):
+    """What this machine computes."""
+    d = cuda.to_device(np.full((16, 8), np.nan, np.float32))
+    kernel[1, 32](cuda.to_device(a), cuda.to_device(b), d)
+    return d.copy_to_host()
+
+
+gpu = device.shown()
+lacking = ptx.lacks("mma_tf32", gpu.compute_capability) if mode == "gpu" else ""
+off = {} if lacking else errors(here, 128)
+print(lacking or "on this machine: " + ", ".join(f"{name} {error:.1e}" for name, error in off.items()))
+print(f"you predicted {predicted_error_tf32:.0e} for one tf32")
+
+# %% [markdown]
+# One product of tf32 loses about three digits of float32's seven. So does float16, whose fraction has 10 bits as well; but a
+# *layer* in float16 is stored like that, so the product loses nothing that was still there. Three products come out as
+# float32 does. They pay where tensor cores have well over three times the rate of float32's own units, as on an H200; there
+# are GPUs where they have not.
+#
+# On hardware the order of a sum and its last roundings are its own: compare with a tolerance, never with ==.
+#
+# ## X-ray
+
+# %%
+for_a_word = {}
+for P, Q in ((1, 1), (2, 2), (2, 4), (4, 4)):
+    arrays = (np.ones((n, 8), np.float32) for n in (16 * P, 8 * Q))
+    seen = xray(warp_tile(P, Q), 1, 32, *arrays, poisoned(16 * P, 8 * Q))
+    words = seen.array("a", "load").active_lanes + seen.array("b", "load").active_lanes
+    for_a_word[P, Q] = seen.totals.flops / 2 / words
+    print(f"{P} × {Q} products: {words} words, {for_a_word[P, Q]:.1f} multiply-adds for each")
+
+# %% tags=["nbval-ignore-output", "folded"]
+print(f"one product: {for_a_word[1, 1]:.1f} multiply-adds for a word; you predicted {predicted_for_a_word:g}")
+
+# %% [markdown]
+# Already one product has more than twice the multiply-adds for a word of a register tile of 4 × 4, in one instruction in place of
+# 32. A tile of 4 × 4 products holds 64 sums in each lane: larger ones do not fit the registers.
+#
+# ## Measure
+#
+# The layer of lesson 29 with 32 images, 512 → 512 on 14 × 14, in float32 and in float16: measured here in `gpu` mode, else what is
+# recorded. `registers` has float32's own units, `tensor` and `split` Tensor Cores, for float32 with three products.
+
+# %% tags=["nbval-ignore-output", "folded"]
+bench, rows = study.GpuBench(quick=True) if mode == "gpu" else None, []
+for dtype in ("float32", "float16"):
+    layer = networks.network("mobilenet_v1", batch=32, layout="NHWC", dtype=dtype).layer("7.pointwise").problem
+    takers = [one for one in stages("pointwise", "forward") if one.name in ("registers", "tensor", "split")]
+    times = study.times_of([one for one in takers if not one.why_not(layer, gpu if bench else None)], layer, bench)
+    rows += [(dtype, id, f"{us:,.1f}", f"{layer.flops / us / 1e6:,.1f}") for id, us in times.items()]
+tabular.columns(("type", f"stage on {gpu.name}", "µs", "TFLOP/s"), rows, left=(0, 1))
+
+# %% [markdown]
+# ## Explain
+#
+# Multiply-adds of float32's own units had one ceiling; with Tensor Cores another one stands, several times as high. Then the
+# operands cannot come fast enough: even a tile of 4 × 4 products reads two words for each 43 multiply-adds. **How does
+# a kernel bring operands in time?** That is the next lesson.
+#
+# ## Key points
+#
+# - `mma` is an instruction of a warp: its operands lie across the lanes' registers, each element in one lane.
+# - More multiply-adds for each word: a small matrix product needs each operand eight or sixteen times.
+# - Three products of tf32 are float32's product but for 2⁻²².
+#
+# Words: [glossary](../docs/glossary.md): mma, Tensor Core, fragment, tf32.
+#
+# ## Exercises
+#
+# <!-- begin:exercise:30_1 -->
+# <!-- end:exercise:30_1 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("30_1")
+
+# %% [markdown]
+# <!-- begin:exercise:30_2 -->
+# <!-- end:exercise:30_2 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("30_2")
+
+# %% [markdown]
+# **Next:** [31 · Operands in time](31_operands_in_time.ipynb): pipelines, and sums in parts.
