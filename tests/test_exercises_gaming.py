@@ -377,6 +377,42 @@ ASKED = [
      "% 4 * "
      "2 + n % 2\n    s = float32(0)\n    for k in range(a.shape[1]):\n        s += a[i, k] * b[j, k]\n    d[i, j] = s",
      r"0 times ptx.mma_tf32"),
+    ("12_1", "one thread stages", swapped("12_1", "for k in range(i, WINDOW, TILE):", "for k in range(0 if i == 0 else "
+     "WINDOW, WINDOW):"), "requests load kwh; 80 are enough"),
+    ("12_4", "one thread stages", """
+window = cuda.shared.array(WINDOW, float32)
+i = cuda.threadIdx.x
+h = cuda.blockIdx.y
+b = cuda.blockIdx.z
+t0 = cuda.blockIdx.x * TILE
+for k in range(i * WINDOW, WINDOW):
+    s = t0 + shift - (TAPS - 1) + k
+    window[k] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0)
+cuda.syncthreads()
+if t0 + i < y.shape[2]:
+    acc = float32(0)
+    for j in range(TAPS):
+        acc += w[h, j] * window[i + TAPS - 1 - j]
+    y[b, h, t0 + i] = acc
+""", "requests load x"),
+    ("39_2", "one thread computes all between", """
+inner = cuda.shared.array(WIDTH, float32)
+f = cuda.blockIdx.y
+i = cuda.threadIdx.x
+for k in range(i * WIDTH, WIDTH):
+    t = cuda.blockIdx.x * OUTPUTS - 1 + k
+    value = float32(0)
+    if 0 <= t < x.shape[1]:
+        value = b1[f]
+        for c in range(x.shape[0]):
+            value += w1[f, c] * x[c, t]
+        value = max(value, float32(0))
+    inner[k] = value
+cuda.syncthreads()
+t = cuda.blockIdx.x * OUTPUTS - 1 + i
+if 0 < i < WIDTH - 1 and t < y.shape[1]:
+    y[f, t] = w2[f, 0] * inner[i - 1] + w2[f, 1] * inner[i] + w2[f, 2] * inner[i + 1]
+""", "requests load x"),
     ("37_2", "boards of many readings", swapped("37_2", "if len(moved) < 2 or", "if len(counter) < 50 or"),
      "moves twice"),
     ("40_1", "whole µs", "busy = set()\nfor start, end in [*kernels, *copies]:\n    busy.update(range(int(start), "

@@ -65,9 +65,10 @@ def judge(answer):
         launches.append((report, C, F, L, grid))
     for report, C, F, L, grid in typical_first(launches, len(sizes)):
         once = sum(min(L, OUTPUTS * i + WIDTH - 1) - max(0, OUTPUTS * i - 1) for i in range(grid[0]))
-        loads = report.array("x", "load").active_lanes
+        read, most = report.array("x", "load"), grid[0] * F * C * (WIDTH // 32 + 1)
         why = "once for each element between the layers"
-        at_most(loads, F * C * once, "elements of x are loaded", why, HINTS, report)
+        at_most(read.active_lanes, F * C * once, "elements of x are loaded", why, HINTS, report)
+        at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
         written_once(report, "y", F * L, HINTS)
         said = coalesced(report, ("x",), HINTS)
         float32_only(report)
