@@ -43,8 +43,8 @@ HINTS = (
     "The lanes of a warp are 32 neighbours in threadIdx.x, and the first number that cuda.grid(2) gives runs along x. "
     "Which index of x[b, h, t] runs along memory?",
     "t, h = cuda.grid(2), a guard for both, and a loop over b.",
-    "A sum that starts at 0.0 is float64, and so is a float32 divided by an integer such as x.shape[0]. float32(0) and "
-    "float32(x.shape[0]) are not.",
+    "A sum that starts at 0.0 or at 0 is float64, and so is a float32 divided by an integer such as x.shape[0]. "
+    "float32(0) and float32(x.shape[0]) are not.",
 )
 
 

@@ -72,13 +72,15 @@ HINTS = (
 def judge(answer):
     """Right on rows of less than a tile, of several and drawn ones; coalesced, each element once for a block."""
     tiled, reports = kernel(answer, "tiled"), []
-    lengths = (20, 64, 65, 200, *drawn(answer, (210, 320), (30, 129)))
+    lengths = (20, 64, 200, 65, *drawn(answer, (210, 320), (30, 129)))
     for length in lengths:
         problem = DepthwiseConv1d(2, 3, length, TAPS)
         report = convolution(tiled, tiles, problem, answer, hints=HINTS)
         blocks = range(0, length, TILE)
         enough = 6 * sum(min(t0 + TILE, length) - max(t0 - (TAPS - 1), 0) for t0 in blocks)
-        at_most(report.array("x", "load").active_lanes, enough, "elements of x are loaded", "each once", HINTS, report)
+        read, most = report.array("x", "load"), 6 * len(blocks) * (-(-WINDOW // 32) + 1)
+        at_most(read.active_lanes, enough, "elements of x are loaded", "each once", HINTS, report)
+        at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
         said = coalesced(report, ("x", "y"))
         reports.append(report)
     return f"Right for {len(reports)} lengths, each element loaded once for a block; {said}."

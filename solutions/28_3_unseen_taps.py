@@ -10,7 +10,6 @@ Compare them with each other. Write down the number for each letter.
 """
 
 from dwlab.judge.exercises import run
-from dwlab.judge.unseen import diagnosed
 
 ### BEGIN SOLUTION
 faults = {"A": 6, "B": 1, "C": 7, "D": 2, "E": 5, "F": 8}
@@ -21,6 +20,8 @@ faults = {"A": 6, "B": 1, "C": 7, "D": 2, "E": 5, "F": 8}
 
 def judge(answer):
     """Each kernel's fault; after a wrong one where to look."""
+    from dwlab.judge.unseen import diagnosed  # which no answer may read
+
     return diagnosed(answer, "28_3") + "."
 
 

@@ -10,7 +10,6 @@ More than one gives right answers all the same. Write down the number for each l
 """
 
 from dwlab.judge.exercises import run
-from dwlab.judge.unseen import diagnosed
 
 ### BEGIN SOLUTION
 faults = {"A": 4, "B": 2, "C": 6, "D": 1, "E": 7, "F": 5}
@@ -21,6 +20,8 @@ faults = {"A": 4, "B": 2, "C": 6, "D": 1, "E": 7, "F": 5}
 
 def judge(answer):
     """Each kernel's fault; after a wrong one where to look."""
+    from dwlab.judge.unseen import diagnosed  # which no answer may read
+
     return diagnosed(answer, "29_2") + "."
 
 

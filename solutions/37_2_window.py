@@ -9,7 +9,7 @@ before). Return None if it moved less than twice, or if no inference was done in
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, run
+from dwlab.judge.exercises import Wrong, drawn, function, real, run
 
 
 def joules(counter, runs):
@@ -41,12 +41,15 @@ def judge(answer):
     for number, seed in enumerate(seeds):
         random = np.random.default_rng(seed)
         each, step = float(random.uniform(0.01, 0.4)), int(random.integers(20, 60))
-        counter, runs = readings(random, each, step, 400)
+        counter, runs = readings(random, each, step, int(random.integers(80, 400)))
         moved = np.flatnonzero(np.diff(counter)) + 1
         want = (counter[moved[-1]] - counter[moved[0]]) / (runs[moved[-1]] - runs[moved[0]])
         got = given(counter.copy(), runs.copy())
         if not isinstance(got, (int, float)) or not abs(got - want) <= 1e-9 * want:
             raise Wrong(f"board {number + 1}: {got!r} J of an inference; {want:.6g} is right.", HINTS)
+    few = np.array([1.0, 1.0, 2.0, 2.0, 4.0, 4.0]), np.array([0, 3, 5, 6, 13, 20])
+    if not real(got := given(*few)) or not abs(got - 0.25) <= 1e-9:
+        raise Wrong(f"a counter that moves twice, from 2 J at 5 runs to 4 J at 13: {got!r}; 0.25 is right.", HINTS)
     still, runs = np.full(6, 3.0), np.arange(6)
     once, idle = np.array([1.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 3.0])
     for what, counter, done in (("stands still", still, runs), ("moves once", once, np.arange(4)),

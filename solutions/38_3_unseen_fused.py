@@ -10,7 +10,6 @@ All but one give right answers. Write down the number for each letter.
 """
 
 from dwlab.judge.exercises import run
-from dwlab.judge.unseen import diagnosed
 
 ### BEGIN SOLUTION
 faults = {"A": 1, "B": 5, "C": 3, "D": 7, "E": 2, "F": 6}
@@ -21,6 +20,8 @@ faults = {"A": 1, "B": 5, "C": 3, "D": 7, "E": 2, "F": 6}
 
 def judge(answer):
     """Each kernel's fault; after a wrong one where to look."""
+    from dwlab.judge.unseen import diagnosed  # which no answer may read
+
     return diagnosed(answer, "38_3") + "."
 
 

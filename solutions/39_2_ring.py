@@ -75,7 +75,10 @@ def judge(answer):
     """Right with and without a bias, around a tile and for drawn rows; each element between once a block; coalesced."""
     ring, launches = kernel(answer, "ring"), []
     sizes = ((1, 1, 1), (2, 3, 61), (3, 2, 62), (2, 2, 63), (4, 3, 150))
-    for C, F, L in (*sizes, drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (1, 9), (1, 9), (100, 300))):
+    more = drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (6, 9), (1, 9), (130, 300))
+    long = [drawn(answer, *[(most, 2 * most) if axis == k else (1, 3) for axis in range(3)])
+            for k, most in enumerate((400, 80, 800))]  # fmt: skip
+    for C, F, L in (*sizes, *more, *long):
         x, w1, b1, w2 = values(answer, C, L), values(answer, F, C), values(answer, F), values(answer, F, 3)
         y, what, grid = poisoned(F, L), f"C={C} F={F} L={L}", (-(-L // OUTPUTS), F)
         report = launched(ring, grid, 64, x, w1, b1, w2, y, hints=HINTS, what=what)
@@ -84,9 +87,10 @@ def judge(answer):
         launches.append((report, C, F, L, grid))
     for report, C, F, L, grid in typical_first(launches, len(sizes)):
         once = sum(min(L, OUTPUTS * i + WIDTH - 1) - max(0, OUTPUTS * i - 1) for i in range(grid[0]))
-        loads = report.array("x", "load").active_lanes
+        read, most = report.array("x", "load"), grid[0] * F * C * (WIDTH // 32 + 1)
         why = "once for each element between the layers"
-        at_most(loads, F * C * once, "elements of x are loaded", why, HINTS, report)
+        at_most(read.active_lanes, F * C * once, "elements of x are loaded", why, HINTS, report)
+        at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
         written_once(report, "y", F * L, HINTS)
         said = coalesced(report, ("x",), HINTS)
         float32_only(report)

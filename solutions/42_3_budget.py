@@ -46,7 +46,9 @@ def judge(answer):
         (values(answer, 64, 64), {"2:4": 3.0, "dense": 4.0}, 1.0, "a budget of everything"),
     ]
     for _ in range(12):
-        filters, numbers = values(answer, 64, 64), drawn(answer, *[(1, 9)] * 8)
+        filters = values(answer, *(64 * n for n in drawn(answer, (1, 3), (1, 4))))
+        filters[:, 64:] *= np.where(np.arange(64, filters.shape[1]) % 16, 0.1, 9)  # there more is kept
+        numbers = drawn(answer, *[(1, 9)] * 8)
         times = {"dense": float(numbers[6]), **{form: float(us) for form, us in zip(FORMS, numbers, strict=False)}}
         cases.append((filters, times, numbers[7] / 10, "drawn times"))
     exact = values(answer, 64, 64)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from copies import needs_solutions
-from test_exercises import answered
+from test_exercises import ROOT, answered
 
 from dwlab.judge import exercises
 
@@ -131,3 +131,23 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, exercise, what, code, sa
     assert found["status"] == "wrong", found["message"]
     assert re.search(says, found["message"]), found["message"]
     assert found["hints"], "a wrong answer gets a hint"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ("total = b1[f0 + i]", "total = float32(0)", "without the bias"),
+        ("max(total, float32(0))", "total", "without the ReLU"),
+        ("range(0, w1.shape[0], STEP)", "range(0, STEP, STEP)", "first 16 filters"),
+        ("w2[4 * row + k, f0 + i]", "w2[4 * row + k, i]", "same 16 columns of w2"),
+        ("w2[4 * row + k, f0 + i]", "w2[row + 8 * k, f0 + i]", "outputs are exchanged"),
+    ],
+)
+def test_a_typical_mistake_is_named_by_the_first_hint(tmp_path, old, new, hint):
+    ours = (ROOT / "solutions" / "32_1_pointwise_twice.py").read_text(encoding="utf-8")
+    text = ours.replace(old, new, 1)
+    assert text != ours
+    path = tmp_path / "32_1_answer.py"
+    path.write_text(text, encoding="utf-8")
+    found = exercises._judge(path, exercises.known()["32_1"])
+    assert found["status"] == "wrong" and hint in found["hints"][0], found

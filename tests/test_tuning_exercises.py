@@ -59,7 +59,7 @@ def test_a_candidate_of_the_trap_is_right_where_the_judge_says_so(R, n):
 )
 def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, exercise, old, new, says):
     judge = exercises.known()[exercise]
-    text = judge.read_text(encoding="utf-8")
+    text = (ROOT / "solutions" / judge.name).read_text(encoding="utf-8")
     assert text.count(old) == 1
     path = tmp_path / judge.name
     path.write_text(text.replace(old, new), encoding="utf-8")

@@ -35,7 +35,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -69,6 +69,37 @@ class Raised(Exception):
         super().__init__(text)
         self.status = status
         self.names = names
+
+
+class Hidden:
+    """A table of which an answer sees what it looks up, `table[key]`; more than `limit` of it is Wrong, with `text`.
+
+    It stays in the judge's process: a function of an answer that is called with it sends the key there.
+    """
+
+    def __init__(self, values: dict, limit: int, text: str, hints: Sequence[str] = ()):
+        self._values, self._left, self._wrong = values, limit, (text, tuple(hints))
+
+    def __getitem__(self, key: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise Wrong(*self._wrong)
+        return self._values[key]
+
+    def __reduce__(self):
+        return Distant, ()
+
+
+class Distant:
+    """What an answer is given in the place of Hidden, whose values are not in its process."""
+
+    send: Callable[[Any], Any]  # set where the process begins
+
+    def __getitem__(self, key: Any) -> Any:
+        found = Distant.send(packed(key))
+        if "missing" in found:
+            raise KeyError(key)
+        return unpacked(found["value"])
 
 
 class Ended(Exception):
@@ -362,22 +393,33 @@ def _serve(file: Path, seconds: float) -> None:
     sys.argv = [str(file)]  # what a student's file sees when it is run
     _guard(file)
     served = Served(file)
+
+    def send(key: Any) -> Any:
+        _line(replies, {"lookup": key})
+        return pickle.load(requests)
+
+    Distant.send = staticmethod(send)
     while True:
         try:
             request = pickle.load(requests)
         except EOFError:
             break
-        reply = json.dumps(served.ask(request)).encode()
+        reply = served.ask(request)
         with contextlib.suppress(Exception):
             sys.stdout.flush()
-        replies.write(reply + b"\n")
-        replies.flush()
+        _line(replies, reply)
     os._exit(0)  # threads or exit handlers of a student's file have no say any more
+
+
+def _line(replies: Any, reply: dict[str, Any]) -> None:
+    replies.write(json.dumps(reply).encode() + b"\n")
+    replies.flush()
 
 
 def _guard(file: Path) -> None:
     """From here on nothing here opens a solution or a judge of the workbook, but the file itself if it is one."""
     closed = tuple(os.path.realpath(place) + os.sep for place in (ROOT / "solutions", ROOT / ".git", JUDGES))
+    closed += tuple(str(Path(__file__).resolve().parent / name) for name in ("unseen.py", "__pycache__/unseen."))
     own, resolved = os.path.realpath(file), os.path.realpath
 
     def hook(event: str, given: tuple) -> None:
@@ -442,9 +484,20 @@ class Child:
         self._replies.put(None)
 
     def ask(self, request: tuple) -> dict[str, Any]:
-        """The reply to a request. Raises Ended."""
+        """The reply to a request, with look-ups answered until it comes. Raises Ended."""
+        tables = [one for part in request if isinstance(part, tuple) for one in part if isinstance(one, Hidden)]
+        found = self._exchange(request)
+        while tables and "lookup" in found:
+            try:
+                answer = {"value": packed(tables[0][unpacked(found["lookup"])])}
+            except (KeyError, TypeError):
+                answer = {"missing": True}
+            found = self._exchange(answer)
+        return found
+
+    def _exchange(self, sent: Any) -> dict[str, Any]:
         try:
-            self.process.stdin.write(pickle.dumps(request))
+            self.process.stdin.write(pickle.dumps(sent))
             self.process.stdin.flush()
         except OSError:
             raise self._ended() from None

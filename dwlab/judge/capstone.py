@@ -61,7 +61,8 @@ def rubric(
     """A sentence with all points; Wrong says how many there are so far, and what the next one needs.
 
     make(random, *size) -> inputs, and the output that is right, in float64. sizes: fixed ones, the last with long rows;
-    ranges: of one that is drawn. The kernel takes the inputs, then the output.
+    ranges: of one that is drawn; another is larger than all sizes along each axis.
+    The kernel takes the inputs, then the output.
     """
     mine = kernel(answer, "kernel")
     launch, formula = function(answer, "launch"), function(answer, "sectors")
@@ -71,7 +72,8 @@ def rubric(
     names = parameters(mine)
     size_names = answer.task.SIZE
     found: list[tuple[Any, tuple[int, ...], Any, str]] = []
-    for size in (sizes[0], *sizes[1:], drawn(answer, *ranges)):
+    longer = drawn(answer, *((n + 1, n + n // 8 + 2) for n in sizes[-1]))
+    for size in (*sizes, drawn(answer, *ranges), longer):
         inputs, want = make(answer.random, *size)
         for tile in tiles:
             what = ", ".join(f"{n} = {v}" for n, v in zip((*size_names, "tile"), (*size, tile), strict=False))

@@ -1073,10 +1073,14 @@ def _race(text: str) -> str:
     return "race"
 
 
-def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6, hints: Sequence[str] = ()) -> None:
+def agree(
+    got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6, hints: Sequence[str] = (),
+    mistakes: Callable[[], dict[str, np.ndarray]] | None = None,
+) -> None:  # fmt: skip
     """Wrong, with the first element that differs by over `tolerance` times the largest wanted one, unless all agree.
 
-    An output of `launched` must have been written everywhere, too.
+    An output of `launched` must have been written everywhere, too. mistakes: what typical mistakes give, by what to say
+    of them; where the result is that of one, this is the first hint.
     """
     written = getattr(got, "written", None)
     got, want = np.asarray(got), np.asarray(want)
@@ -1095,10 +1099,12 @@ def agree(got: np.ndarray, want: np.ndarray, what: str, tolerance: float = 1e-6,
     never = not written[first] if written is not None and written.shape == close.shape else False
     it, right = _distinct(got[first], want[first])
     seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {it}"
+    made = mistakes() if mistakes else {}
+    typical = [said for said, other in made.items() if np.allclose(got, other, rtol=0, atol=10 * tolerance * scale)]
     raise Wrong(
         f"{what}: element [{place}] {seen}; {right} is right. "
         f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",
-        (*_value_hints(got, number, close, written), *hints),
+        (*(typical[:1] or _value_hints(got, number, close, written)), *hints),
     )
 
 

@@ -44,7 +44,7 @@ FILLED = ("Hours outside the row must not win: stage float32(-math.inf) for them
 def judge(answer):
     """Right for lengths around a tile and drawn ones; each element loaded once for a tile, coalesced, no conflict."""
     daily_peak, launches = kernel(answer, "daily_peak"), []
-    sizes = ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 65), (1, 168), (2, 200), (4, 5 * TILE))
+    sizes = ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 200), (2, 65), (1, 168), (4, 5 * TILE))
     more = (*drawn(answer, (150, 600)), 3, 1), (1, *drawn(answer, (1300, 1700)), 1)
     more += ((1, *drawn(answer, (1, 40)), 2.0**120),)
     for meters, hours, size in (*((*one, 1) for one in sizes), *more, (*drawn(answer, (1, 70), (1, 200)), 1)):
@@ -53,15 +53,17 @@ def judge(answer):
         kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
         want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
         report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
-        filled = (peak == 0).any()  # no reading is
+        filled = (peak > want).any()  # by what is no reading
         agree(peak, want, what, tolerance=0, hints=FILLED if filled else HINTS[::2])
         launches.append((report, meters, hours))
     for report, meters, hours in typical_first(launches, len(sizes)):
         coalesced(report, hints=HINTS[::2])
-        loads, tiles = report.array("kwh", "load").active_lanes, -(-hours // TILE)
+        read, tiles = report.array("kwh", "load"), -(-hours // TILE)
+        loads, warps = read.active_lanes, -(-WINDOW // 32) + 1
         why = f"each tile of {TILE} and its halo of {HOURS - 1} once"
         enough = meters * (hours + (tiles - 1) * (HOURS - 1))
         at_most(loads, enough, "elements of kwh are loaded", why, HINTS[::2], report)
+        at_most(read.requests, meters * tiles * warps, "requests load kwh", "32 elements each", HINTS[2:], report)
         written_once(report, "peak", meters * hours, HINTS[::2])
         if report.totals.bank_conflicts:
             worst = max(report.accesses, key=lambda a: a.bank_conflicts)

@@ -1,6 +1,5 @@
 """The judge of exercise 30_4, and its hints."""
 
-from dwlab.judge.unseen import diagnosed
 
 # Your code here.
 faults = None  # in its place {"A": …, "B": …, "C": …, "D": …, "E": …, "F": …}
@@ -8,4 +7,6 @@ faults = None  # in its place {"A": …, "B": …, "C": …, "D": …, "E": …,
 
 def judge(answer):
     """Each kernel's fault; after a wrong one where to look."""
+    from dwlab.judge.unseen import diagnosed  # which no answer may read
+
     return diagnosed(answer, "30_4") + "."

@@ -1,5 +1,6 @@
 """The judge of exercise 32_1, and its hints."""
 
+import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
@@ -46,6 +47,26 @@ def problem(C, F, M):
     return Fused(Pointwise(1, C, F, 1, M, bias=True, activation="relu"), Pointwise(1, F, OUTPUTS, 1, M))
 
 
+def mistakes(x, w1, b1, w2):
+    """What comes of typical ones."""
+    sums, F = w1.astype("f8") @ x, len(b1)
+    bias, last = b1.astype("f8")[:, None], F - STEP
+    between = (sums + bias).clip(0)
+    right = w2 @ between
+    return {
+        "This is what comes without the bias.": w2 @ sums.clip(0),
+        "This is what comes without the ReLU.": w2 @ (sums + bias),
+        "Here the ReLU stands behind the second layer. It belongs between the two.": (w2 @ (sums + bias)).clip(0),
+        "Here the bias is added once for each channel, in the loop over c.": w2 @ (sums + len(x) * bias).clip(0),
+        "These are the first 16 filters of `between` alone. Where are the others?": w2[:, :STEP] @ between[:STEP],
+        "These are the last 16 filters of `between` alone: what empties the sums?": w2[:, last:] @ between[last:],
+        "Each step takes the same 16 columns of w2.": np.tile(w2[:, :STEP], F // STEP) @ between,
+        "The outputs are exchanged: thread (lane, row) has the outputs 4 row to 4 row + 3, one below the other.": (
+            right.reshape(4, ROWS, -1).transpose(1, 0, 2).reshape(right.shape)
+        ),
+    }
+
+
 def judge(answer):
     """Right for pixels around a block and drawn sizes; a step's shared memory; `between` nowhere else, and once."""
     twice, launches, enough = kernel(answer, "twice"), [], 4 * STEP * PIXELS
@@ -59,7 +80,7 @@ def judge(answer):
         want = reference(layers, "pwpw", given)["y"].reshape(OUTPUTS, M)
         arrays = x, given["w1"], given["b1"], given["w2"], y
         report = launched(twice, -(-M // PIXELS), (PIXELS, ROWS), *arrays, hints=HINTS, what=what)
-        agree(y, want, what, tolerance=1e-5, hints=HINTS)
+        agree(y, want, what, 1e-5, HINTS, lambda four=arrays[:4]: mistakes(*four))
         launches.append((report, C, F, M))
     for report, C, F, M in typical_first(launches, len(shapes)):
         what = "loads of w1, one for each multiply-add of the first layer"

@@ -60,7 +60,9 @@ def judge(answer):
     vectors, launches = kernel(answer, "vectors"), []
     sizes = ((1, 1, 4), (8, 32, 8), (9, 33, 12), (7, 70, 4), (24, 64, 32))
     *two, quarter = drawn(answer, (1, 60), (1, 90), (1, 12))
-    for M, F, C in (*sizes, (*two, 4 * quarter), (*drawn(answer, (20, 90), (33, 120)), 20)):
+    long = [drawn(answer, *[(50, 110) if axis == k else (1, 3) for axis in range(3)]) for k in range(3)]
+    drawn_ones = (*two, 4 * quarter), (*drawn(answer, (40, 90), (33, 120)), 20), *((a, b, 4 * c) for a, b, c in long)
+    for M, F, C in (*sizes, *drawn_ones):
         x, w, y, what = values(answer, M, C), values(answer, F, C), poisoned(M * F), f"M={M} F={F} C={C}"
         grid = -(-F // 32), -(-M // PIXELS)
         report = launched(vectors, grid, 32, x.ravel(), w.ravel(), y, M, F, C, hints=HINTS, what=what)

@@ -52,7 +52,10 @@ def judge(answer):
     """Right for rows around a tile and drawn ones; each element between the layers once; float32; coalesced."""
     halved, launches = kernel(answer, "halved"), []
     sizes = ((1, 1, 1), (3, 2, 61), (2, 3, 62), (4, 2, 63), (5, 4, 130))
-    for C, F, L in (*sizes, drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (1, 9), (1, 9), (100, 300))):
+    more = drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (6, 9), (1, 9), (130, 300))
+    long = [drawn(answer, *[(most, 2 * most) if axis == k else (1, 3) for axis in range(3)])
+            for k, most in enumerate((400, 80, 800))]  # fmt: skip
+    for C, F, L in (*sizes, *more, *long):
         x, w1, b1, w2 = values(answer, C, L), values(answer, F, C), values(answer, F), values(answer, F, 3)
         y, what = poisoned(F, -(-L // 2)), f"C={C} F={F} L={L}"
         grid = -(-y.shape[1] // OUTPUTS), F
@@ -63,9 +66,10 @@ def judge(answer):
         launches.append((report, C, F, L, grid))
     for report, C, F, L, grid in typical_first(launches, len(sizes)):
         once = sum(min(L, 2 * OUTPUTS * i + WIDTH - 1) - max(0, 2 * OUTPUTS * i - 1) for i in range(grid[0]))
-        loads = report.array("x", "load").active_lanes
+        read, most = report.array("x", "load"), grid[0] * F * C * (WIDTH // 32 + 1)
         why = "once for each element between the layers"
-        at_most(loads, F * C * once, "elements of x are loaded", why, HINTS, report)
+        at_most(read.active_lanes, F * C * once, "elements of x are loaded", why, HINTS, report)
+        at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
         written_once(report, "y", F * -(-L // 2), HINTS)
         said = coalesced(report, ("x",), HINTS)
         float32_only(report)

@@ -43,11 +43,12 @@ def judge(answer):
 
 
 def _drawn(answer):
-    """Spans of whole µs, and how many of these no span covers."""
-    wall, spans = 60, []
-    for _ in range(drawn(answer, (2, 12))[0]):
-        start, wide = drawn(answer, (0, 50), (1, 9))
-        spans.append((float(start), float(start + wide)))
-    covered = {at for start, end in spans for at in range(int(start), int(end))}
-    half = len(spans) // 2
-    return f"the spans {spans}", spans[:half], spans[half:], float(wall), float(wall - len(covered))
+    """Spans of whole parts of a µs, and how many of these parts no span covers."""
+    (wall, parts, count), spans = drawn(answer, (60, 400), (3, 9), (2, 40)), []
+    for _ in range(count):
+        start, wide = drawn(answer, (0, wall - 10), (1, 9))
+        spans.append((start, start + wide))
+    covered = {at for start, end in spans for at in range(start, end)}
+    spans, half = [(start / parts, end / parts) for start, end in spans], len(spans) // 2
+    text = ", ".join(f"{start:g} to {end:g}" for start, end in spans)
+    return f"the spans {text}", spans[:half], spans[half:], wall / parts, (wall - len(covered)) / parts

@@ -42,8 +42,9 @@ def judge(answer):
                 why = " That is the sum: nothing overlaps."
             elif math.isclose(found, _simulated(copies, kernels, max(1, len(copies)))):
                 why = " A stream's copy has to wait for the kernel before it in the same stream."
-            raise Wrong(f"{what}: copies {copies}, kernels {kernels}: you say {found:g} µs; {want:g} is right.{why}",
-                        HINTS)  # fmt: skip
+            shown = [", ".join(f"{us:g}" for us in one) for one in (copies, kernels)]
+            text = f"copies {shown[0]}, kernels {shown[1]}: you say {found:g} µs; {want:g} is right.{why}"
+            raise Wrong(f"{what}: {text}", HINTS)
     return f"Right for {len(cases)} programs."
 
 
@@ -62,7 +63,7 @@ def _simulated(copies, kernels, streams):
 
 def _drawn(answer):
     """A program of a few batches."""
-    count, streams = drawn(answer, (2, 9), (1, 4))
-    copies = [float(one) for one in drawn(answer, *[(1, 9)] * count)]
-    kernels = [float(one) for one in drawn(answer, *[(1, 9)] * count)]
+    count, streams = drawn(answer, (2, 20), (1, 9))
+    copies = [one / 7 for one in drawn(answer, *[(1, 60)] * count)]
+    kernels = [one / 7 for one in drawn(answer, *[(1, 60)] * count)]
     return f"{count} batches in {streams} streams", copies, kernels, streams, _simulated(copies, kernels, streams)

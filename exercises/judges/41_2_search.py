@@ -4,7 +4,8 @@ import itertools
 import random
 import statistics
 
-from dwlab.judge.exercises import Lookups, Wrong, drawn, function, whole
+from dwlab.judge.answer import Hidden
+from dwlab.judge.exercises import Wrong, drawn, function, whole
 
 
 def search(candidates, recorded, budget):
@@ -51,7 +52,7 @@ def judge(answer):
         candidates, times = sweep(seed)
         budget = len(candidates) // 10
         text = f"It looks up more than {budget} of {len(times)} candidates."
-        recorded = Lookups(dict(enumerate(times)), budget, text, HINTS)
+        recorded = Hidden(dict(enumerate(times)), budget, text, HINTS)
         taken = whole(search([dict(one) for one in candidates], recorded, budget), "the returned place", HINTS)
         if not 0 <= taken < len(times):
             raise Wrong(f"It takes place {taken}: there are {len(times)} candidates.", HINTS)
