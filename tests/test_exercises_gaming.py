@@ -185,9 +185,10 @@ def test_a_kernel_that_writes_to_its_input(tmp_path, exercise):
     assert re.search(r"which is an input|race|two writers|input|problems", found["message"], re.I), found["message"]
 
 
-LOADS = (
-    "01_1 11_3 12_1 13_1 15_1 16_2 17_1 20_1 20_3 21_1 22_1 24_1 28_2 29_1 31_1 32_1 33_1 34_1 36_2 38_1 39_1 39_2".split()
-)  # bounded
+LOADS = (  # bounded
+    "01_1 11_3 12_1 13_1 15_1 16_2 17_1 20_1 20_3 21_1 22_1 24_1 28_2 29_1 31_1 32_1 33_1 34_1 36_2 38_1 39_1 "
+    "39_2".split()
+)
 
 
 @pytest.mark.parametrize("exercise", LOADS)
@@ -543,7 +544,7 @@ PRYING = {
     "the judge": ("00_2", "import dwlab.judge.answer as room\nexec(next(room.JUDGES.glob('00_2*')).read_text())"),
     "the answers of a blind one": ("28_3", "from dwlab.judge.unseen import TASKS\nfaults = TASKS['28_3'].faults"),
     "another blind one": ("29_2", "import importlib\nroom = importlib.import_module('dwlab.judge.unseen')\n"
-                          "faults = room.TASKS['31_4'].faults"),
+                          "faults = room.TASKS['29_2'].faults"),
     "a blind one's text": ("38_3", "import dwlab.judge as room\nfaults = open(room.__path__[0] + '/unseen.py').read()"),
     "all times, past the look-ups": ("41_2", "times = dict(recorded.items())\n" + FASTEST),
     "all times, by dict's own": ("41_2", "times = dict.copy(recorded)\n" + FASTEST),

@@ -16,6 +16,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import lab
 import nbformat
 import pytest
 
