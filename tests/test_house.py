@@ -44,6 +44,7 @@ def test_each_table_of_the_results_has_a_sentence_before_it():
             assert len(before) == text.count("<!-- begin:") and all(line.endswith(".") for line in before), name
 
 
+@pytest.mark.quick
 def test_readme_is_short():
     assert README.count("\n") <= 120
 
@@ -54,6 +55,7 @@ def links(text):
     return [link for link in re.findall(r"(?<!\\)\]\(([^)\s]+)\)", plain) if not link.startswith("https://")]
 
 
+@pytest.mark.quick
 def test_links_lead_somewhere():
     for name, text in PAGES.items():
         for link in links(text):
@@ -64,6 +66,7 @@ def test_links_lead_somewhere():
             assert not anchor or anchor in [head.lower().replace(" ", "-") for head in heads], f"{name}: {link}"
 
 
+@pytest.mark.quick
 def test_every_page_is_linked():
     linked = {(ROOT / name).parent / link.partition("#")[0] for name in PAGES for link in links(PAGES[name])}
     linked = {path.resolve() for path in linked}
@@ -95,6 +98,7 @@ def test_the_pages_kernel_is_xrayed_as_it_says(capsys, monkeypatch, tmp_path):
     assert "b[j, i] = a[i, j]" in capsys.readouterr().out
 
 
+@pytest.mark.quick
 def test_every_file_of_the_package_is_listed_with_what_it_is(tmp_path):
     listed = list(build.tree(ROOT / "dwlab"))
     files = [path for path in (ROOT / "dwlab").rglob("*.py") if path.name != "__init__.py"]
@@ -139,6 +143,7 @@ def one_way(imports):
     return tuple(graphlib.TopologicalSorter(graph).static_order())
 
 
+@pytest.mark.quick
 def test_rooms_import_each_other_one_way():
     """Each room imports what stands before it in docs/build.py, and no file what imports it, but for types alone."""
     imports = dict(imported_rooms())
@@ -152,11 +157,13 @@ def test_rooms_import_each_other_one_way():
     assert order.index("inference.weights") < order.index("inference") < order.index("inference.comparison")
 
 
+@pytest.mark.quick
 def test_the_readme_lists_every_lesson():
     listed = re.findall(r"\[(\d\d_\w+)\]\(notebooks/\1\.ipynb\)", README)
     assert sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")) == listed
 
 
+@pytest.mark.quick
 def test_the_pages_commands_are_understood():
     from dwlab.__main__ import parse
 

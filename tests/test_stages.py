@@ -15,6 +15,8 @@ from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, 
 from dwlab.problems import KINDS, PAPER, PATHS, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
 
+pytestmark = pytest.mark.quick
+
 FORWARD = ["naive", "coalesced", "shared", "warp_tiled"]
 
 

@@ -46,86 +46,45 @@ def operands(name, other):
     return np.array([p[0] for p in pairs], name), np.array([p[1] for p in pairs], other)
 
 
-def arithmetic(a, b, real, whole, n):
-    for i in range(n):
-        r0 = a[i] + b[i]
-        real[0, i] = r0
-        whole[0, i] = r0
-        r1 = a[i] - b[i]
-        real[1, i] = r1
-        whole[1, i] = r1
-        r2 = a[i] * b[i]
-        real[2, i] = r2
-        whole[2, i] = r2
-        r3 = a[i] / b[i]
-        real[3, i] = r3
-        whole[3, i] = r3
-        r4 = a[i] // b[i]
-        real[4, i] = r4
-        whole[4, i] = r4
-        r5 = a[i] % b[i]
-        real[5, i] = r5
-        whole[5, i] = r5
-        real[6, i] = a[i] == b[i]
-        real[7, i] = a[i] != b[i]
-        real[8, i] = a[i] < b[i]
-        real[9, i] = a[i] <= b[i]
-        real[10, i] = a[i] > b[i]
-        real[11, i] = a[i] >= b[i]
-
-
-def extremes(a, b, real, whole, n):
-    for i in range(n):
-        r0 = min(a[i], b[i])
-        real[0, i] = r0
-        whole[0, i] = r0
-        r1 = max(a[i], b[i])
-        real[1, i] = r1
-        whole[1, i] = r1
-
-
-def bitwise(a, b, real, whole, n):
-    for i in range(n):
-        r0 = a[i] & b[i]
-        real[0, i] = r0
-        whole[0, i] = r0
-        r1 = a[i] | b[i]
-        real[1, i] = r1
-        whole[1, i] = r1
-        r2 = a[i] ^ b[i]
-        real[2, i] = r2
-        whole[2, i] = r2
-        r3 = a[i] << (b[i] & 7)
-        real[3, i] = r3
-        whole[3, i] = r3
-        r4 = a[i] >> (b[i] & 7)
-        real[4, i] = r4
-        whole[4, i] = r4
-
-
-def on_device(function):
-    """The same body as a kernel, one thread an element."""
-    import ast
-    import inspect
-    import textwrap
-
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    body = tree.body[0].body[0].body  # of the loop
-    tree.body[0].body = [*ast.parse("i = cuda.grid(1)\nif i >= n:\n    return").body, *body]
-    text = ast.unparse(ast.fix_missing_locations(tree))
-    return cuda.jit(loaded(text, cuda=cuda)[function.__name__])
-
-
-ON_DEVICE = {function: on_device(function) for function in (arithmetic, bitwise, extremes)}
-
-
-OPERATORS = {
-    arithmetic: [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod]
-    + [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge],
-    bitwise: [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift],
-    extremes: [],
+COMPARED = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
-ROWS = {arithmetic: 12, bitwise: 5, extremes: 2}
+OPERATORS = {  # what stands between two operands, or before them, and the function of the same
+    "arithmetic": {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+    | {"//": operator.floordiv, "%": operator.mod} | COMPARED,
+    "bitwise": {"&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift},
+    "extremes": {"min": None, "max": None},
+}  # fmt: skip
+
+
+def statements(group):
+    """Each result of element i in a variable, and from there, as float64 and as int64, in a row of its own."""
+    for row, sign in enumerate(OPERATORS[group]):
+        shifted = f"a[i] {sign} (b[i] & 7)"
+        yield f"r{row} = " + (
+            f"{sign}(a[i], b[i])" if sign.isalpha() else shifted if sign in ("<<", ">>") else f"a[i] {sign} b[i]"
+        )
+        yield f"real[{row}, i] = r{row}"
+        if sign not in COMPARED:
+            yield f"whole[{row}, i] = r{row}"
+
+
+def looped(group):
+    """For numba.njit: one element after the other."""
+    body = "".join(f"        {line}\n" for line in statements(group))
+    return loaded(f"def {group}(a, b, real, whole, n):\n    for i in range(n):\n{body}")[group]
+
+
+# A thread an element.
+ON_DEVICE = {
+    group: program(["i = cuda.grid(1)", "if i >= n:", "    return", *statements(group)], "a, b, real, whole, n")[0]
+    for group in OPERATORS
+}
 
 
 def oracle(operation, a, b):
@@ -149,11 +108,11 @@ def oracle(operation, a, b):
     return operation(a, b).astype(result)
 
 
-def simulate(function, a, b):
+def simulate(group, a, b):
     """(results as float64, results as int64), a row for each operator."""
-    n, rows = len(a), ROWS[function]
+    n, rows = len(a), len(OPERATORS[group])
     out = np.zeros((rows, n)), np.zeros((rows, n), np.int64)
-    ON_DEVICE[function][-(-n // 32), 32](a, b, *out, n)
+    ON_DEVICE[group][-(-n // 32), 32](a, b, *out, n)
     return out
 
 
@@ -177,20 +136,20 @@ def checked_operands(left, right):
     return a, b
 
 
-@pytest.mark.parametrize("function", [arithmetic, bitwise, extremes], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("group", OPERATORS)
 @pytest.mark.parametrize("left, right", ALL_PAIRS)
-def test_all_pairs_of_types(function, left, right):
+def test_all_pairs_of_types(group, left, right):
     a, b = checked_operands(left, right)
-    if function is bitwise and not is_integral(a.dtype, b.dtype):
+    if group == "bitwise" and not is_integral(a.dtype, b.dtype):
         with pytest.raises(simt.UnsupportedError):
-            simulate(function, a, b)
+            simulate(group, a, b)
         return
-    if function is extremes and (left == "bool") != (right == "bool"):
+    if group == "extremes" and (left == "bool") != (right == "bool"):
         with pytest.raises(simt.UnsupportedError, match="bool"):  # Numba-CUDA has none, Numba on a CPU does
-            simulate(function, a, b)
+            simulate(group, a, b)
         return
-    reals, wholes = simulate(function, a, b)
-    for row, operation in enumerate(OPERATORS[function]):
+    reals, wholes = simulate(group, a, b)
+    for row, operation in enumerate(filter(None, OPERATORS[group].values())):
         expected = oracle(operation, a, b)
         np.testing.assert_array_equal(reals[row], expected.astype(np.float64), err_msg=operation.__name__)
         if expected.dtype != np.bool_:
@@ -198,23 +157,23 @@ def test_all_pairs_of_types(function, left, right):
             np.testing.assert_array_equal(np.where(fits, wholes[row], 0), whole(expected), err_msg=operation.__name__)
 
 
-@pytest.mark.parametrize("function", [arithmetic, bitwise, extremes], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("group", OPERATORS)
 @pytest.mark.parametrize("left, right", COMPILED_PAIRS)
-def test_pairs_of_types_compiled_by_numba(function, left, right):
+def test_pairs_of_types_compiled_by_numba(group, left, right):
     a, b = checked_operands(left, right)
-    if function is bitwise and not is_integral(a.dtype, b.dtype):
+    if group == "bitwise" and not is_integral(a.dtype, b.dtype):
         return
-    if function is extremes and (left == "bool") != (right == "bool"):
+    if group == "extremes" and (left == "bool") != (right == "bool"):
         return
-    reals, wholes = simulate(function, a, b)
+    reals, wholes = simulate(group, a, b)
     compiled_reals, compiled_wholes = np.zeros_like(reals), np.zeros_like(wholes)
-    numba.njit(function)(a, b, compiled_reals, compiled_wholes, len(a))
+    numba.njit(looped(group))(a, b, compiled_reals, compiled_wholes, len(a))
     np.testing.assert_array_equal(reals, compiled_reals)
     # a / b is a float, and so is the lesser of an int64 and a uint64.
-    integral = is_integral(a.dtype, b.dtype) & (np.arange(ROWS[function]) != 3) & (function is not extremes)
+    integral = is_integral(a.dtype, b.dtype) & (np.arange(len(reals)) != 3) & (group != "extremes")
     fits = integral[:, None] | (np.abs(compiled_reals) < 2.0**62)  # a CPU does not saturate
     np.testing.assert_array_equal(np.where(fits, wholes, 0), np.where(fits, compiled_wholes, 0))
-    for row, operation in enumerate(OPERATORS[function]):
+    for row, operation in enumerate(filter(None, OPERATORS[group].values())):
         np.testing.assert_array_equal(oracle(operation, a, b).astype(np.float64), compiled_reals[row])
 
 
@@ -223,9 +182,9 @@ def test_bits_of_floats_are_refused_as_numba_refuses_them(left, right):
     a, b = operands(left, right)
     out = np.zeros((5, len(a)))
     with pytest.raises(TypingError):
-        numba.njit(bitwise)(a, b, out, out, len(a))
+        numba.njit(looped("bitwise"))(a, b, out, out, len(a))
     with pytest.raises(simt.UnsupportedError, match=f"(?s)line 2.*{left}.*{right}|and_"):
-        ON_DEVICE[bitwise][1, 32](a, b, out, out, len(a))
+        ON_DEVICE["bitwise"][1, 32](a, b, out, out, len(a))
 
 
 # --- expressions with literals, casts, builtins, math ----------------------------------------------
