@@ -266,7 +266,7 @@ def test_a_record_of_another_gpu_changes_no_table_of_what_fusion_brings(make):
         layers=of_pair(1.0, 6.0, 9.0), networks=[a_network(2.0, 9.0)],
     )  # fmt: skip
     assert make([ours, other]) == make([ours]) != make([other])
-    assert make([ours, other], other.gpu) == make([other]) and "NVIDIA H100" in make([other])
+    assert "NVIDIA H100" in make([other])
 
 
 def test_what_the_readme_says_of_fusion_is_what_is_recorded():

@@ -47,13 +47,10 @@ def traffic_table(
 # -------------------------------------------------------------------------------------------------------------- layers
 
 
-def layer_counters(runs: Runs = None, gpu: str | None = None) -> tuple[list[Row], list[Record]]:
-    """(rows, runs): the newest counters of each stage, layer, layout, batch and storage type on one GPU, and the runs.
-
-    gpu: as `records.shown_runs` takes it.
-    """
+def layer_counters(runs: Runs = None) -> tuple[list[Row], list[Record]]:
+    """(rows, runs): the newest counters of each stage, layer, layout, batch and storage type of one GPU; the runs."""
     names = ("op", "path", "stage", "layer", "layout", "batch", "dtype")
-    rows, used = records.newest_rows("layer_counters", lambda row: tuple(row[name] for name in names), runs, gpu)
+    rows, used = records.newest_rows("layer_counters", lambda row: tuple(row[name] for name in names), runs)
 
     def place(row: Row) -> tuple[Any, ...]:
         return order_of(row), row["path"], row["stage"], -len(row["dtype"]), row["dtype"]
@@ -112,14 +109,14 @@ def _as_predicted(rows: Sequence[Row], what: str) -> str:
     return f"{sum(all(row[name] == row[f'predicted_{name}'] for name in names) for row in known)} of {len(known)}"
 
 
-def counters_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def counters_summary(runs: Runs = None) -> Markdown:
     """Predicted against counted, a row a stage and storage type, and the fused launches of which the planner is wrong.
 
     In how many launches the formula's requests and sectors are the hardware's, and the hardware's sectors over the
     formula's. At the kernel's own tile the planner's accesses, in bytes, and its sectors over those that the warps
     requested; and the accesses over those that the multiprocessors requested of the L2.
     """
-    rows, used = layer_counters(runs, gpu)
+    rows, used = layer_counters(runs)
     if not rows:
         return Markdown(_NO_COUNTERS)
     columns = [

@@ -74,13 +74,13 @@ class Brought:
         return f"{self.name} ({self.dtype}, batch {self.batch})"
 
 
-def brought_to_pairs(runs: Runs = None, gpu: str | None = None) -> tuple[list[Brought], list[Record]]:
+def brought_to_pairs(runs: Runs = None) -> tuple[list[Brought], list[Record]]:
     """(pairs, runs): every recorded pair whose two layers were timed as well, each kernel by itself.
 
     unfused_us: both kernels one after the other in a graph where that was timed, else the sum of the two, each with its
     arrays out of the L2 as far as that can be.
     """
-    rows, used = layers(runs, gpu)
+    rows, used = layers(runs)
     alone = {(row["layer"], row["dtype"], row["batch"]): row for row in rows if row["op"] != "fused"}
     found = []
     for row in rows:
@@ -116,9 +116,9 @@ def brought_in_networks(runs: Runs = None, gpu: str | None = None) -> tuple[list
     return list(found.values()), [run for run in runs if any(one is run for one in used)]
 
 
-def brought_to_networks(runs: Runs = None, gpu: str | None = None) -> tuple[list[Brought], list[Record]]:
+def brought_to_networks(runs: Runs = None) -> tuple[list[Brought], list[Record]]:
     """(networks, runs): every recorded network, each way in one CUDA graph; fused_us None where no pair paid."""
-    rows, used = networks(runs, gpu)
+    rows, used = networks(runs)
     return [
         Brought("", row["network"], row["dtype"], row["batch"], row.get("peer_time_us"), row["apart_us"],
                 row.get("fused_us"), row.get("pairs"))
@@ -143,9 +143,9 @@ def _won(found: Sequence[Brought]) -> str:
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
-def fusion_pairs(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def fusion_pairs(runs: Runs = None) -> Markdown:
     """What our kernels bring to pairs of layers, and what fusing them brings beside: a row a module, type and batch."""
-    found, used = brought_to_pairs(runs, gpu)
+    found, used = brought_to_pairs(runs)
     if not found:
         return Markdown(NO_LAYERS)
     inside, also = brought_in_networks(runs, used[-1].gpu)
@@ -193,9 +193,9 @@ def _joined(groups: Sequence[Group]) -> list[str]:
     return [f"{what} {' and '.join(f'{batch}' for _, _, batch in here)}" for what, here in batches.items()]
 
 
-def fusion_networks(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def fusion_networks(runs: Runs = None) -> Markdown:
     """Of each network what our kernels bring, what fusing brings beside, and which way it therefore runs."""
-    found, used = brought_to_networks(runs, gpu)
+    found, used = brought_to_networks(runs)
     if not found:
         return Markdown(NO_NETWORKS)
     columns = [
@@ -242,18 +242,18 @@ def _fusion_means(found: Sequence[Brought]) -> str:
 # ------------------------------------------------------------------------------------------------------------- README
 
 
-def headline(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def headline(runs: Runs = None) -> Markdown:
     """Five rows, MobileNetV2 by type and batch and S4ConvD's convolution: what the kernels bring, and what fusion.
 
     µs of an inference in one CUDA graph, and of a launch. What has no record has no row.
     """
-    found, used = brought_to_networks(runs, gpu)
+    found, used = brought_to_networks(runs)
     rows = [
         (f"MobileNetV2, {one.dtype}, {one.batch} image{'s' * (one.batch > 1)}", one)
         for one in sorted(found, key=lambda one: (one.batch, DTYPES.index(one.dtype)))
         if one.name == "mobilenet_v2" and one.dtype in ("float32", "float16") and one.batch in (1, 32)
     ]
-    run = paper.newest(gpu=gpu, runs=runs)
+    run = paper.newest(runs=runs)
     forward = paper.rows_at(run, PAPER).get("forward") if run is not None else None
     if forward and (theirs := paper.baseline_us(run, "forward", PAPER)):
         best = min(row.time_us for row in forward.values())
@@ -273,10 +273,10 @@ def headline(runs: Runs = None, gpu: str | None = None) -> Markdown:
     return of_rows(columns, rows, [f"Measured on {gpus}, {dates[0]} to {dates[-1]}."])
 
 
-def losses(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def losses(runs: Runs = None) -> Markdown:
     """Where our kernels, or their fusion, lose: how many layers, pairs and networks, and which kinds; a list."""
     lines = []
-    rows = [row for row in layers(runs, gpu)[0] if row.get("speedup_vs_peer")]
+    rows = [row for row in layers(runs)[0] if row.get("speedup_vs_peer")]
     lost: dict[str, list[str]] = {}
     for (op, path, dtype, batch), here in grouped(
         rows, lambda row: (row["op"], row["path"], row["dtype"], row["batch"])
@@ -290,7 +290,7 @@ def losses(runs: Runs = None, gpu: str | None = None) -> Markdown:
         kinds = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
         mean = f" On the mean: {kinds}." if kinds else ""
         lines.append(f"- Slower than PyTorch's best way: {slower} of {len(rows)} recorded layers and pairs.{mean}")
-    pairs = [one for one in brought_to_pairs(runs, gpu)[0] if one.fusion]
+    pairs = [one for one in brought_to_pairs(runs)[0] if one.fusion]
     pairs.sort(key=lambda one: (DTYPES.index(one.dtype), one.batch))
     parts = []
     for (dtype, batch), here in grouped(pairs, lambda one: (one.dtype, one.batch)).items():
@@ -298,7 +298,7 @@ def losses(runs: Runs = None, gpu: str | None = None) -> Markdown:
         parts += [f"{dtype} batch {batch} ({share(slower)})"] if sum(slower) * 2 > len(slower) else []
     if parts:
         lines.append(f"- Fusing is slower than our own two kernels for most pairs in {_and(parts)}.")
-    found = brought_to_networks(runs, gpu)[0]
+    found = brought_to_networks(runs)[0]
     if found:
         behind = [one for one in found if one.kernels and one.kernels * max(one.fusion or 1.0, 1.0) < 1]
         names = listed([f"{one.name} in {one.dtype} at batch {one.batch}" for one in behind])

@@ -63,16 +63,15 @@ def layers_of(name: str, dtype: str) -> frozenset[tuple[str, str, str]]:
 # --------------------------------------------------------------------------------------------------------------- rows
 
 
-def layers(runs: Runs = None, gpu: str | None = None) -> tuple[list[Row], list[Record]]:
+def layers(runs: Runs = None) -> tuple[list[Row], list[Record]]:
     """(rows, runs): the newest row of each layer, batch and storage type on one GPU, and the runs that they are from.
 
     PyTorch's time is the fastest that any record has of the same version: not every run tries all of its ways;
-    compiled: whether torch.compile was among them. file: of the record. gpu: that of the newest run with layers if
-    None.
+    compiled: whether torch.compile was among them. file: of the record.
     """
     names = ("op", "path", "layer", "batch", "dtype")
     runs = all_of(runs)
-    rows, used = records.newest_rows("layers", lambda row: tuple(row[name] for name in names), runs, gpu)
+    rows, used = records.newest_rows("layers", lambda row: tuple(row[name] for name in names), runs)
     here = [run for run in runs if used and run.gpu == used[-1].gpu and "layers" in run.sections]
     timed = (one for run in here for one in run.peers if one.get("time") and one.get("shape") and one.get("dtype"))
     ways = grouped(timed, lambda one: _computed(one, "shape", "name"))
@@ -128,7 +127,7 @@ def _missing(rows: Sequence[Row]) -> dict[Key, int]:
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
-def layers_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def layers_summary(runs: Runs = None) -> Markdown:
     """Our stages against PyTorch's best on layers of image networks, a row an op, storage type and batch; the losses.
 
     How many have a row, and how many of the networks' have none; the geometric mean, least and greatest of the
@@ -137,7 +136,7 @@ def layers_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     fused layers were timed as well as our own two kernels, the geometric mean and the least of that, and how many of
     how many are slower.
     """
-    rows, used = layers(runs, gpu)
+    rows, used = layers(runs)
     if not rows:
         return Markdown(NO_LAYERS)
     groups = grouped(rows, key_of)

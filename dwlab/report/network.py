@@ -112,9 +112,9 @@ class Parts:
     pointwise_us: float
 
 
-def parts_of_networks(runs: Runs = None, gpu: str | None = None) -> tuple[list[Parts], list[Record]]:
+def parts_of_networks(runs: Runs = None) -> tuple[list[Parts], list[Record]]:
     """(parts, runs): of every recorded network whose kernels were timed as well."""
-    rows, used = networks(runs, gpu)
+    rows, used = networks(runs)
     found = []
     for row in rows:
         if not row.get("apart_us"):
@@ -134,9 +134,9 @@ def parts_of_networks(runs: Runs = None, gpu: str | None = None) -> tuple[list[P
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
-def networks_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def networks_summary(runs: Runs = None) -> Markdown:
     """Whole networks, layer by layer and fused, compared with PyTorch's best; energy of an image; the losses."""
-    rows, used = networks(runs, gpu)
+    rows, used = networks(runs)
     if not rows:
         return Markdown(NO_NETWORKS)
     layouts = {row["layout"] for row in rows}

@@ -70,12 +70,12 @@ def by_path(run: Record, problem: Any) -> list[tuple[str, list[Measurement]]]:
     return list(grouped(_at(run, problem), lambda row: f"{row.op}/{row.path}").items())
 
 
-def newest(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs = None) -> Record | None:
+def newest(problem: Any = PAPER, *, runs: Runs = None) -> Record | None:
     """The newest run that has the paper's three paths at a problem; if none has, the newest with any path there.
 
     Where the problem is only its sizes, a run in float32 goes before all others.
     """
-    given = [run for run in reversed(records.shown_runs(runs, gpu)) if rows_at(run, problem)]
+    given = [run for run in reversed(records.shown_runs(runs)) if rows_at(run, problem)]
     if not hasattr(problem, "dtype"):
         given = [run for run in given if dtype_of(run, problem) == "float32"] or given
     whole = (run for run in given if set(rows_at(run, problem)) >= set(THREE))
@@ -126,9 +126,9 @@ def totals(run: Record, problem: Any = PAPER) -> dict[str, dict[str, float]]:
     return {label: row for label, row in made.items() if row and ("backward" in row or "fused" not in label)}
 
 
-def totals_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs = None) -> Markdown:
+def totals_table(problem: Any = PAPER, *, runs: Runs = None) -> Markdown:
     """The paper's table for the newest run with all three paths at a problem, and the paper's own figures."""
-    run = newest(problem, gpu=gpu, runs=runs)
+    run = newest(problem, runs=runs)
     if run is None:
         return Markdown(
             f"No run with {', '.join(THREE)} at {records.shape_text(problem)} is recorded. "
@@ -175,11 +175,11 @@ def _ratios(made: Mapping[str, Mapping[str, float]]) -> list[str]:
     return sentences
 
 
-def bandwidth_table(problem: Any = PAPER, *, gpu: str | None = None, runs: Runs = None) -> Markdown:
+def bandwidth_table(problem: Any = PAPER, *, runs: Runs = None) -> Markdown:
     """Effective bandwidth and place under the roof of every stage and path, and the paper's."""
-    run = newest(problem, gpu=gpu, runs=runs)
+    run = newest(problem, runs=runs)
     if run is None and runs is not None:  # a run of layers
-        run = next((one for one in reversed(list(runs)) if gpu in (None, one.gpu) and by_path(one, problem)), None)
+        run = next((one for one in reversed(list(runs)) if by_path(one, problem)), None)
     if run is None:
         return Markdown(_NOTHING)
     ceilings = ceilings_of(run)

@@ -13,13 +13,13 @@ from dwlab.report.layer import layers, with_compile
 from dwlab.report.shared import NO_LAYERS, VALIDATED, Row, Runs, all_of, measured_on, ratio_columns
 
 
-def validations(runs: Runs = None, gpu: str | None = None) -> list[validation.Validation]:
+def validations(runs: Runs = None) -> list[validation.Validation]:
     """The planner validated by recorded times: of each network, storage type and batch of which a pair was measured.
 
-    gpu: as its driver names it; as `records.shown_runs` takes it. Maps are NHWC.
+    Of one GPU, as `records.shown_runs` chooses it. Maps are NHWC.
     """
     having = [run for run in all_of(runs) if run.sections.get("network_kernels") or run.sections.get("layers")]
-    having = records.shown_runs(having, gpu)
+    having = records.shown_runs(having)
     recorded: set[tuple[str, str, int]] = set()
     for run in having:
         for row in run.sections.get("network_kernels", ()):
@@ -39,9 +39,9 @@ def validations(runs: Runs = None, gpu: str | None = None) -> list[validation.Va
     return made
 
 
-def validated_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def validated_summary(runs: Runs = None) -> Markdown:
     """The planner's decisions compared with measured times: a row a network, storage type and batch."""
-    made = validations(runs, gpu)
+    made = validations(runs)
     if not made:
         return Markdown(
             "No pair of layers has measured times of both ways. On a GPU: `python benchmarks/record_networks.py`.\n"
@@ -83,13 +83,12 @@ def validated_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
     ])  # fmt: skip
 
 
-def chosen_summary(runs: Runs = None, gpu: str | None = None) -> Markdown:
+def chosen_summary(runs: Runs = None) -> Markdown:
     """The pairs that the planner fuses in the four networks, each once, against PyTorch's best for the two layers.
 
-    A row a storage type and batch, int8 where it is recorded: against PyTorch's float16, and our own two kernels. gpu:
-    as its driver names it; as `records.shown_runs` takes it.
+    A row a storage type and batch, int8 where it is recorded: against PyTorch's float16, and our own two kernels.
     """
-    measured, used = layers(runs, gpu)
+    measured, used = layers(runs)
     measured = [row for row in measured if row["op"] == "fused" and row.get("speedup_vs_peer")]
     if not measured:
         return Markdown(NO_LAYERS)
