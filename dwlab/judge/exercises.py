@@ -761,10 +761,10 @@ def _beside_ours(answer: Answer, judge: Path) -> list[str]:
     mine = _launches(answer).get(what)
     if mine is None:
         return []
-    said = ", ".join(_many(mine[name], unit) for name, unit in COUNTED.items() if mine[name] or ours[name])
+    own = ", ".join(_many(mine[name], unit) for name, unit in COUNTED.items() if mine[name] or ours[name])
     differs = [_many(ours[name], unit) for name, unit in COUNTED.items() if mine[name] != ours[name]]
     head = f"Counted for {what}" if what else "Counted"
-    return [f"{head}: {said}. Our solution: {', '.join(differs) + ', else' if differs else 'exactly'} the same."]
+    return [f"{head}: {own}. Our solution: {', '.join(differs) + ', else' if differs else 'exactly'} the same."]
 
 
 class _TooLong(BaseException):
@@ -1111,7 +1111,7 @@ def agree(
     it, right = _distinct(got[first], want[first])
     seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {it}"
     made = mistakes() if mistakes else {}
-    typical = [said for said, other in made.items() if np.allclose(got, other, rtol=0, atol=10 * tolerance * scale)]
+    typical = [text for text, other in made.items() if np.allclose(got, other, rtol=0, atol=10 * tolerance * scale)]
     raise Wrong(
         f"{what}: element [{place}] {seen}; {right} is right. "
         f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",
