@@ -679,8 +679,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
         from dwlab.gpu import target
 
-        if said := target.busy(error):
-            print(f"dwlab: {said}", file=sys.stderr)
+        if text := target.busy(error):
+            print(f"dwlab: {text}", file=sys.stderr)
             return 2
         if type(error).__module__ != __name__ and not type(error).__module__.startswith("dwlab."):
             raise

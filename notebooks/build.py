@@ -660,8 +660,9 @@ def with_imports(text: str, used_by: str) -> str:
             head, _, tail = line.partition(" import ")
             wrapped = [f"{head} import (", *(f"    {one}," for one in tail.split(", ")), ")"]
             out += [line] if len(line) <= LINE else wrapped
-    # No group of imports may be left: one empty line then, where there were two.
-    return re.sub(r"\n{3,}(?=import |from )", "\n\n", "\n".join(out)) + "\n" + "\n".join(lines[at:])
+    # Where no import of a group is left, there is one empty line less.
+    made = re.sub(r"\n{3,}(?=import |from )", "\n\n", "\n".join(out)) + "\n" + "\n".join(lines[at:])
+    return re.sub(r'\A(""".*?"""\n)\n+', r"\1\n", made, flags=re.S)
 
 
 def exercise_files(solution: Path) -> dict[Path, str]:

@@ -3,6 +3,8 @@
 import argparse
 import csv
 import json
+import sys
+import time
 
 import pytest
 
@@ -83,3 +85,27 @@ def test_a_class_is_graded_into_both(run, tmp_path):
     assert status == 1 and "wrote" in err
     assert (tmp_path / "g.csv").read_text(encoding="utf-8").splitlines()[1] == "ada,unsolved,0,1"
     assert json.loads((tmp_path / "r" / "ada.json").read_text(encoding="utf-8"))["tests"][0]["score"] == 0
+
+
+def test_what_is_wrong_is_said_once_with_all_who_handed_it_in():
+    text = str(Results((of("ada", "10_1", "wrong"), of("bob", "10_1", "wrong"), of("cyd", "10_1"))))
+    assert "\nada, bob: 10_1: not right yet. found.\n1 of 3 passed" in text
+
+
+def test_what_is_no_python_file_is_listed(run, tmp_path):
+    (tmp_path / "ada").mkdir()
+    for name in ("10_1_mean.ipynb", "notes.txt"):
+        (tmp_path / "ada" / name).write_text("{}", encoding="utf-8")
+    results = exercises.grade_folder(tmp_path)
+    assert [(one.file, one.status) for one in results] == [("10_1_mean.ipynb", "unknown")]
+    assert "It is a .ipynb: the Python file of exercises/ is wanted." in str(results)
+
+
+def test_a_file_that_sleeps_is_stopped_before_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("dwlab.judge.answer.ASLEEP_S", 2)
+    path = tmp_path / "00_1_answer.py"
+    path.write_text("import time\ntime.sleep(1000)\n", encoding="utf-8")
+    began = time.monotonic()
+    found = exercises._judge(path, exercises.known()["00_1"], here=False)
+    assert found["status"] == "timeout" and "or it slept" in found["message"]
+    assert time.monotonic() - began < 100 or not sys.platform.startswith("linux")

@@ -49,6 +49,7 @@ WORKBOOK = next((place for place in [ROOT / "dwlab" / "workbook"] if place.is_di
 JUDGES = WORKBOOK / "exercises" / "judges"
 SHOWN_OUTPUT = 2_000  # characters of a student's own prints that are kept
 WALL_LIMIT_S = 300  # of one request, against files that sleep: what computes is stopped by its CPU time
+ASLEEP_S = 20  # without any CPU time used, where the system says so: it sleeps
 MOST_BITS = 10_000  # of a whole number
 MOST_REPLY = 1 << 26  # bytes that one reply may have
 _MODULES = frozenset("math cmath operator _operator builtins numpy numba numba_cuda dwlab".split())
@@ -501,10 +502,15 @@ class Child:
             self.process.stdin.flush()
         except OSError:
             raise self._ended() from None
-        try:
-            reply = self._replies.get(timeout=WALL_LIMIT_S)
-        except queue.Empty:
-            raise Ended(None) from None
+        waited, used = 0.0, None
+        while True:
+            try:
+                reply = self._replies.get(timeout=min(ASLEEP_S, WALL_LIMIT_S))
+                break
+            except queue.Empty:
+                waited, before, used = waited + ASLEEP_S, used, _ticks(self.process.pid)
+                if waited >= WALL_LIMIT_S or used is not None and used == before:
+                    raise Ended(None) from None
         if reply is None:
             raise self._ended()
         try:
@@ -553,6 +559,14 @@ def stop(process: subprocess.Popen) -> None:
     except (ProcessLookupError, PermissionError):
         pass
     process.wait()
+
+
+def _ticks(process: int) -> tuple[str, ...] | None:
+    """The CPU time of a process that runs, as Linux counts it; None elsewhere."""
+    try:
+        return tuple(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13])
+    except OSError:
+        return None
 
 
 def _children_seconds() -> float:

@@ -261,6 +261,16 @@ class Results:
             for lesson, ones in sorted(found.items())
         ]
 
+    def _wrong(self) -> dict[str, str]:
+        """What is wrong -> who handed it in. Of what passed or is not solved the table says all there is to say."""
+        found: dict[str, list[str]] = {}
+        for r in self.results:
+            if r.status not in ("passed", "unsolved"):
+                found.setdefault(f"{r.exercise or r.file}: {STATUS[r.status]}. {r.message}".rstrip(), []).append(
+                    r.student
+                )
+        return {text: ", ".join(filter(None, dict.fromkeys(who))) for text, who in found.items()}
+
     def __str__(self) -> str:
         header, rows = self.rows()
         width = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
@@ -268,10 +278,7 @@ class Results:
             "  ".join(c.ljust(w) for c, w in zip(r, width, strict=True)).rstrip()
             for r in [header, ["-" * w for w in width], *rows]
         ]
-        for r in self.results:
-            if r.status not in ("passed", "unsolved"):  # the table says all that there is to say of these
-                who = f"{r.student}: " if r.student else ""
-                lines.append(f"{who}{r.file}: {STATUS[r.status]}. {r.message}".rstrip())
+        lines += [f"{who}: {text}" if who else text for text, who in self._wrong().items()]
         lines.append(f"{sum(r.passed for r in self.results)} of {len(self.results)} passed")
         return "\n".join(lines)
 
@@ -280,11 +287,7 @@ class Results:
     def _repr_html_(self) -> str:
         from dwlab.records import tabular
 
-        wrong = "".join(
-            f"<li>{tabular.prose(f'{r.student} {r.file}: {STATUS[r.status]}. {r.message}'.strip())}</li>"
-            for r in self.results
-            if r.status not in ("passed", "unsolved")
-        )
+        wrong = "".join(f"<li>{tabular.prose(f'{who} {text}'.strip())}</li>" for text, who in self._wrong().items())
         return tabular.as_html(*self.rows()) + (f"<ul>{wrong}</ul>" if wrong else "")
 
 
@@ -331,17 +334,21 @@ def grade_folder(
 ) -> Results:
     """Judge every Python file below `folder`: handed in as STUDENT/01_2_topic.py or as STUDENT_01_2_topic.py.
 
+    Another file whose name holds an exercise's number, such as a notebook, is listed as what cannot be graded.
+
     progress: called after each file with how many are graded, of how many.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise GradeError(f"{folder} is not a folder: give the one that holds the handed-in files")
     found = []
-    for file in sorted(folder.rglob("*.py")):
+    for file in sorted(one for one in folder.rglob("*") if one.is_file()):
         place = file.relative_to(folder)
         if any(part.startswith(".") or part == "__pycache__" for part in place.parts):
             continue
         ids = [m for m in _ID.finditer(file.name) if m[1] in known()]
+        if file.suffix != ".py" and not ids:
+            continue
         prefix = file.name[: ids[0].start()].strip(" _-.") if ids else ""
         student = "/".join(filter(None, [*place.parts[:-1], prefix]))
         found.append((student, ids[0][1] if ids else "", file))
@@ -368,7 +375,10 @@ def grade_files(
     def one(item: tuple[str, str, Path]) -> Result:
         student, exercise, file = item
         if not exercise:
-            message = f"Its name holds no exercise number; there are {', '.join(known())}."
+            message = "Its name holds no number of an exercise, such as 10_1: rename it."
+            result = Result("", file.name, "unknown", message, student=student)
+        elif file.suffix != ".py":
+            message = f"It is a {file.suffix or 'file without a suffix'}: the Python file of exercises/ is wanted."
             result = Result("", file.name, "unknown", message, student=student)
         else:
             judge = idle.get()
@@ -598,7 +608,8 @@ def main(args: argparse.Namespace) -> int:
     print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
     try:
         written = [results.to_csv(args.csv)] if getattr(args, "csv", None) else []
-        written += results.to_results(args.results) if getattr(args, "results", None) else []
+        if getattr(args, "results", None):
+            written.append(f"{args.results} ({_many(len(results.to_results(args.results)), 'files')})")
     except OSError as error:
         print(f"dwlab: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
@@ -750,10 +761,10 @@ def _beside_ours(answer: Answer, judge: Path) -> list[str]:
     mine = _launches(answer).get(what)
     if mine is None:
         return []
-    said = ", ".join(_many(mine[name], unit) for name, unit in COUNTED.items() if mine[name] or ours[name])
+    own = ", ".join(_many(mine[name], unit) for name, unit in COUNTED.items() if mine[name] or ours[name])
     differs = [_many(ours[name], unit) for name, unit in COUNTED.items() if mine[name] != ours[name]]
     head = f"Counted for {what}" if what else "Counted"
-    return [f"{head}: {said}. Our solution: {', '.join(differs) + ', else' if differs else 'exactly'} the same."]
+    return [f"{head}: {own}. Our solution: {', '.join(differs) + ', else' if differs else 'exactly'} the same."]
 
 
 class _TooLong(BaseException):
@@ -1100,7 +1111,7 @@ def agree(
     it, right = _distinct(got[first], want[first])
     seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {it}"
     made = mistakes() if mistakes else {}
-    typical = [said for said, other in made.items() if np.allclose(got, other, rtol=0, atol=10 * tolerance * scale)]
+    typical = [text for text, other in made.items() if np.allclose(got, other, rtol=0, atol=10 * tolerance * scale)]
     raise Wrong(
         f"{what}: element [{place}] {seen}; {right} is right. "
         f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",

@@ -1,6 +1,5 @@
 """The judge of exercise 30_4, and its hints."""
 
-
 # Your code here.
 faults = None  # in its place {"A": …, "B": …, "C": …, "D": …, "E": …, "F": …}
 
