@@ -294,6 +294,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "For kernels of your own, in Python: dwlab.tune(make, parameters, reference=…, args=…).",
         "examples: python -m dwlab tune pointwise/forward/tensor 'PW 64→128 @56' --journal mine.jsonl\n"
         "          python -m dwlab tune fused/dwpw/slide --most 8\n"
+        "          python -m dwlab tune fused/dwpw/slide@options     the compiler's options for its tile\n"
         "          python -m dwlab tune --report",
     )
     one.add_argument("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"{STAGE}; or OP/PATH, all stages of a path")
@@ -639,7 +640,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.stage is None:
             raise UserError(f"tune needs OP/PATH/STAGE, or --report (see: {_prog()} tune --help)")
         paths = {f"{one.op}/{one.path}": one for one in reversed(registry.stages())} if command == "tune" else {}
-        stage = paths.get(options.stage) or registry.stage(options.stage)
+        stage = paths.get(options.stage) or registry.stage(options.stage.removesuffix("@options"))
         options.problem = _problem(stage, options.problem, "paper" if command == "inspect" else "small")
     return room.progress(options) if command == "progress" else room.main(options)
 

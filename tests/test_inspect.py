@@ -30,6 +30,7 @@ from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
+from dwlab.training import small_kernels
 
 WIDE = "depthwise1d/forward/wide"
 ODD = DepthwiseConv1d(3, 5, 61, 31, "same")
@@ -582,3 +583,17 @@ def test_the_driver_says_the_same(one):
     kernel, found = one.kernel_for(SMALL), for_this_gpu()[one.id]
     assert set(kernel.get_regs_per_thread().values()) == {found.registers}
     assert set(kernel.get_local_mem_per_thread().values()) == {found.local_bytes}
+
+
+@needs_compiler
+def test_every_option_of_a_kernel_reaches_the_compiler():
+    y = np.zeros((2, 10), np.float32)
+
+    def made(**options):
+        return inspect.compile(small_kernels.softmax(**options), signature=(y, y), block=256)
+
+    plain, capped = made(), made(max_registers=24)
+    assert capped.registers <= 24 < plain.registers
+    assert len(made(fastmath=True).ptx) < len(plain.ptx)
+    if target.mode != "gpu":  # there the decorator of small_kernels has forgotten lto before
+        assert made(lto=False).ptx != plain.ptx

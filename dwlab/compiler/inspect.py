@@ -412,7 +412,7 @@ def _jitted(function: FunctionType, options: dict[str, Any], signature: Any = No
     from numba import cuda
 
     if signature is None:
-        return cuda.jit(**options)(function)
+        return cuda.jit(function, **options)  # as a decorator without a signature cuda.jit forgets lto
     arguments, result = signature
     return cuda.jit(result(*arguments) if result is not None else arguments, **options)(function)
 

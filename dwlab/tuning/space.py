@@ -280,7 +280,7 @@ class Subject:
 
 
 def subject(id: str) -> Subject:
-    """By the id of a stage, with or without levels.SUFFIX, or "OP/PATH" for a path's stages. Raises StageError."""
+    """By the id of a stage, behind it levels.SUFFIX or not, or "OP/PATH" for a path's stages. Raises StageError."""
     if id.count("/") == 1:
         return Subject(id, registry.stages(*id.split("/")))
     return Subject(id, (registry.stage(id.removesuffix(levels.SUFFIX)),))
