@@ -208,6 +208,52 @@ def test_a_tap_that_is_dropped_where_sizes_are_related_is_found(one, how, other,
     assert not check(kernel, launch=launch, seed=seed).passed
 
 
+WINDOW, PRODUCT = ("HK", "HW", "KW"), (("C", "out"), ("C", "between"), ("between", "out"))
+ROUND = [("depthwise1d", "forward", ("BH", "BK", "BL", "HK", "HL", "KL")), ("depthwise2d", "forward", WINDOW)]
+ROUND += [("pointwise", "forward", PRODUCT[:1]), ("fused", "dwpw", WINDOW), ("fused", "pwpw", PRODUCT)]
+
+
+@pytest.mark.parametrize("seed", [13, 140])
+@pytest.mark.parametrize(("op", "path", "pairs"), ROUND)
+def test_two_sizes_give_round_numbers(op, path, pairs, seed):
+    there = [named_sizes(case.problem) for case in drawn(op, path, ("float32",), seed) if case.values != "NaN"]
+    for one, other in pairs:
+        both = [(p[one], p[other]) for p in there if min(p[one], p[other]) > 1]
+        for n in (32, 64, 128):
+            assert any(a + b == n for a, b in both), (one, other, n)
+        assert any(a * b == 64 for a, b in both) and any(abs(a - b) == 64 for a, b in both), (one, other)
+
+
+@pytest.mark.parametrize("seed", [14, 150])
+@pytest.mark.parametrize(("op", "path", "dtypes"), [("pointwise", "forward", ("float32", "int8")), KINDS[0], KINDS[-1]])
+def test_what_is_summed_leaves_every_kind_of_rest(op, path, dtypes, seed):
+    found = [case for case in drawn(op, path, dtypes, seed) if case.values in ("plain", "large", "small")]
+    for name in "LK" if op == "depthwise1d" else "C":
+        sizes = [getattr(judge._layers_of(case.problem)[0], name) for case in found]
+        assert {size % 32 // 4 for size in sizes if size > 32} == set(range(8)), name
+
+
+@simulated
+@pytest.mark.parametrize("does", [lambda a, b: a + b == 64, lambda a, b: a * b == 64, lambda a, b: a - b == 64])
+def test_a_tap_that_is_dropped_where_sizes_give_a_round_number_is_found(does):
+    @cuda.jit
+    def kernel(x, w, y, shift, first):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range(first, w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += w[h, j] * x[b, h, s]
+            y[b, h, t] = acc
+
+    def launch(problem):
+        return replace(by_output(problem), scalars=(problem.shift, int(problem.K > 1 and does(problem.L, problem.K))))
+
+    assert not check(kernel, launch=launch, seed=15).passed
+
+
 @pytest.mark.parametrize("seed", [12, 130])
 @pytest.mark.parametrize(
     ("op", "names"), [("depthwise1d", ["B", "H", "B*H"]), ("pointwise", "NCF"), ("depthwise2d", "NC")]
@@ -255,7 +301,7 @@ def test_the_inputs_of_a_case_are_as_it_says(dtype):
         if values in NOT_FINITE:
             assert (~np.isfinite(made["x"])).sum() <= 2
         elif dtype == "float32":
-            assert np.allclose(made["r"] / plain["r"], {"large": 1e9, "small": 1e-9}[values])
+            assert np.allclose(made["r"] / plain["r"], {"large": 1e15, "small": 1e-15}[values])
 
 
 def test_the_seed_is_said_and_repeats_a_verdict(monkeypatch):
@@ -397,6 +443,42 @@ def test_an_output_that_is_left_out_where_it_is_0_is_found():
     kernel = edited(FLAT, "kernel", f"{STORE} => if acc != 0:\n            {STORE}")
     verdict = check(kernel, launch=by_output)
     assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
+
+
+def test_filters_of_all_sizes_are_tried():
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    acc += min(w[h, j], float32(1e12)) * x[b, h, s]
+            y[b, h, t] = acc
+
+    verdict = check(kernel, launch=by_output)
+    assert verdict.patterns[0] == "wrong only where there are large numbers in the filters", verdict
+
+
+def test_sums_that_carry_their_rounding_along_may_make_nan_of_an_infinity():
+    @cuda.jit
+    def kernel(x, w, y, shift):
+        i = cuda.grid(1)
+        if i < y.size:
+            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+            acc = lost = float32(0)
+            for j in range(w.shape[1]):
+                s = t + shift - j
+                if s >= 0 and s < x.shape[2]:
+                    term = w[h, j] * x[b, h, s] - lost
+                    new = acc + term
+                    lost = (new - acc) - term
+                    acc = new
+            y[b, h, t] = acc
+
+    check(kernel, launch=by_output).raise_if_wrong()
 
 
 def test_a_filter_may_hold_zeros():

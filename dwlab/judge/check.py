@@ -18,9 +18,8 @@ Every element of an output must be written, what it held before must not matter,
 laptop GPU sees each store to them, whatever its value; on a GPU an input that is written and restored is not seen. A
 NaN or an infinity in x or dy may spoil the outputs in whose sum it stands, and no other; of dw also the channel's other
 taps, for it meets padding there, which a kernel may multiply by it (0 * NaN is NaN). Those in whose sum it stands must
-be NaN or infinite as IEEE arithmetic has it. Two exceptions: kernels that split their numbers into parts
-(`Stage.splits`), or add up inputs before they multiply (algorithm="fast"), may make NaN of an infinity, and behind an
-activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
+be NaN, or infinite as IEEE arithmetic has it: sums that carry their rounding along, or numbers split into parts, make
+NaN of an infinity. Behind an activation, which may lose a NaN (the GPU's max(NaN, 0) is 0), anything is right.
 
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
@@ -65,7 +64,7 @@ from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
 from dwlab.kernels.tiling import gpu
 from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode, layers, references
-from dwlab.problems.cases import NOT_FINITE, Case, cases, drawn, layer_cases
+from dwlab.problems.cases import NOT_FINITE, SCALED, VALUES, Case, cases, drawn, layer_cases
 from dwlab.problems.cases import products as products_of_one
 
 GUARD = 1024
@@ -141,8 +140,15 @@ class Verdict:
                 certain.setdefault(one.pattern, one)
         # Outputs of NaN or of numbers that are cut off say little, if plain inputs fail too.
         plain = [result for result in self.failures if result.case.values == "plain" and result.faults]
+        alone = {result.case.values for result in self.failures}
         likely = diagnosis.explain([fault for result in plain or self.failures for fault in result.faults])
-        if likely and likely[0].pattern in diagnosis.VAGUE:
+        if likely and len(alone) == 1 and alone <= set(SCALED):
+            words = VALUES[alone.pop()]
+            likely = (
+                replace(likely[0], pattern=f"wrong only where there are {words}", look=contrast.SUCH),
+                *likely[1:],
+            )
+        elif likely and likely[0].pattern in diagnosis.VAGUE:
             likely = (*self._by_rule(likely[0]), *likely[1:])
         return (*certain.values(), *likely[: _SHOWN if not certain else 1])
 
@@ -375,7 +381,7 @@ def check(
     if args or grid is not None or block is not None:
         raise CheckError("args, grid and block go with want=, the function that the kernel is compared with")
     stage, name = _subject(subject, path, launch)
-    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm, stage.splits)
+    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm)
     rules.check(stage)
     seed = _fresh(seed)
     if problem is not None:
@@ -425,11 +431,10 @@ def _against(
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a call of check allows. split: infinities may become NaN (see the module)."""
+    """What a call of check allows."""
 
     allow: tuple[str, ...] = ()
     algorithm: str = "direct"
-    split: bool = False
 
     def check(self, stage: Stage) -> None:
         for kind in self.allow:
@@ -903,8 +908,7 @@ def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) 
         if rules.algorithm == "fast" and problem.dtype != "int8":
             margin = margin + _fast_error(problem, path, plain)
         spoilt = np.isnan(spread[name]) if marked else np.zeros(want[name].shape, bool)
-        parts = (rules.split and problem.dtype == "float32") or rules.algorithm == "fast"
-        may = spoilt if parts else np.zeros_like(spoilt)
+        may = spoilt
         if name == "dw":  # a channel's other taps: padding is 0, and 0 * NaN is NaN
             may = np.broadcast_to(spoilt.any(axis=1, keepdims=True), spoilt.shape)
         found[name] = _Right(want[name], margin, spoilt, None if loses else exact.get(name), may)

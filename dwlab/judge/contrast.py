@@ -28,6 +28,7 @@ class Rule:
     plain: bool = False
 
 
+SUCH = "what is done to such numbers before the store"
 _FEW = 8  # so few problems that any rule that holds is worth saying
 _SURE = 2  # bits by which failing problems must be less likely than that one of all rules fits them by accident
 _SIDE = 3  # of more, so many must fail, and so many pass, before a rule is more than an accident
@@ -58,7 +59,7 @@ def exact(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[
             return Rule(
                 VALUES[what].replace("a NaN", "there is a NaN") if what == "NaN" else f"there are {VALUES[what]}",
                 lambda p: False,
-                "what is done to such numbers before the store",
+                SUCH,
             )
     problems, failed = _plain(problems, failed, values)
     if all(failed):

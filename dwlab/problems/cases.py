@@ -28,15 +28,17 @@ VALUES = {
     "NaN": "a NaN among the inputs",
     "infinite": "infinities among the inputs",
     "large": "large inputs",
+    "large filters": "large numbers in the filters",
     "small": "small inputs",
     "zeros": "many zeros among the inputs",
     "ends": "many of the inputs at -128 and 127",
     "ties": "sums halfway between two whole numbers",
 }
-"""What the inputs of a case are like, and in words. "NaN", "infinite", "small" and "zeros" are for floating numbers,
-"ends" and "ties" for int8."""
+"""What the inputs of a case are like, and in words. "ends" and "ties" are for int8, what is neither these nor "plain"
+nor "large" for floating numbers."""
 
-_FLOATS = ("plain", "NaN", "infinite", "large", "small", "zeros")
+_TELLING = ("plain", "large", "large filters", "small")  # what is wrong for a size, zeros, ends and NaN may hide
+_FLOATS = ("plain", "NaN", "infinite", "large", "large filters", "small", "zeros")
 _WHOLE = ("plain", "ends", "ties", "large")
 
 
@@ -73,7 +75,8 @@ class Case:
 
 NOT_FINITE = {"NaN": (np.nan,), "infinite": (np.inf, -np.inf)}
 # How large and how small: float16 ends at 65,504, and its sums with it; between fused layers it may be stored, too.
-_SCALES = {"large": {"float16": 2.0**7}, "small": {"float16": 2.0**-13}}
+SCALED = {"large": 1e15, "large filters": 1e15, "small": 1e-15}
+_SCALED_16 = {"large": 2.0**7, "large filters": 2.0**7, "small": 2.0**-13}
 
 
 def _spoiled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -88,10 +91,11 @@ def _spoiled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator)
 
 
 def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """All but filters, so that a bias and a residual are not lost in the sums."""
-    if name.startswith("w"):
+    """Filters, or all but them, so that a bias and a residual are not lost in the sums; of two layers the first's."""
+    filters = case.values == "large filters"
+    if name not in ("w", "w1") if filters else name.startswith("w"):
         return array
-    scale = _SCALES[case.values].get(case.problem.dtype, {"large": 1e9, "small": 1e-9}[case.values])
+    scale = (_SCALED_16 if case.problem.dtype == "float16" else SCALED)[case.values]
     dtype = case.problem.dtype_of(name)
     return encode(decode(array, dtype).astype(np.float32) * np.float32(scale), dtype)
 
@@ -109,7 +113,7 @@ def _thinned(case: Case, name: str, array: np.ndarray, rng: np.random.Generator)
     return encode(np.where(zero, np.copysign(np.float32(0), values), values), case.problem.dtype_of(name))
 
 
-_CHANGES = {"NaN": _spoiled, "infinite": _spoiled, "large": _scaled, "small": _scaled, "zeros": _thinned}
+_CHANGES = dict.fromkeys(NOT_FINITE, _spoiled) | dict.fromkeys(SCALED, _scaled) | {"zeros": _thinned}
 
 
 def _whole(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -362,7 +366,7 @@ def layer_cases(
     supports: Callable[[Problem], bool] | None = None,
 ) -> tuple[Case, ...]:
     """The layers that a stage of an op and path is checked on: in the first storage type all, and those that are
-    quickly interpreted in both layouts; in each of the others half of them, in this layout or that, none of those that
+    quickly interpreted in both layouts; in each of the others half of these, in this layout or that, none of those that
     are beyond what a grid holds: a grid is the same for all types.
 
     In int8 activations that it has not become a relu, and zero points and a residual's factor are set. supports: of
@@ -372,10 +376,10 @@ def layer_cases(
     for nth, dtype in enumerate(dtypes):
         for which, layout in enumerate(LAYOUTS):
             for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
-                slow = products(problem) > _LONG or _operations(problem) > 4 * _OPERATIONS
-                once = slow and order % 2 != which
+                slow = products(problem) > _LONG or _operations(problem) > _OPERATIONS / 8
                 case = Case(problem, why, _seed(seed, order))
-                if not once if nth == 0 else order % 2 == nth % 2 and order // 2 % 2 == which and not case.vast:
+                other = order % 2 == nth % 2 and order // 2 % 2 == which and not (slow or case.vast)
+                if other if nth else order % 2 == which or not slow:
                     found.append(case)
     kept = found if supports is None else [case for case in found if supports(case.problem)]
     return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
@@ -513,24 +517,32 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 
 # ---- drawn anew
 
-_LONG = 400  # products of one output; a layer of more, or of 4 * _OPERATIONS in all, is checked in one layout only
+_LONG = 400  # products of one output; a layer of more, or of _OPERATIONS / 8 in all, is checked in one layout only
 _EDGES = (32, 64, 128, 256, 1024)
 _TILES = (64, 256)
 _NEXT = [(edge, None) for edge in (*_EDGES, 2 * _EDGES[-1])]
 # (edge, by how much the size is more than it; None for a random one of its neighbours), of what is aimed at
 _AIMED = (*_NEXT, *((tile, more) for tile in _TILES for more in (-1, 0, 1)), *_NEXT)
+# Of what is summed: sizes of a whole tile of 32 and a rest of each kind, of which a last, shorter step takes care.
+_SUMMED = {"depthwise1d": "LK", "pointwise": "C", "sparse": "C", "dwpw": "C", "pwdw": "F", "pwpw": "CG"}
+_RESTS = [(32, range(rest, rest + 4)) for rest in range(0, 32, 4)]
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
-_ROW = 6_000  # and of one row, or of one element of dw
+_ROW, _OF_DW = 6_000, 2_100  # and of one row, and of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
 _RELATING = 30  # and until one has two sizes that are related
-# How a size may follow from another one that is not 1 (see `_relation`): kind -> one that does.
-_RELATED: dict[str, Callable[[int, random.Random], int]] = {
-    "equal": lambda size, rng: size,
-    "one more": lambda size, rng: size + 1,
-    "twice": lambda size, rng: 2 * size,
-    "several times": lambda size, rng: rng.randint(3, 5) * size,
+# How a size may follow from another one that is not 1 (see `_relation`): kind -> both, made from the other one.
+_RELATED: dict[Any, Callable[[int, random.Random], tuple[int, int]]] = {
+    "equal": lambda size, rng: (size, size),
+    "one more": lambda size, rng: (size + 1, size),
+    "twice": lambda size, rng: (2 * size, size),
+    "several times": lambda size, rng: (rng.randint(3, 5) * size, size),
 }
+# Round numbers that buffers, tiles and blocks have: what two sizes give together may just fill one.
+_ROUND = {"sum": (32, 64, 128), "product": (64,), "difference": (64,)}
+_RELATED |= {("sum", n): lambda size, rng, n=n: (n - min(size, n - 2), min(size, n - 2)) for n in _ROUND["sum"]}
+_RELATED |= {("product", n): lambda size, rng, n=n: (n // _power(size), _power(size)) for n in _ROUND["product"]}
+_RELATED |= {("difference", n): lambda size, rng, n=n: (size + n, size) for n in _ROUND["difference"]}
 _SMALL = ()  # no aim, but small sizes only
 _PADDINGS: tuple[float | None, ...] = (0.0, 0.5, 1.0, None)  # part of the greatest one; None for any
 _ROW_PADDINGS = ("causal", "same", *_PADDINGS)
@@ -555,14 +567,15 @@ def drawn(
             offered = _replayed(*_offers(op, path, kinds, seed))
             pool = list(itertools.islice((draw for draw in offered if supports(draw[0].problem)), _DRAWN))
             pool += _related(op, path, kinds, seed, supports)
-            found += _pairwise(pool, op, path, seed, supports)
+            met = {one for case in found for one in _places(case) if _is_round(one)}
+            found += _pairwise(pool, op, path, seed, supports, met)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
 _Draw = tuple[Case, dict[str, Any]]  # a case and the fields that it is made of
-_Aim = tuple[str, tuple[int, int | None]]  # a size's name, and where it shall lie (see `_AIMED`)
+_Aim = tuple[str, tuple[int, int | range | None]]  # a size's name, and where it shall lie (see `_AIMED`)
 # The names of two sizes, how the first one follows from the other (one of `_RELATED`), and with which padding.
-_Relation = tuple[str, str, str, str | float | None]
+_Relation = tuple[str, str, Any, str | float | None]
 
 
 @functools.lru_cache(maxsize=32)
@@ -570,7 +583,8 @@ def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[lis
     """Of a seed the problems that were drawn already, and those that come after them."""
     rng = random.Random(f"{seed} {op} {path} {' '.join(dtypes)}")
     names = "BHLK" if op == "depthwise1d" else "NCHWFG"
-    aims = itertools.cycle([None, *itertools.product(names, _AIMED)])
+    summed = _SUMMED.get(path if op == "fused" else op, "")
+    aims = itertools.cycle([None, *itertools.product(names, _AIMED), *itertools.product(summed, _RESTS)])
     return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
 
 
@@ -581,7 +595,7 @@ def _related(
     rng = random.Random(f"{seed} related {op} {path} {' '.join(dtypes)}")
     for relation in _relations_of(op, path):
         for _ in range(_RELATING):
-            fields = _with_relation(rng, _fields(rng, op, dtypes, _SMALL), relation)
+            fields = _with_relation(rng, _fields(rng, op, dtypes, _SMALL), relation) | {"values": "plain"}
             case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
             if case is None or not supports(case.problem):
                 continue
@@ -591,7 +605,8 @@ def _related(
 
 
 def _relations_of(op: str, path: str) -> list[_Relation]:
-    """What two sizes of an op's problems can have to do with each other; of a map's and a filter's for each padding."""
+    """What two sizes of an op's problems can have to do with each other; of maps and filters for each padding, but in
+    fused pairs."""
     names, along, paddings = "NCHWFK", "HW", _PADDINGS
     if op == "depthwise1d":
         names, along, paddings = "BHLK", "L", _ROW_PADDINGS
@@ -601,8 +616,10 @@ def _relations_of(op: str, path: str) -> list[_Relation]:
         names = "NCHWFG" if op == "fused" else "NCHWF"
     found = []
     for (one, other), kind in itertools.product(itertools.permutations(names, 2), _RELATED):
-        if kind != "equal" or one < other:
-            slides = "K" in (one, other) and (one in along or other in along)
+        if not isinstance(kind, str):
+            found += [(one, other, kind, None)] if one < other and _together(one, other) else []
+        elif kind != "equal" or one < other:
+            slides = op != "fused" and "K" in (one, other) and (one in along or other in along)
             found += [(one, other, kind, padding) for padding in (paddings if slides else (None,))]
     return found
 
@@ -615,13 +632,15 @@ def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
         yield draw
 
 
-def _pairwise(pool: list[_Draw], op: str, path: str, seed: int, supports: Callable[[Problem], bool]) -> list[Case]:
+def _pairwise(
+    pool: list[_Draw], op: str, path: str, seed: int, supports: Callable[[Problem], bool], met: set[Any]
+) -> list[Case]:
     """Again and again the case that, for its time, has most of the aims which those before lack: one of the pool, or
     what it becomes by taking fields of others, as long as each change makes it better.
 
-    Aims are the pairs of a case's properties, and where its sizes lie."""
+    Aims are the pairs of a case's properties, and where its sizes lie, but for those that are `met` already."""
     rng = random.Random(seed)
-    aims = _Aims()
+    aims = _Aims(met)
     rows = [aims.of(case) for case, _ in pool]
     has = np.zeros((len(pool), len(aims.numbers)), bool)
     for one, row in zip(has, rows, strict=True):
@@ -656,7 +675,8 @@ class _Aims:
 
     A property (its name and class) is a bit; of each property `partners` holds those that it is still to meet."""
 
-    def __init__(self) -> None:
+    def __init__(self, done: set[Any]) -> None:
+        self.done = done
         self.bits: dict[tuple[str, Any], int] = {}
         self.numbers: dict[Any, int] = {}
         self.known: list[Any] = []
@@ -668,7 +688,7 @@ class _Aims:
         numbers, adding = self.numbers, not self.partners
         found = sorted(self.bits.setdefault(one, len(self.bits)) if adding else self.bits.get(one, -1)
                        for one in properties(case).items())  # fmt: skip
-        wanted = [*itertools.combinations([bit for bit in found if bit >= 0], 2), *_places(case)]
+        wanted = [*itertools.combinations([bit for bit in found if bit >= 0], 2), *_places(case) - self.done]
         if adding:
             return [numbers.setdefault(aim, len(numbers)) for aim in wanted]
         return [numbers[aim] for aim in wanted if aim in numbers]
@@ -698,8 +718,9 @@ class _Aims:
 
 def _places(case: Case) -> set[tuple[str, Any]]:
     """(a size's name, the edge next to or beyond which it lies), and, of sizes of a whole tile, by how much it is more
-    than whole tiles of 64 and of 256: what is wrong with an empty rest is right with one more, or one less."""
-    found = set()
+    than whole tiles of 64 and of 256: what is wrong with an empty rest is right with one more, or one less; the rest of
+    what is summed, by fours."""
+    found: set[tuple[str, Any]] = set()
     for name, size in sizes(case.problem).items():
         if _edge(size):
             found.add((name, _edge(size)))
@@ -709,8 +730,21 @@ def _places(case: Case) -> set[tuple[str, Any]]:
             if size > 2 and (size + 1) % tile < 3 and size + 1 >= tile
         }
     if _several(case.problem):  # what is wrong at a size may be right of one tap, or of one pixel
-        found |= {(f"{name} of several", where) for name, where in found}
-    return found | _relations(case.problem)
+        dear = case.problem.op == "fused"  # there a thousand channels of several pixels take long
+        found |= {(f"{name} of several", at) for name, at in found if not (dear and at in (1024, 2048))}
+    found |= _relations(case.problem)
+    if case.values in _TELLING:
+        return found | {
+            (f"{name} beyond 32", size % 32 // 4) for name, size in _terms(case.problem).items() if size > 32
+        }
+    return {place for place in found if not _is_round(place)}
+
+
+def _terms(problem: Problem) -> dict[str, int]:
+    """Name -> size, of what is summed."""
+    if isinstance(problem, DepthwiseConv1d):
+        return {"L": problem.L, "K": problem.K}
+    return {f"C{which}": one.C for which, one in enumerate(_both(problem)) if isinstance(one, Pointwise)}
 
 
 def _several(problem: Problem) -> bool:
@@ -732,14 +766,30 @@ def _relations(problem: Problem) -> set[tuple[str, Any]]:
     for (one, size), (other, second) in itertools.permutations(there.items(), 2):
         kind = _relation(size, second)
         if kind is not None:
-            over = "K" in (one, other) and (one in along or other in along)
+            over = problem.op != "fused" and "K" in (one, other) and (one in along or other in along)
             padding = (_row_padding(filters) if along == "L" else _padding(filters)) if over else None
             found.add(((one, kind, other), padding))
+        if one < other and _together(one, other) and ("K" not in (one, other) or there["K"] == min(size, second)):
+            given = {"sum": size + second, "product": size * second, "difference": abs(size - second)}
+            found |= {((one, (what, n), other), None) for what, n in given.items() if n in _ROUND[what]}
     return found
 
 
+def _together(one: str, other: str) -> bool:
+    """Whether a buffer or a loop may have as many elements as two sizes give together: of rows all, of layers those of
+    a window, or those of a matrix product."""
+    return any(
+        {one, other} <= set(names) for names in (("B", "H", "L", "K"), ("H", "W", "K"), ("C", "F", "G", "between"))
+    )
+
+
+def _is_round(place: tuple[Any, Any]) -> bool:
+    """Whether it is two sizes that give a round number: one storage type or another meets it."""
+    return isinstance(place[0], tuple) and not isinstance(place[0][1], str)
+
+
 def _relation(one: int, other: int) -> str | None:
-    """Which of `_RELATED` one size is to another."""
+    """Which of `_RELATED`'s words one size is to another."""
     if one == other + 1:
         return "one more"
     if one < other or one % other:
@@ -747,9 +797,17 @@ def _relation(one: int, other: int) -> str | None:
     return {1: "equal", 2: "twice"}.get(one // other, "several times")
 
 
+def _power(size: int) -> int:
+    """A power of two beside a size, 2 to 8."""
+    return 1 << min(max(size.bit_length() - 1, 1), 3)
+
+
 def _cost(problem: Problem, path: str) -> float:
     """About how long it takes, a small one as the unit."""
-    return 1 + 4 * _operations(problem) / _OPERATIONS + products(problem, path) / (75 if problem.op == "fused" else 30)
+    cost = 1 + 4 * _operations(problem) / _OPERATIONS
+    if problem.op == "fused":  # a block works through the channels of both layers, whatever the map
+        return cost + products(problem, path) / 75 + (problem.first.channels_out + problem.second.channels_out) / 75
+    return cost + products(problem, path) / 30
 
 
 def properties(case: Case) -> dict[str, Any]:
@@ -848,14 +906,19 @@ def _fields(rng: random.Random, op: str, dtypes: Sequence[str], aim: _Aim | None
     """Of a problem, small or not."""
     draw, dtype = _drawn_row if op == "depthwise1d" else _drawn_layer, rng.choice(dtypes)
     values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-    return draw(rng, dtype, aim) | {"dtype": dtype, "values": values}
+    return draw(rng, dtype, aim) | {
+        "dtype": dtype,
+        "values": "plain" if aim and isinstance(aim[1][1], range) else values,
+    }
 
 
 def _with_relation(rng: random.Random, fields: dict[str, Any], relation: _Relation) -> dict[str, Any]:
     """The fields, changed so that two sizes are as the relation says."""
     one, other, kind, padding = relation
+    if one == "K" and not isinstance(kind, str):  # the smaller one, so that each tap meets the row or map
+        one, other = other, one
     size = fields[other] if fields[other] > 1 else rng.randint(2, 9)
-    found = fields | {other: size, one: _RELATED[kind](size, rng)}
+    found = fields | dict(zip((one, other), _RELATED[kind](size, rng), strict=True))
     return found if padding is None else found | {"padding": padding}
 
 
@@ -876,10 +939,12 @@ def _some(rng: random.Random, large: float, step: int = 1) -> int:
     return _at(rng, rng.choice(_EDGES), None, step)
 
 
-def _at(rng: random.Random, edge: int, more: int | None, step: int = 1) -> int:
+def _at(rng: random.Random, edge: int, more: int | range | None, step: int = 1) -> int:
     """A size next to an edge, or beyond: of all beyond the last one where the edge is its double."""
     if edge > _EDGES[-1]:
         return _EDGES[-1] + step * rng.randint(2, max(2, 300 // step))
+    if isinstance(more, range):
+        return edge * rng.choice((1, 1, 2)) + rng.choice(more)
     if step > 1:
         return max(step, edge // step * step)
     if more is not None:
@@ -900,7 +965,7 @@ def _row(path: str, fields: dict[str, Any]) -> DepthwiseConv1d | None:
     B, H, L, K, padding, dtype = (fields[name] for name in ("B", "H", "L", "K", "padding", "dtype"))
     if dtype != "float32":  # whole pieces of 8, in registers
         L, K = -(-min(L, 64) // 8) * 8, min(K, 64)
-    if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _ROW):
+    if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _OF_DW):
         return None
     return DepthwiseConv1d(B, H, L, K, padding if isinstance(padding, str) else _padded(padding, K), dtype)
 

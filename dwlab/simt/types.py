@@ -103,7 +103,7 @@ def literal(value: object) -> Value:
 
 
 def cast(value: Value, dtype: np.dtype) -> Value:
-    """Conversion as PTX's cvt does it: float to integer saturates, NaN is 0. Complex to real keeps the real part."""
+    """Conversion as PTX's cvt does it: float to integer saturates. Complex to real keeps the real part."""
     have = value.dtype
     if have is dtype or have == dtype:
         return value
@@ -115,7 +115,11 @@ def cast(value: Value, dtype: np.dtype) -> Value:
 
 
 def _saturated(value: Value, dtype: np.dtype) -> Value:
-    """A float as an integer, towards 0. There is no cvt to 8 bits: it goes through 16, whose lower half is kept."""
+    """A float as an integer, towards 0. There is no cvt to 8 bits: it goes through 16, whose lower half is kept.
+
+    NaN becomes 0, from float64 or in 64 bits only the highest bit.
+    """
+    highest = value.dtype == FLOAT64 or dtype.itemsize == 8
     wide = np.dtype(f"{dtype.kind}2") if dtype.itemsize == 1 else dtype
     ends = np.iinfo(wide)
     value = value.astype(np.float64)  # exactly
@@ -124,6 +128,8 @@ def _saturated(value: Value, dtype: np.dtype) -> Value:
     if not inside.all():
         beyond = np.where(value >= high, wide.type(ends.max), wide.type(ends.min))
         safe = np.where(inside, value, 0.0).astype(wide)
+        if highest:
+            safe = np.where(np.isnan(value), wide.type(ends.min or ends.max // 2 + 1), safe)
         out = np.where(inside | np.isnan(value), safe, beyond)
         return out.astype(dtype)[()]
     return value.astype(wide).astype(dtype)

@@ -16,12 +16,15 @@ REALS = [0.0, 0.5, -0.5, 1.5, -1.5, 127.9, 128.0, 255.0, 256.0, 300.0, -129.0, 3
 WHOLE = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 
 
-def cvt(value, name):
-    """cvt.rzi of PTX ISA: towards 0, to the ends of the type, NaN to 0; 8 bits are the lower ones of 16."""
+def cvt(value, name, real):
+    """cvt.rzi of PTX ISA 9.0: towards 0, to the ends of the type; 8 bits are the lower ones of 16.
+
+    NaN is 0 if the source is no float64 and the integer no 64 bits, else 1 << (bits - 1).
+    """
     ends = np.iinfo(name)
     wide = np.iinfo(name.replace("int8", "int16"))
     if math.isnan(value):
-        whole = 0
+        whole = 2 ** (wide.bits - 1) if real == "float64" or wide.bits == 64 else 0
     elif math.isinf(value):
         whole = wide.max if value > 0 else wide.min
     else:
@@ -42,9 +45,9 @@ def test_a_float_becomes_an_integer_as_cvt_makes_it(real, whole):
     x = np.array(REALS, real)
     y = np.zeros(len(x), whole)
     store[1, len(x)](x, y)
-    assert y.tolist() == [cvt(float(v), whole) for v in x]
+    assert y.tolist() == [cvt(float(v), whole, real) for v in x]
     for value in x:
-        assert int(types.cast(value, np.dtype(whole))) == cvt(float(value), whole)
+        assert int(types.cast(value, np.dtype(whole))) == cvt(float(value), whole, real)
 
 
 def test_int_and_named_types_convert_so_too():
