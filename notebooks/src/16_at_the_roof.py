@@ -126,7 +126,7 @@ moves.vectors("tile", {layout: summed(LENGTH, layout) for layout in LAYOUTS})
 # %% [markdown]
 # Two lanes in one column meet. All accesses to the tile, for three lengths:
 
-# %%
+# %% tags=["folded"]
 print(f"{'':12}{'copies: wavefronts':>20}{'conflicts':>11}{'reads: wavefronts':>19}{'conflicts':>11}")
 for n in (44, 48, 64):
     for layout in LAYOUTS:
@@ -195,7 +195,7 @@ def hurried(mistake):
 x = np.arange(128, dtype=np.float32)
 for mistake in ("none", "no syncwarp", "no commit"):
     hazards = xray(hurried(mistake), 1, 32, x, np.zeros_like(x)).hazards
-    print(f"{mistake}:", *(tabular.wrapped(f"    {one}") for one in hazards or ["nothing found"]), sep="\n")
+    print(f"{mistake}:", *(tabular.wrapped(f"    {one}", 88) for one in hazards or ["nothing found"]), sep="\n")
 
 # %% [markdown]
 # ## X-ray
@@ -228,7 +228,7 @@ print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}
 # The interpreter counts what the text says. Where the compiler is installed, `dwlab.compiler.inspect` shows its code, with no
 # GPU needed.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
 
 try:
@@ -249,7 +249,7 @@ except inspect.InspectError as error:
 #
 # ## Measure
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, study
 
 bench = study.GpuBench(quick=True) if mode == "gpu" else None

@@ -243,4 +243,4 @@ grade("17_1")
 grade("17_2")
 
 # %% [markdown]
-# **Next:** [20 · Input gradient](20_input_gradient.ipynb): the backward pass through the same convolution.
+# **Next:** [18 · Which kernel for which shape?](18_which_kernel.ipynb): a kernel that takes any shape, and where it loses.

@@ -70,7 +70,7 @@ from dwlab.kernels.registry import by_shape
 
 # %% tags=["stage:depthwise1d/weight_grad/channels", "blank:ptx.commit()", "blank:ptx.wait(0)"]
 
-# %%
+# %% tags=["folded"]
 channels = stage("depthwise1d/weight_grad/channels").with_kernel(kernel)
 how = channels.launch(PAPER)
 each = PAPER.B * PAPER.H / 32 / (how.blocks * how.threads // 32)
@@ -90,7 +90,7 @@ moves.tree("dw[h, j]", {"terms": PAPER.B * PAPER.L, "sums of lanes": warps, "par
 # `backward/channels` does both: a lane holds its row of dy and its sums, and x passes by, 8 elements at a time. Each dy[t] meets
 # x[s] for dw and w[j] for dx; dx takes the place of x in shared memory.
 
-# %%
+# %% tags=["folded"]
 unfused = PAPER.compulsory_bytes("input_grad") + PAPER.compulsory_bytes("weight_grad")
 fused = PAPER.compulsory_bytes("backward")
 print(f"unfused {unfused / 1e6:,.1f} MB, fused {fused / 1e6:,.1f} MB: {1 - fused / unfused:.1%} less")
@@ -149,7 +149,7 @@ tables.counts_table({one.id.split("/", 1)[1]: look(one, small) for one in three}
 #
 # What the compiler made of the sums, where it is installed:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
 
 try:
@@ -164,7 +164,7 @@ except inspect.InspectError as error:
 #
 # ## Measure
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 last = [one for path in ("input_grad", "weight_grad", "backward") for one in stages("depthwise1d", path)]
 last = [one for one in last if one.name in ("warp_tiled", "wide", "channels") or one.path == "backward" and one.name == "naive"]
 times = study.times_of(last, PAPER, bench)
@@ -203,7 +203,7 @@ tables.ablations_table(group="blocks of backward")
 # dy that passes meets w[j] for dx and x for dw[j]. The bytes for an element, by the formulas, and the recorded shapes with rows
 # of 1,024:
 
-# %%
+# %% tags=["folded"]
 p = DepthwiseConv1d(64, 128, 1024, 15)
 for names in (("input_grad/strips", "weight_grad/strips"), ("backward/strips",)):
     moved = sum(stage(f"depthwise1d/{name}").traffic(p).bytes_moved for name in names)
@@ -217,7 +217,7 @@ tables.grid_table("backward")
 # would have nothing. So all strips of a channel, through the whole batch, are numbered in one line, and a warp takes 32 that
 # follow each other. Lanes that have a strip:
 
-# %%
+# %% tags=["folded"]
 print(f"{'L':>6}{'parts of rows':>15}{'in one line':>13}")
 for length in (96, 128, 256, 1000, 1024, 16384):
     strips = -(-length // 20)

@@ -1,4 +1,4 @@
-"""Exercise 13_2: five outputs a lane, or four?
+"""Exercise 18_2: five outputs a lane, or four?
 
 `design(each)` in the file makes a kernel in which one warp computes a row of 32 · each outputs with 32 taps, `each`
 neighbouring outputs a lane, and stores them from where they were computed. x comes with 31 zeros before each row. Write
@@ -50,11 +50,17 @@ def design(each):
     return kernel
 
 
-# Your code here.
-reads_five = None
-reads_four = None
-store_sectors_five = None
-products_a_wavefront_five = None
+### BEGIN SOLUTION
+reads_five = 32 * 2 + 4
+reads_four = 32 * (1 + 4) + 3 * 4
+store_sectors_five = 5 * 20
+products_a_wavefront_five = 160 * 32 / reads_five
+### BEGIN STUB
+# reads_five = None
+# reads_four = None
+# store_sectors_five = None
+# products_a_wavefront_five = None
+### END SOLUTION
 
 HINTS = {
     "reads_five": (

@@ -1,4 +1,4 @@
-"""Exercise 13_4: right for some lengths
+"""Exercise 13_2: right for some lengths
 
 The kernel `broken` of the file adds up each row, a warp for a row and 32 hours at a time. For some lengths of a row
 it is right. X-ray it on 2 rows of 48 hours, in 2 blocks of 32 threads, and read its hazard. Then write `row_sums(x,
@@ -41,17 +41,8 @@ def broken(x, total):
 
 @cuda.jit
 def row_sums(x, total):
-    ### BEGIN SOLUTION
-    r = cuda.blockIdx.x
-    lane = cuda.threadIdx.x
-    acc = float32(0)
-    for t in range(lane, x.shape[1], 32):
-        acc += x[r, t]
-    for step in (16, 8, 4, 2, 1):
-        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)
-    if lane == 0:
-        total[r] = acc
-    ### END SOLUTION
+    # Your code here.
+    raise NotImplementedError("13_2 is not solved yet: replace this line with your code")
 
 
 HINTS = (
