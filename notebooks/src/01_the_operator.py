@@ -7,7 +7,7 @@
 # | **Before** | [00 · Start here](00_start_here.ipynb) |
 # | **Afterwards you can** | say what a depthwise convolution computes · count its FLOPs and the bytes that it must move · place it under a roofline · predict the least time that it can take, before any kernel exists |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -135,7 +135,7 @@ with_alt(
 #
 # No channel meets another: that is what depthwise means. A row of 12 with 4 taps, and how often each x is read:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import DepthwiseConv1d
 from dwlab.widgets import moves
 
@@ -378,7 +378,7 @@ for taps in (4, 8, 16, 32, 64, 128):
     intensity = long.flops / long.compulsory_bytes("forward")
     print(f"K = {taps:3}: {intensity:5.1f} FLOP/B, bound by {'memory' if intensity < meet else 'arithmetic'}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"You predicted {predicted_crossover_taps}.")
 
 # %% [markdown]

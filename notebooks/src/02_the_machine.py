@@ -7,7 +7,7 @@
 # | **Before** | [00 · Start here](00_start_here.ipynb) |
 # | **Afterwards you can** | name the parts of a GPU that decide a kernel's time, with their sizes · draw which warp touches what · count wavefronts · say what hides latency, and compute occupancy · time a kernel · go round the loop: profile, hypothesis, change, profile |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -27,7 +27,7 @@ banner()
 # threads are done. An SM holds several blocks at a time, if they fit. The threads of a block are cut into **warps** of 32. An
 # SM has four **warp schedulers**. In each clock a scheduler **issues** one instruction of one of its warps, for all 32 lanes.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import drawings
 
 gpu = device.shown()
@@ -209,7 +209,7 @@ print(diff(tile, padded))
 # warp. Latency is hidden as long as some warp can go on. In the drawing each warp issues for 4 clocks, then waits 44 for
 # memory, three times. How many warps keep the scheduler busy?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 drawings.waiting((1, 4, 12), busy=4, latency=44, rounds=3)
 
 # %% [markdown]

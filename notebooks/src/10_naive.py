@@ -7,7 +7,7 @@
 # | **Before** | [01 · The operator](01_the_operator.ipynb), [02 · The machine](02_the_machine.ipynb) |
 # | **Afterwards you can** | say which threads make up a warp, and which addresses they request · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps request from bytes that memory delivers |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -413,7 +413,7 @@ else:
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("forward", "naive")

@@ -7,7 +7,7 @@
 # | **Before** | [10 · Naive](10_naive.ipynb) |
 # | **Afterwards you can** | map threads to an array so that a warp reads a run · count requests as well as bytes, and say how many lanes work in each · tell effective bandwidth from requested bytes · find out that a kernel does not wait for memory any more · compare two mappings by counts, and know what counts leave out |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -420,7 +420,7 @@ else:
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("forward", "coalesced")

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [11 · Coalesced](11_coalesced.ipynb), [02 · The machine](02_the_machine.ipynb) |
 # | **Afterwards you can** | stage a tile and its halo in shared memory · say what a barrier orders, and find one that is missing · predict a time from counted wavefronts |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -109,7 +109,7 @@ formula = sum(min(t0 + TILE, problem.L) - max(t0 - (TAPS - 1), 0) for t0 in rang
 print(f"loaded for a row of {problem.L}: {formula} by the formula, {counted.active_lanes / rows:g} counted")
 assert formula * rows == counted.active_lanes
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"an element is loaded {counted.active_lanes / x.size:.2f} times; you predicted {predicted_times_loaded:g}")
 
 # %% [markdown]
@@ -127,7 +127,7 @@ stepper(tiled, (1, 1, 1), TILE, hours, np.ones((1, TAPS), np.float32), np.zeros_
 # The second block of a row of 128 has its halo in the row before it. Step by step: who writes a word, and who reads it? At the
 # first tap most words of a warp were written by the other one:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 row = np.arange(1, 129, dtype=np.float32).reshape(1, 1, 128)
@@ -328,7 +328,7 @@ if "shared" in times:
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "shared")
 
 # %% [markdown]

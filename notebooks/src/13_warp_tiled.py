@@ -7,7 +7,7 @@
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | let one warp do a row alone, without a barrier of the block · keep values in registers, so that one read serves several products · choose the number of outputs of a lane by its bank conflicts · add up over lanes with a shuffle · tell from counts that a kernel no longer waits for shared memory |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -133,14 +133,14 @@ now = reads(idea, problem)
 print(f"{products:,} products a row, {now:.0f} wavefronts: {products / now:.0f} products per wavefront")
 print(f"bank conflicts: {idea.totals.bank_conflicts}, barriers of the block: {idea.totals.barriers}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"read for a row: {now:g} wavefronts; you predicted {predicted_reads}")
 
 # %% [markdown]
 # Two wavefronts a tap, 24 taps, and two more for the first `u0` and `u1`. They serve 96 products a tap. Lane 10 on a row whose
 # x are 0, 1, 2, …:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 hours = np.arange(ROW, dtype=np.float32).reshape(1, 1, ROW)
@@ -174,7 +174,7 @@ for each in range(1, 8):
     found[each] = cells[0]
     print(f"{each:9}{cells[0]:12}{cells[1]:18.1f}{cells[2]:12}{cells[3]:18.1f}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"four outputs a lane: {found[4]} wavefronts; you predicted {predicted_wavefronts_of_four}")
 
 # %% [markdown]
@@ -213,7 +213,7 @@ sums = cuda.device_array_like(parts)
 add_halves[1, 32](parts, sums)
 assert np.array_equal(sums.copy_to_host(), np.arange(32) + (np.arange(32) ^ 16))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.butterfly(add_halves, "part")
 
 # %% [markdown]
@@ -388,7 +388,7 @@ print(f"{(adds + accesses) / 4:.0f} clocks if four start in each")
 #
 # Where the kernel stands, by the records:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "warp_tiled")
 
 # %% [markdown]

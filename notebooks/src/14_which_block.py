@@ -7,7 +7,7 @@
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | predict what a tile saves, from its width and the number of taps · count lanes that have nothing to do · choose a block, and say which of its costs matters for this kernel |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 
 banner()
@@ -194,7 +194,7 @@ else:
 #
 # Where the kernel stands, by the records:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("forward", "shared")

@@ -7,7 +7,7 @@
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb), [17 · Other roofs](17_other_roofs.ipynb) |
 # | **Afterwards you can** | read a kernel that takes any shape, and say what each of its parts is for · predict from counts where a kernel wins, and where it must lose · say where a clock decides otherwise · choose a kernel by records of like shapes |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -74,9 +74,15 @@ def look(one, p):
     return xray(one.kernel, how.grid, how.block, data["x"], data["w"], np.full_like(data["x"], np.nan), *how.scalars)
 
 
+# %% tags=["folded"]
+from dwlab.simt.picture import counts
+from dwlab.widgets.warp import access
+
+spread = counts(access("3 * lane", active="lane < 16")).sectors
+print(f"at a stride of 3: {spread} sectors a store, three stores: {3 * spread} for 48 outputs")
 for a in look(warp_tiled, DepthwiseConv1d(120, 1, 48, 48)).accesses:
     if (a.array, a.kind) == ("y", "store"):
-        print(f"line {a.line}: {a.sectors / a.requests:.2f} sectors a request; {a.ideal_sectors / a.requests:.2f} would be enough")
+        print(f"the stage, line {a.line}: {a.sectors / a.requests:g} sectors a request, {a.sectors / 120:g} for 48 outputs")
 
 # %% [markdown]
 # ### Where does it lose?
@@ -109,12 +115,12 @@ def table(name, shapes):
 table("K", [(48, taps) for taps in (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)])
 
 # %% [markdown]
-# With few taps `warp_tiled` still stages its whole tile and writes its outputs twice. Now 48 taps, and rows of these lengths:
+# With few taps `warp_tiled` still stages its whole tile. Now 48 taps, and rows of these lengths:
 
 # %% tags=["folded"]
 table("L", [(length, 48) for length in (8, 12, 16, 20, 24, 32, 48, 64, 96)])
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"rows of 48: warp_tiled needs fewer wavefronts from K = {crossover['K']} on; you predicted {predicted_taps}")
 print(f"48 taps: warp_tiled needs fewer wavefronts from L = {crossover['L']} on; you predicted {predicted_length}")
 
@@ -184,7 +190,7 @@ for length, taps in ((48, 3), (48, 31), (48, 48), (16, 48), (64, 48), (192, 48),
 # %% [markdown]
 # The stages of lessons 16 and 17 are ahead everywhere. Where the kernel of this lesson stands at the study's shape:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("forward", "warp_tiled")

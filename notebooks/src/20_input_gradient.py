@@ -7,7 +7,7 @@
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb) |
 # | **Afterwards you can** | derive a kernel's gradient by asking which outputs read an element · turn a scatter into a gather · run an input gradient as a forward pass with reversed filter and mirrored padding · check a gradient by finite differences, and know what the step hides · find what differs between two kernels with the same bytes and the same FLOPs |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -96,7 +96,7 @@ m = matrix(48, 48, 0)
 outputs = [np.count_nonzero(m[:, s] >= 0) for s in (0, 47)]
 print(f"causal, 48 hours, 48 taps: hour 0 goes into {outputs[0]} outputs, hour 47 into {outputs[1]}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_outputs_of_first} and {predicted_outputs_of_last}")
 bytes_ratio = PAPER.compulsory_bytes("input_grad") / PAPER.compulsory_bytes("forward")
 print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you predicted {predicted_bytes:g}")
@@ -507,7 +507,7 @@ if not both:
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("input_grad", "warp_tiled")

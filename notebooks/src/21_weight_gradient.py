@@ -7,7 +7,7 @@
 # | **Before** | [20 · Input gradient](20_input_gradient.ipynb) |
 # | **Afterwards you can** | see from a launch alone that a GPU will be empty · split a long sum over lanes, warps and blocks · join partial sums by shuffles and by atomics, and find one that is lost · choose how many parts a sum should have |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -21,7 +21,7 @@ banner()
 # $$dw[h, j] = \sum_b \sum_t dy[b, h, t]\; x[b, h, t + \text{shift} - j]$$
 #
 # These are the same products as in forward: as many multiplications and additions, as many bytes to read. But they are
-# added up into very few numbers.
+# added up into very few numbers. **What becomes of a kernel with one thread for each output?**
 
 # %%
 import numpy as np
@@ -38,8 +38,6 @@ print(f"terms of an element of dx: up to {reduction_length(PAPER, 'input_grad')}
 print(f"of dw: up to {reduction_length(PAPER, 'weight_grad'):,}")
 
 # %% [markdown]
-# **What becomes of a kernel with one thread for each output?**
-#
 # ## Predict
 #
 # Write down, for the study's shape:
@@ -73,7 +71,7 @@ how = four["naive"].launch(PAPER)
 print(f"{how.blocks} blocks of {how.threads} threads for {gpu_sheet.sms} multiprocessors")
 print(f"{how.blocks * how.threads:,} threads where {holds:,} fit: {how.blocks * how.threads / holds:.1%}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_part_of_gpu:.1%}")
 
 # %% [markdown]
@@ -95,8 +93,8 @@ print(f"{how.blocks} blocks of {how.threads} threads: {how.blocks * how.threads 
 # %% [markdown]
 # ### Several blocks for each output
 #
-# That nearly fills this GPU for this problem. With 8 channels in place of 128 it would be nearly empty again. The second step needs no
-# more outputs: `gridDim.y` blocks share the **batch**. Each adds its part of the sum to dw by an **atomic**: a read, an addition
+# That nearly fills this GPU for this problem. With 8 channels in place of 128 it would be nearly empty again. The second step works
+# for any number of outputs: `gridDim.y` blocks share the **batch**. Each adds its part of the sum to dw by an **atomic**: a read, an addition
 # and a write that no other thread can come between. dw has to be zero before (`zero=True`).
 
 # %%
@@ -248,7 +246,7 @@ for p in (PAPER, DepthwiseConv1d(256, 128, 48, 48), DepthwiseConv1d(16384, 8, 48
 filled, extra = table(PAPER)[64]
 print(f"64 parts of the study's shape: {filled:.0%} of an H200's warps, {extra:.2%} more bytes")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode
 
 print(f"{PAPER}: from {windows_of[PAPER][0]}, up to {windows_of[PAPER][1]};", end=" ")
@@ -260,7 +258,8 @@ print(f"you predicted {predicted_least} and {predicted_greatest}")
 # there is none either: sixteen times as many parts are needed, at the same cost for each. Then a block needs several warps, whose
 # sums meet in shared memory before they leave it.
 #
-# In `gpu` mode the next cell lets `warp_tiled` divide each channel among P warps, and measures:
+# Atomics keep no parts, but their additions to one element follow each other. In `gpu` mode the next cell lets `warp_tiled`
+# divide each channel among P warps, and measures:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dataclasses import replace
@@ -386,7 +385,7 @@ for name, of_row in waves.items():
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("weight_grad", "warp_tiled")

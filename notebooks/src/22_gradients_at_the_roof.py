@@ -7,7 +7,7 @@
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [21 · Weight gradient](21_weight_gradient.ipynb) |
 # | **Afterwards you can** | bring a gradient to the roof with what forward has taught · end a long sum in registers, blocks and parts, with the same bits each run · fuse two gradients to save a pass over memory, and say what it costs · hold several warps against few blocks by a table of ablations |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -78,7 +78,7 @@ again = 8 * int(np.prod(channels.workspace_shape(PAPER))) / PAPER.compulsory_byt
 print(f"{how.blocks} blocks of {how.threads // 32} warps; each warp takes 32 rows {each:.0f} times, some once more")
 print(f"{how.parts} parts, written once and read once: {again:.1%} of the compulsory bytes")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 warps = how.parts * how.threads // 32
@@ -98,7 +98,7 @@ for name in ("input_grad/wide", "weight_grad/channels", "backward/channels"):
     moved = stage(f"depthwise1d/{name}").traffic(PAPER).bytes_moved
     print(f"  {name:22}{moved / 1e6:10,.1f} MB requested, by its formula")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"saved: {1 - fused / unfused:.1%}; you predicted {predicted_saving:.1%}")
 
 # %% [markdown]
@@ -170,7 +170,7 @@ last = [one for one in last if one.name in ("warp_tiled", "wide", "channels") or
 times = study.times_of(last, PAPER, bench)
 tables.over_floors_table(gpu, times)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 fraction = PAPER.compulsory_bytes("weight_grad") / times.get(channels.id, np.nan) / 1e3 / gpu.ceilings.copy_gbps
 print(f"the weight gradient reaches {fraction:.0%} of the copy speed; you predicted {predicted_fraction:.0%}")
 
@@ -247,10 +247,10 @@ tables.ablations_table(group="strips of backward")
 #   more of both must overlap.
 # - With long rows and many taps it is arithmetic, and the next 32 strips in flight take registers from it.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("weight_grad", "channels")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("backward", "channels")
 
 # %% [markdown]

@@ -7,7 +7,7 @@
 # | **Before** | [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb) |
 # | **Afterwards you can** | say which numbers of a kernel can be had without hardware counters, and which cannot · compare formula, interpreter and counters · read a published table of times, and say which bytes a bandwidth counts · predict a time from counts and ceilings, name what binds, and ask it of a GPU that you do not have · say when to believe a measurement |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.judge import formulas
 from dwlab.measure import device
@@ -307,7 +307,7 @@ for what, of in growth.items():
 table, both = evidence.predicted(gpu, times)
 table  # noqa: B018
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 evidence.predicted_figure(both, gpu.name)
 
 # %% [markdown]
@@ -350,7 +350,7 @@ evidence.elsewhere_table("forward", ("p100", "t4", "a100", "l4", "h200"))
 # For one GPU without a record there *are* times: the study's P100†. They are those of the study's kernels, not of ours, which
 # carry the same names and ideas. How near does the model come?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 evidence.published_and_predicted_table()
 
 # %% [markdown]

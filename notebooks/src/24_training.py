@@ -7,7 +7,7 @@
 # | **Before** | [23 · The study](23_the_study.ipynb) |
 # | **Afterwards you can** | make a layer that learns out of three kernels · find a wrong gradient where the loss does not show it · say from one kernel's share what a whole step gains · tell when faster kernels stop mattering · stop a training, and go on as if nothing had happened |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -362,7 +362,7 @@ print(f"{'part':>6}" + "".join(f"{'no time' if gain == np.inf else f'{gain} time
 for part in parts:
     print(f"{part:6.0%}" + "".join(f"{faster(part, gain):13.2f}" for gain in gains))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"60 %, 30 times: {faster(0.6, 30):.2f} times as fast; you predicted {predicted_step_faster:g}")
 
 # %% tags=["nbval-ignore-output", "folded"]

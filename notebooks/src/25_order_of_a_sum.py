@@ -7,7 +7,7 @@
 # | **Before** | [21 · Weight gradient](21_weight_gradient.ipynb), [24 · Training](24_training.ipynb) |
 # | **Afterwards you can** | say how far a float32 sum may be off, and why its order decides · tell which kernels give the same bits on every run · add partial sums in a fixed order, in a second pass, and say what that costs |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 
 banner()
@@ -83,7 +83,7 @@ orders = {"one thread": one_by_one, "32 lanes": by_lanes, "64 parts": in_parts, 
 # %% [markdown]
 # In `warp_tiled` the terms of one tap meet level by level:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 splits = stage("depthwise1d/weight_grad/warp_tiled").launch(PAPER).scalars[1]
@@ -312,7 +312,7 @@ for one in stages("depthwise1d", "weight_grad"):
 #   is easier to find if it stays where it is.
 # - The price is small. `channels`, the stage of lesson 22, adds its parts in a fixed order, and is the fastest here:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("weight_grad", "channels")
 
 # %% [markdown]
