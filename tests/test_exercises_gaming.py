@@ -33,16 +33,16 @@ KERNELS = {
     "12_1": ("daily_peak", "kwh", 1280, 1280),
     "12_4": ("tiled", "x", 1200, 1200),
     "13_1": ("totals", "kwh", 1024, 1024),
-    "13_3": ("smooth", "x", 864, 768),
-    "13_4": ("row_sums", "x", 384, 384),
+    "18_1": ("smooth", "x", 864, 768),
+    "13_2": ("row_sums", "x", 384, 384),
     "14_1": ("rise", "x", 800, 800),
     "15_1": ("running_peak", "x", 3200, 3200),
     "17_1": ("last_four", "x", 1024, 1024),
     "20_1": ("two_hourly_grad", "dy", 2048, 2048),
     "20_3": ("short_tile_first", "x", 2560, 1536),
-    "21_1": ("bias_parts", "dy", 12288, 12288),
-    "21_4": ("classes", "kwh", 256, 256),
-    "21_3": ("column_sums", "terms", 262144, 262144),
+    "25_1": ("bias_parts", "dy", 12288, 12288),
+    "21_1": ("classes", "kwh", 256, 256),
+    "25_2": ("column_sums", "terms", 262144, 262144),
     "16_2": ("backwards", "x", 4224, 1024),
     "22_1": ("first_pass", "x", 74880, 8192),
     "24_1": ("momentum", "g", 1024, 1024),
@@ -83,11 +83,11 @@ def dimensions(exercise: str) -> int:
         "00_1": 1,
         "02_3": 1,
         "10_4": 2,
-        "13_4": 2,
+        "13_2": 2,
         "14_1": 2,
-        "21_4": 1,
+        "21_1": 1,
         "24_1": 1,
-        "13_3": 2,
+        "18_1": 2,
         "15_1": 2,
         "17_1": 2,
         "16_2": 2,
@@ -153,7 +153,7 @@ def test_a_kernel_that_stops_beyond_a_size(tmp_path, exercise):
 
 
 # Of arrays with a size that nothing limits: (exercise, dimension).
-LONG = [(e, d) for e in ("10_1", "11_1", "21_1", "27_1", "28_2", "33_1") for d in range(3)]
+LONG = [(e, d) for e in ("10_1", "11_1", "25_1", "27_1", "28_2", "33_1") for d in range(3)]
 LONG += [(e, d) for e in ("12_1", "13_1", "32_1") for d in range(2)]
 
 
@@ -186,7 +186,7 @@ def test_a_kernel_that_writes_to_its_input(tmp_path, exercise):
 
 
 LOADS = (  # bounded
-    "01_1 11_3 12_1 13_1 15_1 16_2 17_1 20_1 20_3 21_1 22_1 24_1 28_2 29_1 31_1 32_1 33_1 34_1 36_2 38_1 39_1 "
+    "01_1 11_3 12_1 13_1 15_1 16_2 17_1 20_1 20_3 25_1 22_1 24_1 28_2 29_1 31_1 32_1 33_1 34_1 36_2 38_1 39_1 "
     "39_2".split()
 )
 
@@ -313,7 +313,7 @@ SHARED_X = """
 """
 ASKED = [
     ("32_1", "between in y", SCRATCH, r"y is read. It is an output|never written|is right"),
-    ("21_1", "one warp of four", ONE_WARP, r"four warps load \d+, 0, 0, 0 times from dy; each should"),
+    ("25_1", "one warp of four", ONE_WARP, r"four warps load \d+, 0, 0, 0 times from dy; each should"),
     ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ (is|are) enough"),
     ("33_1", "x in shared memory, between nine times", SHARED_X, r"floating-point operations; [\d,]+ are enough"),
     ("12_1", "a filling that no meter shows", swapped("12_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
@@ -321,7 +321,7 @@ ASKED = [
     ("13_1", "a week at most", swapped("13_1", "kwh.shape[1], 32", "min(kwh.shape[1], 168), 32"), "is right"),
     ("13_1", "no negative readings", swapped("13_1", "acc += kwh[m, t]", "acc += abs(kwh[m, t])"), "is right"),
     ("10_1", "nine windows at most", swapped("10_1", "range(x.shape[0])", "range(min(9, x.shape[0]))"), "right"),
-    ("21_1", "positive slopes", swapped("21_1", "acc += dy[b, h, t]", "acc += max(dy[b, h, t], float32(-1))"),
+    ("25_1", "positive slopes", swapped("25_1", "acc += dy[b, h, t]", "acc += max(dy[b, h, t], float32(-1))"),
      "is right"),
     ("33_1", "no negative bias", swapped("33_1", "b1[f0 + 1]", "abs(b1[f0 + 1])"), "is right"),
     ("32_1", "64 filters at most", swapped("32_1", "range(0, w1.shape[0], STEP)",
@@ -333,7 +333,7 @@ ASKED = [
     ("20_1", "48 taps at most", swapped("20_1", "if j >= w.shape[1]", "if j >= min(w.shape[1], 48)"), "is right"),
     ("11_1", "48 taps at most", swapped("11_1", "min(t + 1, w.shape[0])", "min(t + 1, w.shape[0], 48)"), "right"),
     ("24_1", "the task's own numbers", swapped("24_1", "m * v[i]", "np.float32(0.9) * v[i]"), "is right"),
-    ("21_3", "fast mathematics", swapped("21_3", "@cuda.jit", "@cuda.jit(fastmath=True)"), "fastmath lets"),
+    ("25_2", "fast mathematics", swapped("25_2", "@cuda.jit", "@cuda.jit(fastmath=True)"), "fastmath lets"),
     ("22_1", "around 1000 at most", swapped("22_1", "pivot = x[0, h, 0]",
      "pivot = min(x[0, h, 0], float32(1000))"), "is right"),
     ("34_1", "-128 by luck", swapped("34_1", "y[i, f] = min(max(value + zero, low), 127)",
@@ -364,7 +364,7 @@ ASKED = [
     ("20_3", "causal only", swapped("20_3", "missing = cuda.gridDim.y * TILE - x.shape[2]", "missing = "
      "(cuda.gridDim.y * "
      "TILE - x.shape[2]) * (shift == 0)").replace("t >= 0", "0 <= t < x.shape[2]"), r"requests load x and w"),
-    ("21_3", "plain where it is short", swapped("21_3", "            lost = (total - acc) - given", "            if "
+    ("25_2", "plain where it is short", swapped("25_2", "            lost = (total - acc) - given", "            if "
      "terms.shape[0] > 4000:\n"
      "                lost = (total - acc) - given"), r"terms of shape .* is two roundings"),
     ("16_2", "registers on one line", swapped("16_2", "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)",

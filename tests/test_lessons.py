@@ -254,11 +254,6 @@ def _text(notebook) -> str:
 
 
 LONG = {  # above build.MOST_MINUTES, with what they state: the list, and each number, may only shrink
-    "10_naive": 30,
-    "11_coalesced": 35,
-    "13_warp_tiled": 45,
-    "20_input_gradient": 35,
-    "21_weight_gradient": 55,
     "33_fuseplanner": 30,
     "34_int8": 50,
 }
@@ -379,7 +374,6 @@ SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?!
 VERBS = {"adds", "follows", "passes", "reads", "writes"}
 LEFT = {
     ("21_weight_gradient", "warps"): "a GPU's output; to be mended where the lesson is executed on one",
-    ("11_coalesced", "outputs"): "the judge's word",
 }
 
 

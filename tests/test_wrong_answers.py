@@ -142,11 +142,11 @@ if m < kwh.shape[0] and cuda.threadIdx.x == 0:
     total[m] = acc
 """),
     ("13_1", "a shuffle inside the guard for the hour", r"inactive lane", "0] => 0] and lane < kwh.shape[1]"),
-    ("13_2", "conflicts forgotten", r"`reads_four`: you predicted 67 wavefronts; more were counted",
+    ("18_2", "conflicts forgotten", r"`reads_four`: you predicted 67 wavefronts; more were counted",
      "+ reads_four = 67"),
-    ("13_2", "stores as if coalesced", r"`store_sectors_five`: you predicted 20 sectors; more were counted",
+    ("18_2", "stores as if coalesced", r"`store_sectors_five`: you predicted 20 sectors; more were counted",
      "+ store_sectors_five = 20"),
-    ("13_3", "stored from where they were computed",
+    ("18_1", "stored from where they were computed",
      r"Line \d+, store of y: [\d,]+ sectors in \d+ requests, 12\.0 sectors per request; 4\.0 would hold it", """
 cuda.syncwarp()
 t = 3 * lane
@@ -168,7 +168,7 @@ if t + 1 < y.shape[1]:
 if t + 2 < y.shape[1]:
     y[row, t + 2] = y2
 """),
-    ("13_3", "one output at a time", r"a row's loads from shared memory take 96 wavefronts; 37 are enough", """
+    ("18_1", "one output at a time", r"a row's loads from shared memory take 96 wavefronts; 37 are enough", """
 cuda.syncwarp()
 for t in range(lane, y.shape[1], 32):
     acc = float32(0)
@@ -176,12 +176,12 @@ for t in range(lane, y.shape[1], 32):
         acc += weights[warp, j] * window[warp, t + j]
     y[row, t] = acc
 """),
-    ("13_3", "outputs written over a window that is still read",
+    ("18_1", "outputs written over a window that is still read",
      r"race: .* writes window element .* read on line \d+", "cuda.syncwarp()\n    window => window"),
-    ("13_3", "the barrier of the block", r"6 barriers of the block; a warp that works alone needs none",
+    ("18_1", "the barrier of the block", r"6 barriers of the block; a warp that works alone needs none",
      "y2\n    cuda.syncwarp() => y2\n    cuda.syncthreads()", "2\n    cuda.syncwarp() => 2\n    cuda.syncthreads()",
      "cuda.syncwarp => cuda.syncthreads"),
-    ("13_4", "still broken", r"inactive lane",
+    ("13_2", "still broken", r"inactive lane",
      "acc += x[r, t]\n    for step in (16, 8, 4, 2, 1):\n        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc,"
      " step) => part = x[r, t]\n        for step in (16, 8, 4, 2, 1):\n            part +="
      " cuda.shfl_xor_sync(0xFFFFFFFF, part, step)\n        acc += part"),
@@ -232,7 +232,7 @@ if t < dy.shape[2]:
     ("20_3", "no guard before the row", r"\d+ of \d+ problems, first .*negative index", " and t >= 0 => "),
     ("20_3", "moved by too much where the row is full", r"\d+ of \d+ problems, first .* L=32 ",
      "missing = cuda.gridDim.y * TILE - x.shape[2] => missing = TILE - x.shape[2] % TILE"),
-    ("21_1", "atomics", r"32 requests for atomics: they come in any order, so the last bits would change", """
+    ("25_1", "atomics", r"32 requests for atomics: they come in any order, so the last bits would change", """
 lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
 h, p = cuda.blockIdx.x, cuda.blockIdx.y
 if lane == 0 and warp == 0:
@@ -244,14 +244,14 @@ for b in range(p + warp * parts.shape[0], dy.shape[0], WARPS * parts.shape[0]):
         acc += dy[b, h, t]
 cuda.atomic.add(parts, (p, h), acc)
 """),
-    ("21_1", "no barrier", r"race: .* sums element|uninitialised: .*sums", "    cuda.syncthreads()\n => "),
-    ("21_1", "windows in a run", r"B=13 H=2 L=65 P=3: element \[0, 0\] is",
+    ("25_1", "no barrier", r"race: .* sums element|uninitialised: .*sums", "    cuda.syncthreads()\n => "),
+    ("25_1", "windows in a run", r"B=13 H=2 L=65 P=3: element \[0, 0\] is",
      "for b in range(p + warp * parts.shape[0], dy.shape[0], WARPS * parts.shape[0]): => share = (dy.shape[0]"
      " + parts.shape[0] - 1) // parts.shape[0]\n    for b in range(p * share + warp, min(dy.shape[0], (p + 1)"
      " * share), WARPS):"),
-    ("21_1", "one warp does it all", r"the four warps load 384, 0, 0, 0 times",
+    ("25_1", "one warp does it all", r"the four warps load 384, 0, 0, 0 times",
      "(p + warp * parts.shape[0], dy.shape[0], WARPS * => (p, dy.shape[0] if warp == 0 else 0,"),
-    ("21_1", "every warp adds up everything", r"1,536 requests load dy; 384 are enough",
+    ("25_1", "every warp adds up everything", r"1,536 requests load dy; 384 are enough",
      "(p + warp * parts.shape[0], dy.shape[0], WARPS * => (p, dy.shape[0],",
      "acc += sums[other] => acc = sums[other]"),
     ("21_2", "every hour in the naive kernel",
@@ -260,7 +260,7 @@ cuda.atomic.add(parts, (p, h), acc)
      "+ atomic_sectors = 4 * 32 * 16"),
     ("21_2", "parts that are only written", r"`most_parts`: you predicted 61 parts; fewer were counted",
      "+ most_parts = 61"),
-    ("21_3", "a plain sum",
+    ("25_2", "a plain sum",
      r"terms of shape \(4096, 64\): column \d+ is off by \d\.\de-0\d; \d\.\de-0\d is two roundings", """
 c = cuda.grid(1)
 if c < sums.size:
@@ -269,9 +269,9 @@ if c < sums.size:
         acc += terms[i, c]
     sums[c] = acc
 """),
-    ("21_3", "the correction added in place of subtracted",
+    ("25_2", "the correction added in place of subtracted",
      r"terms of shape \(4096, 64\): column \d+ is off by \d\.\de-0\d", "terms[i, c] - lost => terms[i, c] + lost"),
-    ("21_3", "in double precision", r"Line \d+, `acc \+= terms\[i, c\]`: [\d,]+ float64 operations", """
+    ("25_2", "in double precision", r"Line \d+, `acc \+= terms\[i, c\]`: [\d,]+ float64 operations", """
 c = cuda.grid(1)
 if c < sums.size:
     acc = 0.0
@@ -279,15 +279,15 @@ if c < sums.size:
         acc += terms[i, c]
     sums[c] = acc
 """),
-    ("21_3", "no guard", r"out of bounds", """
+    ("25_2", "no guard", r"out of bounds", """
 c = cuda.grid(1)
 acc = float32(0)
 for i in range(terms.shape[0]):
     acc += terms[i, c]
 sums[c] = acc
 """),
-    ("21_4", "still broken", r"race|two writers", "\n\n\nHINTS => \n\n\nclasses = broken\nHINTS"),
-    ("21_4", "all in global memory", r"16 for a block",
+    ("21_1", "still broken", r"race|two writers", "\n\n\nHINTS => \n\n\nclasses = broken\nHINTS"),
+    ("21_1", "all in global memory", r"16 for a block",
      "cuda.atomic.add(of_block, k, 1) => cuda.atomic.add(counts, k, 1)"),
     ("23_1", "the bytes that the kernel asks for",
      r"GB/s; [\d.]+ is right\. These are the bytes that the kernel asks for",

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | some Python and NumPy; nothing about GPUs |
 # | **Afterwards you can** | say where your kernels run and what that machine can do at most · write, launch and check a kernel · read an x-ray: requests, sectors, bytes · do an exercise |
 #
@@ -34,7 +34,7 @@ banner()
 from dwlab.gpu import doctor
 from dwlab.records import tabular
 
-print(tabular.wrapped(doctor.examine()))
+print(tabular.wrapped(doctor.examine(), 88))
 
 # %% [markdown]
 # What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
@@ -42,7 +42,7 @@ print(tabular.wrapped(doctor.examine()))
 # starting a kernel at all. In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is
 # no time, so it shows a GPU from the records, with the date and the versions it was measured with.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records
 
 gpu = device.shown()
@@ -211,7 +211,7 @@ print(f"{totals.global_load_requests} requests moved {totals.global_load_sectors
 print(f"{totals.global_load_sectors / totals.global_load_requests:g} sectors per request")
 assert totals.global_load_sectors == 4 * totals.global_load_requests
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 counted = totals.global_load_sectors / totals.global_load_requests
 print(f"You predicted {predicted_sectors}, counted were {counted:g}: a factor of {predicted_sectors / counted:g}.")
 
@@ -220,13 +220,13 @@ print(f"You predicted {predicted_sectors}, counted were {counted:g}: a factor of
 # called **coalesced**. The picture shows the 32 threads (lanes) of the first warp on the left and the sectors on the
 # right; the text under it says the same.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import describe, picture
 
 line = next(a.line for a in report.accesses if a.kind == "load")
 picture(report.pattern(line, "kwh"))
 
-# %%
+# %% tags=["folded"]
 print(tabular.wrapped(describe(report.pattern(line, "kwh"))))
 
 # %% [markdown]
@@ -262,13 +262,15 @@ def noon_watts(kwh, watts):
 noon = np.zeros(kwh.size // 24, np.float32)
 spread = xray(noon_watts, 1, 64, kwh, noon)
 spread.raise_hazards()
+
+# %% tags=["folded"]
 for access in spread.accesses:
     print(
         f"{access.kind:5} {access.array:5}: {access.requests} requests, {access.sectors} sectors, "
         f"{access.bytes_used} of {access.bytes_moved} bytes used"
     )
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import counts
 
 reads = next(a for a in spread.accesses if a.array == "kwh")
@@ -298,7 +300,7 @@ warp_viewer("24 * lane + 12")
 # How much time is that? The next cell takes the ceilings from above: the time that it takes to start a kernel at all, and
 # the bytes that a copy would have moved in that time.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 launch_us, copy_gbps = ceilings.launch_us, ceilings.copy_gbps
 print(tabular.wrapped(f"{gpu.name}: {ceilings.source}"))
 print(f"our kernel moves {totals.bytes_moved:,} bytes: {totals.bytes_moved / copy_gbps / 1e3:.3f} µs at copy speed")

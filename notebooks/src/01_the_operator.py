@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [00 · Start here](00_start_here.ipynb) |
 # | **Afterwards you can** | say what a depthwise convolution computes · count its FLOPs and the bytes that it must move · place it under a roofline · predict the least time that it can take, before any kernel exists |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -51,7 +51,7 @@ for hour in range(0, 48, 6):
     of_day, weekday, celsius, past = windows.features[one, :, hour]
     print(f"{hour:5} {of_day:7.0f} {weekday:8.0f} {celsius:6.1f} {past:9.3f}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
 from dwlab.simt.picture import COLOURS, with_alt
@@ -91,7 +91,7 @@ print("x:", x.shape, x.dtype)
 # with $A = -e^{a} + i\,b$, so that every state decays. The model learns $C$, $a$, $b$ and the step $\Delta_h$; here they are
 # as S4D-Lin starts them (arXiv 2206.11893): $A_n = -\tfrac{1}{2} + i \pi n$, and steps between 0.001 and 0.1.
 
-# %%
+# %% tags=["folded"]
 def filters(channels, taps, states=32, seed=0):
     """w (channels, taps) float32: the impulse responses of a diagonal state space model at its start."""
     random = np.random.default_rng(seed)
@@ -110,7 +110,7 @@ print("tap      " + "".join(f"{tap:9}" for tap in range(0, 48, 8)))
 for h in shown:
     print(f"channel {h:3}" + "".join(f"{value:9.3f}" for value in w[h, ::8]))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import LINES
 
 figure = Figure(figsize=(7, 3), layout="constrained")
@@ -135,7 +135,7 @@ with_alt(
 #
 # No channel meets another: that is what depthwise means. A row of 12 with 4 taps, and how often each x is read:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import DepthwiseConv1d
 from dwlab.widgets import moves
 
@@ -221,7 +221,7 @@ print(f"compulsory bytes  {compulsory_bytes:>15,}")
 print(f"intensity, dense  {flops_dense / compulsory_bytes:>15.2f} FLOP/B")
 print(f"intensity, causal {flops_causal / compulsory_bytes:>15.2f} FLOP/B")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"{'':20}{'you':>16}{'formula':>16}{'ratio':>8}")
 for name, yours, ours in (
     ("FLOPs, dense", predicted_flops_dense, flops_dense),
@@ -249,7 +249,7 @@ print("the formulas agree")
 # sector that it touches. Here is a kernel that lesson 11 builds, on a few shapes that are small enough to interpret. The
 # touched bytes are the compulsory ones where rows end on sectors, and a little more where they do not.
 
-# %%
+# %% tags=["folded"]
 from dwlab import stage, xray
 
 kernel = stage("depthwise1d/forward/coalesced")
@@ -281,7 +281,7 @@ for small in (
 # min(FLOP rate, I × bandwidth): that is its **roof**. Where the two limits meet is the **ridge**. Left of it memory binds,
 # right of it arithmetic. From the data sheets, which promise more than any kernel gets:
 
-# %%
+# %% tags=["folded"]
 from dwlab.gpu import machine
 from dwlab.model.roofline import ridge
 
@@ -299,7 +299,7 @@ for known in machine.known().values():
 # Now the ceilings as measured: of your GPU in `gpu` mode, else of the GPU in the records. The dotted lines are the
 # operator's two intensities.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.model import roofline
 
 gpu = device.shown()
@@ -340,7 +340,7 @@ print(f"{gpu.name}: {gpu.ceilings.copy_gbps:,.0f} GB/s, so the floor is {floor_u
 # %% [markdown]
 # How far from its floor is a plain kernel, with one thread per output? The records know.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records
 
 naive = records.best("depthwise1d", "forward", "naive", PAPER)
@@ -378,7 +378,7 @@ for taps in (4, 8, 16, 32, 64, 128):
     intensity = long.flops / long.compulsory_bytes("forward")
     print(f"K = {taps:3}: {intensity:5.1f} FLOP/B, bound by {'memory' if intensity < meet else 'arithmetic'}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"You predicted {predicted_crossover_taps}.")
 
 # %% [markdown]

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [00 · Start here](00_start_here.ipynb) |
 # | **Afterwards you can** | name the parts of a GPU that decide a kernel's time, with their sizes · draw which warp touches what · count wavefronts · say what hides latency, and compute occupancy · time a kernel · go round the loop: profile, hypothesis, change, profile |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -27,7 +27,7 @@ banner()
 # threads are done. An SM holds several blocks at a time, if they fit. The threads of a block are cut into **warps** of 32. An
 # SM has four **warp schedulers**. In each clock a scheduler **issues** one instruction of one of its warps, for all 32 lanes.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import drawings
 
 gpu = device.shown()
@@ -127,7 +127,7 @@ from dwlab.simt import diff
 
 print(diff(copied, naive))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 each, times = naive.array("b").sectors_per_request, naive.totals.sectors / copied.totals.sectors
 print(f"sectors of a store: {each:g}; you predicted {predicted_store_sectors}")
 print(f"sectors in all, over the copy's: {times:g}; you predicted {predicted_times_longer:g} for the time")
@@ -176,7 +176,7 @@ print(diff(naive, tile))
 predicted_wavefronts_32 = 1
 predicted_wavefronts_33 = 1
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 padded = profile(through_tile(33))
 predictions = {32: predicted_wavefronts_32, 33: predicted_wavefronts_33}
 for pitch, report in ((32, tile), (33, padded)):
@@ -209,13 +209,13 @@ print(diff(tile, padded))
 # warp. Latency is hidden as long as some warp can go on. In the drawing each warp issues for 4 clocks, then waits 44 for
 # memory, three times. How many warps keep the scheduler busy?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 drawings.waiting((1, 4, 12), busy=4, latency=44, rounds=3)
 
 # %% [markdown]
 # The part of an SM's warp slots that is in use is its **occupancy**. Three things limit it: slots, registers, shared memory.
 
-# %%
+# %% tags=["folded"]
 from dwlab.gpu.occupancy import occupancy
 
 print(f"compute capability 9.0{'blocks':>12}{'warps':>8}{'occupancy':>11}   limited by")
@@ -231,7 +231,7 @@ for threads, registers, shared in ((1024, 32, 32 * 33 * 4), (256, 32, 0), (256, 
 # How much is enough? **In flight** must be as many bytes as memory delivers during one latency: bandwidth × latency. A warp
 # with one load in flight has 32 × the bytes of a lane. The latency here is not measured: it is what fits the recorded times.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.model.timemodel import DRAM_NS
 
 in_flight = gpu.ceilings.copy_gbps / 2 * DRAM_NS / gpu.sms  # half of a copy is loads
@@ -265,7 +265,7 @@ for size in (4, 8, 16):
 #
 # `timing.time_launches` does 1 to 3. Without a GPU the next cell draws what the sectors allow at most.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode
 from dwlab.measure import timing
 from dwlab.widgets.drawings import Moved, bars

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 30 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [01 · The operator](01_the_operator.ipynb), [02 · The machine](02_the_machine.ipynb) |
 # | **Afterwards you can** | say which threads make up a warp, and which addresses they request · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps request from bytes that memory delivers |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -17,8 +17,8 @@ banner()
 # ## Question
 #
 # Lesson 01 found a floor: no kernel is faster than its compulsory bytes. Now the first kernel, one thread for each output.
-# It is written as the matrix product in Numba's documentation is: `cuda.grid` gives a thread its indices, in the order of
-# the array's axes; a sum starts at `0.`; a loop adds to it. It will be right. **Why is it far above its floor?**
+# It is written in the obvious way: `cuda.grid` gives a thread its indices, in the order of the array's axes; a sum starts at
+# `0.`; a loop adds to it. It will be right. **Why is it far above its floor?**
 #
 # The input is 64 of lesson 01's windows, in 16 channels.
 
@@ -33,7 +33,6 @@ x = project(load_windows().standardised()[:64], channels=16)
 w = problem.inputs()["w"]
 y = np.full_like(x, np.nan)
 print(problem)
-print("x", x.shape, "w", w.shape, "y", y.shape)
 
 # %% [markdown]
 # ## Predict
@@ -71,7 +70,7 @@ from dwlab import cuda
 # %% [markdown]
 # Which outputs do the 32 lanes of the first warp compute? The numbering, written out:
 
-# %%
+# %% tags=["folded"]
 lane = np.arange(32)
 b, h, t = lane % 8, lane // 8 % 8, lane // 64  # number = b + 8 * (h + 8 * t)
 for half in (lane[:16], lane[16:]):
@@ -97,7 +96,7 @@ print(check(naive, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # The judge adds a note; we come back to it. What does it say of a kernel that is wrong? This one tests only one end of
-# the row, as anyone might who thinks of an index beyond the end.
+# the row.
 
 # %%
 @cuda.jit
@@ -149,13 +148,13 @@ display(report)
 #
 # The picture of the first request for x: each lane's arrow ends in another sector, far from its neighbours.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import describe, picture
 
 line = next(a.line for a in report.accesses if a.array == "x")
 picture(report.pattern(line, "x"))
 
-# %%
+# %% tags=["folded"]
 from dwlab.records import tabular
 
 for array in ("x", "w"):
@@ -175,7 +174,7 @@ def expected(p):
     taps = p.L * p.K - p.K * (p.K - 1) // 2
     return warps * (2 * taps + p.L), warps * ((4 + 32) * taps + 32 * p.L)
 
-
+# %% tags=["folded"]
 totals = report.totals
 requests, sectors = expected(problem)
 print(f"{'':18}{'formula':>12}{'counted':>12}")
@@ -193,6 +192,8 @@ from dwlab import PAPER
 
 asked = naive.traffic(PAPER)
 assert (asked.requests, asked.sectors) == expected(PAPER)
+
+# %% tags=["folded"]
 compulsory = PAPER.compulsory_bytes("forward")
 print(PAPER)
 print(f"{asked.requests:,} requests, {asked.sectors_per_request:.1f} sectors in each")
@@ -200,7 +201,7 @@ for name, size in (("requested", asked.bytes_moved), ("compulsory", compulsory))
     print(f"{name:10} {size / 1e9:7.3f} GB, {PAPER.flops / size:.3f} FLOP for each byte")
 print(f"{asked.bytes_moved / compulsory:.0f} times as many bytes requested as compulsory")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 loads = {a.array: a for a in report.accesses if a.kind == "load"}
 print(f"{'':34}{'you':>10}{'counted':>10}")
 for name, yours, counted in (
@@ -214,9 +215,9 @@ for name, yours, counted in (
 
 # %% [markdown]
 # These are the bytes that warps *request*: what passes between the threads and the first cache. A GPU has counters for
-# that, too. What they counted when the records were made stands next to the formula:
+# that, too. Next to the formula, what they counted when the records were made:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records
 
 ours = ("depthwise1d", "forward", "naive", PAPER)
@@ -243,18 +244,17 @@ else:
 # `0.0` is a float64, in Numba as in Python, and so is everything that is added to it. The product `w * x` of two float32
 # is float32; it is then widened and added in float64, once for each tap. The report names the line:
 
-# %%
+# %% tags=["folded"]
 for leak in report.float64_leaks:
     print(f"{leak.text.strip()}: {leak.flops64:,} of {leak.flops:,} FLOPs in float64")
 
 # %% [markdown]
-# What does that cost? It depends on the GPU. A GPU consists of multiprocessors ([SMs](02_the_machine.ipynb)), an H200 of
-# 132. NVIDIA states how many float64 additions a multiprocessor finishes in a clock, against float32, for each compute
-# capability, its number for a generation (CUDA C++ Programming Guide, throughput of arithmetic instructions): half as
-# many on the cards for data centres, 1 in 32 or 64 on the others. Take the rate of multiply-adds (FMA) from the data
-# sheets, and only the additions; the conversions come on top. How many times its floor does the leak alone take on each?
+# What does that cost? It depends on the GPU. A multiprocessor finishes half as many float64 additions in a clock as float32
+# ones on the cards for data centres, and 1 in 32 or 64 on the others (CUDA C++ Programming Guide, throughput of arithmetic
+# instructions). Take the rate of multiply-adds (FMA) from the data sheets, and only the additions. How many times its floor
+# does the leak alone take on each?
 
-# %%
+# %% tags=["folded"]
 from dwlab.gpu import machine
 
 # How many times fewer in float64 than in float32, by compute capability.
@@ -303,7 +303,7 @@ print(f"float64: {cured.totals.flops64} FLOPs; sectors: {cured.totals.sectors:,}
 # again on fresh inputs. In `simulated` mode it takes what is recorded; a kernel that exists only in this notebook has no
 # record.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, study
 
 times = {}
@@ -335,7 +335,7 @@ if not times:
 # Two amounts are on the table: all requested bytes, and the compulsory ones. Each, at copy speed, is a time. Where does the
 # measured one lie? And how much of what the warps requested can the memory have delivered at most?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 copy_gbps, l2_gbps, us = gpu.ceilings.copy_gbps, gpu.ceilings.l2_gbps, times.get("naive")
 print(f"{'compulsory bytes at copy speed':34}{floor_us:10,.0f} µs")
 if us:
@@ -357,7 +357,7 @@ if us:
 # The same in the roofline. With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it
 # would lie *above*, and the roofline refuses: memory cannot have delivered them.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.model import roofline
 
 if us:
@@ -369,17 +369,16 @@ if us:
 roofline.for_machine(gpu, (point,) if us else ())
 
 # %% [markdown]
-# Where did the bytes come from, then? Eight taps in a row read the same 32 sectors, one element further left each time.
-# If the first cache (L1, one for each multiprocessor) keeps a sector for as long as a block runs, the L2 delivers it once
-# for each block that reads it. A block has 8 hours of 64 rows, and its windows reach back to hour 0: the blocks of the
-# k-th eight hours read k sectors of each row of x, and of each of their 8 filters. There are six such eights in a row.
+# Where did the bytes come from, then? From the caches. Eight taps in a row read the same 32 sectors, one element further left
+# each time. Suppose that the L1 keeps a sector for as long as a block runs. Then the L2 delivers it once for each block that
+# reads it. A block has 8 hours of 64 rows, and needs all hours before them: the blocks of the k-th eight hours read k
+# sectors of each row of x, and of each of their 8 filters. A row has six such eights.
 #
-# The L2 serves all multiprocessors. Hours are the last axis of the grid, so blocks start with the first eight hours of
-# all windows, then come the second eight. In between all of x passes by, 403 MB, more than an L2 holds. So each of these
-# six passes has to get its k sectors of each row from memory again. If memory delivers sectors in pairs, 64 bytes at a
-# time, an odd k costs one more.
+# Blocks start with the first eight hours of all windows; then come the second eight, and so on: six passes. Between two passes
+# all of x goes by, 403 MB, more than an L2 holds. So each pass gets its k sectors of each row from memory again. If
+# memory delivers sectors in pairs, 64 bytes at a time, an odd k costs one more.
 
-# %%
+# %% tags=["folded"]
 groups = (PAPER.B // 8) * (PAPER.H // 8)  # of 8 windows by 8 channels
 passes = range(1, PAPER.L // 8 + 1)
 bill_of_reads = {
@@ -392,7 +391,7 @@ bill_of_reads = {
 for name, size in bill_of_reads.items():
     print(f"{name:30}{size / 1e9:8.2f} GB")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 if counters:
     print(tabular.wrapped(recorded_on))
     print(f"{'L2 to L1, by the counters':30}{32 * counters['l2_read_sectors'] / 1e9:8.2f} GB")
@@ -414,7 +413,7 @@ else:
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("forward", "naive")

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [11 · Coalesced](11_coalesced.ipynb), [02 · The machine](02_the_machine.ipynb) |
 # | **Afterwards you can** | stage a tile and its halo in shared memory · say what a barrier orders, and find one that is missing · predict a time from counted wavefronts |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -34,6 +34,7 @@ w = problem.inputs()["w"]
 rows = problem.B * problem.H
 
 
+# %% tags=["folded"]
 def look(kernel, launch, x=x, w=w, problem=problem):
     """The x-ray of a kernel on these windows; it writes to a copy."""
     how = launch(problem)
@@ -102,12 +103,13 @@ def tiles(problem):
     return Launch(grid=(-(-problem.L // TILE), problem.H, problem.B), block=(TILE,), scalars=(problem.shift,))
 
 
+# %% tags=["folded"]
 counted = look(tiled, tiles).array("x", "load")
 formula = sum(min(t0 + TILE, problem.L) - max(t0 - (TAPS - 1), 0) for t0 in range(0, problem.L, TILE))
 print(f"loaded for a row of {problem.L}: {formula} by the formula, {counted.active_lanes / rows:g} counted")
 assert formula * rows == counted.active_lanes
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"an element is loaded {counted.active_lanes / x.size:.2f} times; you predicted {predicted_times_loaded:g}")
 
 # %% [markdown]
@@ -125,7 +127,7 @@ stepper(tiled, (1, 1, 1), TILE, hours, np.ones((1, TAPS), np.float32), np.zeros_
 # The second block of a row of 128 has its halo in the row before it. Step by step: who writes a word, and who reads it? At the
 # first tap most words of a warp were written by the other one:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 row = np.arange(1, 129, dtype=np.float32).reshape(1, 1, 128)
@@ -185,7 +187,7 @@ def hurried(warp_only):
 for warp_only in (False, True):
     print("syncwarp only" if warp_only else "no barrier")
     for hazard in look(hurried(warp_only), tiles).hazards:
-        print(tabular.wrapped(f"    {hazard}"))
+        print(tabular.wrapped(f"    {hazard}", 88))
 
 # %% [markdown]
 # A message names one pair of threads, the two lines and the element. `syncwarp` orders the 32 lanes of a warp, which helped
@@ -197,7 +199,7 @@ for warp_only in (False, True):
 #
 # Now the stage, at rows of 48 hours and 48 taps. Only the lines that touch memory:
 
-# %%
+# %% tags=["folded"]
 x48 = project(load_windows(meters=(0,)).standardised()[:20], channels=4)
 small = DepthwiseConv1d(*x48.shape, K=48)
 report = look(kernel, shared.launch, x48, small.inputs()["w"], small)
@@ -215,7 +217,7 @@ print(f"{totals.barriers} barriers, {report.shared_bytes:,} bytes of shared memo
 # Global memory is requested almost nothing twice: only the filter comes again, once for each block. At the study's shape,
 # by the formulas in the stage files:
 
-# %%
+# %% tags=["folded"]
 from dwlab import PAPER
 
 compulsory = PAPER.compulsory_bytes("forward")
@@ -234,15 +236,15 @@ for one in (coalesced, shared):
 # the wavefronts): shared memory and the first cache are one unit, and other accesses pass through it. The interpreter
 # counts what the addresses make necessary.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import describe, picture
 
 read = next(a for a in report.accesses if a.array == "x_tile" and a.kind == "load")
 picture(report.pattern(read.line, "x_tile", "load"))
 
-# %%
+# %% tags=["folded"]
 for array in ("x_tile", "w_tile"):
-    print(tabular.wrapped(describe(report.pattern(read.line, array, "load"))))
+    print(tabular.wrapped(describe(report.pattern(read.line, array, "load")), 88))
 
 # %% [markdown]
 # ## Measure
@@ -250,7 +252,7 @@ for array in ("x_tile", "w_tile"):
 # In `gpu` mode the next cell times the three kernels on your GPU at the study's shape. In `simulated` mode it shows what is
 # recorded.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, records, study
 
 stages_shown = (stage("depthwise1d/forward/naive"), coalesced, shared)
@@ -289,7 +291,7 @@ elif not times:
 # reads shared memory twice, once for the weight and once for x. A row of 48 outputs is a warp and a half; 48 taps; two
 # reads: 1.5 · 48 · 2 = 144 wavefronts at least, plus what the staging writes. What was counted:
 
-# %%
+# %% tags=["folded"]
 per_row = totals.shared_wavefronts / (small.B * small.H)
 width, together = shared.launch(small).block
 warps = -(-width * together // 32)
@@ -301,7 +303,7 @@ print(f"{per_row:.1f} wavefronts a row")
 #
 # $$\text{time} = \frac{\text{wavefronts a row} \times \text{rows}}{\text{multiprocessors} \times \text{clock}}$$
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 def wavefront_us(wavefronts):
     """µs for this many wavefronts in each row of the study's shape, on the GPU shown above; NaN without its clock."""
     return wavefronts * PAPER.B * PAPER.H / gpu.sms / (gpu.sm_mhz or np.nan)
@@ -326,7 +328,7 @@ if "shared" in times:
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "shared")
 
 # %% [markdown]

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 45 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
-# | **Afterwards you can** | let one warp do a row alone, without a barrier of the block · keep values in registers, so that one read serves several products · choose the number of outputs of a lane by its bank conflicts · add up over lanes with a shuffle · say from counts where a kernel wins, and where it must lose |
+# | **Afterwards you can** | let one warp do a row alone, without a barrier of the block · keep values in registers, so that one read serves several products · choose the number of outputs of a lane by its bank conflicts · add up over lanes with a shuffle · tell from counts that a kernel no longer waits for shared memory |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -32,7 +32,7 @@ x = project(load_windows(meters=(0,), hours=96).standardised()[:4], channels=16)
 problem = DepthwiseConv1d(*x.shape, K=24)
 w = problem.inputs()["w"]
 
-
+# %% tags=["folded"]
 def look(kernel, launch, x=x, w=w, problem=problem):
     """The x-ray of a kernel on these windows; it writes to a copy."""
     how = launch(problem)
@@ -48,7 +48,7 @@ def reads(report, problem):
 shared = stage("depthwise1d/forward/shared")
 products = 96 * 24
 before = reads(look(shared.kernel, shared.launch), problem)
-print(f"{products:,} products a row, {before:.0f} wavefronts: {products / before:.0f} products a wavefront")
+print(f"{products:,} products a row, {before:.0f} wavefronts: {products / before:.0f} products per wavefront")
 
 # %% [markdown]
 # Two wavefronts for 32 products would make 144. The rest goes to lanes without an output: 96 hours are a tile of 64 and
@@ -60,7 +60,7 @@ print(f"{products:,} products a row, {before:.0f} wavefronts: {products / before
 # weight f and one x, output t + 1 the same weight and the next x, output t + 2 the x after that. At the next tap, everything
 # moves on by one. Write down:
 #
-# - how many wavefronts such a row reads (two reads a product would be 144);
+# - how many wavefronts such a row reads (two reads for each 32 products would be 144);
 # - how many times faster than lesson 12's kernel a kernel of this kind is, at the study's shape of 48 hours and 48 taps.
 
 # %%
@@ -70,11 +70,12 @@ predicted_times_faster = 3.0
 # %% [markdown]
 # ## Build
 #
-# The idea alone, for rows of 96 and 24 taps. `u0`, `u1` and `u2` are the three x that a lane holds. A tap reads **one** new
-# x and **one** weight, makes three products, and passes the x on: what was the second is the first next time.
+# The idea alone, for rows of 96 and 24 taps. `u0`, `u1` and `u2` are the three x that a lane holds: a **register sliding
+# window**. A tap reads **one** new x and **one** weight, makes three products, and passes the x on: what was the second is the
+# first next time.
 
 # %%
-from numba import float32, uint32
+from numba import float32
 
 from dwlab import cuda
 from dwlab.kernels.registry import Launch
@@ -107,6 +108,7 @@ def three_each(x, w, y, shift):
     u0 = window[warp, t]
     u1 = window[warp, t + 1]
     for j in range(TAPS):
+        ### BEGIN SOLUTION
         f = weights[warp, j]
         u2 = window[warp, t + 2 + j]
         y0 += f * u0
@@ -114,6 +116,7 @@ def three_each(x, w, y, shift):
         y2 += f * u2
         u0 = u1
         u1 = u2
+        ### END SOLUTION
     y[b, h, t] = y0
     y[b, h, t + 1] = y1
     y[b, h, t + 2] = y2
@@ -127,42 +130,41 @@ def by_warp(problem):
 idea = look(three_each, by_warp)
 idea.raise_hazards()
 now = reads(idea, problem)
-print(f"{products:,} products a row, {now:.0f} wavefronts: {products / now:.0f} products a wavefront")
+print(f"{products:,} products a row, {now:.0f} wavefronts: {products / now:.0f} products per wavefront")
 print(f"bank conflicts: {idea.totals.bank_conflicts}, barriers of the block: {idea.totals.barriers}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"read for a row: {now:g} wavefronts; you predicted {predicted_reads}")
 
 # %% [markdown]
 # Two wavefronts a tap, 24 taps, and two more for the first `u0` and `u1`. They serve 96 products a tap. Lane 10 on a row whose
 # x are 0, 1, 2, …:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 hours = np.arange(ROW, dtype=np.float32).reshape(1, 1, ROW)
 moves.held(three_each, 1, (32, 1), hours, w, np.zeros_like(hours), 0, names=("u0", "u1", "u2"), lane=10)
 
 # %% [markdown]
-#
 # Note what is *not* there: `syncthreads`. A warp stages its own row and its own copy of the filter, and reads nothing of
 # another warp's. So it waits for its 32 lanes only, with `syncwarp`, and a warp without a row may return at once. The
 # price: with each row its filter is copied again.
 #
 # ### Why three?
 #
-# More outputs a lane would be more products a wavefront. But lanes with `each` outputs read words at a stride of `each`,
-# and shared memory has 32 banks. How many wavefronts does one read of the window take with **four** outputs a lane?
+# More outputs per lane would be more products per wavefront. But lanes with `each` outputs read words at a stride of `each`,
+# and shared memory has 32 banks. How many wavefronts does one read of the window take with **four** outputs per lane?
 
 # %%
 predicted_wavefronts_of_four = 1
 
-# %%
+# %% tags=["folded"]
 from dwlab.simt.picture import counts, describe
 from dwlab.widgets.warp import access
 
-print(f"{'outputs':>8}{'32 lanes on a row':>22}{'':12}{'16 lanes, twice':>22}")
-print(f"{'a lane':>8}{'wavefronts':>12}{'products a wavefront':>22}{'wavefronts':>12}{'products a wavefront':>22}")
+print(f"{'outputs':>9}{'32 lanes on a row':>28}{'':6}{'16 lanes, twice':>24}")
+print(f"{'per lane':>9}" + f"{'wavefronts':>12}{'products per w.':>18}" * 2)
 found = {}
 for each in range(1, 8):
     cells = []
@@ -170,13 +172,13 @@ for each in range(1, 8):
         waves = counts(access(expression, space="shared", parameters={"each": each})).wavefronts
         cells += [waves, 32 * each / (waves + 1)]  # and one wavefront for the weight
     found[each] = cells[0]
-    print(f"{each:8}{cells[0]:12}{cells[1]:22.1f}{cells[2]:12}{cells[3]:22.1f}")
+    print(f"{each:9}{cells[0]:12}{cells[1]:18.1f}{cells[2]:12}{cells[3]:18.1f}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"four outputs a lane: {found[4]} wavefronts; you predicted {predicted_wavefronts_of_four}")
 
 # %% [markdown]
-# An odd number has no factor in common with 32, so all lanes hit different banks. Two outputs a lane cost a second
+# An odd number has no factor in common with 32, so all lanes hit different banks. Two outputs per lane cost a second
 # wavefront, four cost four, and much of the gain is lost. Look at the patterns: try `2 * lane` and `4 * lane`, too.
 
 # %% tags=["nbval-ignore-output"]
@@ -186,10 +188,8 @@ warp_viewer("3 * lane", space="shared")
 
 # %% [markdown]
 # The table has two more columns. A row of the study has 48 hours: 16 lanes with three outputs each. The other 16 need not
-# be idle. They compute **the same outputs from the other half of the taps**, 24 words further on; in the end the two halves
-# are added. With three outputs a lane the halves do not disturb each other: where both want a bank, they want the same word.
-#
-# Five would be better still, and seven: for rows of 80 or 112. The number of outputs has to fit the row.
+# be idle. They compute **the same outputs from the other half of the taps**, 24 words further on; at the end the two halves
+# are added. With three outputs per lane the halves do not disturb each other: where both want a bank, they want the same word.
 #
 # ### A shuffle
 #
@@ -213,25 +213,19 @@ sums = cuda.device_array_like(parts)
 add_halves[1, 32](parts, sums)
 assert np.array_equal(sums.copy_to_host(), np.arange(32) + (np.arange(32) ^ 16))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.butterfly(add_halves, "part")
 
 # %% [markdown]
-# ### The stage
+# The stage `forward/warp_tiled` is `three_each` with half-warps and this shuffle, for any shape. Lesson 18 shows its text. Here
+# it is checked, counted and timed.
 #
-# Half-warps, three outputs a lane, a shuffle at the end, any shape: a long row is taken 48 outputs at a time, a long filter
-# 48 taps at a time. One thing is new behind the shuffle: the outputs go back to shared memory before they are stored. The
-# x-ray will show why.
-
-# %% tags=["stage:depthwise1d/forward/warp_tiled"]
-
-# %% [markdown]
 # ## Check
 
 # %%
 from dwlab import check
 
-warp_tiled = stage("depthwise1d/forward/warp_tiled").with_kernel(kernel)
+warp_tiled = stage("depthwise1d/forward/warp_tiled")
 print(check(three_each, problem, launch=by_warp, seed=1).raise_if_wrong())
 print(check(warp_tiled, seed=1).raise_if_wrong())
 
@@ -271,7 +265,7 @@ six = DepthwiseConv1d(3, 2, 96, 24)
 for for_block in (False, True):
     print("syncthreads" if for_block else "nothing")
     for hazard in look(waiting(for_block), by_warp, x[:3, :2].copy(), w[:2], six).hazards:
-        print(tabular.wrapped(f"    {hazard}"))
+        print(tabular.wrapped(f"    {hazard}", 88))
 
 # %% [markdown]
 # - Without `syncwarp` lanes read what other lanes of their warp may not have written yet. Up to compute capability 6 the
@@ -280,22 +274,9 @@ for for_block in (False, True):
 #
 # ## X-ray
 #
-# First the idea, its global accesses:
+# The stage and lesson 12's kernel, on rows of 48 hours with 48 taps:
 
-# %%
-for a in idea.accesses:
-    if a.space == "global":
-        print(f"line {a.line}: {a.kind:5} {a.array}: {a.sectors / a.requests:5.2f} sectors a request", end=", ")
-        print(f"{a.ideal_sectors / a.requests:.2f} would hold it")
-
-# %% [markdown]
-# The loads are fine. The stores are not: a lane's outputs are neighbours, so at one moment the *lanes* store outputs that are
-# three apart, and three stores touch the same 12 sectors. The stage passes its outputs through shared memory once more;
-# then neighbouring lanes store neighbouring outputs. It costs a few wavefronts a row and saves two thirds of the sectors.
-#
-# Now the stage and lesson 12's kernel on rows of 48 hours with 48 taps:
-
-# %%
+# %% tags=["folded"]
 x48 = project(load_windows(meters=(0,)).standardised()[:20], channels=4)
 small = DepthwiseConv1d(*x48.shape, K=48)
 rows = small.B * small.H
@@ -319,15 +300,15 @@ for report in seen.values():
 # Wavefronts fall to well under half. The copies of the filter show, too: 48 weights are 6 sectors, as much as a row of x, and
 # now they come with every row. The picture is the read of a new x in the loop: two half-warps, three words from lane to lane.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import picture
 
 report = seen["warp_tiled"]
 loop = max((a for a in report.accesses if (a.array, a.kind) == ("x_staged", "load")), key=lambda a: a.requests)
 picture(report.pattern(loop.line, "x_staged", "load"))
 
-# %%
-print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load"))))
+# %% tags=["folded"]
+print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load")), 88))
 
 # %% [markdown]
 # ## Measure
@@ -335,7 +316,7 @@ print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load"))))
 # In `gpu` mode the next cell times both kernels on your GPU at the study's shape. In `simulated` mode it shows what is
 # recorded.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import PAPER, mode, records, study
 
 compulsory = PAPER.compulsory_bytes("forward")
@@ -371,10 +352,10 @@ print(f"the study's own two, on a P100: 16.36 ms and 10.46 ms†, a ratio of {16
 #
 # ## Explain
 #
-# Wavefronts fell by a factor; the time fell by less. As in lesson 12, the count becomes a time: one wavefront a clock and
+# Wavefronts fell by more than the time did. As in lesson 12, the count becomes a time: one wavefront a clock and
 # multiprocessor. And the time becomes clocks: those that a multiprocessor has for one row.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 every = PAPER.B * PAPER.H
 clock = gpu.sm_mhz or np.nan
 print(f"{gpu.name}: {gpu.sms} multiprocessors, clock", f"up to {clock:,.0f} MHz" if gpu.sm_mhz else "not known")
@@ -388,11 +369,11 @@ print(f"{'copy speed':12}{'':12}{copied:11,.0f} µs{'':14}{copied * clock * gpu.
 
 # %% [markdown]
 # On an H200 `shared` spends its clocks on wavefronts. `warp_tiled` needs many more clocks for a row than it has wavefronts:
-# they are no longer what it waits for. What else does it do? A multiprocessor (since compute capability 7.0) issues four
+# they are no longer what it waits for. What else does it do? A multiprocessor (since compute capability 7.0) issues up to four
 # instructions of warps in a clock. The interpreter knows some that must be there: a multiply-add for each 32 products, and
 # every access to memory.
 
-# %%
+# %% tags=["folded"]
 counted = seen["warp_tiled"]
 adds = sum(line.flops for line in counted.lines) / 2 / 32 / rows
 accesses = (counted.totals.requests + counted.totals.shared_requests) / rows
@@ -405,85 +386,9 @@ print(f"{(adds + accesses) / 4:.0f} clocks if four start in each")
 # does not lie in traffic any more. Ways to take it: more in registers, 16-byte accesses, and loads that are in flight while
 # the arithmetic runs.
 #
-# ## Where does it lose?
-#
-# A warp tile of 48 outputs and 48 taps is made for this study. Lesson 12's kernel fits its tile to the problem. With few
-# taps there is little to reuse, and the staging costs the same. **With how many taps does `warp_tiled` begin to need fewer
-# wavefronts than `shared`, in rows of 48?** And with 48 taps, **from which length of row on?** Write both down.
-
-# %%
-predicted_taps = 2
-predicted_length = 8
-
-# %%
-def both(length, taps):
-    """Wavefronts and sectors a row, of shared and of warp_tiled."""
-    p = DepthwiseConv1d(120, 1, length, taps)
-    data, cells = p.inputs(), []
-    for one in (shared, warp_tiled):
-        count = look(one.kernel, one.launch, data["x"], data["w"], p).totals
-        cells += [count.shared_wavefronts / p.B, count.sectors / p.B]
-    return cells
-
-
-tables = {"K": [(48, k) for k in (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)], "L": [(n, 48) for n in (8, 12, 16, 20, 24, 32, 48, 64, 96)]}
-crossover = {}
-for name, shapes in tables.items():
-    print(f"{'a row each:':16}{'shared':>9}{'warp_tiled':>21}")
-    print(f"{name:>5}" + f"{'wavefronts':>12}{'sectors':>9}" * 2)
-    for length, taps in shapes:
-        size = taps if name == "K" else length
-        cells = both(length, taps)
-        print(f"{size:5}{cells[0]:12.1f}{cells[1]:9.1f}{cells[2]:12.1f}{cells[3]:9.1f}")
-        if cells[2] < cells[0]:
-            crossover.setdefault(name, size)
-
-# %% tags=["nbval-ignore-output"]
-print(f"rows of 48: warp_tiled needs fewer wavefronts from K = {crossover['K']} on; you predicted {predicted_taps}")
-print(f"48 taps: warp_tiled needs fewer wavefronts from L = {crossover['L']} on; you predicted {predicted_length}")
-
-# %% [markdown]
-# A row of 8 or 16 leaves most lanes of the tile without an output, and every row pays for the whole tile. `shared` packs
-# short rows side by side. A row of 64 needs two tiles, the second a third full.
-#
-# Does the time follow? In `gpu` mode the next cell measures some shapes; in `simulated` mode it shows those that are
-# recorded. Next to the time stand the clocks that a multiprocessor had for a row, and the wavefronts as counted.
-
-# %% tags=["nbval-ignore-output"]
-pairs = {}
-if mode == "gpu":
-    for length, taps in ((48, 3), (48, 31), (48, 48), (16, 48), (64, 48), (192, 48), (1000, 48), (1000, 3)):
-        p = DepthwiseConv1d(2048 * 48 // length, 128, length, taps)
-        with bench.prepare(p, "forward") as prepared:
-            pairs[p] = {one.name: prepared.time(one).median_us for one in (shared, warp_tiled)}
-else:
-    for row in records.load_all():
-        if (row.op, row.path, row.gpu) == ("depthwise1d", "forward", gpu.name):
-            pairs.setdefault(DepthwiseConv1d(**row.problem, dtype=row.dtype), {})[row.stage] = row.time_us
-
-print(f"{'':39}{'shared':>7}{'warp_tiled':>28}")
-print(f"{'problem':39}" + f"{'µs':>7}{'clocks':>8}{'counted':>9}" * 2)
-for p, us in pairs.items():
-    if {"shared", "warp_tiled"} <= us.keys():
-        waves = both(p.L, p.K)[::2]
-        cells = [(us[name], us[name] * clock * gpu.sms / (p.B * p.H)) for name in ("shared", "warp_tiled")]
-        print(f"{str(p):39}" + "".join(f"{t:7,.0f}{c:8,.0f}{w:9,.0f}" for (t, c), w in zip(cells, waves)))
-
-# %% [markdown]
-# On an H200:
-#
-# - `shared` with 48 taps has about as many clocks for a row as wavefronts. It waits for them, and its time can be predicted.
-# - `warp_tiled` pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts. So on the
-#   clock it wins only where `shared` has more wavefronts than that: at longer rows than the count says.
-# - With three or four taps neither waits for shared memory. Staging, addresses and waiting decide, and the two are close.
-# - With 31 taps both leave their unrolled loops: `shared` for the 15 taps beyond 16, `warp_tiled` for all. Both have far more
-#   clocks for a row than wavefronts, and `warp_tiled` loses although it has half as many of them.
-#
-# A count says what must happen; only a clock says what it was waiting for.
-#
 # Where the kernel stands, by the records:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "warp_tiled")
 
 # %% [markdown]
@@ -493,7 +398,7 @@ moves.left("forward", "warp_tiled")
 # - A warp alone needs no barrier of the block; a shuffle adds up over its lanes.
 # - A count says what must happen, a clock what was waited for.
 #
-# Words: [glossary](../docs/glossary.md): register, shuffle, row segment, wavefront, bank conflict.
+# Words: [glossary](../docs/glossary.md): register, register sliding window, shuffle, wavefront, bank conflict.
 #
 # ## Exercises
 #
@@ -511,20 +416,6 @@ grade("13_1")
 
 # %% tags=["nbval-ignore-output"]
 grade("13_2")
-
-# %% [markdown]
-# <!-- begin:exercise:13_3 -->
-# <!-- end:exercise:13_3 -->
-
-# %% tags=["nbval-ignore-output"]
-grade("13_3")
-
-# %% [markdown]
-# <!-- begin:exercise:13_4 -->
-# <!-- end:exercise:13_4 -->
-
-# %% tags=["nbval-ignore-output"]
-grade("13_4")
 
 # %% [markdown]
 # This was the last of the study's four ways.

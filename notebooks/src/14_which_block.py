@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | predict what a tile saves, from its width and the number of taps · count lanes that have nothing to do · choose a block, and say which of its costs matters for this kernel |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 
 banner()
@@ -131,7 +131,7 @@ for width, together in ((8, 24), (16, 12), (32, 6), (48, 4), (48, 5), (64, 3), (
 # A row of 48 outputs with 48 taps needs 2 · 48 · 48 / 32 = 144 wavefronts, if every lane has an output. More follow from the
 # lanes that have none: warps are whole, and so are blocks.
 
-# %%
+# %% tags=["folded"]
 print(f"{'block':>8}{'lanes with an output':>22}{'144 over that':>15}{'counted':>9}")
 for (width, together), (wavefronts, _) in tried.items():
     warps = -(-width * together // 32)
@@ -142,7 +142,7 @@ for (width, together), (wavefronts, _) in tried.items():
 # What is counted beyond that is the staging. And how many blocks are resident? All these blocks have some 192 threads and the
 # same shared memory, so that decides nothing here:
 
-# %%
+# %% tags=["folded"]
 from dwlab.gpu.occupancy import occupancy
 
 for width, together in tried:
@@ -161,7 +161,7 @@ if mode == "gpu":
     bench = study.GpuBench(quick=True)
     gpu = bench.machine
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 best = min(tried, key=lambda block: tried[block][0])
 print(f"fewest wavefronts at L = 48: tile {best[0]}, {best[1]} windows together")
 print(f"you predicted tile {predicted_best_tile}, and {predicted_best_windows} windows of 48 together; ", end="")
@@ -194,7 +194,7 @@ else:
 #
 # Where the kernel stands, by the records:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("forward", "shared")

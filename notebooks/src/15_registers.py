@@ -7,7 +7,7 @@
 # | **Before** | [14 · Which block?](14_which_block.ipynb) |
 # | **Afterwards you can** | say which of two floors is the roof of a kernel · keep a row in registers, with no loop and no index left · transpose rows in shared memory, so that a lane gets a row of its own · tell from the counts what such a kernel waits for |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -131,7 +131,7 @@ def look(one, p):
 seen = {"warp_tiled": look(stage("depthwise1d/forward/warp_tiled"), small), "registers": look(registers, small)}
 tables.counts_table(seen, small.B * small.H)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 wavefronts = seen["registers"].totals.shared_wavefronts / (small.B * small.H)
 print(f"wavefronts for a row: {wavefronts:.1f}; you predicted {predicted_wavefronts:g}")
 
@@ -147,7 +147,7 @@ print(f"wavefronts for a row: {wavefronts:.1f}; you predicted {predicted_wavefro
 times = study.times_of([stage("depthwise1d/forward/warp_tiled"), registers], PAPER, bench)
 tables.over_floors_table(gpu, times)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 if len(times) == 2:
     before, after = times.values()
     print(f"{before / after:.2f} times as fast; you predicted {predicted_times_faster:g}")
@@ -170,7 +170,7 @@ print(f"a warp's 32 rows: 1,176 multiply-adds, {accesses:,.0f} accesses to memor
 #
 # Where the kernel stands on the way from `naive` to the floor:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("forward", "registers")

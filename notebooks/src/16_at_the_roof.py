@@ -7,7 +7,7 @@
 # | **Before** | [15 · A row in registers](15_registers.ipynb) |
 # | **Afterwards you can** | move 16 bytes per lane, and copy past the registers · say which lanes of a 16-byte access meet in a bank, and keep them off each other by a gap or by a swizzle · wait for an asynchronous copy, in the right order · read from SASS what a compiler made of it |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -118,7 +118,7 @@ def summed(n, layout):
     report = xray(kernel, 1, 32, x, np.zeros(32, np.float32))
     return report.raise_hazards() or report
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.vectors("tile", {layout: summed(LENGTH, layout) for layout in LAYOUTS})
@@ -126,7 +126,7 @@ moves.vectors("tile", {layout: summed(LENGTH, layout) for layout in LAYOUTS})
 # %% [markdown]
 # Two lanes in one column meet. All accesses to the tile, for three lengths:
 
-# %%
+# %% tags=["folded"]
 print(f"{'':12}{'copies: wavefronts':>20}{'conflicts':>11}{'reads: wavefronts':>19}{'conflicts':>11}")
 for n in (44, 48, 64):
     for layout in LAYOUTS:
@@ -135,7 +135,7 @@ for n in (44, 48, 64):
         print(f"{n:3} {layout:8}{copies.wavefronts:20}{copies.bank_conflicts:11}", end="")
         print(f"{reads.wavefronts:19}{reads.bank_conflicts:11}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 each = summed(48, "neither").array("tile", "load").wavefronts / 12
 print(f"rows of 48, no gap, no swizzle: {each:g} wavefronts a read; you predicted {predicted_wavefronts}")
 
@@ -195,7 +195,7 @@ def hurried(mistake):
 x = np.arange(128, dtype=np.float32)
 for mistake in ("none", "no syncwarp", "no commit"):
     hazards = xray(hurried(mistake), 1, 32, x, np.zeros_like(x)).hazards
-    print(f"{mistake}:", *(tabular.wrapped(f"    {one}") for one in hazards or ["nothing found"]), sep="\n")
+    print(f"{mistake}:", *(tabular.wrapped(f"    {one}", 88) for one in hazards or ["nothing found"]), sep="\n")
 
 # %% [markdown]
 # ## X-ray
@@ -214,7 +214,7 @@ def look(one, p):
 seen = {"registers": look(stage("depthwise1d/forward/registers"), small), "wide": look(wide, small)}
 tables.counts_table(seen, small.B * small.H)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 requests = (seen["wide"].totals.requests + seen["wide"].totals.shared_requests) / (small.B * small.H)
 print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}")
 
@@ -228,7 +228,7 @@ print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}
 # The interpreter counts what the text says. Where the compiler is installed, `dwlab.compiler.inspect` shows its code, with no
 # GPU needed.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
 
 try:
@@ -249,7 +249,7 @@ except inspect.InspectError as error:
 #
 # ## Measure
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, study
 
 bench = study.GpuBench(quick=True) if mode == "gpu" else None
@@ -258,7 +258,7 @@ earlier = [stage(f"depthwise1d/forward/{name}") for name in ("shared", "warp_til
 times = study.times_of([*earlier, wide], PAPER, bench)
 tables.over_floors_table(gpu, times)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 fraction = PAPER.compulsory_bytes("forward") / times.get(wide.id, np.nan) / 1e3 / gpu.ceilings.copy_gbps
 print(f"wide reaches {fraction:.0%} of the copy speed; you predicted {predicted_fraction:.0%}")
 
@@ -290,7 +290,7 @@ tables.ablations_table(group="order of outputs")
 # None of this was won by one idea. Each step took away what the step before was waiting for: sectors, wavefronts, requests,
 # instructions. Then bytes are left.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "wide")
 
 # %% [markdown]

@@ -7,7 +7,7 @@
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb) |
 # | **Afterwards you can** | say from which number of taps on the arithmetic takes longer than the copy · cut a long row into strips, and choose their length by banks and registers · compare a small launch with a roof of its size · tell from a table of ablations which ideas lost |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -40,7 +40,7 @@ for p in (PAPER, *(DepthwiseConv1d(768, 128, 1024, K) for K in (3, 15, 48, 128))
 predicted_crossover = 500
 predicted_share_of_100_mb, predicted_share_of_10_mb = 1.0, 1.0
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report as tables
 
 gpu = device.shown()
@@ -164,7 +164,7 @@ tables.grid_table("forward")
 # %% tags=["nbval-ignore-output"]
 tables.small_copies_table(1, 10, 100, 800)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_share_of_100_mb:.0%} at 100 MB and {predicted_share_of_10_mb:.0%} at 10 MB")
 
 # %% tags=["nbval-ignore-output"]
@@ -187,7 +187,7 @@ tables.as_large_table("forward")
 # %%
 predicted_read_over_copy = 1.0
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 best = tables.best_of_ablations()
 if {"copy", "read"} <= best.keys():
     print(f"{best['copy'] / best['read']:.2f} times as fast; you predicted {predicted_read_over_copy:.2f}")
@@ -243,4 +243,4 @@ grade("17_1")
 grade("17_2")
 
 # %% [markdown]
-# **Next:** [20 · Input gradient](20_input_gradient.ipynb): the backward pass through the same convolution.
+# **Next:** [18 · Which kernel for which shape?](18_which_kernel.ipynb): a kernel that takes any shape, and where it loses.

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 35 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb) |
 # | **Afterwards you can** | derive a kernel's gradient by asking which outputs read an element · turn a scatter into a gather · run an input gradient as a forward pass with reversed filter and mirrored padding · check a gradient by finite differences, and know what the step hides · find what differs between two kernels with the same bytes and the same FLOPs |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -18,7 +18,7 @@ banner()
 #
 # A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would change
 # with each of its outputs, dy = ∂loss/∂y, and has to say how it would change with each of its inputs, dx = ∂loss/∂x.
-# Eight lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
+# Nine lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
@@ -35,7 +35,6 @@ problem = DepthwiseConv1d(*x.shape, K=48)
 w = problem.inputs()["w"]
 dy = (correlate(x, w, problem.shift) - goal).astype(np.float32)
 print(problem)
-print("x", x.shape, "w", w.shape, "dy", dy.shape)
 
 # %% [markdown]
 # ## Predict
@@ -61,7 +60,7 @@ predicted_ratio = {"naive": 1.0, "coalesced": 1.0, "shared": 1.0, "warp_tiled": 
 # A row of forward is a matrix times x: row t of the matrix has, in column s, the weight with which y[t] takes x[s]. For six
 # hours and three taps, causal (`shift` is 0), and with one zero to the left (`shift` is 1):
 
-# %%
+# %% tags=["folded"]
 def matrix(length, taps, shift):
     """The tap with which y[t] takes x[s], at [t, s]; -1 for none."""
     t, s = np.arange(length)[:, None], np.arange(length)
@@ -92,12 +91,12 @@ for shift in (0, 1):
 #
 # Each hour collects from the outputs that it went into; causal, from those that come *after* it.
 
-# %%
+# %% tags=["folded"]
 m = matrix(48, 48, 0)
 outputs = [np.count_nonzero(m[:, s] >= 0) for s in (0, 47)]
 print(f"causal, 48 hours, 48 taps: hour 0 goes into {outputs[0]} outputs, hour 47 into {outputs[1]}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_outputs_of_first} and {predicted_outputs_of_last}")
 bytes_ratio = PAPER.compulsory_bytes("input_grad") / PAPER.compulsory_bytes("forward")
 print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you predicted {predicted_bytes:g}")
@@ -111,7 +110,6 @@ print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you pred
 # %%
 from dwlab import cuda
 from dwlab.kernels.registry import Launch
-from dwlab.records import tabular
 
 
 def scatter(atomic):
@@ -135,6 +133,10 @@ def a_thread_an_output(p):
     return Launch(grid=(p.H, p.B), block=(p.L,), scalars=(p.shift,), zero=True)
 
 
+# %% tags=["folded"]
+from dwlab.records import tabular
+
+
 def look(kernel, launch, problem=problem, dy=dy, w=w):
     """The x-ray of an input gradient's kernel on these windows."""
     how = launch(problem)
@@ -142,12 +144,11 @@ def look(kernel, launch, problem=problem, dy=dy, w=w):
 
 
 for hazard in look(scatter(atomic=False), a_thread_an_output).hazards:
-    print(tabular.wrapped(hazard))
+    print(tabular.wrapped(hazard, 88))
 
 # %% [markdown]
 # Up to 48 threads add to one element of dx. `+=` is a read, an addition and a write, and two threads that read the same
-# old value lose one of their two parts. `cuda.atomic.add` does the three as one step that nobody gets between. Then the
-# result is right:
+# old value lose one of their two parts. `cuda.atomic.add` does the three as one step: an **atomic**. Then the result is right:
 
 # %%
 print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an_output, seed=1).raise_if_wrong())
@@ -178,6 +179,15 @@ def mirrored(p):
     return DepthwiseConv1d(p.B, p.H, p.L, p.K, padding=p.K - 1 - p.left)
 
 
+def by_forward(name, p, inputs):
+    """dx by a kernel of forward."""
+    return run(stage(f"depthwise1d/forward/{name}"), mirrored(p), {"x": inputs["dy"], "w": inputs["w"][:, ::-1]})
+
+
+# %% tags=["folded"]
+from dwlab.problems.references import allowed_error
+
+
 def run(one, p, inputs):
     """What a stage makes of these inputs."""
     (name,) = p.outputs(one.path)
@@ -187,26 +197,18 @@ def run(one, p, inputs):
     return arrays[name].copy_to_host()
 
 
-def by_forward(name, p, inputs):
-    """dx by a kernel of forward."""
-    return run(stage(f"depthwise1d/forward/{name}"), mirrored(p), {"x": inputs["dy"], "w": inputs["w"][:, ::-1]})
-
-
-from dwlab.problems.references import allowed_error
-
 names = ("naive", "coalesced", "shared", "warp_tiled")
-print(f"{'problem':32}{'zeros left':>12}{'mirrored':>10}   kernels of forward that are right")
+print(f"{'problem':34}{'left':>5}{'mirrored':>9}  kernels of forward that are right")
 for p in (problem, DepthwiseConv1d(3, 4, 50, 7, "same"), DepthwiseConv1d(2, 3, 61, 10, "same"), DepthwiseConv1d(2, 3, 70, 24, 5)):
     inputs = p.inputs("input_grad")
     want, allowed = (f(p, "input_grad", inputs)["dx"] for f in (reference, allowed_error))
     right = [name for name in names if (np.abs(by_forward(name, p, inputs) - want) <= allowed).all()]
-    print(f"{str(p):32}{p.left:12}{mirrored(p).left:10}   {', '.join(right)}")
+    print(f"{str(p):34}{p.left:5}{mirrored(p).left:9}  {', '.join(right)}")
     assert right == list(names)
 
 # %% [markdown]
-# So the whole of forward's work can be used again, for the price of a reversed copy of the filters. Kernels of their own
-# have one thing to gain: they need no copy. In `shared` even a line falls away. Forward stages its filter in reverse, so
-# that both indices of the inner loop go up together; here they do so by themselves.
+# `left` is the number of zeros on the left. So the whole of forward's work can be used again, for the price of a reversed copy
+# of the filters. Kernels of their own have one thing to gain: they need no copy.
 #
 # ## Check
 #
@@ -225,6 +227,7 @@ def by_differences(at, step):
     return (loss(up) - loss(down)) / (2 * step)
 
 
+# %% tags=["folded"]
 exact = reference(problem, "input_grad", {"dy": correlate(x, w, problem.shift) - goal, "w": w})["dx"]
 print(f"{'element':16}{'differences':>14}{'reference':>14}")
 for at in ((0, 0, 0), (2, 5, 20), (5, 11, 31), (7, 15, 47)):
@@ -233,10 +236,10 @@ for at in ((0, 0, 0), (2, 5, 20), (5, 11, 31), (7, 15, 47)):
 
 # %% [markdown]
 # How small should the step be? From one side, a difference is wrong in proportion to the step. From both sides that
-# part cancels (and here, where the loss is a square, nothing else is left). But the smaller the step, the more of the two
-# losses is equal, and what is left of them is their rounding. Relative errors at element (2, 5, 20):
+# part cancels (and here, where the loss is a square, nothing else is left). But the smaller the step, the more equal are the
+# two losses, and what is left of their difference is rounding. Relative errors at element (2, 5, 20):
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 def loss32(x):
     """The same in float32 throughout."""
     y = np.zeros_like(x)
@@ -262,9 +265,8 @@ for power in range(0, 9, 2):
     print(f"{step:<8g}" + "".join(f"{abs(f / exact[at] - 1):{n}.0e}" for f, n in zip(found, (12, 12, 15))))
 
 # %% [markdown]
-# A difference of two float32 losses has few digits left. Only large steps are any good there, and these only because this
-# loss is a square. That is why a float32 kernel is never checked by its own differences, but against a sum in float64 that
-# differences have confirmed.
+# A difference of two float32 losses has few digits left. That is why a float32 kernel is never checked by its own
+# differences, but against a sum in float64 that differences have confirmed.
 #
 # The judge, on the kernel above:
 
@@ -283,6 +285,7 @@ print(verdict.patterns)
 print(f"wrong on {len(verdict.failures)} of {len(verdict.results)} problems; ", end="")
 print(f"right where K is {sorted({r.case.problem.K for r in verdict.results if r.passed})}")
 
+# %% tags=["folded"]
 symmetric = DepthwiseConv1d(2, 3, 50, 7, "same")
 inputs = symmetric.inputs("input_grad")
 inputs["w"] += inputs["w"][:, ::-1]
@@ -298,7 +301,7 @@ print(f"with a symmetric filter and as many zeros on both sides: {int((off > 1e-
 #
 # First scatter against gather: the two kernels that have a thread for each hour of a row, on the same windows.
 
-# %%
+# %% tags=["folded"]
 coalesced = stage("depthwise1d/input_grad/coalesced")
 print(f"{'':12}{'loads':>18}{'stores':>18}{'atomics':>18}")
 print(f"{'':12}" + f"{'requests':>10}{'sectors':>8}" * 3)
@@ -316,7 +319,7 @@ for name, report in (
 # %% [markdown]
 # Both read a weight and a dy for each tap. The gather keeps its sum in a register and stores once; the scatter sends every
 # product to memory. Atomics are carried out in the L2 cache, one after the other where they meet, and in any order: the
-# result of a scatter may differ in its last bits from run to run. Lesson 21 comes back to that.
+# result of a scatter may differ in its last bits from run to run. Lesson 25 comes back to that.
 #
 # ### The halo changes sides
 #
@@ -324,7 +327,7 @@ for name, report in (
 # tile of dx needs of dy the window from s₀ − shift on: the K − 1 hours *after* it. For rows of 70 hours, tiles of 64 and
 # 24 taps:
 
-# %%
+# %% tags=["folded"]
 def loaded(path, length, taps, tile, shift=0):
     """For each tile of a row: its first and last hour, and those that it loads."""
     found = []
@@ -341,7 +344,7 @@ for path, found in tiles.items():
         print(f"{path:12} hours {first:2} to {stop - 1}: loads {start:2} to {end - 1}, {end - start}")
     print(f"{path:12} {sum(end - start for *_, start, end in found)} elements for a row of 70")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
 from dwlab.simt.picture import COLOURS, with_alt
@@ -373,27 +376,27 @@ with_alt(
 #
 # The compulsory bytes are the same, the FLOPs are the same. By the formulas in the stage files, at the study's shape:
 
-# %%
+# %% tags=["folded"]
 ways = {
     name: (stage(f"depthwise1d/forward/{name}").traffic(PAPER), stage(f"depthwise1d/input_grad/{name}").traffic(PAPER))
     for name in names
 }
 assert PAPER.compulsory_bytes("forward") == PAPER.compulsory_bytes("input_grad")
 print(PAPER)
-print(f"{'':12}{'requests':^40}{'sectors':^40}")
-print(f"{'':12}" + f"{'forward':>15}{'input grad':>15}{'ratio':>8}  " * 2)
+print(f"{'':12}{'requests':^37}{'sectors':^39}")
+print(f"{'':12}" + f"{'forward':>14}{'input grad':>14}{'ratio':>8}  " * 2)
 for name, (forth, back) in ways.items():
     print(f"{name:12}", end="")
     for what in ("requests", "sectors"):
         one, two = getattr(forth, what), getattr(back, what)
-        print(f"{one:15,}{two:15,}{two / one:8.3f}  ", end="")
+        print(f"{one:14,}{two:14,}{two / one:8.3f}  ", end="")
     print()
 
 # %% [markdown]
 # Three are equal to the last sector. `coalesced` makes a fifth fewer requests backward. Its tiles have 32 hours, so a
 # row of 48 has a full one and a half one, and a warp makes its requests for a tap as soon as one lane has it inside:
 
-# %%
+# %% tags=["folded"]
 def busy(path, length=48, taps=48, tile=32):
     """Taps for which each tile of a causal row has a lane inside, and the products that it has."""
     m = matrix(length, taps, 0) if path == "forward" else matrix(length, taps, 0).T
@@ -424,7 +427,7 @@ for path, traffic in zip(("forward", "input_grad"), ways["coalesced"]):
 # In `gpu` mode the next cell times the four kernels on your GPU, both ways, at the study's shape. In `simulated` mode it
 # shows what is recorded.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, records, study
 from dwlab.report import PUBLISHED
 
@@ -466,7 +469,7 @@ print(", ".join(f"{name} {ms['input_grad'] / ms['forward']:.2f}" for name, ms in
 # The stages beyond these four go on as forward does: where a kernel holds a whole row in registers, an input gradient *is*
 # forward's kernel, with the filter taken in reverse.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 later = stages("depthwise1d", "input_grad")[4:]
 for one in later:
     row = records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name)
@@ -482,7 +485,7 @@ if not later:
 # requests would be a fifth less time, in this kernel alone. The next cell compares that with the measurement, and next to it
 # counts the instructions themselves: the interpreter's, as the time model of lesson 23 takes them.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.model import timemodel
 
 for name in both:
@@ -499,50 +502,12 @@ if not both:
 # - So a count predicts a time only if it counts what the kernel waits for. Lesson 23 asks that of every stage.
 # - The study found no difference in its coalesced kernel either†. How that cuts a row into tiles is not known.
 #
-# ## Where is the crossover?
-#
-# Rows are seldom 48 hours long. Where L is a multiple of 32 no tile is short, and both ways must be alike. In between: **from
-# which to which length does the gradient request fewer requests, if a causal filter has 16 taps?** Lengths from 32 to 64;
-# write down the first and the last one that differ. And is the gradient ever the one that requests more?
-
-# %%
-predicted_first_length = 33
-predicted_last_length = 63
-predicted_ever_more = 0
-
-# %%
-def requests_of(length, taps, padding="causal"):
-    """Loads of coalesced for a row, forward and back."""
-    p = DepthwiseConv1d(1, 1, length, taps, padding)
-    return [stage(f"depthwise1d/{path}/coalesced").traffic(p).load_requests for path in ("forward", "input_grad")]
-
-
-found = {length: requests_of(length, 16) for length in range(32, 65)}
-print(f"{'L':4}{'forward':>9}{'back':>7}")
-for length in (32, 33, 36, 40, 44, 47, 48, 56, 63, 64):
-    print(f"{length:<4}{found[length][0]:9}{found[length][1]:7}")
-different = [length for length, (forth, back) in found.items() if back != forth]
-more = [length for length, (forth, back) in found.items() if back > forth]
-same = {length: requests_of(length, 16, "same") for length in range(32, 65)}
-other = [length for length, (forth, back) in same.items() if back > forth]
-print(f"causal: different from L = {different[0]} to {different[-1]}, the gradient never more")
-print(f"same: the gradient requests more at {len(other)} of {len(same)} lengths, by {same[other[0]][1] - same[other[0]][0]}")
-assert not more and different == list(range(different[0], different[-1] + 1))
-
-# %% tags=["nbval-ignore-output"]
-print(f"you predicted {predicted_first_length} to {predicted_last_length}, and {predicted_ever_more} lengths with more")
-
-# %% [markdown]
-# Once the short tile has as many hours as the filter has taps, all taps are busy in both tiles on both ways. With "same"
-# padding the ends are nearly alike. With an even number of taps one side has a zero more, and mirroring moves it to the
-# other side: so at some lengths backward loses by one tap, a request for w and one for dy.
-#
 # Nothing here is special to gradients. Forward could have the saving, too, if its tiles began at the row's *end*: exercise
 # 20_3.
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 moves.left("input_grad", "warp_tiled")

@@ -7,7 +7,7 @@
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [21 · Weight gradient](21_weight_gradient.ipynb) |
 # | **Afterwards you can** | bring a gradient to the roof with what forward has taught · end a long sum in registers, blocks and parts, with the same bits each run · fuse two gradients to save a pass over memory, and say what it costs · hold several warps against few blocks by a table of ablations |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -70,7 +70,7 @@ from dwlab.kernels.registry import by_shape
 
 # %% tags=["stage:depthwise1d/weight_grad/channels", "blank:ptx.commit()", "blank:ptx.wait(0)"]
 
-# %%
+# %% tags=["folded"]
 channels = stage("depthwise1d/weight_grad/channels").with_kernel(kernel)
 how = channels.launch(PAPER)
 each = PAPER.B * PAPER.H / 32 / (how.blocks * how.threads // 32)
@@ -78,7 +78,7 @@ again = 8 * int(np.prod(channels.workspace_shape(PAPER))) / PAPER.compulsory_byt
 print(f"{how.blocks} blocks of {how.threads // 32} warps; each warp takes 32 rows {each:.0f} times, some once more")
 print(f"{how.parts} parts, written once and read once: {again:.1%} of the compulsory bytes")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
 warps = how.parts * how.threads // 32
@@ -90,7 +90,7 @@ moves.tree("dw[h, j]", {"terms": PAPER.B * PAPER.L, "sums of lanes": warps, "par
 # `backward/channels` does both: a lane holds its row of dy and its sums, and x passes by, 8 elements at a time. Each dy[t] meets
 # x[s] for dw and w[j] for dx; dx takes the place of x in shared memory.
 
-# %%
+# %% tags=["folded"]
 unfused = PAPER.compulsory_bytes("input_grad") + PAPER.compulsory_bytes("weight_grad")
 fused = PAPER.compulsory_bytes("backward")
 print(f"unfused {unfused / 1e6:,.1f} MB, fused {fused / 1e6:,.1f} MB: {1 - fused / unfused:.1%} less")
@@ -98,7 +98,7 @@ for name in ("input_grad/wide", "weight_grad/channels", "backward/channels"):
     moved = stage(f"depthwise1d/{name}").traffic(PAPER).bytes_moved
     print(f"  {name:22}{moved / 1e6:10,.1f} MB requested, by its formula")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"saved: {1 - fused / unfused:.1%}; you predicted {predicted_saving:.1%}")
 
 # %% [markdown]
@@ -149,7 +149,7 @@ tables.counts_table({one.id.split("/", 1)[1]: look(one, small) for one in three}
 #
 # What the compiler made of the sums, where it is installed:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
 
 try:
@@ -164,13 +164,13 @@ except inspect.InspectError as error:
 #
 # ## Measure
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 last = [one for path in ("input_grad", "weight_grad", "backward") for one in stages("depthwise1d", path)]
 last = [one for one in last if one.name in ("warp_tiled", "wide", "channels") or one.path == "backward" and one.name == "naive"]
 times = study.times_of(last, PAPER, bench)
 tables.over_floors_table(gpu, times)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 fraction = PAPER.compulsory_bytes("weight_grad") / times.get(channels.id, np.nan) / 1e3 / gpu.ceilings.copy_gbps
 print(f"the weight gradient reaches {fraction:.0%} of the copy speed; you predicted {predicted_fraction:.0%}")
 
@@ -203,7 +203,7 @@ tables.ablations_table(group="blocks of backward")
 # dy that passes meets w[j] for dx and x for dw[j]. The bytes for an element, by the formulas, and the recorded shapes with rows
 # of 1,024:
 
-# %%
+# %% tags=["folded"]
 p = DepthwiseConv1d(64, 128, 1024, 15)
 for names in (("input_grad/strips", "weight_grad/strips"), ("backward/strips",)):
     moved = sum(stage(f"depthwise1d/{name}").traffic(p).bytes_moved for name in names)
@@ -217,7 +217,7 @@ tables.grid_table("backward")
 # would have nothing. So all strips of a channel, through the whole batch, are numbered in one line, and a warp takes 32 that
 # follow each other. Lanes that have a strip:
 
-# %%
+# %% tags=["folded"]
 print(f"{'L':>6}{'parts of rows':>15}{'in one line':>13}")
 for length in (96, 128, 256, 1000, 1024, 16384):
     strips = -(-length // 20)
@@ -247,10 +247,10 @@ tables.ablations_table(group="strips of backward")
 #   more of both must overlap.
 # - With long rows and many taps it is arithmetic, and the next 32 strips in flight take registers from it.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("weight_grad", "channels")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 moves.left("backward", "channels")
 
 # %% [markdown]

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb) |
 # | **Afterwards you can** | say which numbers of a kernel can be had without hardware counters, and which cannot · compare formula, interpreter and counters · read a published table of times, and say which bytes a bandwidth counts · predict a time from counts and ceilings, name what binds, and ask it of a GPU that you do not have · say when to believe a measurement |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.judge import formulas
 from dwlab.measure import device
@@ -58,7 +58,7 @@ predicted_t4_times = 15.0
 # Forward's times on the P100†, with three answers: what the warps of our kernels of these names request; three arrays of the
 # size of x; and the compulsory bytes, x and w read once and y written once.
 
-# %%
+# %% tags=["folded"]
 from dwlab import PAPER, stage, stages
 from dwlab.gpu import machine
 from dwlab.model import roofline
@@ -202,14 +202,14 @@ print(evidence.opcodes_text())
 # **In which stages does memory deliver far less than the warps request?** Where warps request each element many times and
 # soon again. Formula: requested bytes over compulsory bytes.
 
-# %%
+# %% tags=["folded"]
 names = evidence.WAYS
 print(f"{'requested over compulsory':26}" + "".join(f"{path:>13}" for path in THREE))
 for name in names:
     requested = [stage(f"depthwise1d/{path}/{name}").traffic(PAPER).bytes_moved for path in THREE]
     print(f"{name:26}" + "".join(f"{size / PAPER.compulsory_bytes(path):13.2f}" for path, size in zip(THREE, requested)))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.gpu import specs as gpus
 from dwlab.model import timemodel
 
@@ -225,7 +225,7 @@ takes = [one for one in stages("depthwise1d") if one.supports(PAPER)]
 many = [one for one in takes if one.traffic(PAPER).bytes_moved > 2 * PAPER.compulsory_bytes(one.path)]
 evidence.memory_table({one.id: estimate(one, PAPER, gpus.find("h200").l2_bytes) for one in many})
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 part = evidence.from_memory("depthwise1d/forward/coalesced") or float("nan")
 print(f"forward/coalesced, loads alone: {part:.1%} from device memory; you predicted {predicted_percent_from_memory:g} %")
 
@@ -245,7 +245,7 @@ print(f"forward/coalesced, loads alone: {part:.1%} from device memory; you predi
 # Now the study's own table†, next to this workbook's. In `gpu` mode the next cell times the twelve kernels on your GPU; in
 # `simulated` mode it shows the newest record.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, study
 
 bench = study.GpuBench(quick=True) if mode == "gpu" else None
@@ -256,7 +256,7 @@ times = {path: {id.split("/")[2]: us for id, us in found.items() if f"/{path}/" 
 print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 evidence.both_times_table(times)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 for place, of in (("P100†", evidence.published_us()), ("here", times)):
     total = evidence.totals_us(of)
     print(f"{place:6} warp_tiled {total['naive'] / total['warp_tiled']:.2f} times as fast as naive;", end=" ")
@@ -279,7 +279,7 @@ evidence.ratios_table(times)
 # A ratio carries over only if both kernels wait for the same thing, or for things that have grown alike. And they have not
 # grown alike. From the data sheets, with the clock that the float32 peak implies:
 
-# %%
+# %% tags=["folded"]
 h200 = machine.known()["NVIDIA H200"]
 growth = {"memory, GB/s": lambda g: g.ceilings.copy_gbps, "float32, TFLOP/s": lambda g: g.ceilings.fma_tflops}
 growth |= {"SMs": lambda g: g.sms, "clock, GHz": lambda g: gpus.boost_mhz(g) / 1e3}
@@ -303,17 +303,17 @@ for what, of in growth.items():
 # time is a little above it, because resources do not overlap perfectly: (Σ tᵖ)^(1/p) with one p for all. Four constants
 # were fitted, on a few kernels at a few shapes (the module says which); none knows a stage.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 table, both = evidence.predicted(gpu, times)
 table  # noqa: B018
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 evidence.predicted_figure(both, gpu.name)
 
 # %% [markdown]
 # Where does it miss, and in which direction? The errors by what binds, and the three largest:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 for resource in dict.fromkeys(row.prediction.bound for row in both.rows):
     here = timemodel.Comparison(tuple(row for row in both.rows if row.prediction.bound == resource))
     print(f"where {resource} binds: {len(here.rows)} kernel{'s' if len(here.rows) > 1 else ''}, median error {here.median_error:.0%}")
@@ -338,7 +338,7 @@ for row in sorted(both.rows, key=lambda row: abs(row.error), reverse=True)[:3]:
 # A model may be used for GPUs that nobody here has measured. Their ceilings are those of the **data sheets**, lowered by
 # the efficiency of the recorded GPU. No prediction for these has been checked. Forward, with what binds:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 slower = [timemodel.predict("depthwise1d/forward/warp_tiled", PAPER, gpus.find(name)).total_us for name in ("t4", "h200")]
 print(f"warp_tiled on a T4: {slower[0] / slower[1]:.1f} times as long as on an H200; you predicted {predicted_t4_times:g}")
 evidence.elsewhere_table("forward", ("p100", "t4", "a100", "l4", "h200"))
@@ -350,7 +350,7 @@ evidence.elsewhere_table("forward", ("p100", "t4", "a100", "l4", "h200"))
 # For one GPU without a record there *are* times: the study's P100†. They are those of the study's kernels, not of ours, which
 # carry the same names and ideas. How near does the model come?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 evidence.published_and_predicted_table()
 
 # %% [markdown]
@@ -373,7 +373,7 @@ evidence.long_sums_table()
 # mistake: a launch that was not waited for, inputs in the cache, too many bytes. So the code refuses to draw it. Every
 # recorded time goes through; a tenth of the fastest does not.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"{evidence.below_ceilings()} recorded times lie below their ceilings")
 fastest = min(both.rows, key=lambda row: row.measured_us)
 try:

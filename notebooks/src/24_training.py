@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [23 · The study](23_the_study.ipynb) |
 # | **Afterwards you can** | make a layer that learns out of three kernels · find a wrong gradient where the loss does not show it · say from one kernel's share what a whole step gains · tell when faster kernels stop mattering · stop a training, and go on as if nothing had happened |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -140,7 +140,7 @@ print("hurried   " + "".join(f"{loss:8.3f}" for loss in losses["hurried"][::3]))
 # reference in place of the kernels, the difference is exact to many digits. One parameter of each kind, where its
 # gradient is largest:
 
-# %%
+# %% tags=["folded"]
 from dwlab.problems.references import correlate
 
 
@@ -199,7 +199,7 @@ assert difference("naive", "best") < 1e-4
 assert difference("naive", "hurried") > 1e-3
 print("naive and best coincide, hurried does not")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
 from dwlab.simt.picture import COLOURS, LINES, with_alt
@@ -239,7 +239,7 @@ with_alt(
 #
 # What do the kernels do in one step of the small training?
 
-# %%
+# %% tags=["folded"]
 from dwlab import DepthwiseConv1d, stage, xray
 
 problem = DepthwiseConv1d(len(f), CHANNELS, f.shape[2], TAPS)
@@ -273,7 +273,7 @@ for name in ("naive", "warp_tiled"):
 # | GLU | 2 + 1 | a few each |
 # | sum with the block's input | 2 + 1 | 1 each |
 
-# %%
+# %% tags=["folded"]
 from dwlab import PAPER
 
 values = PAPER.B * PAPER.H * PAPER.L
@@ -283,7 +283,7 @@ part_of_flops = PAPER.flops / (PAPER.flops + mix_flops)
 print(f"convolution {PAPER.flops / 1e9:6.2f} GFLOP, W {mix_flops / 1e9:6.2f} GFLOP: {part_of_flops:.1%} of both")
 print(f"convolution {passes['convolution']} of {sum(passes.values())} passes: {2 / sum(passes.values()):.0%} of them")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"part of the FLOPs: {part_of_flops:.1%}; you predicted {predicted_part_of_flops:.1%}")
 
 # %% [markdown]
@@ -301,7 +301,7 @@ print(f"part of the FLOPs: {part_of_flops:.1%}; you predicted {predicted_part_of
 # In `gpu` mode with PyTorch the next cell measures it on your GPU, with a sixteenth of the batch. In `simulated` mode
 # it takes the recorded epoch, if there is one.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 import importlib.util
 
 from dwlab import mode
@@ -347,7 +347,7 @@ else:
 # wait for a host that launches too slowly. In the recorded epoch the two agree within 2 %. With a sixteenth of the batch a
 # step is short, what the host takes is a larger part of it, and they need not agree.
 
-# %%
+# %% tags=["folded"]
 from dwlab.report import PUBLISHED
 
 
@@ -362,10 +362,10 @@ print(f"{'part':>6}" + "".join(f"{'no time' if gain == np.inf else f'{gain} time
 for part in parts:
     print(f"{part:6.0%}" + "".join(f"{faster(part, gain):13.2f}" for gain in gains))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"60 %, 30 times: {faster(0.6, 30):.2f} times as fast; you predicted {predicted_step_faster:g}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 figure = Figure(figsize=(7, 3.5), layout="constrained")
 axes = figure.subplots()
 times = np.geomspace(1, 300, 60)
@@ -399,7 +399,7 @@ with_alt(
 # Now the table's right end: with 60 % of the step, no kernel whatever gives more than 2.5 times. And the study's
 # two numbers tell what its convolution's part was:
 
-# %%
+# %% tags=["folded"]
 part = (1 - 1 / theirs["epoch"]) / (1 - 1 / theirs["convolution"])
 print(f"{theirs['epoch']} times by {theirs['convolution']} times: the convolution was {part:.1%} of the naive epoch")
 assert abs(faster(part, theirs["convolution"]) - theirs["epoch"]) < 1e-9
@@ -414,7 +414,7 @@ assert abs(faster(part, theirs["convolution"]) - theirs["epoch"]) < 1e-9
 # %%
 predicted_batch = 16
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records
 
 rows, gpu = [one for one in records.load_all() if one.dtype == PAPER.dtype], device.shown()
@@ -441,7 +441,7 @@ else:
 # state of the random numbers, the place in the epoch. It is written to a file beside it, which then takes its name in
 # one step, so that a kill in the middle leaves the last one whole. The next cell stops a training in its second epoch.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 if not importlib.util.find_spec("torch"):
     print("PyTorch is not installed: run pip install -e '.[torch]' in the workbook's folder")
 else:
@@ -501,6 +501,4 @@ grade("24_2")
 grade("24_3")
 
 # %% [markdown]
-# This was the last lesson on the depthwise convolution in one dimension.
-#
-# **Next:** [27 · A map in two layouts](27_two_layouts.ipynb): the same operator on images, with neighbours in two directions.
+# **Next:** [25 · The order of a sum](25_order_of_a_sum.ipynb): why two trainings from the same start differ in the last bits.

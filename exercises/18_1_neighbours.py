@@ -1,9 +1,9 @@
-"""Exercise 13_3: three outputs a lane, stored by neighbours
+"""Exercise 18_1: three outputs a lane, stored by neighbours
 
 The kernel `smooth(x, w, y)` convolves rows with one filter of 16 taps: `y[r, t]` is the sum of w[j] * x[r, t - j], for
 x and y of shape (rows, L), with L at most 96. A warp takes a row; the file stages x, with 15 zeros before it and zeros
 behind it, and the filter in reverse. Write the rest: three neighbouring outputs a lane, x kept in registers, as
-`three_each` does in the lesson.
+`three_each` does in lesson 13.
 
 Then the part that `three_each` lacks: lanes that are neighbours shall *store* neighbours. The outputs pass through
 shared memory once more, as in the stage; `window` is free for it once every lane has read what it needs. The check
@@ -36,7 +36,7 @@ def smooth(x, w, y):
     if lane < TAPS:
         weights[warp, lane] = w[TAPS - 1 - lane]
     # Your code here.
-    raise NotImplementedError("13_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("18_1 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

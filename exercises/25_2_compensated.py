@@ -1,4 +1,4 @@
-"""Exercise 21_3: a long sum in float32 that loses nothing
+"""Exercise 25_2: a long sum in float32 that loses nothing
 
 Each addition to a long sum rounds off the low digits of what is added. But what was lost can be computed, and be given
 back with the next term: compensated summation (W. Kahan, "Further remarks on reducing truncation errors", 1965). For a
@@ -25,7 +25,7 @@ THREADS = 64
 @cuda.jit
 def column_sums(terms, sums):
     # Your code here.
-    raise NotImplementedError("21_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("25_2 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

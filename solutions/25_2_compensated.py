@@ -1,4 +1,4 @@
-"""Exercise 21_3: a long sum in float32 that loses nothing
+"""Exercise 25_2: a long sum in float32 that loses nothing
 
 Each addition to a long sum rounds off the low digits of what is added. But what was lost can be computed, and be given
 back with the next term: compensated summation (W. Kahan, "Further remarks on reducing truncation errors", 1965). For a

@@ -1,4 +1,4 @@
-"""Exercise 13_4: right for some lengths
+"""Exercise 13_2: right for some lengths
 
 The kernel `broken` of the file adds up each row, a warp for a row and 32 hours at a time. For some lengths of a row
 it is right. X-ray it on 2 rows of 48 hours, in 2 blocks of 32 threads, and read its hazard. Then write `row_sums(x,

@@ -1,4 +1,4 @@
-"""Exercise 21_1: the gradient of a bias, in parts
+"""Exercise 25_1: the gradient of a bias, in parts
 
 If a layer adds a bias to each channel, its gradient is db[h], the sum of dy[b, h, t] over all windows b and hours t.
 Write the first of two passes: the kernel `bias_parts(dy, parts)`, with dy (B, H, L) and parts (P, H). A block adds up

@@ -1,4 +1,4 @@
-"""Exercise 21_4: some are lost
+"""Exercise 21_1: some are lost
 
 The kernel `broken` of the file counts how many readings lie in each of 16 classes of 0.25 kWh; what is above the last
 one belongs to it. Its counts are too small, and each time by another number. X-ray it on 256 readings in 2 blocks of
