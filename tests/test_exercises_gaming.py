@@ -54,7 +54,7 @@ KERNELS = {
     "32_1": ("twice", "w1", 240, 128),
     "33_1": ("expand", "x", 1536, 1536),
     "34_1": ("requantise", "sums", 280, 280),
-    "34_3": ("less_zero", "a", 640, 256),
+    "43_1": ("less_zero", "a", 640, 256),
 }
 SHAPES = {"picture": 2, "x": 3, "kwh": 2, "dy": 3, "terms": 2, "g": 1, "w1": 2, "sums": 2, "a": 2}
 
@@ -309,7 +309,7 @@ ASKED = [
      "range(0, min(64, w1.shape[0]), STEP)"), "is right"),
     ("29_1", "40 channels at most", swapped("29_1", "range(x.shape[0])", "range(min(40, x.shape[0]))"), "right"),
     ("30_2", "256 channels at most", swapped("30_2", "a.shape[1], 8", "min(a.shape[1], 256), 8"), "is right"),
-    ("34_3", "the zero points of the task", swapped("34_3", "c0 - zero * left",
+    ("43_1", "the zero points of the task", swapped("43_1", "c0 - zero * left",
      "c0 - (zero if zero in (0, -128, 127, -7, 3) else 0) * left"), "is right"),
     ("20_1", "48 taps at most", swapped("20_1", "if j >= w.shape[1]", "if j >= min(w.shape[1], 48)"), "is right"),
     ("11_1", "48 taps at most", swapped("11_1", "min(t + 1, w.shape[0])", "min(t + 1, w.shape[0], 48)"), "right"),

@@ -392,4 +392,4 @@ grade("42_2")
 grade("42_3")
 
 # %% [markdown]
-# **Next:** [50 · Capstone](50_capstone.ipynb): an operator of your own, from a blank file.
+# **Next:** [43 · Eight bits in a kernel](43_int8_kernels.ipynb): four numbers in a word.
