@@ -259,7 +259,6 @@ LONG = {  # above build.MOST_MINUTES, with what they state: the list, and each n
     "13_warp_tiled": 45,
     "20_input_gradient": 35,
     "21_weight_gradient": 55,
-    "33_fuseplanner": 30,
 }
 
 
