@@ -9,34 +9,13 @@ all 256 values, 0 exactly among them; the filter's zero point is 0 and its large
 
 A layer in NHWC, 64 channels to 96 filters on one map of 14 × 14, with a bias:
 - `saved`: compulsory bytes that int8 saves against float32.
-
-And one `mma_s8`, D = A B with A of 16 × 32:
-- `lane`: which lane holds A(5, 22), row 5 and k = 22;
-- `number`: in which of its a0 to a3, 0 to 3;
-- `byte`: in which byte of that word, 0 the lowest.
 """
 
 import numpy as np
-from numba import int32
 
-from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted, run
-from dwlab.kernels.parts import ptx
+from dwlab.judge.exercises import predicted, run
 from dwlab.problems.layers import Pointwise, stored
 from dwlab.problems.quantisation import factors, of_filters, of_range
-
-
-@cuda.jit
-def who(words, d):
-    """D = A B, where each lane's words of A are given: words (32, 4). B picks out k = 22 into column 0."""
-    lane = cuda.threadIdx.x
-    g, t = lane // 4, lane % 4
-    nil = int32(0)
-    b1 = int32(1 << 16) if g == 0 and t == 1 else nil  # k = 16 + 4 t + byte
-    d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_s8(
-        nil, nil, nil, nil, words[lane, 0], words[lane, 1], words[lane, 2], words[lane, 3], nil, b1
-    )
-
 
 ### BEGIN SOLUTION
 scale_x = 4 / 255
@@ -45,9 +24,6 @@ zero_y = -128
 w = round(0.1 / (0.5 / 127))
 m = scale_x * (0.5 / 127) / (4 / 255)
 saved = 3 * (14 * 14 * 64 + 96 * 64 + 14 * 14 * 96) - 4 * 96
-lane = 5 * 4 + (22 - 16) // 4
-number = 2
-byte = 22 % 4
 ### BEGIN STUB
 # scale_x = None
 # zero_x = None
@@ -55,9 +31,6 @@ byte = 22 % 4
 # w = None
 # m = None
 # saved = None
-# lane = None
-# number = None
-# byte = None
 ### END SOLUTION
 
 HINTS = {
@@ -73,17 +46,11 @@ HINTS = {
         "x, w and y have three bytes less for each element. The bias keeps its four bytes.",
         "And what does an int8 layer read that a float32 layer has not? A factor for each filter, of float32.",
     ),
-    "lane": (
-        "Word k // 4 of row g belongs to the four lanes of group g: words t and t + 4 to lane t of the group.",
-        "k = 22 lies in word 5 = 4 + 1: t = 1.",
-    ),
-    "number": ("a0 has row g and word t, a1 row g + 8, a2 row g and word t + 4.",),
-    "byte": ("A word holds four k that follow each other, the first one lowest.",),
 }
 
 
 def judge(answer):
-    """Computed by dwlab.problems.quantisation, by the layer's own count of bytes, and by the interpreter."""
+    """Computed by dwlab.problems.quantisation, and by the layer's own count of bytes."""
     x, y = of_range(-1, 3), of_range(0, 4)
     q, scales = of_filters(np.array([[-0.5, 0.1, 0.25]]), 0)
     layer = Pointwise(1, 64, 96, 14, 14, layout="NHWC", bias=True)
@@ -95,16 +62,6 @@ def judge(answer):
     said.append(predicted(answer, "m", m, "as the factor", HINTS["m"], tolerance=1e-3))
     less = layer.compulsory_bytes() - stored(layer, "int8").compulsory_bytes()
     said.append(predicted(answer, "saved", less, "bytes", HINTS["saved"]))
-    held = []
-    for part in range(3):  # the bytes' own places, 0 to 511, in three parts that an int8 holds
-        places = np.arange(512).reshape(32, 4, 4) >> 3 * part & 7
-        d = poisoned(16, 8, dtype="int32")
-        launched(who, 1, 32, np.ascontiguousarray(places.astype(np.int8)).view(np.int32).reshape(32, 4), d)
-        held.append(int(d[5, 0]) << 3 * part)
-    place = sum(held)
-    said.append(predicted(answer, "lane", place // 16, "as its lane", HINTS["lane"]))
-    said.append(predicted(answer, "number", place // 4 % 4, "as its number", HINTS["number"]))
-    said.append(predicted(answer, "byte", place % 4, "as its byte", HINTS["byte"]))
     return "; ".join(said) + "."
 
 

@@ -97,7 +97,7 @@ WINNERS = {  # the kernels that win for a lesson's operator: their text is in th
     "31_operands_in_time": ("pointwise/forward/tensor", "pointwise/forward/split"),
     "38_fused_winner": ("fused/dwpw/slide",),
     "39_halo_between": ("fused/pwdw/strips",),
-    "34_int8": ("pointwise/forward/int8", "fused/dwpw/int8"),
+    "43_int8_kernels": ("pointwise/forward/int8", "fused/dwpw/int8"),
 }
 
 
@@ -254,8 +254,6 @@ def _text(notebook) -> str:
 
 
 LONG = {  # above build.MOST_MINUTES, with what they state: the list, and each number, may only shrink
-    "33_fuseplanner": 30,
-    "34_int8": 50,
 }
 
 

@@ -20,7 +20,7 @@ banner()
 # four such modules, from a paper of 2024 ([arXiv 2404.19331](https://arxiv.org/abs/2404.19331)). A row of the drawing is one
 # module: the pixels that one block has of each map, and what it keeps on chip.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.planner.accesses import Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.widgets.fused_drawings import modules
@@ -268,7 +268,7 @@ for F in (8, 16, 32, 64):
     loads = look(rungs["sums that stay"], one).array("w2", "load").active_lanes
     print(f"{F:4} filters: {loads:6,} weights loaded, {loads / (2 * 16 * 16 * 16):.2f} of the map")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"blocks of {PIXELS} pixels: from {2 * PIXELS} filters on; you predicted {predicted_filters:g}")
 
 # %% [markdown]
@@ -280,7 +280,7 @@ print(f"blocks of {PIXELS} pixels: from {2 * PIXELS} filters on; you predicted {
 #
 # In `gpu` mode the rungs are timed here on one pair, and `slide`, the kernel that wins.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, report, study
 
 if mode == "gpu":
@@ -299,7 +299,7 @@ else:
 # What is left of the ratio to PyTorch is what the *kernels* bring, and they bring it layer by layer too. The two multiply.
 # Geometric means over the recorded pairs, each kernel the fastest that there is for its layer or pair:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 import math
 
 pairs, _ = report.brought_to_pairs()
@@ -323,7 +323,7 @@ display(report.fusion_pairs())
 # By the bytes every one of these pairs should win. Besides the weights, three things stand against it, and all can be shown
 # without a clock:
 
-# %%
+# %% tags=["folded"]
 from dwlab.gpu import specs
 from dwlab.planner import modules as planned
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 30 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [32 · Fused](32_fused.ipynb) |
 # | **Afterwards you can** | say what two layers access layer by layer and in one kernel, term by term, for any tile · find the limit that forbids a tile · say what fusion is still good for where an L2 would have kept the map · explain why pairs cannot be decided one by one, and find the best plan of a network · read a plan, and say what it does not know |
 
@@ -20,7 +20,7 @@ banner()
 # both, the map between them need not exist in memory. How much is that? Here are four pairs of MobileNetV1, one
 # image, float32. The last column is what is saved of all bytes if everything else is read and written once:
 
-# %%
+# %% tags=["folded"]
 from dataclasses import replace
 
 import numpy as np
@@ -190,7 +190,7 @@ for first, second, tile in small:
 #
 # The pair of the prediction, with that tile and with others.
 
-# %%
+# %% tags=["folded"]
 from dwlab import planner
 from dwlab.gpu import specs as gpus
 from dwlab.planner import modules
@@ -221,7 +221,7 @@ for filters in (16, 64, 128):
         print(f"{str(a.tile):14}{a.blocks:8,}{tried[filters, side][2]:9.2f}{tried[filters, side][3]:10.0f}", end="")
         print(f"{4 * a.gma / 1e6:8.2f}{1 - 4 * a.gma / alone:8.0%}{work:8.0%}{chip:12,.0f}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 _, _, times_x, times_w2 = tried[64, 8]
 print(f"64×8×8: x is loaded {times_x:.2f} times; you predicted {predicted_times_x:g}")
 print(f"        w2 is loaded {times_w2:.0f} times; you predicted {predicted_times_filters:g}")
@@ -243,7 +243,7 @@ print(f"        saved {1 - tried[64, 8][0] * 1e6 / alone:.0%}; you predicted {pr
 # whose sides and filters double, and takes the one with fewest bytes that keeps all limits. The same pair, decided by
 # bytes:
 
-# %%
+# %% tags=["folded"]
 BY_BYTES = Rules("gma")
 
 
@@ -285,7 +285,7 @@ fuse_planner("mobilenet_v1 3.depthwise", "t4", filters=64, rows=8, columns=8)
 # the L2, and the start of a kernel, but no traffic to device memory. Of MobileNetV1's 13 maps between DW and PW, how
 # many would have stayed, and what do plans by bytes save of each kind?
 
-# %%
+# %% tags=["folded"]
 plans = {}
 rows = []
 for name in ("gtx1660", "t4", "a100", "h200"):
@@ -302,7 +302,7 @@ for name in ("gtx1660", "t4", "a100", "h200"):
 head = ("GPU, L2", "batch", "maps that stay", "pairs fused", "accesses, MB unfused → plan", "device memory, MB unfused → plan")
 tabular.columns(head, rows)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 for name, said in (("t4", predicted_fused_t4), ("h200", predicted_fused_h200)):
     count = sum(step.fused for step in plans[name, 1].steps)
     print(f"fused pairs of MobileNetV1, one image, {plans[name, 1].gpu.name}: {count}; you predicted {said}")
@@ -318,7 +318,7 @@ for name, said in (("t4", predicted_fused_t4), ("h200", predicted_fused_h200)):
 # after it, not with both: it would be in two kernels. So pairs cannot be decided one by one. A chain of four layers,
 # each 10 alone:
 
-# %%
+# %% tags=["folded"]
 costs = {(i, i + 1): 10 for i in range(4)} | {(0, 2): 14, (1, 3): 13, (2, 4): 14}
 
 
@@ -375,7 +375,7 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 # each decision next to recorded times, if there are any for both sides: of a plan by predicted times of this workbook's
 # kernels, and of ideal ones (what that means, below).
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.planner import validation
 
 gpu = device.shown()
@@ -401,7 +401,7 @@ for kernels in modules.KERNELS:
 # faster. The same pairs, decided by both. No time here is measured: it is computed from a GPU's ceilings, for kernels
 # that reach them.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 rows = []
 for number in (1, 3, 8, 13):
     name = networks.summary(pairs[number][1])
@@ -435,7 +435,7 @@ picture.draw(planner.plan("mobilenet_v1", "t4"))
 # workbook's kernels, the fraction of a ceiling that they get, was fitted to recorded times, four numbers for each kind of
 # kernel and storage type; plans use it unless ideal kernels are chosen:
 
-# %%
+# %% tags=["folded"]
 from dwlab.planner import efficiency
 
 print(f"{'efficiency':28}{'memory':>8}{'depthwise':>11}{'pointwise':>11}{'µs a kernel':>13}")

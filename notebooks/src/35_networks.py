@@ -19,7 +19,7 @@ banner()
 # is 29 layers, one after the other. **How do kernels of layers become a network that is right, and what is left of a fast layer
 # in its time?**
 
-# %%
+# %% tags=["folded"]
 from collections import Counter as Tally
 
 from dwlab.problems import networks
@@ -218,7 +218,7 @@ assert wrong == ["2.expand"] and error > 1e-3
 # What do the layers do in one inference? By the tables, at full size; KB are float32, what a layer has to move at least, and
 # what the network has to: image, filters and result.
 
-# %%
+# %% tags=["folded"]
 KINDS = {"DepthwiseConv2d": "depthwise", "Pointwise": "pointwise", "Operation": "other"}
 print(f"{'':14}{'layers':>8}{'':>4}{'multiply-adds':>22}{'':>8}{'KB at least':>18}{'':>11}")
 print(f"{'':14}{'DW':>4}{'PW':>4}{'all':>9}{'DW':>9}{'PW':>8}{'DW':>14}{'PW':>9}{'network':>10}")
@@ -236,7 +236,7 @@ for name in ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas"):
     if name == "mobilenet_v1":
         pointwise_part = work["pointwise"] / made.macs
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"MobileNetV1: {pointwise_part:.0%} of the multiply-adds are pointwise; you predicted {predicted_pointwise_part:.0%}")
 
 # %% [markdown]
@@ -256,7 +256,7 @@ print(f"MobileNetV1: {pointwise_part:.0%} of the multiply-adds are pointwise; yo
 # network takes besides them: first convolution, mean, classifier, and from one kernel to the next. The last two columns are Amdahl's
 # law (lesson 24): how many times as fast the network would be at the very most, by better kernels of that kind alone.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report
 
 parts, _ = report.parts_of_networks()

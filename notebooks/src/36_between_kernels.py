@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [35 · A network, layer by layer](35_networks.ipynb) |
 # | **Afterwards you can** | tell the host's time from the GPU's, and what a CUDA graph takes away · say what a kernel may do before the one ahead of it is done · decide between fused and unfused by the whole network's time · compare with a library fairly |
 
@@ -63,7 +63,7 @@ for start in (0.5, 2.0, 10.0):
     faster = issued(kernels, start) / issued([us / 2 for us in kernels], start)
     print(f"a start takes {start:4g} µs: if each kernel takes half, the network is {faster:.2f} times as fast")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets.fused_drawings import launches
 
 launches([3.0] * 8, start=10.0)
@@ -135,7 +135,7 @@ print(f"right: {(seen.outputs['y'] == w[np.arange(70) % 4]).all()}")
 # What stands before the wait can be requested while the kernel ahead still runs. How much of a layer's bytes is that, for one
 # image and for 32?
 
-# %%
+# %% tags=["folded"]
 whole = networks.network("mobilenet_v1")
 chosen = [layer for layer in whole.layers if layer.planned][-2:] + [layer for layer in whole.layers if layer.planned][:2]
 for batch in (1, 32):
@@ -156,7 +156,7 @@ for batch in (1, 32):
 # What a plain start costs the host through Numba is among the recorded ceilings of a GPU. It is the host's time, not the GPU's, and
 # differs from run to run; a library whose starts are written in C++ needs less:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report
 
 networks_recorded, _ = report.brought_to_networks()
@@ -185,7 +185,7 @@ if one and one.fusion:
 # Every network, type and batch, with energies: [docs/results/networks.md](../docs/results/networks.md). In `gpu` mode with
 # PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed, as is PyTorch.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 import importlib.util
 
 from dwlab import mode

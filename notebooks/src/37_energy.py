@@ -116,7 +116,7 @@ assert abs(joules - 0.03) < 1e-4
 beginnings = range(100, 20_000, 1_300)
 print(f"{len(beginnings)} beginnings, the last {STEP_US - beginnings[-1]:,} µs before a step")
 
-# %%
+# %% tags=["folded"]
 far = {}
 for name, way in (("naive", lambda board: naive(board, 500)), ("window", lambda board: window(board, 2_000_000))):
     off = [abs(way(Board(clock)) / 0.03 - 1) for clock in beginnings]
@@ -130,7 +130,7 @@ assert far["window"] < 0.002 < 0.1 < far["naive"]
 # What does the work move? Energy above rest is computing and moving bytes, so the counts of lesson 33 say what a fused pair
 # saves, and what it does twice:
 
-# %%
+# %% tags=["folded"]
 from dwlab.planner.accesses import Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import tabular
@@ -151,7 +151,7 @@ tabular.columns(("", "multiply-adds, times", "bytes requested / of two kernels a
 #
 # Recorded energies of an image, ours layer by layer or fused, whichever runs, and PyTorch's:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report
 
 rows, _ = report.networks()

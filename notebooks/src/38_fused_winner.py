@@ -166,15 +166,15 @@ for name in ladder:
     rows.append((name, f"{x.requests:,}", f"{x.active_lanes * x.itemsize / 4 / (2 * 48 * 28 * 28):.2f}"))
 tabular.columns(("x", "requests", "loads"), rows)
 
-# %%
+# %% tags=["folded"]
 of_w2 = {name: seen[name].array("w2", "load") for name in ladder}
 tabular.columns(("w2", "requests", "sectors"), [(n, f"{one.requests:,}", f"{one.sectors:,}") for n, one in of_w2.items()])
 
-# %%
+# %% tags=["folded"]
 chip = {name: (one.totals.shared_wavefronts, one.totals.barriers // ladder[name].launch(pair).blocks) for name, one in seen.items()}
 tabular.columns(("on chip", "wavefronts", "barriers of a block"), [(n, f"{a:,}", f"{b}") for n, (a, b) in chip.items()])
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"requests for w2: {of_w2['rung 4'].itemsize / 4:g} times fewer; you predicted {predicted_fewer:g}")
 print(f"rung 4 loads {rows[1][2]} x for each depthwise output; you predicted {predicted_loads:g}")
 
@@ -186,7 +186,7 @@ print(f"rung 4 loads {rows[1][2]} x for each depthwise output; you predicted {pr
 #
 # In gpu mode the rungs are timed here.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, study
 
 if mode == "gpu":

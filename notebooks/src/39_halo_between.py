@@ -20,7 +20,7 @@ banner()
 # and its neighbours compute it again: **PWDW_R**. Or a block has the whole map of a few filters, which has no edge: **PWDW**.
 # **What does the halo cost, and where do the zeros belong that lie outside of the map?**
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.planner.accesses import Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.widgets.fused_drawings import modules
@@ -48,7 +48,7 @@ predicted_of_4 = 1.5
 # pixels, into shared memory; behind the barrier they compute the depthwise outputs from there. The zeros stand **after** the
 # first layer's bias and activation: a depthwise layer counts as zero what lies outside of *its* map, and that is the one between.
 
-# %%
+# %% tags=["folded"]
 from numba import uint32
 
 from dwlab import check, cuda, stage, xray
@@ -104,17 +104,17 @@ for name, one in (("PWDW", pwdw), ("PWDW_R", pwdw_r)):
 # %% [markdown]
 # What the planner counts with the same tile, and with smaller ones; then with bands of whole rows:
 
-# %%
+# %% tags=["folded"]
 for side in (14, 7, 4, 2):
     found = counted(on_28, Tile(8, side, side))
     print(f"{side:2} × {side:2}: {found.blocks:3} blocks, {found.pointwise_macs / once:.2f} times its work")
 
-# %%
+# %% tags=["folded"]
 for side in (14, 7, 4, 2):
     found = counted(on_28, Tile(8, side, 28))
     print(f"{side:2} rows: {found.blocks:3} blocks, {found.pointwise_macs / once:.2f} times its work")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 of = {side: counted(on_28, Tile(8, side, side)).pointwise_macs / once for side in (14, 4)}
 print(f"14 × 14: {of[14]:.2f} times; you predicted {predicted_of_14:g}")
 print(f"4 × 4: {of[4]:.2f} times; you predicted {predicted_of_4:g}")
@@ -128,7 +128,7 @@ print(f"4 × 4: {of[4]:.2f} times; you predicted {predicted_of_4:g}")
 #
 # Fused over the workbook's own two kernels, for pairs that were recorded; above 1 fusing wins:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report
 from dwlab.records import tabular
 

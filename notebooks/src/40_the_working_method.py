@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [35 · A network, end to end](35_networks.ipynb) |
 # | **Afterwards you can** | read a profile: host, copies, kernels, gaps · change one thing at a time, with a number written down before · say which changes cannot help, and why, before you try them |
 
@@ -25,7 +25,7 @@ banner()
 #
 # Our program is a small separable network that reads handwritten digits. It comes with its weights and 360 test images.
 
-# %%
+# %% tags=["folded"]
 import numpy as np
 
 from dwlab.problems import networks
@@ -200,14 +200,14 @@ print(f"outputs move by {np.abs(rounded - exact).max():.2f} at most; the closest
 # Sparsity is no change of this kind: it makes another network. What that costs is found by training, not by argument. Pruned
 # by magnitude, and trained on with the zeros held in place (`dwlab.training.digits`):
 
-# %%
+# %% tags=["folded"]
 wrong = {}
 for pattern, weights in held.weights.items():
     wrong[pattern] = int((digits.exact(weights, held.images).argmax(1) != held.labels).sum())
     zeros = np.mean(np.concatenate([weights[name]["w"].ravel() for name in digits.POINTWISE]) == 0)
     print(f"{pattern:10}{zeros:6.1%} of the pointwise weights are zero, {wrong[pattern]:3} of {len(exact)} wrong")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"2:4: {wrong['2:4'] - wrong['dense']} more are wrong; you predicted {predicted_more_wrong}")
 
 # %% [markdown]
@@ -252,7 +252,7 @@ for name, (kernel, *arguments) in versions.items():
 #
 # What do compiler options change? That can be read without running anything, where the compiler is installed:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
 from dwlab.records import tabular
 
@@ -293,7 +293,7 @@ else:
 #
 # The first job's time line and the last one's, on fewer images:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.measure import timeline
 from dwlab.records import method
 
@@ -317,7 +317,7 @@ if "last" in lines:
 # <!-- begin:method/kernels -->
 # <!-- end:method/kernels -->
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 steps = () if run is None else [step for step in run.steps if step.gain]
 for name, predicted in (("pinned memory", predicted_pinned), ("constant memory", predicted_constant)):
     for step in steps:
@@ -337,7 +337,7 @@ for step in wrong_by:
 # In `gpu` mode with PyTorch the next cell profiles the job's beginning here. The whole of it takes two minutes:
 # `python benchmarks/record_method.py MY_FOLDER`.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 import importlib.util
 
 from dwlab import mode

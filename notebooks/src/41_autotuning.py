@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [14 · Which block?](14_which_block.ipynb), [32 · Fused](32_fused.ipynb) |
 # | **Afterwards you can** | write a space of candidates with its constraints · say why a fast candidate is checked before it is timed · compare noisy times with as few rounds as it takes · search a recorded sweep without a GPU · say what a search loses, and with how many measurements |
 
@@ -19,7 +19,7 @@ banner()
 # a block computes, with how many warps. A formula chooses one before anything runs. Somebody tried all of them on one pair of
 # layers and kept the times:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import stage
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import layers
@@ -88,7 +88,7 @@ print(f"{len(found)} candidates of 144; the first is the default: {found.candida
 for name, count in found.rejected.items():
     print(f"{count:4} refused by: {name}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_valid}; {len(found)} are left, {len(found) / 144:.0%}")
 
 # %% [markdown]
@@ -186,7 +186,7 @@ for name, how in (("each once", once), ("each 25 times", many), ("a race, 25 at 
     outcomes[name] = right, near, statistics.mean(count for _, count in won)
     print(f"{name:22}{right:14}{near:14}{outcomes[name][2]:14.0f}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 two = [(clock(seed), clock(seed + 1000)) for seed in range(100)]
 print(f"two kernels, once each: right {sum(a(0) < b(1) for a, b in two)} times of 100; you predicted {predicted_once}")
 
@@ -210,7 +210,7 @@ for place, times in result.times.items():
 # And why not believe the least of the first times? Because the winner was also lucky. Here all candidates are *equal*, 10 µs
 # each, and the best of them seems the faster the more there are:
 
-# %%
+# %% tags=["folded"]
 print(f"{'candidates':>10}{'the least seems':>17}")
 for many_equal in (1, 4, 16, 64, 256):
     drawn = random.Random(7)
@@ -250,7 +250,7 @@ print("proposed", proposed)
 # soon as it is known: whoever kills the search loses one candidate. A line holds for its **key** alone, and the tuner says
 # what differs:
 
-# %%
+# %% tags=["folded"]
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -286,7 +286,7 @@ print("as sure as 25 rounds each, in less than half of them")
 # The formula: a launch takes the time of its parts, some after the other, some at once (`Cost`). It needs neither compiler nor
 # GPU. These are its first twelve, with what was measured later:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.kernels.tiling.config import TileConfig
 
 order = subject(ID).order(layer, tiles, gpu)
@@ -306,7 +306,7 @@ for place in order[:12]:
 # A recorded sweep answers like a GPU: each round of a candidate is one that was recorded. So searches can be compared
 # anywhere. What a search loses is its **regret**: how much slower its choice is than the fastest of all.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 curves = {
     "model": [replay.regrets(sweep, strategies.ordered(order))],
     "random": [replay.regrets(sweep, strategies.random(seed)) for seed in range(50)],
@@ -320,7 +320,7 @@ for tried in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, len(tiles)):
 near = next(i for i, regret in enumerate(means["model"], 1) if regret <= 0.05)
 print(f"within 5 % after {near}; you predicted {predicted_tried}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
 from dwlab.simt.picture import with_alt
@@ -339,7 +339,7 @@ with_alt(figure, f"Regret of four orders falls to none; after {near} candidates 
 # [tuning](../docs/results/tuning.md). There the formula is corrected by what sweeps of *other* layers say of its errors, and never
 # knows a time of the layer at hand. The same for your own journals: `python -m dwlab tune --report`.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 rows = report.rows(tuned.journals(tuned.FOLDER), kept={})
 for which, count, by in report.claims(rows):
     for name in ("default", "model", "random"):

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | prune filters to N:M and V:N:M, and say what is stored · decode a word of metadata · say which patterns save a CUDA core work, and which a tensor core · say by the roofline where sparse filters cannot pay · choose a pattern for a budget |
 
@@ -26,7 +26,7 @@ banner()
 # - **V:N:M**, such as 64:2:16: in a block of 64 filters × 16 channels all filters keep the same four columns, and each filter
 #   keeps 2:4 within these: an eighth of its weights.
 
-# %%
+# %% tags=["folded"]
 import numpy as np
 
 from dwlab.problems.sparsity import compress, kept_magnitude, pattern
@@ -64,7 +64,7 @@ predicted_gain = 2.0
 # Of every four columns two weights, next to each other, and for each its place among the four, two bits: the **metadata**. A group
 # is four bits, the first place in the lower two; eight groups are a word. Here is a filter of 32 channels:
 
-# %%
+# %% tags=["folded"]
 from dwlab.problems.sparsity import stored
 
 row = np.zeros((1, 32), np.float16)
@@ -128,7 +128,7 @@ except ProblemError as error:
 # Lesson 31's fast kernels compute a tile: what is loaded of x serves all its filters. So count the channels that 64 filters need
 # together:
 
-# %%
+# %% tags=["folded"]
 from dwlab.problems.sparsity import channels_of
 
 print(f"{'':10}{'channels of 128':>18}{'channels of 128':>18}")
@@ -139,7 +139,7 @@ for form in ("2:4", "16:2:8", "64:2:8", "64:2:16", "64:2:32"):
     parts[form] = len(np.unique(channels)) / 128
     print(f"{form:10}{len(np.unique(channels[0])):18}{len(np.unique(channels)):18}")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"2:4, 64 filters: {parts['2:4']:g} of the channels; you predicted {predicted_part:g}")
 
 # %% [markdown]
@@ -172,7 +172,7 @@ for name, form in (("registers", "dense"), *((n, f) for n in ("naive", "columns"
     print(f"{name + ', ' + form:26}{products[name, form]:14g}{loads:13.1f} bytes")
 assert products["columns", "2:4"] == products["registers", "dense"]
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"columns in 64:2:16: {products['columns', '64:2:16']:g}; you predicted {predicted_products}")
 
 # %% [markdown]
@@ -226,7 +226,7 @@ for form in ("2:4", "64:2:8", "64:2:16"):
 # First a bound. Kept products take N / M of the time, and bytes of x and y stay. At the recorded bandwidth, and at the rate of dense
 # float16 products that an H200's tensor cores reach in our kernels' model, 32 images:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab.kernels.pointwise.wgmma_tiles import PER_NS
 from dwlab.model import sparse
 from dwlab.problems import networks
@@ -256,7 +256,7 @@ print(f"64 → 128 channels on 56 × 56: {bounded:.2f}; you predicted {predicted
 # **Below 1 we lose.** A cell is empty where a library does not run, or where a way of its own ended the process: its best is not
 # known then.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records
 from dwlab.records import tabular
 
@@ -276,7 +276,7 @@ for row in sorted(rows.values(), key=lambda row: (row["layer"], row["batch"], ro
 table = tabular.columns(["layer, images", "pattern", "stage", "µs", *names, "ours, dense"], body, (0, 1, 2))
 table if body else print("No time of sparse filters is recorded yet: benchmarks/record_sparse.py, on a GPU.")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 for form in dict.fromkeys(row["pattern"] for row in rows.values()):
     here = [row for row in rows.values() if row["pattern"] == form]
     for name in ("cuBLAS", "cuSPARSELt search"):
@@ -292,7 +292,7 @@ for form in dict.fromkeys(row["pattern"] for row in rows.values()):
 # whatever it multiplies, and in 64:2:32 that is nine tenths of what it reads. So the tile's *width in filters* decides, more than
 # the pattern: with twice as many filters x is read half as often.
 
-# %%
+# %% tags=["folded"]
 from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.tiling.gpu import Gpu
 
@@ -314,7 +314,7 @@ for form in ("2:4", "64:2:16", "64:2:32"):
 # times are the *cost* on an H200 that tiles of `tensor` are chosen by, and those recorded; magnitudes are those of the first
 # cell's filters. On the frontier is what nothing beats in both.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dataclasses import replace
 
 from matplotlib.figure import Figure
@@ -392,4 +392,4 @@ grade("42_2")
 grade("42_3")
 
 # %% [markdown]
-# **Next:** [50 · Capstone](50_capstone.ipynb): an operator of your own, from a blank file.
+# **Next:** [43 · Eight bits in a kernel](43_int8_kernels.ipynb): four numbers in a word.

@@ -110,7 +110,7 @@ for name, kind in (("x", "load"), ("w", "load"), ("y", "store")):
     print(f"{kind:5} {name}: {one.requests:6,} requests, {one.sectors:6,} sectors")
 print(f"in all {report.totals.sectors / (floor / 32):.2f} times the floor")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_times_floor}")
 
 # %% [markdown]
@@ -133,7 +133,7 @@ assert loads == report.array("x", "load").sectors
 # A first idea costs little to try: another block. `tune` checks every candidate, and on a GPU times it; without one it
 # compares what is counted, and says so.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import tune
 from dwlab.records import tabular
 
@@ -151,7 +151,7 @@ print(tabular.wrapped(found))
 # No tile helps: each element of x is loaded once a tap, whatever the block. What a block needs of x is its tile and a halo
 # of 28; in shared memory it would be loaded once. That is lesson 12, and the next stage of this file. What it could save, by its tile:
 
-# %%
+# %% tags=["folded"]
 for tile in (64, 128, 256):
     halo = STEP * (K - 1)
     print(f"tile {tile:3}: {halo / (tile + halo):4.0%} of what is loaded of x is halo")

@@ -116,7 +116,7 @@ def counts(layer, T, rows):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("dp4a", "pack_s8"), tiles=Tiles(configs, resources, cost), lesson="34",
+    needs=("dp4a", "pack_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
 )  # fmt: skip
 def launch(layer, config):
     across, number = shape(layer, config)

@@ -95,7 +95,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="34",
+    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
 )  # fmt: skip
 def launch(problem, config):
     one, shared_bytes = problem.first, resources(problem.kernel_key, config).shared_bytes

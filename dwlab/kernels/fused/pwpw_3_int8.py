@@ -131,7 +131,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="34",
+    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
 )  # fmt: skip
 def launch(problem, config):
     M, shared_bytes = problem.N * problem.first.H * problem.first.W, resources(problem.kernel_key, config).shared_bytes
