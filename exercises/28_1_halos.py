@@ -12,11 +12,10 @@ is a row of the tile in NCHW, a pixel's 8 channels in NHWC (there are no others)
 - `sectors_nhwc`: the same in NHWC.
 """
 
-import numpy as np
 from numba import float32
 
-from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab import cuda
+from dwlab.judge.exercises import run
 
 
 @cuda.jit
@@ -55,40 +54,6 @@ tiles_5x5 = None
 tiles_stride_2 = None
 sectors_nchw = None
 sectors_nhwc = None
-
-HINTS = {
-    "tiles_5x5": (
-        "Two tiles in each direction. Which rows does the first one need, from where to where?",
-        "The first tile's outputs 0 to 13 need rows -2 to 15, of which 0 to 15 are there; the second mirrors it.",
-    ),
-    "tiles_stride_2": (
-        "Output p needs rows 2p - 1 to 2p + 1. Where do outputs 0 to 13 begin and end, and where 14 to 27?",
-        "The first tile has rows 0 to 27, the second 27 to 55: one row is shared.",
-    ),
-    "sectors_nchw": (
-        "A row of the tile is columns 15 to 32 of a map. A row of 56 elements is a whole number of sectors.",
-        "Columns 8 to 15 are one sector, 16 to 23 the next: 4 in each row. How many rows, with the halo?",
-    ),
-    "sectors_nhwc": ("A pixel's 8 channels are 32 bytes. How many pixels are there, with the halo?",),
-}
-
-
-def judge(answer):
-    """All counted by the interpreter."""
-    small, large = np.ones((28, 28), np.float32), np.ones((56, 56), np.float32)
-    tiled = np.zeros((2, 2, 32), np.float32)
-    found = {
-        "tiles_5x5": xray(each_tile, (2, 2), 32, small, tiled, 5, 1, 14),
-        "tiles_stride_2": xray(each_tile, (2, 2), 32, large, tiled, 3, 2, 14),
-        "sectors_nchw": xray(row_of_a_map, (10, 8), 32, np.ones((8, 56, 56), np.float32), np.zeros((8, 10, 18), "f4")),
-        "sectors_nhwc": xray(pixel, (18, 10), 32, np.ones((56, 56, 8), np.float32), np.zeros((10, 18, 8), "f4")),
-    }
-    said = []
-    for name, report in found.items():
-        x = report.array("x", "load")
-        count, unit = (x.sectors, "sectors") if name.startswith("sectors") else (x.active_lanes, "elements")
-        said.append(predicted(answer, name, count, unit, HINTS[name]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

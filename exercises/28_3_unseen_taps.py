@@ -10,15 +10,9 @@ Compare them with each other. Write down the number for each letter.
 """
 
 from dwlab.judge.exercises import run
-from dwlab.judge.unseen import diagnosed
 
 # Your code here.
 faults = None  # in its place {"A": …, "B": …, "C": …, "D": …, "E": …, "F": …}
-
-
-def judge(answer):
-    """Each kernel's fault; after a wrong one where to look."""
-    return diagnosed(answer, "28_3") + "."
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ A warp computes a tile of 32 × 24 sums over 40 channels with `mma_tf32`:
 - `instructions_float32`: how many for float32's accuracy.
 """
 
-import numpy as np
 from numba import float32
 
-from dwlab import cuda, xray
-from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab import cuda
+from dwlab.judge.exercises import run
 from dwlab.kernels.parts import ptx
 
 
@@ -62,35 +61,6 @@ lane_d = None
 number_d = None
 instructions = None
 instructions_float32 = None
-
-HINTS = {
-    "lane": (
-        "Rows g and g + 8 belong to the four lanes of a group g = lane // 4; k = t and t + 4 to lane t of the group.",
-        "Row 11 is g + 8, k = 6 is t + 4: g = 3, t = 2.",
-    ),
-    "number": ("a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",),
-    "lane_d": (
-        "The sums of a lane lie in rows g and g + 8, in columns 2 t and 2 t + 1.",
-        "Row 11 is g + 8, column 6 is 2 t: g = 3, t = 3.",
-    ),
-    "number_d": ("c0 and c1 are of row g, c2 and c3 of row g + 8.",),
-    "instructions": ("One instruction has 16 rows, 8 columns and 8 channels. How many of these are in the tile?",),
-    "instructions_float32": ("Three products for one: low by high, high by low, high by high.",),
-}
-
-
-def judge(answer):
-    """All computed or counted by the interpreter."""
-    said, d = [], poisoned(16, 8)
-    for at, (of, name) in {who: ("lane", "number"), marked: ("lane_d", "number_d")}.items():
-        launched(at, 1, 32, d := poisoned(16, 8))
-        held = int(d[11, 6])
-        said.append(predicted(answer, of, held // 4, "as its lane", HINTS[of]))
-        said.append(predicted(answer, name, held % 4, "as its number", HINTS[name]))
-    for name, products in (("instructions", 1), ("instructions_float32", 3)):
-        flops = xray(tile, 1, 32, np.zeros(32, np.float32), 32, 24, 40, products).totals.flops
-        said.append(predicted(answer, name, flops // (2 * 16 * 8 * 8), "instructions", HINTS[name]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

@@ -11,11 +11,7 @@ A layer in NHWC, 64 channels to 96 filters on one map of 14 × 14, with a bias:
 - `saved`: compulsory bytes that int8 saves against float32.
 """
 
-import numpy as np
-
-from dwlab.judge.exercises import predicted, run
-from dwlab.problems.layers import Pointwise, stored
-from dwlab.problems.quantisation import factors, of_filters, of_range
+from dwlab.judge.exercises import run
 
 # Your code here.
 scale_x = None
@@ -24,34 +20,6 @@ zero_y = None
 w = None
 m = None
 saved = None
-
-HINTS = {
-    "scale_x": ("256 values have 255 steps between them, and these reach from -1 to 3.",),
-    "zero_x": ("The least value, -1, is the int8 -128. How many steps higher does 0 lie?",),
-    "zero_y": ("The least value is 0 itself.",),
-    "w": ("A step is the largest size of a weight over 127: 0.5 / 127.",),
-    "m": ("The scale of x times that of w, over that of y, whose range is 0 to 4.",),
-    "saved": (
-        "x, w and y have three bytes less for each element. The bias keeps its four bytes.",
-        "And what does an int8 layer read that a float32 layer has not? A factor for each filter, of float32.",
-    ),
-}
-
-
-def judge(answer):
-    """Computed by dwlab.problems.quantisation, and by the layer's own count of bytes."""
-    x, y = of_range(-1, 3), of_range(0, 4)
-    q, scales = of_filters(np.array([[-0.5, 0.1, 0.25]]), 0)
-    layer = Pointwise(1, 64, 96, 14, 14, layout="NHWC", bias=True)
-    said = [predicted(answer, "scale_x", x.scale, "as the scale", HINTS["scale_x"], tolerance=1e-3)]
-    said.append(predicted(answer, "zero_x", x.zero, "as the zero point", HINTS["zero_x"]))
-    said.append(predicted(answer, "zero_y", y.zero, "as the zero point", HINTS["zero_y"]))
-    said.append(predicted(answer, "w", int(q[0, 1]), "as the int8", HINTS["w"]))
-    m = float(factors(x.scale, scales, y.scale)[0])
-    said.append(predicted(answer, "m", m, "as the factor", HINTS["m"], tolerance=1e-3))
-    less = layer.compulsory_bytes() - stored(layer, "int8").compulsory_bytes()
-    said.append(predicted(answer, "saved", less, "bytes", HINTS["saved"]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

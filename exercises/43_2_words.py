@@ -9,11 +9,10 @@ Write down:
 - `number_d`: as which of its four sums, 0 to 3.
 """
 
-import numpy as np
 from numba import int32
 
 from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.judge.exercises import run
 from dwlab.kernels.parts import ptx
 
 
@@ -46,35 +45,6 @@ number = None
 byte = None
 lane_d = None
 number_d = None
-
-HINTS = {
-    "lane": (
-        "Word k // 4 of row g belongs to the four lanes of group g: words t and t + 4 to lane t of the group.",
-        "k = 22 lies in word 5 = 4 + 1: t = 1.",
-    ),
-    "number": ("a0 has row g and word t, a1 row g + 8, a2 row g and word t + 4.",),
-    "byte": ("A word holds four k that follow each other, the first one lowest.",),
-    "lane_d": ("Row g belongs to the four lanes of group g; lane t of it has columns 2 t and 2 t + 1.",),
-    "number_d": ("c0 and c1 are of row g: column 2 t and the next one.",),
-}
-
-
-def judge(answer):
-    """All computed by the interpreter."""
-    held = []
-    for part in range(3):  # the bytes' own places, 0 to 511, in three parts that an int8 holds
-        places = np.arange(512).reshape(32, 4, 4) >> 3 * part & 7
-        d = poisoned(16, 8, dtype="int32")
-        launched(who, 1, 32, np.ascontiguousarray(places.astype(np.int8)).view(np.int32).reshape(32, 4), d)
-        held.append(int(d[5, 0]) << 3 * part)
-    place = sum(held)
-    said = [predicted(answer, "lane", place // 16, "as its lane", HINTS["lane"])]
-    said.append(predicted(answer, "number", place // 4 % 4, "as its number", HINTS["number"]))
-    said.append(predicted(answer, "byte", place % 4, "as its byte", HINTS["byte"]))
-    launched(marked, 1, 32, sums := poisoned(16, 8, dtype="int32"))
-    said.append(predicted(answer, "lane_d", int(sums[5, 3]) // 4, "as its lane", HINTS["lane_d"]))
-    said.append(predicted(answer, "number_d", int(sums[5, 3]) % 4, "as its number", HINTS["number_d"]))
-    return "; ".join(said) + "."
 
 
 if __name__ == "__main__":

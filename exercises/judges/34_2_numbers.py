@@ -1,26 +1,10 @@
 """The judge of exercise 34_2, and its hints."""
 
 import numpy as np
-from numba import int32
 
-from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted
-from dwlab.kernels.parts import ptx
+from dwlab.judge.exercises import predicted
 from dwlab.problems.layers import Pointwise, stored
 from dwlab.problems.quantisation import factors, of_filters, of_range
-
-
-@cuda.jit
-def who(words, d):
-    """D = A B, where each lane's words of A are given: words (32, 4). B picks out k = 22 into column 0."""
-    lane = cuda.threadIdx.x
-    g, t = lane // 4, lane % 4
-    nil = int32(0)
-    b1 = int32(1 << 16) if g == 0 and t == 1 else nil  # k = 16 + 4 t + byte
-    d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_s8(
-        nil, nil, nil, nil, words[lane, 0], words[lane, 1], words[lane, 2], words[lane, 3], nil, b1
-    )
-
 
 # Your code here.
 scale_x = None
@@ -29,9 +13,6 @@ zero_y = None
 w = None
 m = None
 saved = None
-lane = None
-number = None
-byte = None
 
 HINTS = {
     "scale_x": ("256 values have 255 steps between them, and these reach from -1 to 3.",),
@@ -46,17 +27,11 @@ HINTS = {
         "x, w and y have three bytes less for each element. The bias keeps its four bytes.",
         "And what does an int8 layer read that a float32 layer has not? A factor for each filter, of float32.",
     ),
-    "lane": (
-        "Word k // 4 of row g belongs to the four lanes of group g: words t and t + 4 to lane t of the group.",
-        "k = 22 lies in word 5 = 4 + 1: t = 1.",
-    ),
-    "number": ("a0 has row g and word t, a1 row g + 8, a2 row g and word t + 4.",),
-    "byte": ("A word holds four k that follow each other, the first one lowest.",),
 }
 
 
 def judge(answer):
-    """Computed by dwlab.problems.quantisation, by the layer's own count of bytes, and by the interpreter."""
+    """Computed by dwlab.problems.quantisation, and by the layer's own count of bytes."""
     x, y = of_range(-1, 3), of_range(0, 4)
     q, scales = of_filters(np.array([[-0.5, 0.1, 0.25]]), 0)
     layer = Pointwise(1, 64, 96, 14, 14, layout="NHWC", bias=True)
@@ -68,14 +43,4 @@ def judge(answer):
     said.append(predicted(answer, "m", m, "as the factor", HINTS["m"], tolerance=1e-3))
     less = layer.compulsory_bytes() - stored(layer, "int8").compulsory_bytes()
     said.append(predicted(answer, "saved", less, "bytes", HINTS["saved"]))
-    held = []
-    for part in range(3):  # the bytes' own places, 0 to 511, in three parts that an int8 holds
-        places = np.arange(512).reshape(32, 4, 4) >> 3 * part & 7
-        d = poisoned(16, 8, dtype="int32")
-        launched(who, 1, 32, np.ascontiguousarray(places.astype(np.int8)).view(np.int32).reshape(32, 4), d)
-        held.append(int(d[5, 0]) << 3 * part)
-    place = sum(held)
-    said.append(predicted(answer, "lane", place // 16, "as its lane", HINTS["lane"]))
-    said.append(predicted(answer, "number", place // 4 % 4, "as its number", HINTS["number"]))
-    said.append(predicted(answer, "byte", place % 4, "as its byte", HINTS["byte"]))
     return "; ".join(said) + "."

@@ -1,4 +1,4 @@
-"""The judge of exercise 21_1, and its hints."""
+"""The judge of exercise 25_1, and its hints."""
 
 import numpy as np
 from numba import float32  # noqa: F401
@@ -26,7 +26,7 @@ EVERY_LANE = 0xFFFFFFFF
 @cuda.jit
 def bias_parts(dy, parts):
     # Your code here.
-    raise NotImplementedError("21_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("25_1 is not solved yet: replace this line with your code")
 
 
 HINTS = (

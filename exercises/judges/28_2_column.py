@@ -1,4 +1,4 @@
-"""The judge of exercise 30_3, and its hints."""
+"""The judge of exercise 28_2, and its hints."""
 
 from numba import float32  # noqa: F401
 
@@ -27,7 +27,7 @@ ROWS = 4
 @cuda.jit
 def column(x, w, y):
     # Your code here.
-    raise NotImplementedError("30_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("28_2 is not solved yet: replace this line with your code")
 
 
 HINTS = (

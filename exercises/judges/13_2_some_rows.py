@@ -1,4 +1,4 @@
-"""The judge of exercise 13_4, and its hints."""
+"""The judge of exercise 13_2, and its hints."""
 
 import numpy as np
 from numba import float32
@@ -35,7 +35,7 @@ def broken(x, total):
 @cuda.jit
 def row_sums(x, total):
     # Your code here.
-    raise NotImplementedError("13_4 is not solved yet: replace this line with your code")
+    raise NotImplementedError("13_2 is not solved yet: replace this line with your code")
 
 
 HINTS = (

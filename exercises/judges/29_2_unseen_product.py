@@ -1,4 +1,4 @@
-"""The judge of exercise 31_4, and its hints."""
+"""The judge of exercise 29_2, and its hints."""
 
 # Your code here.
 faults = None  # in its place {"A": …, "B": …, "C": …, "D": …, "E": …, "F": …}
@@ -8,4 +8,4 @@ def judge(answer):
     """Each kernel's fault; after a wrong one where to look."""
     from dwlab.judge.unseen import diagnosed  # which no answer may read
 
-    return diagnosed(answer, "31_4") + "."
+    return diagnosed(answer, "29_2") + "."

@@ -1,23 +1,10 @@
-"""The judge of exercise 30_2, and its hints."""
+"""The judge of exercise 28_1, and its hints."""
 
 import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
 from dwlab.judge.exercises import predicted
-
-
-@cuda.jit
-def each_output(x, y, K, stride):
-    """One thread an output: adds up the x under its taps."""
-    q, p = cuda.threadIdx.x, cuda.blockIdx.x
-    total = float32(0)
-    for i in range(K):
-        for j in range(K):
-            h, v = p * stride + i - K // 2, q * stride + j - K // 2
-            if 0 <= h < x.shape[0] and 0 <= v < x.shape[1]:
-                total += x[h, v]
-    y[p, q] = total
 
 
 @cuda.jit
@@ -52,17 +39,12 @@ def pixel(x, y):
 
 
 # Your code here.
-naive_5x5 = None
 tiles_5x5 = None
 tiles_stride_2 = None
 sectors_nchw = None
 sectors_nhwc = None
 
 HINTS = {
-    "naive_5x5": (
-        "Rows and columns are cut off alike: count the taps of one direction that lie inside, and take the square.",
-        "28 outputs with 5 taps each; the first lacks 2, the second 1, and the same at the end.",
-    ),
     "tiles_5x5": (
         "Two tiles in each direction. Which rows does the first one need, from where to where?",
         "The first tile's outputs 0 to 13 need rows -2 to 15, of which 0 to 15 are there; the second mirrors it.",
@@ -88,7 +70,6 @@ def judge(answer):
     small, large = np.ones((28, 28), np.float32), np.ones((56, 56), np.float32)
     tiled = np.zeros((2, 2, 32), np.float32)
     found = {
-        "naive_5x5": xray(each_output, 28, 28, small, np.zeros((28, 28), np.float32), 5, 1),
         "tiles_5x5": xray(each_tile, (2, 2), 32, small, tiled, 5, 1, 14),
         "tiles_stride_2": xray(each_tile, (2, 2), 32, large, tiled, 3, 2, 14),
         "sectors_nchw": xray(row_of_a_map, (10, 8), 32, np.ones((8, 56, 56), np.float32), np.zeros((8, 10, 18), "f4")),

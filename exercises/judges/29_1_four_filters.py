@@ -1,4 +1,4 @@
-"""The judge of exercise 31_1, and its hints."""
+"""The judge of exercise 29_1, and its hints."""
 
 import numpy as np
 from numba import float32  # noqa: F401
@@ -38,7 +38,7 @@ def one(x, w, y):
 @cuda.jit
 def four(x, w, y):
     # Your code here.
-    raise NotImplementedError("31_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("29_1 is not solved yet: replace this line with your code")
 
 
 HINTS = (

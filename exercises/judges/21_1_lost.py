@@ -1,4 +1,4 @@
-"""The judge of exercise 21_4, and its hints."""
+"""The judge of exercise 21_1, and its hints."""
 
 import numpy as np
 from numba import float32, int32
@@ -20,7 +20,7 @@ def broken(kwh, counts):
 @cuda.jit
 def classes(kwh, counts):
     # Your code here.
-    raise NotImplementedError("21_4 is not solved yet: replace this line with your code")
+    raise NotImplementedError("21_1 is not solved yet: replace this line with your code")
 
 
 HINTS = (

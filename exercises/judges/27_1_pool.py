@@ -1,4 +1,4 @@
-"""The judge of exercise 30_1, and its hints."""
+"""The judge of exercise 27_1, and its hints."""
 
 import math  # noqa: F401
 
@@ -25,7 +25,7 @@ THREADS = 128
 @cuda.jit
 def pool(x, y):
     # Your code here.
-    raise NotImplementedError("30_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("27_1 is not solved yet: replace this line with your code")
 
 
 HINTS = (

@@ -1,4 +1,4 @@
-"""The judge of exercise 21_3, and its hints."""
+"""The judge of exercise 25_2, and its hints."""
 
 import numpy as np
 from numba import float32  # noqa: F401
@@ -24,7 +24,7 @@ THREADS = 64
 @cuda.jit
 def column_sums(terms, sums):
     # Your code here.
-    raise NotImplementedError("21_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("25_2 is not solved yet: replace this line with your code")
 
 
 HINTS = (

@@ -1,4 +1,4 @@
-"""The judge of exercise 31_3, and its hints."""
+"""The judge of exercise 30_2, and its hints."""
 
 import numpy as np
 from numba import float32  # noqa: F401
@@ -11,7 +11,7 @@ from dwlab.kernels.parts import ptx  # noqa: F401
 @cuda.jit
 def three(a, b, d):
     # Your code here.
-    raise NotImplementedError("31_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("30_2 is not solved yet: replace this line with your code")
 
 
 HINTS = (

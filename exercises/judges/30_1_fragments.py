@@ -1,0 +1,81 @@
+"""The judge of exercise 30_1, and its hints."""
+
+import numpy as np
+from numba import float32
+
+from dwlab import cuda, xray
+from dwlab.judge.exercises import launched, poisoned, predicted
+from dwlab.kernels.parts import ptx
+
+
+@cuda.jit
+def who(d):
+    """D = A I, where each lane has written 4 lane + i into its a_i: so D says who holds what of A."""
+    lane = cuda.threadIdx.x
+    g, t = lane // 4, lane % 4
+    nil, one, first = float32(0), float32(1), float32(4 * lane)
+    b0 = one if g == t else nil
+    b1 = one if g == t + 4 else nil
+    d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_tf32(
+        nil, nil, nil, nil, first, first + one, first + float32(2), first + float32(3), b0, b1
+    )
+
+
+@cuda.jit
+def marked(d):
+    """D = 0 + C, where each lane has written 4 lane + i into its c_i; each lane stores its sums where they belong."""
+    lane = cuda.threadIdx.x
+    g, t = lane // 4, lane % 4
+    nil, first = float32(0), float32(4 * lane)
+    d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_tf32(
+        first, first + float32(1), first + float32(2), first + float32(3), nil, nil, nil, nil, nil, nil
+    )
+
+
+@cuda.jit
+def tile(x, rows, columns, channels, products):
+    """A warp's products for a tile; what is multiplied does not matter here."""
+    nil = float32(0)
+    total = nil
+    for _ in range(rows // 16 * (columns // 8) * (channels // 8) * products):
+        c0, c1, c2, c3 = ptx.mma_tf32(nil, nil, nil, nil, nil, nil, nil, nil, nil, nil)
+        total = c0
+    x[cuda.threadIdx.x] = total
+
+
+# Your code here.
+lane = None
+number = None
+lane_d = None
+number_d = None
+instructions = None
+instructions_float32 = None
+
+HINTS = {
+    "lane": (
+        "Rows g and g + 8 belong to the four lanes of a group g = lane // 4; k = t and t + 4 to lane t of the group.",
+        "Row 11 is g + 8, k = 6 is t + 4: g = 3, t = 2.",
+    ),
+    "number": ("a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",),
+    "lane_d": (
+        "The sums of a lane lie in rows g and g + 8, in columns 2 t and 2 t + 1.",
+        "Row 11 is g + 8, column 6 is 2 t: g = 3, t = 3.",
+    ),
+    "number_d": ("c0 and c1 are of row g, c2 and c3 of row g + 8.",),
+    "instructions": ("One instruction has 16 rows, 8 columns and 8 channels. How many of these are in the tile?",),
+    "instructions_float32": ("Three products for one: low by high, high by low, high by high.",),
+}
+
+
+def judge(answer):
+    """All computed or counted by the interpreter."""
+    said, d = [], poisoned(16, 8)
+    for at, (of, name) in {who: ("lane", "number"), marked: ("lane_d", "number_d")}.items():
+        launched(at, 1, 32, d := poisoned(16, 8))
+        held = int(d[11, 6])
+        said.append(predicted(answer, of, held // 4, "as its lane", HINTS[of]))
+        said.append(predicted(answer, name, held % 4, "as its number", HINTS[name]))
+    for name, products in (("instructions", 1), ("instructions_float32", 3)):
+        flops = xray(tile, 1, 32, np.zeros(32, np.float32), 32, 24, 40, products).totals.flops
+        said.append(predicted(answer, name, flops // (2 * 16 * 8 * 8), "instructions", HINTS[name]))
+    return "; ".join(said) + "."
