@@ -207,12 +207,12 @@ def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[G
     for op, path, layers in problems():
         kept = 0
         for batches in layers if not only or f"{op}/{path}" in only else ():
-            chosen = [(problem, *(tuned_there(op, path, problem, gpu) or (None, None))) for problem in batches]
-            for what in dict.fromkeys(one for _, one, _ in chosen if one is not None):
-                its = [(problem, space) for problem, one, space in chosen if one == what]
-                for (problem, _), space in zip(its, near([space for _, space in its]), strict=True):
-                    groups.setdefault((what.id, _layer(problem), space.digest), []).append(Task(what, problem, space))
-            kept += any(what for _, what, _ in chosen)
+            chosen = [(*found, problem) for problem in batches if (found := tuned_there(op, path, problem, gpu))]
+            for id in dict.fromkeys(what.id for what, *_ in chosen):
+                its = [one for one in chosen if one[0].id == id]
+                for (what, _, problem), space in zip(its, near([one[1] for one in its]), strict=True):
+                    groups.setdefault((id, _layer(problem), space.digest), []).append(Task(what, problem, space))
+            kept += bool(chosen)
             if kept == each:
                 break
     return sorted((Group(tuple(tasks)) for tasks in groups.values()), key=_place)
