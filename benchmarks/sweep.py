@@ -6,7 +6,7 @@ tune --report`), and its winners are the tiles that launches get. Of each op, pa
 the image networks with the largest share of their network's bytes, at batch 1 and 32, and the study's problems; what
 is tuned is the stage that runs there, if it has many tiles, else all stages of the path. Of a stage that has more than
 LARGEST tiles the space is the NEAR of them that are nearest to a tile that ships: which differ from it in the fewest
-parameters, and by the fewest doublings. Stages with more than COUNTED tiles, of which the list alone takes long, are
+parameters, and by the fewest doublings. Stages with more than LISTED tiles, of which the list alone takes long, are
 left out.
 
 Spaces in which 5 % are more than one candidate come first, of them those of least expected time for a problem. What the
@@ -66,7 +66,7 @@ LEAST = report.MANY
 """Candidates of a space in which the budget of a report is more than one: such sweeps come first."""
 LARGEST = 200
 NEAR = 60
-COUNTED = 5_000
+LISTED = 5_000
 EACH = 6  # layers of an op, path and storage type
 AT_ONCE = 6  # candidates of a part
 COMPILE_S = {"fused": 6.0, "pointwise": 3.5, "sparse": 4.0, "depthwise2d": 2.0, "depthwise1d": 1.3}
@@ -149,7 +149,7 @@ def _layer(problem: Problem) -> Any:
 
 def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
     """The stage that is expected to be fastest, if it has LEAST tiles to choose from; else the path. None if no stage
-    runs, a path has more than LARGEST candidates or a stage COUNTED, or there is one.
+    runs, a path has more than LARGEST candidates or a stage LISTED, or there is one.
     """
     whole = subject(f"{op}/{path}")
     takers = whole.takers(problem, gpu)
@@ -159,7 +159,7 @@ def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Su
     first = choices.fastest(takers, problem, gpu=gpu.name or None)[0]
     what = subject(first.id) if sizes[first.id] >= LEAST else whole
     size = sizes[first.id] if what.is_stage else sum(max(1, one) for one in sizes.values())
-    return (what, what.space(problem, gpu)) if 1 < size <= (COUNTED if what.is_stage else LARGEST) else None
+    return (what, what.space(problem, gpu)) if 1 < size <= (LISTED if what.is_stage else LARGEST) else None
 
 
 def near(found: Sequence[Space]) -> list[Space]:
@@ -196,7 +196,7 @@ def _tiles(stage: Stage, problem: Problem, gpu: gpus.Gpu) -> int:
     layer = _layer(problem)
     all_ = stage.tiles.configs(layer, problem.N, gpu)
     fits = (one for one in all_ if gpu.blocks_per_sm(stage.tiles.resources(layer, one)))
-    return len(set(itertools.islice(fits, COUNTED + 1)))
+    return len(set(itertools.islice(fits, LISTED + 1)))
 
 
 def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Group]:
@@ -207,12 +207,12 @@ def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[G
     for op, path, layers in problems():
         kept = 0
         for batches in layers if not only or f"{op}/{path}" in only else ():
-            chosen = [(problem, *(tuned_there(op, path, problem, gpu) or (None, None))) for problem in batches]
-            for what in dict.fromkeys(one for _, one, _ in chosen if one is not None):
-                its = [(problem, space) for problem, one, space in chosen if one == what]
-                for (problem, _), space in zip(its, near([space for _, space in its]), strict=True):
-                    groups.setdefault((what.id, _layer(problem), space.digest), []).append(Task(what, problem, space))
-            kept += any(what for _, what, _ in chosen)
+            chosen = [(*found, problem) for problem in batches if (found := tuned_there(op, path, problem, gpu))]
+            for id in dict.fromkeys(what.id for what, *_ in chosen):
+                its = [one for one in chosen if one[0].id == id]
+                for (what, _, problem), space in zip(its, near([one[1] for one in its]), strict=True):
+                    groups.setdefault((id, _layer(problem), space.digest), []).append(Task(what, problem, space))
+            kept += bool(chosen)
             if kept == each:
                 break
     return sorted((Group(tuple(tasks)) for tasks in groups.values()), key=_place)

@@ -1,8 +1,8 @@
 """The compiler's levels of a stage: a cap on registers, blocks that must fit on a multiprocessor, fast maths.
 
 ``subject("pointwise/forward/tensor@options")`` searches them for the tile that a launch gets. A candidate has the tile
-and, beside it, LEVELS; a kernel of it is the stage's own function, compiled with these options. What wins is told and
-not shipped: a launch takes tiles from journals, and a stage states its compiler's options in its file.
+and, beside it, LEVELS; a kernel of it is the stage's own function, compiled with these options. What wins is printed
+and not shipped: a launch takes tiles from journals, and a stage states its compiler's options in its file.
 """
 
 from __future__ import annotations
