@@ -26,7 +26,18 @@ from dwlab.judge.check import CheckError, check, checked_on
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, by_shape, stage
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
-from dwlab.problems.cases import NOT_FINITE, OWN_SEED, Case, cases, drawn, layer_cases, products, properties, sizes
+from dwlab.problems.cases import (
+    NOT_FINITE,
+    OWN_SEED,
+    TELLING,
+    Case,
+    cases,
+    drawn,
+    layer_cases,
+    products,
+    properties,
+    sizes,
+)
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
 
@@ -227,7 +238,7 @@ def test_two_sizes_give_round_numbers(op, path, pairs, seed):
 @pytest.mark.parametrize("seed", [14, 150])
 @pytest.mark.parametrize(("op", "path", "dtypes"), [("pointwise", "forward", ("float32", "int8")), KINDS[0], KINDS[-1]])
 def test_what_is_summed_leaves_every_kind_of_rest(op, path, dtypes, seed):
-    found = [case for case in drawn(op, path, dtypes, seed) if case.values in ("plain", "large", "small")]
+    found = [case for case in drawn(op, path, dtypes, seed) if case.values in TELLING]
     for name in "LK" if op == "depthwise1d" else "C":
         sizes = [getattr(judge._layers_of(case.problem)[0], name) for case in found]
         assert {size % 32 // 4 for size in sizes if size > 32} == set(range(8)), name

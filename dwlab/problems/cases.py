@@ -37,7 +37,7 @@ VALUES = {
 """What the inputs of a case are like, and in words. "ends" and "ties" are for int8, what is neither these nor "plain"
 nor "large" for floating numbers."""
 
-_TELLING = ("plain", "large", "large filters", "small")  # what is wrong for a size, zeros, ends and NaN may hide
+TELLING = ("plain", "large", "large filters", "small")  # what is wrong for a size, zeros, ends and NaN may hide
 _FLOATS = ("plain", "NaN", "infinite", "large", "large filters", "small", "zeros")
 _WHOLE = ("plain", "ends", "ties", "large")
 
@@ -540,7 +540,7 @@ _RELATED: dict[Any, Callable[[int, random.Random], tuple[int, int]]] = {
 }
 # Round numbers that buffers, tiles and blocks have: what two sizes give together may just fill one.
 _ROUND = {"sum": (32, 64, 128), "product": (64,), "difference": (64,)}
-_RELATED |= {("sum", n): lambda size, rng, n=n: (n - min(size, n - 2), min(size, n - 2)) for n in _ROUND["sum"]}
+_RELATED |= {("sum", n): lambda size, rng, n=n: (n - min(size, n // 2), min(size, n // 2)) for n in _ROUND["sum"]}
 _RELATED |= {("product", n): lambda size, rng, n=n: (n // _power(size), _power(size)) for n in _ROUND["product"]}
 _RELATED |= {("difference", n): lambda size, rng, n=n: (size + n, size) for n in _ROUND["difference"]}
 _SMALL = ()  # no aim, but small sizes only
@@ -733,7 +733,7 @@ def _places(case: Case) -> set[tuple[str, Any]]:
         dear = case.problem.op == "fused"  # there a thousand channels of several pixels take long
         found |= {(f"{name} of several", at) for name, at in found if not (dear and at in (1024, 2048))}
     found |= _relations(case.problem)
-    if case.values in _TELLING:
+    if case.values in TELLING:
         return found | {
             (f"{name} beyond 32", size % 32 // 4) for name, size in _terms(case.problem).items() if size > 32
         }
@@ -769,7 +769,8 @@ def _relations(problem: Problem) -> set[tuple[str, Any]]:
             over = problem.op != "fused" and "K" in (one, other) and (one in along or other in along)
             padding = (_row_padding(filters) if along == "L" else _padding(filters)) if over else None
             found.add(((one, kind, other), padding))
-        if one < other and _together(one, other) and ("K" not in (one, other) or there["K"] == min(size, second)):
+        slides = "K" in (one, other) and (one in along or other in along)
+        if one < other and _together(one, other) and (not slides or there["K"] == min(size, second)):
             given = {"sum": size + second, "product": size * second, "difference": abs(size - second)}
             found |= {((one, (what, n), other), None) for what, n in given.items() if n in _ROUND[what]}
     return found
