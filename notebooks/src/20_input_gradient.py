@@ -208,7 +208,8 @@ for p in (problem, DepthwiseConv1d(3, 4, 50, 7, "same"), DepthwiseConv1d(2, 3, 6
 
 # %% [markdown]
 # `left` is the number of zeros on the left. So the whole of forward's work can be used again, for the price of a reversed copy
-# of the filters. Kernels of their own have one thing to gain: they need no copy.
+# of the filters. Kernels of their own have one thing to gain: they need no copy. In `shared` even a line falls away: forward
+# stages its filter in reverse, so that both indices of the inner loop go up together; here they do so by themselves.
 #
 # ## Check
 #
