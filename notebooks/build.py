@@ -348,6 +348,12 @@ def _without_paths(value: object, ignored: bool, where: str) -> object:
     return short
 
 
+def measured(cell: nbformat.NotebookNode) -> bool:
+    """Whether what a cell shows depends on the machine."""
+    ignored = cell.cell_type == "code" and "nbval-ignore-output" in cell.metadata.get("tags", [])
+    return ignored and not re.search(r"^grade\(", cell.source, re.M)
+
+
 def hidden(cell: nbformat.NotebookNode) -> bool:
     """Whether a cell is folded."""
     return cell.metadata.get("jupyter", {}).get("source_hidden", False)
@@ -359,8 +365,7 @@ def label(notebook: nbformat.NotebookNode, where: str) -> None:
     an answer on every machine: these have no label."""
     text = f"Stored output of {where}: run the cell for your own."
     for cell in notebook.cells:
-        ignored = cell.cell_type == "code" and "nbval-ignore-output" in cell.metadata.get("tags", [])
-        if ignored and cell.outputs and not re.search(r"^grade\(", cell.source, re.M):
+        if measured(cell) and cell.outputs:
             data = {"text/plain": text, "text/html": f"<p><small><i>{html.escape(text)}</i></small></p>"}
             cell.outputs.insert(0, nbformat.v4.new_output("display_data", data))
 
@@ -396,7 +401,7 @@ def _left(cell: nbformat.NotebookNode, stem: str) -> bool:
     """Whether a measured cell of the notebook of this name is no longer in its source."""
     source = SOURCES / f"{stem}.py"
     text = source.read_text(encoding="utf-8") if source.exists() else ""
-    return "nbval-ignore-output" in cell.metadata.get("tags", ()) and f"\n{cell.source}\n" not in text
+    return measured(cell) and f"\n{cell.source}\n" not in text
 
 
 def write_lesson(source: Path, keep: bool = False) -> Path:
@@ -410,7 +415,7 @@ def write_lesson(source: Path, keep: bool = False) -> Path:
         clean(notebook, source.stem)
         too_wide(notebook, source.stem)
         label(notebook, this_machine())
-        kept = {p: o for p, o in kept.items() if "nbval-ignore-output" in notebook.cells[p].metadata.get("tags", [])}
+        kept = {p: o for p, o in kept.items() if measured(notebook.cells[p])}
     for count, place in enumerate(code, 1):
         notebook.cells[place].execution_count = count
         notebook.cells[place].outputs = kept.get(place, notebook.cells[place].outputs)
