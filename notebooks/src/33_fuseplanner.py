@@ -30,7 +30,7 @@ from dwlab.problems import networks
 
 net = networks.network("mobilenet_v1")
 pairs = {}
-print(f"{'MB':44}{'x':>7}{'between':>9}{'w1':>7}{'w2':>7}{'y':>7}{'saved':>8}")
+print(f"{'MB':43}{'x':>7}{'between':>9}{'w1':>7}{'w2':>7}{'y':>7}{'saved':>8}")
 for number in range(1, 14):
     first, second = (net.layer(f"{number}.{what}").problem for what in ("depthwise", "pointwise"))
     pairs[number] = first, second
@@ -38,7 +38,7 @@ for number in range(1, 14):
         mb = {name: size / 1e6 for name, (size, _) in sizes((first, second)).items()}
         between = sizes((first,))["y"][0] / 1e6
         saved = 2 * between / (sum(mb.values()) + 2 * between)
-        print(f"{networks.summary(first) + ' → ' + networks.summary(second):44}", end="")
+        print(f"{networks.summary(first) + ' → ' + networks.summary(second):43}", end="")
         print(f"{mb['x']:7.2f}{between:9.2f}{mb['w1']:7.2f}{mb['w2']:7.2f}{mb['y']:7.2f}{saved:8.0%}")
 
 # %% [markdown]
