@@ -10,7 +10,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-WORKBOOK = ("lessons/*.ipynb", "exercises/*.py", "exercises/judges/*.*", "docs/*.md", "docs/results/*.md")
+WORKBOOK = ("exercises/*.ipynb", "exercises/*.py", "exercises/judges/*.*", "docs/*.md", "docs/results/*.md")
 
 
 def copied(package: Path) -> None:

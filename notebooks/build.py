@@ -10,7 +10,7 @@ is the author's to look at. What is written here is held by tests/test_lessons.p
 
 **A lesson** is written in notebooks/src/NN_topic.py, in jupytext's percent format: `# %%` starts a code cell,
 `# %% [markdown]` a text cell (its lines are comments), and tags stand behind: `# %% tags=["nbval-ignore-output"]`.
-It is built into two notebooks: notebooks/NN_topic.ipynb, the teacher's, is executed; lessons/NN_topic.ipynb, the
+It is built into two notebooks: notebooks/NN_topic.ipynb, the teacher's, is executed; exercises/NN_topic.ipynb, the
 student's, has no outputs. In the student's each `predicted_... = ` of a cell is empty, and the cell raises until all are
 filled in; and where a cell has `### BEGIN SOLUTION` … `### END SOLUTION`, as in an exercise, there is a blank. There are
 these kinds of tags:
@@ -80,9 +80,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-NOTEBOOKS, SOURCES, LESSONS, EXERCISES, SOLUTIONS = (
-    ROOT / p for p in ("notebooks", "notebooks/src", "lessons", "exercises", "solutions")
-)
+NOTEBOOKS, SOURCES, EXERCISES, SOLUTIONS = (ROOT / p for p in ("notebooks", "notebooks/src", "exercises", "solutions"))
 TAGS = {"nbval-ignore-output", "raises-exception"}
 CELL_TIMEOUT_S = 120
 WIDEST = 96  # characters of a printed line; JupyterLab has room for 112 where the window is 1,366 pixels wide
@@ -123,7 +121,9 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
         tags = [t for t in tags if not t.startswith("blank:") and t != "folded"]
         unknown = [t for t in tags if t not in TAGS and not t.startswith("stage:")]
         if unknown:
-            raise BuildError(f"{where}: there is no tag {unknown[0]!r}; tags are {sorted(TAGS)}, folded and stage:OP/PATH/NAME")
+            raise BuildError(
+                f"{where}: there is no tag {unknown[0]!r}; tags are {sorted(TAGS)}, folded and stage:OP/PATH/NAME"
+            )
         stages = [t.removeprefix("stage:") for t in tags if t.startswith("stage:")]
         text = cell.source
         if stages:
@@ -430,7 +430,7 @@ def write_lesson(source: Path, keep: bool = False) -> Path:
 
 def write_student(source: Path) -> Path:
     """Build and save the student's copy of a lesson: nothing of it is executed, so nothing is answered."""
-    target = LESSONS / f"{source.stem}.ipynb"
+    target = EXERCISES / f"{source.stem}.ipynb"
     _save(target, student_copy(source))
     return target
 
@@ -443,12 +443,12 @@ def student_copy(source: Path) -> str:
 
 
 def student_differences(source: Path) -> Iterator[str]:
-    """Why lessons/ does not hold what a lesson's source generates; nothing if it does."""
-    target = LESSONS / f"{source.stem}.ipynb"
+    """Why exercises/ does not hold what a lesson's source generates; nothing if it does."""
+    target = EXERCISES / f"{source.stem}.ipynb"
     if not target.exists():
-        yield f"lessons/{target.name} is not built"
+        yield f"exercises/{target.name} is not built"
     elif target.read_text(encoding="utf-8") != student_copy(source):
-        yield f"lessons/{target.name} is not what its source generates"
+        yield f"exercises/{target.name} is not what its source generates"
 
 
 def lesson_differences(source: Path) -> Iterator[str]:
@@ -752,7 +752,7 @@ def chosen(names: list[str]) -> list[Path]:
 
 def orphans() -> Iterator[str]:
     """Notebooks and exercises that no source makes."""
-    made = (NOTEBOOKS, "*.ipynb", SOURCES), (LESSONS, "*.ipynb", SOURCES), (EXERCISES, "**/*.py", SOLUTIONS)
+    made = (NOTEBOOKS, "*.ipynb", SOURCES), (EXERCISES, "*.ipynb", SOURCES), (EXERCISES, "**/*.py", SOLUTIONS)
     for folder, pattern, home in made:
         for file in sorted(folder.glob(pattern)):
             if not (home / f"{file.stem}.py").exists():

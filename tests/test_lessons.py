@@ -290,7 +290,7 @@ def test_the_load_counts_words_lines_and_cells():
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_a_students_copy_with_the_answers_is_the_teachers(source):
     """Cell by cell the same text, but for predictions and blanks; and nothing is answered or stored in it."""
-    path = ROOT / "lessons" / f"{source.stem}.ipynb"
+    path = ROOT / "exercises" / f"{source.stem}.ipynb"
     if list(build.student_differences(source)) and worked_on(path):
         pytest.skip("it was worked on here")
     assert list(build.student_differences(source)) == []
@@ -399,7 +399,7 @@ def test_links_lead_somewhere(lesson):
 @pytest.fixture
 def workshop(tmp_path, monkeypatch):
     """The tool in a folder of its own."""
-    for name in ("NOTEBOOKS", "SOURCES", "LESSONS", "EXERCISES", "SOLUTIONS"):
+    for name in ("NOTEBOOKS", "SOURCES", "EXERCISES", "SOLUTIONS"):
         folder = tmp_path / getattr(build, name).relative_to(ROOT)
         folder.mkdir(parents=True, exist_ok=True)
         monkeypatch.setattr(build, name, folder)
@@ -555,7 +555,7 @@ def test_a_folded_cell_is_closed_in_both_copies_and_keeps_what_it_showed(worksho
     write(build.SOURCES, "90_small.py", folded)
     assert build.main(["90", "--check"]) == 1 and "1 cell(s) changed" in capsys.readouterr().out
     assert build.main(["90", "--keep"]) == 0 and build.main(["90", "--check"]) == 0
-    for folder in (build.NOTEBOOKS, build.LESSONS):
+    for folder in (build.NOTEBOOKS, build.EXERCISES):
         cells = code(nbformat.read(folder / "90_small.ipynb", as_version=4))
         assert [build.hidden(c) for c in cells] == [False, True] and tags(cells[1]) == ["nbval-ignore-output"]
 

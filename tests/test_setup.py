@@ -399,7 +399,7 @@ def test_the_lab_opens_on_the_first_lesson():
     shown = arguments(variables={"DISPLAY": ":0", "ARGS": "--port 9000 --ip '0.0.0.0'"})
     assert shown[0] == f"--ServerApp.root_dir={ROOT}" and shown[1].endswith(workbook.FIRST_LESSON)
     assert shown[-4:] == ["--port", "9000", "--ip", "0.0.0.0"] and (ROOT / workbook.FIRST_LESSON).exists()
-    assert workbook.FIRST_LESSON.startswith("lessons/"), "the student's copy"
+    assert workbook.FIRST_LESSON.startswith("exercises/"), "the student's copy"
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_an_installed_package_has_the_lessons_and_grades_where_they_are_copied_t
     outside = dwlab_of(installed, tmp_path, "grade", "01_2")
     assert outside.returncode == 2 and "`dwlab lab FOLDER` copies the workbook" in outside.stderr
     first = json.loads(dwlab_of(installed, tmp_path, "lab", "course", "--no-start", "--json").stdout)
-    for kind in ("lessons/*.ipynb", "exercises/*.py"):
+    for kind in ("exercises/*.ipynb", "exercises/*.py"):
         theirs, ours = (
             {one.name: one.read_bytes() for one in place.glob(kind)} for place in (tmp_path / "course", ROOT)
         )
@@ -464,17 +464,17 @@ def test_an_installed_package_has_the_lessons_and_grades_where_they_are_copied_t
     )
     mine = next((tmp_path / "course" / "exercises").glob("01_2_*.py"))
     mine.write_text(re.sub(r"^compulsory = None$", "compulsory = 7", mine.read_text("utf-8"), flags=re.M), "utf-8")
-    again = json.loads(dwlab_of(installed, tmp_path / "course" / "lessons", "lab", "--no-start", "--json").stdout)
+    again = json.loads(dwlab_of(installed, tmp_path / "course" / "exercises", "lab", "--no-start", "--json").stdout)
     assert again == {"folder": str(tmp_path / "course"), "copied": 0, "kept": first["copied"]}
-    graded = dwlab_of(installed, tmp_path / "course" / "lessons", "grade", "01_2", "--json")
+    graded = dwlab_of(installed, tmp_path / "course" / "exercises", "grade", "01_2", "--json")
     (found,) = json.loads(graded.stdout)
     assert found["status"] == "unsolved" and found["message"].startswith("`flops` is still None"), "7 is a prediction"
 
 
 def test_pages_that_lessons_link_to_are_in_the_copy(installed):
-    for lesson in (ROOT / "lessons").glob("*.ipynb"):
+    for lesson in (ROOT / "exercises").glob("*.ipynb"):
         for link in re.findall(r"\]\((\.\./[^)#]+)", lesson.read_text(encoding="utf-8")):
-            assert (installed / "dwlab" / "workbook" / "lessons" / link).exists(), f"{lesson.name}: {link}"
+            assert (installed / "dwlab" / "workbook" / "exercises" / link).exists(), f"{lesson.name}: {link}"
 
 
 # --- make test --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dwlab.judge.answer import WORKBOOK
 from dwlab.judge.exercises import EXERCISES, GradeError
 
 FOLDER = "dwlab-workbook"
-FIRST_LESSON = "lessons/00_start_here.ipynb"
+FIRST_LESSON = "exercises/00_start_here.ipynb"
 
 
 def copied(folder: Path) -> tuple[int, int]:
@@ -25,7 +25,7 @@ def copied(folder: Path) -> tuple[int, int]:
     A file that is read-only in the package is not so in the copy.
     """
     new = there = 0
-    for pattern in ("lessons/*.ipynb", "exercises/*.py", "docs/*.md", "docs/results/*.md"):
+    for pattern in ("exercises/*.ipynb", "exercises/*.py", "docs/*.md", "docs/results/*.md"):
         for file in sorted(WORKBOOK.glob(pattern)):
             target = folder / file.relative_to(WORKBOOK)
             if target.exists():

@@ -68,7 +68,7 @@ FIRST_FACE, LAST_FACE, STEPPER = 1, 4, 5
 def server(tmp_path_factory):
     """The address of JupyterLab, started as `make lab` starts it but on copies: the lessons, and a page of widgets."""
     root = tmp_path_factory.mktemp("workbook")
-    for folder in ("notebooks", "lessons"):
+    for folder in ("notebooks", "exercises"):
         (root / folder).mkdir()
         for file in (ROOT / folder).glob("*.ipynb"):
             shutil.copy(file, root / folder)
