@@ -219,9 +219,9 @@ def test_a_tap_that_is_dropped_where_sizes_are_related_is_found(one, how, other,
     assert not check(kernel, launch=launch, seed=seed).passed
 
 
-WINDOW, PRODUCT = ("HK", "HW", "KW"), (("C", "out"), ("C", "between"), ("between", "out"))
+WINDOW, SUMMED = ("HK", "HW", "KW"), (("C", "out"), ("C", "between"), ("between", "out"))
 ROUND = [("depthwise1d", "forward", ("BH", "BK", "BL", "HK", "HL", "KL")), ("depthwise2d", "forward", WINDOW)]
-ROUND += [("pointwise", "forward", PRODUCT[:1]), ("fused", "dwpw", WINDOW), ("fused", "pwpw", PRODUCT)]
+ROUND += [("pointwise", "forward", SUMMED[:1]), ("fused", "dwpw", WINDOW), ("fused", "pwpw", SUMMED)]
 
 
 @pytest.mark.parametrize("seed", [13, 140])

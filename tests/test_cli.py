@@ -174,7 +174,10 @@ def _odd():
             if action.nargs == 0 or action.dest == "help":
                 continue
             if not action.option_strings:
-                yield pytest.param([name], "", ODD[2:], id=f"{name} {action.dest}")
+                taken = (
+                    ODD[1:2] if (name, action.dest) == ("lab", "folder") else ODD[2:]
+                )
+                yield pytest.param([name], "", taken, id=f"{name} {action.dest}")
                 continue
             words, taken = [name, *BEFORE.get(name, ())], ODD[:2] if action.dest in ANY else ODD
             yield pytest.param(words, action.option_strings[0], taken, id=f"{name} {action.dest}")

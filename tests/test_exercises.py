@@ -164,8 +164,8 @@ def test_each_lesson_has_a_kernel_and_a_prediction():
         other = {"23", "24", "35", "37", "41", "42"}
         code = ("kernel(answer", "function(answer") if lesson in other else ("kernel(answer", "capstone")
         assert any(one in t for t in texts for one in code), f"{lesson}: no exercise asks for a kernel"
-        # Lessons 40 and 41 ask for numbers in their own cells; in 50 the rubric asks for a formula.
-        if lesson not in ("40", "41", "50"):
+        # Lessons 13, 40 and 41 ask for numbers in their own cells; in 50 the rubric asks for a formula.
+        if lesson not in ("13", "40", "41", "50"):
             assert any("predicted(" in t for t in texts), f"{lesson}: no exercise asks for a number"
 
 
@@ -516,7 +516,7 @@ def test_a_missing_file_is_said_to_be_missing(monkeypatch, tmp_path):
     result = exercises.grade("00_1")
     assert result.status == "missing" and "00_1_change.py cannot be read: no such file" in result.message
     monkeypatch.setattr(exercises, "EXERCISES", tmp_path / "none")
-    with pytest.raises(exercises.GradeError, match="there is no folder none/ here or above: `dwlab lab FOLDER` makes"):
+    with pytest.raises(exercises.GradeError, match="there is no folder none/ here or above: `dwlab lab FOLDER` copies"):
         exercises.grade("00_1")
     monkeypatch.setattr(exercises, "JUDGES", tmp_path)
     with pytest.raises(exercises.GradeError, match="is missing: get the workbook again"):

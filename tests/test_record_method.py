@@ -10,7 +10,7 @@ from fakes import ENVIRONMENT, script, timed
 
 from dwlab.gpu import machine, provenance, target
 from dwlab.measure import baselines, timing
-from dwlab.records import method
+from dwlab.records import kinds, method
 from dwlab.training import digits
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
@@ -138,7 +138,7 @@ def test_the_job_runs_from_its_first_step_to_its_record(on_the_host, monkeypatch
     monkeypatch.setattr(record_method, "comparisons", lambda: ())
     status = record_method.main([str(tmp_path), "--images", str(digits.TEST), "--seconds", "1000"])
     (file,) = tmp_path.iterdir()
-    run = method.read(file)
+    run = kinds.read(file, method.MethodRun)
     assert status == 0 and {one.name: one.failure for one in run.steps if one.failure} == {}
     assert {one.name for one in run.steps} == {one.name for one in few}
     assert all(one.agreement == 1 and one.kept == ("ours" not in one.change) for one in run.steps)

@@ -374,15 +374,19 @@ def layer_cases(
     """
     found = []
     for nth, dtype in enumerate(dtypes):
-        for which, layout in enumerate(LAYOUTS):
-            for order, (problem, why) in enumerate(_layers(op, path, dtype, layout)):
-                slow = products(problem) > _LONG or _operations(problem) > _OPERATIONS / 8
+        there = [_layers(op, path, dtype, layout) for layout in LAYOUTS]
+        for which, layers in enumerate(there):
+            for order, (problem, why) in enumerate(layers):
                 case = Case(problem, why, _seed(seed, order))
-                other = order % 2 == nth % 2 and order // 2 % 2 == which and not (slow or case.vast)
-                if other if nth else order % 2 == which or not slow:
+                slow = products(problem) > _LONG or _operations(problem) > _OPERATIONS / 8
+                elsewhere = [one for one, _ in there[1 - which][order : order + 1] if supports is None or supports(one)]
+                if nth:
+                    taken = order % 2 == nth % 2 and order // 2 % 2 == which and not (slow or case.vast)
+                else:
+                    taken = not slow or not elsewhere or order % 2 == which
+                if taken and (supports is None or supports(problem)):
                     found.append(case)
-    kept = found if supports is None else [case for case in found if supports(case.problem)]
-    return tuple(sorted(kept, key=lambda case: case.problem.compulsory_bytes()))
+    return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes()))
 
 
 def _seed(seed: int | None, order: int) -> int:
@@ -528,9 +532,9 @@ _SUMMED = {"depthwise1d": "LK", "pointwise": "C", "sparse": "C", "dwpw": "C", "p
 _RESTS = [(32, range(rest, rest + 4)) for rest in range(0, 32, 4)]
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
-_ROW, _OF_DW = 6_000, 2_100  # and of one row, and of one element of dw
+_ROW, _OF_DW = 6_000, 1_600  # and of one row, and of one element of dw
 _ATTEMPTS = 100  # random problems until one meets an aim
-_RELATING = 30  # and until one has two sizes that are related
+_RELATING = 100  # and until one has two sizes that are related
 # How a size may follow from another one that is not 1 (see `_relation`): kind -> both, made from the other one.
 _RELATED: dict[Any, Callable[[int, random.Random], tuple[int, int]]] = {
     "equal": lambda size, rng: (size, size),
@@ -599,7 +603,12 @@ def _related(
             case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
             if case is None or not supports(case.problem):
                 continue
-            if op != "depthwise1d" or all(getattr(case.problem, name) == fields[name] for name in relation[:2]):
+            one, other, kind, _ = relation  # it may be gone: sizes are cut down
+            if op == "depthwise1d":
+                kept = all(getattr(case.problem, name) == fields[name] for name in (one, other))
+            else:
+                kept = not {one, other} <= set("HWK") or (one, kind, other) in dict(_relations(case.problem))
+            if kept:
                 yield case, fields
                 break
 

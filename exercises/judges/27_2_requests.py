@@ -48,7 +48,10 @@ HINTS = {
         "Which columns are loaded? A sector has 8 of them, the first one columns 0 to 7.",
         "Columns 7 to 38: the last of the first sector, then 8 to 38.",
     ),
-    "sectors_stride_2": ("The lanes load columns 0, 2, 4, … How many of a sector's 8 columns are among them?",),
+    "sectors_stride_2": (
+        "The lanes load columns 0, 2, 4, … How many of a sector's 8 columns are among them?",
+        "Four of each sector's 8: 32 lanes need the sectors of columns 0 to 62.",
+    ),
     "sectors_channels": (
         "A pixel has 24 channels, 96 bytes. How many of the 32 outputs are of the first pixel?",
         "24 of the first, 8 of the second; that one's x lies two pixels on.",

@@ -56,13 +56,19 @@ HINTS = {
         "Rows g and g + 8 belong to the four lanes of a group g = lane // 4; k = t and t + 4 to lane t of the group.",
         "Row 11 is g + 8, k = 6 is t + 4: g = 3, t = 2.",
     ),
-    "number": ("a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",),
+    "number": (
+        "a1 has row g + 8 and k = t; a2 row g and k = t + 4. Which one has both?",
+        "a3 has row g + 8 and k = t + 4.",
+    ),
     "lane_d": (
         "The sums of a lane lie in rows g and g + 8, in columns 2 t and 2 t + 1.",
         "Row 11 is g + 8, column 6 is 2 t: g = 3, t = 3.",
     ),
     "number_d": ("c0 and c1 are of row g, c2 and c3 of row g + 8.",),
-    "instructions": ("One instruction has 16 rows, 8 columns and 8 channels. How many of these are in the tile?",),
+    "instructions": (
+        "One instruction has 16 rows, 8 columns and 8 channels. How many of these are in the tile?",
+        "2 of 16 rows, 3 of 8 columns, 5 of 8 channels.",
+    ),
     "instructions_float32": ("Three products for one: low by high, high by low, high by high.",),
 }
 
