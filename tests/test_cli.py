@@ -174,9 +174,7 @@ def _odd():
             if action.nargs == 0 or action.dest == "help":
                 continue
             if not action.option_strings:
-                taken = (
-                    ODD[1:2] if (name, action.dest) == ("lab", "folder") else ODD[2:]
-                )
+                taken = ODD[1:2] if (name, action.dest) == ("lab", "folder") else ODD[2:]
                 yield pytest.param([name], "", taken, id=f"{name} {action.dest}")
                 continue
             words, taken = [name, *BEFORE.get(name, ())], ODD[:2] if action.dest in ANY else ODD
