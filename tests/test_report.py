@@ -258,6 +258,37 @@ def test_a_network_that_is_slower_fused_runs_layer_by_layer_and_the_table_says_s
     assert "float32 batch 1: kernels 2.00, fusion 2.00; float16 batch 1: kernels 2.00, fusion 1.00" in text
 
 
+def slower(value):
+    """The same rows with all times twice as long and all bandwidths half as high."""
+    if isinstance(value, dict):
+        number = {key: value[key] for key in value if isinstance(value[key], float)}
+        changed = {key: one * 2 for key, one in number.items() if key.endswith("_us")}
+        changed |= {key: one / 2 for key, one in number.items() if key.endswith("gbps")}
+        return {key: changed.get(key, slower(one)) for key, one in value.items()}
+    return [slower(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_newer_records_of_another_gpu_change_no_table_of_the_one_shown():
+    runs = records.load_runs()
+    others = [
+        dataclasses.replace(
+            run,
+            environment={**run.environment, "gpu": "NVIDIA L40S", "date": "2026-12-" + run.environment["date"][8:]},
+            ceilings=slower(run.ceilings),
+            measurements=tuple(
+                dataclasses.replace(row, gpu="NVIDIA L40S", time_us=2 * row.time_us, kernel_sha256="0" * 64)
+                for row in run.measurements
+            ),
+            sections=slower(dict(run.sections)),
+        )
+        for run in runs
+        if run.gpu == records.SHOWN
+    ]
+    before, after = report.tables(runs), report.tables([*runs, *others])
+    assert set(after) > set(before)
+    assert [name for name in before if before[name]() != after[name]()] == []
+
+
 @pytest.mark.parametrize("make", [report.fusion_pairs, report.fusion_networks])
 def test_a_record_of_another_gpu_changes_no_table_of_what_fusion_brings(make):
     ours = a_run(layers=of_pair(10.0, 6.0, 9.0), networks=[a_network(200.0, 100.0)])

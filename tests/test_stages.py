@@ -87,7 +87,8 @@ def test_the_lesson_of_a_stage_speaks_of_it():
     for one in registry.stages():
         for number, text in lessons.items():
             if one.lesson == number:
-                assert one.id in text or re.search(rf"`({one.path}/)?{one.name}`", text), one.id
+                named = one.id in text or re.search(rf"`({one.path}/)?{one.name}`", text)
+                assert named, f"lesson {number} neither shows nor names {one.id}: leave out lesson={number!r}"
             elif not one.lesson:  # then no lesson shows its text
                 assert not re.search(rf"(stage|kernel):{one.id}\b", text), (one.id, number)
         assert not one.lesson or one.lesson in lessons, one.id

@@ -374,13 +374,12 @@ def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, A
 
 
 def copies(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Record | None:
-    """The newest run that timed copies of several sizes, on a GPU if one is named.
+    """The newest run that timed copies of several sizes, of one GPU: as `shown_runs` has it.
 
     The copy bandwidth is that of hundreds of MB. A launch that moves less begins and ends all the same, some
     microseconds in which memory waits, whatever the kernel; a copy of as many bytes says how many.
     """
-    runs = load_runs() if runs is None else list(runs)
-    return next((run for run in reversed(runs) if run.sections.get("copies") and gpu in (None, run.gpu)), None)
+    return next((run for run in reversed(shown_runs(runs, gpu)) if run.sections.get("copies")), None)
 
 
 def copy_us(nbytes: int, run: Record) -> float | None:

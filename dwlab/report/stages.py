@@ -82,9 +82,7 @@ def _run_table(run: Record, rows: Sequence[Measurement]) -> Markdown:
 def with_earlier(op: str, path: str, runs: Sequence[Record]) -> Markdown:
     """`table`, and which of its stages have another kernel by now."""
     text = table(op, path, runs=runs)
-    rows: list[Measurement] = []
-    for run in runs:
-        rows = [row for row in run.measurements if (row.op, row.path, row.dtype) == (op, path, "float32")] or rows
+    _, rows = next(newest_runs(runs, None, op, path, "float32"), (None, []))
     now = {one.name: one.digest for one in registry.stages() if (one.op, one.path) == (op, path)}
     earlier = dict.fromkeys(row.stage for row in rows if row.kernel_sha256 not in (None, now.get(row.stage)))
     if not earlier:
