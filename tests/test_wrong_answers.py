@@ -185,6 +185,10 @@ for t in range(lane, y.shape[1], 32):
      "acc += x[r, t]\n    for step in (16, 8, 4, 2, 1):\n        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc,"
      " step) => part = x[r, t]\n        for step in (16, 8, 4, 2, 1):\n            part +="
      " cuda.shfl_xor_sync(0xFFFFFFFF, part, step)\n        acc += part"),
+    ("13_3", "no read before the loop", r"`near_wavefronts`: you predicted 30 wavefronts; more were counted",
+     "+ near_wavefronts = 30"),
+    ("13_3", "conflicts of three", r"`three_wavefronts`: you predicted 44 wavefronts; fewer were counted",
+     "+ three_wavefronts = 44"),
     ("14_1", "a block for each row", r"two writers", "r = i // y.shape[1] => r = cuda.blockIdx.x"),
     ("14_1", "strided by rows", r"sectors per request",
      "r = i // y.shape[1]\n        t = i % y.shape[1] => r = i % y.shape[0]\n        t = i // y.shape[0]"),
@@ -286,6 +290,8 @@ for i in range(terms.shape[0]):
     acc += terms[i, c]
 sums[c] = acc
 """),
+    ("25_3", "the lanes lose as much", r"`by_lanes`: you predicted 0 above 2 \*\* 24; that is too low",
+     "+ by_lanes = 0"),
     ("21_1", "still broken", r"race|two writers", "\n\n\nHINTS => \n\n\nclasses = broken\nHINTS"),
     ("21_1", "all in global memory", r"16 for a block",
      "cuda.atomic.add(of_block, k, 1) => cuda.atomic.add(counts, k, 1)"),
@@ -448,6 +454,10 @@ if q < x.shape[2]:
      "     if f0 + k < w.shape[0]: => c in range(x.shape[0]):\n            value = x[c, m]\n            for k"
      " in range(FILTERS):\n                if True:"),
     ("29_1", "no test for the last pixels", r"[Oo]ut of bounds", "if m < x.shape[1]: => if m >= 0:"),
+    ("29_3", "each element once", r"`x_loads`: you predicted 12,544 elements; more were counted",
+     "+ x_loads = 196 * 64"),
+    ("29_3", "whole tiles of pixels only", r"`w_loads`: you predicted 36,864 elements; more were counted",
+     "+ w_loads = 96 * 64 * 6"),
     ("29_1", "whole groups of filters only", r"C=1 F=1 M=1: element \[0, 0\] was never written",
      "if f0 + k < w.shape[0]:\n                y => if f0 + 3 < w.shape[0]:\n                y"),
     ("29_1", "the last channel left out", r"C=1 F=1 M=1: element \[0, 0\] is 0",

@@ -418,6 +418,13 @@ grade("13_1")
 grade("13_2")
 
 # %% [markdown]
+# <!-- begin:exercise:13_3 -->
+# <!-- end:exercise:13_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("13_3")
+
+# %% [markdown]
 # This was the last of the study's four ways.
 #
 # **Next:** [14 · Which block?](14_which_block.ipynb): how many outputs a block should have, by its bottleneck.

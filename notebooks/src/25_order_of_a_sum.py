@@ -342,6 +342,13 @@ grade("25_1")
 grade("25_2")
 
 # %% [markdown]
+# <!-- begin:exercise:25_3 -->
+# <!-- end:exercise:25_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("25_3")
+
+# %% [markdown]
 # This was the last lesson on the depthwise convolution in one dimension.
 #
 # **Next:** [27 · A map in two layouts](27_two_layouts.ipynb): the same operator on images, with neighbours in two directions.

@@ -322,4 +322,11 @@ print(show("29_2"))
 grade("29_2")
 
 # %% [markdown]
+# <!-- begin:exercise:29_3 -->
+# <!-- end:exercise:29_3 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("29_3")
+
+# %% [markdown]
 # **Next:** [30 · Tensor Cores](30_tensor_cores.ipynb), a matrix product in one instruction.
