@@ -35,7 +35,7 @@ The moves, each a heading that starts with its word: a table with **Time** (`--l
 **Afterwards you can**; Question; Predict (the student writes numbers into names `predicted_...`; what is stored is a
 first guess, often a wrong one); Build; Check; X-ray; Measure; Explain, the gap between prediction and measurement;
 Exercises, each with its region and a cell `grade("NN_k")`, which is not compared, since students change those files.
-What is printed fits a page: the build stops at a line of more than 96 characters. Sentences are wrapped
+What is printed fits a page: the build stops at a line of more than 88 characters. Sentences are wrapped
 (`tabular.wrapped`), tables are shown and scroll (`tabular.columns`, `tabular.Columns`). To the outputs of cells tagged
 `nbval-ignore-output` the build adds a line that says of which machine they are.
 The naive way fails first, where it can be seen. A check is a call that raises: `check(...).raise_if_wrong()`,
@@ -83,7 +83,7 @@ sys.path.insert(0, str(ROOT))
 NOTEBOOKS, SOURCES, EXERCISES, SOLUTIONS = (ROOT / p for p in ("notebooks", "notebooks/src", "exercises", "solutions"))
 TAGS = {"nbval-ignore-output", "raises-exception"}
 CELL_TIMEOUT_S = 120
-WIDEST = 96  # characters of a printed line; JupyterLab has room for 112 where the window is 1,366 pixels wide
+WIDEST = 88  # characters of a printed line; JupyterLab has room for 112 where the window is 1,366 pixels wide
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     # All that a kernel says of itself: JupyterLab completes what is missing, which marks a lesson as changed when it is

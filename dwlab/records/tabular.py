@@ -170,7 +170,7 @@ def result(one: Mapping[str, Any]) -> str:
     return "" if ratio is None else "won" if ratio >= 1 else "LOST"
 
 
-def wrapped(text: object, width: int = 90) -> str:
+def wrapped(text: object, width: int = 88) -> str:
     """str(text) with its lines broken at spaces, none longer than `width` unless one word is.
 
     For sentences that are printed: JupyterLab breaks a printed line that its page has no room for at any character,

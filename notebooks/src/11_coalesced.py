@@ -259,7 +259,7 @@ for name, each in clocks.items():
 if times:
     more = two.requests / one.requests
     cheaper = clocks["naive"] / clocks["coalesced"]
-    print(f"coalesced: a request is {cheaper:.2f} times cheaper, there are {more:.2f} times as many:", end=" ")
+    print(f"coalesced: a request is {cheaper:.2f} times cheaper, there are {more:.2f} times as many:")
     print(f"{cheaper / more:.2f} times faster")
 
 # %% [markdown]

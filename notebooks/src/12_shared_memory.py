@@ -187,7 +187,7 @@ def hurried(warp_only):
 for warp_only in (False, True):
     print("syncwarp only" if warp_only else "no barrier")
     for hazard in look(hurried(warp_only), tiles).hazards:
-        print(tabular.wrapped(f"    {hazard}", 88))
+        print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]
 # A message names one pair of threads, the two lines and the element. `syncwarp` orders the 32 lanes of a warp, which helped
@@ -244,7 +244,7 @@ picture(report.pattern(read.line, "x_tile", "load"))
 
 # %% tags=["folded"]
 for array in ("x_tile", "w_tile"):
-    print(tabular.wrapped(describe(report.pattern(read.line, array, "load")), 88))
+    print(tabular.wrapped(describe(report.pattern(read.line, array, "load"))))
 
 # %% [markdown]
 # ## Measure

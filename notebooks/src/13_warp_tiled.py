@@ -265,7 +265,7 @@ six = DepthwiseConv1d(3, 2, 96, 24)
 for for_block in (False, True):
     print("syncthreads" if for_block else "nothing")
     for hazard in look(waiting(for_block), by_warp, x[:3, :2].copy(), w[:2], six).hazards:
-        print(tabular.wrapped(f"    {hazard}", 88))
+        print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]
 # - Without `syncwarp` lanes read what other lanes of their warp may not have written yet. Up to compute capability 6 the
@@ -308,7 +308,7 @@ loop = max((a for a in report.accesses if (a.array, a.kind) == ("x_staged", "loa
 picture(report.pattern(loop.line, "x_staged", "load"))
 
 # %% tags=["folded"]
-print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load")), 88))
+print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load"))))
 
 # %% [markdown]
 # ## Measure

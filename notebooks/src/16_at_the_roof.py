@@ -195,7 +195,7 @@ def hurried(mistake):
 x = np.arange(128, dtype=np.float32)
 for mistake in ("none", "no syncwarp", "no commit"):
     hazards = xray(hurried(mistake), 1, 32, x, np.zeros_like(x)).hazards
-    print(f"{mistake}:", *(tabular.wrapped(f"    {one}", 88) for one in hazards or ["nothing found"]), sep="\n")
+    print(f"{mistake}:", *(tabular.wrapped(f"    {one}") for one in hazards or ["nothing found"]), sep="\n")
 
 # %% [markdown]
 # ## X-ray

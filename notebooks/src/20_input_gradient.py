@@ -144,7 +144,7 @@ def look(kernel, launch, problem=problem, dy=dy, w=w):
 
 
 for hazard in look(scatter(atomic=False), a_thread_an_output).hazards:
-    print(tabular.wrapped(hazard, 88))
+    print(tabular.wrapped(hazard))
 
 # %% [markdown]
 # Up to 48 threads add to one element of dx. `+=` is a read, an addition and a write, and two threads that read the same
@@ -456,7 +456,7 @@ for name in both:
     print(f"{name:12}{forth:14,.0f}{back:17,.0f}{back / forth:8.2f}{asked:10.2f}{predicted_ratio[name]:8.2f}")
 if not both:
     print("No time of both ways is recorded yet. On a GPU: python -m dwlab study --record FILE")
-print("the study's own ratios, on a P100†:", end=" ")
+print("the study's own ratios, on a P100†:")
 print(", ".join(f"{name} {ms['input_grad'] / ms['forward']:.2f}" for name, ms in PUBLISHED["ms"].items()))
 
 # %% [markdown]

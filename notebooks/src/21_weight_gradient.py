@@ -162,7 +162,7 @@ small = DepthwiseConv1d(8, 1, 48, 8)
 data = small.inputs("weight_grad")
 dw = np.zeros((small.H, small.K), np.float32)
 for hazard in xray(among_blocks(atomic=False), (1, 2), (32, WARPS), data["dy"], data["x"], dw, 0).hazards:
-    print(tabular.wrapped(hazard, 88))
+    print(tabular.wrapped(hazard))
 
 # %% [markdown]
 # ## X-ray
@@ -341,7 +341,7 @@ later = stages("depthwise1d", "weight_grad")[4:]
 for one in later:
     row = records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name)
     speed = f"{row.time_us:,.0f} µs, {row.fraction_of_copy:.1%} of copy speed" if row else "not recorded yet"
-    print(tabular.wrapped(f"{one.name} ({speed}): {one.summary}", 88))
+    print(tabular.wrapped(f"{one.name} ({speed}): {one.summary}"))
 
 # %% [markdown]
 # ## Explain

@@ -423,7 +423,7 @@ if row is None or not gpu.ceilings.launch_us:
     print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
 else:
     batch = PAPER.B * gpu.ceilings.launch_us / row.time_us
-    print(f"{row.gpu}: {row.stage} takes {row.time_us:,.0f} µs for {PAPER.B:,} windows", end=", ")
+    print(f"{row.gpu}: {row.stage} takes {row.time_us:,.0f} µs for {PAPER.B:,} windows,")
     print(f"a plain launch {gpu.ceilings.launch_us:.1f} µs of the host's time")
     print(f"at {batch:,.0f} windows the two are alike; you predicted {predicted_batch}")
 

@@ -84,7 +84,7 @@ constraints = {
 }
 parameters = {"m": (32, 64, 128, 256), "n": (32, 64, 128, 256), "warps": (2, 4, 8), "stages": (2, 3, 4)}
 found = space(parameters, constraints, default={"m": 64, "n": 64, "warps": 4, "stages": 2})
-print(f"{len(found)} candidates of 144; the first is the default: {found.candidates[0]}")
+print(f"{len(found)} candidates of 144; the first is the default:\n  {found.candidates[0]}")
 for name, count in found.rejected.items():
     print(f"{count:4} refused by: {name}")
 
