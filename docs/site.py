@@ -117,9 +117,12 @@ def toctree(caption: str, pages: list[str] | tuple[str, ...]) -> str:
 
 
 def staged(folder: Path) -> None:
-    """The sources of the site in a folder: as in the repository, so that links lead where they do there."""
+    """The sources of the site in a folder: as in the repository, so that links lead where they do there.
+
+    Students' copies of the lessons are no pages: the site shows each lesson once, with its outputs.
+    """
     for name in ("docs", "exercises", "solutions", "benchmarks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc", "__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc", "__pycache__", "*.ipynb"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     (folder / "notebooks").mkdir()
