@@ -27,6 +27,9 @@ MODULES = (
 )  # fmt: skip
 """Whose public names have a page."""
 
+LINE = 80
+"""Characters of a signature that a page of the site has room for."""
+
 CONF = """\
 project, author, html_title = "dwlab", "the authors of dwlab", "dwlab"
 extensions = ["myst_nb", "sphinx-mathjax-offline"]
@@ -74,10 +77,45 @@ def names_of(module: object) -> list[str]:
             and (inspect.isfunction(value) or inspect.isclass(value))]  # fmt: skip
 
 
+class _Bare(str):
+    """An annotation that is a text, shown without quotes."""
+
+    __repr__ = str.__str__
+
+
+def signature(value: object, own: bool = False) -> str:
+    """What a callable takes, as its source has it: on one line of LINE characters, or a line for each argument.
+
+    own: it is a method, which is shown on one line and without its `self`.
+    """
+    found = inspect.signature(value)
+    shown = found.replace(
+        parameters=[p.replace(annotation=_bare(p.annotation)) for p in list(found.parameters.values())[own:]],
+        return_annotation=_bare(found.return_annotation),
+    )
+    text = re.sub(r"<function .*? at 0x\w+>", "…", str(shown))
+    if own or len(text) <= LINE:
+        return text
+    lines, depth = ["("], 0
+    for at, sign in enumerate(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        if depth == 0:  # the arguments end here
+            return "\n    ".join(lines) + ",\n" + text[at:]
+        if at == 0 or (depth == 1 and text[at - 1 : at + 1] == ", "):
+            lines.append("")
+        else:
+            lines[-1] += sign
+    return text
+
+
+def _bare(annotation: object) -> object:
+    return _Bare(annotation) if isinstance(annotation, str) else annotation
+
+
 def entry(name: str, value: object) -> str:
     """A function or class with its docstring; of a class its public methods, too."""
     try:
-        given = str(inspect.signature(value)) if callable(value) else ""
+        given = signature(value) if callable(value) else ""
     except (TypeError, ValueError):
         given = ""
     lines = [f"### {name}", ""]
@@ -89,8 +127,8 @@ def entry(name: str, value: object) -> str:
         for own, one in vars(value).items():
             function = one.fget if isinstance(one, property) else one
             if own[0] != "_" and inspect.isfunction(function) and (text := inspect.getdoc(function)):
-                how = "" if isinstance(one, property) else str(inspect.signature(function)).replace("(self, ", "(", 1)
-                lines += [f"`.{own}{'' if how == '(self)' else how}`\n: {prose(text)}".replace("\n", "\n  "), ""]
+                how = "" if isinstance(one, property) else signature(function, own=True)
+                lines += [f"`.{own}{how}`\n: {prose(text)}".replace("\n", "\n  "), ""]
     return "\n".join(lines)
 
 
@@ -117,9 +155,12 @@ def toctree(caption: str, pages: list[str] | tuple[str, ...]) -> str:
 
 
 def staged(folder: Path) -> None:
-    """The sources of the site in a folder: as in the repository, so that links lead where they do there."""
+    """The sources of the site in a folder: as in the repository, so that links lead where they do there.
+
+    Students' copies of the lessons are no pages: the site shows each lesson once, with its outputs.
+    """
     for name in ("docs", "exercises", "solutions", "benchmarks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc", "__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc", "__pycache__", "*.ipynb"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     (folder / "notebooks").mkdir()
@@ -145,12 +186,33 @@ def staged(folder: Path) -> None:
         page.write_text(text.replace("](docs/README.md)", "](docs/architecture.md)"), encoding="utf-8")
 
 
+SCROLLS = """\
+<script>
+// What is wider than its place can be scrolled by the keyboard too.
+function reached() {
+  for (const one of document.querySelectorAll("pre, .table-wrapper, .math, .output"))
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0; else one.removeAttribute("tabindex");
+}
+addEventListener("load", reached); addEventListener("resize", reached);
+</script>
+</body>"""
+
+
+def reachable(page: str) -> str:
+    """A page of Sphinx's for those who do not use a mouse, or do not see it: headings of a level, boxes to scroll."""
+    return page.replace('role="heading">', 'role="heading" aria-level="2">').replace("</body>", SCROLLS)
+
+
 def build(out: Path, builder: str = "html") -> int:
     """Sphinx's exit status. builder: html, or linkcheck, which needs a network."""
     with tempfile.TemporaryDirectory() as folder:
         staged(Path(folder))
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", builder, "-d", f"{folder}/.trees"]
-        return subprocess.run([*command, folder, str(out)]).returncode
+        status = subprocess.run([*command, folder, str(out)]).returncode
+    if not status and builder == "html":
+        for page in out.rglob("*.html"):
+            page.write_text(reachable(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return status
 
 
 def main(arguments: list[str]) -> int:

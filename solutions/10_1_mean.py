@@ -54,6 +54,17 @@ def launch_of(H, L):
     return (-(-most // 32), -(-most // 8)), (32, 8)
 
 
+def mistakes(x):
+    """What comes of typical ones."""
+    sums, windows = x.astype(np.float64).sum(axis=0), len(x)
+    return {
+        "The last window is missing: range(n) ends at n - 1 by itself.": (sums - x[-1]) / windows,
+        "The first window is missing: b begins at 0.": (sums - x[0]) / windows,
+        "This is the last window, not all of them: what is added up?": x[-1].astype(np.float64),
+        "This is the last window alone, divided: what empties the sum?": x[-1].astype(np.float64) / windows,
+    }
+
+
 def judge(answer):
     """Right for odd shapes and drawn ones, no hazard, coalesced, float32 only."""
     mean_window, reports = kernel(answer, "mean_window"), []
@@ -63,7 +74,7 @@ def judge(answer):
     for B, H, L in (*shapes, *more, *long):
         x, mean, what = values(answer, B, H, L), poisoned(H, L), f"B={B} H={H} L={L}"
         reports.append(launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS[1:2], what=what))
-        agree(mean, x.astype(np.float64).mean(axis=0), what, 1e-5, hints=HINTS[1:2])
+        agree(mean, x.astype(np.float64).mean(axis=0), what, 1e-5, HINTS[1:2], lambda x=x: mistakes(x))
     for report in typical_first(reports, len(shapes)):
         said = coalesced(report, hints=HINTS[:2])
         stored_by_a_thread(report, "mean", 1, HINTS[1:2])

@@ -40,6 +40,20 @@ def test_a_lesson_that_is_read_is_as_the_kernel_says_on_the_page_and_as_it_was_o
     assert path.read_bytes() == before
 
 
+def test_lessons_are_trusted_and_other_notebooks_are_not(manager, tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    names = ("notebooks/12_shared_memory.ipynb", "notebooks/of_another.ipynb", "12_shared_memory.ipynb")
+    for name in names:
+        given = notebook(version=HERE)
+        given.cells[0].outputs = [nbformat.v4.new_output("display_data", {"text/html": "<svg></svg>"})]
+        nbformat.write(given, tmp_path / name)
+    before = (tmp_path / names[0]).read_bytes()
+    models = [asyncio.run(manager.get(name)) for name in names]
+    assert [one["content"]["cells"][0]["metadata"]["trusted"] for one in models] == [True, False, False]
+    asyncio.run(manager.save(models[0], names[0]))
+    assert (tmp_path / names[0]).read_bytes() == before, "which is no part of the file"
+
+
 def test_a_new_notebook_and_one_of_another_language_are_saved_as_they_come(manager, tmp_path):
     for name, content in (("new", notebook(version="3.12.1")), ("bare", notebook())):
         model = {"type": "notebook", "format": "json", "content": content}

@@ -1,10 +1,15 @@
 """Drawings of lessons: what is drawn is what was counted; it is in words and tables too, and readable on any ground."""
 
+import functools
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
+from matplotlib.font_manager import FontProperties, findfont
+from matplotlib.ft2font import FT2Font
 from numba import float32
 
 from dwlab import cuda, xray
@@ -73,6 +78,30 @@ def all_of_them():
     return made()
 
 
+@functools.cache
+def font(bold):
+    """DejaVu Sans, as wide as any that a browser takes for ours."""
+    return FT2Font(findfont(FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")))
+
+
+def extent(text):
+    """(left, right) of a label."""
+    size, anchor = float(text.attrib["font-size"]), text.attrib["text-anchor"]
+    measure = font(text.attrib.get("font-weight") == "bold")
+    measure.set_size(size, 72)
+    measure.set_text(text.text or "")
+    wide = measure.get_width_height()[0] / 64
+    left = float(text.attrib["x"]) - {"start": 0, "middle": wide / 2, "end": wide}[anchor]
+    return left, left + wide
+
+
+def cut(root):
+    """The labels of a picture that do not end within it."""
+    x0, _, width, _ = map(float, root.attrib["viewBox"].split())
+    labels = [(text.text, *extent(text)) for text in root.iter() if text.tag == "text"]
+    return [text for text, left, right in labels if left < x0 or right > x0 + width]
+
+
 def readable(one):
     """Raises where a drawing cannot be read in a dark page or in a light one, or lacks its words."""
     root = ET.fromstring(one.svg())
@@ -83,6 +112,7 @@ def readable(one):
     assert {e.attrib.get("stroke", "currentColor") for e in root.iter()} == {"currentColor"}
     for text in (e for e in root.iter() if e.tag == "text"):
         assert text.attrib.get("fill", "currentColor") in ("currentColor", "white", "black")
+    assert cut(root) == []
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for rect in (e for e in root.iter() if e.tag == "rect"):
         x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
@@ -98,6 +128,17 @@ def test_a_drawing_is_readable_on_any_ground_and_in_words(all_of_them, name, tmp
     readable(one)
     assert one.html() == made()[name].html(), "the same each time"
     assert one.title in one.save(tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "lesson", sorted(Path(__file__).parents[1].glob("notebooks/*.ipynb")), ids=lambda one: one.stem
+)
+def test_labels_end_within_the_pictures_that_lessons_store(lesson):
+    for cell in nbformat.read(lesson, as_version=4).cells:
+        for output in cell.get("outputs", ()):
+            page = output.get("data", {}).get("text/html", "")
+            for picture in re.findall(r"<svg role=\"img\" viewBox=\"-2 .*?</svg>", page, re.DOTALL):
+                assert cut(ET.fromstring(picture)) == []
 
 
 def test_inks_are_readable_on_their_fills():

@@ -644,6 +644,17 @@ def _two_lanes(x, y):
     y[i] = tile[i ^ 1]
 
 
+@cuda.jit
+def _an_element_too_many(x, y):
+    tile = cuda.shared.array(64, float32)
+    i = cuda.threadIdx.x
+    tile[(i + 8) % 64] = x[i]
+    if i < 9:
+        tile[i] = x[i]
+    cuda.syncthreads()
+    y[i] = tile[i]
+
+
 def _outcome(kernel, want, threads=64):
     y = exercises.poisoned(64)
     with pytest.raises(exercises.Wrong) as wrong:
@@ -651,6 +662,15 @@ def _outcome(kernel, want, threads=64):
         exercises.agree(y, want, "it", hints=("its own",))
     assert wrong.value.hints[-1] == "its own"
     return str(wrong.value), wrong.value.hints[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "text"),
+    [(6918144, "bytes", "6,918,144 bytes"), (1, "sectors", "1 sector"), (2266.666667, "µs", "2,266.67 µs"),
+     (float("1e300"), "bytes", "1e+300 bytes")],
+)  # fmt: skip
+def test_a_whole_number_is_told_with_all_its_digits(number, unit, text):
+    assert exercises._counted(number, unit) == text
 
 
 def test_what_was_never_written_is_not_what_is_nan():
@@ -670,6 +690,8 @@ def test_a_race_gets_the_hint_of_its_own_kind():
     assert "cuda.syncwarp()" in text and hint == exercises.HAZARD_HINTS["race in a warp"]
     text, hint = _outcome(_two_lanes, X)
     assert hint == exercises.HAZARD_HINTS["race"], "of two warps, a larger size may have other readers"
+    text, hint = _outcome(_an_element_too_many, X)
+    assert " writes " in text and hint == exercises.HAZARD_HINTS["race of writes"], "no reader lacks a barrier"
 
 
 @pytest.mark.parametrize(

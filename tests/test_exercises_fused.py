@@ -141,6 +141,9 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, exercise, what, code, sa
         ("range(0, w1.shape[0], STEP)", "range(0, STEP, STEP)", "first 16 filters"),
         ("w2[4 * row + k, f0 + i]", "w2[4 * row + k, i]", "same 16 columns of w2"),
         ("w2[4 * row + k, f0 + i]", "w2[row + 8 * k, f0 + i]", "outputs are exchanged"),
+        ("y[4 * row + k, m] = sums[k]", "y[4 * row + k, m] = max(sums[k], float32(0))", "second ReLU"),
+        ("b1[f0 + i]", "b1[i]", "same 16 biases"),
+        ("w1[f0 + i, c]", "w1[i, c]", "same 16 rows of w1"),
     ],
 )
 def test_a_typical_mistake_is_named_by_the_first_hint(tmp_path, old, new, hint):

@@ -352,7 +352,7 @@ ASKED = [
     ("35_1", "the epsilon of the lesson", swapped("35_1", '"f8") + epsilon', '"f8") + 1e-5'),
      r"drawn pointwise|5 × 5"),
     ("00_1", "the first block alone", "if cuda.blockIdx.x == 0:\n    for i in range(cuda.threadIdx.x, kwh.size, 128):\n"
-     "        change[i] = kwh[i] - kwh[i - 1] if i > 0 else 0", r"one thread stores \d+ elements of change"),
+     "        change[i] = kwh[i] - kwh[i - 1] if i > 0 else 0", r"one thread stores \d+ values to change"),
     ("00_1", "an argument too few", swapped("00_1", "(kwh, change):", "(*given):\n    kwh, change = given"),
      r"takes 0 parameters \(\); it is called with 2"),
     ("01_1", "float64 in small ones", swapped("01_1", "        y[b, h, t] +=", "        if x.shape[2] < 32:\n        "
@@ -375,7 +375,7 @@ ASKED = [
      "):\n            total += x[b, h, 0] - x[b, h, 0]\n        for p in range(parts.shape[0]):"), r"in the second "
      "pass"),
     ("29_1", "sums in y", swapped("29_1", "y[f0 + k, m] = sums[k]", "y[f0 + k, m] = 0\n                "
-     "y[f0 + k, m] += sums[k]"), r"one thread stores 8 elements|y is read"),
+     "y[f0 + k, m] += sums[k]"), r"one thread stores 8 values to y|y is read"),
     ("30_2", "no tensor cores", "for n in range(4):\n    i, j = cuda.threadIdx.x // 4 + n // 2 * 8, cuda.threadIdx.x "
      "% 4 * "
      "2 + n % 2\n    s = float32(0)\n    for k in range(a.shape[1]):\n        s += a[i, k] * b[j, k]\n    d[i, j] = s",

@@ -283,6 +283,22 @@ def test_the_load_counts_words_lines_and_cells():
     assert build.Load(180 * 22, 0, 0, 0).stated == 20 and build.Load(180 * 23, 0, 0, 0).stated == 25
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_a_blank_filled_wrong_is_told_which_element_is_wrong(source):
+    """A bare `assert np.array_equal(...)` after a blank says nothing: exercises.agree and check say what and where."""
+    judged, after = True, []
+    for cell in build.lesson(source, student=True).cells:
+        if cell.cell_type == "code":
+            judged = judged and "replace this line with your code" not in cell.source
+            judged = judged or bool(re.search(r"\bcheck\(|raise_if_wrong|\bagree\(|assert_\w+\(", cell.source))
+            after += (
+                []
+                if judged
+                else re.findall(r"assert .*(?:array_equal|allclose|\bany\(|\ball\()[^\"]*$", cell.source, re.M)
+            )
+    assert after == []
+
+
 # the student's copies
 
 

@@ -19,6 +19,19 @@ def test_a_docstring_as_markdown():
     assert site.prose(text) == ("Sum of \\*all\\* x\\_i in `a[i]`.\n\n```python\ny = f(x)  # *code*\n```\n\nA \\<b\\>.")
 
 
+def test_a_signature_is_as_its_source_has_it_and_no_line_is_too_long():
+    def short(a: "int | None", *rest: "str"): ...
+
+    def long(self, first: "dict[str, int]", second: "tuple[int, ...]" = (1, 2), *, last: object = lambda one: one): ...
+
+    assert site.signature(short) == "(a: int | None, *rest: str)"
+    assert site.signature(long).split("\n") == [
+        "(", "    self,", "    first: dict[str, int],", "    second: tuple[int, ...] = (1, 2),", "    *,",
+        "    last: object = …,", ")",
+    ]  # fmt: skip
+    assert "\n" not in site.signature(long, own=True) and "self" not in site.signature(long, own=True)
+
+
 def test_every_lesson_page_and_public_name_is_in_the_site(tmp_path):
     import dwlab
 
@@ -27,7 +40,9 @@ def test_every_lesson_page_and_public_name_is_in_the_site(tmp_path):
     pages = {one.relative_to(ROOT).with_suffix("").as_posix() for one in (ROOT / "docs").rglob("*.md")}
     lessons = {f"notebooks/{one.stem}" for one in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
     assert pages - {"docs/README"} | lessons | {"CONTRIBUTING", "CHANGELOG"} <= menu
-    assert all(any((tmp_path / f"{one}{end}").exists() for end in (".md", ".ipynb")) for one in menu)
+    documents = {one.relative_to(tmp_path) for end in ("*.md", "*.ipynb") for one in tmp_path.rglob(end)}
+    names = {one.with_suffix("").as_posix() for one in documents}
+    assert names - {"index", "docs/README"} == menu, "Sphinx warns of a page that no menu leads to"
     assert set(re.findall(r"^### (\w+)", (tmp_path / "api/dwlab.md").read_text("utf-8"), re.M)) == set(dwlab.__all__)
 
 
@@ -38,6 +53,8 @@ def test_sphinx_finds_nothing_to_warn_of(tmp_path):
     done = subprocess.run([sys.executable, ROOT / "docs" / "site.py", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    headings = re.findall(r'<[^>]*role="heading"[^>]*>', page)
+    assert headings and all("aria-level=" in one for one in headings), "a heading of no level"
     assert not re.findall(r'<(?:script|link)[^>]*(?:src|href)="(?:https?:)?//', page), (
         "nothing is fetched from elsewhere"
     )

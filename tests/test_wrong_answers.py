@@ -87,7 +87,7 @@ if cuda.grid(1) == 0:
      "both = b + 1 < x.shape[0] => both = True"),
     ("12_1", "no barrier", r"race: .* reads window element \[\d+\], which .* wrote on line \d+",
      "    cuda.syncthreads()\n => "),
-    ("12_1", "zeros for the missing hours", r"kwh of shape \(1, 1\): element \[0, 0\] is 0; -\d",
+    ("12_1", "zeros for the missing hours", r"kwh of shape \(2, 30\): element \[0, 0\] is 0; -\d",
      "else float32(-math.inf) => else float32(0)"),
     ("12_1", "the barrier behind the guard", r"divergent barrier",
      "cuda.syncthreads()\n    if t0 + i < peak.shape[1]: => if t0 + i < peak.shape[1]:\n        cuda.syncthreads()"),

@@ -869,6 +869,8 @@ HAZARD_HINTS = {
     "race in a warp": "The lanes of one warp write and read here: cuda.syncwarp() belongs between the two.",
     "race between blocks": "Blocks run in any order, and no barrier orders them: each element needs one block that "
     "writes it, or an atomic.",
+    "race of writes": "Two threads write the same element, on these two lines, and nothing says which comes last. Does "
+    "one of them write an element too many? If both must, a barrier belongs between them.",
     "divergent barrier": "Every thread must come to the barrier: take it out of the guard, and guard the work instead.",
     "uninitialised": "Nothing has been written there yet. Which line should have done it, and in which thread?",
     "uninitialised output": "An output holds nothing before the launch: `+=` and atomics have nothing to start from. "
@@ -1075,11 +1077,12 @@ def _race_of_warps(kernel: Any, grid: Any, block: Any, args: Sequence[Any], shar
 def _race(text: str) -> str:
     """Which of HAZARD_HINTS a race needs."""
     for says, kind in (
+        ("launch", "race between blocks"),
+        (r" writes .* wrote on line", "race of writes"),
         ("syncthreads", "race in a block"),
         ("syncwarp", "race in a warp"),
-        ("launch", "race between blocks"),
     ):
-        if says in text:
+        if re.search(says, text):
             return kind
     return "race"
 
@@ -1091,7 +1094,7 @@ def agree(
     """Wrong, with the first element that differs by over `tolerance` times the largest wanted one, unless all agree.
 
     An output of `launched` must have been written everywhere, too. mistakes: what typical mistakes give, by what to say
-    of them; where the result is that of one, this is the first hint.
+    of them; where the result is that of one, or of several, this is the first hint.
     """
     written = getattr(got, "written", None)
     got, want = np.asarray(got), np.asarray(want)
@@ -1115,7 +1118,7 @@ def agree(
     raise Wrong(
         f"{what}: element [{place}] {seen}; {right} is right. "
         f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",
-        (*(typical[:1] or _value_hints(got, number, close, written)), *hints),
+        (*([" Or: ".join(typical)] if typical else _value_hints(got, number, close, written)), *hints),
     )
 
 
@@ -1314,12 +1317,15 @@ def written_once(report: Any, array: str, elements: int, hints: Sequence[str] = 
     at_most(stores, elements, f"elements are stored to {array}", "each once", hints, report)
 
 
+STORED_OFTEN = "Add up in a variable, and store it once, when it is done; elements of others are for their threads."
+
+
 def stored_by_a_thread(report: Any, array: str, most: int = 1, hints: Sequence[str] = ()) -> None:
     """Wrong if a thread of a launch stored more elements of an output than the task gives it."""
     if (found := report.stored.get(array, 0)) > most:
         raise Wrong(
-            f"{_of(report)}one thread stores {found:,} elements of {array}; each computes {_many(most, 'elements')}.",
-            hints,
+            f"{_of(report)}one thread stores {found:,} values to {array}; it computes {_many(most, 'elements')}.",
+            (STORED_OFTEN, *hints),
         )
 
 
@@ -1358,13 +1364,19 @@ def predicted(
             side = f"{'more' if counted > value else 'fewer'} were counted"
         else:
             side = f"that is too {'low' if counted > value else 'high'}"
-        shown, right = (f"{one:,.6g} {_many(one, unit).split(' ', 1)[1]}" for one in (value, counted))
+        shown, right = (_counted(one, unit) for one in (value, counted))
         raise Wrong(
             f"`{name}`: you predicted {shown}; {side}.",
             (*hints, f"{right} {'was' if counted == 1 else 'were'} counted." if pieces else f"It is {right}."),
         )
     answer.why += [f"`{name}`: {hints[-1]}"] if hints else []
-    return f"`{name}`: counted {counted:,.6g} {_many(counted, unit).split(' ', 1)[1]}"
+    return f"`{name}`: counted {_counted(counted, unit)}"
+
+
+def _counted(number: float, unit: str) -> str:
+    """A number with its unit: whole ones with all their digits, others with six."""
+    digits = f"{number:,.0f}" if number == int(number) and abs(number) < 1e15 else f"{number:,.6g}"
+    return f"{digits} {_many(number, unit).split(' ', 1)[1]}"
 
 
 def real(value: Any) -> tuple[float] | tuple[()]:

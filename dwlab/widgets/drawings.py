@@ -412,7 +412,8 @@ class Moved:
 def bars(gpu: Machine, ways: Mapping[str, Moved], what: str = "Useful bandwidth") -> Drawing:
     """For each way the useful bytes per second that its sectors allow at copy speed, and those that were measured."""
     copy, parts, rows = gpu.ceilings.copy_gbps, [], []
-    scale, measured = (WIDE - 290) / copy, any(one.time_us for one in ways.values())
+    measured = any(one.time_us for one in ways.values())
+    scale = (WIDE - 170 - (170 if measured else 60)) / copy  # right of the longest bar is room for its numbers
     for number, (name, one) in enumerate(ways.items()):
         y, most = 24 + 34 * number, min(copy, copy * one.useful / one.moved)
         got = one.useful / one.time_us / 1e3 if one.time_us else None

@@ -36,6 +36,7 @@ HINTS = (
     "How many sectors does a request for x move, and how many would hold its bytes?",
     "The first number of cuda.grid(2) runs along threadIdx.x. Which index of x runs along memory?",
 )
+RIGHT = ("What `broken` computes is right, and so are its guards: which meter and hour has a thread, and which mean?",)
 DOUBLE = ("Which operations does the x-ray count in float64? A literal such as 2.1 is one.",)
 
 
@@ -46,11 +47,11 @@ def judge(answer):
     for M, T in (*sizes, drawn(answer, (1, 90), (1, 90)), drawn(answer, (70, 90), (120, 150))):
         x, mean, y, what = values(answer, M, T), values(answer, M), poisoned(M, T), f"x of shape ({M}, {T})"
         grid = -(-max(M, T) // 32), -(-max(M, T) // 8)
-        reports.append(launched(centred, grid, (32, 8), x, mean, y, hints=HINTS, what=what))
-        agree(y, (x - mean[:, None].astype(np.float64)) / 2.1, what, 1e-5, hints=HINTS)
+        reports.append(launched(centred, grid, (32, 8), x, mean, y, hints=RIGHT, what=what))
+        agree(y, (x - mean[:, None].astype(np.float64)) / 2.1, what, 1e-5, hints=RIGHT)
     for report in typical_first(reports, len(sizes)):
         said = coalesced(report, hints=HINTS)
-        stored_by_a_thread(report, "y", 1, HINTS)
+        stored_by_a_thread(report, "y", 1, RIGHT)
         float32_only(report, hints=DOUBLE)
     x, mean, y = values(answer, 2048, 4096), values(answer, 2048), np.empty((2048, 4096), np.float32)
     given = (broken, (64, 512), (32, 8))

@@ -41,20 +41,37 @@ HINTS = (
 FILLED = ("Hours outside the row must not win: stage float32(-math.inf) for them.",)
 
 
+def peaks(kwh, first=HOURS - 1, last=0):
+    """The largest of kwh[m, t - first] to kwh[m, t - last], -inf where that is no hour."""
+    padded = np.pad(kwh, ((0, 0), (first, 0)), constant_values=-math.inf)
+    return np.stack([padded[:, t : t + first - last + 1].max(axis=1) for t in range(kwh.shape[1])], axis=1)
+
+
+def mistakes(kwh):
+    """What comes of typical ones."""
+    return {
+        "Hour t itself is missing: thread i ends with window[i + 23], and that must be its own hour.": peaks(
+            kwh, 23, 1
+        ),
+        "Hour t - 24 is too much: 24 hours end with t.": peaks(kwh, 24, 0),
+        "The oldest hour, t - 23, is missing.": peaks(kwh, 22, 0),
+    }
+
+
 def judge(answer):
     """Right for lengths around a tile and drawn ones; each element loaded once for a tile, coalesced, no conflict."""
     daily_peak, launches = kernel(answer, "daily_peak"), []
-    sizes = ((1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 200), (2, 65), (1, 168), (4, 5 * TILE))
+    sizes = ((2, 30), (1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 200), (2, 65), (1, 168), (4, 5 * TILE))
     more = (*drawn(answer, (150, 600)), 3, 1), (1, *drawn(answer, (1300, 1700)), 1)
     more += ((1, *drawn(answer, (1, 40)), 2.0**120),)
     for meters, hours, size in (*((*one, 1) for one in sizes), *more, (*drawn(answer, (1, 70), (1, 200)), 1)):
         kwh, peak, what = values(answer, meters, hours), poisoned(meters, hours), f"kwh of shape ({meters}, {hours})"
         kwh *= np.float32(size)
         kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
-        want = np.stack([kwh[:, max(0, t - HOURS + 1) : t + 1].max(axis=1) for t in range(hours)], axis=1)
+        want = peaks(kwh)
         report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
         filled = (peak > want).any()  # by what is no reading
-        agree(peak, want, what, tolerance=0, hints=FILLED if filled else HINTS[::2])
+        agree(peak, want, what, 0, FILLED if filled else HINTS[::2], lambda kwh=kwh: mistakes(kwh))
         launches.append((report, meters, hours))
     for report, meters, hours in typical_first(launches, len(sizes)):
         coalesced(report, hints=HINTS[::2])

@@ -42,7 +42,8 @@ def tiled(x, w, y, shift):
 
 
 HINTS = (
-    "The first outputs of a tile are wrong, the last ones right. Which part of the window do only the first ones read?",
+    "In `broken` a tile's first outputs are wrong, its last ones right. Which part of the window do only the first "
+    "ones read?",
     "The window begins 23 hours before the tile. Which hour does thread 0 copy into window[0]?",
 )
 

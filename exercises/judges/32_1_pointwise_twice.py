@@ -60,7 +60,10 @@ def mistakes(x, w1, b1, w2):
         "Here the bias is added once for each channel, in the loop over c.": w2 @ (sums + len(x) * bias).clip(0),
         "These are the first 16 filters of `between` alone. Where are the others?": w2[:, :STEP] @ between[:STEP],
         "These are the last 16 filters of `between` alone: what empties the sums?": w2[:, last:] @ between[last:],
+        "A second ReLU stands behind the second layer: y may be negative.": right.clip(0),
         "Each step takes the same 16 columns of w2.": np.tile(w2[:, :STEP], F // STEP) @ between,
+        "Each step takes the same 16 rows of w1.": w2 @ (np.tile(sums[:STEP], (F // STEP, 1)) + bias).clip(0),
+        "Each step takes the same 16 biases.": w2 @ (sums + np.tile(bias[:STEP], (F // STEP, 1))).clip(0),
         "The outputs are exchanged: thread (lane, row) has the outputs 4 row to 4 row + 3, one below the other.": (
             right.reshape(4, ROWS, -1).transpose(1, 0, 2).reshape(right.shape)
         ),

@@ -12,7 +12,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import banner, cuda, mode, stages, study, xray
-from dwlab.judge.exercises import launched, poisoned
+from dwlab.judge.exercises import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.measure import device
 from dwlab.problems import networks
@@ -107,7 +107,7 @@ def by_lanes(multiply):
 a, b = (np.random.default_rng(30).integers(-8, 9, (n, 24)).astype(np.float32) for n in (16, 8))
 d = poisoned(16, 8)
 launched(by_lanes(ptx.mma_tf32), 1, 32, a, b, d)
-assert np.array_equal(d, a @ b.T)  # small whole numbers are exact in tf32
+agree(d, a @ b.T, "d", tolerance=0)  # small whole numbers are exact in tf32
 print("d = a bᵀ, exactly")
 
 # %% [markdown]
@@ -158,7 +158,7 @@ for P, Q in ((1, 1), (2, 2), (2, 4), (4, 4)):
     a, b = (np.random.default_rng(30).integers(-8, 9, (n, 16)).astype(np.float32) for n in (16 * P, 8 * Q))
     d = poisoned(16 * P, 8 * Q)
     launched(warp_tile(P, Q), 1, 32, a, b, d)
-    assert np.array_equal(d, a @ b.T)
+    agree(d, a @ b.T, f"P={P} Q={Q}", tolerance=0)
 print("four tiles, exactly")
 
 # %% [markdown]

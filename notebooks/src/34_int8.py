@@ -15,7 +15,7 @@ from numba import float32, int32
 
 from dwlab import banner, cuda, stage
 from dwlab import report as tables
-from dwlab.judge.exercises import launched, poisoned
+from dwlab.judge.exercises import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems import quantisation
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
@@ -155,9 +155,9 @@ for layer in (
     Pointwise(1, 32, 24, 7, 7, activation="relu", zero_x=-128, zero_y=-20, **some), Pointwise(2, 5, 3, 4, 9, zero_x=7, **some),
 ):  # fmt: skip
     given = layer.inputs()
-    wrong = run(layer, given) != reference(layer, "forward", given)["y"].reshape(-1, layer.F)
-    assert not wrong.any()
-    print(f"{layer.C} → {layer.F} channels: {int(wrong.sum())} of {wrong.size:,} bytes differ from the reference")
+    y, right = run(layer, given), reference(layer, "forward", given)["y"].reshape(-1, layer.F)
+    agree(y, right, f"{layer.C} → {layer.F} channels", tolerance=0)
+    print(f"{layer.C} → {layer.F} channels: {int((y != right).sum())} of {y.size:,} bytes differ from the reference")
 
 # %% [markdown]
 # **No byte differs.** The order of an integer sum does not matter: every right kernel gives the same bytes, and a tolerance

@@ -17,7 +17,7 @@ from numba import int32
 from dwlab import banner, check, cuda, stage
 from dwlab import report as tables
 from dwlab.compiler import inspect
-from dwlab.judge.exercises import launched, poisoned
+from dwlab.judge.exercises import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
 from dwlab.records import tabular
@@ -77,7 +77,7 @@ rng = np.random.default_rng(34)
 x, w = (rng.integers(-128, 128, (n, 64)).astype(np.int8) for n in (50, 24))
 sums = poisoned(50, 24, dtype="int32")
 launched(by_words, -(-sums.size // 128), 128, x.view(np.int32), w.view(np.int32), 5, sums)
-assert np.array_equal(sums, (x.astype(int) - 5) @ w.astype(int).T)
+agree(sums, (x.astype(int) - 5) @ w.astype(int).T, "sums", tolerance=0)
 print(f"{sums.size:,} sums of 64 products, exact")
 
 # %% [markdown]
@@ -103,7 +103,7 @@ def one_mma(a, b, d):
 a, b = rng.integers(-128, 128, (16, 32)).astype(np.int8), rng.integers(-128, 128, (8, 32)).astype(np.int8)
 d = poisoned(16, 8, dtype="int32")
 launched(one_mma, 1, 32, a.view(np.int32), b.view(np.int32), d)
-assert np.array_equal(d, a.astype(int) @ b.astype(int).T)
+agree(d, a.astype(int) @ b.astype(int).T, "d", tolerance=0)
 multiply_adds = 16 * 8 * 32
 print(f"one mma of int8: {multiply_adds:,} multiply-adds, exact; the largest sum here is {np.abs(d).max():,}")
 

@@ -263,6 +263,16 @@ def test_a_lesson_runs_from_top_to_bottom(opened, lesson, layout):
     assert notebook.serious() == []
 
 
+@pytest.mark.parametrize("lesson", ["02_the_machine", "16_at_the_roof"])
+def test_stored_drawings_are_shown_before_anything_runs(opened, lesson):
+    """JupyterLab strips those of a notebook that it does not trust to their labels, all in a row."""
+    notebook = opened(f"notebooks/{lesson}.ipynb")
+    stored = [output for cell in notebook.cells() for output in cell.get("outputs", ())]
+    drawn = sum("".join(one.get("data", {}).get("text/html", "")).count("<svg role") for one in stored)
+    assert drawn >= 2, "a lesson with nothing drawn tells nothing"
+    assert notebook.page.locator(".jp-OutputArea-output svg[role=img]").count() == drawn
+
+
 def test_a_students_copy_asks_for_the_predictions_first(opened):
     notebook = opened(workbook.FIRST_LESSON)
     notebook.run_all()
