@@ -541,6 +541,8 @@ def _lines(text: str, stage: bool) -> tuple[int, int]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and any("cuda.jit" in ast.unparse(one) for one in node.decorator_list):
             mine |= set(range(node.decorator_list[0].lineno, node.end_lineno + 1))
+        elif isinstance(node, ast.FunctionDef) and "Launch(" in ast.unparse(node):  # a grid, a block and scalars
+            mine |= set(range(node.lineno, node.end_lineno + 1))
         elif isinstance(node, (ast.Expr, ast.Assign)) and LAUNCHES.search(ast.unparse(node)):
             mine |= set(range(node.lineno, node.end_lineno + 1))
     return len(lines & mine), len(lines - mine)

@@ -22,7 +22,7 @@ banner()
 #
 # The input is 64 of lesson 01's windows, in 16 channels.
 
-# %%
+# %% tags=["folded"]
 import numpy as np
 
 from dwlab import DepthwiseConv1d

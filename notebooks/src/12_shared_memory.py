@@ -22,7 +22,7 @@ banner()
 #
 # A tile is easier to see in a long row, so the windows here have a week of 168 hours and the filters 24 taps.
 
-# %%
+# %% tags=["folded"]
 import numpy as np
 
 from dwlab import DepthwiseConv1d, stage, xray

@@ -25,7 +25,7 @@ banner()
 # T·K / (T + K − 1) products: the **reuse**. It grows with T to its limit K, and a tile narrower than its halo loads more
 # halo than anything else. Counted for one row, with its ends:
 
-# %%
+# %% tags=["folded"]
 from dwlab import PAPER, DepthwiseConv1d, check, stage, xray
 from dwlab.widgets import calculator
 
@@ -110,7 +110,7 @@ predicted_best_windows = 5
 # %% [markdown]
 # ## X-ray
 
-# %%
+# %% tags=["folded"]
 tried = {}
 print(f"{'a row each:':>16}{'L = 48':>12}{'':9}{'L = 1000':>12}")
 print(f"{'block':>8}{'warps':>8}" + f"{'wavefronts':>12}{'sectors':>9}" * 2)
@@ -154,7 +154,7 @@ for width, together in tried:
 #
 # In `gpu` mode the next cell times them. Each row of the table is a prediction: wavefronts are clocks, if nothing else matters.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode, study
 
 if mode == "gpu":

@@ -22,7 +22,7 @@ banner()
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
-# %%
+# %% tags=["folded"]
 import numpy as np
 
 from dwlab import PAPER, DepthwiseConv1d, check, stage, stages, xray

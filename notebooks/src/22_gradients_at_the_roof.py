@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [21 · Weight gradient](21_weight_gradient.ipynb) |
 # | **Afterwards you can** | bring a gradient to the roof with what forward has taught · end a long sum in registers, blocks and parts, with the same bits each run · fuse two gradients to save a pass over memory, and say what it costs · hold several warps against few blocks by a table of ablations |
 
@@ -19,7 +19,7 @@ banner()
 # Forward runs at the copy's speed since lesson 16. A training step needs both gradients, too. **Which floor do they have, and
 # does the same kernel bring them there?**
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 import numpy as np
 
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, mode, stage, stages, study, xray
@@ -125,7 +125,7 @@ print("weight_grad/channels: the same bits in three runs")
 # %% [markdown]
 # ## X-ray
 
-# %%
+# %% tags=["folded"]
 small = DepthwiseConv1d(4, 32, 48, 48)
 
 

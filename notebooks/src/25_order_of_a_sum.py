@@ -150,7 +150,7 @@ def two_passes(p, inputs, count):
 # %% [markdown]
 # ## Check
 
-# %%
+# %% tags=["folded"]
 shapes = DepthwiseConv1d(20, 3, 48, 9), DepthwiseConv1d(7, 2, 65, 16, "same"), DepthwiseConv1d(5, 2, 33, 8)
 for p, count in zip(shapes, (4, 7, 5)):
     given = p.inputs("weight_grad")

@@ -249,7 +249,7 @@ print("found:", ", ".join(kinds))
 # is read once for each BN filters, and w once for each BM pixels: by the tile's sides, not by its threads.
 # `dwlab.planner.accesses.pw` has it as a formula.
 
-# %%
+# %% tags=["folded"]
 layer = Pointwise(1, 32, 96, 14, 14, layout="NHWC")
 seen = {f"tiles of {16 * R} × {16 * R}": tiled(R).xray(layer) for R in (1, 2, 4)}
 for R, one in zip((1, 2, 4), seen.values()):

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | say what each of the four modules keeps on chip · put a depthwise and a pointwise layer into one kernel · keep sums in registers while channels go by · say at how many filters a fused kernel begins to lose · tell what fusing brings from what the kernels bring |
 
@@ -224,7 +224,7 @@ print("sums that stay passed:", all(check(rungs["sums that stay"], pair, seed=1)
 # One pair, and for comparison the naive kernels of its two layers. `w2` and `between` are what is requested of global memory
 # for the pointwise weights and for the intermediate map, written and read.
 
-# %%
+# %% tags=["folded"]
 from dwlab.records import tabular
 
 

@@ -3,11 +3,11 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [32 · Fused](32_fused.ipynb) |
 # | **Afterwards you can** | say what two layers access layer by layer and in one kernel, term by term, for any tile · find the limit that forbids a tile · say what fusion is still good for where an L2 would have kept the map · explain why pairs cannot be decided one by one, and find the best plan of a network · read a plan, and say what it does not know |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -147,7 +147,7 @@ def dwpw(first, second, tile):
 # The kernel's result against the two layers one after the other, and its accesses, counted by the interpreter,
 # against the model. Small layers with awkward sizes: parts of tiles at the end, stride 2, 5 × 5 taps, two images.
 
-# %%
+# %% tags=["folded"]
 from dwlab.planner import accesses
 from dwlab.planner.accesses import Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise

@@ -7,7 +7,7 @@
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | prune filters to N:M and V:N:M, and say what is stored · decode a word of metadata · say which patterns save a CUDA core work, and which a tensor core · say by the roofline where sparse filters cannot pay · choose a pattern for a budget |
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
 from dwlab.measure import device
 
@@ -152,7 +152,7 @@ print(f"2:4, 64 filters: {parts['2:4']:g} of the channels; you predicted {predic
 # register tile shares all, and multiplies every column that *any* of its filters keeps, zeros included. That is the
 # stage `columns`. Beside it pointwise's `registers`, dense:
 
-# %%
+# %% tags=["folded"]
 def look(one, layer):
     """The x-ray of a stage on a layer."""
     how = one.launch(layer)
