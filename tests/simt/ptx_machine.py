@@ -248,8 +248,8 @@ class Thread:
         return cut(self.bits(base) + int(offset or 0), 64)
 
     def run(self, function: Function, given: list[int]) -> Iterator[tuple]:
-        machine, outer, top = self.machine, self.symbols, self.machine.top
-        self.symbols = dict(machine.symbols)
+        machine, outer, top = self.machine, (self.symbols, self.registers), self.machine.top
+        self.symbols, self.registers = dict(machine.symbols), {}
         for (name, size), value in zip(function.takes, given, strict=True):
             self.symbols[name] = machine.reserve(size)
             machine.put(self.symbols[name], value, size)
@@ -284,8 +284,8 @@ class Thread:
             elif name not in ("membar", "fence", "nanosleep"):
                 self.execute(name, how, kind, a, op)
         result = [machine.get(self.symbols[name], size) for name, size in function.gives]
-        self.symbols = outer
-        if outer:
+        self.symbols, self.registers = outer
+        if self.symbols:
             machine.top = top
         return result
 
@@ -414,7 +414,7 @@ class Thread:
                 x = _MODES[mode](x) if mode in _MODES else x
             elif wide < 64:
                 x = rounded(Fraction(x), wide)
-            self.set(a[0], FLOATS[wide](x), to)
+            self.set(a[0], FLOATS[wide](np.fmin(np.fmax(x, 0), 1) if "sat" in how else x), to)
             return
         low, high = (-(1 << wide - 1), (1 << wide - 1) - 1) if to[0] == "s" else (0, (1 << wide) - 1)
         if of[0] == "f" and x != x:
