@@ -2,9 +2,12 @@
 
 A kernel is gone through once with one value of the right type in place of every number that is not a constant. Both
 sides of an `if` are gone through, and a loop until its variables' types change no more. What a variable is where paths
-meet is what Numba makes of both types: after `base = 2; if flag: base = 0.5` it is a float64, whatever flag is. What
-has no type is refused although no thread may ever come there, as it would not compile. Left out, as Numba leaves it
-out, is a side that a constant or an argument that is None rules out.
+meet is what Numba makes of both types: after `base = 2; if flag: base = 0.5` it is a float64, whatever flag is. An
+expression is what Numba makes of all types that it finds for it on the way: it first goes through the whole function
+with what variables are before the loops, and what it has found it only widens. After
+`s = uint32(1); for …: s = s * 5`, which makes an int64 of s, `s >> 16` is a uint64 first and an int64 then, so a
+float64. What has no type is refused although no thread may ever come there, as it would not compile. Left out, as
+Numba leaves it out, is a side that a constant or an argument that is None rules out.
 """
 
 from __future__ import annotations
@@ -66,6 +69,10 @@ class Typing(Execution):
         self.found: Tables = {}
         self.bound: dict[str, set] | None = None  # in a loop: the types of what its round has set
         self.results: dict[object, object] = {}
+        self.begun: set[Frame] = set()  # functions of which the first look is done
+        self.first_look = False
+        self.was: dict[tuple[int, int], np.dtype] = {}  # of expressions, in each function and types of arguments
+        self.mixed: set[int] = set()  # expressions that were integers of both kinds
 
     def infer(self, arguments: list[object]) -> Tables:
         frame = self.begin_batch(0, 1, arguments)
@@ -82,11 +89,58 @@ class Typing(Execution):
     # ----------------------------------------------------------------- statements
 
     def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
-        for statement in statements:
-            self.mask, self.node = mask, statement
-            if self.statements[type(statement)](statement) is None:
-                return None
+        frame, outer = self.frame, self.first_look
+        if statements is frame.source.body and frame not in self.begun:
+            self.begun.add(frame)
+            (names, literals), bound = self.variables(), self.bound
+            self.first_look, self.bound = True, None
+            self.block_of(statements, mask)
+            frame.names, frame.literals, self.bound = names, literals, bound
+            frame.returns.clear()
+            self.first_look = False
+        try:
+            for statement in statements:
+                self.mask, self.node = mask, statement
+                loops, bound = len(frame.loops), self.bound
+                try:
+                    if self.statements[type(statement)](statement) is None:
+                        return None
+                except (UnsupportedError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+                    if not self.first_look:  # else another type may be found for what is in it
+                        raise
+                    del frame.loops[loops:]
+                    self.bound = bound
+        finally:
+            self.first_look = outer
         return mask
+
+    def kept(self, node: ast.AST, value: object) -> object:
+        """A number in the type that holds all that was found for this expression."""
+        if not isinstance(value, np.generic):
+            return value
+        place = id(self.frame.types), id(node)
+        dtype = self.was.get(place, value.dtype)
+        if dtype != value.dtype:
+            try:
+                dtype = types.unify(dtype, value.dtype)
+            except UnsupportedError:
+                dtype = value.dtype
+            if dtype.kind == "f" and value.dtype.kind != "f" and self.was[place].kind != "f":
+                self.mixed.add(id(node))
+            value = types.cast(value, dtype)
+        self.was[place] = dtype
+        return value
+
+    def apply(self, op: object, left: object, right: object, node: ast.AST) -> object:
+        try:
+            return self.kept(node, super().apply(op, left, right, node))
+        except UnsupportedError as error:
+            if not any(id(part) in self.mixed for part in ast.iter_child_nodes(node)):
+                raise
+            raise UnsupportedError(
+                f"{error}: an integer in it is an unsigned one before a loop and a signed one after it, of which Numba "
+                "makes a float64; convert where the variable is set, as in s = uint32(…)"
+            ) from None
 
     def variables(self) -> tuple[dict[str, object], set[str]]:
         """The variables as they are here."""
@@ -248,10 +302,14 @@ class Typing(Execution):
             if old == {name: now[name] for name in old if name in now} and before[1] <= self.frame.literals:
                 if all(bound.get(name) == {now[name]} for name in now.keys() - old.keys()):
                     break
+            if self.first_look:
+                break
         self.bound = outer
         states = list(breaks)
         if not endless:
             self.meet([tested, self.variables()] if isinstance(node, ast.While) else [self.variables()])
+            if self.first_look and isinstance(node, ast.For):  # a `while` is left where its test is made anew
+                self.frame.names |= tested[0]
             if not node.orelse or self.block_of(node.orelse, self.alive) is not None:
                 states.append(self.variables())
         return self.meet(states)
@@ -280,7 +338,9 @@ class Typing(Execution):
     def eval(self, node: ast.expr) -> object:
         value = super().eval(node)
         if isinstance(value, np.ndarray):
-            return value.dtype.type(1)
+            value = value.dtype.type(1)
+        if isinstance(node, (ast.UnaryOp, ast.Call, ast.IfExp, ast.BoolOp)):
+            value = self.kept(node, value)
         return (
             tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
         )

@@ -812,6 +812,33 @@ t = cuda.local.array(2, cuda.float32)
 t[0] = cuda.types.int32(i / 2)
 out[i] = t[0] + cuda.boolean(i)
 # want: [float(j // 2 + (j > 0)) for j in range(8)]
+## refused | an unsigned number that a loop makes a signed one | convert where the variable is set, as in s = uint32(…)
+s = uint32(i)
+for j in range(3):
+    s = s * 1664525 + 1013904223
+out[i] = (s >> 16) & 0x7FFF
+## refused | an unsigned number that a loop makes a signed one, inside it | convert where the variable is set
+s = uint32(i)
+for j in range(3):
+    out[i] = (s >> 3) & 3
+    s = s + j
+## runs | an unsigned number that stays one in its loop
+s = uint32(i)
+for j in range(3):
+    s = uint32(s * 1664525 + 1013904223)
+out[i] = (s >> 16) & 0x7FFF
+# want: [float((j * 1664525**3 + 1013904223 * (1664525**2 + 1664526)) % 2**32 >> 16 & 0x7FFF) for j in range(8)]
+## runs | a float64 of an unsigned and a signed number
+s = uint32(i + 7)
+for j in range(3):
+    s = s - j
+out[i] = s >> 1
+# want: [float(j + 4 >> 1) for j in range(8)]
+## runs | an unsigned number that a while loop makes a signed one
+s = uint32(i + 20)
+while s > 10:
+    s = s // 2
+out[i] = (s << 1) | 1
 ## runs | slice assignment of a number
 if i == 0:
     out[1:4] = 2.5
