@@ -426,6 +426,8 @@ class Accesses(State):
         root = array.root
         if root.in_flight is not None:
             wide.in_flight(self, array, element, mask, node)
+        if self.copies and kind != trace.LOAD and root.space == "global":
+            wide.overwritten(self, array, element, mask, node)
         if root.in_use is not None and kind != trace.LOAD:
             groups.overwritten(self, array, element, mask, node)
         span = root.granules(array.dtype.itemsize)

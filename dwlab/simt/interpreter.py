@@ -52,7 +52,8 @@ _COMPARE = {
     ast.GtE: operator.ge,
 }  # fmt: skip
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
-_DIVISIONS = {operator.floordiv, operator.mod}
+_DIVISIONS = {operator.floordiv, operator.mod, operator.truediv}
+_WHOLE = {"i", "u", "b"}
 _IN_PLACE = {getattr(operator, "i" + op.__name__.strip("_")): op for op in _BINARY.values()}
 _NAMED_OPERATORS = {
     operator.is_: lambda run, a, b, node: run.compare(ast.Is(), a, b, node),
@@ -1021,13 +1022,10 @@ class Execution(Accesses):
             if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
                 return self.joined(op, left, right, node)
             left, right = self.beside(left, right, node)
-        if op in _DIVISIONS and right.dtype.kind in "iub" and left.dtype.kind in "iub":
-            zero = right == 0
-            if zero if zero.ndim == 0 else zero.any():
-                bad, _ = self.mask.split(zero)
-                if bad is not None:
-                    who = self.first_name(bad)
-                    self.hazard("division by zero", node.lineno, None, f"integer division by 0 in {who}", who)
+        if op in _DIVISIONS:
+            kinds = {left.dtype.kind, right.dtype.kind}
+            if kinds <= _WHOLE if op is not operator.truediv else "c" in kinds:
+                self.check_divisor(right, node, "integer" if kinds <= _WHOLE else "complex")
         try:
             result = types.binary(op, left, right)
         except UnsupportedError as error:
@@ -1040,6 +1038,15 @@ class Execution(Accesses):
                 if self.watch is not None and op is operator.pow and right.dtype.kind in "iu":
                     self.watch.power(node)
         return result
+
+    def check_divisor(self, right: Lanes, node: ast.AST, kind: str) -> None:
+        """Reports active lanes that divide by 0 where that has no result; of complex numbers a thread ends there."""
+        zero = right == 0
+        if zero if zero.ndim == 0 else zero.any():
+            bad, _ = self.mask.split(zero)
+            if bad is not None:
+                who = self.first_name(bad)
+                self.hazard("division by zero", node.lineno, None, f"{kind} division by 0 in {who}", who)
 
     def beside(self, left: object, right: object, node: ast.AST) -> tuple[Lanes, Lanes]:
         """Two operands as numbers. A member of an IntEnum is one beside integers only."""
