@@ -573,16 +573,28 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
     return own & active
 
 
+def _member(run: Execution, node: ast.Call, how: str, mask: object) -> Lanes:
+    """A member mask."""
+    mask = run.number(mask, node)
+    if mask.dtype.kind not in "iu" or (mask.dtype.itemsize < 4 and not how.startswith("match")):
+        raise run.refuse(node, f"{how} takes an integer as its mask, not {mask.dtype}", "0xFFFFFFFF names all lanes")
+    return mask
+
+
 def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
-    _participants(run, node, run.number(member, node))
+    _participants(run, node, _member(run, node, how, member))
     value = run.number(value, node)
     if value.dtype not in (types.INT32, types.INT64, types.FLOAT32, types.FLOAT64):
         raise run.refuse(node, f"{how} takes int32, int64, float32 or float64, not {value.dtype}", "convert the value")
-    amount = types.cast(run.number(amount, node), types.INT64)
+    amount = run.number(amount, node)
+    if amount.dtype.kind not in "iu" or amount.dtype.itemsize < 4:
+        raise run.refuse(
+            node, f"{how} takes an integer as its lane or distance, not {amount.dtype}", "int32(…) converts"
+        )
     lane = np.arange(32)
-    shift = _warps(run, amount)
+    shift = _warps(run, amount) & 31  # all that the instruction looks at, of a negative number too
     if how == "shfl_sync":
-        target = shift & 31
+        target = shift
     elif how == "shfl_up_sync":
         target = lane - shift
     elif how == "shfl_down_sync":
@@ -606,8 +618,11 @@ def _spread(run: Execution, per_warp: np.ndarray, dtype: np.dtype) -> np.ndarray
 
 
 def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: object) -> Lanes:
-    named = _participants(run, node, run.number(member, node))
-    yes = _warps(run, types.truth(run.number(predicate, node))) & named
+    named = _participants(run, node, _member(run, node, how, member))
+    predicate = run.number(predicate, node)
+    if predicate.dtype.kind not in "iub":
+        raise run.refuse(node, f"{how} takes a bool or an integer, not {predicate.dtype}", "compare it with 0")
+    yes = _warps(run, types.truth(predicate)) & named
     if how == "ballot_sync":
         bits = (yes.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
         return _spread(run, bits.astype(np.uint32).view(np.int32), np.dtype(np.int32))
@@ -621,8 +636,10 @@ def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: o
 
 
 def _match(run: Execution, node: ast.Call, how: str, member: object, value: object) -> object:
-    named = _participants(run, node, run.number(member, node))
+    named = _participants(run, node, _member(run, node, how, member))
     lanes = _warps(run, run.number(value, node))
+    if lanes.dtype.kind == "f":  # bits are compared: -0.0 is not 0.0, and a NaN is itself
+        lanes = np.ascontiguousarray(lanes).view(f"u{lanes.dtype.itemsize}")
     equal = (lanes[:, :, :, None] == lanes[:, :, None, :]) & named[:, :, None, :] & named[:, :, :, None]
     weights = np.uint64(1) << np.arange(32, dtype=np.uint64)
     bits = (equal * weights).sum(axis=3).astype(np.uint32)

@@ -270,16 +270,20 @@ class Typing(Execution):
         return self.meet(states if whole else [*states, before])
 
     def do_While(self, node: ast.While) -> Mask | None:
-        if self.static(node.test) is False:
+        known = self.static(node.test)
+        if known is False:
             return self.block_of(node.orelse, self.mask)
-        return self.loop(node, lambda: self.condition(node.test), endless=self.is_literal(node.test))
+        entered = known is True  # so it is left where its test is made anew, at the end of a round
+        return self.loop(node, lambda: self.condition(node.test), self.is_literal(node.test), entered)
 
     def do_For(self, node: ast.For) -> Mask | None:
         items = self.items(self.eval(node.iter), node.iter)
         empty = isinstance(node.iter, ast.Tuple) and not node.iter.elts
         return self.loop(node, lambda: None if empty else self.store(node.target, items.item(np.int64(0))))
 
-    def loop(self, node: ast.For | ast.While, head: object, endless: bool = False) -> Mask | None:
+    def loop(
+        self, node: ast.For | ast.While, head: object, endless: bool = False, entered: bool = False
+    ) -> Mask | None:
         """Goes round until the types of the variables stay as they are.
 
         Once is enough where all that is set for the first time is of one type: the next round would find the same.
@@ -307,7 +311,10 @@ class Typing(Execution):
         self.bound = outer
         states = list(breaks)
         if not endless:
-            self.meet([tested, self.variables()] if isinstance(node, ast.While) else [self.variables()])
+            if rounds and entered:
+                self.meet(rounds)
+            else:
+                self.meet([tested, self.variables()] if isinstance(node, ast.While) else [self.variables()])
             if self.first_look and isinstance(node, ast.For):  # a `while` is left where its test is made anew
                 self.frame.names |= tested[0]
             if not node.orelse or self.block_of(node.orelse, self.alive) is not None:

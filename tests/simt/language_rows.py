@@ -654,6 +654,12 @@ out[i] = math.log(x[i], 2.0)
 out[i] = math.ulp(1.0)
 out[i] = math.nothing(1.0)
 out[i] = x[i] & 1
+out[i] = cuda.shfl_sync(0xFF, x[i], 2.0)
+out[i] = cuda.shfl_sync(0xFF, x[i], int16(1))
+out[i] = cuda.shfl_up_sync(uint8(255), x[i], 1)
+out[i] = cuda.ballot_sync(True, 1)
+out[i] = cuda.ballot_sync(0xFF, x[i])
+out[i] = cuda.any_sync(uint8(255), 1)
 out[i] = x[i] << 1
 out[i] = ~x[i]
 out[i] = operator.itemgetter(1)((1, 2))
@@ -834,6 +840,26 @@ for j in range(3):
     s = s - j
 out[i] = s >> 1
 # want: [float(j + 4 >> 1) for j in range(8)]
+## runs | shuffles look at the lower five bits of a distance
+out[i] = cuda.shfl_up_sync(0xFF, x[i], -1) + cuda.shfl_xor_sync(0xFF, x[i], 33)
+# want: [2.5, 2.5, 4.5, 4.5, 6.5, 6.5, 8.5, 8.5]
+## runs | match compares bits
+out[i] = cuda.match_any_sync(0xFF, -0.0 if i == 3 else 0.0 if i < 6 else np.nan)
+# want: [55.0] * 3 + [8.0] + [55.0] * 2 + [192.0] * 2
+## runs | a loop whose first test is known is not passed by
+s = uint64(i)
+w = 3
+while w > 0:
+    w -= 1
+    s = i - 2
+out[i] = s >> 1
+## refused | a loop that may be passed by
+s = uint64(i)
+w = i
+while w > 0:
+    w -= 1
+    s = i - 2
+out[i] = s >> 1
 ## runs | an unsigned number that a while loop makes a signed one
 s = uint32(i + 20)
 while s > 10:

@@ -187,10 +187,10 @@ def _met(me: int, asked: dict[int, tuple]) -> object:
     if op.startswith("bar"):
         return None
     lanes = {t: one[1:] for t, one in asked.items() if one[0] == op}
-    yes = {t: bool(one[0]) for t, one in lanes.items()}
+    yes = {t: bool(one[0]) for t, one in lanes.items() if one}
     if op.startswith("shfl"):
         value, step, limit = given
-        inside = limit & 31
+        inside, step = limit & 31, step & 31
         goal = {"up": me - step, "down": me + step, "bfly": me ^ step, "idx": step}[op.split(".")[2]]
         there = goal in lanes and (goal >= inside if ".up" in op else goal <= inside)
         return (lanes[goal][0] if there else value), there
