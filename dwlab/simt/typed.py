@@ -70,7 +70,7 @@ class Typing(Execution):
         self.bound: dict[str, set] | None = None  # in a loop: the types of what its round has set
         self.results: dict[object, object] = {}
         self.begun: set[Frame] = set()  # functions of which the first look is done
-        self.first_look = False
+        self.first_look = self.widened = False  # widened: whether a loop makes an unsigned number another one
         self.was: dict[tuple[int, int], np.dtype] = {}  # of expressions, in each function and types of arguments
         self.mixed: set[int] = set()  # expressions that were integers of both kinds
 
@@ -89,29 +89,37 @@ class Typing(Execution):
     # ----------------------------------------------------------------- statements
 
     def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
-        frame, outer = self.frame, self.first_look
-        if statements is frame.source.body and frame not in self.begun:
-            self.begun.add(frame)
-            (names, literals), bound = self.variables(), self.bound
-            self.first_look, self.bound = True, None
-            self.block_of(statements, mask)
-            frame.names, frame.literals, self.bound = names, literals, bound
-            frame.returns.clear()
-            self.first_look = False
+        frame = self.frame
+        if statements is not frame.source.body or frame in self.begun:
+            return self.glance(statements, mask)
+        self.begun.add(frame)
+        state, outer, bound = self.variables(), (self.first_look, self.widened), self.bound
+        self.first_look = self.widened = False
         try:
-            for statement in statements:
-                self.mask, self.node = mask, statement
-                loops, bound = len(frame.loops), self.bound
-                try:
-                    if self.statements[type(statement)](statement) is None:
-                        return None
-                except (UnsupportedError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
-                    if not self.first_look:  # else another type may be found for what is in it
-                        raise
-                    del frame.loops[loops:]
-                    self.bound = bound
+            result = self.glance(statements, mask)
+            if self.widened:  # only then was more to be found for an expression
+                for self.first_look in (True, False):
+                    frame.names, frame.literals, self.bound = dict(state[0]), set(state[1]), bound
+                    frame.returns.clear()
+                    result = self.glance(statements, mask)
         finally:
-            self.first_look = outer
+            self.first_look, self.widened = outer
+        return result
+
+    def glance(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
+        """Goes through statements. A first look passes over what has no type yet."""
+        frame = self.frame
+        for statement in statements:
+            self.mask, self.node = mask, statement
+            loops, bound = len(frame.loops), self.bound
+            try:
+                if self.statements[type(statement)](statement) is None:
+                    return None
+            except (UnsupportedError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+                if not self.first_look:
+                    raise
+                del frame.loops[loops:]
+                self.bound = bound
         return mask
 
     def kept(self, node: ast.AST, value: object) -> object:
@@ -301,6 +309,7 @@ class Typing(Execution):
             rounds = [*continues, *([self.variables()] if through is not None else [])]
             self.meet([entry, *rounds])
             now, old, bound = _kinds(self.frame.names), _kinds(before[0]), self.bound
+            self.widened |= any(_unsigned(old[n]) and now.get(n, old[n]) != old[n] for n in old)
             for name, kinds in bound.items() if outer is not None else ():
                 outer.setdefault(name, set()).update(kinds)
             if old == {name: now[name] for name in old if name in now} and before[1] <= self.frame.literals:
@@ -453,6 +462,11 @@ class Typing(Execution):
 def _is_len(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len" and len(
         node.args) == 1  # fmt: skip
+
+
+def _unsigned(of: object) -> bool:
+    """Whether a kind is that of an unsigned number, or of a tuple with one in it."""
+    return any(map(_unsigned, of)) if isinstance(of, tuple) else isinstance(of, np.dtype) and of.kind == "u"
 
 
 def _same(first: object, second: object) -> bool:
