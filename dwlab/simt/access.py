@@ -14,6 +14,7 @@ import numpy as np
 
 from dwlab.simt import arraymethods, groups, trace, types, wide
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
+from dwlab.simt.names import DeviceName
 from dwlab.simt.state import Restart, State
 from dwlab.simt.things import ARRAYS, Chosen, Member, kind_name
 
@@ -37,7 +38,10 @@ class Accesses(State):
             if not issubclass(value.family, enum.IntEnum):
                 raise self.refuse(node, f"{kind_name(value)} is not a number", "take its .value")
             return value.value
-        raise self.refuse(node, f"{describe(value)} is not a number")
+        if isinstance(value, tuple):
+            raise self.refuse(node, f"{kind_name(value)} is not a number", "unpack it, or take one of its elements")
+        axes = isinstance(value, DeviceName) and hasattr(value, "x")
+        raise self.refuse(node, f"{describe(value)} is not a number", "take its .x, .y or .z" if axes else "")
 
     def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
         """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
@@ -156,9 +160,12 @@ class Accesses(State):
             row, lane = self.first_lane(bad.full)
             value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
             who = self.thread_name(int(self.block_numbers[row]), lane)
+            dynamic = array.space == "shared" and isinstance(array, Array) and array.root is self.dynamic_root
             self.hazard(
                 "out of bounds", node.lineno, array.name,
-                f"{array.name}: index {value} on axis {axis}{size} in {who}", who, fatal=True,
+                f"{array.name}: index {value} on axis {axis}{size} in {who}"
+                + (f"; a launch gives its bytes, here {self.dynamic_shared}: kernel[grid, block, stream, bytes]"
+                   if dynamic else ""), who, fatal=True,
             )  # fmt: skip
             return index, good
         return index, mask
@@ -275,6 +282,8 @@ class Accesses(State):
         """Raises UnsupportedError for an array that cannot be written, or a value that it cannot hold."""
         if value.dtype.kind == "c" and array.dtype.kind != "c":
             raise self.refuse(node, f"a complex value does not fit into {array.name} ({array.dtype})", "take .real")
+        if value.dtype == types.FLOAT16 and array.dtype == types.BOOL:
+            raise self.refuse(node, f"a float16 does not fit into {array.name} (bool)", "compare it with 0")
         for one in array.options if isinstance(array, Chosen) else (array,):
             self.refuse_write(one, node)
 
@@ -417,6 +426,8 @@ class Accesses(State):
         root = array.root
         if root.in_flight is not None:
             wide.in_flight(self, array, element, mask, node)
+        if self.copies and kind != trace.LOAD and root.space == "global":
+            wide.overwritten(self, array, element, mask, node)
         if root.in_use is not None and kind != trace.LOAD:
             groups.overwritten(self, array, element, mask, node)
         span = root.granules(array.dtype.itemsize)

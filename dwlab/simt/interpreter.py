@@ -52,7 +52,8 @@ _COMPARE = {
     ast.GtE: operator.ge,
 }  # fmt: skip
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
-_DIVISIONS = {operator.floordiv, operator.mod}
+_DIVISIONS = {operator.floordiv, operator.mod, operator.truediv}
+_WHOLE = {"i", "u", "b"}
 _IN_PLACE = {getattr(operator, "i" + op.__name__.strip("_")): op for op in _BINARY.values()}
 _NAMED_OPERATORS = {
     operator.is_: lambda run, a, b, node: run.compare(ast.Is(), a, b, node),
@@ -74,6 +75,14 @@ _CUDA_UFUNCS = frozenset(
     ).split()
 )
 _INSTEAD = {"absolute": "abs(…)", "cbrt": "cuda.cbrt(…)", "round": "round(…)"}
+_MAKES_AN_ARRAY = "make a cuda.local.array or a cuda.shared.array, or pass an array"
+_INSTEAD_OF_CALL = dict.fromkeys(("zeros", "empty", "ones", "full", "array", "arange", "linspace"), _MAKES_AN_ARRAY) | {
+    "list": "use a tuple, or cuda.local.array for something that changes", "set": "use a tuple", "dict": "use an array",
+    "str": "print takes values: print(a, b)", "format": "print takes values: print(a, b)",
+    "sorted": "sort in a loop", "open": "a kernel has no files", "input": "pass the value as an argument",
+    "rand": "use numba.cuda.random", "random": "use numba.cuda.random", "randint": "use numba.cuda.random",
+}  # fmt: skip
+"""What to do in place of a call that a kernel does not have."""
 # NumPy functions that are no floating-point operation.
 _FREE_UFUNCS = frozenset("conjugate fmax fmin isnan maximum minimum".split())
 
@@ -239,16 +248,24 @@ class Execution(Accesses):
             old = self.load(array, indices, target)
             if isinstance(old, ARRAYS):
                 raise self.refuse(node, "a row or slice cannot be added to at once", "write the loop out")
-            new = self.apply(op, old, self.eval(node.value), node)
-            self.write(array, indices, self.number(new, node), target)
+            value = self.eval(node.value)
+            self.check_in_place(op, array, value, node)
+            self.write(array, indices, self.number(self.apply(op, old, value, node), node), target)
         elif isinstance(target, ast.Name):
             old = self.eval(_as_load(target))
             if isinstance(old, tuple):
                 raise self.refuse(node, "a tuple cannot be added to in place", "t = t + (…) makes a new one")
             self.assign(target.id, self.apply(op, old, self.eval(node.value), node))
         else:
-            self.store(target, self.apply(op, self.eval(_as_load(target)), self.eval(node.value), node))
+            old, value = self.eval(_as_load(target)), self.eval(node.value)
+            self.check_in_place(op, old, value, node)
+            self.store(target, self.apply(op, old, value, node))
         return self.mask
+
+    def check_in_place(self, op: object, old: object, value: object, node: ast.AST) -> None:
+        """Refuses `/=` of integers in an array or a record: Numba-CUDA makes a float of it that does not fit back."""
+        if op is operator.truediv and all(getattr(one, "dtype", types.FLOAT64).kind in "iub" for one in (old, value)):
+            raise self.refuse(node, "an integer cannot be divided in place with /=", "use //=, or a = a / b")
 
     def do_FunctionDef(self, node: ast.FunctionDef) -> Mask:
         self.assign(node.name, self.closure(node))
@@ -898,6 +915,9 @@ class Execution(Accesses):
                     return NAMES["cg"].this_grid
                 if name in NAMES:
                     return self.special(NAMES[name], node)
+                found = getattr(base, name, None)
+                if name == "types" or types.as_dtype(found) is not None:
+                    return found
                 near = difflib.get_close_matches(name, NAMES, 1)
                 raise self.refuse(
                     node, f"cuda.{name} cannot be used inside a kernel", f"is it cuda.{near[0]}?" if near else ""
@@ -945,7 +965,8 @@ class Execution(Accesses):
             return self.constant(base[name], name, node)
         if isinstance(base, (np.iinfo, np.finfo)) and name in ("min", "max", "eps", "bits", "tiny"):
             return self.constant(getattr(base, name), name, node)
-        raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel")
+        way_round = "print takes values: print(a, b)" if isinstance(base, str) and name == "format" else ""
+        raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel", way_round)
 
     def reinterpreted(self, value: Lanes, node: ast.Call) -> Lanes:
         """x.view(dtype): a number's bits as another one of as many."""
@@ -1001,13 +1022,10 @@ class Execution(Accesses):
             if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
                 return self.joined(op, left, right, node)
             left, right = self.beside(left, right, node)
-        if op in _DIVISIONS and right.dtype.kind in "iub" and left.dtype.kind in "iub":
-            zero = right == 0
-            if zero if zero.ndim == 0 else zero.any():
-                bad, _ = self.mask.split(zero)
-                if bad is not None:
-                    who = self.first_name(bad)
-                    self.hazard("division by zero", node.lineno, None, f"integer division by 0 in {who}", who)
+        if op in _DIVISIONS:
+            kinds = {left.dtype.kind, right.dtype.kind}
+            if kinds <= _WHOLE if op is not operator.truediv else "c" in kinds:
+                self.check_divisor(right, node, "integer" if kinds <= _WHOLE else "complex")
         try:
             result = types.binary(op, left, right)
         except UnsupportedError as error:
@@ -1020,6 +1038,15 @@ class Execution(Accesses):
                 if self.watch is not None and op is operator.pow and right.dtype.kind in "iu":
                     self.watch.power(node)
         return result
+
+    def check_divisor(self, right: Lanes, node: ast.AST, kind: str) -> None:
+        """Reports active lanes that divide by 0 where that has no result; of complex numbers a thread ends there."""
+        zero = right == 0
+        if zero if zero.ndim == 0 else zero.any():
+            bad, _ = self.mask.split(zero)
+            if bad is not None:
+                who = self.first_name(bad)
+                self.hazard("division by zero", node.lineno, None, f"{kind} division by 0 in {who}", who)
 
     def beside(self, left: object, right: object, node: ast.AST) -> tuple[Lanes, Lanes]:
         """Two operands as numbers. A member of an IntEnum is one beside integers only."""
@@ -1046,7 +1073,8 @@ class Execution(Accesses):
             if isinstance(of, tuple) and isinstance(factor, ast.Constant) and type(factor.value) is int:
                 return tuple(of) * factor.value
             raise self.refuse(node, "a tuple can be multiplied by a literal integer only", "write its elements out")
-        raise self.refuse(node, f"no such operation of {kind_name(left)} and {kind_name(right)}")
+        way_round = "print takes values: print(a, b)" if isinstance(left, str) and op is operator.mod else ""
+        raise self.refuse(node, f"no such operation of {kind_name(left)} and {kind_name(right)}", way_round)
 
     def on_Compare(self, node: ast.Compare) -> object:
         left = self.eval(node.left)
@@ -1232,7 +1260,16 @@ class Execution(Accesses):
             name = self.eval(node.slice)
             if name in base.__members__:
                 return self.constant(base[name], name, node)
-        raise self.refuse(node, f"{describe(base)} cannot be indexed")
+        raise self.not_indexed(base, node)
+
+    def not_indexed(self, base: object, node: ast.AST) -> UnsupportedError:
+        """The error for an index of what has no elements."""
+        text = ast.unparse(node.value) if isinstance(node, ast.Subscript) else describe(base)
+        if hasattr(base, "py_func"):
+            return self.refuse(node, f"{describe(base)} cannot be indexed", "a kernel launches no other kernel")
+        if isinstance(base, DeviceName):
+            return self.refuse(node, f"cuda.{base.path} cannot be indexed", "take its .x, .y or .z")
+        return self.refuse(node, f"{text} is {kind_name(base)} here and cannot be indexed")
 
     def element(self, base: object, index: object, node: ast.AST) -> object:
         """operator.getitem(base, index)."""
@@ -1240,7 +1277,7 @@ class Execution(Accesses):
             return self.load(base, index if isinstance(index, tuple) else (index,), node)
         if isinstance(base, tuple):
             return self.pick(base, self.number(index, node), node)
-        raise self.refuse(node, f"{describe(base)} cannot be indexed")
+        raise self.not_indexed(base, node)
 
     def is_literal(self, node: ast.expr) -> bool:
         """Whether an expression is a constant to Numba: written down, a global, or a name set to one."""
@@ -1330,7 +1367,7 @@ class Execution(Accesses):
         if isinstance(base, Flat):
             return base.array, self.flat_index(base, node)
         if not isinstance(base, ARRAYS):
-            raise self.refuse(node, f"{describe(base)} cannot be indexed")
+            raise self.not_indexed(base, node)
         return base, self.indices_of(node)
 
     # ----------------------------------------------------------------- calls
@@ -1375,8 +1412,6 @@ class Execution(Accesses):
             return self.call_source(function.source, arguments, keywords, node, closure=function)
         python = getattr(function, "py_func", None)
         if python is not None:
-            if getattr(function, "device", True) is False:
-                raise self.refuse(node, f"{function.__name__} is a kernel", "call a @cuda.jit(device=True) function")
             return self.call(python, arguments, keywords, node, getattr(function, "device_signature", None))
         if function in arraymethods.FUNCTIONS and not keywords:
             return arraymethods.FUNCTIONS[function](self, node, *arguments)
@@ -1416,13 +1451,17 @@ class Execution(Accesses):
             if where == "numpy":
                 instead = _INSTEAD.get(function.__name__)
                 way_round = f"use {instead}" if instead else "write the loop out"
+                way_round = _INSTEAD_OF_CALL.get(function.__name__.removesuffix("_like"), way_round)
                 raise self.refuse(node, f"Numba-CUDA has no numpy.{function.__name__}", way_round)
             raise self.refuse(
                 node, f"{function.__name__} is a plain Python function", "decorate it with @cuda.jit(device=True)"
             )
         raise self.refuse(
             node, f"{describe(function)} cannot be called in a kernel",
-            "use operators, math.…, cuda.… or a @cuda.jit(device=True) function",
+            _INSTEAD_OF_CALL.get(
+                getattr(function, "__name__", "").removesuffix("_like"),
+                "use operators, math.…, cuda.… or a @cuda.jit(device=True) function",
+            ),
         )  # fmt: skip
 
     def converted(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
@@ -1430,6 +1469,8 @@ class Execution(Accesses):
         if dtype.kind in "fc":
             self.no_member(node, value)
         value = self.number(value, node)
+        if value.dtype.kind == "c" and dtype.kind != "c":
+            raise self.refuse(node, f"{dtype}() of a complex number", "take .real or .imag")
         result = types.cast(value, dtype)
         if self.watch is not None:
             if value.dtype == types.FLOAT64 and dtype != types.FLOAT64:
@@ -1566,7 +1607,7 @@ class Execution(Accesses):
             self.frame = caller
             self.mask = mask
             self.discard = discard
-        if not frame.returns:
+        if not frame.returns or discard is node:
             return None
         if through is not None and any(v is not None for _, v in frame.returns):
             raise self.refuse(node, f"{src.name} returns a value on some paths only")

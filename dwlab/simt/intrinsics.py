@@ -18,7 +18,7 @@ from numba.core import types as nt
 
 from dwlab.simt import arraymethods, libdevice, trace, types
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Record, Root, strides_of
-from dwlab.simt.names import VECTORS, DeviceName
+from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
 from dwlab.simt.options import LaunchError, UnsupportedError
 from dwlab.simt.order import BLOCK, GPU
 from dwlab.simt.state import Restart
@@ -84,7 +84,7 @@ def length_of(whole: Range) -> Lanes:
 def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list[object]) -> Lanes:
     """min() and max(). Of two floats it is PTX's min or max, which passes over a NaN.
 
-    Of more it is `b if b < a else a`, one after the other, so a NaN wins that stands first.
+    Of more, or of a tuple, it is `b if b < a else a`, one after the other, so a NaN wins that stands first.
     """
     if len(arguments) == 1 and not isinstance(arguments[0], (tuple, *ARRAYS)):
         raise run.refuse(node, f"{function.__name__}() of one number", "give two, or a tuple")
@@ -99,7 +99,7 @@ def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list
     dtype = types.unify(*(v.dtype for v in values))
     if run.watch is not None and dtype == types.FLOAT64:
         run.watch.computed(None, values, node)
-    if len(values) == 2 and values[0].dtype.kind == values[1].dtype.kind == "f":
+    if len(arguments) == 2 and values[0].dtype.kind == values[1].dtype.kind == "f":
         return (np.fmin if function is min else np.fmax)(*(types.cast(v, dtype) for v in values))
     compare = operator.lt if function is min else operator.gt
     best = types.cast(values[0], dtype)
@@ -114,10 +114,22 @@ def _round(run: Execution, node: ast.Call, value: Lanes, digits: Lanes | None = 
     if value.dtype.kind == "c":
         raise run.refuse(node, "round() takes real numbers")
     if digits is not None:
-        if digits.ndim:
-            raise run.refuse(node, "round()'s number of digits must be the same in every thread")
-        return np.round(value, int(digits))
+        return _round_to(value, digits)
     return types.cast(np.rint(value), types.INT64) if value.dtype.kind == "f" else value
+
+
+def _round_to(value: Lanes, digits: Lanes) -> Lanes:
+    """round(value, digits) as Numba-CUDA compiles it: by way of an integer of 64 bits, in which large ones saturate."""
+    ten, wide = np.float64(10), types.cast(value, types.FLOAT64)
+    many = digits > 22
+    first = np.where(many, ten ** np.where(many, digits - 22, 0), ten ** np.abs(np.where(many, 0, digits)))
+    second = np.where(many, 1e22, 1.0)
+    scaled = np.where(digits >= 0, wide * first * second, wide / first)
+    near = types.cast(np.rint(scaled), types.INT64).astype(np.float64)
+    near = np.where(np.abs(scaled - near) == 0.5, 2.0 * np.rint(scaled / 2.0), near)
+    out = np.where(digits >= 0, near / second / first, near * first)
+    out = np.where(np.isfinite(wide) & np.isfinite(scaled), out, wide)
+    return types.cast(out, types.as_float(value.dtype) if value.dtype.kind == "f" else types.FLOAT64)[()]
 
 
 def _zip(run: Execution, node: ast.Call, given: list[object]) -> Items:
@@ -157,9 +169,8 @@ def _isinstance(run: Execution, node: ast.Call, value: object, wanted: object) -
     """isinstance(): decided by the value's type, so the same in every lane."""
     if isinstance(wanted, tuple):
         return np.bool_(any(_isinstance(run, node, value, one) for one in wanted))
-    if wanted in (int, float, complex, bool):
-        kinds = {int: "iu", float: "f", complex: "c", bool: "b"}[wanted]
-        return np.bool_(isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in kinds)
+    if wanted in (int, float, complex, bool):  # one type each, not a family
+        wanted = {int: np.int64, float: np.float64, complex: np.complex128, bool: np.bool_}[wanted]
     if wanted in (tuple, str):
         return np.bool_(isinstance(value, wanted))
     if wanted is np.ndarray:
@@ -193,18 +204,30 @@ def _type(run: Execution, node: ast.Call, *arguments: object) -> np.dtype:
 
 
 def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
-    """One line per active thread, in thread order."""
-    shape = run.lanes_shape
-    columns = []
-    for value in arguments:
-        if isinstance(value, (np.ndarray, np.generic)):
-            columns.append(np.broadcast_to(value, shape))
-        elif isinstance(value, str) or value is None:
-            columns.append(value)
-        else:
-            raise run.refuse(node, "print takes numbers and literal strings")
+    """One line per active thread, in thread order, as the device's printf writes it: floats with six decimals."""
+    texts = [_printed(run, node, one) for one in arguments]
     for row, lane in np.argwhere(run.mask.full) if run.exact else ():
-        builtins.print(*(c[row, lane] if isinstance(c, np.ndarray) else c for c in columns))
+        builtins.print(*(text(row, lane) for text in texts))
+
+
+def _printed(run: Execution, node: ast.Call, value: object) -> Callable[[int, int], str]:
+    """What print writes of a value for a row and a lane."""
+    if isinstance(value, str):
+        return lambda row, lane: value
+    if isinstance(value, tuple):
+        if any(isinstance(one, str) for one in value):
+            raise run.refuse(node, "print takes no string in a tuple", "give it on its own: print(a, b)")
+        parts = [_printed(run, node, one) for one in value]
+        end = ",)" if len(parts) == 1 else ")"
+        return lambda row, lane: "(" + ", ".join(part(row, lane) for part in parts) + end
+    if isinstance(value, DeviceName) and run.axis(getattr(value, "x", value)) is not None:
+        return _printed(run, node, tuple(run.axis(getattr(value, axis)) for axis in "xyz"))
+    if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind == "c":
+        raise run.refuse(
+            node, f"print does not take {kind_name(value)}", "it takes numbers, tuples and strings: print(a, b)"
+        )
+    lanes = np.broadcast_to(value, run.lanes_shape)
+    return lambda row, lane: ("%f" if value.dtype.kind == "f" else "%s") % lanes[row, lane]
 
 
 _PLAIN_BUILTINS = (
@@ -550,16 +573,28 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
     return own & active
 
 
+def _member(run: Execution, node: ast.Call, how: str, mask: object) -> Lanes:
+    """A member mask."""
+    mask = run.number(mask, node)
+    if mask.dtype.kind not in "iu" or (mask.dtype.itemsize < 4 and not how.startswith("match")):
+        raise run.refuse(node, f"{how} takes an integer as its mask, not {mask.dtype}", "0xFFFFFFFF names all lanes")
+    return mask
+
+
 def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
-    _participants(run, node, run.number(member, node))
+    _participants(run, node, _member(run, node, how, member))
     value = run.number(value, node)
     if value.dtype not in (types.INT32, types.INT64, types.FLOAT32, types.FLOAT64):
         raise run.refuse(node, f"{how} takes int32, int64, float32 or float64, not {value.dtype}", "convert the value")
-    amount = types.cast(run.number(amount, node), types.INT64)
+    amount = run.number(amount, node)
+    if amount.dtype.kind not in "iu" or amount.dtype.itemsize < 4:
+        raise run.refuse(
+            node, f"{how} takes an integer as its lane or distance, not {amount.dtype}", "int32(…) converts"
+        )
     lane = np.arange(32)
-    shift = _warps(run, amount)
+    shift = _warps(run, amount) & 31  # all that the instruction looks at, of a negative number too
     if how == "shfl_sync":
-        target = shift & 31
+        target = shift
     elif how == "shfl_up_sync":
         target = lane - shift
     elif how == "shfl_down_sync":
@@ -583,8 +618,11 @@ def _spread(run: Execution, per_warp: np.ndarray, dtype: np.dtype) -> np.ndarray
 
 
 def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: object) -> Lanes:
-    named = _participants(run, node, run.number(member, node))
-    yes = _warps(run, types.truth(run.number(predicate, node))) & named
+    named = _participants(run, node, _member(run, node, how, member))
+    predicate = run.number(predicate, node)
+    if predicate.dtype.kind not in "iub":
+        raise run.refuse(node, f"{how} takes a bool or an integer, not {predicate.dtype}", "compare it with 0")
+    yes = _warps(run, types.truth(predicate)) & named
     if how == "ballot_sync":
         bits = (yes.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
         return _spread(run, bits.astype(np.uint32).view(np.int32), np.dtype(np.int32))
@@ -598,8 +636,10 @@ def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: o
 
 
 def _match(run: Execution, node: ast.Call, how: str, member: object, value: object) -> object:
-    named = _participants(run, node, run.number(member, node))
+    named = _participants(run, node, _member(run, node, how, member))
     lanes = _warps(run, run.number(value, node))
+    if lanes.dtype.kind == "f":  # bits are compared: -0.0 is not 0.0, and a NaN is itself
+        lanes = np.ascontiguousarray(lanes).view(f"u{lanes.dtype.itemsize}")
     equal = (lanes[:, :, :, None] == lanes[:, :, None, :]) & named[:, :, None, :] & named[:, :, :, None]
     weights = np.uint64(1) << np.arange(32, dtype=np.uint64)
     bits = (equal * weights).sum(axis=3).astype(np.uint32)
@@ -630,13 +670,12 @@ def _unsigned(value: Lanes) -> tuple[Lanes, int]:
     return value.astype(np.dtype(f"u{value.dtype.itemsize}")), bits
 
 
-def _integer(run: Execution, node: ast.Call, value: object, smallest: int = 1) -> Lanes:
+def _integer(run: Execution, node: ast.Call, value: object) -> Lanes:
+    """What popc, clz and their relatives take: an integer. Anything else becomes an int8, as Numba-CUDA has it."""
     value = run.number(value, node)
-    if value.dtype.kind not in "iu":
+    if value.dtype.kind == "c":
         raise run.refuse(node, f"an integer is needed, not {value.dtype}")
-    return (
-        value if value.dtype.itemsize >= smallest else value.astype(np.int32 if value.dtype.kind == "i" else np.uint32)
-    )
+    return value if value.dtype.kind in "iu" else types.cast(value, types.INT8)
 
 
 def _popc(run: Execution, node: ast.Call, value: object) -> Lanes:
@@ -645,7 +684,10 @@ def _popc(run: Execution, node: ast.Call, value: object) -> Lanes:
 
 
 def _brev(run: Execution, node: ast.Call, value: object) -> Lanes:
-    value, bits = _unsigned(_integer(run, node, value, 4))
+    value = run.number(value, node)
+    if value.dtype.kind == "c":
+        raise run.refuse(node, f"an integer is needed, not {value.dtype}")
+    value, bits = _unsigned(types.cast(value, types.UINT64 if value.dtype == types.UINT64 else types.UINT32))
     out = np.zeros_like(value)
     one = value.dtype.type(1)
     for k in range(bits):
@@ -666,7 +708,9 @@ def _clz(run: Execution, node: ast.Call, value: object) -> Lanes:
 
 
 def _ffs(run: Execution, node: ast.Call, value: object) -> Lanes:
-    value, _ = _unsigned(_integer(run, node, value))
+    value, bits = _unsigned(_integer(run, node, value))
+    if bits < 32:
+        raise run.refuse(node, "ffs takes integers of 32 or 64 bits", "int32(…) converts")
     lowest = value & (~value + value.dtype.type(1))
     below = np.bitwise_count(lowest - value.dtype.type(1)).astype(np.uint32) + np.uint32(1)
     out = np.where(value == 0, np.uint32(0), below)
@@ -675,17 +719,22 @@ def _ffs(run: Execution, node: ast.Call, value: object) -> Lanes:
 
 def _selp(run: Execution, node: ast.Call, test: object, yes: object, no: object) -> Lanes:
     yes, no = run.number(yes, node), run.number(no, node)
+    test = run.number(test, node)
     if yes.dtype != no.dtype:
         raise run.refuse(node, f"selp needs two values of one type, not {yes.dtype} and {no.dtype}")
-    out = np.where(types.truth(run.number(test, node)), yes, no)
+    if test.dtype != types.BOOL or yes.dtype.itemsize < 2 or yes.dtype.kind not in "iuf" or yes.dtype == types.FLOAT16:
+        raise run.refuse(
+            node, f"selp takes a bool and two numbers of 16 bits or more, not {test.dtype} and {yes.dtype}",
+            "write a if condition else b",
+        )  # fmt: skip
+    out = np.where(test, yes, no)
     return out if out.ndim else yes.dtype.type(out)
 
 
 def _fma(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lanes:
     """Fused multiply-add, rounded once: float32 goes through float64 (exact product), float64 through long double."""
     values = [run.number(v, node) for v in (a, b, c)]
-    dtype = types.unify(*(v.dtype for v in values))
-    dtype = dtype if dtype.kind == "f" else types.FLOAT64
+    dtype = types.as_float(*(v.dtype for v in values))
     wide = np.dtype(np.float64) if dtype.itemsize <= 4 else np.dtype(np.longdouble)
     x, y, z = (types.cast(v, dtype).astype(wide) for v in values)
     run.count_flops(node, dtype, 2)
@@ -694,7 +743,7 @@ def _fma(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lan
 
 def _cbrt(run: Execution, node: ast.Call, value: object) -> Lanes:
     value = run.number(value, node)
-    value = value if value.dtype.kind == "f" else types.cast(value, types.FLOAT64)
+    value = types.cast(value, types.as_float(value.dtype))
     run.count_flops(node, value.dtype, 1)
     return np.cbrt(value)
 
@@ -702,7 +751,7 @@ def _cbrt(run: Execution, node: ast.Call, value: object) -> Lanes:
 _HALF = {
     "hadd": np.add, "hsub": np.subtract, "hmul": np.multiply, "hdiv": np.true_divide, "hneg": np.negative,
     "habs": np.abs,
-    "hmin": np.minimum, "hmax": np.maximum, "heq": np.equal, "hne": np.not_equal, "hgt": np.greater,
+    "hmin": np.fmin, "hmax": np.fmax, "heq": np.equal, "hne": np.not_equal, "hgt": np.greater,
     "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hsqrt": np.sqrt, "hexp": np.exp, "hlog": np.log,
     "hsin": np.sin, "hcos": np.cos, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hexp2": np.exp2,
     "hlog2": np.log2, "hlog10": np.log10, "hrint": np.rint, "hrcp": np.reciprocal,
@@ -753,6 +802,8 @@ def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | N
         return np.where((old == 0) | (old > value), value, old - old.dtype.type(1))
     if name in ("cas", "compare_and_swap"):
         return np.where(old == compare, value, old)
+    if name in ("max", "min"):  # a NaN that is there stays, one that comes does not replace a number
+        return np.where(value != value, old, _COMMUTING[name](old, value))
     return _COMMUTING[name](old, value)
 
 
@@ -801,13 +852,11 @@ def _atomic(
     wanted: bool,
 ) -> Lanes:  # fmt: skip
     dtype = array.dtype
-    if not isinstance(array, Array):  # a thread's own: nobody else is there
-        old = run.load(array, indices, node)
-        if isinstance(old, ARRAYS):
-            raise run.refuse(node, f"atomic.{name} needs an index for every dimension of {array.name}")
-        new = _step(name, old, value, compare[0] if compare else None)
-        run.write(array, indices, np.asarray(new, dtype)[()], node)
-        return old
+    if not isinstance(array, Array):
+        raise run.refuse(
+            node, f"{array.name} is local: an atomic of memory that is each thread's own stops a GPU's kernel",
+            "nobody else is there: store to it",
+        )  # fmt: skip
     run.writable(array, node)
     element, mask = run.locate(array, indices, node)
     if isinstance(element, Array):
@@ -824,7 +873,8 @@ def _atomic(
     operand = np.broadcast_to(value, run.lanes_shape)[active]
     expected = np.broadcast_to(compare[0], run.lanes_shape)[active] if compare else None
     if not wanted and name in _COMMUTING:
-        _COMMUTING[name].at(flat, where, operand)
+        counts = operand == operand if dtype.kind == "f" and name in ("max", "min") else slice(None)
+        _COMMUTING[name].at(flat, where[counts], operand[counts])
         _order_atomics(run, array, where, active, np.ones(len(where), np.bool_))
         _noticed(run, node, array, where, before)
         return dtype.type(0)
@@ -879,6 +929,29 @@ def _one_by_one(
     result = np.empty_like(old)
     result[order] = old
     return result
+
+
+# --------------------------------------------------------------------- loads and stores with a cache hint
+
+
+def _hinted(run: Execution, node: ast.Call, path: str, arguments: list[object]) -> Lanes | None:
+    """cuda.ldcg(array, index), cuda.stcg(array, index, value) and their relatives: a plain access of global memory."""
+    takes = ("array", "index") if path.startswith("ld") else ("array", "index", "value")
+    if len(arguments) != len(takes):
+        raise run.refuse(node, f"cuda.{path} takes ({', '.join(takes)})")
+    array, index, *value = arguments
+    if not isinstance(array, ARRAYS) or array.dtype.kind not in "iuf":
+        raise run.refuse(node, f"cuda.{path} takes an array of integers or floats, not {kind_name(array)}")
+    if array.space != "global":
+        raise run.refuse(node, f"cuda.{path} is an access of global memory; {array.name} is {array.space}", "index it")
+    indices = index if isinstance(index, tuple) else (index,)
+    numbers = [run.number(one, node) for one in indices]
+    if len(numbers) != len(array.shape) or any(one.dtype.kind not in "iu" for one in numbers):
+        raise run.refuse(node, f"cuda.{path} takes {len(array.shape)} integer(s) as the index of {array.name}")
+    if path.startswith("ld"):
+        return run.load(array, tuple(numbers), node)
+    run.write(array, tuple(numbers), run.number(value[0], node), node)
+    return None
 
 
 # --------------------------------------------------------------------- vector types
@@ -941,6 +1014,8 @@ def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
         return _half(run, node, name.__name__, arguments)
     if path == "nanosleep":
         return None
+    if path in CACHE_HINTS:
+        return _hinted(run, node, path, arguments)
     kind = "block" if path.startswith("syncthreads") else "warp" if _warp_function(path) else ""
     try:
         if run.strands is not None and kind:

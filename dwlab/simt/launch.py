@@ -267,6 +267,7 @@ def execute(
             f"block {block} has {math.prod(block)} threads; the kernel has launch_bounds={kernel.most_threads}"
         )
     limits.check_launch(grid, block, wanted.static_shared, shared_bytes, options.compute_capability)
+    _check_types(src.parameters, arguments)
     if kernel is not None and not copies:
         key = tuple(_argument_type(a) for a in arguments)
         limits.check_unasked(wanted.static_shared, shared_bytes, kernel.allowed.get(key, 0))
@@ -355,6 +356,17 @@ def _argument_type(value: object) -> nt.Type:
         if isinstance(value, (bool, int, float, complex, np.generic))
         else nt.none
     )
+
+
+def _check_types(names: Sequence[str], arguments: Sequence[object]) -> None:
+    """Raises TypeError for an array or number whose type no kernel has."""
+    for name, value in zip(names, arguments, strict=False):
+        dtype = getattr(value, "dtype", None)
+        if isinstance(dtype, np.dtype) and (dtype.kind in "OSUMm" or dtype in (np.longdouble, np.clongdouble)):
+            if dtype not in (np.float64, np.complex128):  # which these are where C has nothing longer
+                raise TypeError(
+                    f"argument {name!r}: a kernel takes no {dtype}; use a number type, as .astype(np.float32)"
+                )
 
 
 def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]) -> Sequence[nt.Type]:
@@ -498,8 +510,10 @@ class Configured:
     sharedmem: int = 0
     stream: object = 0
 
-    def __call__(self, *args: object) -> None:
+    def __call__(self, *args: object, **named: object) -> None:
         __tracebackhide__ = True
+        if named:
+            raise TypeError(f"a kernel takes its arguments by position; {', '.join(named)}: given by name")
         run, _ = _execute_briefly(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel)
         if run.options.hazards == "warn":
             for hazard in run.trace.hazards.values():

@@ -31,11 +31,13 @@ _HALF = (
     "hsqrt", "hexp", "hlog", "hsin", "hcos", "hrcp", "hrsqrt", "hfloor", "hceil", "htrunc", "hrint", "hexp2", "hexp10",
     "hlog2", "hlog10",
 )  # fmt: skip
+CACHE_HINTS = ("ldca", "ldcg", "ldcs", "ldlu", "ldcv", "stcg", "stcs", "stwb", "stwt")
+"""Loads and stores that say how long a cache should keep what they move."""
 _PLAIN = (
     "grid", "gridsize", "laneid", "warpsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or",
     "syncwarp", "shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync", "ballot_sync", "any_sync", "all_sync",
     "eq_sync", "match_any_sync", "match_all_sync", "activemask", "lanemask_lt", "threadfence", "threadfence_block",
-    "threadfence_system", "selp", "popc", "brev", "clz", "ffs", "fma", "cbrt", "nanosleep",
+    "threadfence_system", "selp", "popc", "brev", "clz", "ffs", "fma", "cbrt", "nanosleep", *CACHE_HINTS,
 )  # fmt: skip
 
 _VECTOR_ELEMENTS = {
@@ -65,7 +67,10 @@ NAMES |= {
 }
 NAMES |= {name: DeviceName(name) for name in VECTORS}
 
-_OWN_NAMES = {"grid", "gridsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "cg", "fp16"}
+_OWN_NAMES = {
+    "grid", "gridsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "cg", "fp16",
+    *CACHE_HINTS,
+}  # fmt: skip
 
 
 def may_be_global(path: str) -> bool:

@@ -2,9 +2,12 @@
 
 A kernel is gone through once with one value of the right type in place of every number that is not a constant. Both
 sides of an `if` are gone through, and a loop until its variables' types change no more. What a variable is where paths
-meet is what Numba makes of both types: after `base = 2; if flag: base = 0.5` it is a float64, whatever flag is. What
-has no type is refused although no thread may ever come there, as it would not compile. Left out, as Numba leaves it
-out, is a side that a constant or an argument that is None rules out.
+meet is what Numba makes of both types: after `base = 2; if flag: base = 0.5` it is a float64, whatever flag is. An
+expression is what Numba makes of all types that it finds for it on the way: it first goes through the whole function
+with what variables are before the loops, and what it has found it only widens. After
+`s = uint32(1); for …: s = s * 5`, which makes an int64 of s, `s >> 16` is a uint64 first and an int64 then, so a
+float64. What has no type is refused although no thread may ever come there, as it would not compile. Left out, as
+Numba leaves it out, is a side that a constant or an argument that is None rules out.
 """
 
 from __future__ import annotations
@@ -66,6 +69,10 @@ class Typing(Execution):
         self.found: Tables = {}
         self.bound: dict[str, set] | None = None  # in a loop: the types of what its round has set
         self.results: dict[object, object] = {}
+        self.begun: set[Frame] = set()  # functions of which the first look is done
+        self.first_look = self.widened = False  # widened: whether a loop makes an unsigned number another one
+        self.was: dict[tuple[int, int], np.dtype] = {}  # of expressions, in each function and types of arguments
+        self.mixed: set[int] = set()  # expressions that were integers of both kinds
 
     def infer(self, arguments: list[object]) -> Tables:
         frame = self.begin_batch(0, 1, arguments)
@@ -82,11 +89,66 @@ class Typing(Execution):
     # ----------------------------------------------------------------- statements
 
     def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
+        frame = self.frame
+        if statements is not frame.source.body or frame in self.begun:
+            return self.glance(statements, mask)
+        self.begun.add(frame)
+        state, outer, bound = self.variables(), (self.first_look, self.widened), self.bound
+        self.first_look = self.widened = False
+        try:
+            result = self.glance(statements, mask)
+            if self.widened:  # only then was more to be found for an expression
+                for self.first_look in (True, False):
+                    frame.names, frame.literals, self.bound = dict(state[0]), set(state[1]), bound
+                    frame.returns.clear()
+                    result = self.glance(statements, mask)
+        finally:
+            self.first_look, self.widened = outer
+        return result
+
+    def glance(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
+        """Goes through statements. A first look passes over what has no type yet."""
+        frame = self.frame
         for statement in statements:
             self.mask, self.node = mask, statement
-            if self.statements[type(statement)](statement) is None:
-                return None
+            loops, bound = len(frame.loops), self.bound
+            try:
+                if self.statements[type(statement)](statement) is None:
+                    return None
+            except (UnsupportedError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+                if not self.first_look:
+                    raise
+                del frame.loops[loops:]
+                self.bound = bound
         return mask
+
+    def kept(self, node: ast.AST, value: object) -> object:
+        """A number in the type that holds all that was found for this expression."""
+        if not isinstance(value, np.generic):
+            return value
+        place = id(self.frame.types), id(node)
+        dtype = self.was.get(place, value.dtype)
+        if dtype != value.dtype:
+            try:
+                dtype = types.unify(dtype, value.dtype)
+            except UnsupportedError:
+                dtype = value.dtype
+            if dtype.kind == "f" and value.dtype.kind != "f" and self.was[place].kind != "f":
+                self.mixed.add(id(node))
+            value = types.cast(value, dtype)
+        self.was[place] = dtype
+        return value
+
+    def apply(self, op: object, left: object, right: object, node: ast.AST) -> object:
+        try:
+            return self.kept(node, super().apply(op, left, right, node))
+        except UnsupportedError as error:
+            if not any(id(part) in self.mixed for part in ast.iter_child_nodes(node)):
+                raise
+            raise UnsupportedError(
+                f"{error}: an integer in it is an unsigned one before a loop and a signed one after it, of which Numba "
+                "makes a float64; convert where the variable is set, as in s = uint32(…)"
+            ) from None
 
     def variables(self) -> tuple[dict[str, object], set[str]]:
         """The variables as they are here."""
@@ -216,16 +278,20 @@ class Typing(Execution):
         return self.meet(states if whole else [*states, before])
 
     def do_While(self, node: ast.While) -> Mask | None:
-        if self.static(node.test) is False:
+        known = self.static(node.test)
+        if known is False:
             return self.block_of(node.orelse, self.mask)
-        return self.loop(node, lambda: self.condition(node.test), endless=self.is_literal(node.test))
+        entered = known is True  # so it is left where its test is made anew, at the end of a round
+        return self.loop(node, lambda: self.condition(node.test), self.is_literal(node.test), entered)
 
     def do_For(self, node: ast.For) -> Mask | None:
         items = self.items(self.eval(node.iter), node.iter)
         empty = isinstance(node.iter, ast.Tuple) and not node.iter.elts
         return self.loop(node, lambda: None if empty else self.store(node.target, items.item(np.int64(0))))
 
-    def loop(self, node: ast.For | ast.While, head: object, endless: bool = False) -> Mask | None:
+    def loop(
+        self, node: ast.For | ast.While, head: object, endless: bool = False, entered: bool = False
+    ) -> Mask | None:
         """Goes round until the types of the variables stay as they are.
 
         Once is enough where all that is set for the first time is of one type: the next round would find the same.
@@ -243,15 +309,23 @@ class Typing(Execution):
             rounds = [*continues, *([self.variables()] if through is not None else [])]
             self.meet([entry, *rounds])
             now, old, bound = _kinds(self.frame.names), _kinds(before[0]), self.bound
+            self.widened |= any(_unsigned(old[n]) and now.get(n, old[n]) != old[n] for n in old)
             for name, kinds in bound.items() if outer is not None else ():
                 outer.setdefault(name, set()).update(kinds)
             if old == {name: now[name] for name in old if name in now} and before[1] <= self.frame.literals:
                 if all(bound.get(name) == {now[name]} for name in now.keys() - old.keys()):
                     break
+            if self.first_look:
+                break
         self.bound = outer
         states = list(breaks)
         if not endless:
-            self.meet([tested, self.variables()] if isinstance(node, ast.While) else [self.variables()])
+            if rounds and entered:
+                self.meet(rounds)
+            else:
+                self.meet([tested, self.variables()] if isinstance(node, ast.While) else [self.variables()])
+            if self.first_look and isinstance(node, ast.For):  # a `while` is left where its test is made anew
+                self.frame.names |= tested[0]
             if not node.orelse or self.block_of(node.orelse, self.alive) is not None:
                 states.append(self.variables())
         return self.meet(states)
@@ -280,7 +354,9 @@ class Typing(Execution):
     def eval(self, node: ast.expr) -> object:
         value = super().eval(node)
         if isinstance(value, np.ndarray):
-            return value.dtype.type(1)
+            value = value.dtype.type(1)
+        if isinstance(node, (ast.UnaryOp, ast.Call, ast.IfExp, ast.BoolOp)):
+            value = self.kept(node, value)
         return (
             tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
         )
@@ -386,6 +462,11 @@ class Typing(Execution):
 def _is_len(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len" and len(
         node.args) == 1  # fmt: skip
+
+
+def _unsigned(of: object) -> bool:
+    """Whether a kind is that of an unsigned number, or of a tuple with one in it."""
+    return any(map(_unsigned, of)) if isinstance(of, tuple) else isinstance(of, np.dtype) and of.kind == "u"
 
 
 def _same(first: object, second: object) -> bool:

@@ -117,12 +117,14 @@ def cast(value: Value, dtype: np.dtype) -> Value:
 def _saturated(value: Value, dtype: np.dtype) -> Value:
     """A float as an integer, towards 0. There is no cvt to 8 bits: it goes through 16, whose lower half is kept.
 
-    NaN becomes 0, from float64 or in 64 bits only the highest bit.
+    NaN becomes 0, from float64 or in 64 bits only the highest bit. A half is rounded to the nearest, also to 8 bits:
+    Numba-CUDA writes that conversion itself, as cvt.rni.
     """
     highest = value.dtype == FLOAT64 or dtype.itemsize == 8
-    wide = np.dtype(f"{dtype.kind}2") if dtype.itemsize == 1 else dtype
+    half = value.dtype == FLOAT16
+    wide = np.dtype(f"{dtype.kind}2") if dtype.itemsize == 1 and not half else dtype
     ends = np.iinfo(wide)
-    value = value.astype(np.float64)  # exactly
+    value = np.rint(value.astype(np.float64)) if half else value.astype(np.float64)  # exactly
     low, high = float(ends.min), float(ends.max) + 1.0 if wide.itemsize < 8 else 2.0 ** (64 - (dtype.kind == "i"))
     inside = (value > low - 1.0) & (value < high)
     if not inside.all():
@@ -156,9 +158,31 @@ def compared_in(left: np.dtype, right: np.dtype) -> np.dtype:
 
 def math_in_float64(function: Callable, args: list[Value]) -> bool:
     """Whether a function of the math module is computed in float64."""
-    powers = function is math.pow and len(args) == 2 and args[1].dtype.kind == "i" and args[1].itemsize <= 4
-    dtypes = {a.dtype for a in (args[:1] if powers or function is math.ldexp else args)}
-    return dtypes not in ({FLOAT32}, {FLOAT16})
+    return _math_type(function, tuple(a.dtype for a in args)) == FLOAT64
+
+
+_NARROW = {BOOL, INT8, np.dtype(np.uint8), np.dtype(np.int16), FLOAT16, FLOAT32}  # what converts to float32 safely
+_OF_FLOATS = {math.copysign, math.fmod, math.frexp, math.ldexp, math.nextafter, math.pow, math.remainder}
+"""Functions that Numba-CUDA has for floats only, to which integers convert; of others there is one for integers."""
+_OF_HALF = {getattr(math, name) for name in "ceil cos exp exp2 fabs floor log log10 log2 sin sqrt tanh trunc".split()}
+
+
+def as_float(*dtypes: np.dtype) -> np.dtype:
+    """float32 where all numbers convert to it safely, else float64: of a function that is there for both."""
+    return FLOAT32 if set(dtypes) <= _NARROW else FLOAT64
+
+
+@functools.cache
+def _math_type(function: Callable, dtypes: tuple[np.dtype, ...]) -> np.dtype:
+    """float16, float32 or float64: in which a function of the math module is computed, by Numba-CUDA's signatures."""
+    if function is math.ldexp or (function is math.pow and dtypes[-1].kind == "i" and dtypes[-1].itemsize <= 4):
+        dtypes = dtypes[:1]
+    if function is math.pow and dtypes == (FLOAT32, np.dtype(np.uint16)):
+        return FLOAT32
+    if dtypes == (FLOAT16,) and function in _OF_HALF:
+        return FLOAT16
+    narrow = set(dtypes) <= _NARROW and (function in _OF_FLOATS or any(d.kind == "f" for d in dtypes))
+    return FLOAT64 if not narrow or (function is math.modf and dtypes != (FLOAT32,)) else FLOAT32
 
 
 @functools.cache
@@ -176,11 +200,12 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
             raise UnsupportedError("complex numbers have no order: compare their parts or their abs()")
         common = np.promote_types(left, right)
         return _UFUNCS[op], common, common, BOOL
-    if op is operator.pow and left == FLOAT32 and right.kind in "iu":  # CUDA's rules keep it a float32
+    if op is operator.pow and left in (FLOAT16, FLOAT32) and right.kind in "iu":  # CUDA's rules keep it a float32
         return _UFUNCS[op], FLOAT32, INT64, FLOAT32
     (a, b), result = call_type(op, left, right)
     if result.kind in "iu" or op in (operator.pow, operator.truediv):
-        a = b = result  # integers are widened first, so that only the result wraps around
+        kept = b if op is operator.pow and b.kind == "u" and result.kind == "i" else result
+        a, b = result, kept  # integers are widened first, so that only the result wraps around
     return _UFUNCS[op], a, b, result
 
 
@@ -196,7 +221,7 @@ def _binary_plan(
         elif result.kind in "iu" and op in (operator.pow, operator.floordiv, operator.mod):
             compute = _integer_power if op is operator.pow else functools.partial(_integer_division, op)
         else:  # the operator: of two scalars it is much quicker than the ufunc that it stands for
-            compute = ufunc if op is operator.pow else op
+            compute = (power if result.kind == "f" else ufunc) if op is operator.pow else op
         made = compute(a.type(1), b.type(1)).dtype
     return compute, None if a == left else a, None if b == right else b, None if made == result else result
 
@@ -208,12 +233,14 @@ def _integer_power(base: Value, exponent: Value) -> Value:
     of ±1; of 0 the least integer. An exponent beyond 65536 is left to float64's power.
     """
     base, exponent = np.broadcast_arrays(base, exponent)
-    magnitude = np.where(exponent < 0, np.negative(exponent), exponent) if exponent.dtype.kind == "i" else exponent
-    product = np.power(base, magnitude)
+    signed = exponent.dtype.kind == "i"
+    magnitude = (np.where(exponent < 0, np.negative(exponent), exponent) if signed else exponent).astype(np.uint64)
+    product = np.power(base, (magnitude & np.uint64(0x1FFFF)).astype(base.dtype))
     out = _saturated(product.astype(np.float64), base.dtype)
     if (magnitude > 0x10000).any():
-        out = np.where(magnitude > 0x10000, _saturated(np.power(base.astype(np.float64), exponent), base.dtype), out)
-    if exponent.dtype.kind == "i" and (exponent < 0).any():
+        far = np.power(base.astype(np.float64), exponent.astype(np.float64))
+        out = np.where(magnitude > 0x10000, _saturated(far, base.dtype), out)
+    if signed and (exponent < 0).any():
         small = np.where((base == 1) | (base == -1), product, np.where(base == 0, np.iinfo(base.dtype).min, 0))
         out = np.where(exponent < 0, small, out)
     return np.where(exponent == 0, 1, out).astype(base.dtype)[()]
@@ -234,6 +261,14 @@ def _float_power(base: Value, exponent: Value) -> Value:
     return out.astype(base.dtype)[()]
 
 
+def power(base: Value, exponent: Value) -> Value:
+    """base ** exponent of floats. NumPy takes a root where one exponent 0.5 is given, which a power is not quite."""
+    out = np.power(base, exponent)
+    if exponent.ndim == 0 and exponent == 0.5:
+        out = np.where(np.isneginf(base), base.dtype.type(np.inf), out + base.dtype.type(0))[()]
+    return out
+
+
 def _integer_division(op: Callable, left: Value, right: Value) -> Value:
     """`//` or `%` of one integer type. The least integer by -1 gives 0, which Numba-CUDA tests for in 64 bits."""
     out = op(left, right)
@@ -252,6 +287,8 @@ def binary(op: Callable, left: Value, right: Value) -> Value:
 def unary(op: Callable, value: Value) -> Value:
     """`-x`, `+x` or `~x` with Numba's types."""
     if value.dtype == FLOAT16:
+        if op is operator.invert:
+            raise UnsupportedError("Numba has no invert for (float16)")
         return _UFUNCS[op](value)
     (wanted,), result = call_type(op, value.dtype)
     wanted = result if wanted == BOOL else wanted  # Numba negates in the operand's own width, then widens
@@ -311,26 +348,22 @@ _MATH: dict[Callable, Callable] = {
         "sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh fabs "
         "floor ceil trunc fmod hypot copysign isnan isinf isfinite degrees radians exp2"
     ).split()
-} | {math.pow: np.power, math.nextafter: np.nextafter}
+} | {math.pow: power, math.nextafter: np.nextafter}
 _FREE_MATH = {math.fabs, math.floor, math.ceil, math.trunc, math.copysign, math.isnan, math.isinf, math.isfinite}
 
 
 def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int]:
     """(result, FLOPs per lane) of a function of the `math` module, in the precision that Numba-CUDA computes it in.
 
-    That is float32 if every argument is (half stays half, and math.pow also takes an int32 exponent), else float64.
+    See _math_type.
     """
     known = function in _MATH or function in _NO_UFUNC or function in _OF_TWO or function in (math.frexp, math.modf)
     if known and len(args) != (2 if function in _OF_TWO else 1):
         raise UnsupportedError(f"math.{function.__name__} does not take {len(args)} numbers here")
-    dtypes = {a.dtype for a in args}
-    integer_exponent = function is math.pow and len(args) == 2 and args[1].dtype.kind == "i" and args[1].itemsize <= 4
-    if function is math.ldexp or integer_exponent:
-        dtypes = {args[0].dtype}
+    dtypes = tuple(a.dtype for a in args)
     if any(d.kind == "c" for d in dtypes):
         raise UnsupportedError(f"math.{function.__name__} takes real numbers")
-    dtype = dtypes.pop() if len(dtypes) == 1 else FLOAT64
-    dtype = dtype if dtype in (FLOAT16, FLOAT32) else FLOAT64
+    dtype = _math_type(function, dtypes) if known else FLOAT64
     if function is math.ldexp:
         return np.ldexp(cast(args[0], dtype), cast(args[1], INT32)), 1
     values = [cast(a, dtype) for a in args]
@@ -389,10 +422,11 @@ def builtin_cast(function: Callable, value: Value) -> Value:
     if value.dtype == BOOL and function is not int:
         raise UnsupportedError(f"Numba-CUDA has no {function.__name__}() of a bool: float64(…) converts")
     if function is complex:
+        if value.dtype == FLOAT16:
+            raise UnsupportedError("Numba-CUDA has no complex() of a float16: float32(…) converts")
         return cast(value, np.dtype(np.complex64) if value.dtype in (FLOAT32, np.complex64) else COMPLEX128)
     if value.dtype.kind == "c":
         raise UnsupportedError(f"{function.__name__}() of a complex number: take .real first")
     if function is int:
-        return cast(value, value.dtype if value.dtype in (INT64, UINT64) else
-                    UINT64 if value.dtype.kind == "u" else INT64)  # fmt: skip
+        return value if value.dtype.kind in "iu" else cast(value, INT64)
     return value if value.dtype in (FLOAT32, FLOAT64, FLOAT16) else cast(value, FLOAT64)

@@ -32,7 +32,8 @@ _WIDE = {1: types.FLOAT32, 2: np.dtype("V8"), 4: np.dtype("V16")}
 class Copy:
     """A copy in flight. element: of the destination, with `lanes` those that still wait for it; group: -1 uncommitted.
 
-    values: (its elements, blocks, threads). line: where it was started.
+    values: (its elements, blocks, threads).  node: where it was started.  source, origin: the array that is read, and
+    each lane's first element in its allocation.
     """
 
     array: Array
@@ -41,6 +42,8 @@ class Copy:
     group: np.ndarray
     values: np.ndarray
     node: ast.AST
+    source: Array
+    origin: np.ndarray
 
 
 def load(name: str, space: str, width: int = WIDTH) -> Callable:
@@ -99,7 +102,9 @@ def copy_async(name: str, width: int = WIDTH) -> Callable:
         if shared.root.in_flight is None:
             shared.root.in_flight = np.zeros((run.nb, shared.root.row_bytes // 4), np.int32)
         _mark(run, shared, element, lanes, run.event(node, shared.name), width)
-        run.copies.append(Copy(shared, element, lanes, np.full(run.lanes_shape, -1, np.int32), values, node))
+        origin = np.broadcast_to(origin, run.lanes_shape)
+        group = np.full(run.lanes_shape, -1, np.int32)
+        run.copies.append(Copy(shared, element, lanes, group, values, node, source, origin))
 
     return meaning
 
@@ -157,6 +162,29 @@ def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, nod
             "still in flight (it takes ptx.commit() and ptx.wait(0) first)", who, line,
         )  # fmt: skip
         return
+
+
+def overwritten(run: Execution, array: Array, element: Lanes, mask: Mask, node: ast.AST) -> None:
+    """Reports a store to global memory that a copy in flight may still be reading. `element`: as for `in_flight`."""
+    size = array.dtype.itemsize
+    at = np.broadcast_to(element, run.lanes_shape)
+    for one in run.copies:
+        if one.source.root is not array.root:
+            continue
+        written, first = at[mask.full] * size, np.sort(one.origin[one.lanes]) * 4
+        # The last copy that begins before a store ends: all of a statement's are of one length.
+        last = np.searchsorted(first, written + size) - 1
+        hit = (last >= 0) & (first[np.maximum(last, 0)] + 4 * len(one.values) > written) if len(first) else last > 0
+        if hit.any():
+            row, lane = np.argwhere(mask.full)[int(np.argmax(hit))]
+            who = run.thread_name(int(run.block_numbers[row]), int(lane))
+            run.hazard(
+                "race", node.lineno, array.name,
+                f"{who} writes {array.name} element {run.place(array, int(at[row, lane]))}, which the asynchronous "
+                f"copy of line {one.node.lineno} may still be reading (it takes ptx.commit() and ptx.wait(0) first)",
+                who, one.node.lineno,
+            )  # fmt: skip
+            return
 
 
 def locate(

@@ -204,6 +204,11 @@ def branchy(v):
 @cuda.jit
 def other_kernel(out):
     out[0] = 1
+
+
+@cuda.jit
+def kernel_as_function(out, i):
+    out[i] = i
 """
 
 ROWS = r'''
@@ -244,7 +249,9 @@ out[i] = make_point(i).y
 out[i] = ORIGIN.y + i
 out[i] = len(Point(i, n))
 out[i] = isinstance(n, int)
-out[i] = 1 if isinstance(x[i], (int, float)) else 2  # want: [1.0] * 8
+out[i] = 1 if isinstance(x[i], (int, float)) else 2  # want: [2.0] * 8
+out[i] = isinstance(int32(n), int) + 2 * isinstance(n, int) + 4 * isinstance(float64(x[i]), float)  # want: [6.0] * 8
+out[i] = isinstance(n, np.int64) + 2 * isinstance(n > 2, bool) + 4 * isinstance(1j, complex)  # want: [7.0] * 8
 out[cuda.grid(ONE)] = 1
 out[i] = cuda.gridsize(1)
 out[i] = libdevice.sin(float64(x[i]))  # want: [math.sin(1 + 0.5 * j) for j in range(8)]
@@ -368,13 +375,15 @@ h = float16(x[i]); out[i] = h ** 2
 h = float16(x[i]); out[i] = h / 2
 h = float16(x[i]); out[i] = math.exp(h)  # want: [float(np.exp(np.float16(1 + 0.5 * j))) for j in range(8)]
 h = float16(x[i]); out[i] = math.tanh(h)  # want: [float(np.tanh(np.float16(1 + 0.5 * j))) for j in range(8)]
-h = float16(x[i]); out[i] = int(h)
+h = float16(x[i]); out[i] = int(h)  # want: [float(round(1 + 0.5 * j)) for j in range(8)]
 h = float16(x[i]); out[i] = float(h)
 h = float16(x[i]); out[i] = round(h)
 h = float16(x[i]); out[i] = -h
 h = float16(x[i]); out[i] = not h
 h = float16(x[i]); out[i] = cuda.fma(h,h,h)  # want: [(1 + 0.5 * j) ** 2 + 1 + 0.5 * j for j in range(8)]
-h = float16(x[i]); out[i] = math.erf(h)  # want: [float(np.float16(math.erf(1 + 0.5 * j))) for j in range(8)]
+h = float16(x[i]); out[i] = math.erf(h)  # want: [float(np.float32(math.erf(1 + 0.5 * j))) for j in range(8)]
+h = float16(x[i]); out[i] = int8(h * float16(100))  # want: [100.0] + [127.0] * 7
+h = float16(x[i]); out[i] = cuda.cbrt(h)  # want: [float(np.cbrt(np.float32(1 + 0.5 * j))) for j in range(8)]
 h = float16(x[i]); out[i] = math.fabs(h)
 h = float16(x[i]); out[i] = math.isnan(h)
 c = complex(1,2); out[i] = bool(c)
@@ -530,8 +539,41 @@ out[i] = math.gamma(i - 3)  # want: [float("nan")] * 3 + [float("inf")] + [math.
 out[i] = np.angle(complex(i, 2)) + np.sinc(x[i]) + np.average(x)
 out[i] = np.nanmean(x) + np.nanprod(x) + np.nanvar(x) + np.nanstd(x)
 out[i] = 0 + np.any(x[i]) + np.all(i) + np.count_nonzero(i) + np.isrealobj(x) + np.iscomplexobj(x[i])
+out[i] = math.fmod(int8(i + 1), int8(3)) + math.copysign(int16(i), int8(-1))
+out[i] = math.hypot(int8(i), x[i])  # want: [float(np.hypot(np.float32(j), np.float32(1 + 0.5 * j))) for j in range(8)]
+out[i] = math.atan2(np.uint16(i), x[i])  # want: [math.atan2(j, 1 + 0.5 * j) for j in range(8)]
+out[i] = math.pow(uint8(i), int8(2)) + math.ldexp(int8(i), 2) + math.frexp(int8(i))[1]
+v = int(int8(i)); out[i] = (v + int32(127)) * int(uint8(3))  # want: [float((j + 127) * 3) for j in range(8)]
+out[i] = (-float64(np.inf)) ** 0.5 + math.pow(-np.inf, 0.5)  # want: [math.inf] * 8
+out[i] = max((np.nan, x[i])) + 0 * max(np.nan, x[i])  # want: [math.nan] * 8
+out[i] = max(np.nan, x[i])  # want: [1 + 0.5 * j for j in range(8)]
+sometimes(i); out[i] = i
+kernel_as_function(out, i); out[i] += 1  # want: [float(j + 1) for j in range(8)]
+print((i, x[i]), (n > 2,), cuda.threadIdx, cuda.blockDim, "a", 2.5); out[i] = 1  # want: [1.0] * 8
 ## refused, a row a line
 out[0:2] = x[0:n]
+print(x[i] + 1j)
+print(None)
+print(("a", 2.5))
+print(x)  # why: print does not take a 1-dimensional array of float32
+print("%d" % i)  # why: print takes values
+print("{}".format(i))  # why: print takes values
+h = float16(x[i]); out[i] = ~h
+h = float16(x[i]); out[i] = complex(h)
+out[i] = np.float32(1j * i)  # why: of a complex number
+out[i] = cuda.ffs(uint8(i))
+out[i] = cuda.selp(i, x[i], x[0])
+out[i] = cuda.selp(i > 3, int8(1), int8(2))
+out[i] = cuda.ldcg(x, x[i])
+out[i] = cuda.ldcg(a, i)
+a[1, 1] /= 2  # why: use //=
+t = cuda.local.array(4, int32); t[0] = 7; t[0] /= n
+t = np.zeros_like(x); out[i] = t[0]  # why: cuda.local.array
+t = np.ones(3); out[i] = t[0]  # why: cuda.local.array
+s = str(i)  # why: print takes values
+out[i] = cuda.threadIdx + 1  # why: take its .x, .y or .z
+out[i] = cuda.grid(2) + 1
+out[i] = n[0]  # why: n is int64 here and cannot be indexed
 out[1:3] += 1
 a[1] += 1
 out[:] = x + x  # why: x is an array here; index it down to one element
@@ -612,6 +654,12 @@ out[i] = math.log(x[i], 2.0)
 out[i] = math.ulp(1.0)
 out[i] = math.nothing(1.0)
 out[i] = x[i] & 1
+out[i] = cuda.shfl_sync(0xFF, x[i], 2.0)
+out[i] = cuda.shfl_sync(0xFF, x[i], int16(1))
+out[i] = cuda.shfl_up_sync(uint8(255), x[i], 1)
+out[i] = cuda.ballot_sync(True, 1)
+out[i] = cuda.ballot_sync(0xFF, x[i])
+out[i] = cuda.any_sync(uint8(255), 1)
 out[i] = x[i] << 1
 out[i] = ~x[i]
 out[i] = operator.itemgetter(1)((1, 2))
@@ -622,7 +670,7 @@ out[i] = cuda.threadIdx.w  # why: 'w'
 b = cuda.device_array(3); out[i] = b[0]  # why: device_array
 t = cuda.shared.array(n, float32); out[i] = t[0]  # why: must be a literal or the name of a constant
 out[i] = cuda.nothing(1)  # why: cuda.nothing cannot be used inside a kernel
-other_kernel[1, 1](out)  # why: other_kernel cannot be indexed
+other_kernel[1, 1](out)  # why: a kernel launches no other kernel
 time.sleep(1)  # why: sleep cannot be called in a kernel
 out[i] = random.random()
 out[i] = np.random.rand()  # why: rand cannot be called in a kernel
@@ -736,6 +784,87 @@ out[i] += a[0]
 out[i] = -2**63 - 1
 out[i] = n < 100 or x.nothing
 out[i] = x.nothing if n > 100 else 1
+## runs | half and float32 in a function of floats
+h = float16(x[i])
+out[i] = math.hypot(h, x[i])
+# want: [float(np.hypot(*[np.float32(1 + 0.5 * j)] * 2)) for j in range(8)]
+## runs | half rounded to digits
+h = float16(x[i])
+out[i] = round(h / float16(3), 1)
+# want: [float(np.float32(round(float(np.float16(1 + 0.5 * j) / np.float16(3)), 1))) for j in range(8)]
+## runs | power of a large unsigned number
+out[i] = (i - 1) ** uint64(18446744073709551615)
+# want: [1.0, 0.0, 1.0] + [9223372036854775807.0] * 5
+## runs | round to digits by thread
+out[i] = round(x[i] / 3, i)
+# want: [float(np.float32(round(float(np.float32((1 + 0.5 * j) / 3)), j))) for j in range(8)]
+## runs | round to digits goes through an integer
+out[i] = round(x[i] * 1e300, 2) + round(0.5 * i, 400) + round(1234.5678 * i, -2)
+# want: [9.223372036854776e16 + 0.5 * j + round(1234.5678 * j, -2) for j in range(8)]
+## runs | popc, clz and brev of other types
+out[i] = cuda.popc(i > 3) + cuda.clz(x[i]) + cuda.brev(a[1, 1])
+# want: [float((j > 3) + (7 if j < 2 else 6 if j < 6 else 5) + int(f"{5:032b}"[::-1], 2)) for j in range(8)]
+## runs | loads with a cache hint
+out[i] = cuda.ldcg(x, i) + cuda.ldca(a, (1, i % 4)) + cuda.ldcs(x, 0) + cuda.ldlu(x, 1) + cuda.ldcv(x, int32(2))
+# want: [5.5 + j % 4 + 4 + 0.5 * j for j in range(8)]
+## runs | stores with a cache hint
+cuda.stcg(out, i, 3)
+cuda.stcs(out, (i,), x[i])
+cuda.stwb(x, i, 2)
+cuda.stwt(x, 0, 1)
+# want: [1 + 0.5 * j for j in range(8)]
+## runs | types as attributes of cuda
+t = cuda.local.array(2, cuda.float32)
+t[0] = cuda.types.int32(i / 2)
+out[i] = t[0] + cuda.boolean(i)
+# want: [float(j // 2 + (j > 0)) for j in range(8)]
+## refused | an unsigned number that a loop makes a signed one | convert where the variable is set, as in s = uint32(…)
+s = uint32(i)
+for j in range(3):
+    s = s * 1664525 + 1013904223
+out[i] = (s >> 16) & 0x7FFF
+## refused | an unsigned number that a loop makes a signed one, inside it | convert where the variable is set
+s = uint32(i)
+for j in range(3):
+    out[i] = (s >> 3) & 3
+    s = s + j
+## runs | an unsigned number that stays one in its loop
+s = uint32(i)
+for j in range(3):
+    s = uint32(s * 1664525 + 1013904223)
+out[i] = (s >> 16) & 0x7FFF
+# want: [float((j * 1664525**3 + 1013904223 * (1664525**2 + 1664526)) % 2**32 >> 16 & 0x7FFF) for j in range(8)]
+## runs | a float64 of an unsigned and a signed number
+s = uint32(i + 7)
+for j in range(3):
+    s = s - j
+out[i] = s >> 1
+# want: [float(j + 4 >> 1) for j in range(8)]
+## runs | shuffles look at the lower five bits of a distance
+out[i] = cuda.shfl_up_sync(0xFF, x[i], -1) + cuda.shfl_xor_sync(0xFF, x[i], 33)
+# want: [2.5, 2.5, 4.5, 4.5, 6.5, 6.5, 8.5, 8.5]
+## runs | match compares bits
+out[i] = cuda.match_any_sync(0xFF, -0.0 if i == 3 else 0.0 if i < 6 else np.nan)
+# want: [55.0] * 3 + [8.0] + [55.0] * 2 + [192.0] * 2
+## runs | a loop whose first test is known is not passed by
+s = uint64(i)
+w = 3
+while w > 0:
+    w -= 1
+    s = i - 2
+out[i] = s >> 1
+## refused | a loop that may be passed by
+s = uint64(i)
+w = i
+while w > 0:
+    w -= 1
+    s = i - 2
+out[i] = s >> 1
+## runs | an unsigned number that a while loop makes a signed one
+s = uint32(i + 20)
+while s > 10:
+    s = s // 2
+out[i] = (s << 1) | 1
 ## runs | slice assignment of a number
 if i == 0:
     out[1:4] = 2.5
@@ -1801,12 +1930,16 @@ cuda.atomic.add(a, (1, 1), 1)
 cuda.syncthreads()
 out[i] = a[1, 1]
 # want: [13.0] * 8
-## runs | atomic of a local array
+## stricter | atomic of a local array | stops a GPU's kernel
 t = cuda.local.array(2, int32)
 t[0] = 1
 cuda.atomic.add(t, 0, 2)
 out[i] = t[0]
-# want: [3.0] * 8
+## runs | atomic max and min of NaN
+out[i] = i - 3.0 if i % 2 else np.nan
+cuda.atomic.max(out, i, np.nan if i > 3 else 1)
+cuda.atomic.min(out, i, np.nan if i < 3 else 2)
+# want: [math.nan, 1.0, math.nan, 1.0, math.nan, 2.0, math.nan, 2.0]
 ## refused | cuda.to_device
 b = cuda.to_device(x)
 out[i] = 1
@@ -1914,7 +2047,7 @@ h = float16(x[i]); out[i] = h ** h
 # want: [float(np.float32(1 + 0.5 * j) ** np.float32(1 + 0.5 * j)) for j in range(8)]
 ## runs
 h = float16(x[i]); out[i] = math.pow(h, h)
-# want: [float(np.float16(1 + 0.5 * j) ** np.float16(1 + 0.5 * j)) for j in range(8)]
+# want: [float(np.float32(1 + 0.5 * j) ** np.float32(1 + 0.5 * j)) for j in range(8)]
 ## stricter | | searchsorted
 out[i] = np.searchsorted(x, 2.0)
 ## stricter | | does not lie in one piece

@@ -127,11 +127,16 @@ def Filled(shape: object, dtype: object) -> np.ndarray:  # noqa: N802 (stands fo
     return np.zeros(shape, np.dtype(getattr(dtype, "__name__", None) or str(dtype)))
 
 
-def compiled(row: Row) -> str:
-    """ "" if Numba-CUDA compiles the row for compute capability 9.0, else the first sentence of why it does not."""
+def compiled(row: Row) -> tuple[str, list[float] | None]:
+    """("" if Numba-CUDA compiles the row for compute capability 9.0, else why it does not, what its PTX gives).
+
+    The second is None where there is no PTX, or one with an instruction that tests.simt.ptx_machine does not know.
+    """
     from numba import cuda
     from numba.cuda import types
     from numba.cuda.np.numpy_support import from_dtype
+
+    from tests.simt.ptx_machine import Machine, Unknown
 
     typed = {
         "out": types.float64[::1], "x": types.float32[::1], "y": types.float32[::1], "n": types.int64,
@@ -141,10 +146,14 @@ def compiled(row: Row) -> str:
     try:
         names = module(row.text, cuda, f"numba: {row.name}")
         signature = tuple(typed[p] for p in inspect.signature(names["k"]).parameters)
-        cuda.compile(names["k"], signature, device=False, abi="numba", cc=(9, 0))
+        ptx, _ = cuda.compile(names["k"], signature, device=False, abi="numba", cc=(9, 0))
     except Exception as error:  # each part of the compiler has errors of its own
-        return f"{type(error).__name__}: {error}"
-    return ""
+        return f"{type(error).__name__}: {error}", None
+    try:
+        with np.errstate(all="ignore"):
+            return "", Machine(ptx).launch(arguments(names["k"]), threads=8)[0].tolist()
+    except Unknown:
+        return "", None
 
 
 def on_gpu(row: Row) -> list[float] | str:
@@ -162,7 +171,7 @@ def on_gpu(row: Row) -> list[float] | str:
 
 
 def main() -> None:
-    """Prints as JSON, row by row, what the compiler says, or with the argument "gpu" what a GPU makes of it."""
+    """Prints as JSON, row by row, what `compiled` says, or with the argument "gpu" what a GPU makes of it."""
     import json
     import os
     import sys

@@ -94,3 +94,44 @@ def test_copies_are_counted_by_line_and_place(source, destination, again):
     assert count_copies(at, to, active) == again
     twice = [np.concatenate([one, one], axis=1) for one in (at, to, active)]  # a second warp asks for itself
     assert count_copies(*twice) == 2 * again
+
+
+def overwriter(before, place):
+    @cuda.jit
+    def kernel(x, y):
+        tile = cuda.shared.array(128, float32)
+        t = cuda.threadIdx.x
+        ptx.copy4_async(tile, uint32(4 * t), x, uint32(4 * t))
+        ptx.commit()
+        if not before:
+            ptx.wait(0)
+            cuda.syncthreads()
+        x[place * t + 3] = 5
+        ptx.wait(0)
+        cuda.syncthreads()
+        y[t] = tile[4 * t + 3]
+
+    return kernel
+
+
+@pytest.mark.parametrize("before, place, found", [(True, 4, True), (True, 1, True), (False, 4, False)])
+def test_a_source_that_is_overwritten_before_the_copy_has_landed_is_a_race(before, place, found):
+    kernel, x, y = overwriter(before, place), np.arange(256, dtype=np.float32), np.zeros(32, np.float32)
+    hazards = simt.xray(kernel, 1, 32, x, y).hazards
+    assert [h.kind for h in hazards] == ["race"] * found
+    assert all("may still be reading" in h.message and h.array == "x" for h in hazards)
+    assert simt.xray(kernel, 1, 32, x[128:], y).hazards == hazards
+
+
+def test_a_store_beside_what_is_copied_is_none():
+    @cuda.jit
+    def kernel(x, y):
+        tile = cuda.shared.array(128, float32)
+        t = cuda.threadIdx.x
+        ptx.copy4_async(tile, uint32(4 * t), x, uint32(4 * t))
+        ptx.commit()
+        x[128 + t] = 5
+        ptx.wait(0)
+        y[t] = tile[4 * t]
+
+    assert simt.xray(kernel, 1, 32, np.zeros(256, np.float32), np.zeros(32, np.float32)).hazards == ()

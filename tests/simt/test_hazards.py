@@ -784,6 +784,18 @@ def test_integer_division_by_zero():
     clean(guarded, 1, 4, np.array([1, 2, 0, 4]), ones(4))
 
 
+def test_a_complex_division_by_zero_ends_a_thread_and_one_of_floats_does_not():
+    @cuda.jit
+    def divide(x, y):
+        i = cuda.grid(1)
+        y[i] = (1 + x[i] / x[i]).real
+
+    zeros = np.array([1, 0, 2])
+    hazard = found(divide, 1, 3, zeros + 0j, ones(3), kind="division by zero", at="x[i] / x[i]")
+    assert "complex" in hazard.message and "thread 1" in hazard.threads
+    clean(divide, 1, 3, zeros.astype(np.float64), ones(3))
+
+
 def test_modes():
     data = ones(), ones()
     with pytest.raises(simt.HazardError) as caught:

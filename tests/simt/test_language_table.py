@@ -1,5 +1,6 @@
 """The language, construct by construct: what dwlab.simt makes of each row, and what Numba-CUDA's compiler does."""
 
+import functools
 import json
 import os
 import re
@@ -51,6 +52,7 @@ def test_what_does_not_compile_is_refused_with_its_line(rows, capsys):
         assert "NoneType" not in text and "Traceback" not in text, (row.name, text)
 
 
+@functools.cache
 def asked(*arguments):
     """What language_table.main prints."""
     done = subprocess.run(
@@ -77,4 +79,13 @@ def test_the_compiler_says_the_same():
     assert len(said) == len(ROWS)
     for row in ROWS:
         compiles = row.verdict in ("runs", "stricter")
-        assert (said[row.name] == "") == compiles, (row.name, row.verdict, said[row.name])
+        assert (said[row.name][0] == "") == compiles, (row.name, row.verdict, said[row.name])
+
+
+@needs_compiler
+def test_the_compiled_code_gives_the_same(capsys):
+    """Its PTX, executed instruction by instruction (tests.simt.ptx_machine)."""
+    known = [(row, asked()[row.name][1]) for row in RUN if asked()[row.name][1] is not None]
+    assert len(known) > 0.93 * len(RUN)
+    for row, given in known:
+        np.testing.assert_allclose(table.on_simt(row), given, rtol=1e-6, err_msg=f"{row.name}\n{row.text}")
