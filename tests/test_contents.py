@@ -5,6 +5,7 @@ import sys
 
 import nbformat
 import pytest
+from nbformat.sign import MemorySignatureStore
 
 server = pytest.importorskip("jupyter_server.services.contents.largefilemanager")
 HERE = sys.version.split()[0]
@@ -15,7 +16,7 @@ def manager(tmp_path):
     from dwlab.widgets.contents import Lessons
 
     made = Lessons(root_dir=str(tmp_path))
-    made.notary.db_file = ":memory:"  # not this person's signatures: a notebook that was signed once stays trusted
+    made.notary.store = MemorySignatureStore()  # not this person's, where signed ones stay trusted
     return made
 
 
