@@ -35,7 +35,7 @@ project, author, html_title = "dwlab", "the authors of dwlab", "dwlab"
 extensions = ["myst_nb", "sphinx-mathjax-offline"]
 nb_execution_mode = "off"
 nb_mime_priority_overrides = [("html", "text/html", 0)]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
 html_theme = "furo"
@@ -186,6 +186,16 @@ def staged(folder: Path) -> None:
         page.write_text(text.replace("](docs/README.md)", "](docs/architecture.md)"), encoding="utf-8")
 
 
+WIDER = """\
+<style>
+/* Code of lessons has up to 120 characters a line: where there is room beside the menu, it is the text's. */
+@media (min-width: 82em) {
+  .sidebar-drawer { width: calc(50% - 36em); }
+  .content { width: 60em; max-width: calc(100vw - 34em); padding: 0 1.5em; }
+}
+</style>
+</head>"""
+
 SCROLLS = """\
 <script>
 // What is wider than its place can be scrolled by the keyboard too.
@@ -199,8 +209,9 @@ addEventListener("load", reached); addEventListener("resize", reached);
 
 
 def reachable(page: str) -> str:
-    """A page of Sphinx's for those who do not use a mouse, or do not see it: headings of a level, boxes to scroll."""
-    return page.replace('role="heading">', 'role="heading" aria-level="2">').replace("</body>", SCROLLS)
+    """A page of Sphinx's, also for those without a mouse or without sight: headings of a level, boxes that scroll."""
+    page = page.replace('role="heading">', 'role="heading" aria-level="2">')
+    return page.replace("</head>", WIDER, 1).replace("</body>", SCROLLS, 1)
 
 
 def build(out: Path, builder: str = "html") -> int:

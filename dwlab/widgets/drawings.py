@@ -420,7 +420,9 @@ def bars(gpu: Machine, ways: Mapping[str, Moved], what: str = "Useful bandwidth"
         parts += [label(0, y + 17, name), box(170, y, most * scale, 24, thick=1.5)]
         parts += [box(170, y + 4, got * scale, 16, BLUE, 0)] if got else []
         text = f"{most:,.0f}" + (f", measured {got:,.0f}" if got else "")
-        parts.append(label(176 + max(most, got or 0) * scale, y + 17, text))
+        end, ceiling = max(most, got or 0) * scale, copy * scale
+        crossed = end < ceiling < end + 6 + 7.5 * len(text)  # the ceiling's line would go through the numbers
+        parts.append(label(176 + (ceiling if crossed else end), y + 17, text))
         rows.append((name, f"{one.moved / one.useful:.3g}", f"{most:,.0f}", f"{got:,.0f}" if got else ""))
     height = 24 + 34 * len(ways)
     parts += [line(170 + copy * scale, 16, 170 + copy * scale, height - 6, 1.5, True)]

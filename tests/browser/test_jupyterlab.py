@@ -161,9 +161,9 @@ class Notebook:
         ]
 
     def too_wide(self):
-        """Widgets whose parts do not fit into them: a scroll bar would stand below."""
+        """Widgets whose parts do not fit into them, and a page into its window: a scroll bar would stand below."""
         return self.page.evaluate(
-            """() => [...document.querySelectorAll(".dwlab-face, .dwlab-face > *")]
+            """() => [...document.querySelectorAll(".dwlab-face, .dwlab-face > *, .jp-WindowedPanel-outer")]
                 .filter((one) => one.scrollWidth > one.clientWidth + 1)
                 .map((one) => `${one.className}: ${one.scrollWidth} of ${one.clientWidth} pixels`)"""
         )
