@@ -101,21 +101,6 @@ def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(problem, config):
     assert traffic.of_totals(totals) == one.traffic(problem)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pair(1, 6, 5, 5, 3, 1, 8),  # pieces of 4 channels
-        pair(1, 8, 5, 5, 3, 1, 6),  # pieces of 4 filters
-        pair(1, 12, 5, 5, 3, 1, 8, dtype="float16"),  # pieces of 8 channels
-        Fused(DepthwiseConv2d(1, 8, 5, 5, 3), Pointwise(1, 8, 8, 5, 5)),
-    ],
-    ids=str,
-)
-def test_the_sliding_stage_refuses_and_names_another(other):
-    with pytest.raises(registry.StageError, match="fused/dwpw/slide does not take .*: use fused/dwpw/naive"):
-        registry.stage("fused/dwpw/slide").kernel_for(other)
-
-
 def wrong(change, problem):
     """The verdict on the sliding stage's kernel, made for layers with something changed."""
 

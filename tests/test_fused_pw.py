@@ -241,26 +241,6 @@ def test_and_accepted_where_it_makes_no_difference(easy):
 # ---- what the stages refuse
 
 
-@pytest.mark.parametrize(
-    ("stage", "other", "instead"),
-    [
-        ("pwdw/strips", pwdw(1, 12, 16, 5, 5, dtype="float16"), "fused/pwdw/map or fused/pwdw/recompute"),
-        ("pwdw/strips", pwdw(1, 16, 16, 5, 5, dtype="float16", layout="NCHW"), "use fused/pwdw/map"),
-        ("pwdw/strips", pwdw(1, 16, 16, 5, 5, layout="NCHW"), "use fused/pwdw/map"),
-        ("pwdw/map", pwdw(1, 4, 4, 112, 112), "use fused/pwdw/recompute"),
-        ("pwdw/recompute", pwdw(1, 2, 2, 20, 20, K=17), "use fused/pwdw/map"),
-        ("pwpw/tensor", pwpw(1, 12, 16, 8, 5, 5, dtype="float16"), "use fused/pwpw/naive"),
-        ("pwpw/tensor", pwpw(1, 16, 16, 8, 5, 5, dtype="float16", layout="NCHW"), "use fused/pwpw/naive"),
-        ("pwpw/tensor", pwpw(1, 16, 16, 8, 5, 5, layout="NCHW"), "use fused/pwpw/naive"),
-    ],
-    ids=str,
-)
-def test_a_stage_names_the_layers_that_it_refuses_and_another_stage(stage, other, instead):
-    with pytest.raises(registry.StageError) as refused:
-        registry.stage(f"fused/{stage}").kernel_for(other)
-    assert f"fused/{stage} does not take {other}" in str(refused.value) and instead in str(refused.value)
-
-
 # ---- kernels that leave something out
 
 
