@@ -124,29 +124,6 @@ def test_int8_strips_of_any_rows(rows, sizes):
     formulas.compare(one, problem).raise_if_different()
 
 
-@pytest.mark.parametrize(
-    ("name", "taken", "change", "said"),
-    [
-        ("wide", layer(1, 8, 4, 4), {"C": 6}, "use depthwise2d/forward/naive or .*registers"),
-        ("wide", layer(1, 8, 4, 4, dtype="float16"), {"C": 12}, "use depthwise2d/forward/shared or .*registers"),
-        ("wide", layer(1, 8, 9, 9), {"K": 9}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
-        ("planes", layer(1, 4, 7, 7, layout="NCHW"), {"C": 3}, "use depthwise2d/forward/naive or "),
-        ("planes", layer(1, 4, 2, 400, layout="NCHW"), {"W": 900}, "use depthwise2d/forward/naive or "),
-        ("registers", layer(1, 8, 9, 9), {"K": 8}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
-        ("shared", layer(1, 8, 40, 40), {"K": 39}, "use depthwise2d/forward/naive$"),
-        ("naive", layer(1, 8, 4, 4), {"dtype": "float16"}, "use depthwise2d/forward/shared or "),
-        ("int8", layer(1, 8, 4, 4, dtype="int8"), {"C": 6}, "use depthwise2d/forward/naive$"),
-    ],
-    ids=str,
-)
-def test_what_a_stage_does_not_take_it_names_with_those_that_do(name, taken, change, said):
-    assert stage(name).launch(taken)
-    refused = replace(taken, **change)
-    for ask in (stage(name).launch, stage(name).traffic, stage(name).kernel_for):
-        with pytest.raises(StageError, match=f"^depthwise2d/forward/{name} does not take .*: {said}"):
-            ask(refused)
-
-
 @pytest.mark.parametrize("name", ["wide", "planes", "int8"])
 def test_views_at_odd_addresses_are_refused(name):
     dtype, layout = "int8" if name == "int8" else "float32", "NCHW" if name == "planes" else "NHWC"

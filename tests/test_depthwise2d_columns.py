@@ -2,7 +2,6 @@
 
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 from compiler import needs_compiler
@@ -12,7 +11,6 @@ from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.kernels.depthwise2d import columns
-from dwlab.kernels.registry import StageError
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
 
@@ -93,25 +91,6 @@ def test_layers_of_networks_get_tiles_that_the_registers_hold_and_blocks_with_fe
         words = ahead * columns_read * (2 if dtype == "float32" else 1) + 2 * problem.K**2
         assert words <= stage_columns.WAITING or ahead == 1
         assert stage_columns.working(problem, batch, chosen) > 0.55 * how.blocks * how.threads, (problem, chosen)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"C": 7}, "use depthwise2d/forward/naive or .*registers$"),
-        ({"C": 7, "dtype": "float16"}, "use depthwise2d/forward/shared or .*registers$"),
-        ({"K": 9}, "use depthwise2d/forward/naive or depthwise2d/forward/shared$"),
-        ({"layout": "NCHW"}, "use .* or depthwise2d/forward/planes$"),
-    ],
-    ids=str,
-)
-def test_what_it_does_not_take_it_names_with_those_that_do(change, said):
-    taken = layer(1, 8, 9, 9)
-    assert STAGE.launch(taken)
-    refused = replace(taken, **change)
-    for ask in (STAGE.launch, STAGE.traffic, STAGE.kernel_for):
-        with pytest.raises(StageError, match=f"^depthwise2d/forward/columns does not take .*: {said}"):
-            ask(refused)
 
 
 @needs_compiler

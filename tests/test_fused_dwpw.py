@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from launched import launched
 from left_out import LEFT_OUT
-from parts import part
 
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.fused import dwpw_4_slide, slide_tiles
 from dwlab.kernels.tiling.gpu import H200
-from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -101,42 +99,6 @@ def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(problem, config):
     worst, totals = launched(problem, "dwpw", one.kernel_for(problem), one.launch(problem))
     assert worst <= 1  # also false where an output was not written: NaN
     assert traffic.of_totals(totals) == one.traffic(problem)
-
-
-PAIRS_OF_NETWORKS = sorted(
-    {
-        Fused(one.problem, two.problem)
-        for name in ("mobilenet_v1", "mobilenet_v2")
-        for batch, dtype in ((1, "float32"), (32, "float32"), (32, "float16"))
-        for chain in networks.network(name, batch, "NHWC", dtype).chains
-        for one, two in zip(chain, chain[1:], strict=False)
-        if isinstance(one.problem, DepthwiseConv2d) and isinstance(two.problem, Pointwise)
-    },
-    key=str,
-)
-
-
-def test_there_are_tiles_for_every_pair_of_the_mobilenets():
-    assert len(PAIRS_OF_NETWORKS) >= 3 * 20
-    for problem in part("test_fused_dwpw: pairs of networks", PAIRS_OF_NETWORKS):
-        config = STAGE.config(problem)
-        assert config is not None and slide_tiles.why_not(config) == "", problem
-        assert not registry.limits(STAGE.launch(problem))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pair(1, 6, 5, 5, 3, 1, 8),  # pieces of 4 channels
-        pair(1, 8, 5, 5, 3, 1, 6),  # pieces of 4 filters
-        pair(1, 12, 5, 5, 3, 1, 8, dtype="float16"),  # pieces of 8 channels
-        Fused(DepthwiseConv2d(1, 8, 5, 5, 3), Pointwise(1, 8, 8, 5, 5)),
-    ],
-    ids=str,
-)
-def test_the_sliding_stage_refuses_and_names_another(other):
-    with pytest.raises(registry.StageError, match="fused/dwpw/slide does not take .*: use fused/dwpw/naive"):
-        registry.stage("fused/dwpw/slide").kernel_for(other)
 
 
 def wrong(change, problem):

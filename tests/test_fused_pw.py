@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from launched import launched
 from numba import float32, uint32
-from parts import part
 
 from dwlab import simt
 from dwlab.gpu.target import cuda
@@ -16,7 +15,6 @@ from dwlab.kernels.fused import pwdw_plan, pwdw_tiles, pwpw_plan
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import words
 from dwlab.kernels.tiling.gpu import H200
-from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -82,40 +80,6 @@ def test_blocks_that_a_gpu_has_no_room_for_say_so():
     assert pwdw_tiles.why_not(one, large[0]) == pwpw_plan.why_not(large[1]) == ""
     for takes in (pwdw_tiles.resources(one, large[0]), pwpw_plan.resources(other, large[1])):
         assert "bytes of shared memory a block: compute capability 9.0 allows 232,448." in H200.why_not(takes)
-
-
-def pairs_of_networks(second):
-    """All of MobileNetV1 and V2 of a Pointwise layer and one of `second`."""
-    return sorted(
-        {
-            Fused(one.problem, two.problem)
-            for name in ("mobilenet_v1", "mobilenet_v2")
-            for batch, layout, dtype in ((1, "NHWC", "float32"), (32, "NHWC", "float32"), (32, "NHWC", "float16"))
-            for chain in networks.network(name, batch, layout, dtype).chains
-            for one, two in zip(chain, chain[1:], strict=False)
-            if isinstance(one.problem, Pointwise) and isinstance(two.problem, second)
-        },
-        key=str,
-    )
-
-
-def test_there_is_a_tile_for_every_pair_of_the_mobilenets():
-    pairs = pairs_of_networks(DepthwiseConv2d)
-    assert len(pairs) >= 3 * 14
-    for pair in part("test_fused_pw: pairs of networks", pairs):
-        config = STRIPS.config(pair)
-        assert config is not None and pwdw_tiles.why_not(pair, config) == "", pair
-        assert STRIPS.supports(pair)
-        assert not registry.limits(STRIPS.launch(pair))
-
-
-def test_there_is_a_tile_for_every_two_pointwise_layers_of_the_mobilenets():
-    pairs = pairs_of_networks(Pointwise)
-    assert pairs
-    for pair in part("test_fused_pw: two pointwise layers of networks", pairs):
-        config = TENSOR.config(pair)
-        assert config is not None and pwpw_plan.why_not(config) == "", pair
-        assert not registry.limits(TENSOR.launch(pair))
 
 
 @pytest.mark.parametrize(
@@ -275,26 +239,6 @@ def test_and_accepted_where_it_makes_no_difference(easy):
 
 
 # ---- what the stages refuse
-
-
-@pytest.mark.parametrize(
-    ("stage", "other", "instead"),
-    [
-        ("pwdw/strips", pwdw(1, 12, 16, 5, 5, dtype="float16"), "fused/pwdw/map or fused/pwdw/recompute"),
-        ("pwdw/strips", pwdw(1, 16, 16, 5, 5, dtype="float16", layout="NCHW"), "use fused/pwdw/map"),
-        ("pwdw/strips", pwdw(1, 16, 16, 5, 5, layout="NCHW"), "use fused/pwdw/map"),
-        ("pwdw/map", pwdw(1, 4, 4, 112, 112), "use fused/pwdw/recompute"),
-        ("pwdw/recompute", pwdw(1, 2, 2, 20, 20, K=17), "use fused/pwdw/map"),
-        ("pwpw/tensor", pwpw(1, 12, 16, 8, 5, 5, dtype="float16"), "use fused/pwpw/naive"),
-        ("pwpw/tensor", pwpw(1, 16, 16, 8, 5, 5, dtype="float16", layout="NCHW"), "use fused/pwpw/naive"),
-        ("pwpw/tensor", pwpw(1, 16, 16, 8, 5, 5, layout="NCHW"), "use fused/pwpw/naive"),
-    ],
-    ids=str,
-)
-def test_a_stage_names_the_layers_that_it_refuses_and_another_stage(stage, other, instead):
-    with pytest.raises(registry.StageError) as refused:
-        registry.stage(f"fused/{stage}").kernel_for(other)
-    assert f"fused/{stage} does not take {other}" in str(refused.value) and instead in str(refused.value)
 
 
 # ---- kernels that leave something out

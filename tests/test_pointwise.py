@@ -120,26 +120,6 @@ def test_the_warps_of_split_add_up_all_channels(layer, tile):
     assert traffic.of_totals(seen) == one.traffic(layer)
 
 
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [
-        ("shared", of(1, 8, 8, 4, 4, "NHWC", "bfloat16")),
-        ("registers", of(1, 6, 8, 4, 4, "NHWC", "float32")),  # rows of whole 16 bytes
-        ("tensor", of(1, 12, 8, 4, 4, "NHWC", "float32")),  # sums of 16 and more
-        ("tensor", of(1, 16, 7, 4, 4, "NHWC", "float16")),
-        ("tensor", of(1, 16, 8, 4, 4, "NCHW", "float16")),  # rows of channels
-        ("tensor", Pointwise(1, 16, 8, 4, 4, "NHWC", "int8")),
-        ("split", of(1, 18, 8, 4, 4, "NHWC", "float32")),
-        ("split", of(65536, 64, 64, 32, 32, "NHWC", "float16")),  # more than 32 bits count
-    ],
-    ids=str,
-)
-def test_a_stage_names_what_it_does_not_take(name, layer):
-    with pytest.raises(registry.StageError, match=f"pointwise/forward/{name}.*") as refused:
-        registry.stage(f"pointwise/forward/{name}").launch(layer)
-    assert layer.dtype in str(refused.value) or str(layer) in str(refused.value)
-
-
 @functools.cache
 def layers_of(name, batch, dtype):
     found = (one.problem for one in networks.network(name, batch, "NHWC", dtype).layers)

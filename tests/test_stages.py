@@ -12,7 +12,7 @@ from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.target import cuda
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, limits, register, stage
-from dwlab.problems import KINDS, PAPER, PATHS, SMALL, DepthwiseConv1d
+from dwlab.problems import KINDS, PAPER, PATHS, SMALL, DepthwiseConv1d, layers
 from dwlab.problems.references import allowed_error, reference
 
 pytestmark = pytest.mark.quick
@@ -269,6 +269,57 @@ def stage_module(tmp_path, monkeypatch, name):
     namespace = {"Launch": Launch, "__name__": module.__name__}
     exec(code, namespace)
     return namespace["launch"]
+
+
+ROWS, ALL = "N=1 C=8 H=9 W=9 K=3 NHWC", "N=1 C=16 F=8 H=4 W=4 NHWC bias relu6"
+DWPW = "N=1 C=16 H=5 W=5 K=3 NHWC bias relu6 -> N=1 C=16 F=8 H=5 W=5 NHWC bias"
+PWDW = "N=1 C=16 F=16 H=5 W=5 NHWC bias relu6 -> N=1 C=16 H=5 W=5 K=3 NHWC bias"
+PWPW = "N=1 C=16 F=16 H=5 W=5 NHWC bias relu6 -> N=1 C=16 F=8 H=5 W=5 NHWC bias"
+NOT_TAKEN = [  # a stage, a problem that it takes, what is changed, the names of others that do
+    ("depthwise2d/forward/wide", ROWS, "C=8 => C=6", "naive or .*registers"),
+    ("depthwise2d/forward/wide", f"{ROWS} float16", "C=8 => C=12", "shared or .*registers"),
+    ("depthwise2d/forward/wide", ROWS, "K=3 => K=9 padding 1", "naive or depthwise2d/forward/shared$"),
+    ("depthwise2d/forward/planes", "N=1 C=4 H=7 W=7 K=3 NCHW", "C=4 => C=3", "naive or "),
+    ("depthwise2d/forward/planes", "N=1 C=4 H=2 W=400 K=3 NCHW", "W=400 => W=900", "naive or "),
+    ("depthwise2d/forward/registers", ROWS, "K=3 => K=8 padding 1", "naive or depthwise2d/forward/shared$"),
+    ("depthwise2d/forward/shared", "N=1 C=8 H=40 W=40 K=3 NHWC", "K=3 => K=39 padding 1", "naive$"),
+    ("depthwise2d/forward/naive", ROWS, "NHWC => NHWC float16", "shared or "),
+    ("depthwise2d/forward/int8", f"{ROWS} int8", "C=8 => C=6", "naive$"),
+    ("depthwise2d/forward/columns", ROWS, "C=8 => C=7", "naive or .*registers$"),
+    ("depthwise2d/forward/columns", f"{ROWS} float16", "C=8 => C=7", "shared or .*registers$"),
+    ("depthwise2d/forward/columns", ROWS, "K=3 => K=9 padding 1", "naive or depthwise2d/forward/shared$"),
+    ("depthwise2d/forward/columns", ROWS, "NHWC => NCHW", ".* or depthwise2d/forward/planes$"),
+    ("pointwise/forward/shared", ALL, "NHWC => NHWC bfloat16", "tensor"),
+    ("pointwise/forward/registers", ALL, "C=16 => C=6", "naive or "),  # rows of whole 16 bytes
+    ("pointwise/forward/tensor", ALL, "C=16 => C=12", "naive or .*registers$"),  # sums of 16 and more
+    ("pointwise/forward/tensor", f"{ALL} float16", "F=8 => F=7", "naive or "),
+    ("pointwise/forward/tensor", f"{ALL} float16", "NHWC => NCHW", "naive or "),  # rows of channels
+    ("pointwise/forward/tensor", f"{ALL} float16", "bias relu6 float16 => int8", "naive or "),
+    ("pointwise/forward/split", ALL, "C=16 => C=18", "naive or "),
+    ("pointwise/forward/split", "N=1 C=64 F=64 H=32 W=32 NHWC float16", "N=1 => N=65536", "other sizes$"),  # 32 bits
+    ("fused/dwpw/slide", DWPW, "C=16 => C=6", "naive"),  # vectors of 4 channels
+    ("fused/dwpw/slide", DWPW, "F=8 => F=6", "naive"),  # vectors of 4 filters
+    ("fused/dwpw/slide", DWPW.replace("NHWC", "NHWC float16"), "C=16 => C=12", "naive"),  # vectors of 8 channels
+    ("fused/dwpw/slide", DWPW, "NHWC => NCHW", "naive"),
+    ("fused/pwdw/strips", PWDW.replace("NHWC", "NHWC float16"), "C=16 F => C=12 F", "map or fused/pwdw/recompute"),
+    ("fused/pwdw/strips", PWDW.replace("NHWC", "NHWC float16"), "NHWC => NCHW", "map"),
+    ("fused/pwdw/strips", PWDW, "NHWC => NCHW", "map"),
+    ("fused/pwdw/map", PWDW, "=5 => =112", "recompute"),
+    ("fused/pwdw/recompute", PWDW.replace("=5", "=20"), "K=3 => K=17", "map"),
+    ("fused/pwpw/tensor", PWPW.replace("NHWC", "NHWC float16"), "C=16 F=16 => C=12 F=16", "naive"),
+    ("fused/pwpw/tensor", PWPW.replace("NHWC", "NHWC float16"), "NHWC => NCHW", "naive"),
+    ("fused/pwpw/tensor", PWPW, "NHWC => NCHW", "naive"),
+]
+
+
+@pytest.mark.parametrize(("id", "taken", "edit", "others"), NOT_TAKEN, ids=[f"{id}: {e}" for id, _, e, _ in NOT_TAKEN])
+def test_what_a_stage_does_not_take_it_names_with_those_that_do(id, taken, edit, others):
+    one, refused = registry.stage(id), layers.problem(taken.replace(*edit.split(" => ")))
+    assert one.launch(layers.problem(taken))
+    here = "" if others.startswith(("other", ".*")) else f"{id.rpartition('/')[0]}/"
+    for ask in (one.launch, one.traffic, one.kernel_for):
+        with pytest.raises(StageError, match=f"^{id} does not take {re.escape(str(refused))}: use {here}{others}"):
+            ask(refused)
 
 
 def test_register_reads_op_path_order_and_name_from_the_file(tmp_path, monkeypatch):

@@ -1,9 +1,11 @@
 """Tiles of every stage: blocks that each GPU of the data sheets can start, and what choosing them goes by."""
 
 import functools
+import itertools
 import math
 
 import pytest
+from parts import part
 
 from dwlab import planner, simt
 from dwlab.gpu import machine, occupancy, target
@@ -78,6 +80,22 @@ def test_every_layer_and_pair_gets_kernels_that_the_gpu_can_start_and_a_reason_f
                 assert why
                 with pytest.raises(registry.StageError, match="does not take"):
                     stage.launch(problem, gpu)
+
+
+@pytest.mark.parametrize("id", sorted(SEARCHED))
+def test_every_pair_of_the_mobilenets_gets_a_tile_of_its_fastest_stage(id):
+    stage = registry.stage(id)
+    pairs = {
+        pair
+        for name in ("mobilenet_v1", "mobilenet_v2")
+        for batch, dtype in ((1, "float32"), (32, "float32"), (32, "float16"))
+        for chain in networks.network(name, batch, "NHWC", dtype).chains
+        for pair in (layers.Fused(one.problem, two.problem) for one, two in itertools.pairwise(chain))
+        if pair.kind == stage.path
+    }
+    assert len(pairs) >= 3 * {"dwpw": 20, "pwdw": 14}.get(stage.path, 1)
+    for pair in part(f"test_tiling: pairs of networks for {id}", sorted(pairs, key=str)):
+        assert stage.supports(pair) and not refused(stage, pair, H200), pair
 
 
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA L4", "NVIDIA H200"])

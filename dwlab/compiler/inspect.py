@@ -124,11 +124,12 @@ class Compiled:
 
     def rows(self) -> list[tuple[str, str]]:
         """What str() shows: (what, how much)."""
+        more = f", and {self.dynamic_shared_bytes:,} more at launch" if self.dynamic_shared_bytes else ""
         found = [
             ("registers", f"{self.registers} a thread"),
             ("spills", f"{self.spill_stores:,} bytes stored, {self.spill_loads:,} bytes loaded"),
             ("local memory", f"{self.local_bytes:,} bytes a thread"),
-            ("shared memory", f"{self.shared_bytes:,} bytes a block" + _more(self.dynamic_shared_bytes)),
+            ("shared memory", f"{self.shared_bytes:,} bytes a block{more}"),
             ("threads", "not given (block=…)" if self.threads is None else f"{self.threads:,} a block"),
             ("occupancy", "needs the block's threads" if self.occupancy is None else _occupancy(self.occupancy)),
             ("float64", _count(self.float64_instructions, "PTX instruction")),
@@ -872,10 +873,6 @@ def _result(job: _Job, answer: dict[str, Any], cc: tuple[int, int], origin: str)
 
 def _dotted(version: Iterable[int]) -> str:
     return ".".join(map(str, version))
-
-
-def _more(dynamic: int) -> str:
-    return f", and {dynamic:,} more at launch" if dynamic else ""
 
 
 def _count(number: int, what: str) -> str:

@@ -49,13 +49,13 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
     return _compile(kernels, processes)
 
 
-def compile_for(wanted: Iterable[tuple[Stage, Problem]], processes: int | None = None) -> int:
+def compile_for(wanted: Iterable[tuple[Stage, Problem]]) -> int:
     """As compile_all, for stages on problems, without their arrays. A stage that does not take its problem is left."""
     kernels: dict[tuple[int, Any], tuple[Any, Job]] = {}
     for stage, problem in wanted:
         with contextlib.suppress(registry.StageError):  # whoever launches it says why
             _want(kernels, stage, problem, stage.kernel_for(problem), types_of(stage, problem))
-    return _compile(kernels, processes)
+    return _compile(kernels)
 
 
 def _want(
@@ -65,7 +65,7 @@ def _want(
         kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types)))
 
 
-def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | None) -> int:
+def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | None = None) -> int:
     if processes is None:
         processes = _processes()
     if min(processes, len(kernels)) < 2:

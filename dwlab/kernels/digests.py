@@ -106,7 +106,7 @@ def _registered(tree: ast.Module | None) -> tuple[ast.FunctionDef, list[ast.expr
     """A stage file's launch, and what it registers of what is launched."""
     for node in tree.body if tree is not None else ():
         for one in getattr(node, "decorator_list", ()):
-            if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "register":
+            if _registers(one):
                 return node, [given.value for given in one.keywords if given.arg not in NOT_LAUNCHED]
     raise ValueError("this is no stage file: nothing in it is decorated by register(…)")
 

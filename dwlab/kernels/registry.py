@@ -306,12 +306,6 @@ class Stage:
         """Instructions of its kernels of a storage type that older GPUs do not have."""
         return self.needs.get(dtype, ()) if isinstance(self.needs, Mapping) else self.needs
 
-    @property
-    def splits(self) -> bool:
-        """Whether a float32 is computed as the sum of shorter numbers, on tensor cores: of an infinity the rest is
-        Inf - Inf."""
-        return "float32" in self.dtypes and any(name.startswith("mma") for name in self.needed("float32"))
-
     def lacks(self, dtype: str, gpu: Any = None) -> str:
         """Which instruction its kernels of a storage type have and the GPU has not, in a sentence; "" if none."""
         names = self.needed(dtype)

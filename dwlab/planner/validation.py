@@ -191,11 +191,6 @@ def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv
     return found
 
 
-def network_times(made: Plan, runs: Iterable[records.Record]) -> dict[Conv | Fused, float]:
-    """The times, µs, that the newest run with kernels of this very network took of its layers and pairs."""
-    return {problem: us for _, problem, us in timed_kernels(made.network, made.gpu.name, runs)[0]}
-
-
 def kernel_times(network: Network, gpu: str, runs: Iterable[records.Record]) -> dict[tuple[str, ...], float]:
     """The same by the names of the layers in a kernel, on a GPU as its driver names it.
 
@@ -284,14 +279,15 @@ def validate(
 ) -> Validation:
     """Compares a plan's decisions with measured times. times: layer, or two as a Fused -> µs of its fastest kernel.
 
-    Without times, by what is recorded: times of a run of this very network if there is one (`network_times`), with
+    Without times, by what is recorded: times of the newest run of this very network (`timed_kernels`), with
     arrays in the L2 as far as they fit; else of single layers and pairs (`measured_times`), with arrays out of it.
     Raises PlanError for a time that is no positive number.
     """
     source = ""
     if times is None:
         runs = records.shown_runs(runs, made.gpu.name)
-        times, source = network_times(made, runs), IN_THE_L2
+        kernels, _ = timed_kernels(made.network, made.gpu.name, runs)
+        times, source = {problem: us for _, problem, us in kernels}, IN_THE_L2
         if not times:
             times = measured_times(made, [row for run in runs for row in run.measurements])
             source = "of single layers and pairs, arrays out of the L2 as far as that can be"

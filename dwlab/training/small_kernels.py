@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,6 @@ import numpy as np
 from dwlab.gpu.target import cuda
 
 THREADS = 256
-
-
-@dataclass(frozen=True)
-class Version:
-    """A kernel in one version. kernel: made by cuda.jit; block: its threads; options: what cuda.jit was given."""
-
-    name: str
-    kernel: Any = field(repr=False)
-    block: int = THREADS
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def grid(self, outputs: int) -> int:
-        """Blocks for so many outputs, one a thread."""
-        return -(-outputs // self.block)
 
 
 # ------------------------------------------------------------------------------------------------------------ depthwise
