@@ -15,7 +15,7 @@ NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
 NAMES += ("grid_dependency_wait", "mma_sp_f16")
-_HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait")
+_HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "wgmma_sp_wait")
 NAMES += (*_HOPPER, "fence_async")
 
 WAITS_FROM = (9, 0)
@@ -297,6 +297,12 @@ def intrinsics() -> SimpleNamespace:
 
         return mma
 
+    def chosen(name: str, selector: Any) -> None:
+        if not isinstance(selector, types.IntegerLiteral):  # Numba asks again with the literal's value
+            raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
+        if selector.literal_value not in (0, 1):
+            raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
+
     def sparse_product(name: str, shape: str) -> Any:
         places = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13, $14, $15}, {$4, $5, $6, $7}, $16"
         constraints = ",".join(["=f"] * 4 + ["f"] * 4 + ["r"] * 9)
@@ -309,10 +315,7 @@ def intrinsics() -> SimpleNamespace:
             available(name)
             numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, b2, b3)
             numbers(name, metadata, kind=types.int32)
-            if not isinstance(selector, types.IntegerLiteral):  # Numba asks again with the literal's value
-                raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
-            if selector.literal_value not in (0, 1):
-                raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
+            chosen(name, selector)
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 words = [builder.bitcast(one, i32) for one in args[4:12]]
@@ -355,15 +358,26 @@ def intrinsics() -> SimpleNamespace:
         return n.literal_value // 2
 
     def on_sums(context: Any, builder: Any, acc: Any, array: Any, count: int, text: str, *more: Any) -> Any:
-        """An instruction that has the sums as operands 0 to count - 1, in and out: none of them moves across it."""
+        """An instruction that has the sums as operands 0 to count - 1, in and out: none of them moves across it.
+
+        more: its other operands, of 32 or 64 bits.
+        """
         start = context.make_array(acc)(context, builder, array).data
         at = [builder.gep(start, [ir.Constant(i64, k)], source_etype=f32) for k in range(count)]
         values = [builder.load(one) for one in at]
-        constraints = ",".join(["=f"] * count + ["l"] * len(more) + [f"{k}" for k in range(count)])
+        given = ["r" if one.type == i32 else "l" for one in more]
+        constraints = ",".join(["=f"] * count + given + [f"{k}" for k in range(count)])
         found = line(builder, ir.LiteralStructType([f32] * count), text, constraints, *more, *values)
         for k, one in enumerate(at):
             builder.store(builder.extract_value(found, k), one)
         return context.get_dummy_value()
+
+    def descriptor(context: Any, builder: Any, shared: Any, array: Any, index_type: Any, index: Any, row: int) -> Any:
+        """Of lines of `row` bytes, 128 or 64, swizzled: 8 lines' bytes from 8 lines to the next 8."""
+        at = address(context, builder, shared, array, index_type, index, True)
+        at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
+        layout = {128: 1, 64: 2}[row] << 62 | (8 * row >> 4) << 32 | 1 << 16  # the other distance has no use
+        return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
 
     def group_product(name: str, kind: str) -> Any:
         @intrinsic
@@ -374,20 +388,40 @@ def intrinsics() -> SimpleNamespace:
             checked(name, shared, b)
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                def descriptor(index_type: Any, index: Any) -> Any:
-                    at = address(context, builder, shared, args[2], index_type, index, True)
-                    at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
-                    # 1,024 bytes from 8 rows to the next 8; rows of 128 bytes, swizzled; the other distance has no use
-                    layout = 1 << 62 | (1024 >> 4) << 32 | 1 << 16
-                    return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
-
                 places = ", ".join(f"${k}" for k in range(count))
                 text = f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.{kind}.{kind} {{{places}}}, "
                 text += f"${count}, ${count + 1}, 1, 1, 1, 0, 0;"
-                both = descriptor(a, args[3]), descriptor(b, args[4])
+                both = [
+                    descriptor(context, builder, shared, args[2], of, at, 128)
+                    for of, at in ((a, args[3]), (b, args[4]))
+                ]
                 return on_sums(context, builder, acc, args[0], count, text, *both)
 
             return types.void(acc, n, shared, a, b), generate
+
+        return wgmma
+
+    def sparse_group_product(name: str, kind: str) -> Any:
+        @intrinsic
+        def wgmma(typing: Any, acc: Any, n: Any, shared: Any, a: Any, b: Any, metadata: Any, selector: Any) -> Any:
+            available(name)
+            count = sums(name, acc, n)
+            checked(name, shared, a)
+            checked(name, shared, b)
+            numbers(name, metadata, kind=types.int32)
+            chosen(name, selector)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                places = ", ".join(f"${k}" for k in range(count))
+                text = f"wgmma.mma_async.sp.sync.aligned.m64n{2 * count}k32.f32.{kind}.{kind} {{{places}}}, "
+                text += f"${count}, ${count + 1}, ${count + 2}, {selector.literal_value}, 1, 1, 1, 0, 0;"
+                both = [
+                    descriptor(context, builder, shared, args[2], of, at, row)
+                    for of, at, row in ((a, args[3], 64), (b, args[4], 128))
+                ]
+                return on_sums(context, builder, acc, args[0], count, text, *both, args[5])
+
+            return types.void(acc, n, shared, a, b, types.int32, selector), generate
 
         return wgmma
 
@@ -401,20 +435,38 @@ def intrinsics() -> SimpleNamespace:
 
         return types.void(acc, n), generate
 
+    def literal_groups(name: str, groups: Any) -> int:
+        if not isinstance(groups, types.IntegerLiteral):
+            raise errors.RequireLiteralValue(f"ptx.{name} takes a literal number of groups")
+        if not 0 <= groups.literal_value <= 7:
+            raise errors.TypingError(f"ptx.{name} takes 0 to 7 groups, not {groups.literal_value}")
+        return groups.literal_value
+
     @intrinsic
     def group_wait(typing: Any, acc: Any, n: Any, groups: Any) -> Any:
         available("wgmma_wait")
-        count = sums("wgmma_wait", acc, n)
-        if not isinstance(groups, types.IntegerLiteral):
-            raise errors.RequireLiteralValue("ptx.wgmma_wait takes a literal number of groups")
-        if not 0 <= groups.literal_value <= 7:
-            raise errors.TypingError(f"ptx.wgmma_wait takes 0 to 7 groups, not {groups.literal_value}")
+        count, left = sums("wgmma_wait", acc, n), literal_groups("wgmma_wait", groups)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            text = f"wgmma.wait_group.sync.aligned {groups.literal_value};"
-            return on_sums(context, builder, acc, args[0], count, text)
+            return on_sums(context, builder, acc, args[0], count, f"wgmma.wait_group.sync.aligned {left};")
 
         return types.void(acc, n, groups), generate
+
+    @intrinsic
+    def sparse_group_wait(typing: Any, acc: Any, n: Any, groups: Any, metadata: Any) -> Any:
+        available("wgmma_sp_wait")
+        count, left = sums("wgmma_sp_wait", acc, n), literal_groups("wgmma_sp_wait", groups)
+        numbers("wgmma_sp_wait", metadata, kind=types.int32)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            # The assembler gives a register to something else after its last use that it sees, and the product's, which
+            # goes on, it does not count. So there is one behind the wait, of a sum too, which is not there before:
+            # the lesser of the two as bits is all ones only if both are, and no metadata are.
+            text = f"{{ .reg .pred p; .reg .b32 e; wgmma.wait_group.sync.aligned {left}; mov.b32 e, $0; "
+            text += f"min.u32 e, e, ${count}; setp.eq.u32 p, e, 0xffffffff; @p trap; }}"
+            return on_sums(context, builder, acc, args[0], count, text, args[3])
+
+        return types.void(acc, n, groups, types.int32), generate
 
     def bare(name: str, text: str) -> Any:
         @intrinsic
@@ -468,8 +520,10 @@ def intrinsics() -> SimpleNamespace:
         grid_dependency_wait=wait_for_grids,
         wgmma_f16=group_product("wgmma_f16", "f16"),
         wgmma_bf16=group_product("wgmma_bf16", "bf16"),
+        wgmma_sp_f16=sparse_group_product("wgmma_sp_f16", "f16"),
         wgmma_fence=group_fence,
         wgmma_commit=bare("wgmma_commit", "wgmma.commit_group.sync.aligned;"),
         wgmma_wait=group_wait,
+        wgmma_sp_wait=sparse_group_wait,
         fence_async=bare("fence_async", "fence.proxy.async.shared::cta;"),
     )

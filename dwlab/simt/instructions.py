@@ -46,9 +46,11 @@ _MEANINGS = SimpleNamespace(
     grid_dependency_wait=wide.grid_dependency_wait,
     wgmma_f16=groups.product("ptx.wgmma_f16", "float16"),
     wgmma_bf16=groups.product("ptx.wgmma_bf16", "bfloat16"),
+    wgmma_sp_f16=groups.sparse_product("ptx.wgmma_sp_f16"),
     wgmma_fence=groups.fence,
     wgmma_commit=groups.commit,
-    wgmma_wait=groups.wait,
+    wgmma_wait=groups.wait("ptx.wgmma_wait"),
+    wgmma_sp_wait=groups.wait("ptx.wgmma_sp_wait", keeps=True),
     fence_async=groups.fence_async,
 )
 

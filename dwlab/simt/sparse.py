@@ -39,7 +39,7 @@ def product(name: str) -> Callable:
         tensor.whole_warps(run, node, name)
         run.operate([*lanes, metadata], unit="tensor")
         run.count_flops(node, types.FLOAT32, 2 * tensor.ROWS * tensor.COLUMNS * 2 * GROUPS // 32)
-        first, second = _places(run, node, name, metadata, int(selector))
+        first, second = kept_places(run, node, name, metadata, int(selector))
         c, a = tensor.numbers(run, lanes[:4]), tensor.elements(tensor.rows(run, lanes[4:8]), "float16")
         b = tensor.elements(tensor.columns(run, lanes[8:]), "float16").swapaxes(1, 2)
         d = np.zeros((len(c), tensor.ROWS, tensor.COLUMNS))
@@ -52,7 +52,9 @@ def product(name: str) -> Callable:
     return meaning
 
 
-def _places(run: Execution, node: ast.Call, name: str, metadata: Lanes, selector: int) -> tuple[np.ndarray, np.ndarray]:
+def kept_places(
+    run: Execution, node: ast.Call, name: str, metadata: Lanes, selector: int
+) -> tuple[np.ndarray, np.ndarray]:
     """For both kept elements of each row and group the k that they stand for; reports indices that do not ascend."""
     held = np.broadcast_to(metadata, run.lanes_shape).reshape(-1, 8, 4).view(np.uint32)
     codes = held[..., 2 * selector : 2 * selector + 2, None] >> _SHIFTS & np.uint32(15)  # (warps, g, lane, 8)

@@ -27,8 +27,11 @@
                                                  (mma.sp::ordered_metadata.sync.aligned.m16n8k32 …)
     wgmma_f16(acc, n, shared, a, b), wgmma_bf16  starts acc += A B of 64 x 16 by 16 x n numbers out of shared memory, an
                                                  instruction of four warps that runs by itself (wgmma.mma_async)
+    wgmma_sp_f16(acc, n, shared, a, b,           the same of 64 x 32 by 32 x n float16, of A two of every four kept
+                 metadata, selector)             (wgmma.mma_async.sp)
     wgmma_fence(acc, n)                          what the warps have written to acc is there for products (wgmma.fence)
     wgmma_commit(), wgmma_wait(acc, n, groups)   groups of products, as commit and wait have them of copies
+    wgmma_sp_wait(acc, n, groups, metadata)      wgmma_wait of sparse products, whose metadata stay until then
     fence_async()                                what a thread has put into shared memory is there for products
                                                  (fence.proxy.async)
     ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma
@@ -126,5 +129,7 @@ from dwlab.kernels.parts.ptx_wgmma import (
     wgmma_commit,
     wgmma_f16,
     wgmma_fence,
+    wgmma_sp_f16,
+    wgmma_sp_wait,
     wgmma_wait,
 )  # fmt: skip
