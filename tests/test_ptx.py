@@ -486,7 +486,8 @@ def test_an_instruction_is_for_kernels(name):
     arguments |= dict.fromkeys(("tf32", "rint", "word_of_float", "float_of_word"), 1)
     arguments |= dict.fromkeys(("copy4_async", "copy2_async", "copy1_async"), 4)
     arguments |= {"dp4a": 3, "prmt": 3, "pack_s8": 4, "store2": 4, "store2_shared": 4}
-    arguments |= {"wgmma_fence": 2, "wgmma_commit": 0, "wgmma_wait": 3, "fence_async": 0}
+    arguments |= {"wgmma_fence": 2, "wgmma_commit": 0, "wgmma_wait": 3, "fence_async": 0, "mma_sp_s8": 13}
+    arguments |= {"wgmma_sp_f16": 7, "wgmma_sp_wait": 4, "store2_cs": 4}
     others = (("wgmma", 5), ("store", 6), ("mma_sp", 14), ("mma", 10), ("grid", 0), ("", 2))
     arguments = arguments.get(name, next(count for start, count in others if name.startswith(start)))
     with pytest.raises((TypeError, NotImplementedError), match="kernel|pure-python"):

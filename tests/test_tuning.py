@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,9 +26,10 @@ from dwlab import DepthwiseConv1d, cuda, stage
 from dwlab.kernels import dispatch, registry
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
+from dwlab.problems import layers
 from dwlab.problems.layers import Pointwise
-from dwlab.records.journal import Journal, JournalError, Key, Tried
-from dwlab.tuning import bench, learned, race, replay, search, space, strategies, t4
+from dwlab.records.journal import Journal, JournalError, Key, Tried, encoded
+from dwlab.tuning import bench, learned, race, replay, search, space, stages, strategies, t4
 from dwlab.tuning.worker import GpuLock, Worker
 
 KEY = Key(
@@ -568,3 +570,19 @@ def test_t4_has_every_outcome_and_comes_back(tmp_path):
 def test_what_is_not_t4_says_where(text, says):
     with pytest.raises(t4.T4Error, match=re.escape(says)):
         t4.decoded(text.encode())
+
+
+def test_a_key_of_sparse_filters_has_their_pattern_and_so_have_lines_that_said_dense(tmp_path):
+    sparse = replace(KEY, subject="sparse/forward", problem="N=1 C=32 F=32 H=7 W=7 NHWC float16 64:2:16")
+    assert sparse.sparsity == "64:2:16" and KEY.sparsity == "dense"
+    assert replace(sparse, subject="pointwise/forward").sparsity == "64:2:16"  # as it was given
+    line = encoded(sparse, Tried({"n": 1}, times_us=(1.0,)))
+    body = json.loads(line)["line"]
+    body["key"]["sparsity"] = "dense"
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    file = tmp_path / "old.jsonl"
+    file.write_bytes(f'{{"crc":{zlib.crc32(text.encode())},"line":{text}}}\n'.encode())
+    assert [one for one, _ in Journal(file).read()] == [sparse]
+    own = stages.there("sparse/forward/tensor", layers.problem("N=1 C=64 F=64 H=4 W=4 NHWC float16 2:4"))
+    assert own.sparsity == "2:4"
+    assert "sparsity: dense, here 2:4" in own.differs(replace(own, subject="own", sparsity="dense"))

@@ -14,7 +14,13 @@ NAMES += ("copy4_async", "copy2_async", "copy1_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
-NAMES += ("grid_dependency_wait", "mma_sp_f16")
+NAMES += ("grid_dependency_wait", "mma_sp_f16", "mma_sp_s8")
+HALVES = ("mma_tf32_k4", "mma_f16_k8", "mma_bf16_k8", "mma_s8_k16")
+HINTED_LOADS = tuple(f"load{width}_{hint}" for width in (2, 4) for hint in ("nc", "no_allocate", "evict_first"))
+HINTED_STORES = tuple(f"store{width}_cs" for width in (2, 4))
+VARIANTS = (*HALVES, *HINTED_LOADS, *HINTED_STORES)
+"""Instructions that do what another one does, by another text."""
+NAMES += VARIANTS
 _HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "wgmma_sp_wait")
 NAMES += (*_HOPPER, "fence_async")
 
@@ -22,8 +28,9 @@ WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
 
 _AMPERE = ("copy4_async", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
-_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16")
+_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16", "mma_sp_s8")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
+_NEEDS |= dict.fromkeys(HALVES, (8, 0)) | {one: (7, 0) for one in HINTED_LOADS if not one.endswith("_nc")}
 _NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)} | dict.fromkeys((*_HOPPER, "fence_async"), (9, 0))
 
 
@@ -297,12 +304,6 @@ def intrinsics() -> SimpleNamespace:
 
         return mma
 
-    def chosen(name: str, selector: Any) -> None:
-        if not isinstance(selector, types.IntegerLiteral):  # Numba asks again with the literal's value
-            raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
-        if selector.literal_value not in (0, 1):
-            raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
-
     def sparse_product(name: str, shape: str) -> Any:
         places = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13, $14, $15}, {$4, $5, $6, $7}, $16"
         constraints = ",".join(["=f"] * 4 + ["f"] * 4 + ["r"] * 9)
@@ -315,7 +316,10 @@ def intrinsics() -> SimpleNamespace:
             available(name)
             numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, b2, b3)
             numbers(name, metadata, kind=types.int32)
-            chosen(name, selector)
+            if not isinstance(selector, types.IntegerLiteral):  # Numba asks again with the literal's value
+                raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
+            if selector.literal_value not in (0, 1):
+                raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 words = [builder.bitcast(one, i32) for one in args[4:12]]
@@ -327,6 +331,60 @@ def intrinsics() -> SimpleNamespace:
             return four(*[types.float32] * 12, types.int32, selector), generate
 
         return mma
+
+    def chosen(name: str, selector: Any) -> None:
+        if not isinstance(selector, types.IntegerLiteral):
+            raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
+        if selector.literal_value not in (0, 1):
+            raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
+
+    def sparse_bytes(name: str, shape: str) -> Any:
+        places = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13, $14, $15}, {$4, $5, $6, $7}, $16, 0;"
+        constraints = ",".join(["=r"] * 4 + ["r"] * 13)
+
+        @intrinsic
+        def mma(
+            typing: Any, c0: Any, c1: Any, c2: Any, c3: Any, a0: Any, a1: Any, a2: Any, a3: Any,
+            b0: Any, b1: Any, b2: Any, b3: Any, metadata: Any
+        ) -> Any:  # fmt: skip
+            available(name)
+            numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, b2, b3, metadata, kind=types.int32)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                text, returns = (
+                    f"mma.sp::ordered_metadata.sync.aligned.{shape} {places}",
+                    ir.LiteralStructType([i32] * 4),
+                )
+                found = convert(builder, returns, text, constraints, *args, attrs=("convergent",))
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+
+            return types.UniTuple(types.int32, 4)(*[types.int32] * 13), generate
+
+        return mma
+
+    def halves_of_k(name: str, shape: str) -> Any:
+        """Two products of half the k: the words of both lie in lanes as one instruction of all of it has them."""
+        kind, number, letter = (types.int32, i32, "r") if "s8" in name else (types.float32, f32, "f")
+        mma, sums = f"mma.sync.aligned.{shape}", "{$0, $1, $2, $3}"
+        text = f"{mma} {sums}, {{$8, $9}}, {{$12}}, {{$4, $5, $6, $7}}; {mma} {sums}, {{$10, $11}}, {{$13}}, {sums};"
+        constraints = ",".join([f"=&{letter}"] * 4 + [letter] * 4 + ["r"] * 6)  # written before all is read
+
+        @intrinsic
+        def two(
+            typing: Any, c0: Any, c1: Any, c2: Any, c3: Any, a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any
+        ) -> Any:
+            available(name)
+            numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, kind=kind)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                words = [builder.bitcast(one, i32) for one in args[4:]]
+                returns = ir.LiteralStructType([number] * 4)
+                found = convert(builder, returns, text, constraints, *args[:4], *words, attrs=("convergent",))
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+
+            return types.UniTuple(kind, 4)(*[kind] * 10), generate
+
+        return two
 
     def matrices(name: str, how: str) -> Any:
         text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
@@ -358,26 +416,15 @@ def intrinsics() -> SimpleNamespace:
         return n.literal_value // 2
 
     def on_sums(context: Any, builder: Any, acc: Any, array: Any, count: int, text: str, *more: Any) -> Any:
-        """An instruction that has the sums as operands 0 to count - 1, in and out: none of them moves across it.
-
-        more: its other operands, of 32 or 64 bits.
-        """
+        """An instruction that has the sums as operands 0 to count - 1, in and out: none of them moves across it."""
         start = context.make_array(acc)(context, builder, array).data
         at = [builder.gep(start, [ir.Constant(i64, k)], source_etype=f32) for k in range(count)]
         values = [builder.load(one) for one in at]
-        given = ["r" if one.type == i32 else "l" for one in more]
-        constraints = ",".join(["=f"] * count + given + [f"{k}" for k in range(count)])
+        constraints = ",".join(["=f"] * count + ["l"] * len(more) + [f"{k}" for k in range(count)])
         found = line(builder, ir.LiteralStructType([f32] * count), text, constraints, *more, *values)
         for k, one in enumerate(at):
             builder.store(builder.extract_value(found, k), one)
         return context.get_dummy_value()
-
-    def descriptor(context: Any, builder: Any, shared: Any, array: Any, index_type: Any, index: Any, row: int) -> Any:
-        """Of lines of `row` bytes, 128 or 64, swizzled: 8 lines' bytes from 8 lines to the next 8."""
-        at = address(context, builder, shared, array, index_type, index, True)
-        at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
-        layout = {128: 1, 64: 2}[row] << 62 | (8 * row >> 4) << 32 | 1 << 16  # the other distance has no use
-        return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
 
     def group_product(name: str, kind: str) -> Any:
         @intrinsic
@@ -388,13 +435,17 @@ def intrinsics() -> SimpleNamespace:
             checked(name, shared, b)
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                def descriptor(index_type: Any, index: Any) -> Any:
+                    at = address(context, builder, shared, args[2], index_type, index, True)
+                    at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
+                    # 1,024 bytes from 8 rows to the next 8; rows of 128 bytes, swizzled; the other distance has no use
+                    layout = 1 << 62 | (1024 >> 4) << 32 | 1 << 16
+                    return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
+
                 places = ", ".join(f"${k}" for k in range(count))
                 text = f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.{kind}.{kind} {{{places}}}, "
                 text += f"${count}, ${count + 1}, 1, 1, 1, 0, 0;"
-                both = [
-                    descriptor(context, builder, shared, args[2], of, at, 128)
-                    for of, at in ((a, args[3]), (b, args[4]))
-                ]
+                both = descriptor(a, args[3]), descriptor(b, args[4])
                 return on_sums(context, builder, acc, args[0], count, text, *both)
 
             return types.void(acc, n, shared, a, b), generate
@@ -412,14 +463,19 @@ def intrinsics() -> SimpleNamespace:
             chosen(name, selector)
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                def descriptor(index_type: Any, index: Any, row_bytes: int) -> Any:
+                    at = address(context, builder, shared, args[2], index_type, index, True)
+                    at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
+                    # 8 rows' bytes from 8 rows to the next 8; rows of 128 bytes or of 64, swizzled
+                    layout = {128: 1, 64: 2}[row_bytes] << 62 | (8 * row_bytes >> 4) << 32 | 1 << 16
+                    return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
+
                 places = ", ".join(f"${k}" for k in range(count))
-                text = f"wgmma.mma_async.sp.sync.aligned.m64n{2 * count}k32.f32.{kind}.{kind} {{{places}}}, "
-                text += f"${count}, ${count + 1}, ${count + 2}, {selector.literal_value}, 1, 1, 1, 0, 0;"
-                both = [
-                    descriptor(context, builder, shared, args[2], of, at, row)
-                    for of, at, row in ((a, args[3], 64), (b, args[4], 128))
-                ]
-                return on_sums(context, builder, acc, args[0], count, text, *both, args[5])
+                text = f"{{ .reg .b32 e; cvt.u32.u64 e, ${count + 2}; "  # on_sums takes 64 bits
+                text += f"wgmma.mma_async.sp.sync.aligned.m64n{2 * count}k32.f32.{kind}.{kind} {{{places}}}, "
+                text += f"${count}, ${count + 1}, e, {selector.literal_value}, 1, 1, 1, 0, 0; }}"
+                given = descriptor(a, args[3], 64), descriptor(b, args[4], 128), builder.zext(args[5], i64)
+                return on_sums(context, builder, acc, args[0], count, text, *given)
 
             return types.void(acc, n, shared, a, b, types.int32, selector), generate
 
@@ -435,36 +491,40 @@ def intrinsics() -> SimpleNamespace:
 
         return types.void(acc, n), generate
 
-    def literal_groups(name: str, groups: Any) -> int:
-        if not isinstance(groups, types.IntegerLiteral):
-            raise errors.RequireLiteralValue(f"ptx.{name} takes a literal number of groups")
-        if not 0 <= groups.literal_value <= 7:
-            raise errors.TypingError(f"ptx.{name} takes 0 to 7 groups, not {groups.literal_value}")
-        return groups.literal_value
-
     @intrinsic
     def group_wait(typing: Any, acc: Any, n: Any, groups: Any) -> Any:
         available("wgmma_wait")
-        count, left = sums("wgmma_wait", acc, n), literal_groups("wgmma_wait", groups)
+        count = sums("wgmma_wait", acc, n)
+        if not isinstance(groups, types.IntegerLiteral):
+            raise errors.RequireLiteralValue("ptx.wgmma_wait takes a literal number of groups")
+        if not 0 <= groups.literal_value <= 7:
+            raise errors.TypingError(f"ptx.wgmma_wait takes 0 to 7 groups, not {groups.literal_value}")
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return on_sums(context, builder, acc, args[0], count, f"wgmma.wait_group.sync.aligned {left};")
+            text = f"wgmma.wait_group.sync.aligned {groups.literal_value};"
+            return on_sums(context, builder, acc, args[0], count, text)
 
         return types.void(acc, n, groups), generate
 
     @intrinsic
     def sparse_group_wait(typing: Any, acc: Any, n: Any, groups: Any, metadata: Any) -> Any:
         available("wgmma_sp_wait")
-        count, left = sums("wgmma_sp_wait", acc, n), literal_groups("wgmma_sp_wait", groups)
+        count = sums("wgmma_sp_wait", acc, n)
         numbers("wgmma_sp_wait", metadata, kind=types.int32)
+        if not isinstance(groups, types.IntegerLiteral):
+            raise errors.RequireLiteralValue("ptx.wgmma_sp_wait takes a literal number of groups")
+        if not 0 <= groups.literal_value <= 7:
+            raise errors.TypingError(f"ptx.wgmma_sp_wait takes 0 to 7 groups, not {groups.literal_value}")
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             # The assembler gives a register to something else after its last use that it sees, and the product's, which
             # goes on, it does not count. So there is one behind the wait, of a sum too, which is not there before:
             # the lesser of the two as bits is all ones only if both are, and no metadata are.
-            text = f"{{ .reg .pred p; .reg .b32 e; wgmma.wait_group.sync.aligned {left}; mov.b32 e, $0; "
-            text += f"min.u32 e, e, ${count}; setp.eq.u32 p, e, 0xffffffff; @p trap; }}"
-            return on_sums(context, builder, acc, args[0], count, text, args[3])
+            text = f"{{ .reg .pred p; .reg .b32 e, f; wgmma.wait_group.sync.aligned {groups.literal_value}; "
+            text += (
+                f"cvt.u32.u64 f, ${count}; mov.b32 e, $0; min.u32 e, e, f; setp.eq.u32 p, e, 0xffffffff; @p trap; }}"
+            )
+            return on_sums(context, builder, acc, args[0], count, text, builder.zext(args[3], i64))
 
         return types.void(acc, n, groups, types.int32), generate
 
@@ -492,6 +552,11 @@ def intrinsics() -> SimpleNamespace:
         mma_bf16=product("mma_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
         mma_s8=product("mma_s8", "m16n8k32.row.col.s32.s8.s8.s32"),
         mma_sp_f16=sparse_product("mma_sp_f16", "m16n8k32.row.col.f32.f16.f16.f32"),
+        mma_sp_s8=sparse_bytes("mma_sp_s8", "m16n8k64.row.col.s32.s8.s8.s32"),
+        mma_tf32_k4=halves_of_k("mma_tf32_k4", "m16n8k4.row.col.f32.tf32.tf32.f32"),
+        mma_f16_k8=halves_of_k("mma_f16_k8", "m16n8k8.row.col.f32.f16.f16.f32"),
+        mma_bf16_k8=halves_of_k("mma_bf16_k8", "m16n8k8.row.col.f32.bf16.bf16.f32"),
+        mma_s8_k16=halves_of_k("mma_s8_k16", "m16n8k16.row.col.s32.s8.s8.s32"),
         ldmatrix_x4=matrices("ldmatrix_x4", ""),
         ldmatrix_x4_trans=matrices("ldmatrix_x4_trans", ".trans"),
         dp4a=plain("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", whole, whole, whole, whole),
@@ -509,6 +574,14 @@ def intrinsics() -> SimpleNamespace:
         store4=stores("store4", "global"),
         load4_shared=loads("load4_shared", "shared"),
         store4_shared=stores("store4_shared", "shared"),
+        load4_nc=loads("load4_nc", "global.nc"),
+        load4_no_allocate=loads("load4_no_allocate", "global.L1::no_allocate"),
+        load4_evict_first=loads("load4_evict_first", "global.L1::evict_first"),
+        load2_nc=loads("load2_nc", "global.nc", 2),
+        load2_no_allocate=loads("load2_no_allocate", "global.L1::no_allocate", 2),
+        load2_evict_first=loads("load2_evict_first", "global.L1::evict_first", 2),
+        store4_cs=stores("store4_cs", "global.cs"),
+        store2_cs=stores_two("store2_cs", "global.cs"),
         load2=loads("load2", "global", 2),
         store2=stores_two("store2", "global"),
         store2_shared=stores_two("store2_shared", "shared"),
