@@ -344,6 +344,18 @@ def test_the_frontier_is_what_nothing_beats_in_both():
 # ---- bad input
 
 
+@pytest.mark.parametrize("stage", [BYTES, INT8], ids=lambda one: one.name)
+def test_int8_rows_of_zeros_give_the_bias_and_sizes_that_divide_nothing_are_padded(stage):
+    layer = bytes_of(36, 12, 9, "1:2", zeros=(77, 0, 0), bias=True)
+    given = layer.inputs(seed=2)
+    given["w"][[0, 3, 5]] = 0
+    arrays = {**given, "y": layer.nans("y")}
+    stage.run(layer, arrays)
+    rows = np.rint(given["b"].astype(np.float32) * given["m"]).clip(-128, 127)
+    assert (arrays["y"].reshape(-1, 12)[:, [0, 3, 5]] == rows[[0, 3, 5]]).all()
+    assert np.array_equal(arrays["y"], references.reference(layer, "forward", arrays)["y"])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("form", ["2:4", "64:2:16"])
 def test_a_weight_that_is_no_number_has_no_magnitude(value, form):

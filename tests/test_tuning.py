@@ -328,6 +328,57 @@ def test_a_search_resumes_from_its_journal(tmp_path):
     assert second.winner == first.winner and second.timed == 0 and first.timed == 10
 
 
+def _search_some(path, seed):
+    recorded, order = sweep(2, size=40)
+    random.Random(seed).shuffle(order)
+    search.search(recorded.space, recorded, strategies.ordered(order), journal=Journal(path), key=KEY, most=10)
+
+
+def test_two_tuners_on_one_journal_lose_nothing_and_a_third_takes_what_both_found(tmp_path):
+    here = multiprocessing.get_context("spawn")
+    tuners = [here.Process(target=_search_some, args=(tmp_path / "j.jsonl", seed)) for seed in (1, 2)]
+    for one in tuners:
+        one.start()
+    for one in tuners:
+        one.join(120)
+    assert [one.exitcode for one in tuners] == [0, 0]
+    recorded, order = sweep(2, size=40)
+    journal = Journal(tmp_path / "j.jsonl")
+    known = journal.results(KEY)
+    assert journal.damaged == () and len(known) >= 10
+    third = search.search(
+        recorded.space, recorded, strategies.ordered(order), journal=journal, key=KEY, most=len(known)
+    )
+    times = [one for one in journal.results(KEY).values() if one.times_us]
+    assert len(journal.results(KEY)) >= len(known) and third.tried[third.winner].times_us in [
+        one.times_us for one in times
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(OSError(28, "No space left on device"), "No space"), (PermissionError(13, "Permission denied"), "Perm")],
+)
+def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(tmp_path, monkeypatch, error, says):
+    recorded, order = sweep(2, size=40)
+    journal, real, left = Journal(tmp_path / "j.jsonl"), os.fsync, iter(range(3))
+
+    def fsync(file):
+        if next(left, None) is None:
+            raise error
+        return real(file)
+
+    how = {"journal": journal, "key": KEY, "most": 10}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        found = search.search(recorded.space, recorded, strategies.ordered(order), **how)
+    kept = journal.results(KEY)
+    assert says in found.trouble and len(kept) == 3 and journal.damaged == () and found.timed == 10
+    journal.path.write_bytes(journal.path.read_bytes() + b"".join(found.unsaved))  # where there is room again
+    again = search.search(recorded.space, recorded, strategies.ordered(order), **how)
+    assert again.winner == found.winner and again.timed == 0 and again.trouble == ""
+
+
 def test_one_candidate_is_judged_and_not_timed():
     class Untimed(Plain):
         def time_us(self, candidate):
