@@ -1,6 +1,5 @@
 import ast
 import re
-import statistics
 import types
 from pathlib import Path
 
@@ -128,7 +127,8 @@ def test_half_of_the_stages_are_read_whole_in_350_lines():
     for one in registry.stages():
         files = closure(one.file.removesuffix(".py").replace("/", "."))
         lines[one.id] = sum(text_of(name).count("\n") for name in files)
-    assert statistics.median(lines.values()) <= 350, sorted(lines.items(), key=lambda row: row[1])
+    short = [id for id, count in lines.items() if count <= 350]
+    assert 2 * len(short) >= len(lines), sorted(lines.items(), key=lambda row: row[1])
 
 
 NUMBERED = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")

@@ -8,10 +8,12 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from compiler import needs_compiler
 from fakes import script
 from tuning_benches import Plain, doubled, doubling
 
 from dwlab import cuda, stage, tune
+from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import choices
 from dwlab.kernels.tiling import gpu as gpus
@@ -318,9 +320,11 @@ def test_options_are_a_space_of_the_tile_that_ships(tmp_path, monkeypatch):
     what = space.subject(f"{TENSOR}@options")
     found = what.space(LAYER)
     tile = vars(stage(TENSOR).config(LAYER))
-    assert found.candidates[0] == tile | levels.DEFAULT == what.default(LAYER, measured=True)
-    assert all(one | levels.DEFAULT == tile | levels.DEFAULT for one in found.candidates) and len(found) >= 20
+    asis = levels.DEFAULT | dict.fromkeys(levels.INSTRUCTIONS, 0)  # float32: it has all three
+    assert found.candidates[0] == tile | asis == what.default(LAYER, measured=True)
+    assert all(one | asis == tile | asis for one in found.candidates) and len(found) >= 20
     assert not any(one["max_registers"] and one["min_blocks"] for one in found.candidates)
+    assert {sum(one[name] > 0 for name in levels.INSTRUCTIONS) for one in found.candidates} == {0, 1}
     assert sorted(what.order(LAYER, found)) == list(range(len(found)))
     plain = what.stage(found.candidates[0]).kernel_for(LAYER)
     assert plain is stage(TENSOR).kernel_for(LAYER)
@@ -337,6 +341,82 @@ def test_options_are_a_space_of_the_tile_that_ships(tmp_path, monkeypatch):
     Journal(tmp_path / "j.jsonl").append(key(subject=what.id), Tried(found.candidates[-1], times_us=(1.0,), won=True))
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
     assert stage(TENSOR).config(LAYER) == before  # no launch takes what wins there
+
+
+OF_INSTRUCTIONS = {
+    "half_k": [
+        (TENSOR, "N=1 C=32 F=32 H=7 W=7 NHWC float16 bias", "mma.sync.aligned.m16n8k16", ["mma.sync.aligned.m16n8k8"]),
+        (TENSOR, "N=1 C=32 F=32 H=7 W=7 NHWC bias", "mma.sync.aligned.m16n8k8", ["mma.sync.aligned.m16n8k4"]),
+        (
+            "pointwise/forward/int8",
+            "N=1 C=32 F=32 H=7 W=7 NHWC int8 residual",
+            "mma.sync.aligned.m16n8k32",
+            ["mma.sync.aligned.m16n8k16"],
+        ),
+    ],
+    "load_hint": [
+        (
+            "depthwise2d/forward/columns",
+            "N=1 C=32 H=9 W=9 K=3 NHWC bias",
+            "ld.global.v2.f32",
+            [f"ld.global.{hint}.v2.f32" for hint in ("nc", "L1::no_allocate", "L1::evict_first")],
+        )
+    ],
+    "store_hint": [
+        ("depthwise2d/forward/columns", "N=1 C=32 H=9 W=9 K=3 NHWC", "st.global.v2.f32", ["st.global.cs.v2.f32"]),
+        (TENSOR, "N=1 C=32 F=32 H=7 W=7 NHWC residual", "st.global.v4.f32", ["st.global.cs.v4.f32"]),
+    ],
+}
+CASES = [(level, *one) for level, all in OF_INSTRUCTIONS.items() for one in all]
+
+
+def changed(id, problem, level, value):
+    what, layer = space.subject(f"{id}@options"), layers.problem(problem)
+    return what.stage(what.default(layer, gpus.H200, measured=True) | {level: value}), layer
+
+
+@pytest.mark.parametrize(("level", "id", "problem", "before", "after"), CASES)
+def test_an_instructions_level_is_in_the_space_and_judged(level, id, problem, before, after):
+    what, layer = space.subject(f"{id}@options"), layers.problem(problem)
+    found = what.space(layer, gpus.H200)
+    assert found.parameters[level] == tuple(range(len(after) + 1)) and not found.candidates[0][level]
+    tried = stages.StageBench(what, layer)
+    for one in found.candidates:
+        if one[level] and not (one["max_registers"] or one["min_blocks"] or one["fastmath"]):
+            tried.judge(one)
+            assert what.stage(one).kernel_for(layer).py_func is not stage(id).kernel_for(layer).py_func
+    tried.close()
+
+
+def test_a_level_whose_instructions_do_something_else_is_incorrect(monkeypatch):
+    wrong = dict(levels.INSTRUCTIONS) | {"half_k": ({"mma_f16": "mma_bf16_k8"},)}
+    monkeypatch.setattr(levels, "INSTRUCTIONS", wrong)
+    what, layer = space.subject(f"{TENSOR}@options"), layers.problem("N=1 C=32 F=32 H=7 W=7 NHWC float16")
+    one = what.default(layer, gpus.H200, measured=True) | {"half_k": 1}
+    with pytest.raises(race.Out) as out:
+        stages.StageBench(what, layer).judge(one)
+    assert out.value.state == "incorrect"
+
+
+def test_levels_are_those_of_what_a_kernel_has_and_a_gpu():
+    what = space.subject("sparse/forward/tensor@options")
+    layer = layers.problem("N=1 C=64 F=64 H=7 W=7 NHWC float16 2:4")
+    assert set(what.space(layer, gpus.H200).parameters) == set(levels.LEVELS)  # mma.sp has one shape; copies, no loads
+    kernel = stage("depthwise2d/forward/columns").kernel_for(layers.problem("N=1 C=32 H=9 W=9 K=3 NHWC"))
+    assert levels.of_kernel(kernel, (6, 1))["load_hint"] == (0, 1)  # no priorities below 7.0
+    assert "half_k" not in levels.of_kernel(kernel, (9, 0))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("level", "id", "problem", "before", "after"), CASES)
+def test_an_instructions_level_shows_in_ptx(level, id, problem, before, after):
+    texts = []
+    for value in range(len(after) + 1):
+        one, layer = changed(id, problem, level, value)
+        texts.append(inspect.compile(one, problem=layer, cc="9.0").ptx)
+    assert before in texts[0] and not any(new in texts[0] for new in after if new not in before)
+    for ptx, new in zip(texts[1:], after, strict=True):
+        assert new in ptx and before not in ptx
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="counts on the interpreter")

@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,9 +26,10 @@ from dwlab import DepthwiseConv1d, cuda, stage
 from dwlab.kernels import dispatch, registry
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
+from dwlab.problems import layers
 from dwlab.problems.layers import Pointwise
-from dwlab.records.journal import Journal, JournalError, Key, Tried
-from dwlab.tuning import bench, learned, race, replay, search, space, strategies, t4
+from dwlab.records.journal import Journal, JournalError, Key, Tried, encoded
+from dwlab.tuning import bench, learned, race, replay, search, space, stages, strategies, t4
 from dwlab.tuning.worker import GpuLock, Worker
 
 KEY = Key(
@@ -326,6 +328,57 @@ def test_a_search_resumes_from_its_journal(tmp_path):
     assert second.winner == first.winner and second.timed == 0 and first.timed == 10
 
 
+def _search_some(path, seed):
+    recorded, order = sweep(2, size=40)
+    random.Random(seed).shuffle(order)
+    search.search(recorded.space, recorded, strategies.ordered(order), journal=Journal(path), key=KEY, most=10)
+
+
+def test_two_tuners_on_one_journal_lose_nothing_and_a_third_takes_what_both_found(tmp_path):
+    here = multiprocessing.get_context("spawn")
+    tuners = [here.Process(target=_search_some, args=(tmp_path / "j.jsonl", seed)) for seed in (1, 2)]
+    for one in tuners:
+        one.start()
+    for one in tuners:
+        one.join(120)
+    assert [one.exitcode for one in tuners] == [0, 0]
+    recorded, order = sweep(2, size=40)
+    journal = Journal(tmp_path / "j.jsonl")
+    known = journal.results(KEY)
+    assert journal.damaged == () and len(known) >= 10
+    third = search.search(
+        recorded.space, recorded, strategies.ordered(order), journal=journal, key=KEY, most=len(known)
+    )
+    times = [one for one in journal.results(KEY).values() if one.times_us]
+    assert len(journal.results(KEY)) >= len(known) and third.tried[third.winner].times_us in [
+        one.times_us for one in times
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(OSError(28, "No space left on device"), "No space"), (PermissionError(13, "Permission denied"), "Perm")],
+)
+def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(tmp_path, monkeypatch, error, says):
+    recorded, order = sweep(2, size=40)
+    journal, real, left = Journal(tmp_path / "j.jsonl"), os.fsync, iter(range(3))
+
+    def fsync(file):
+        if next(left, None) is None:
+            raise error
+        return real(file)
+
+    how = {"journal": journal, "key": KEY, "most": 10}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        found = search.search(recorded.space, recorded, strategies.ordered(order), **how)
+    kept = journal.results(KEY)
+    assert says in found.trouble and len(kept) == 3 and journal.damaged == () and found.timed == 10
+    journal.path.write_bytes(journal.path.read_bytes() + b"".join(found.unsaved))  # where there is room again
+    again = search.search(recorded.space, recorded, strategies.ordered(order), **how)
+    assert again.winner == found.winner and again.timed == 0 and again.trouble == ""
+
+
 def test_one_candidate_is_judged_and_not_timed():
     class Untimed(Plain):
         def time_us(self, candidate):
@@ -568,3 +621,19 @@ def test_t4_has_every_outcome_and_comes_back(tmp_path):
 def test_what_is_not_t4_says_where(text, says):
     with pytest.raises(t4.T4Error, match=re.escape(says)):
         t4.decoded(text.encode())
+
+
+def test_a_key_of_sparse_filters_has_their_pattern_and_so_have_lines_that_said_dense(tmp_path):
+    sparse = replace(KEY, subject="sparse/forward", problem="N=1 C=32 F=32 H=7 W=7 NHWC float16 64:2:16")
+    assert sparse.sparsity == "64:2:16" and KEY.sparsity == "dense"
+    assert replace(sparse, subject="pointwise/forward").sparsity == "64:2:16"  # as it was given
+    line = encoded(sparse, Tried({"n": 1}, times_us=(1.0,)))
+    body = json.loads(line)["line"]
+    body["key"]["sparsity"] = "dense"
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    file = tmp_path / "old.jsonl"
+    file.write_bytes(f'{{"crc":{zlib.crc32(text.encode())},"line":{text}}}\n'.encode())
+    assert [one for one, _ in Journal(file).read()] == [sparse]
+    own = stages.there("sparse/forward/tensor", layers.problem("N=1 C=64 F=64 H=4 W=4 NHWC float16 2:4"))
+    assert own.sparsity == "2:4"
+    assert "sparsity: dense, here 2:4" in own.differs(replace(own, subject="own", sparsity="dense"))

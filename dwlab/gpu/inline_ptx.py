@@ -14,16 +14,23 @@ NAMES += ("copy4_async", "copy2_async", "copy1_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
-NAMES += ("grid_dependency_wait", "mma_sp_f16")
-_HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait")
+NAMES += ("grid_dependency_wait", "mma_sp_f16", "mma_sp_s8")
+HALVES = ("mma_tf32_k4", "mma_f16_k8", "mma_bf16_k8", "mma_s8_k16")
+HINTED_LOADS = tuple(f"load{width}_{hint}" for width in (2, 4) for hint in ("nc", "no_allocate", "evict_first"))
+HINTED_STORES = tuple(f"store{width}_cs" for width in (2, 4))
+VARIANTS = (*HALVES, *HINTED_LOADS, *HINTED_STORES)
+"""Instructions that do what another one does, by another text."""
+NAMES += VARIANTS
+_HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "wgmma_sp_wait")
 NAMES += (*_HOPPER, "fence_async")
 
 WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
 
 _AMPERE = ("copy4_async", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
-_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16")
+_AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16", "mma_sp_s8")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
+_NEEDS |= dict.fromkeys(HALVES, (8, 0)) | {one: (7, 0) for one in HINTED_LOADS if not one.endswith("_nc")}
 _NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)} | dict.fromkeys((*_HOPPER, "fence_async"), (9, 0))
 
 
@@ -325,6 +332,60 @@ def intrinsics() -> SimpleNamespace:
 
         return mma
 
+    def chosen(name: str, selector: Any) -> None:
+        if not isinstance(selector, types.IntegerLiteral):
+            raise errors.RequireLiteralValue(f"ptx.{name} takes a literal selector")
+        if selector.literal_value not in (0, 1):
+            raise errors.TypingError(f"ptx.{name} takes the selector 0 or 1, not {selector.literal_value}")
+
+    def sparse_bytes(name: str, shape: str) -> Any:
+        places = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13, $14, $15}, {$4, $5, $6, $7}, $16, 0;"
+        constraints = ",".join(["=r"] * 4 + ["r"] * 13)
+
+        @intrinsic
+        def mma(
+            typing: Any, c0: Any, c1: Any, c2: Any, c3: Any, a0: Any, a1: Any, a2: Any, a3: Any,
+            b0: Any, b1: Any, b2: Any, b3: Any, metadata: Any
+        ) -> Any:  # fmt: skip
+            available(name)
+            numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, b2, b3, metadata, kind=types.int32)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                text, returns = (
+                    f"mma.sp::ordered_metadata.sync.aligned.{shape} {places}",
+                    ir.LiteralStructType([i32] * 4),
+                )
+                found = convert(builder, returns, text, constraints, *args, attrs=("convergent",))
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+
+            return types.UniTuple(types.int32, 4)(*[types.int32] * 13), generate
+
+        return mma
+
+    def halves_of_k(name: str, shape: str) -> Any:
+        """Two products of half the k: the words of both lie in lanes as one instruction of all of it has them."""
+        kind, number, letter = (types.int32, i32, "r") if "s8" in name else (types.float32, f32, "f")
+        mma, sums = f"mma.sync.aligned.{shape}", "{$0, $1, $2, $3}"
+        text = f"{mma} {sums}, {{$8, $9}}, {{$12}}, {{$4, $5, $6, $7}}; {mma} {sums}, {{$10, $11}}, {{$13}}, {sums};"
+        constraints = ",".join([f"=&{letter}"] * 4 + [letter] * 4 + ["r"] * 6)  # written before all is read
+
+        @intrinsic
+        def two(
+            typing: Any, c0: Any, c1: Any, c2: Any, c3: Any, a0: Any, a1: Any, a2: Any, a3: Any, b0: Any, b1: Any
+        ) -> Any:
+            available(name)
+            numbers(name, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, kind=kind)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                words = [builder.bitcast(one, i32) for one in args[4:]]
+                returns = ir.LiteralStructType([number] * 4)
+                found = convert(builder, returns, text, constraints, *args[:4], *words, attrs=("convergent",))
+                return cgutils.pack_array(builder, [builder.extract_value(found, k) for k in range(4)])
+
+            return types.UniTuple(kind, 4)(*[kind] * 10), generate
+
+        return two
+
     def matrices(name: str, how: str) -> Any:
         text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
 
@@ -391,6 +452,35 @@ def intrinsics() -> SimpleNamespace:
 
         return wgmma
 
+    def sparse_group_product(name: str, kind: str) -> Any:
+        @intrinsic
+        def wgmma(typing: Any, acc: Any, n: Any, shared: Any, a: Any, b: Any, metadata: Any, selector: Any) -> Any:
+            available(name)
+            count = sums(name, acc, n)
+            checked(name, shared, a)
+            checked(name, shared, b)
+            numbers(name, metadata, kind=types.int32)
+            chosen(name, selector)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                def descriptor(index_type: Any, index: Any, row_bytes: int) -> Any:
+                    at = address(context, builder, shared, args[2], index_type, index, True)
+                    at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
+                    # 8 rows' bytes from 8 rows to the next 8; rows of 128 bytes or of 64, swizzled
+                    layout = {128: 1, 64: 2}[row_bytes] << 62 | (8 * row_bytes >> 4) << 32 | 1 << 16
+                    return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
+
+                places = ", ".join(f"${k}" for k in range(count))
+                text = f"{{ .reg .b32 e; cvt.u32.u64 e, ${count + 2}; "  # on_sums takes 64 bits
+                text += f"wgmma.mma_async.sp.sync.aligned.m64n{2 * count}k32.f32.{kind}.{kind} {{{places}}}, "
+                text += f"${count}, ${count + 1}, e, {selector.literal_value}, 1, 1, 1, 0, 0; }}"
+                given = descriptor(a, args[3], 64), descriptor(b, args[4], 128), builder.zext(args[5], i64)
+                return on_sums(context, builder, acc, args[0], count, text, *given)
+
+            return types.void(acc, n, shared, a, b, types.int32, selector), generate
+
+        return wgmma
+
     @intrinsic
     def group_fence(typing: Any, acc: Any, n: Any) -> Any:
         available("wgmma_fence")
@@ -416,6 +506,28 @@ def intrinsics() -> SimpleNamespace:
 
         return types.void(acc, n, groups), generate
 
+    @intrinsic
+    def sparse_group_wait(typing: Any, acc: Any, n: Any, groups: Any, metadata: Any) -> Any:
+        available("wgmma_sp_wait")
+        count = sums("wgmma_sp_wait", acc, n)
+        numbers("wgmma_sp_wait", metadata, kind=types.int32)
+        if not isinstance(groups, types.IntegerLiteral):
+            raise errors.RequireLiteralValue("ptx.wgmma_sp_wait takes a literal number of groups")
+        if not 0 <= groups.literal_value <= 7:
+            raise errors.TypingError(f"ptx.wgmma_sp_wait takes 0 to 7 groups, not {groups.literal_value}")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            # The assembler gives a register to something else after its last use that it sees, and the product's, which
+            # goes on, it does not count. So there is one behind the wait, of a sum too, which is not there before:
+            # the lesser of the two as bits is all ones only if both are, and no metadata are.
+            text = f"{{ .reg .pred p; .reg .b32 e, f; wgmma.wait_group.sync.aligned {groups.literal_value}; "
+            text += (
+                f"cvt.u32.u64 f, ${count}; mov.b32 e, $0; min.u32 e, e, f; setp.eq.u32 p, e, 0xffffffff; @p trap; }}"
+            )
+            return on_sums(context, builder, acc, args[0], count, text, builder.zext(args[3], i64))
+
+        return types.void(acc, n, groups, types.int32), generate
+
     def bare(name: str, text: str) -> Any:
         @intrinsic
         def one(typing: Any) -> Any:
@@ -440,6 +552,11 @@ def intrinsics() -> SimpleNamespace:
         mma_bf16=product("mma_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
         mma_s8=product("mma_s8", "m16n8k32.row.col.s32.s8.s8.s32"),
         mma_sp_f16=sparse_product("mma_sp_f16", "m16n8k32.row.col.f32.f16.f16.f32"),
+        mma_sp_s8=sparse_bytes("mma_sp_s8", "m16n8k64.row.col.s32.s8.s8.s32"),
+        mma_tf32_k4=halves_of_k("mma_tf32_k4", "m16n8k4.row.col.f32.tf32.tf32.f32"),
+        mma_f16_k8=halves_of_k("mma_f16_k8", "m16n8k8.row.col.f32.f16.f16.f32"),
+        mma_bf16_k8=halves_of_k("mma_bf16_k8", "m16n8k8.row.col.f32.bf16.bf16.f32"),
+        mma_s8_k16=halves_of_k("mma_s8_k16", "m16n8k16.row.col.s32.s8.s8.s32"),
         ldmatrix_x4=matrices("ldmatrix_x4", ""),
         ldmatrix_x4_trans=matrices("ldmatrix_x4_trans", ".trans"),
         dp4a=plain("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", whole, whole, whole, whole),
@@ -457,6 +574,14 @@ def intrinsics() -> SimpleNamespace:
         store4=stores("store4", "global"),
         load4_shared=loads("load4_shared", "shared"),
         store4_shared=stores("store4_shared", "shared"),
+        load4_nc=loads("load4_nc", "global.nc"),
+        load4_no_allocate=loads("load4_no_allocate", "global.L1::no_allocate"),
+        load4_evict_first=loads("load4_evict_first", "global.L1::evict_first"),
+        load2_nc=loads("load2_nc", "global.nc", 2),
+        load2_no_allocate=loads("load2_no_allocate", "global.L1::no_allocate", 2),
+        load2_evict_first=loads("load2_evict_first", "global.L1::evict_first", 2),
+        store4_cs=stores("store4_cs", "global.cs"),
+        store2_cs=stores_two("store2_cs", "global.cs"),
         load2=loads("load2", "global", 2),
         store2=stores_two("store2", "global"),
         store2_shared=stores_two("store2_shared", "shared"),
@@ -468,8 +593,10 @@ def intrinsics() -> SimpleNamespace:
         grid_dependency_wait=wait_for_grids,
         wgmma_f16=group_product("wgmma_f16", "f16"),
         wgmma_bf16=group_product("wgmma_bf16", "bf16"),
+        wgmma_sp_f16=sparse_group_product("wgmma_sp_f16", "f16"),
         wgmma_fence=group_fence,
         wgmma_commit=bare("wgmma_commit", "wgmma.commit_group.sync.aligned;"),
         wgmma_wait=group_wait,
+        wgmma_sp_wait=sparse_group_wait,
         fence_async=bare("fence_async", "fence.proxy.async.shared::cta;"),
     )

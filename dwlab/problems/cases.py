@@ -120,6 +120,8 @@ def _whole(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -
     own, layer = name[0], case.problem
     if isinstance(layer, Fused):
         layer, own = layer.layer_of(name)
+    if layer.op == "sparse" and own == "w":  # zeros stay, which padding is, and indices are no numbers
+        return array if name != "w" else np.where(array == 0, array, _whole_filter(case, array, rng))
     if case.values == "ends":
         where = rng.random(array.shape)
         ends = np.where(where < 0.3, -128, np.where(where > 0.8, 127, array)).astype(array.dtype)
@@ -132,6 +134,13 @@ def _whole(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -
     few = rng.integers(-3, 4, array.shape)  # so small that sums times 0.5 stay within the 256 values
     zero = {"x": layer.zero_x, "r": layer.zero_r}.get(own, 0)
     return np.clip(zero + few, -128, 127).astype(array.dtype)
+
+
+def _whole_filter(case: Case, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if case.values == "large":
+        return array
+    made = rng.choice((-128, 127), array.shape) if case.values == "ends" else rng.integers(-3, 4, array.shape)
+    return made.astype(array.dtype)
 
 
 _FAMILY = (

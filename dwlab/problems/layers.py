@@ -286,9 +286,9 @@ class SparsePointwise(Pointwise):
     """Pointwise convolution with filters of which a pattern (`dwlab.problems.sparsity`) has made most weights zero.
 
     Arrays: x (N, H, W, C); w, wi and, where the pattern chooses columns, wc, the filters as `sparsity.stored` makes
-    them; b, r, y as in Pointwise. pattern: "2:4", "64:2:16" and so on; float16 and NHWC alone. A NaN or an infinity in
-    x reaches the filters that keep its channel; a kernel that multiplies zeros as well may give a NaN in all filters.
-    Of seeded inputs every seventh filter is zero.
+    them; b, r, y and int8 as in Pointwise. pattern: "2:4", "64:2:16" and so on; float16 or int8, and NHWC alone. A NaN
+    or an infinity in x reaches the filters that keep its channel; a kernel that multiplies zeros as well may give a NaN
+    in all filters. Of seeded inputs every seventh filter is zero.
     """
 
     op: ClassVar[str] = "sparse"
@@ -298,9 +298,11 @@ class SparsePointwise(Pointwise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, only in (("layout", "NHWC"), ("dtype", "float16")):
-            if getattr(self, name) != only:
-                raise ProblemError(f"a layer with sparse filters is of {name} {only}, not {getattr(self, name)}")
+        for name, known in (("layout", ("NHWC",)), ("dtype", ("float16", "int8"))):
+            if getattr(self, name) not in known:
+                raise ProblemError(
+                    f"a layer with sparse filters is of {name} {' or '.join(known)}, not {getattr(self, name)}"
+                )
         object.__setattr__(self, "pattern", str(sparsity.pattern(self.pattern)))
 
     @property
@@ -321,7 +323,7 @@ class SparsePointwise(Pointwise):
     @property
     def kept(self) -> int:
         """Stored columns, of which each filter has the weights of half."""
-        return sparsity.stored_columns(self.form, self.C)
+        return sparsity.stored_columns(self.form, self.C, self.itemsize)
 
     @property
     def terms(self) -> int:
@@ -334,14 +336,14 @@ class SparsePointwise(Pointwise):
         return 2 * self.N * self.H * self.W * self.F * self.terms
 
     def arrays(self, path: str = "forward") -> tuple[str, ...]:
-        """x, w, wi; wc where columns are chosen; b with a bias; r with a residual; y."""
+        """x, w, wi; wc where columns are chosen; b with a bias; m in int8; r with a residual; y."""
         own = ("w", "wi", "wc") if self.chooses else ("w", "wi")
         return tuple(one for name in super().arrays(path) for one in (own if name == "w" else (name,)))
 
     def slots(self, path: str = "forward") -> tuple[str, ...]:
-        """x, w, wi, wc, b, r, y: in the place of an array that the layer does not have stands x."""
-        there = self.arrays(path)
-        return tuple(name if name in there else "x" for name in ("x", "w", "wi", "wc", "b", "r", "y"))
+        """x, w, wi, wc, b, in int8 m, r, y: in the place of an array that the layer does not have stands x."""
+        there, m = self.arrays(path), ("m",) if self.dtype == "int8" else ()
+        return tuple(name if name in there else "x" for name in ("x", "w", "wi", "wc", "b", *m, "r", "y"))
 
     def shapes(self, path: str = "forward") -> dict[str, tuple[int, ...]]:
         """Array name -> shape."""
@@ -350,13 +352,13 @@ class SparsePointwise(Pointwise):
         every = {
             "x": self._map(self.C, self.H, self.W), "w": (self.rows, self.kept // 2),
             "wi": (self.rows, self.kept // sparsity.STEP), "wc": (self.rows // form.V, self.kept), "b": (self.F,),
-            "r": out, "y": out,
+            "m": (self.F,), "r": out, "y": out,
         }  # fmt: skip
         return {name: every[name] for name in self.arrays(path)}
 
     def dtype_of(self, name: str) -> str:
-        """How an array is stored: wi int32, wc uint8, the others float16."""
-        return {"wi": "int32", "wc": "uint8"}.get(name, self.dtype)
+        """How an array is stored: wi int32, wc uint8, the others as in Pointwise."""
+        return {"wi": "int32", "wc": "uint8"}.get(name) or super().dtype_of(name)
 
     def filters(self, given: dict[str, np.ndarray]) -> np.ndarray:
         """The filters (F, C), zeros and all. Raises ProblemError for metadata that do not ascend."""

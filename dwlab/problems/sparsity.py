@@ -108,24 +108,27 @@ class Compressed:
 
 
 STEP = 32
-"""Kept columns that an instruction of sparse tensor cores takes: stored rows are padded to whole ones."""
+"""Kept columns that an instruction of sparse tensor cores takes in 16 bits, whose indices are a word; twice in int8."""
 
 
-def stored_columns(form: str | Pattern, C: int) -> int:
-    """Kept columns of C, as kernels get them: those of whole groups, padded to a multiple of STEP."""
-    one = pattern(form)
-    return -(-(-(-C // one.M) * one.columns) // STEP) * STEP
+def stored_columns(form: str | Pattern, C: int, itemsize: int = 2) -> int:
+    """Kept columns of C, as kernels get them: those of whole groups, padded to whole instructions.
+
+    itemsize: bytes of a weight, 2 or 1.
+    """
+    one, step = pattern(form), 2 * STEP // itemsize
+    return -(-(-(-C // one.M) * one.columns) // step) * step
 
 
 def stored(filters: Compressed) -> dict[str, np.ndarray]:
-    """Filters as kernels get them, all of them two of every four of k kept columns, k = stored_columns(form, C).
+    """Filters as kernels get them, all of them two of every four of k kept columns, k = stored_columns(form, C, …).
 
     w: (rows, k / 2), the kept weights, zeros behind them. wi: (rows, k / 32) int32, the metadata, eight groups of four
     in a word, the first lowest, 2 bits a place among the four, 2, 3 behind the end. wc: (blocks, k) uint8, each
     column's place within its M, only where a pattern has a choice. Two groups of 1:M are stored as one of four: in the
     first half one weight, in the second half one.
     """
-    one, k = filters.pattern, stored_columns(filters.pattern, filters.C)
+    one, k = filters.pattern, stored_columns(filters.pattern, filters.C, filters.values.itemsize)
     rows, have = filters.values.shape
     behind = ((0, 0), (0, k // 2 - have))
     places = filters.indices.astype(np.int64)
@@ -133,7 +136,7 @@ def stored(filters: Compressed) -> dict[str, np.ndarray]:
         places = places + np.arange(have) % 2 * 2
     places = np.concatenate([places, np.broadcast_to(2 + np.arange(have, k // 2) % 2, (rows, k // 2 - have))], 1)
     words = (places.reshape(rows, -1, 16).astype(np.uint32) << np.arange(0, 32, 2, dtype=np.uint32)).sum(2, np.uint32)
-    made = {"w": np.pad(filters.values, behind), "wi": words.astype(np.uint32).view(np.int32)}
+    made = {"w": np.pad(filters.values, behind), "wi": np.ascontiguousarray(words, np.uint32).view(np.int32)}
     if one.M > one.columns:
         columns = (filters.columns % one.M).reshape(len(filters.columns), -1).astype(np.uint8)
         made["wc"] = np.pad(columns, ((0, 0), (0, k - columns.shape[1])))

@@ -13,6 +13,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,8 @@ class JournalError(RuntimeError):
 class Key:
     """What a measurement holds for. gpu: name; compute_capability: "9.0"; sms: multiprocessors. versions: of driver,
     CUDA, numba-cuda and others, by name. kernel: the stage's or source's digest. space: Space.digest. problem: its
-    sizes in a text. sparsity: "dense", "2:4", "64:2:16". protocol: of the measurement.
+    sizes in a text. sparsity: "dense", "2:4", "64:2:16"; of a subject under sparse/ the problem's own, though lines
+    until 2026-11-26 said "dense" there. protocol: of the measurement.
     """
 
     gpu: str
@@ -57,6 +59,11 @@ class Key:
     dtype: str
     sparsity: str = "dense"
     protocol: int = 1
+
+    def __post_init__(self) -> None:
+        form = re.search(r"(?<= )(\d+:)?\d+:\d+\b", self.problem) if self.subject.startswith("sparse/") else None
+        if self.sparsity == "dense" and form:
+            object.__setattr__(self, "sparsity", form[0])
 
     @property
     def text(self) -> str:

@@ -4,13 +4,19 @@ The four warps of a group start D = A B + D together, A (64, 16) and B (16, n) o
 they have waited for the product nothing may look at D or write to it, and nothing may overwrite A and B: both are
 reported here. Operands are read when a product starts, sums are there after the wait.
 
+wgmma.mma_async.sp is the same of B (32, n), and of A (64, 32) the 16 of a row that are kept. Each warp's 16 rows have
+their metadata in its lanes as dwlab.simt.sparse says of a warp's product. That register is an operand as shared memory
+is: the product reads it as long as it runs. The assembler, though, sees its last use where the product starts, and may
+give it to something else behind that; so a wait takes the metadata of the products that it ends, and what is missing or
+changed there is reported.
+
 Tensor cores read shared memory past the way of loads and stores (the "async proxy"). What a thread has stored there, or
 a copy of its has brought, they see if that thread has come to fence_async() behind it, and a barrier follows: reported
 too, as is a sum that was written to with no wgmma_fence() behind it.
 
 Shared memory's passes for the operands are not counted: they are no requests of a warp. To what counts instructions
 (dwlab.simt.cost) a product is the mma.sync of 16 x 8 x 16 that it takes the place of. Source: PTX ISA 8.7,
-"Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions", "Async proxy".
+"Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions", "wgmma.mma_async.sp", "Async proxy".
 """
 
 from __future__ import annotations
@@ -22,8 +28,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import tensor, trace, types
-from dwlab.simt.memory import Array, LocalArray, Mask
+from dwlab.simt import narrow, sparse, tensor, trace, types
+from dwlab.simt.memory import Array, Lanes, LocalArray, Mask
 
 if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
@@ -35,7 +41,8 @@ THREADS, ROWS, WORDS, PITCH = 128, 64, 8, 32  # of a group; rows of A; words of 
 class Product:
     """A product that runs. lanes: those that have not waited yet; group: -1 uncommitted.
 
-    words: of its operands in the shared array, (blocks, groups, words).
+    words: of its operands in the shared array, (blocks, groups, words). metadata: the lanes' register of a sparse
+    product, which it reads as long as it runs.
     """
 
     acc: LocalArray
@@ -44,6 +51,7 @@ class Product:
     lanes: np.ndarray
     group: np.ndarray
     node: ast.AST
+    metadata: Lanes | None = None
 
 
 def product(name: str, kind: str) -> Callable:
@@ -52,41 +60,89 @@ def product(name: str, kind: str) -> Callable:
     def meaning(run: Execution, node: ast.Call, *given: object) -> None:
         if len(given) != 5:
             raise run.refuse(node, f"{name} takes acc, n, shared, a and b, not {len(given)} values")
-        acc, n = _sums(run, node, name, *given[:2])
-        array = given[2]
-        if not isinstance(array, Array) or array.space != "shared" or array.dtype != types.FLOAT32:
-            raise run.refuse(node, f"{name} takes operands in a float32 array of shared memory")
-        _whole_groups(run, node, name)
-        if not run.exact:  # no lanes here, only types
-            return
-        lines = [_lines(run, node, name, array, *one) for one in ((given[3], ROWS), (given[4], n))]
-        if any(one is None for one in lines):
-            return
-        run.operate([], instructions=n // 8, unit="tensor")
-        run.count_flops(node, types.FLOAT32, 2 * ROWS * n * 2 * WORDS // THREADS)
-        words = np.concatenate(lines, axis=2)
-        lanes = run.mask.full.copy()
-        if run.hunting:
-            _check_sums(run, node, name, acc, n // 2)
-            _check_operands(run, node, name, array, words)
-        flat = array.root.view(types.UINT32)
-        rows = run.rows[:, :, None] * np.int64(array.root.row_bytes // 4)
-        taken = (flat.take(one + rows, mode="clip") for one in lines)
-        a, b = (tensor.elements(one, kind).reshape(*one.shape[:2], -1, 2 * WORDS) for one in taken)
-        with np.errstate(invalid="ignore", over="ignore"):
-            d = np.matmul(a, b.swapaxes(2, 3))  # (blocks, groups, 64, n)
-            d = d.reshape(run.nb, -1, 4, 2, 8, n // 8, 4, 2).transpose(5, 3, 7, 0, 1, 2, 4, 6)
-            part = acc.storage[: n // 2]
-            np.copyto(part, (d.reshape(part.shape) + part).astype(np.float32), where=lanes)
-        acc.written[: n // 2] |= lanes
-        if array.root.in_use is None:
-            array.root.in_use = np.zeros((run.nb, array.root.row_bytes // 4), np.int32)
-        one = Product(acc, array, words, lanes, np.full(run.lanes_shape, -1, np.int32), node)
-        _use(run, one, lanes, 1)
-        run.group_products.append(one)
-        _busy(run, acc)
+        lines = _operands(run, node, name, given, (PITCH, WORDS), (PITCH, WORDS))
+        if lines is not None:
+            a, b = _start(run, node, name, given, lines, kind)
+            with np.errstate(invalid="ignore", over="ignore"):
+                _add(run, *given[:2], np.matmul(a, b.swapaxes(2, 3)))
 
     return meaning
+
+
+def sparse_product(name: str) -> Callable:
+    """The meaning of acc += A B of float16, of A two of every four kept."""
+
+    def meaning(run: Execution, node: ast.Call, *given: object) -> None:
+        if len(given) != 7:
+            raise run.refuse(
+                node, f"{name} takes acc, n, shared, a, b, metadata and a selector, not {len(given)} values"
+            )
+        metadata, selector = narrow.int32(run, node, name, given[5]), run.number(given[6], node)
+        if not isinstance(node.args[6], ast.Constant) or selector not in (0, 1):
+            raise run.refuse(node, f"{name} takes a literal selector, 0 or 1")
+        lines = _operands(run, node, name, given, (PITCH // 2, WORDS), (PITCH, 2 * WORDS))
+        if lines is None:
+            return
+        places = sparse.kept_places(run, node, name, metadata, int(selector))
+        a, b = _start(run, node, name, given, lines, "float16", metadata)
+        d = np.zeros((*a.shape[:3], b.shape[2]))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for k, place in enumerate(np.stack(places, 3).reshape(*a.shape).transpose(3, 0, 1, 2)):
+                # (blocks, groups, 64, n): the row of B for each row's k-th kept element
+                d += a[..., k, None] * np.take_along_axis(b.swapaxes(2, 3), place[..., None], 2)
+            _add(run, *given[:2], d)
+
+    return meaning
+
+
+def _operands(
+    run: Execution, node: ast.Call, name: str, given: tuple[object, ...], of_a: tuple[int, int], of_b: tuple[int, int]
+) -> list[np.ndarray] | None:
+    """`_lines` of A and B; refuses what the instruction does not take. of_a, of_b: words of a line, and those taken."""
+    _, n = _sums(run, node, name, *given[:2])
+    array = given[2]
+    if not isinstance(array, Array) or array.space != "shared" or array.dtype != types.FLOAT32:
+        raise run.refuse(node, f"{name} takes operands in a float32 array of shared memory")
+    _whole_groups(run, node, name)
+    if not run.exact:  # no lanes here, only types
+        return None
+    lines = [_lines(run, node, name, array, *one) for one in ((given[3], ROWS, *of_a), (given[4], n, *of_b))]
+    return None if any(one is None for one in lines) else lines
+
+
+def _start(
+    run: Execution, node: ast.Call, name: str, given: tuple[object, ...], lines: list[np.ndarray], kind: str,
+    metadata: Lanes | None = None,
+) -> list[np.ndarray]:  # fmt: skip
+    """Starts a product: counts it, looks for mistakes, and gives A and B, (blocks, groups, lines, elements)."""
+    acc, n = _sums(run, node, name, *given[:2])
+    array = given[2]
+    run.operate([], instructions=n // 8, unit="tensor")
+    run.count_flops(node, types.FLOAT32, 2 * ROWS * n * 2 * WORDS // THREADS)
+    words = np.concatenate(lines, axis=2)
+    lanes = run.mask.full.copy()
+    if run.hunting:
+        _check_sums(run, node, name, acc, n // 2)
+        _check_operands(run, node, name, array, words)
+    if array.root.in_use is None:
+        array.root.in_use = np.zeros((run.nb, array.root.row_bytes // 4), np.int32)
+    one = Product(acc, array, words, lanes, np.full(run.lanes_shape, -1, np.int32), node, metadata)
+    _use(run, one, lanes, 1)
+    run.group_products.append(one)
+    _busy(run, acc)
+    flat = array.root.view(types.UINT32)
+    rows = run.rows[:, :, None] * np.int64(array.root.row_bytes // 4)
+    taken = [tensor.elements(flat.take(one + rows, mode="clip"), kind) for one in lines]
+    return [one.reshape(*one.shape[:2], count, -1) for one, count in zip(taken, (ROWS, n), strict=True)]
+
+
+def _add(run: Execution, acc: LocalArray, n: int, d: np.ndarray) -> None:
+    """acc += d, (blocks, groups, 64, n), as lanes hold it."""
+    n, lanes = int(n), run.mask.full
+    d = d.reshape(run.nb, -1, 4, 2, 8, n // 8, 4, 2).transpose(5, 3, 7, 0, 1, 2, 4, 6)
+    part = acc.storage[: n // 2]
+    np.copyto(part, (d.reshape(part.shape) + part).astype(np.float32), where=lanes)
+    acc.written[: n // 2] |= lanes
 
 
 def fence(run: Execution, node: ast.Call, acc: object, n: object) -> None:
@@ -110,25 +166,58 @@ def commit(run: Execution, node: ast.Call) -> None:
     run.product_groups = number + now.astype(np.int32)
 
 
-def wait(run: Execution, node: ast.Call, acc: object, n: object, groups: object) -> None:
-    """Ends the products of all groups but each active lane's youngest `groups`."""
-    _sums(run, node, "ptx.wgmma_wait", acc, n)
-    groups = run.number(groups, node)
-    if groups.ndim or groups.dtype.kind != "i" or run.exact and not 0 <= groups <= 7:
-        raise run.refuse(node, "ptx.wgmma_wait takes a number of groups, 0 to 7, that is a literal")
-    _whole_groups(run, node, "ptx.wgmma_wait")
-    run.operate([])
-    oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - int(groups)
-    ended = []
-    for one in run.group_products:
-        done = run.mask.full & one.lanes & (one.group >= 0) & (one.group < oldest_left)
-        if done.any():
-            _use(run, one, done, -1)
-            one.lanes &= ~done
-            ended.append(one.acc)
-    run.group_products = [one for one in run.group_products if one.lanes.any()]
-    for sums in ended:
-        _busy(run, sums)
+def wait(name: str, keeps: bool = False) -> Callable:
+    """The meaning of a wait: it ends the products of all groups but each active lane's youngest `groups`.
+
+    keeps: whether it takes the metadata of those that it ends.
+    """
+
+    def meaning(run: Execution, node: ast.Call, *given: object) -> None:
+        if len(given) != 3 + keeps:
+            raise run.refuse(
+                node,
+                f"{name} takes acc, n{', groups and metadata' if keeps else ' and groups'}, not {len(given)} values",
+            )
+        _sums(run, node, name, *given[:2])
+        groups = run.number(given[2], node)
+        if groups.ndim or groups.dtype.kind != "i" or run.exact and not 0 <= groups <= 7:
+            raise run.refuse(node, f"{name} takes a number of groups, 0 to 7, that is a literal")
+        kept = narrow.int32(run, node, name, given[3]) if keeps else None
+        _whole_groups(run, node, name)
+        run.operate([])
+        oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - int(groups)
+        ended = []
+        for one in run.group_products:
+            done = run.mask.full & one.lanes & (one.group >= 0) & (one.group < oldest_left)
+            if done.any():
+                if run.hunting and one.metadata is not None:
+                    _check_metadata(run, node, name, one, done, kept)
+                _use(run, one, done, -1)
+                one.lanes &= ~done
+                ended.append(one.acc)
+        run.group_products = [one for one in run.group_products if one.lanes.any()]
+        for sums in ended:
+            _busy(run, sums)
+
+    return meaning
+
+
+def _check_metadata(
+    run: Execution, node: ast.Call, name: str, one: Product, done: np.ndarray, kept: Lanes | None
+) -> None:
+    """Reports a sparse product that ends here and whose register of metadata may have held something else meanwhile."""
+    hit = done if kept is None else done & (one.metadata != kept)
+    if not hit.any():
+        return
+    row, lane = run.first_lane(hit)
+    who, line = run.thread_name(int(run.block_numbers[row]), lane), one.node.lineno
+    if kept is None:
+        why = f"nothing keeps its metadata until {name} (it takes ptx.wgmma_sp_wait(…, metadata))"
+    else:
+        was, now = (int(np.broadcast_to(of, run.lanes_shape).view(np.uint32)[row, lane]) for of in (one.metadata, kept))
+        why = f"its metadata, {was:#010x}, are {now:#010x} at the wait: the register has been changed while it ran"
+    run.hazard("race", node.lineno, None, f"the product of line {line} reads its register while it runs, and in {who} "
+               f"{why}", who, line)  # fmt: skip
 
 
 def fence_async(run: Execution, node: ast.Call) -> None:
@@ -180,8 +269,13 @@ def _sums(run: Execution, node: ast.Call, name: str, acc: object, n: object) -> 
     return acc, int(n)
 
 
-def _lines(run: Execution, node: ast.Call, name: str, array: Array, index: object, lines: int) -> np.ndarray | None:
-    """(blocks, groups, lines * 8): where an operand's words lie in the allocation; None where it is not all there."""
+def _lines(
+    run: Execution, node: ast.Call, name: str, array: Array, index: object, lines: int, pitch: int, words: int
+) -> np.ndarray | None:
+    """(blocks, groups, lines * words): where an operand's words lie in the allocation; None if it is not all there.
+
+    pitch: words of a line, 32 or 16; words: those of them that the product takes.
+    """
     index = run.number(index, node)
     if index.dtype.kind not in "iu":
         raise run.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
@@ -189,31 +283,39 @@ def _lines(run: Execution, node: ast.Call, name: str, array: Array, index: objec
     by_group, here = index.reshape(run.nb, -1, THREADS), run.mask.full.reshape(run.nb, -1, THREADS)
     first = np.where(here.any(2), np.take_along_axis(by_group, here.argmax(2)[..., None], 2)[..., 0], 0)
     begin = first + array.offset
-    last = first // PITCH * PITCH + lines * PITCH
+    last = first // pitch * pitch + lines * pitch
     wrong = here & ((first < 0) | (last > int(array.shape[0])))[..., None]
     if wrong.any():
         row, lane = run.first_lane(wrong.reshape(run.lanes_shape))
         who, value = run.thread_name(int(run.block_numbers[row]), lane), int(index[row, lane])
         run.hazard(
             "out of bounds", node.lineno, array.name,
-            f"{array.name}: {lines} lines of {PITCH} words from element {value} on (size {int(array.shape[0])}) in "
+            f"{array.name}: {lines} lines of {pitch} words from element {value} on (size {int(array.shape[0])}) in "
             f"{who}", who, fatal=True,
         )  # fmt: skip
         return None
-    wrong = here & ((begin % 256 >= PITCH) | (begin % WORDS != 0))[..., None] | here & (by_group != first[..., None])
+    unit = 8 * pitch  # after so many words lines are swizzled as from the first one on
+    wrong = here & ((begin % unit >= pitch) | (begin % words != 0))[..., None] | here & (by_group != first[..., None])
     if wrong.any():
         row, lane = run.first_lane(wrong.reshape(run.lanes_shape))
         who, value = run.thread_name(int(run.block_numbers[row]), lane), int(index[row, lane])
         run.hazard(
             "misaligned", node.lineno, array.name,
             f"{array.name}: index {value} in {who} is not what {name} takes: in all threads of a group the same, a "
-            f"multiple of 256 words (1,024 bytes) plus 0, 8, 16 or 24", who, fatal=True,
+            f"multiple of {unit} words ({4 * unit:,} bytes) plus {_or(range(0, pitch, words))}", who, fatal=True,
         )  # fmt: skip
         return None
     line = np.arange(lines)
-    vector = begin[..., None, None] % PITCH // 4 + np.arange(2) ^ (line % 8)[:, None]  # swizzled, within its line
-    word = (begin // PITCH * PITCH)[..., None, None] + line[:, None] * PITCH + vector * 4
+    moved = line * pitch // PITCH % (pitch // 4)  # swizzled, within its line
+    vector = begin[..., None, None] % pitch // 4 + np.arange(words // 4) ^ moved[:, None]
+    word = (begin // pitch * pitch)[..., None, None] + line[:, None] * pitch + vector * 4
     return (word[..., None] + np.arange(4)).reshape(*first.shape, -1)
+
+
+def _or(numbers: range) -> str:
+    """ "0, 8, 16 or 24"."""
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}"
 
 
 def _use(run: Execution, one: Product, lanes: np.ndarray, more: int) -> None:

@@ -33,7 +33,8 @@ _MEANINGS = SimpleNamespace(
     mma_f16=tensor.product("ptx.mma_f16", "float16"),
     mma_bf16=tensor.product("ptx.mma_bf16", "bfloat16"),
     mma_s8=tensor.product("ptx.mma_s8", "int8"),
-    mma_sp_f16=sparse.product("ptx.mma_sp_f16"),
+    mma_sp_f16=sparse.product("ptx.mma_sp_f16", "float16"),
+    mma_sp_s8=sparse.product("ptx.mma_sp_s8", "int8"),
     ldmatrix_x4=tensor.matrices("ptx.ldmatrix_x4", transposed=False),
     ldmatrix_x4_trans=tensor.matrices("ptx.ldmatrix_x4_trans", transposed=True),
     dp4a=narrow.dp4a,
@@ -46,10 +47,19 @@ _MEANINGS = SimpleNamespace(
     grid_dependency_wait=wide.grid_dependency_wait,
     wgmma_f16=groups.product("ptx.wgmma_f16", "float16"),
     wgmma_bf16=groups.product("ptx.wgmma_bf16", "bfloat16"),
+    wgmma_sp_f16=groups.sparse_product("ptx.wgmma_sp_f16"),
     wgmma_fence=groups.fence,
     wgmma_commit=groups.commit,
-    wgmma_wait=groups.wait,
+    wgmma_wait=groups.wait("ptx.wgmma_wait"),
+    wgmma_sp_wait=groups.wait("ptx.wgmma_sp_wait", keeps=True),
     fence_async=groups.fence_async,
+)
+
+_KINDS = ("tf32", "float16", "bfloat16", "int8")
+vars(_MEANINGS).update(
+    {name: tensor.product(f"ptx.{name}", kind) for name, kind in zip(inline_ptx.HALVES, _KINDS, strict=True)}
+    | {name: wide.load(f"ptx.{name}", "global", int(name[4])) for name in inline_ptx.HINTED_LOADS}
+    | {name: wide.store(f"ptx.{name}", "global", int(name[5])) for name in inline_ptx.HINTED_STORES}
 )
 
 

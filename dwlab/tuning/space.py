@@ -169,7 +169,8 @@ class Subject:
         found = next(one for one in self.stages if one.name == self.name(candidate))
         if found.tiles is not None:
             found = found.with_config(_tile(candidate))
-        return levels.compiled_with(found, {name: candidate.get(name, 0) for name in levels.LEVELS})
+        names = (*levels.LEVELS, *levels.INSTRUCTIONS)
+        return levels.compiled_with(found, {name: candidate.get(name, 0) for name in names})
 
     def default(
         self,
@@ -185,7 +186,7 @@ class Subject:
         one = self.stages[0] if self.is_stage else _fastest(self.takers(problem, gpu), problem, gpus.of(gpu), known)[0]
         tile = dict(vars(one.config(problem, gpu, measured=measured) or TileConfig()))
         if self.has_options:
-            return tile | levels.DEFAULT
+            return tile | dict.fromkeys(self._levels(problem, gpus.of(gpu)), 0)
         return tile if self.is_stage else {"stage": one.name} | tile
 
     def space(self, problem: Problem, gpu: Any = None) -> Space:
@@ -198,8 +199,9 @@ class Subject:
             self._check(problem, here)
         if self.has_options:
             tile = {name: (value,) for name, value in vars(self.stages[0].config(problem, here)).items()}
-            found = space(tile | levels.LEVELS, levels.CONSTRAINTS, self.default(problem, here, measured=True))
-            return Space(dict(levels.LEVELS), found.candidates, found.rejected)
+            own = self._levels(problem, here)
+            found = space(tile | own, levels.CONSTRAINTS, self.default(problem, here, measured=True))
+            return Space(own, found.candidates, found.rejected)
         for one in self.takers(problem, here):
             if one.tiles is None:
                 fits.append({"stage": one.name} | vars(TileConfig()))
@@ -216,6 +218,11 @@ class Subject:
         values = {name: tuple(sorted({one[name] for one in fits})) for name in fits[0]}
         varied = {name: given for name, given in values.items() if len(given) > 1}
         return Space(varied, tuple(fits), {"a block does not fit on a multiprocessor": refused} if refused else {})
+
+    def _levels(self, problem: Problem, here: gpus.Gpu) -> dict[str, tuple[int, ...]]:
+        only = self.stages[0]
+        kernel = only.kernel.for_problem(problem, only.config(problem, here), here)
+        return levels.of_kernel(kernel, here.compute_capability)
 
     def _check(self, problem: Problem, here: gpus.Gpu) -> None:
         only = self.stages[0]

@@ -218,8 +218,7 @@ for form in ("2:4", "64:2:8", "64:2:16"):
 
 # %% [markdown]
 # Hopper's `wgmma.sp` is the same for four warps and 64 filters, and reads both operands from shared memory. It wants x there as
-# it is: for chosen columns x would have to be gathered first. For 2:4 it would do; dwlab has no stage of
-# it yet.
+# it is: for chosen columns x would have to be gathered first. For 2:4 there is the stage `sparse/forward/wgmma`.
 #
 # ## Measure
 #

@@ -25,10 +25,15 @@
     mma_sp_f16(c0 … c3, a0 … a3, b0 … b3,        the same of 16 x 32 by 32 x 8 float16, of A two of every four kept,
                metadata, selector)               which ones the metadata say
                                                  (mma.sp::ordered_metadata.sync.aligned.m16n8k32 …)
+    mma_sp_s8(c0, …, c3, a0, …, a3,              the same of 16 x 64 by 64 x 8 int8, sums int32 (… .m16n8k64 …)
+              b0, …, b3, metadata)
     wgmma_f16(acc, n, shared, a, b), wgmma_bf16  starts acc += A B of 64 x 16 by 16 x n numbers out of shared memory, an
                                                  instruction of four warps that runs by itself (wgmma.mma_async)
+    wgmma_sp_f16(acc, n, shared, a, b,           the same of 64 x 32 by 32 x n float16, of A two of every four kept
+                 metadata, selector)             (wgmma.mma_async.sp)
     wgmma_fence(acc, n)                          what the warps have written to acc is there for products (wgmma.fence)
     wgmma_commit(), wgmma_wait(acc, n, groups)   groups of products, as commit and wait have them of copies
+    wgmma_sp_wait(acc, n, groups, metadata)      wgmma_wait of sparse products, whose metadata stay until then
     fence_async()                                what a thread has put into shared memory is there for products
                                                  (fence.proxy.async)
     ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma
@@ -69,7 +74,8 @@ are words t, t + 4, t + 8 and t + 12 of column g. Which two of four are kept sta
 first in the lower two, that of the second, which is greater, in the upper two. A row has eight groups of four, the bits
 of the first one lowest, and its 32 bits lie in two lanes: with selector 0 in those with t = 0 (groups of k < 16) and
 t = 1 (the others), with selector 1 in those with t = 2 and 3; those of row g in the lower 16 bits, those of row g + 8
-in the upper. So one register of each lane has the metadata of two instructions.
+in the upper. So one register of each lane has the metadata of two instructions. mma_sp_s8 has twice as many
+columns and groups, and all lanes' registers: t = 0 has row g's of k < 32, t = 1 row g + 8's, t = 2 and 3 the others.
 
 Arrays are float32 and C-contiguous. An index counts elements from the array's first one, through all its dimensions,
 and is a multiple of 4, the elements moved (load2, store2, store2_shared, copy2_async: of 2): the hardware takes 16
@@ -87,7 +93,8 @@ what they mean, counts it and finds what is wrong (dwlab.simt.instructions). Sou
 "cp.async", "cvt", "mma", "mma.sp", "wgmma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". wgmma is
 of compute capability 9.0 alone; parts/ptx_wgmma.py says where its numbers lie. Where another
 instruction is missing on a GPU (`needs`), compiling says so. A kernel's file may import the family it needs alone:
-ptx_memory, ptx_halves, ptx_int8, ptx_mma, ptx_rounding, ptx_sparse, ptx_wgmma.
+ptx_memory, ptx_halves, ptx_int8, ptx_mma, ptx_rounding, ptx_sparse, ptx_wgmma. ptx_variants has those that do what
+another one does by another text, which a search of instructions tries.
 """
 
 # ruff: noqa: F401
@@ -119,12 +126,28 @@ from dwlab.kernels.parts.ptx_mma import (
     mma_tf32,
 )  # fmt: skip
 from dwlab.kernels.parts.ptx_rounding import add_rn, rint
-from dwlab.kernels.parts.ptx_sparse import mma_sp_f16
+from dwlab.kernels.parts.ptx_sparse import mma_sp_f16, mma_sp_s8
+from dwlab.kernels.parts.ptx_variants import (
+    load2_evict_first,
+    load2_nc,
+    load2_no_allocate,
+    load4_evict_first,
+    load4_nc,
+    load4_no_allocate,
+    mma_bf16_k8,
+    mma_f16_k8,
+    mma_s8_k16,
+    mma_tf32_k4,
+    store2_cs,
+    store4_cs,
+)  # fmt: skip
 from dwlab.kernels.parts.ptx_wgmma import (
     fence_async,
     wgmma_bf16,
     wgmma_commit,
     wgmma_f16,
     wgmma_fence,
+    wgmma_sp_f16,
+    wgmma_sp_wait,
     wgmma_wait,
 )  # fmt: skip

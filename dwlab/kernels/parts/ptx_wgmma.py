@@ -24,6 +24,18 @@ def wgmma_bf16(acc: Any, n: int, shared: Any, a: int, b: int) -> None:
     outside("wgmma_bf16")
 
 
+def wgmma_sp_f16(acc: Any, n: int, shared: Any, a: int, b: int, metadata: int, selector: int) -> None:
+    """Starts acc += A B as wgmma_f16, A (64, 32) in 2:4, of which 16 of a row are kept, and B (32, n).
+
+    A row of A is 8 words of one of 16 (64 bytes), swizzled as swizzle.place(16) has them; a: a 512-byte aligned place
+    of lines plus 0 or 8. A column of B is 16 words of one of 32; b: a 1,024-byte aligned place of lines plus 0 or 16.
+    metadata, selector: as mma_sp_f16 has them, of the 16 rows of each warp.
+
+    The product reads its register of metadata while it runs: wgmma_sp_wait keeps it.
+    """
+    outside("wgmma_sp_f16")
+
+
 def wgmma_fence(acc: Any, n: int) -> None:
     """What a warp group has written into acc, n / 2 sums a lane, is there before its next product starts.
 
@@ -45,6 +57,14 @@ def wgmma_wait(acc: Any, n: int, groups: int) -> None:
     outside("wgmma_wait")
 
 
+def wgmma_sp_wait(acc: Any, n: int, groups: int, metadata: int) -> None:
+    """wgmma_wait for sparse products, which keeps their metadata: those of all products that end here.
+
+    Until then their register holds these and nothing else; so it takes them as they were given, unchanged since.
+    """
+    outside("wgmma_sp_wait")
+
+
 def fence_async() -> None:
     """What this thread has written to shared memory is there for products and copies that run by themselves.
 
@@ -54,5 +74,6 @@ def fence_async() -> None:
     outside("fence_async")
 
 
-NAMES = ("wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async")
+NAMES = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "wgmma_sp_wait")
+NAMES += ("fence_async",)
 publish(globals(), NAMES)

@@ -1,0 +1,93 @@
+"""Tiles of sparse/forward/wgmma: which are worth a look for a layer, what a block takes, what a launch costs."""
+
+import functools
+from dataclasses import dataclass
+
+from dwlab.kernels.parts.group_products import ROWS, ahead
+from dwlab.kernels.parts.matrix_product import product
+from dwlab.kernels.parts.mma_sparse import mma_sparse
+from dwlab.kernels.pointwise.wgmma_tiles import (
+    CHUNK,
+    DEVICE,
+    LATENCY,
+    PER_NS,
+    READ,
+    SHARED,
+    START,
+    WRITTEN,
+    most_registers,
+)
+from dwlab.kernels.sparse import tensor_tiles
+from dwlab.kernels.tiling.config import Resources, TileConfig
+from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.problems.sparsity import STEP
+
+SHAPES = (  # of a block's tile, pixels and filters, and pixels of a group's: 64 filters each
+    (256, 192, 256), (256, 128, 256), (128, 256, 128), (192, 192, 192), (192, 128, 192), (128, 192, 128),
+    (128, 128, 128), (256, 64, 256), (128, 64, 128), (128, 64, 64), (64, 128, 64), (64, 64, 64), (32, 64, 32),
+)  # fmt: skip
+DEPTHS = (6, 5, 4, 3, 2)  # chunks in shared memory at a time
+WORDS, FILTERS, ALIGNED = 32, ROWS // 4, 256  # of a pixel in a chunk; of a warp; words that lines are swizzled within
+
+
+@dataclass(frozen=True)
+class Layout(tensor_tiles.Layout):
+    """Blocks as those of sparse/forward/tensor; a warp has 16 filters of all its group's pixels."""
+
+    @property
+    def places(self):
+        """As there; a chunk ends where the next one's lines may begin."""
+        *begin, end = super().places
+        return *begin, -(-end // ALIGNED) * ALIGNED
+
+
+@functools.lru_cache(1 << 12)
+def layout_of(layer, images, config):
+    """How blocks lie and go through the channels."""
+    tile = mma_sparse(config.warp_m, FILTERS, 2, layer.form, WORDS, tensor_tiles.e_pitch(config))
+    return Layout(layer, product(layer, images), config, 2, tile)
+
+
+def config_of(layer, BM, BN, N, depth):
+    """The tile of blocks of BM pixels x BN filters, groups of N x 64, and so many chunks, all if there are fewer."""
+    chunks = -(-layer.kept // (2 * STEP))
+    return TileConfig(BM, BN, WORDS, BM // N, BN // FILTERS, pipeline_stages=min(depth, chunks))
+
+
+def configs(layer, images, gpu):
+    """Of each shape those whose copies have a chunk ahead."""
+    for shape in SHAPES:
+        deep = [config_of(layer, *shape, depth) for depth in DEPTHS]
+        yield from dict.fromkeys(
+            one for one in deep if ahead(one.pipeline_stages, layout_of(layer, images, one).chunks) > 0
+        )
+
+
+def resources(layer, config):
+    layout = layout_of(layer, 1, config)
+    shared = 4 * config.pipeline_stages * layout.places[-1]
+    return Resources(config.threads, min(most_registers(config), layout.tile.size + 56), shared)
+
+
+def cost(layer, images, config, gpu):
+    """In ns: what binds all blocks, or a block's own way where few are there; the first loads, the last outputs."""
+    layout, one, BM, BN = layout_of(layer, images, config), product(layer, images), config.block_m, config.block_n
+    here, groups = share(layout.blocks, gpu), config.warps // 4
+    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), here))
+    edges = layout.places[-1] * layout.chunks * 4  # bytes of a block's operands
+    read = groups * (ROWS / 2 + config.warp_m) * layout.chunks * WORDS * 4  # of them by products
+    products = BM * BN * layout.chunks * 2 * STEP / PER_NS
+    shared, outputs = (edges + read) / SHARED, BM * BN * layer.itemsize / WRITTEN
+    chunk = max(CHUNK, LATENCY / ahead(config.pipeline_stages, layout.chunks))
+    block = max(products, shared, edges / READ, layout.chunks * chunk)
+    moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
+    return Cost(
+        {"waves": START, "epilogue": outputs},
+        {
+            "tensor cores": here * products,
+            "shared memory": here * shared,
+            "L2": layout.blocks * (edges / READ + outputs / 2) / gpu.sms,
+            "device memory": moved / DEVICE,
+            "latency": waves(layout.blocks, resident, gpu) * (START + block + outputs) - START - outputs,
+        },
+    )
