@@ -170,6 +170,10 @@ OPS = [kind for kind in KINDS if kind[0] != "fused"] + [
 ]
 
 
+SAME = {"depthwise2d": ("C", "out"), "dwpw": ("C", "between"), "pwdw": ("between", "out")}
+"""Op or path -> two names of one size."""
+
+
 def named_sizes(problem):
     """Name -> size of all that two problems of an op may differ in, channels and filters of both layers included."""
     if isinstance(problem, DepthwiseConv1d):
@@ -187,8 +191,7 @@ def test_two_sizes_are_related_in_every_way(op, path, dtypes, seed):
     found = [case.problem for case in drawn(op, path, dtypes, seed)]
     for family in ([p for p in found if p.dtype != "int8"], [p for p in found if p.dtype == "int8"]):
         there = [named_sizes(problem) for problem in family]
-        same = {"depthwise2d": ("C", "out"), "dwpw": ("C", "between"), "pwdw": ("between", "out")}
-        lost = same.get(op, same.get(path, ("", "")))[1]
+        lost = SAME.get(op, SAME.get(path, ("", "")))[1]
         names = [name for name in there[0] if name != lost] if there else []
         for (one, other), (how, does) in itertools.product(itertools.permutations(names, 2), RELATED.items()):
             assert any(min(p[one], p[other]) > 1 and does(p[one], p[other]) for p in there), (one, how, other)
@@ -215,6 +218,28 @@ def test_a_tap_that_is_dropped_where_sizes_are_related_is_found(one, how, other,
     def launch(problem):
         sizes = getattr(problem, one), getattr(problem, other)
         return replace(by_output(problem), scalars=(problem.shift, int(min(sizes) > 1 and does(*sizes))))
+
+    assert not check(kernel, launch=launch, seed=seed).passed
+
+
+@pytest.mark.parametrize("seed", [16, 170])
+@pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
+def test_one_size_is_whole_vectors_where_another_has_a_rest(op, path, dtypes, seed):
+    there = [named_sizes(case.problem) for case in drawn(op, path, dtypes, seed)]
+    lost = SAME.get(op, SAME.get(path, ("", "")))[1]
+    left_out = {lost} if op == "depthwise1d" else {lost, "K"}  # filters of maps are small
+    for one, other in itertools.permutations([name for name in there[0] if name not in left_out], 2):
+        assert any(size[one] % 8 == 0 and size[other] > 8 and size[other] % 8 for size in there), (one, other)
+
+
+@simulated
+@pytest.mark.parametrize(("whole", "ragged", "seed"), [("L", "B", 17), ("K", "H", 18), ("B", "L", 19), ("H", "K", 20)])
+def test_a_short_cut_of_whole_vectors_that_forgets_another_sizes_rest_is_found(whole, ragged, seed):
+    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
+
+    def launch(problem):
+        fast = getattr(problem, whole) % 8 == 0 and getattr(problem, ragged) > 8 and getattr(problem, ragged) % 2
+        return replace(by_output(problem), scalars=(problem.shift, int(fast)))
 
     assert not check(kernel, launch=launch, seed=seed).passed
 

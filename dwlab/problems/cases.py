@@ -550,6 +550,7 @@ _RELATED: dict[Any, Callable[[int, random.Random], tuple[int, int]]] = {
     "one more": lambda size, rng: (size + 1, size),
     "twice": lambda size, rng: (2 * size, size),
     "several times": lambda size, rng: (rng.randint(3, 5) * size, size),
+    "whole": lambda size, rng: (8 * rng.randint(1, 4), 8 * rng.randint(1, 3) + rng.randint(1, 7)),  # see `_rest`
 }
 # Round numbers that buffers, tiles and blocks have: what two sizes give together may just fill one.
 _ROUND = {"sum": (32, 64, 128), "product": (64,), "difference": (64,)}
@@ -613,7 +614,9 @@ def _related(
             if case is None or not supports(case.problem):
                 continue
             one, other, kind, _ = relation  # it may be gone: sizes are cut down
-            if op == "depthwise1d":
+            if kind == "whole":
+                kept = True
+            elif op == "depthwise1d":
                 kept = all(getattr(case.problem, name) == fields[name] for name in (one, other))
             else:
                 kept = not {one, other} <= set("HWK") or (one, kind, other) in dict(_relations(case.problem))
@@ -637,7 +640,7 @@ def _relations_of(op: str, path: str) -> list[_Relation]:
         if not isinstance(kind, str):
             found += [(one, other, kind, None)] if one < other and _together(one, other) else []
         elif kind != "equal" or one < other:
-            slides = op != "fused" and "K" in (one, other) and (one in along or other in along)
+            slides = op != "fused" and kind != "whole" and "K" in (one, other) and (one in along or other in along)
             found += [(one, other, kind, padding) for padding in (paddings if slides else (None,))]
     return found
 
@@ -833,6 +836,7 @@ def properties(case: Case) -> dict[str, Any]:
     """What a drawn problem varies: name -> class."""
     problem, found = case.problem, {"values": case.values, "dtype": case.problem.dtype}
     found |= {name: _class(size) for name, size in sizes(problem).items()}
+    found |= {f"rest of {name}": _rest(size) for name, size in sizes(problem).items() if name != "B*H"}
     if isinstance(problem, DepthwiseConv1d):
         found["rows"] = _beside(problem.K, problem.L)
         found["taps"] = "even" if problem.K % 2 == 0 else "odd"
@@ -880,6 +884,13 @@ def _beside(size: int, other: int) -> str:
 
 def _class(size: int) -> str:
     return "1" if size == 1 else "a few" if size < 31 else "many"
+
+
+def _rest(size: int) -> str:
+    """Whether whole warps or 16-byte vectors go through a size: one may take a short cut where another has a rest."""
+    if size < 8:
+        return "less than one"
+    return "whole warps" if size % 32 == 0 else "whole vectors" if size % 8 == 0 else "a rest"
 
 
 def _edge(size: int) -> int | None:
