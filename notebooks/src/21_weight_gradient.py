@@ -290,7 +290,7 @@ if mode == "gpu":
     print(f"fastest: {min(found, key=found.get)}; the stage takes {usual}")
 else:
     gpu = device.shown()
-    print(f"The stage takes {usual} warps for each channel. In gpu mode this cell times other choices, too.")
+    print(f"The stage takes {usual} warps for each channel. In gpu mode this cell times others, too.")
 
 # %% [markdown]
 # On an H200, while most of the GPU is empty, four times as many warps take about a quarter of the time: from 1 to 16. From
