@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dwlab import __version__
+from dwlab._version import __version__
 from dwlab.compiler import precompile
 from dwlab.gpu import machine, provenance, specs, target
 from dwlab.kernels.registry import Stage

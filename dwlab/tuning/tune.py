@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab import __version__
+from dwlab._version import __version__
 from dwlab.gpu import machine, provenance, target
 from dwlab.records.journal import COUNTED, Candidate, Journal, Key
 from dwlab.tuning.bench import KernelBench, Made
