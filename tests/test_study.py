@@ -16,7 +16,9 @@ from dwlab.kernels import registry
 from dwlab.measure import baselines, timing
 from dwlab.measure.baselines import Baseline
 from dwlab.problems import PAPER, DepthwiseConv1d, references
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise, SparsePointwise
 from dwlab.study import Study, StudyError, WrongResult, sizes
+from dwlab.study import bench as study_bench
 from dwlab.study import run as running
 
 
@@ -265,6 +267,20 @@ def test_the_sets_are_as_many_as_exceed_the_cache():
     small_cache = dataclasses.replace(MACHINE, l2_bytes=2 * TINY.compulsory_bytes("forward"))
     prepared, timed, _ = bench_run(machine=small_cache)
     assert prepared.seed == 2 * 6 and timed.cold.startswith("cold: 0.0 MB in 6 sets, 3.0 times")
+
+
+@on_interpreter
+@pytest.mark.parametrize("problem", [
+    TINY, DepthwiseConv2d(2, 8, 5, 5, 3, layout="NHWC", bias=True), Pointwise(2, 8, 8, 3, 3, dtype="int8", zero_x=3),
+    SparsePointwise(1, 32, 32, 1, 8, pattern="2:4"), SparsePointwise(2, 64, 32, 1, 4, pattern="16:2:16"),
+], ids=str)  # fmt: skip
+def test_inputs_that_are_moved_on_are_still_inputs(problem, monkeypatch):
+    monkeypatch.setattr(study_bench, "MOVED_ON", 0)
+    bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=MACHINE)
+    with bench.prepare(problem, "forward") as prepared:
+        first = prepared.inputs
+        prepared.time(registry.stage(f"{problem.op}/forward/naive"))
+        assert any((prepared.inputs[name] != values).any() for name, values in first.items())
 
 
 def scribble(y):

@@ -104,11 +104,12 @@ class Problem(ABC):
     """One computation of one size: its arrays, their shapes and storage, its FLOPs. Below it are frozen dataclasses.
 
     op: the folder of dwlab.kernels that computes it. dtype: how its maps or rows are stored. main_path: the path that
-    is meant where none is given.
+    is meant where none is given. places: arrays that say where another one's values belong, and hold for it alone.
     """
 
     op: ClassVar[str]
     main_path: ClassVar[str] = "forward"
+    places: ClassVar[tuple[str, ...]] = ()
     dtype: str
 
     @abstractmethod

@@ -292,6 +292,7 @@ class SparsePointwise(Pointwise):
     """
 
     op: ClassVar[str] = "sparse"
+    places: ClassVar[tuple[str, ...]] = ("wi", "wc")
     layout: str = "NHWC"
     dtype: str = "float16"
     pattern: str = "2:4"
@@ -370,7 +371,7 @@ class SparsePointwise(Pointwise):
         return made | sparsity.stored(sparsity.compress(made["w"], self.form))
 
     def _values(self, name: str, rng: np.random.Generator, path: str) -> np.ndarray:
-        if name in ("wi", "wc"):  # they follow from the filters, which `inputs` prunes
+        if name in self.places:  # they follow from the filters, which `inputs` prunes
             return np.zeros(self.shapes(path)[name], self.storage_of(name))
         if name != "w":
             return super()._values(name, rng, path)

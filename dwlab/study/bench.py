@@ -162,13 +162,15 @@ class _OnGpu:
 
     def _fresh(self) -> dict[str, np.ndarray]:
         """Inputs that differ from the last ones everywhere. Large ones are the last, each moved on by chance: random
-        numbers take longer to make than everything else here.
+        numbers take longer to make than everything else here. Places stay: moved on, they would name no columns.
         """
         if not self.inputs or self.problem.compulsory_bytes(self.path) < MOVED_ON:
             return self.problem.inputs(self.path, seed=self.seed)
         rng = np.random.default_rng(self.seed)
         return {
-            name: np.roll(values.reshape(-1), int(rng.integers(1, max(2, values.size)))).reshape(values.shape)
+            name: values
+            if name in self.problem.places
+            else np.roll(values.reshape(-1), int(rng.integers(1, max(2, values.size)))).reshape(values.shape)
             for name, values in self.inputs.items()
         }
 
