@@ -11,7 +11,7 @@ from dwlab.kernels import registry
 from dwlab.model import timemodel
 from dwlab.problems import PATHS
 from dwlab.records.writing import slug
-from dwlab.report import counters, drawn, fusion, layer, machine, method, model, network, paper, planner, stages
+from dwlab.report import counters, drawn, fusion, layer, machine, method, model, network, paper, planner, sparse, stages
 from dwlab.report.epoch import epoch_table
 from dwlab.report.shared import Runs, all_of
 
@@ -31,6 +31,8 @@ OF_RUNS: Mapping[str, Callable[..., str]] = {
     "losses": fusion.losses,
     "fusion/pairs": fusion.fusion_pairs,
     "fusion/networks": fusion.fusion_networks,
+    "sparse": sparse.sparse_table,
+    "sparse/summary": sparse.sparse_summary,
     "planner/validated": planner.validated_summary,
     "planner/chosen": planner.chosen_summary,
     "predicted": timemodel.table,

@@ -1,0 +1,63 @@
+"""Pointwise layers with sparse filters, our fastest stage against libraries and dense kernels: docs/results/sparse.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dwlab import records
+from dwlab.records import Record
+from dwlab.records.tabular import Col, Markdown, of_rows, times
+from dwlab.report.shared import Row, Runs, grouped, measured_on, over, ratio_columns
+
+LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "cuSPARSE")
+"""cuBLAS and PyTorch multiply the zeros too; PyTorch as it takes such a layer by default. cuSPARSELt takes 2:4, as which
+every pattern here can be stored, and chooses its kernel by a heuristic or by trying all; cuSPARSE takes CSR."""
+DENSE = "ours, dense"
+NONE = "No time of sparse filters is recorded. On a GPU: `python benchmarks/record_sparse.py`.\n"
+
+
+def fastest_sparse(runs: Runs = None) -> tuple[list[Row], list[Record]]:
+    """(rows, runs): of each layer, batch and pattern recorded on one GPU our fastest sparse stage; the runs."""
+    rows, used = records.newest_rows(
+        "sparse", lambda row: tuple(row[name] for name in ("layer", "batch", "dtype", "pattern", "stage")), runs
+    )
+    made = grouped((row for row in rows if row["time_us"]), lambda row: (row["layer"], row["batch"], row["pattern"]))
+    fastest = [min(here, key=lambda row: row["time_us"]) for here in made.values()]
+    return sorted(fastest, key=lambda row: (row["sparsity"], row["layer"], row["batch"])), used
+
+
+def beside(name: str) -> Callable[[Row], float | None]:
+    """row -> how many times as fast it is as a library, or as the fastest of our dense stages; None where unknown."""
+    return lambda row: over(
+        min(row["dense"].values(), default=None) if name == DENSE else row["peers"].get(name), row["time_us"]
+    )
+
+
+def sparse_table(runs: Runs = None) -> Markdown:
+    """Every layer: the stage, its time, and how many times as fast it is as each library and our dense kernels."""
+    rows, used = fastest_sparse(runs)
+    if not rows:
+        return Markdown(NONE)
+    columns = [
+        Col("layer", lambda row: f"{row['layer']} × {row['batch']}", left=True), Col("pattern", "pattern", left=True),
+        Col("stage", "stage", left=True), Col("time (µs)", "time_us", lambda us: f"{us:,.1f}"),
+        *(Col(f"× {name}", beside(name), times) for name in (*LIBRARIES, DENSE)),
+    ]  # fmt: skip
+    return of_rows(columns, rows, [measured_on(used)])
+
+
+def sparse_summary(runs: Runs = None) -> Markdown:
+    """Of each pattern how many times as fast our fastest stage is as each library, over all layers."""
+    rows, used = fastest_sparse(runs)
+    if not rows:
+        return Markdown(NONE)
+    made = [
+        (pattern, name, [one for row in here if (one := beside(name)(row)) is not None])
+        for pattern, here in grouped(rows, lambda row: row["pattern"]).items()
+        for name in (*LIBRARIES, DENSE)
+    ]
+    columns = [
+        Col("pattern", lambda one: one[0], left=True), Col("compared with", lambda one: one[1], left=True),
+        Col("layers", lambda one: str(len(one[2]))), *ratio_columns("×", lambda one: one[2]),
+    ]  # fmt: skip
+    return of_rows(columns, [one for one in made if one[2]], [measured_on(used)])
