@@ -257,9 +257,10 @@ tables.work_table(maps, seen, "requested over compulsory", "requests for 32 outp
 
 # %% [markdown]
 # The kernel requests an x and a w for every product: 18 requests for the nine products of 32 outputs, and a store. It is a
-# little less than 19 because at the map's edge some warps have no product. The caches answer most of them, so far fewer bytes may reach device memory. But requests are served one after the other, and before each
-# stands index arithmetic: some ten instructions for a multiplication and an addition. What remains of it if a block loads its
-# part of x once? That is the next lesson.
+# little less than 19 because at the map's edge some warps have no product. The caches answer most of them, so far fewer bytes
+# may reach device memory. But requests are served one after the other, and before each stands index arithmetic: some ten
+# instructions for a multiplication and an addition. What remains of it if a block loads its part of x once? That is the next
+# lesson.
 #
 # ## Key points
 #

@@ -135,8 +135,8 @@ for one in (tensor, split):
     print(f"{one.name}: barriers in each block: {seen[one.name].totals.barriers // one.launch(layer).blocks}")
 
 # %% [markdown]
-# `split` has one barrier, for the reduction; `tensor` has one for each chunk, here two. What both choose for the layer above, with 1 and 32
-# images, on this GPU or the recorded one:
+# `split` has one barrier, for the reduction; `tensor` has one for each chunk, here two. What both choose for the layer above,
+# with 1 and 32 images, on this GPU or the recorded one:
 
 # %% tags=["nbval-ignore-output", "folded"]
 rows = []

@@ -143,14 +143,15 @@ for form in ("2:4", "16:2:8", "64:2:8", "64:2:16", "64:2:32"):
 print(f"2:4, 64 filters: {parts['2:4']:g} of the channels; you predicted {predicted_part:g}")
 
 # %% [markdown]
-# One filter in 2:4 skips half of x. Sixty-four of them skip nothing: each needs another half. V:N:M is the answer to that: **the pattern
-# says who shares a load.**
+# One filter in 2:4 skips half of x. Sixty-four of them skip nothing: each needs another half. V:N:M is the answer to that:
+# **the pattern says who shares a load.**
 #
 # ### CUDA cores
 #
-# **CUDA cores** are the float32 units of lesson 29, as tensor cores are those of lesson 30. On CUDA cores there are two ways. A thread that walks along one filter's weights does few products and shares nothing. A
-# register tile shares all, and multiplies every column that *any* of its filters keeps, zeros included. That is the
-# stage `columns`. Beside it pointwise's `registers`, dense:
+# **CUDA cores** are the float32 units of lesson 29, as tensor cores are those of lesson 30. On CUDA cores there are two ways.
+# A thread that walks along one filter's weights does few products and shares nothing. A register tile shares all, and
+# multiplies every column that *any* of its filters keeps, zeros included. That is the stage `columns`. Beside it pointwise's
+# `registers`, dense:
 
 # %% tags=["folded"]
 def look(one, layer):
