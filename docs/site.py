@@ -209,8 +209,13 @@ addEventListener("load", reached); addEventListener("resize", reached);
 
 
 def reachable(page: str) -> str:
-    """A page of Sphinx's, also for those without a mouse or without sight: headings of a level, boxes that scroll."""
+    """A page of Sphinx's, also for those without a mouse or without sight: headings, named parts, boxes that scroll."""
     page = page.replace('role="heading">', 'role="heading" aria-level="2">')
+    for drawer, name in (("sidebar-drawer", "All pages"), ("toc-drawer", "This page")):
+        page = page.replace(f'<aside class="{drawer}', f'<aside aria-label="{name}" class="{drawer}')
+    page = page.replace('<th class="head"><p></p></th>', "<td></td>")  # a table of Markdown without heads
+    if "<h1" not in page:  # the page of the search
+        page = re.sub(r'(<article role="main"[^>]*>)', r"\1<h1>Search</h1>", page, count=1)
     return page.replace("</head>", WIDER, 1).replace("</body>", SCROLLS, 1)
 
 

@@ -158,12 +158,13 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
+A_NUMBER = "each prediction is a number, without quotes and units"
 BLANK = 'raise NotImplementedError("replace this line with your code")'
 
 
 def text_of_student(text: str) -> str:
     """A code cell with its predictions empty: it raises until all of them are written down."""
-    lines, names = text.split("\n"), []
+    lines, names, numbers = text.split("\n"), [], []
     for node in reversed(ast.parse(text).body):
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         parts = target.elts if isinstance(target, ast.Tuple) else [target]
@@ -171,17 +172,24 @@ def text_of_student(text: str) -> str:
             continue
         if isinstance(node.value, ast.Dict):
             value = "{" + ", ".join(f"{ast.unparse(key)}: ..." for key in node.value.keys) + "}"
-            names.append(f"*{parts[0].id}.values()")
+            here = [f"*{parts[0].id}.values()"]
         else:
             value = ", ".join("..." for _ in parts)
-            names += [part.id for part in reversed(parts)]
+            here = [part.id for part in reversed(parts)]
+        names += here
+        values = node.value.values if isinstance(node.value, ast.Dict) else [node.value]
+        if not any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in values):
+            numbers += here
         what = ", ".join(part.id for part in parts)
         lines[node.lineno - 1 : node.end_lineno] = [f"{what} = {value}"]
     if not names:
         return text
     lines[0] = f"# Your predictions in place of the dots.\n{lines[0]}"
-    given = ", ".join(reversed(names))
-    return "\n".join(lines).rstrip("\n") + (f'\nassert ... not in [{given}], "write your prediction down first"')
+    asserted = f'assert ... not in [{", ".join(reversed(names))}], "write your prediction down first"'
+    if numbers:
+        given = ", ".join(reversed(numbers))
+        asserted += f'\nassert all(isinstance(one, (int, float)) for one in [{given}]), "{A_NUMBER}"'
+    return "\n".join(lines).rstrip("\n") + f"\n{asserted}"
 
 
 def with_blanks(text: str, blanks: list[str], where: str) -> str:

@@ -158,8 +158,23 @@ def test_a_failing_verdict_says_what_where_and_how_to_go_on():
     assert verdict.hint(0) == verdict.hint(1)
     with pytest.raises(CheckFailed) as failed:
         verdict.raise_if_wrong()
-    assert str(failed.value) == str(verdict) and failed.value.verdict is verdict
+    said = str(failed.value)
+    assert "Hints: verdict = check(…) without raise_if_wrong(), then verdict.hint(1)" in said
+    assert said.replace("verdict = check(…) without raise_if_wrong(), then ", "") == str(verdict)
+    assert failed.value.verdict is verdict
     assert isinstance(failed.value, AssertionError)
+
+
+def test_a_blank_that_is_not_filled_in_is_named():
+    @cuda.jit
+    def blank(x, w, y, shift):
+        raise NotImplementedError("replace this line with your code")
+
+    verdict = check(stage("depthwise1d/forward/naive").with_kernel(blank))
+    assert verdict.patterns == ("not written yet",)
+    assert re.search(
+        r"- not written yet: blank, line \d+ still holds the stub: replace it with your code\n", str(verdict)
+    )
 
 
 def test_a_passing_verdict_is_returned_and_has_no_hint():

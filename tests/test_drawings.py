@@ -178,6 +178,19 @@ def test_threads_draws_who_touches_what():
     assert area == pytest.approx(2 * 32 * 32 * 10.375**2, rel=1e-2), "each element of both arrays once"
 
 
+def test_numbers_in_cells_can_be_read():
+    """In small cells each fourth of a row and the last, of 9 pixels or more."""
+    reports = {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
+    for body in (
+        drawings.threads(transpose, (1, 8), (32, 4), *arrays()).body,
+        drawings.banks("tile", reports).body,
+    ):
+        assert min(map(float, re.findall(r'font-size="([^"]+)"', body))) >= drawings.LEAST
+    assert drawings._numbered(range(32), 10.0) == {0, 4, 8, 12, 16, 20, 24, 28, 31}
+    assert drawings._numbered(range(33), 10.0) == {0, 4, 8, 12, 16, 20, 24, 28, 32}
+    assert drawings._numbered([5], 10.0) == {5} and drawings._numbered(range(32), 20.0) == set(range(32))
+
+
 def test_threads_of_what_it_cannot_draw_is_refused():
     with pytest.raises(ValueError, match="4,096 elements at most"):
         drawings.threads(transpose, (4, 128), (32, 4), *arrays(128, 128))

@@ -18,7 +18,9 @@ class CheckFailed(AssertionError):
 
     def __init__(self, verdict: Any):
         self.verdict = verdict
-        super().__init__(str(verdict))
+        # Where this is read nothing is called `verdict` yet.
+        how = "\nHints: verdict = check(…) without raise_if_wrong(), then "
+        super().__init__(str(verdict).replace("\nHints: ", how))
 
 
 LOOK = {
@@ -85,6 +87,9 @@ def why_not(error: BaseException) -> Finding:
     if isinstance(error, NoKernel):
         return Finding("no kernel", str(error), "decorate the function with @cuda.jit")
     text = str(error)
+    if STUB in text:
+        where = text.partition(": ")[0]
+        return Finding("not written yet", f"{where} still holds the stub: replace it with your code", STUB)
     if "ILLEGAL_ADDRESS" in text or "illegal memory access" in text:
         return Finding(
             "out of bounds",
@@ -96,6 +101,7 @@ def why_not(error: BaseException) -> Finding:
     return Finding("raises", f"the kernel raised {message(error)}", "the message, and the line that it names")
 
 
+STUB = "raise NotImplementedError("
 COMPILES = "the construct that the message names: Numba-CUDA knows a part of Python, and needs a type for each name"
 
 

@@ -470,7 +470,7 @@ def _anywhere(evidence: Evidence) -> Finding:
 
 
 def _seen(evidence: Evidence, mask: np.ndarray, words: str) -> str:
-    text = f"wrong: {words}; {_example(evidence, mask)}"
+    text = f"{words}; {_example(evidence, mask)}"
     if np.isnan(evidence.got[mask]).all():
         text += "; they are NaN: something was read that is outside the arrays or was never written"
     return text

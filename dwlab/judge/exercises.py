@@ -1352,7 +1352,8 @@ def predicted(
     """
     value = given(answer, name)
     if value is None or value is Ellipsis:
-        raise Unsolved(f"`{name}` is still {value}: write your prediction down, then run this again.")
+        still = "..." if value is ... else value
+        raise Unsolved(f"`{name}` is still {still}: write your prediction down, then run this again.")
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iuf":
         value = value[()]
     if not (number := real(value)) or not math.isfinite(number[0]):

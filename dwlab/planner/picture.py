@@ -17,11 +17,11 @@ COLOURS = {"dwpw": "#56B4E9", "pwdw": "#E69F00", "pwdw_r": "#F0E442", "pwpw": "#
 
 HATCHES = {"dwpw": "", "pwdw": "//", "pwdw_r": "..", "pwpw": "xx"}
 
-PER_ROW = 13
-"""Layers in a row of the picture."""
+PER_ROW = 8
+"""Layers in a row of the picture: as many as leave their text readable on a page of 800 pixels."""
 
 
-def draw(made: Plan, width: float = 11.0) -> Figure:
+def draw(made: Plan, width: float = 6.8) -> Figure:
     """The network's layers as boxes, row after row; layers that share a kernel stand in one frame. A line joins a layer
     to the next where that reads it.
 
@@ -35,12 +35,13 @@ def draw(made: Plan, width: float = 11.0) -> Figure:
 
     step_of = {name: step for step in made.steps for name in step.layers}
     rows = _rows(made)
-    figure = Figure(figsize=(width, 0.7 + 0.92 * len(rows)), dpi=110)
+    high = 1.1 + 0.92 * len(rows)
+    figure = Figure(figsize=(width, high), dpi=110)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.005, 0.005, 0.99, 1 - 0.32 / (0.7 + 0.92 * len(rows))))
-    axes.set(xlim=(-0.1, PER_ROW + 0.1), ylim=(len(rows) + 0.25, -0.05))
+    axes = figure.add_axes((0.005, 0.005, 0.99, 1 - 0.5 / high))
+    axes.set(xlim=(-0.1, PER_ROW + 0.1), ylim=(len(rows) + 0.55, -0.05))
     axes.axis("off")
-    axes.set_title(_title(made), fontsize=10, loc="left")
+    axes.set_title(_title(made).replace(": ", ":\n", 1), fontsize=10, loc="left")
     for y, row in enumerate(rows):
         for x, layer in enumerate(row):
             step = step_of.get(layer.name)
@@ -52,13 +53,13 @@ def draw(made: Plan, width: float = 11.0) -> Figure:
                 )  # fmt: skip
                 axes.add_patch(frame)
             box = FancyBboxPatch(
-                (x + 0.08, y + 0.13), 0.84, 0.7, boxstyle="round,pad=0,rounding_size=0.04",
+                (x + 0.06, y + 0.13), 0.88, 0.7, boxstyle="round,pad=0,rounding_size=0.04",
                 facecolor="white" if layer.planned else "0.9", edgecolor="0.35", lw=0.8, zorder=3,
             )  # fmt: skip
             axes.add_patch(box)
-            axes.text(x + 0.5, y + 0.48, _box_text(layer), ha="center", va="center", fontsize=6.2, zorder=4)
+            axes.text(x + 0.5, y + 0.48, _box_text(layer), ha="center", va="center", fontsize=6.5, zorder=4)
             if x + 1 < len(row) and row[x + 1].input == layer.name:
-                axes.plot([x + 0.92, x + 1.08], [y + 0.48] * 2, color="0.35", lw=0.8, zorder=2)
+                axes.plot([x + 0.94, x + 1.06], [y + 0.48] * 2, color="0.35", lw=0.8, zorder=2)
     used = [kind for kind in COLOURS if any(step.module.kind == kind for step in made.steps)]
     patches = [
         Patch(facecolor=COLOURS[kind], hatch=HATCHES[kind], edgecolor="black", label=f"{NAMES[kind]}, one kernel")
@@ -66,7 +67,7 @@ def draw(made: Plan, width: float = 11.0) -> Figure:
     ]
     patches += [Patch(facecolor="white", edgecolor="0.35", label="a kernel of its own")]
     patches += [Patch(facecolor="0.9", edgecolor="0.35", label="not planned")]
-    axes.legend(handles=patches, loc="lower left", ncols=len(patches), fontsize=8, frameon=False, borderpad=0)
+    axes.legend(handles=patches, loc="lower left", ncols=3, fontsize=8, frameon=False, borderpad=0)
     return with_alt(figure, describe(made))
 
 

@@ -385,7 +385,8 @@ class Execution(Accesses):
             f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
             "(simt.Options(step_limit=…) allows more)"
         )
-        if self.strands is not None:
+        # A loop that reads nothing from memory cannot wait for another thread.
+        if self.strands is not None and any(watch.before[0] or watch.seen for watch in self.watchers):
             text += ". If it waits: " + advice(self, self.strands.started, self.strands.capacity)
         raise StepLimitError(text)
 
@@ -399,6 +400,11 @@ class Execution(Accesses):
         names = _names_of_wait(node)
         if names is None:
             return
+        if stays := _names_that_stay(node):
+            raise StepLimitError(
+                f"{self.where()}: this loop never ends: nothing in it sets {stays}, on which its test depends "
+                "(found without the step limit)"
+            )
         if not self.watchers or self.watchers[-1].node is not node:
             self.watchers.append(Watch(node))
             self.watching = True
@@ -1639,6 +1645,24 @@ def _names_of_wait(loop: ast.For | ast.While) -> tuple[str, ...] | None:
     tests = [n.test for n in [loop, *inside] if isinstance(n, (ast.While, ast.If, ast.IfExp))]
     names = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
     return tuple(sorted(names | {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}))
+
+
+def _names_that_stay(loop: ast.For | ast.While) -> str:
+    """The names in the test of a `while` that nothing in it can end: none of them is set in it; "" for other loops."""
+    if not isinstance(loop, ast.While):
+        return ""
+    inside = [n for statement in loop.body for n in ast.walk(statement)]
+    tested = [n for n in ast.walk(loop.test) if isinstance(n, ast.expr)]
+    known = (ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Attribute)
+    shape = {id(n) for n in tested if isinstance(n, ast.Subscript) and ast.unparse(n.value).endswith(".shape")}
+    ends = any(isinstance(n, (ast.Break, ast.Return, ast.Raise)) for n in inside)
+    if ends or not all(isinstance(n, known) or id(n) in shape for n in tested):
+        return ""
+    of_things = {id(n.value) for n in tested if isinstance(n, ast.Attribute)}  # x of x.shape, cuda of cuda.threadIdx
+    names = {n.id for n in tested if isinstance(n, ast.Name) and id(n) not in of_things}
+    if names & {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}:
+        return ""
+    return " or ".join(f"`{name}`" for name in sorted(names))
 
 
 def _equal(one: object, other: object) -> bool:

@@ -32,6 +32,18 @@ SHARED_CYCLES = 20
 """Latency of shared memory, in clocks: from the same table as timemodel.L2_CYCLES."""
 CELLS = 64 * 64
 """Elements of an array that `threads` draws at most."""
+LEAST = 9.0
+"""Size of a number in a cell at the least: smaller ones cannot be read on a page of 800 pixels."""
+
+
+def _numbered(columns: Sequence[int], cell: float) -> set[int]:
+    """Those of a row's filled columns whose numbers are written: all, or in small cells each fourth and the last."""
+    if cell >= 2 * LEAST:
+        return set(columns)
+    return {
+        one for k, one in enumerate(columns)
+        if one == columns[-1] or (k % 4 == 0 and columns[-1] - one > 1)
+    }  # fmt: skip
 
 
 def _many(count: int, noun: str) -> str:
@@ -155,7 +167,8 @@ def threads(kernel: object, grid: object, block: object, *args: object) -> Drawi
 
     Arguments as `xray` has them. Raises ValueError for arrays of more than CELLS elements, if none is touched, and for
     a kernel that fails or is too long. An element has the colour of the first warp that touches it; thin lines part
-    warps, thick ones blocks; the numbers are the lanes of the first warp's first request.
+    warps, thick ones blocks; the numbers are the lanes of the first warp's first request, in small cells each fourth of
+    those in a row and the last.
     """
     steps = record(kernel, grid, block, *args, blocks=1 << 20, warps=32, most=100_000)
     if steps.cut:
@@ -186,12 +199,14 @@ def threads(kernel: object, grid: object, block: object, *args: object) -> Drawi
             box(x + left * cell, 20 + top * cell, wide * cell, tall * cell, "none", 2)
             for _, left, top, wide, tall in _runs(blocks_of)
         ]
-        for element, lane in lanes.items():
-            row, column = divmod(element, columns)
-            ink = INKS[owner[element][1] % len(INKS)]
-            parts.append(
-                label(x + (column + 0.5) * cell, 20 + (row + 0.75) * cell, str(lane), 0.6 * cell, "middle", ink)
-            )
+        for row, same in itertools.groupby(sorted(lanes), key=lambda element: element // columns):
+            within = [element % columns for element in same]
+            for column in sorted(_numbered(within, cell)):
+                element = row * columns + column
+                ink = INKS[owner[element][1] % len(INKS)]
+                high_of = max(LEAST, 0.6 * cell)
+                middle = 20 + (row + 0.5) * cell + 0.36 * high_of
+                parts.append(label(x + (column + 0.5) * cell, middle, str(lanes[element]), high_of, "middle", ink))
         parts.append(box(x, 20, columns * cell, cell * (elements // columns)))
         sectors = touch.sectors(one.start)
         picked = sorted(lanes)
@@ -211,7 +226,7 @@ def threads(kernel: object, grid: object, block: object, *args: object) -> Drawi
         seen.append(f"In {one.name} the first {touch.kind} goes to {texts[0]} … {texts[1]}: {sectors} sectors.")
         x += columns * cell + 40
     count = len({key for owner, _ in touched.values() if owner for key in owner.values()})
-    title = f"{steps.kernel}, grid {dims(steps.grid)}, block {dims(steps.block)}: {count} warps on the arrays"
+    title = f"{steps.kernel}, grid {dims(steps.grid)}, block {dims(steps.block)}: {_many(count, 'warp')} on the arrays"
     alt = f"{title}; each warp's elements in one colour, of {len(WARPS)} that repeat. {' '.join(seen)}"
     table = Table(
         "The first request of block 0, warp 0",
@@ -259,7 +274,8 @@ def banks(array: str, tiles: Mapping[str, tuple[Report, int]], kind: str = "load
     tiles: a title -> (an x-ray, words of a row). Orange: of a bank that has to serve several words, blue: one. Raises
     KeyError where there is no such access.
     """
-    cell, x = 10.0, 0.0
+    x = 0.0
+    cell = min(16.0, (WIDE - 24 * (len(tiles) - 1)) / sum(pitch for _, pitch in tiles.values()))
     parts, rows, seen, height = [], [], [], 0.0
     for title, (report, pitch) in tiles.items():
         line_of = {(name, what): at for at, name, what in report.patterns}
@@ -272,6 +288,7 @@ def banks(array: str, tiles: Mapping[str, tuple[Report, int]], kind: str = "load
             for bank, wanted in phase.items():
                 busiest[bank] = max(busiest.get(bank, 0), len(wanted))
         high = (max(words) - first) // pitch + 1
+        heads = _numbered(range(pitch), cell)
         parts.append(label(x, 12, title, 12, bold=True))
         parts += [line(x, 20 + row * cell, x + pitch * cell, 20 + row * cell, 0.4) for row in range(high + 1)]
         parts += [line(x + k * cell, 20, x + k * cell, 20 + high * cell, 0.4) for k in range(pitch + 1)]
@@ -280,7 +297,10 @@ def banks(array: str, tiles: Mapping[str, tuple[Report, int]], kind: str = "load
             bank, left, top = word % BANKS, x + column * cell, 20 + row * cell
             if word in words:
                 parts.append(box(left, top, cell, cell, ORANGE if busiest[bank] > 1 else BLUE, 0))
-            parts.append(label(left + cell / 2, top + 7.6, str(bank), 6.5, "middle", "white" if word in words else ""))
+            if row == 0 and column not in heads:
+                continue
+            ink = "white" if word in words else ""
+            parts.append(label(left + cell / 2, top + cell / 2 + 0.36 * LEAST, str(bank), LEAST, "middle", ink))
         waves = sum(max((len(wanted) for wanted in phase.values()), default=0) for phase in bank_words(pattern))
         rows.append((title, str(len(set(words))), str(len(busiest)), str(max(busiest.values())), str(waves)))
         seen.append(

@@ -341,6 +341,7 @@ def vectors(array: str, reports: Mapping[str, Report]) -> Drawing:
 def left(path: str, name: str) -> Drawing:
     """Recorded times of a path's stages up to one, at the study's shape: the floor, which is a copy, and what is left.
 
+    The floor comes from a copy's measured speed, so a stage may be a little below it: then nothing is left.
     Raises ValueError for a stage that is not recorded there.
     """
     found = []
@@ -364,12 +365,13 @@ def left(path: str, name: str) -> Drawing:
         times = us / floor
         text = f"{rounded(us)} µs, {times:.{1 if times >= 1.1 else 2}f} × the floor"
         parts.append(label(108 + us * scale, y + 17, text, 12, bold=last))
-        rows.append((stage, rounded(us), rounded(floor), rounded(us - floor), f"{times:.2f}"))
+        rows.append((stage, rounded(us), rounded(floor), rounded(us - floor) if us > floor else "0", f"{times:.2f}"))
     alt = f"Times of {path} at the study's shape, a bar for each stage, its blue part the floor: " + "; ".join(
         f"{row[0]} {row[1]} µs, {row[4]} times the floor" for row in rows
     )
     columns = ("stage", "time (µs)", "floor (µs)", "left (µs)", "× the floor")
     where = f"{found[-1][3].gpu}, {found[-1][3].date[:10]}"
     table = Table(f"{PAPER}, {path}, {where}", columns, tuple(rows))
-    title = f"{name}: {rows[-1][2]} µs are the floor, {rows[-1][3]} µs are left"
+    rest = "nothing is left" if rows[-1][3] == "0" else f"{rows[-1][3]} µs are left"
+    title = f"{name}: {rows[-1][2]} µs are the floor, {rest}"
     return Drawing(title, alt + ".", "".join(parts), 30 * len(found), (table,))

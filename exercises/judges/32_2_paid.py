@@ -29,7 +29,7 @@ HINTS = {
         "2 · C · 64 elements: one write and one read. The channels cancel.",
     ),
     "times_depthwise": ("Every block needs all depthwise channels of its pixels, whichever filters it has.",),
-    "blocks": ("A tile that hangs over the edge is a block as well. And the filters are shared out.",),
+    "blocks": ("A tile that hangs over the edge is a block as well. And the filters are divided among blocks.",),
 }
 
 

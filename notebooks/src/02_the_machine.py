@@ -86,11 +86,11 @@ def transpose(a, b):
 # %% [markdown]
 # `cuda.grid(2)` gives two numbers; the first runs along `threadIdx.x`. A warp is 32 neighbours in `threadIdx.x`. The next
 # drawing is of this very launch: a colour for each warp, thick lines between blocks, and in the first warp the numbers of its
-# lanes. Use it for a kernel of your own, on small arrays.
+# lanes, of those in a row each fourth. Use it for a kernel of your own, on small arrays.
 
 # %% tags=["nbval-ignore-output"]
 square = np.arange(32 * 32, dtype=np.float32).reshape(32, 32)
-drawings.threads(transpose, (1, 8), (32, 4), square, np.zeros_like(square))
+drawings.threads(transpose, (1, 8), (32, 4), square, np.empty_like(square))
 
 # %% [markdown]
 # ## Check
@@ -182,7 +182,7 @@ predictions = {32: predicted_wavefronts_32, 33: predicted_wavefronts_33}
 for pitch, report in ((32, tile), (33, padded)):
     column = report.array("tile", "load")
     print(f"pitch {pitch}, wavefronts: {column.wavefronts / column.requests:g}; you predicted {predictions[pitch]}")
-drawings.banks("tile", {"pitch 32": (tile, 32), "pitch 33": (padded, 33)})
+drawings.banks("tile", {"pitch 32": (tile, 32), "pitch 33": (padded, 33)})  # in each cell its bank, where there is room
 
 # %%
 print(diff(tile, padded))

@@ -248,7 +248,7 @@ tables.ablations_table(group="strips of backward")
 # - With long rows and many taps it is arithmetic, and the next 32 strips in flight take registers from it.
 
 # %% tags=["nbval-ignore-output", "folded"]
-moves.left("weight_grad", "channels")
+moves.left("weight_grad", "channels")  # as recorded
 
 # %% tags=["nbval-ignore-output", "folded"]
 moves.left("backward", "channels")

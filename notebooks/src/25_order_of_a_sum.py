@@ -313,7 +313,7 @@ for one in stages("depthwise1d", "weight_grad"):
 # - The price is small. `channels`, the stage of lesson 22, adds its parts in a fixed order, and is the fastest here:
 
 # %% tags=["nbval-ignore-output", "folded"]
-moves.left("weight_grad", "channels")
+moves.left("weight_grad", "channels")  # as recorded
 
 # %% [markdown]
 # ## Key points

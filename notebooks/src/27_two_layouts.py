@@ -26,8 +26,8 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# Image networks such as MobileNet are made of **depthwise** and pointwise layers in turn. A depthwise layer gives each of C
-# channels a filter of K × K of its own and moves it over a map of H × W, in steps of the **stride** s:
+# Image networks such as MobileNet are made of **depthwise** and pointwise layers in turn. In a depthwise layer each of C
+# channels has a filter of its own, of K × K. It moves over a map of H × W, in steps of the **stride** s:
 #
 # $$y[n, c, p, q] = \sum_{i<K} \sum_{j<K} w[c, i, j]\; x[n, c, p s + i - \text{padding}, q s + j - \text{padding}]$$
 #
@@ -48,7 +48,7 @@ rows = [
 tabular.columns(("layer", "MFLOP", "compulsory MB", "FLOP a byte"), rows)
 
 # %% [markdown]
-# One or two operations for each byte, where a GPU has time for ten or more. So bytes count, and little else, as in one
+# About one or two operations for each byte, where a GPU has time for ten or more. So bytes count, and little else, as in one
 # dimension. What is new: there are two ways to lay out a map.
 #
 # - **NCHW**: a channel's map lies together, row after row. Neighbours in memory are neighbours in a row.
@@ -75,7 +75,8 @@ predicted_sectors_along_a_row = 4
 # ### A layout is three strides
 #
 # In both layouts, element (c, h, v) of an image lies at `c * SC + h * SH + v * SV`. So a kernel need not know a layout's name.
-# The first attempt knows nothing else either: its lanes go along a row of outputs, whatever the strides are.
+# The first attempt knows nothing else either: its lanes go along a row of outputs, whatever the strides are. `along_rows`
+# makes a kernel for one layer, so its sizes are constants; `by_shape` calls it for each layer.
 
 
 # %%
@@ -146,10 +147,10 @@ for s, predicted in ((1, predicted_times_stride_1), (2, predicted_times_stride_2
 #
 # - **NCHW, stride 1.** With padding K // 2 a map has as many outputs as inputs. So for a tap (i, j) the x of output number
 #   `at` has number `at + (i - padding) W + (j - padding)`: a constant further. 32 neighbouring outputs, 32 neighbouring x,
-#   even where the warp goes over the end of a row. The constant is rarely a multiple of 8 elements, so that
-#   128 bytes lie in 5 sectors as often as not. All lanes of a map request the same w: one sector.
-# - **NCHW, stride 2.** Neighbouring outputs have x two apart: half of each sector is not used. The other half is what
-#   the next tap wants, in a request of its own.
+#   even where the warp goes over the end of a row. The constant is rarely a multiple of 8 elements, so 128 bytes
+#   mostly lie in 5 sectors: 4.75 on the mean. All lanes of a map request the same w: one sector.
+# - **NCHW, stride 2.** Neighbouring outputs have x two apart: half of each sector is not used. The other half is for
+#   the next tap, in a request of its own.
 # - **NHWC.** Lanes are channels: 32 neighbouring x for any tap and *any stride*, and 32 neighbouring w. With a
 #   multiple of 8 channels every request is whole sectors.
 #
@@ -231,8 +232,9 @@ drawings.grids(
 # %% [markdown]
 # ## Measure
 #
-# Does a layout win? The fastest stage of each layout on MobileNetV1's first depthwise layer, 32 images, and which part of the
-# copy speed it has: measured here in `gpu` mode, else what is recorded.
+# Does a layout win? MobileNetV1's first depthwise layer, 32 images: the fastest stage of each layout, and which part of the
+# copy speed it has. In `gpu` mode it is measured here, else it is what was recorded. These stages are faster than `naive`; the
+# next lesson begins with what they do.
 
 # %% tags=["nbval-ignore-output", "folded"]
 gpu, bench = device.shown(), study.GpuBench(quick=True) if mode == "gpu" else None
@@ -254,10 +256,11 @@ seen = {layout: naive.xray(layer) for layout, layer in maps.items()}
 tables.work_table(maps, seen, "requested over compulsory", "requests for 32 outputs")
 
 # %% [markdown]
-# The kernel requests an x and a w for every product: 18 requests for the nine products of 32 outputs, and a store. The caches
-# answer most of them, so far fewer bytes may reach device memory. But requests are served one after the other, and before each
-# stands index arithmetic: some ten instructions for a multiplication and an addition. What remains of it if a block loads its
-# part of x once? That is the next lesson.
+# The kernel requests an x and a w for every product: 18 requests for the nine products of 32 outputs, and a store. It is a
+# little less than 19 because at the map's edge some warps have no product. The caches answer most of them, so far fewer bytes
+# may reach device memory. But requests are served one after the other, and before each stands index arithmetic: some ten
+# instructions for a multiplication and an addition. What remains of it if a block loads its part of x once? That is the next
+# lesson.
 #
 # ## Key points
 #

@@ -128,8 +128,8 @@ tables.work_table(both["NHWC"], seen, "requests for 32 multiply-adds", "shared r
 
 # %% [markdown]
 # Global memory has a fraction of the work. But a thread still reads two numbers for each multiply-add, now from shared
-# memory. That is the next wall: a multiprocessor serves one warp's read of shared memory in a cycle, and issues the
-# multiply-adds of four warps.
+# memory. (The table says 2.61: 49 pixels fill four tiles of 16 to 49 / 64, and threads beyond the last pixel read, too.) That
+# is the next wall: an SM serves one warp's read of shared memory in a cycle, and issues the multiply-adds of four warps.
 #
 # ### Register tiles
 #
@@ -201,7 +201,7 @@ reads = sum(a.active_lanes for a in seen["8 × 8"].accesses if (a.space, a.kind)
 print(f"8 × 8: {2 * reads / layer.flops:g} reads for a multiply-add; you predicted {predicted_reads_8_by_8:g}")
 
 # %% [markdown]
-# A multiprocessor serves one wavefront in a cycle, and 128 multiply-adds: 4 × 32. So as long as 32 multiply-adds cost more than a
+# An SM serves one wavefront in a cycle, and 128 multiply-adds: 4 × 32. So as long as 32 multiply-adds cost more than a
 # quarter of a wavefront, reads are the wall. With 8 × 8 outputs reads and arithmetic take equally long. The workbook's stage
 # `registers` goes on from there: it reads 16 bytes at a time, and lanes that want the same words get them in one go. Now
 # float32's multiply-adds are the wall.
@@ -262,8 +262,8 @@ tables.work_table(layer, seen, "x: times loaded", "w: times loaded", "FLOP per b
 #
 # ## Measure
 #
-# One of MobileNetV1's layers, 512 → 512 on 14 × 14, in float32, 32 images: measured here in `gpu` mode, else what is recorded.
-# Stages from `tensor` on use another unit than float32's own, that of the next lesson.
+# One of MobileNetV1's layers, 512 → 512 on 14 × 14, in float32, 32 images. In `gpu` mode every stage is measured here. Recorded
+# are `tensor` and `split`: they use another unit than float32's own, that of the next lesson.
 
 # %% tags=["nbval-ignore-output", "folded"]
 layer = networks.network("mobilenet_v1", batch=32, layout="NHWC").layer("7.pointwise").problem
@@ -276,7 +276,7 @@ tables.over_floors_table(gpu, times, layer)
 # ## Explain
 #
 # The kernels differ in what was counted. *Naive* waits for requests, two for each multiply-add. *Shared* waits for shared
-# memory. *Registers* waits for multiply-adds. What each wall allows at best, for the layer above:
+# memory. Tiles of 8 × 8 outputs wait for multiply-adds. What each wall allows at best, for the layer above:
 
 # %% tags=["nbval-ignore-output", "folded"]
 ceilings = gpu.ceilings

@@ -24,8 +24,8 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# With 8 × 8 outputs in the registers of a thread, float32's multiply-adds are the wall: one for each lane and instruction. A
-# multiprocessor has another unit, the **Tensor Core**, that multiplies two small matrices in one instruction of a warp. It does
+# With 8 × 8 outputs in the registers of a thread, float32's multiply-adds are the wall: one for each lane and instruction. An
+# SM has another unit, the **Tensor Core**, that multiplies two small matrices in one instruction of a warp. It does
 # not take float32. **Who holds what of these matrices, and how does one get float32's accuracy out of it?**
 #
 # ## Predict
@@ -46,8 +46,11 @@ predicted_error_tf32 = 1e-7
 #
 # `mma` is one instruction of all 32 lanes: D = A B + C, with A of 16 × 8, B of 8 × 8 and 16 × 8 sums, 1,024 multiply-adds. The
 # matrices lie across the lanes' registers; what one lane holds is its **fragment**. With g = lane // 4 and t = lane % 4 a lane
-# brings four numbers of A, rows g and g + 8 at k = t and t + 4; two of B, column g; and has four sums, columns 2 t and 2 t + 1
-# of both rows.
+# holds
+#
+# - four numbers of A: rows g and g + 8, at k = t and t + 4;
+# - two of B: column g, at k = t and t + 4;
+# - four sums of C: rows g and g + 8, columns 2 t and 2 t + 1.
 
 # %% tags=["folded"]
 held, rows = {}, []
@@ -79,7 +82,7 @@ drawings.grids(
 )
 
 # %% [markdown]
-# So by lanes one product is this. A *word* holds one tf32, or two float16 that follow each other along k: the same lanes,
+# Lane by lane, one product looks like this. A *word* holds one tf32, or two float16 that follow each other along k: the same lanes,
 # twice the multiply-adds. `multiply` is the instruction, or what stands for it.
 
 # %%
@@ -113,8 +116,8 @@ print("d = a bᵀ, exactly")
 # %% [markdown]
 # ### A tile of a warp
 #
-# One product takes six words a lane. As in registers, fragments that stay serve several products: P × Q of them take P fragments of
-# A and Q of B.
+# For one product a lane loads six words. As with register tiles, a fragment that stays serves several products: P × Q of them
+# take P fragments of A and Q of B.
 
 # %%
 def warp_tile(P, Q):
@@ -282,8 +285,9 @@ print(f"one product: {for_a_word[1, 1]:.1f} multiply-adds for a word; you predic
 #
 # ## Measure
 #
-# The layer of lesson 29 with 32 images, 512 → 512 on 14 × 14, in float32 and in float16: measured here in `gpu` mode, else what is
-# recorded. `registers` has float32's own units, `tensor` and `split` Tensor Cores, for float32 with three products.
+# The layer of lesson 29 with 32 images, 512 → 512 on 14 × 14, in float32 and in float16. `tensor` and `split` are recorded: they
+# have Tensor Cores, for float32 with three products. In `gpu` mode they are measured here, and with them `registers`, which has
+# float32's own units.
 
 # %% tags=["nbval-ignore-output", "folded"]
 bench, rows = study.GpuBench(quick=True) if mode == "gpu" else None, []
@@ -298,14 +302,14 @@ tabular.columns(("type", f"stage on {gpu.name}", "µs", "TFLOP/s"), rows, left=(
 # ## Explain
 #
 # Multiply-adds of float32's own units had one ceiling; with Tensor Cores another one stands, several times as high. Then the
-# operands cannot come fast enough: even a tile of 4 × 4 products reads two words for each 43 multiply-adds. **How does
+# operands cannot come fast enough: even a tile of 4 × 4 products needs a word for each 21 multiply-adds. **How does
 # a kernel bring operands in time?** That is the next lesson.
 #
 # ## Key points
 #
 # - `mma` is an instruction of a warp: its operands lie across the lanes' registers, each element in one lane.
-# - More multiply-adds for each word: a small matrix product needs each operand eight or sixteen times.
-# - Three products of tf32 are float32's product but for 2⁻²².
+# - More multiply-adds for each word: one `mma` uses each number of A eight times, each of B sixteen times.
+# - Three products of tf32 are as exact as float32's own, within 2⁻²².
 #
 # Words: [glossary](../docs/glossary.md): mma, Tensor Core, fragment, tf32.
 #

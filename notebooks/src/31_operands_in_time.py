@@ -23,12 +23,12 @@ banner()
 # ## Question
 #
 # A Tensor Core multiplies faster than operands come. With many pixels there are large tiles, and what counts is that the next
-# operands arrive while these are multiplied. With few pixels there are few tiles, and most multiprocessors have nothing to do.
+# operands arrive while these are multiplied. With few pixels there are few tiles, and most SMs have nothing to do.
 # **How do operands come in time, and what is left to divide where tiles are few?**
 #
 # ## Predict
 #
-# One image of 7 × 7, 960 channels to 160 filters, for 132 multiprocessors:
+# One image of 7 × 7, 960 channels to 160 filters, for 132 SMs:
 #
 # - tiles of 64 × 64 outputs: how many blocks?
 # - blocks of 16 × 16 outputs, whose 8 warps have the *same* tile and other channels: how many warps work?
@@ -83,7 +83,7 @@ print(f"64 × 64, one image: {blocks[1, 64]} blocks; you predicted {predicted_bl
 print(f"16 × 16 and 8 warps: {8 * blocks[1, 16]} warps; you predicted {predicted_warps}")
 
 # %% [markdown]
-# With tiles of 64 × 64 a few multiprocessors work and all others wait, each block through a sum of 960. With 16 × 16 there are
+# With tiles of 64 × 64 a few SMs work, each through a sum of 960 products, and all others wait. With 16 × 16 there are
 # more, and still not one for each. What is left to divide is the *sum*: **split-K**. Each warp takes a part of the channels, and
 # the parts are added at the end. `split` does that inside a block, and there is no shared memory before the end:
 #
@@ -91,8 +91,8 @@ print(f"16 × 16 and 8 warps: {8 * blocks[1, 16]} warps; you predicted {predicte
 # 2. **K loop.** A warp loads 16 bytes per lane straight into the registers that mma reads. Which channel stands at which
 #    place of a sum does not matter, as long as both operands agree: so no transposition and no shared memory is needed.
 # 3. **No barrier in the loop.** Warps share no operands, so none waits for another; several chunks of loads are in flight.
-# 4. **Reduction.** Each warp writes its partial sums to shared memory; after the one barrier the warps divide the tile and
-#    add up W parts, always in the same order, so that each run gives the same bits.
+# 4. **Reduction.** Each warp writes its partial sums to shared memory. After the one barrier the warps divide the tile and
+#    add up the parts of all warps, always in the same order: each run gives the same bits.
 #
 # <!-- begin:kernel:pointwise/forward/split -->
 # <!-- end:kernel:pointwise/forward/split -->
@@ -135,8 +135,8 @@ for one in (tensor, split):
     print(f"{one.name}: barriers in each block: {seen[one.name].totals.barriers // one.launch(layer).blocks}")
 
 # %% [markdown]
-# `split` has one barrier, for the reduction; `tensor` has one for each chunk. What both choose for the layer above, with 1 and 32
-# images, on this GPU or the recorded one:
+# `split` has one barrier, for the reduction; `tensor` has one for each chunk, here two. What both choose for the layer above,
+# with 1 and 32 images, on this GPU or the recorded one:
 
 # %% tags=["nbval-ignore-output", "folded"]
 rows = []
@@ -166,8 +166,8 @@ tabular.Columns(tables.layers_text([row for row in rows if row["op"] == "pointwi
 # - `tensor` takes tiles as large as registers allow, and then few warps fit, and latencies show. And layers with tens of operations
 #   for a byte are bound by bytes once more.
 # - Compute capability 9.0 has an instruction, `wgmma`, that reads its operands from shared memory by itself, for four warps at
-#   once. The stages here use `mma`, which every GPU since Ampere has. Where the table says *slower* for many images, this is
-#   one thing that they leave unused.
+#   once. `tensor` and `split` use `mma`, which every GPU since Ampere has. The stage `wgmma`, for float16, is our fastest for
+#   most layers with 32 images. Many of them lose still: the head of that group says how many.
 # - For one image it is not the rate that decides but how much of the GPU has something to do, and how long a sum takes.
 #
 # A network has a depthwise layer before and after. What is computed here was just written there, and read back. If both

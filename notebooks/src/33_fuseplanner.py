@@ -426,7 +426,7 @@ tabular.columns(head, rows, left=(0, 1, 3, 7))
 # %% tags=["nbval-ignore-output"]
 from dwlab.planner import picture
 
-picture.draw(planner.plan("mobilenet_v1", "t4"))
+picture.draw(planner.plan("mobilenet_v1", "t4"))  # eight layers in a row
 
 # %% [markdown]
 # Kernels that reach the ceilings are not those that a plan chooses between. A fused kernel with more to do in a block

@@ -77,16 +77,16 @@ launches([3.0] * 8, start=10.0)
 #
 # Short, but not nothing, where kernels take a few microseconds. A kernel of a graph starts when the one before is done: its
 # last block has ended, and what it wrote can be seen. Only then are blocks of the next handed out, which compute addresses
-# and request their first bytes. From compute capability 9.0 on an edge of a graph may be *programmatic*
-# (`dwlab.kernels.parts.dependent_launch`): blocks of the next kernel come as soon as those of the one before are at their end, or have
-# all begun, and wait in the kernel itself, at one instruction, `ptx.grid_dependency_wait()`, until the one before is done.
+# and request their first bytes. From compute capability 9.0 on the next kernel may be a **programmatic dependent launch**
+# (`dwlab.kernels.parts.dependent_launch`). Its blocks come early: when those of the kernel before are at their end, or already
+# when all of them have begun. They wait in the kernel itself, at one instruction, `ptx.grid_dependency_wait()`, until the kernel
+# before is done.
 #
 # What a kernel does ahead of its wait costs no time of its own. It may request **filters**: no kernel of the network writes
-# them. It may not request its **map**, which is not there yet. And it may not *write* ahead of the wait, although
-# nobody waits for what it writes: maps share memory, and where its outputs go, the kernel before may still be reading.
+# them. It may not request its **map**, which is not there yet. And it may not *write* ahead of the wait, although nobody waits
+# for what it writes. Maps share memory: where its outputs go, the kernel before may still be reading.
 # Write after read is a dependency, too. Blocks that wait take room from those that work, so an early start does not always
-# pay: `inference.prepare` tries all three ways and keeps the fastest, and the text under the table of whole networks says
-# what that saves, where it was recorded.
+# pay: `inference.prepare` tries no early start and both early ones, and keeps the fastest.
 #
 # The classifier at the end of a network, for a few images, does it like this. A warp has one class. It loads that class's
 # weights into registers (MobileNetV2: 1,280, so 40 per lane), and only then waits for what they are multiplied with:

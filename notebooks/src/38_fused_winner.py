@@ -15,8 +15,8 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# Lesson 32 ended with two wastes: each lane requests a weight of 4 bytes from a sector of its own, and each x is requested
-# for each of the 9 taps that use it. **What are two changes worth, and what does the kernel that wins do besides?**
+# Lesson 32 ended with two wastes. Each lane requests a weight of 4 bytes from a sector of its own. And each x is requested
+# once for each of the 9 taps that use it. **What are two changes worth, and what does the kernel that wins do besides?**
 #
 # ## Predict
 #
@@ -38,8 +38,8 @@ predicted_loads = 3.0
 # ### Rung 3: down a column, with x in registers
 #
 # `produce` is the phase before the barrier: STEP depthwise channels of the block's pixels. A thread has a column of four outputs
-# of a channel, and goes down the rows of x: a row, loaded once, is part of up to three of its sums. That is a register sliding
-# window.
+# of a channel, and goes down the rows of x. A row is loaded once, and is part of up to three of its sums. That is a **register
+# sliding window**.
 
 # %%
 from dataclasses import replace
@@ -179,8 +179,11 @@ print(f"requests for w2: {of_w2['rung 4'].itemsize / 4:g} times fewer; you predi
 print(f"rung 4 loads {rows[1][2]} x for each depthwise output; you predicted {predicted_loads:g}")
 
 # %% [markdown]
-# Six rows of three values for four outputs are 4.5 loads for each, less what lies outside of the map. `slide` loads more: its
-# tiles are lower, so that there are blocks for every multiprocessor.
+# *x*: six rows of three values for four outputs are 4.5 loads for each, less what lies outside of the map. `slide` loads more: its
+# tiles are lower, so that there are blocks for every SM.
+#
+# *w2*: from rung 1 to rung 4 it is 48 times fewer requests. Rung 2 lies between them. There one request serves the 16 pixels of
+# a block: 98 blocks × 48 channels = 4,704 requests. The 16-byte loads leave a quarter of these.
 #
 # ## Measure
 #

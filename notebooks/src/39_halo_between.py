@@ -120,9 +120,9 @@ print(f"14 × 14: {of[14]:.2f} times; you predicted {predicted_of_14:g}")
 print(f"4 × 4: {of[4]:.2f} times; you predicted {predicted_of_4:g}")
 
 # %% [markdown]
-# Tiles without end would do (16 / 14)² = 1.31 times the work. Here it is less: what lies outside of the map is set to zero,
-# not computed, and a map of 28 × 28 has four such tiles, each with two edges at the border. Small tiles give more blocks, and
-# do the work more than twice.
+# In the middle of a large map a tile of 14 × 14 takes 16 × 16 pixels between the layers: (16 / 14)² = 1.31 times the work. Here it
+# is less. A map of 28 × 28 has four such tiles, each with two edges at the border, and what lies outside of the map is set to
+# zero, not computed. Small tiles give more blocks; those of 4 × 4 do the work twice.
 #
 # ## Measure
 #
@@ -143,9 +143,9 @@ tabular.columns(("dtype", "batch", "fusion", "the worst and the best pair"), row
 # %% [markdown]
 # ## Explain
 #
-# **Where fusing wins and where it loses.** In the records the best pair of each group has a depthwise layer of stride 2: it
-# writes a quarter of what it reads, so the intermediate map is most of the bytes, and two neighbouring tiles share a single row of
-# it. Among the worst are pairs of 512 channels and more. There the first layer is a matrix product with much arithmetic, and a
+# **Where fusing wins and where it loses.** In the records the best pair of each group has a depthwise layer of stride 2. It
+# writes a quarter of what it reads, so the intermediate map is most of the bytes. And two neighbouring tiles share a single row
+# of it. Among the worst are pairs of 512 channels and more. There the first layer is a matrix product with much arithmetic, and a
 # fused kernel does part of it again, with less room on chip.
 #
 # ### The kernel that wins

@@ -24,7 +24,7 @@ banner()
 #
 # - **2:4**: of every four neighbouring weights of a filter two are kept, the larger ones.
 # - **V:N:M**, such as 64:2:16: in a block of 64 filters × 16 channels all filters keep the same four columns, and each filter
-#   keeps 2:4 within these: an eighth of its weights.
+#   keeps 2:4 within these. That is an eighth of its weights.
 
 # %% tags=["folded"]
 import numpy as np
@@ -41,8 +41,8 @@ for form in FORMS:
     print(f"{form:10}{pattern(form).sparsity:8.1%}{kept_magnitude(w, form):16.0%}{pruned.nbytes / w.nbytes:16.1%}")
 
 # %% [markdown]
-# The more filters must agree on their columns, the less magnitude is left, and 2:4 has not half of the bytes: which of four a
-# weight is must be stored as well. What magnitude is worth in accuracy, only training says.
+# The more filters must agree on their columns, the less magnitude is left. And 2:4 has more than half of the bytes: which of
+# four a weight is must be stored as well. What magnitude is worth in accuracy, only training says.
 #
 # ## Predict
 #
@@ -143,14 +143,15 @@ for form in ("2:4", "16:2:8", "64:2:8", "64:2:16", "64:2:32"):
 print(f"2:4, 64 filters: {parts['2:4']:g} of the channels; you predicted {predicted_part:g}")
 
 # %% [markdown]
-# One filter in 2:4 skips half of x. Sixty-four of them skip nothing: each needs another half. V:N:M is the answer to that: **the pattern
-# says who shares a load.**
+# One filter in 2:4 skips half of x. Sixty-four of them skip nothing: each needs another half. V:N:M is the answer to that:
+# **the pattern says who shares a load.**
 #
 # ### CUDA cores
 #
-# So on CUDA cores there are two ways. A thread that walks along one filter's weights does few products and shares nothing. A
-# register tile shares all, and multiplies every column that *any* of its filters keeps, zeros included. That is the
-# stage `columns`. Beside it pointwise's `registers`, dense:
+# **CUDA cores** are the float32 units of lesson 29, as tensor cores are those of lesson 30. On CUDA cores there are two ways.
+# A thread that walks along one filter's weights does few products and shares nothing. A register tile shares all, and
+# multiplies every column that *any* of its filters keeps, zeros included. That is the stage `columns`. Beside it pointwise's
+# `registers`, dense:
 
 # %% tags=["folded"]
 def look(one, layer):
@@ -250,8 +251,8 @@ print(f"64 → 128 channels on 56 × 56: {bounded:.2f}; you predicted {predicted
 
 # %% [markdown]
 # Where bytes bind the dense layer, and in a network of small layers they do, zeros gain what the filters get shorter: next to nothing.
-# Large products are where it can pay. Those of the paper that these patterns come from (F × C filters, 2,048 to 8,192
-# pixels), as recorded: our fastest sparse stage, and how many times as fast it is as each library and as our dense kernels.
+# Large products are where it can pay. The next table has those of the paper that these patterns come from: F × C filters, 2,048
+# to 8,192 pixels. It shows our fastest sparse stage, and how many times as fast it is as each library and as our dense kernels.
 # **Below 1 we lose.** A cell is empty where a library does not run, or where a way of its own ended the process: its best is not
 # known then.
 
@@ -349,14 +350,15 @@ for form, us in times.items():
 axes.set(xlabel="cost on an H200, µs", ylabel="magnitude kept", ylim=(0, 1.08), xlim=(0, 1.2 * max(times.values())))
 with_alt(
     figure,
-    "Magnitude kept against cost, a point each pattern. Filled points are on the frontier, which rises from 64:2:32 over "
-    "64:2:16, 64:2:8 and 2:4 to dense. The hollow points of 16:2:8 and 16:2:16 lie far to the right, below it. The printed "
-    "table has the numbers.",
+    "Magnitude kept against cost, a point for each pattern. Filled points are on the frontier, which rises from "
+    f"{' over '.join(one.pattern for one in best)}. The hollow points lie below it: "
+    f"{', '.join(form for form in sorted(times, key=times.get) if form not in on)}. The printed table has the numbers.",
 )
 
 # %% [markdown]
-# Sixteen filters that share columns keep more than 64, and are no choice: for every 16 filters x is taken from shared memory again.
-# V must be as wide as a warp's tile.
+# Only patterns above *dense* in the table are worth a thought: what is below it keeps less and costs more. A dense product with
+# `wgmma` is a hard rival for `tensor`, whose instruction is `mma.sp`. Sixteen filters that share columns keep more than 64, and
+# are no choice: for every 16 filters x is taken from shared memory again. V must be as wide as a warp's tile.
 #
 # ## Key points
 #

@@ -34,7 +34,7 @@ banner()
 # ## Predict
 #
 # - One `mma` of float16 does 2,048 multiply-adds. And one of int8?
-# - A pair of MobileNetV1 must move a fourth of float32's bytes. How many times these does the fused int8 kernel request?
+# - In int8 a pair of MobileNetV1 must move a fourth of float32's bytes. How many times as many does the fused int8 kernel request?
 
 # %%
 predicted_multiply_adds = 2048
@@ -127,8 +127,8 @@ else:
         print(tabular.wrapped(f"SASS of {name}, zero_y {zero_y}: {counts}"))
 
 # %% [markdown]
-# `F2IP` rounds two floats, limits them to a byte and packs them, in one instruction. A zero point is added to the rounded
-# number, so it comes between, and `F2I` and `I2IP` are separate instructions.
+# Compiled for compute capability 9.0, `zero_y` 0 gives `F2IP`: it rounds two floats, limits them to a byte and packs them, in one
+# instruction. Another zero point is added to the rounded number, so it comes between: `F2I` and `I2IP` in its place.
 #
 # The stage `int8` of pointwise does with mma what `tensor` does in float16, in the same blocks, and sums up the filters on the
 # side. The fused stages `int8` keep a byte for each number between the layers: requantised by the first layer, and with
@@ -140,10 +140,10 @@ else:
 #
 # 1. **Prologue.** Sums are int32. Filters are requested first, then the vectors of the epilogue, bias and factors, which wait in
 #    shared memory until they are used.
-# 2. **K loop.** A word holds four channels, so as many words are four times as many terms of the sum: a quarter of the copies
-#    and of the mma for the same product. If x has a zero point, the sums of the filters are accumulated on the side.
-# 3. **Epilogue.** This is where int8 pays: for each sum a correction for the zero point, a conversion to float32, one
-#    multiplication, rounding and limits; four results are packed into a word, and lanes exchange words so that each
+# 2. **K loop.** A word holds four channels, so as many words are four times as many terms of the sum. The same product takes a
+#    quarter of the copies and of the mma. If x has a zero point, the sums of the filters are accumulated on the side.
+# 3. **Epilogue.** This is the price of int8: for each sum a correction for the zero point, a conversion to float32, one
+#    multiplication, rounding and limits. Four results are packed into a word, and lanes exchange words so that each
 #    stores 16 bytes.
 #
 # <!-- begin:kernel:pointwise/forward/int8 -->
@@ -152,10 +152,10 @@ else:
 # And `int8` of DWPW, which is shorter, as its K loop is shared with the other fused kernels of int8:
 #
 # 1. **Prologue.** The first chunks of filters are requested; words beyond the last channel are set to zero.
-# 2. **Depthwise phase.** A thread goes down a strip of rows with `dp4a` and requantises its outputs: the map between the layers
+# 2. **Depthwise phase.** A thread goes down a strip of rows with `dp4a` and requantises its outputs. The map between the layers
 #    has one byte per number, so all channels of a tile fit into shared memory.
-# 3. **K loop.** The last call streams groups of filters past these pixels, chunk after chunk, with requantisation at the end of
-#    each group. x is read once for all filters of the block.
+# 3. **K loop.** The last call streams groups of filters past these pixels, chunk after chunk. Each group ends with its
+#    requantisation. x is read once for all filters of the block.
 #
 # <!-- begin:kernel:fused/dwpw/int8 -->
 # <!-- end:kernel:fused/dwpw/int8 -->
@@ -221,15 +221,15 @@ tabular.Columns(tables.layers_text(rows) or none)
 # %% [markdown]
 # ## Explain
 #
-# - A *depthwise* layer in int8 moves a fourth of the bytes and does the same products, with more instructions around them: its
+# - A *depthwise* layer in int8 moves a fourth of the bytes and does the same products, with more instructions around them. The
 #   four bytes of a word are four channels, and must be transposed before dp4a can use them. It ends up bound by instructions.
 # - A *pointwise* layer gets all of it: a fourth of the bytes, words that are ready for mma, and mma at twice float16's rate. What
 #   remains is the conversion to bytes: for each output a conversion, a product, a rounding, two limits and a place in a word.
 # - *Fused*, four times as many numbers fit between the layers. A block holds all channels of its pixels, and filters
 #   stream past them. Its depthwise part requests x where strips overlap, and for each part of the filters anew. The table
 #   above counts all of that; the caches answer most of it, and formulas of requests do not know them. What is done
-#   anew costs time, and the bytes between the layers, which fusing saves, are a fourth of float32's: many fused kernels are
-#   slower than the two that they replace, most of all for 32 images. The planner leaves nearly all of those unfused.
+#   anew costs time. And the bytes between the layers, which fusing saves, are a fourth of float32's. So many fused kernels are
+#   slower than the two that they replace, most of all for 32 images.
 #
 # ## Key points
 #

@@ -239,6 +239,48 @@ def refusable(y):
     y[0] = int64(1)
 
 
+def test_a_loop_whose_test_nothing_changes_is_named_and_one_that_reads_nothing_is_no_wait():
+    @cuda.jit
+    def forgotten(x, y):
+        j = 0
+        total = 0.0
+        while j < x.shape[0]:
+            total += x[j]
+        y[0] = total
+
+    @cuda.jit
+    def counting(x, y):
+        total = 0
+        while True:
+            total += 1
+        y[0] = total
+
+    @cuda.jit
+    def left(x, y):
+        j = 0
+        while j < x.shape[0]:
+            if x[0] > 0:
+                break
+        y[0] = j
+
+    @cuda.jit
+    def counted(x, y):
+        j = 0
+        while j < 300:
+            j += 1
+        y[0] = j
+
+    x, y = np.ones(4), np.zeros(1)
+    with pytest.raises(simt.StepLimitError, match="never ends: nothing in it sets `j`, on which its test depends"):
+        forgotten[1, 32](x, y)
+    with pytest.raises(simt.StepLimitError, match="does this loop end") as caught:
+        counting[1, 1](x, y)
+    assert "waits" not in str(caught.value)
+    left[1, 1](x, y)
+    counted[1, 1](x, y)
+    assert y[0] == 300
+
+
 def test_boundscheck_and_link_are_refused_as_numba_refuses_them():
     with pytest.raises(NotImplementedError, match="bounds"):
         cuda.jit(boundscheck=True)(lambda y: None)
