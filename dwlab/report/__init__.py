@@ -44,7 +44,7 @@ from dwlab.report.roof import (
     small_copies_table,
 )
 from dwlab.report.shared import VALIDATED
-from dwlab.report.sparse import fastest_sparse
+from dwlab.report.sparse import fastest_sparse, sparse_summary, sparse_table
 from dwlab.report.stages import grid_summary, shapes_table, table
 from dwlab.report.written import alt_text, markdown, roofline_figure, write
 from dwlab.report.xrays import work_table
@@ -52,12 +52,12 @@ from dwlab.report.xrays import work_table
 __all__ = [
     "ABLATIONS", "EMPTY", "PUBLISHED", "THREE", "VALIDATED", "Brought", "Parts", "ablations_table", "alt_text",
     "as_large_table", "bandwidth_table", "best_of_ablations", "brought_in_networks", "brought_to_networks",
-    "brought_to_pairs", "ceilings_table", "chosen_summary", "compared", "compared_networks",
-    "comparisons_table", "copies_table", "counters_summary", "counts_table", "energy_ablations_table",
-    "epoch_table", "fastest_sparse", "fill", "floors_table", "floors_us", "fusion_networks", "fusion_pairs", "grid_summary",
-    "grid_table", "headline", "l2_bytes", "layer_counters", "layer_text", "layers", "layers_of",
-    "layers_summary", "layers_text", "losses", "markdown", "memory_order", "networks", "networks_summary",
-    "newest", "over_floors_table", "parts_of_networks", "requested_bytes", "roof_of", "roofline_figure",
-    "sanitizer_rows", "sanitizer_table", "shapes_table", "small_copies_table", "table", "tables", "totals",
+    "brought_to_pairs", "ceilings_table", "chosen_summary", "compared", "compared_networks", "comparisons_table",
+    "copies_table", "counters_summary", "counts_table", "energy_ablations_table", "epoch_table", "fastest_sparse",
+    "fill", "floors_table", "floors_us", "fusion_networks", "fusion_pairs", "grid_summary", "grid_table",
+    "headline", "l2_bytes", "layer_counters", "layer_text", "layers", "layers_of", "layers_summary", "layers_text",
+    "losses", "markdown", "memory_order", "networks", "networks_summary", "newest", "over_floors_table",
+    "parts_of_networks", "requested_bytes", "roof_of", "roofline_figure", "sanitizer_rows", "sanitizer_table",
+    "shapes_table", "small_copies_table", "sparse_summary", "sparse_table", "table", "tables", "totals",
     "totals_table", "traffic_table", "validated_summary", "validations", "work_table", "write",
 ]  # fmt: skip

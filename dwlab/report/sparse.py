@@ -1,17 +1,15 @@
-"""Pointwise layers with sparse filters, our fastest stage against libraries and dense kernels: docs/results/sparse.md."""
+"""Pointwise layers with sparse filters, our fastest stage beside libraries and dense kernels: docs/results/sparse.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dwlab import records
+from dwlab.measure.sparse_baselines import LIBRARIES
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows, times
 from dwlab.report.shared import Row, Runs, grouped, measured_on, over, ratio_columns
 
-LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "cuSPARSE")
-"""cuBLAS and PyTorch multiply the zeros too; PyTorch as it takes such a layer by default. cuSPARSELt takes 2:4, as which
-every pattern here can be stored, and chooses its kernel by a heuristic or by trying all; cuSPARSE takes CSR."""
 DENSE = "ours, dense"
 NONE = "No time of sparse filters is recorded. On a GPU: `python benchmarks/record_sparse.py`.\n"
 
@@ -33,6 +31,11 @@ def beside(name: str) -> Callable[[Row], float | None]:
     )
 
 
+def compared(rows: Sequence[Row]) -> list[str]:
+    """The libraries that any row has a time of, and our dense stages."""
+    return [*(name for name in LIBRARIES if any(name in row["peers"] for row in rows)), DENSE]
+
+
 def sparse_table(runs: Runs = None) -> Markdown:
     """Every layer: the stage, its time, and how many times as fast it is as each library and our dense kernels."""
     rows, used = fastest_sparse(runs)
@@ -41,7 +44,7 @@ def sparse_table(runs: Runs = None) -> Markdown:
     columns = [
         Col("layer", lambda row: f"{row['layer']} × {row['batch']}", left=True), Col("pattern", "pattern", left=True),
         Col("stage", "stage", left=True), Col("time (µs)", "time_us", lambda us: f"{us:,.1f}"),
-        *(Col(f"× {name}", beside(name), times) for name in (*LIBRARIES, DENSE)),
+        *(Col(f"× {name}", beside(name), times) for name in compared(rows)),
     ]  # fmt: skip
     return of_rows(columns, rows, [measured_on(used)])
 
@@ -54,7 +57,7 @@ def sparse_summary(runs: Runs = None) -> Markdown:
     made = [
         (pattern, name, [one for row in here if (one := beside(name)(row)) is not None])
         for pattern, here in grouped(rows, lambda row: row["pattern"]).items()
-        for name in (*LIBRARIES, DENSE)
+        for name in compared(rows)
     ]
     columns = [
         Col("pattern", lambda one: one[0], left=True), Col("compared with", lambda one: one[1], left=True),
