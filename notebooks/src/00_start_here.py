@@ -290,7 +290,7 @@ picture(spread.pattern(next(a.line for a in spread.accesses if a.kind == "load")
 # Try others: in the warp viewer you write which element each lane reads, and see the sectors.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.widgets import warp_viewer
+from dwlab import warp_viewer
 
 warp_viewer("24 * lane + 12")
 
