@@ -34,7 +34,7 @@ banner()
 from dwlab.gpu import doctor
 from dwlab.records import tabular
 
-print(tabular.wrapped(doctor.examine()))
+print(tabular.wrapped(doctor.examine().text(88)))
 
 # %% [markdown]
 # What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
