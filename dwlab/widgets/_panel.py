@@ -69,10 +69,9 @@ class Panel:
                 '<p role="alert" style="border-left:4px solid #D55E00;padding:2px 8px;margin:4px 0">'
                 f"<b>Not possible:</b> {html.escape(problem)}</p>"
             )
-        # A white ground under picture and tables keeps both readable in a dark theme.
-        parts.append(
-            '<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start;background:white;color:black">'
-        )
+        # The picture has a white ground of its own. Tables have the page's colours: JupyterLab sets those of a stored
+        # table, and on a white ground its heads would be white in a dark theme.
+        parts.append('<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start">')
         if png:
             # Where both just fit side by side the picture gets smaller, rather than that a column of a table is hidden.
             parts.append(f'<div style="flex:1 1 460px;max-width:600px;min-width:0">{as_img(png, self.alt)}</div>')

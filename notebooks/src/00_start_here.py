@@ -34,7 +34,7 @@ banner()
 from dwlab.gpu import doctor
 from dwlab.records import tabular
 
-print(tabular.wrapped(doctor.examine()))
+print(tabular.wrapped(doctor.examine().text(88)))
 
 # %% [markdown]
 # What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
@@ -290,7 +290,7 @@ picture(spread.pattern(next(a.line for a in spread.accesses if a.kind == "load")
 # Try others: in the warp viewer you write which element each lane reads, and see the sectors.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.widgets import warp_viewer
+from dwlab import warp_viewer
 
 warp_viewer("24 * lane + 12")
 

@@ -317,7 +317,7 @@ with_alt(figure, roofline.alt_text((), gpu.ceilings, gpu.name) + " Dotted lines 
 # In the roofline explorer you choose the GPU and the shape, and watch the points move.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.widgets import roofline_explorer
+from dwlab import roofline_explorer
 
 roofline_explorer()
 

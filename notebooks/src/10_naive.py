@@ -85,7 +85,7 @@ print(f"{rows} different rows")
 #
 # ## Check
 #
-# `check` is the judge of kernels: it runs them on 32 problems that are small and awkward, and compares with a float64
+# `check` is the judge of kernels: it runs them on many problems, most of them small and awkward, and compares with a float64
 # reference. `stage` finds a kernel of the workbook with its launch; `with_kernel` puts the one of this notebook into it.
 
 # %%
@@ -116,7 +116,7 @@ assert not verdict.passed
 print(f"right on {sum(r.passed for r in verdict.results)} of {len(verdict.results)} problems")
 
 # %% tags=["nbval-ignore-output"]
-display(verdict)
+display(verdict)  # what is wrong, and hints
 
 # %% [markdown]
 # A negative index is no error in Numba: as in Python, it counts from the end of the axis. So the first hours of a window

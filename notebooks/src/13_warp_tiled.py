@@ -182,7 +182,7 @@ print(f"four outputs a lane: {found[4]} wavefronts; you predicted {predicted_wav
 # wavefront, four cost four, and much of the gain is lost. Look at the patterns: try `2 * lane` and `4 * lane`, too.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.widgets import warp_viewer
+from dwlab import warp_viewer
 
 warp_viewer("3 * lane", space="shared")
 

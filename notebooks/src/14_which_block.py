@@ -40,7 +40,7 @@ for tile in (8, 16, 32, 64, 128, 256):
 # blocks that fit on an SM.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.widgets import traffic_calculator
+from dwlab import traffic_calculator
 
 traffic_calculator(DepthwiseConv1d(4, 16, 168, 24), tile=64, rows=1, threads=64)
 

@@ -275,7 +275,7 @@ tabular.columns(head, rows, left=(0, 4, 8))
 # %% tags=["nbval-ignore-output"]
 from dwlab.widgets import fuse_planner
 
-fuse_planner("mobilenet_v1 3.depthwise", "t4", filters=64, rows=8, columns=8)
+fuse_planner("mobilenet_v1 3.depthwise", "t4", rows=8, columns=8, filters=64)
 
 # %% [markdown]
 # ### What the L2 has kept already
