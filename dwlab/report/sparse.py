@@ -1,4 +1,4 @@
-"""Pointwise layers with sparse filters, our fastest stage beside libraries and dense kernels: docs/results/sparse.md."""
+"""Pointwise layers with sparse filters, our fastest beside libraries and dense kernels: docs/results/sparse.md."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ they read. So between two chunks' products a group's tensor cores have no work b
 An instruction takes 32 channels in the clocks that a dense one takes 16 in, N / 2, but reads as many bytes of x, for
 its 32: 64 N, and 2 KiB of weights, of 128 a clock. So at N = 256 shared memory binds it as much as tensor cores, before
 a copy has been written, and what a block reads from L2 is x undiminished beside half of w. Predicted therefore: not
-twice the dense stage but at most the bytes' ratio, of blocks of 256 x 192 some 1.2; 1.5 over `tensor`, whose blocks are
-128 x 128. No GPU has timed it, so it is not chosen. V:N:M gains nothing: x would have to be gathered into shared
-memory for each V filters, as often as `tensor` gathers it into registers, and it takes patterns without chosen columns
-alone.
+twice the dense stage but at most the bytes' ratio, of blocks of 256 x 192 some 1.2; 1.5 over `tensor` in blocks of
+128 x 128. An H100 has it near that on many filters, below the dense stage on few (docs/results/sparse.md). V:N:M gains
+nothing: x would have to be gathered into shared memory for each V filters, as often as `tensor` gathers it into
+registers, and it takes patterns without chosen columns alone.
 
 NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters, w and wi once for each BM pixels; y once.
 """
