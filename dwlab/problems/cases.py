@@ -292,7 +292,7 @@ _DEPTHWISE = (
     (1, 2, 3, 270, 3, 1, 0, False, "none", True, "a wide map"),
     (257, 256, 1, 1, 1, 1, 0, True, "none", False, "more than 65,535 maps: the most blocks of a grid along y and z"),
     (1, 1, 256, 257, 1, 1, 0, False, "relu", False, "a map of more than 65,535 pixels"),
-    (1, 2, 34, 33, 33, 1, 0, True, "none", False, "33 x 33, all taps used"),
+    (1, 2, 34, 34, 33, 1, 0, True, "none", False, "33 x 33, all taps used"),
     (1, 1, 1, 3840, 3, 1, -1, True, "none", False, "columns of whole tiles"),
     (1, 1, 1, 3841, 3, 1, -1, False, "none", True, "columns of whole tiles and one"),
     (1, 1, 3840, 1, 3, 1, -1, False, "none", True, "rows of whole tiles"),
