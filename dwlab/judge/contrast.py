@@ -239,7 +239,9 @@ def _of_layer(where: str, of: Callable[[Problem], Any]) -> Iterator[Rule]:
         return rule(words, lambda a: isinstance(a, SparsePointwise) and holds(a), look)
 
     yield sparse("filters choose their columns", lambda a: a.chooses)
-    yield sparse("there are several groups of V filters with columns of their own", lambda a: a.chooses and a.form.V < a.F)
+    yield sparse(
+        "there are several groups of V filters with columns of their own", lambda a: a.chooses and a.form.V < a.F
+    )
     yield sparse("the last group of V filters is not full", lambda a: a.chooses and a.F % a.form.V > 0)
     yield sparse("the last group of M channels is not full", lambda a: a.C % a.form.M > 0)
     yield sparse("a filter has more than one word of places", lambda a: a.terms > 16)

@@ -251,9 +251,9 @@ _FAMILY_16 = (
 _FAMILY_OF = {"weight_grad": ((40, 1100, 2, 3, "same", "more rows than blocks"),)}
 
 
-# A size of 3,840 = 2^8 * 15 is whole tiles of 32, 48, 64, 80, 96, 160, 192, 240, 256, 320, 384, ...: who forgets an empty
-# rest fails there, and one more finds who forgets a rest of one. Of what is summed it is 960 = 2^6 * 15. 41 and 97 are one
-# more than whole vectors, and no product with float32(1 / 41) or float32(1 / 97) divides them.
+# A size of 3,840 = 2^8 * 15 is whole tiles of 32, 48, 64, 80, 96, 160, 192, 240, 256, 320, 384, ...: who forgets an
+# empty rest fails there, and one more finds who forgets a rest of one. Of what is summed it is 960 = 2^6 * 15. 41 and
+# 97 are one more than whole vectors, and no product with float32(1 / 41) or float32(1 / 97) divides them.
 
 # N, C, H, W, K, stride, padding, bias, activation, residual
 _DEPTHWISE = (
