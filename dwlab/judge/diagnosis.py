@@ -91,7 +91,8 @@ def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
     """
     if not evidence.wrong.any():
         return ()
-    faults = [tuple(_added_to_output(evidence))]
+    stored = (evidence.wrong & ~evidence.unwritten).any()  # what nobody stored holds 0 more than before, too
+    faults = [tuple(_added_to_output(evidence)) if stored else ()]
     if not faults[0]:
         faults = []
         if (evidence.wrong & evidence.unwritten).any():
