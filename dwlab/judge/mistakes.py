@@ -543,9 +543,9 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         yield "rounded twice", twice, f"{text}, and once more after it", added
         yield "rounded twice", twice | {"r_rounded": np.rint}, f"{text}, and so is the residual", added
     if layer.bias and layer.activation == "none":
-        apart = {"b": 0.0, "late_b": part.b}
+        separate = {"b": 0.0, "late_b": part.b}
         text = "sum and bias are multiplied by m one by one; their sum is exact as an int32"
-        yield "rounded before the bias", apart, text, look
+        yield "rounded before the bias", separate, text, look
     for words, rounded in (
         ("a half is rounded up", lambda v: np.floor(v.astype(np.float64) + 0.5)),
         ("a half is rounded away from 0", lambda v: np.copysign(np.floor(np.abs(v.astype(np.float64)) + 0.5), v)),
