@@ -17,6 +17,7 @@ from dwlab.judge.exercises import (
     drawn,
     kernel,
     launched,
+    one_large,
     poisoned,
     run,
     values,
@@ -63,7 +64,15 @@ HINTS = (
 def judge(answer):
     """Right for lengths around a warp and drawn ones, no hazard, each element loaded once."""
     row_sums, reports = kernel(answer, "row_sums"), []
-    for rows, hours in ((1, 1), (2, 31), (3, 32), (2, 48), (4, 96), drawn(answer, (5, 9), (97, 400))):
+    for rows, hours in (
+        (1, 1),
+        (2, 31),
+        (3, 32),
+        (2, 48),
+        (4, 96),
+        *one_large(answer, 2),
+        drawn(answer, (5, 9), (97, 400)),
+    ):
         x, total, what = values(answer, rows, hours), poisoned(rows), f"x of shape ({rows}, {hours})"
         report = launched(row_sums, rows, 32, x, total, hints=HINTS, what=what)
         agree(total, x.astype(np.float64).sum(axis=1), what, 1e-4, hints=HINTS)

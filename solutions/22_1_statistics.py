@@ -24,6 +24,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     run,
     typical_first,
@@ -95,6 +96,7 @@ def judge(answer):
     first_pass, second_pass = kernel(answer, "first_pass"), kernel(answer, "second_pass")
     shapes, launches = ((1, 1, 1, 2), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000), (32, 2, 4, 5)), []
     more = (
+        *((*sizes, 2) for sizes in one_large(answer, 3)),
         drawn(answer, (2, 40), (1, 70), (1, 9), (-2000, 2000)),
         drawn(answer, (100, 150), (6, 9), (1, 5), (-20, 20)),
     )
@@ -113,6 +115,11 @@ def judge(answer):
         agree(found[:, 0], exact.mean(axis=(0, 2)), f"mean, {what}", tolerance=1e-5, hints=HINTS[2:])
         agree(found[:, 1], exact.var(axis=(0, 2)), f"variance, {what}", tolerance=1e-4, hints=HINTS[2:])
         launches.append((one, two, B, H, P))
+    ordered, found = np.zeros((3, 65, 2), np.float32), poisoned(65, 2)
+    ordered[:, :, 0] = np.array([[1], [2**30], [-(2**30)]])  # added up in this order they are 0, backwards 1
+    x, what = np.zeros((1, 65, LENGTH), np.float32), "three parts, 1, 2**30 and -2**30"
+    launched(second_pass, 2, THREADS, x, ordered, found, hints=HINTS[2:], what=what)
+    agree(found[:, 0], np.zeros(65), f"mean, {what}", tolerance=1e-5, hints=HINTS[2:])
     for one, two, B, H, P in typical_first(launches, len(shapes)):
         for report, array, elements in ((one, "parts", 2 * H * P), (two, "found", 2 * H)):
             if report.totals.atomics:

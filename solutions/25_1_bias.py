@@ -22,6 +22,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     run,
     typical_first,
@@ -72,7 +73,7 @@ def judge(answer):
     bias_parts, launches = kernel(answer, "bias_parts"), []
     shapes = ((1, 1, 1, 1), (3, 2, 31, 5), (9, 3, 48, 1), (13, 2, 65, 3), (40, 2, 33, 4), (64, 2, 96, 4))
     more = (
-        (2, *drawn(answer, (130, 300)), 5, 2),
+        *one_large(answer, 4),
         drawn(answer, (1, 140), (1, 5), (1, 70), (1, 9)),
         drawn(answer, (1, 9), (30, 70), (100, 300), (1, 40)),
         drawn(answer, (100, 300), (1, 4), (33, 99), (1, 5)),

@@ -23,6 +23,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     run,
     stored_by_a_thread,
@@ -71,8 +72,8 @@ def judge(answer):
     split, launches = kernel(answer, "split"), []
     shapes = ((1, 1, 1, 1), (7, 2, 33, 3), (9, 3, 31, 8), (40, 2, 49, 6), (5, 2, 20, 8), (32, 4, 32, 4))
     more = (
-        drawn(answer, (100, 300), (1, 4), (1, 60), (2, 17)),
-        drawn(answer, (1, 12), (1, 4), (300, 700), (1, 5)),
+        *one_large(answer, 4),
+        drawn(answer, (100, 300), (1, 4), (1, 60), (30, 90)),
         drawn(answer, (1, 40), (8, 20), (33, 90), (1, 12)),
     )
     for C, F, M, W in (*shapes, *more):

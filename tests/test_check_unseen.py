@@ -16,6 +16,7 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutated import mutate
 from numba import float32, int32
 from parts import most, part
 from wrong_kernels import ROW, edited
@@ -146,6 +147,75 @@ PAIRS = {
 def test_what_a_kernel_can_be_wrong_for_alone_is_among_the_problems(id, wanted):
     problems = checked_on(stage(id), seed=3)
     assert [name for name, such in wanted.items() if not any(map(such, problems))] == []
+
+
+@pytest.mark.parametrize(
+    ("id", "dtype", "names"),
+    [
+        ("depthwise1d/forward/naive", "float32", "BHLK"),
+        ("depthwise1d/weight_grad/naive", "float32", "BHLK"),
+        ("depthwise2d/forward/naive", "float32", "CHW"),
+        ("pointwise/forward/naive", "float32", ("C", "HW", "out")),
+        ("fused/dwpw/naive", "float32", ("C", "W", "out")),
+        ("fused/pwdw/map", "float32", ("C", "W", "out")),
+        ("fused/pwpw/naive", "float32", ("C", "HW", "between", "out")),
+        ("sparse/forward/naive", "float16", ("C", "HW", "out")),
+    ],
+)
+def test_each_size_is_whole_tiles_of_any_kind_and_one_more(id, dtype, names):
+    """A tile or a block need not be a power of two: whoever forgets an empty rest, or one of one element, is found."""
+    there = [named_sizes(problem) for problem in checked_on(stage(id), dtype, seed=2)]
+    for size in there:
+        size["HW"] = size.get("H", 1) * size.get("W", 1)
+    for name, tile, more in itertools.product(names, (32, 48, 64, 80, 96, 160, 192, 240, 320), (0, 1)):
+        assert any(size[name] > tile and size[name] % tile == more for size in there), (name, tile, more)
+
+
+@pytest.mark.parametrize("id", ["depthwise2d/forward/naive", "pointwise/forward/naive", "sparse/forward/naive"])
+def test_one_output_more_than_whole_blocks_is_tried(id):
+    one = stage(id)
+    numbers = [int(np.prod(problem.shapes()["y"])) for problem in checked_on(one, one.dtypes[0], seed=2)]
+    for threads, more in itertools.product((64, 96, 128, 192, 256), (0, 1)):
+        assert any(n > threads and n % threads == more for n in numbers), (threads, more)
+
+
+@pytest.mark.parametrize("id", ["depthwise2d/forward/naive", "fused/dwpw/naive", "fused/pwdw/map"])
+def test_the_last_taps_of_the_largest_filters_are_used(id):
+    """Of more than 16 taps, on maps alone of more than 32, in both directions or in one."""
+    found = [depthwise_of(problem) for problem in checked_on(stage(id), seed=2)]
+    least = 32 if id.startswith("depthwise2d") else 16
+    assert any(p.K > least and p.K - 1 - p.padding < p.W and p.W > 1 for p in found)
+    assert least == 16 or any(p.K > least and p.K - 1 - p.padding < min(p.H, p.W) for p in found)
+
+
+@simulated
+@pytest.mark.parametrize(("size", "tile", "more"), [("L", 96, 0), ("L", 80, 1), ("H", 192, 1), ("B", 48, 0)])
+def test_a_tap_that_is_dropped_at_whole_tiles_is_found(size, tile, more):
+    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
+
+    def launch(problem):
+        there = getattr(problem, size)
+        first = int(problem.K > 1 and there > tile and there % tile == more)
+        return replace(by_output(problem), scalars=(problem.shift, first))
+
+    assert not check(kernel, launch=launch, seed=21).passed
+
+
+@simulated
+@pytest.mark.parametrize("id", ["pointwise/forward/naive", "sparse/forward/bytes"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("total = int32(total + b[c])\n        value = float32(total) * m[c]",
+         "pass\n        value = float32(total) * m[c] + (float32(b[c]) * m[c] if bias else float32(0))"),
+        ("total + int32(w) * int32(int32(x) - int32(zero))",
+         "float32(total) + float32(int32(w) * int32(int32(x) - int32(zero)))"),
+    ],
+    ids=["scaled one by one", "summed as float32"],
+)  # fmt: skip
+def test_an_int8_sum_that_is_rounded_before_its_bias_is_found(id, old, new):
+    verdict = check(mutate(id, old, new, "storage"), dtype="int8", seed=22)
+    assert not verdict.passed and "sums far from 0" in verdict.patterns[0] and "int32" in verdict.hints[-1]
 
 
 @pytest.mark.parametrize("seed", [4, 50])

@@ -164,6 +164,33 @@ def test_a_kernel_that_stops_where_one_size_is_large(tmp_path, exercise, dimensi
     rejected(judged(tmp_path, exercise, text))
 
 
+# Of arrays with sizes beyond the 1,024 threads that a block may have.
+VAST = [(e, d) for e in ("25_1", "27_1", "28_2", "33_1") for d in range(3)]
+VAST += [(e, d) for e in ("13_2", "22_1", "29_1", "31_1", "32_1", "34_1", "36_2", "39_2") for d in range(2)]
+VAST += [("24_1", 0), ("43_1", 1)]
+
+
+@pytest.mark.parametrize(("exercise", "dimension"), VAST)
+def test_a_kernel_that_stops_where_one_size_is_more_than_a_block_has_threads(tmp_path, exercise, dimension):
+    array = KERNELS[exercise][1]
+    text = edited(exercise, f"if {array}.shape[{dimension}] > 1024:\n    return\n")
+    rejected(judged(tmp_path, exercise, text))
+
+
+@pytest.mark.parametrize(
+    ("exercise", "old", "new"),
+    [
+        ("34_1", "float32(int32(sums[i, f] + b[f]))", "(float32(sums[i, f]) + float32(b[f]))"),
+        ("24_1", "if slope == slope:", "if slope - slope == 0:"),
+        ("22_1", "for p in range(parts.shape[0]):", "for p in range(parts.shape[0] - 1, -1, -1):"),
+    ],
+)
+def test_numbers_and_orders_that_the_text_asks_for_are_judged(tmp_path, exercise, old, new):
+    """Sums that no float32 holds, an infinity that is no NaN, parts that are to be added up in their order."""
+    assert TEXTS[exercise].count(old) == 1
+    rejected(judged(tmp_path, exercise, TEXTS[exercise].replace(old, new)))
+
+
 def test_a_bias_is_computed_in_float64_as_filters_are(tmp_path):
     narrow = "((own.astype('f4') - mean) * s.astype('f4') + beta)"
     text = TEXTS["35_1"].replace("((own - mean) * s + beta)", narrow)

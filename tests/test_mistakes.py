@@ -1,6 +1,7 @@
 """What a layer's kernel gives with one mistake, and the rules that tell failing problems from others."""
 
 import itertools
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -170,6 +171,30 @@ def test_the_rule_of_failing_problems_is_found(name):
     failed[failed.index(True)] = False
     bound = contrast.necessary(problems, failed)
     assert bound is None or all(bound.holds(p) for p, bad in zip(problems, failed, strict=True) if bad)
+
+
+@pytest.mark.parametrize(("op", "path"), [("depthwise2d", "forward"), ("pointwise", "forward"), ("fused", "dwpw")])
+def test_problems_that_have_nothing_in_common_get_no_bound(op, path):
+    """With 600 rules there is one for nearly every few problems: what holds by accident sends people the wrong way."""
+    problems = [case.problem for case in layer_cases(op, path, ("float32", "float16"), 1)]
+    said = 0
+    for seed in range(30):
+        failing = random.Random(seed).sample(range(len(problems)), 3 + seed % 5)
+        said += contrast.necessary(problems, [i in failing for i in range(len(problems))]) is not None
+    assert said <= 3
+
+
+@pytest.mark.parametrize(
+    ("holds", "words"),
+    [
+        (lambda p: p.chooses and p.form.V < p.F, "several groups of V filters"),
+        (lambda p: p.terms > 16, "more than one word of places"),
+        (lambda p: p.C % p.form.M > 0, "last group of M channels"),
+    ],
+)
+def test_the_pattern_of_sparse_filters_is_a_rule(holds, words):
+    problems = [case.problem for case in layer_cases("sparse", "forward", ("float16",))]
+    assert words in contrast.exact(problems, list(map(holds, problems))).words
 
 
 def test_nothing_is_said_where_all_fail_or_few_do():

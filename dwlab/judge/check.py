@@ -140,17 +140,23 @@ class Verdict:
                 certain.setdefault(one.pattern, one)
         # Outputs of NaN or of numbers that are cut off say little, if plain inputs fail too.
         plain = [result for result in self.failures if result.case.values == "plain" and result.faults]
-        alone = {result.case.values for result in self.failures}
-        likely = diagnosis.explain([fault for result in plain or self.failures for fault in result.faults])
-        if likely and len(alone) == 1 and alone <= set(SCALED):
-            words = VALUES[alone.pop()]
-            likely = (
-                replace(likely[0], pattern=f"wrong only where there are {words}", look=contrast.SUCH),
-                *likely[1:],
-            )
+        alone = self._alone
+        telling = plain or [result for result in self.failures if result.case.values == alone] or self.failures
+        likely = diagnosis.explain([fault for result in telling for fault in result.faults])
+        if likely and alone:
+            look = _ROUNDED if alone == "far" else contrast.SUCH
+            likely = (replace(likely[0], pattern=f"wrong only where there are {VALUES[alone]}", look=look), *likely[1:])
         elif likely and likely[0].pattern in diagnosis.VAGUE:
             likely = (*self._by_rule(likely[0]), *likely[1:])
         return (*certain.values(), *likely[: _SHOWN if not certain else 1])
+
+    @property
+    def _alone(self) -> str:
+        """What the inputs are like (VALUES) where alone it fails, but for a NaN and infinities; "" if that is nothing
+        of its own. Large inputs and large filters are one."""
+        kinds = dict.fromkeys(one.case.values for one in self.failures if one.case.values not in NOT_FINITE)
+        known = set(kinds) <= {*SCALED, "far"} and (len(kinds) == 1 or set(kinds) == {"large", "large filters"})
+        return next(iter(kinds)) if known else ""
 
     def _by_rule(self, found: Finding) -> tuple[Finding, ...]:
         """A finding that says nothing but that something is wrong, with what the failing problems have in common."""
@@ -325,6 +331,7 @@ def _with_problem(one: Finding, first: CaseResult) -> str:
 # ---- judging
 
 
+_ROUNDED = "sum and bias are exact as int32: what makes a float32, or less, of a sum before its bias is added?"
 _KINDS = ("two writers", "negative index")  # hazards that a kernel may mean: see `check`
 # What stands around each array, by its storage: none of it is what outputs hold.
 _GUARD_BITS = {

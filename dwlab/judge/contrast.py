@@ -13,7 +13,7 @@ from typing import Any
 
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.cases import VALUES
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 
 
 @dataclass(frozen=True)
@@ -92,22 +92,25 @@ def exact(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[
 
 
 def necessary(problems: Sequence[Problem], failed: Sequence[bool], values: Sequence[str] = ()) -> Rule | None:
-    """The rule outside of which nothing failed that leaves the fewest passing problems inside; None if none says much.
+    """The rule outside of which nothing failed for which most speaks; None if none says much.
 
-    It must leave out a third of the passing problems, and three, and must not be a bound of a size.
+    For a rule speaks how unlikely it is to hold for all that failed if it had nothing to do with them: in bits, less
+    those that tell it from the simpler ones before it. It must leave out a third of the passing problems, and three,
+    and must not be a bound of a size.
     """
     problems, failed = _plain(problems, failed, values)
     passing = len(failed) - sum(failed)
     if sum(failed) < _SIDE or passing < _SIDE:
         return None
     plain = [(r, [r.holds(p) for p in problems]) for r in _rules(problems) if not r.size]
-    fits = [(r, held) for r, held in plain if all(there for bad, there in zip(failed, held, strict=True) if bad)]
-    if not fits:
-        return None
-    inside = {r.words: sum(held) - sum(failed) for r, held in fits}
-    best = min((r for r, _ in fits), key=lambda r: inside[r.words])
-    outside = passing - inside[best.words]
-    return best if outside >= max(_SIDE, passing / 3) else None
+    bits = {
+        rule: sum(failed) * math.log2(len(held) / sum(held)) - math.log2(place)
+        for place, (rule, held) in enumerate(plain, 1)
+        if all(there for bad, there in zip(failed, held, strict=True) if bad)
+        and len(held) - sum(held) >= max(_SIDE, passing / 3)
+    }
+    best = max(bits, key=lambda rule: bits[rule], default=None)
+    return best if best is not None and bits[best] >= _SURE else None
 
 
 def _not_only_large(rule: Rule, problems: Sequence[Problem], failed: Sequence[bool]) -> bool:
@@ -231,6 +234,18 @@ def _of_layer(where: str, of: Callable[[Problem], Any]) -> Iterator[Rule]:
         look = "which of C and F each index and each loop uses: w is (F, C)"
         return rule(words, lambda a: isinstance(a, Pointwise) and holds(a), look)
 
+    def sparse(words: str, holds: Callable[[SparsePointwise], bool]) -> Rule:
+        look = "which columns a filter has kept: the group of V filters, the groups of M channels, the words of places"
+        return rule(words, lambda a: isinstance(a, SparsePointwise) and holds(a), look)
+
+    yield sparse("filters choose their columns", lambda a: a.chooses)
+    yield sparse(
+        "there are several groups of V filters with columns of their own", lambda a: a.chooses and a.form.V < a.F
+    )
+    yield sparse("the last group of V filters is not full", lambda a: a.chooses and a.F % a.form.V > 0)
+    yield sparse("the last group of M channels is not full", lambda a: a.C % a.form.M > 0)
+    yield sparse("a filter has more than one word of places", lambda a: a.terms > 16)
+
     yield pointwise("C is not F", lambda a: a.C != a.F)
     yield pointwise("C > F", lambda a: a.C > a.F)
     yield pointwise("F > C", lambda a: a.F > a.C)
@@ -282,6 +297,8 @@ def _of_sizes(where: str, of: Callable[[Problem], Any], parts: list[Any], skip_s
         for size in (2, 4, 8, 16, 32, 64, 128, 256, 3, 5, 6, 7):
             words = f"{where}{name} is not a multiple of {size}"
             yield Rule(words, lambda p, s=size, m=measure: m(of(p)) % s != 0, look, plain=size in (2, 4, 8, 16, 32))
+            if size in (3, 5, 6, 7):  # of a few large sizes few are multiples of these
+                continue
             yield Rule(
                 f"{where}{name} > {size} and not a multiple of it",
                 lambda p, s=size, m=measure: m(of(p)) > s and m(of(p)) % s != 0,

@@ -91,7 +91,8 @@ def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
     """
     if not evidence.wrong.any():
         return ()
-    faults = [tuple(_added_to_output(evidence))]
+    left = evidence.unwritten & (evidence.want == 0)  # what nobody stored holds 0 more than before, too
+    faults = [() if left[evidence.wrong].all() else tuple(_added_to_output(evidence))]
     if not faults[0]:
         faults = []
         if (evidence.wrong & evidence.unwritten).any():

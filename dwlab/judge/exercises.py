@@ -851,6 +851,17 @@ def drawn(answer: Answer, *ranges: tuple[int, int]) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def one_large(answer: Answer, axes: int) -> tuple[tuple[int, ...], ...]:
+    """Sizes of small launches: each axis in turn is beyond 1,024, the most threads of a block, and the others are few.
+
+    A kernel that is right for some more than one block holds is found here: one without a loop, or with a buffer of so
+    many elements.
+    """
+    return tuple(
+        drawn(answer, *((1025, 1500) if axis == large else (1, 3) for axis in range(axes))) for large in range(axes)
+    )
+
+
 def values(answer: Answer, *shape: int, least: float = -2.0, most: float = 3.0) -> np.ndarray:
     """float32 between `least` and `most`, negative ones too, drawn anew at each call."""
     answer.drew = True

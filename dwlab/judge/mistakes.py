@@ -290,7 +290,7 @@ class _Part:
 
         b, r, m: other values, as (channels,) or a number, (N, C, P, Q), (channels,); late_b: added after the
         activation; early_r: the residual is added before it; act: another function; zero_y, zero_r, m_r, limits,
-        rounded: in int8, of what is beyond the limits the low 8 bits stay.
+        rounded, r_rounded: in int8, of what is beyond the limits the low 8 bits stay.
         """
         layer = self.layer
         b = how.get("b", self.b if layer.bias else 0.0)
@@ -310,6 +310,7 @@ class _Part:
                 added = np.asarray(r - how.get("zero_r", layer.zero_r), np.float32) * np.float32(
                     how.get("m_r", layer.m_r)
                 )
+                added = how.get("r_rounded", np.asarray)(added)
             else:
                 added = np.float32(0)
             value = act(scaled + added) if early else act(scaled) + added
@@ -536,6 +537,15 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
             yield "m_r ignored", {"m_r": 1.0}, "r is not multiplied by m_r", added
             if part.m is not None:
                 yield "wrong m_r", {"m_r": 1 / layer.m_r}, "r is divided by m_r", added
+        act = ACTIVATED[layer.activation]
+        twice = {"act": lambda values: np.rint(act(values))}
+        text = "the sum is rounded before the residual is added"
+        yield "rounded twice", twice, f"{text}, and once more after it", added
+        yield "rounded twice", twice | {"r_rounded": np.rint}, f"{text}, and so is the residual", added
+    if layer.bias and layer.activation == "none":
+        separate = {"b": 0.0, "late_b": part.b}
+        text = "sum and bias are multiplied by m one by one; their sum is exact as an int32"
+        yield "rounded before the bias", separate, text, look
     for words, rounded in (
         ("a half is rounded up", lambda v: np.floor(v.astype(np.float64) + 0.5)),
         ("a half is rounded away from 0", lambda v: np.copysign(np.floor(np.abs(v.astype(np.float64)) + 0.5), v)),
@@ -633,6 +643,13 @@ def _sum_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
     if layer.zero_y != layer.zero_x:
         text = "zero_y is subtracted from x where zero_x is right"
         yield "wrong zero_x", partial(_summed, part, zero=layer.zero_y), text, "sum (x - zero_x) * w"
+    if part.other is not None and layer.zero_x != part.other.layer.zero_x:
+        text = "the zero_x of the other layer is subtracted from x"
+        yield "wrong zero_x", partial(_summed, part, zero=part.other.layer.zero_x), text, "sum (x - zero_x) * w"
+    if layer.dtype == "int8" and layer.zero_x:
+        text = "x - zero_x is kept in an int8, which does not hold all of them"
+        kept = (part.x - layer.zero_x + 128) % 256 - 128 + layer.zero_x
+        yield "x - zero_x overflows", partial(_summed, part, x=kept), text, "int32(x) - int32(zero_x)"
     look = "is anything ever added to the sum?"
     yield "nothing summed", partial(_scaled, part, 0.0), "every sum, before bias and activation, is 0", look
     for pattern, total, text, look in _filter_sums(part):

@@ -13,6 +13,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     stored_by_a_thread,
     typical_first,
@@ -50,11 +51,10 @@ def judge(answer):
     """Right for odd and even maps, drawn ones, any x, any number of channels; coalesced; float32 only."""
     pool, launches = kernel(answer, "pool"), []
     shapes = ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40), (14, 14, 32))
-    more = drawn(answer, (1, 20), (1, 20), (1, 70)), (1, 2, *drawn(answer, (500, 1100)))
+    more = drawn(answer, (1, 20), (1, 20), (1, 70)), *one_large(answer, 3)
     rows, columns, groups = drawn(answer, (15, 25), (15, 25), (4, 9))
-    large, last = (*drawn(answer, (1, 5), (1, 5), (1, 5)), 2.0**120), (rows, columns, 8 * groups, 1)
-    long = (*drawn(answer, (100, 400)), 2, 1), (1, *drawn(answer, (100, 400)), 2)
-    for H, W, C, size in (*((*one, 1) for one in (*shapes, *long, *more)), large, last):
+    large, last = (*drawn(answer, (1, 5), (1, 5), (1, 5)), 2.0**125), (rows, columns, 8 * groups, 1)
+    for H, W, C, size in (*((*one, 1) for one in (*shapes, *more)), large, last):
         x = values(answer, H, W, C, least=-3, most=1) * np.float32(size)
         x[H // 2 :] -= np.float32(4 * size)
         y, what = poisoned((H + 1) // 2, (W + 1) // 2, C), f"a map of {H} × {W} with {C} channels"

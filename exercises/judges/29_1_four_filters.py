@@ -12,6 +12,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     stored_by_a_thread,
     typical_first,
@@ -55,8 +56,7 @@ def judge(answer):
     shapes = ((1, 1, 1), (3, 4, 32), (5, 6, 33), (7, 9, 31), (40, 8, 49), (16, 32, 64))
     more = (
         drawn(answer, (1, 40), (1, 140), (1, 70)),
-        drawn(answer, (200, 500), (1, 9), (1, 40)),
-        drawn(answer, (1, 9), (1, 9), (500, 1100)),
+        *one_large(answer, 3),
         drawn(answer, (1, 40), (4, 40), (33, 140)),
     )
     for C, F, M in (*shapes, *more):

@@ -11,6 +11,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     typical_first,
     written_once,
@@ -49,8 +50,7 @@ def judge(answer):
     """Right for maps around a tile and drawn ones, biases of either sign; x and `between` as often as modelled."""
     expand, launches = kernel(answer, "expand"), []
     shapes = ((1, 1, 1, 1), (3, 1, 5, 8), (2, 2, 8, 9), (5, 1, 17, 7), (4, 2, 16, 24))
-    one, two, three = drawn(answer, *[(66, 150)] * 3)
-    long = (6, 1, 2, one), (2, 1, two, 3), (three, 1, 3, 2)
+    long = [(C, -(-groups // FILTERS), H, W) for C, groups, H, W in one_large(answer, 4)]
     for C, groups, H, W in (
         *shapes, *long, drawn(answer, (5, 20), (3, 6), (17, 25), (25, 33))
     ):  # fmt: skip

@@ -37,16 +37,21 @@ def judge(answer):
     """Right to the bit: ties, both ends, sums whose product with m no int32 holds, any zero point."""
     requantise = kernel(answer, "requantise")
     rng, cases = answer.random, []
-    sizes = ((1, 1), (3, 31), (2, 32), (4, 70), drawn(answer, (1, 40), (1, 300)), (2, *drawn(answer, (500, 1100))))
+    sizes = ((1, 1), (3, 31), (2, 32), (4, 70), drawn(answer, (1, 40), (1, 300)), (2, *drawn(answer, (1025, 1500))),
+             (*drawn(answer, (1025, 1500)), 2))  # fmt: skip
     for number, (M, F) in enumerate(sizes):
         sums, b = rng.integers(-3000, 3000, (M, F)).astype(np.int32), rng.integers(-500, 500, F).astype(np.int32)
-        zero, relu = (0, -5, 7, -128, 127, int(rng.integers(-128, 128)))[number], number in (2, 3, 5)
+        zero, relu = (0, -5, 7, -128, 127, int(rng.integers(-128, 128)), 9)[number], number in (2, 3, 5)
         cases.append(("random sums", sums, b, (rng.random(F, np.float32) + 0.5) / np.float32(20), zero, relu))
     halves = np.arange(-40, 40, dtype=np.int32).reshape(2, 40)
     cases.append(("halves", halves, np.zeros(40, np.int32), np.full(40, 0.5, np.float32), 3, False))
     huge = np.array([[2**30, -(2**30), 2**20, -(2**20)]], np.int32)
     for zero in (100, -100):
         cases.append(("huge sums", huge, np.zeros(4, np.int32), np.full(4, 1000, np.float32), zero, False))
+    # Sums that no float32 holds, which the bias takes back: a sixth of what is left is a half every third time.
+    far = rng.integers(-300, 300, (3, 40)).astype(np.int32)
+    back = rng.integers(2**24, 2**26, 40).astype(np.int32)
+    cases.append(("sums far from 0", far - back, back, np.full(40, 1 / 6, np.float32), 3, False))
     found, launches = [], []
     for what, sums, b, m, zero, relu in cases:
         low = zero if relu else -128

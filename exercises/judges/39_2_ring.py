@@ -12,6 +12,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     typical_first,
     values,
@@ -54,9 +55,7 @@ def judge(answer):
     ring, launches = kernel(answer, "ring"), []
     sizes = ((1, 1, 1), (2, 3, 61), (3, 2, 62), (2, 2, 63), (4, 3, 150))
     more = drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (6, 9), (1, 9), (130, 300))
-    long = [drawn(answer, *[(most, 2 * most) if axis == k else (1, 3) for axis in range(3)])
-            for k, most in enumerate((400, 80, 800))]  # fmt: skip
-    for C, F, L in (*sizes, *more, *long):
+    for C, F, L in (*sizes, *more, *one_large(answer, 3)):
         x, w1, b1, w2 = values(answer, C, L), values(answer, F, C), values(answer, F), values(answer, F, 3)
         y, what, grid = poisoned(F, L), f"C={C} F={F} L={L}", (-(-L // OUTPUTS), F)
         report = launched(ring, grid, 64, x, w1, b1, w2, y, hints=HINTS, what=what)

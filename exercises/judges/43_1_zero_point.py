@@ -31,8 +31,12 @@ def judge(answer):
     rng = answer.random
     launches = []
     groups, other = drawn(answer, (6, 40), (-127, 126))
-    for words, zero in ((8, 0), (8, -128), (16, 3), (24, 127), (40, -7), (8 * groups, other)):
+    long = 8 * drawn(answer, (129, 180))[0]
+    for words, zero in ((8, 0), (8, -128), (16, 3), (24, 127), (40, -7), (long, -127), (8 * groups, other)):
         a, b = (rng.integers(-128, 128, (rows, 4 * words)).astype(np.int8) for rows in (16, 8))
+        if words == long:  # so that no float32 holds zero times the sum of b
+            b |= 96
+            b &= 127
         d = poisoned(16, 8, dtype="int32")
         want = (a.astype(int) - zero) @ b.astype(int).T
         what = f"{4 * words} channels, zero point {zero}"
@@ -58,4 +62,4 @@ def judge(answer):
         at_most(loads, 8 * words, "words of b are loaded", "those of the products serve both", HINTS, report)
         written_once(report, "d", 16 * 8, HINTS)
         float32_only(report)
-    return "Right to the bit for six zero points; one product for 32 channels, and no word of b is loaded twice."
+    return "Right to the bit for seven zero points; one product for 32 channels, and no word of b is loaded twice."
