@@ -106,6 +106,12 @@ def test_everything_else_is_refused_with_a_reason(expression, words):
     assert "Not possible" in panel.html() and panel.problems[0] in panel.text()
 
 
+def test_a_panel_has_the_colours_of_its_page():
+    """JupyterLab sets the colour of a stored table's heads: on a white ground they were white in a dark theme."""
+    panel = warp.view("lane")
+    assert "<table" in panel.html() and not re.search(r"[;\"](background|color):", panel.html())
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="lane0123456789+-*/%()<>=&|^~ .,[]'ifelseandornot\n\\_:λ\x00", max_size=60))
 @example("lane" * 50)

@@ -1647,6 +1647,7 @@ def _names_of_wait(loop: ast.For | ast.While) -> tuple[str, ...] | None:
     return tuple(sorted(names | {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}))
 
 
+@functools.lru_cache(maxsize=4096)
 def _names_that_stay(loop: ast.For | ast.While) -> str:
     """The names in the test of a `while` that nothing in it can end: none of them is set in it; "" for other loops."""
     if not isinstance(loop, ast.While):

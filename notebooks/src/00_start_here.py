@@ -37,9 +37,9 @@ from dwlab.records import tabular
 print(tabular.wrapped(doctor.examine().text(88)))
 
 # %% [markdown]
-# What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else: copying from memory
-# to memory, reading from the L2 cache (the last before memory, shared by the whole GPU), multiplying and adding, and
-# starting a kernel at all. In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is
+# What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else. They are copying from
+# memory to memory, reading from the L2 cache, multiplying and adding, and starting a kernel at all. (The L2 is the last cache
+# before memory, shared by the whole GPU.) In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is
 # no time, so it shows a GPU from the records, with the date and the versions it was measured with.
 
 # %% tags=["nbval-ignore-output", "folded"]

@@ -85,8 +85,8 @@ def transpose(a, b):
 
 # %% [markdown]
 # `cuda.grid(2)` gives two numbers; the first runs along `threadIdx.x`. A warp is 32 neighbours in `threadIdx.x`. The next
-# drawing is of this very launch: a colour for each warp, thick lines between blocks, and in the first warp the numbers of its
-# lanes, of those in a row each fourth. Use it for a kernel of your own, on small arrays.
+# drawing is of this very launch: a colour for each warp, and thick lines between blocks. The numbers are lanes of the first
+# warp, of those in a row each fourth. Use it for a kernel of your own, on small arrays.
 
 # %% tags=["nbval-ignore-output"]
 square = np.arange(32 * 32, dtype=np.float32).reshape(32, 32)

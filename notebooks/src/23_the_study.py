@@ -158,8 +158,8 @@ else:
     raise AssertionError("the check should have seen it")
 
 # %% [markdown]
-# Formula and interpreter read the *source*. A GPU runs what the compiler made of it, and a compiler may do what this
-# colleague did, or the opposite: merge two loads of the same element, join neighbours into one of 8 or 16 bytes, hoist a
+# Formula and interpreter read the *source*. A GPU runs what the compiler made of it. A compiler may do what this colleague
+# did, or the opposite. It may merge two loads of the same element, join neighbours into one of 8 or 16 bytes, or hoist a
 # load out of a loop. That is what the third number is for.
 #
 # ## X-ray
@@ -297,9 +297,9 @@ for what, of in growth.items():
 #
 # ### What binds?
 #
-# `dwlab.model.timemodel` puts such reasons into numbers. It takes the counts of a stage, and for each resource of the GPU the time
-# that it alone would need: bytes over the copy bandwidth, sectors over the L2's, wavefronts and instructions over what the
-# multiprocessors do in a clock, the waits of a warp over the warps that are there. The largest one **binds**. The predicted
+# `dwlab.model.timemodel` puts such reasons into numbers. From the counts of a stage it takes the time that each resource of the
+# GPU alone would need. These are bytes over the copy bandwidth, sectors over the L2's, wavefronts and instructions over what
+# the SMs do in a clock, and the waits of a warp over the warps that are there. The largest one **binds**. The predicted
 # time is a little above it, because resources do not overlap perfectly: (Σ tᵖ)^(1/p) with one p for all. Four constants
 # were fitted, on a few kernels at a few shapes (the module says which); none knows a stage.
 

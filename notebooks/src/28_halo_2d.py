@@ -273,8 +273,8 @@ tables.work_table(
 # 3. **Guard.** Threads beyond the last channel or column return. They may: no barrier follows.
 # 4. **Addresses.** One 64-bit address for x and one for y; what follows adds constants to them.
 # 5. **The strip.** The last call is all of the loop, with **unrolling** row by row. It is a **register sliding window**: it
-#    loads rows of x ahead into registers, adds a row to the up to K sums that it is part of, and finishes and stores a row of
-#    outputs after its last tap. A thread loads each x once, nothing passes through shared memory, and the loads in flight
+#    loads rows of x ahead into registers and adds a row to the up to K sums that it is part of. After its last tap a row of
+#    outputs is finished and stored. A thread loads each x once, nothing passes through shared memory, and the loads in flight
 #    hide the latency.
 #
 # <!-- begin:kernel:depthwise2d/forward/columns -->

@@ -128,8 +128,8 @@ tables.work_table(both["NHWC"], seen, "requests for 32 multiply-adds", "shared r
 
 # %% [markdown]
 # Global memory has a fraction of the work. But a thread still reads two numbers for each multiply-add, now from shared
-# memory. (The table says 2.61: 49 pixels fill four tiles of 16 to 49 / 64, and threads beyond the last pixel read, too.) That
-# is the next wall: an SM serves one warp's read of shared memory in a cycle, and issues the multiply-adds of four warps.
+# memory. (In the table it is 2.61, because four tiles of 16 pixels are read for 49 pixels.) Shared memory is the next wall: an
+# SM serves one warp's read of it in a cycle, and issues the multiply-adds of four warps.
 #
 # ### Register tiles
 #

@@ -430,10 +430,10 @@ picture.draw(planner.plan("mobilenet_v1", "t4"))  # eight layers in a row
 
 # %% [markdown]
 # Kernels that reach the ceilings are not those that a plan chooses between. A fused kernel with more to do in a block
-# has fewer blocks on a multiprocessor and keeps memory and tensor cores less busy than two simple ones, and a model that
-# takes both sides to be equally good fuses too much: the ideal plan above, compared with measured times. The **efficiency** of this
-# workbook's kernels, the fraction of a ceiling that they get, was fitted to recorded times, four numbers for each kind of
-# kernel and storage type; plans use it unless ideal kernels are chosen:
+# has fewer blocks on a multiprocessor and keeps memory and tensor cores less busy than two simple ones. A model that
+# takes both sides to be equally good fuses too much, as the ideal plan above did by measured times. The **efficiency** of this
+# workbook's kernels is the fraction of a ceiling that they get. It was fitted to recorded times, four numbers for each kind of
+# kernel and storage type. Plans use it unless ideal kernels are chosen:
 
 # %% tags=["folded"]
 from dwlab.planner import efficiency
@@ -445,8 +445,8 @@ for (kind, dtype), one in efficiency.TABLE.items():
     print(f"{kind + ', ' + dtype:28}{one.memory:8.0%}{cells}{one.kernel_us:13.1f}")
 
 # %% [markdown]
-# All were measured on one GPU. That the efficiency is the same on another one is a guess, and what another author's
-# kernels reach, these numbers do not say: where a library's pointwise kernel is nearer to its ceiling than a fused one
+# All were measured on one GPU. That the efficiency is the same on another one is a guess. What another author's kernels
+# reach, these numbers do not say: where a library's pointwise kernel is nearer to its ceiling than a fused one
 # of ours, a plan that fuses is wrong. `python benchmarks/plan_costs.py` fits them to records of your own.
 #
 # ## Key points

@@ -306,7 +306,7 @@ with_alt(
 #
 # ### A block with a shortcut
 #
-# MobileNetV2's blocks add what came in. That map is int8 too, in steps of its own, and so it has a factor of its own,
+# MobileNetV2's blocks add what came in. That map is int8 too, in steps of its own. So it has a factor of its own,
 # $m_r = s_r / s_y$, and is added *before* the rounding, of which there is still one:
 # $\mathrm{rint}(m \cdot \mathrm{sum} + m_r (r - z_r)) + z_y$. Here is such a block, and what it costs to forget the factor. A whole
 # network in integers, calibrated and checked against floating point, is `python -m dwlab infer mobilenet_v2 --dtype int8`.
@@ -359,12 +359,12 @@ tabular.columns(("network", "images", *(f"{dtype}, µs" for dtype in kinds)), ro
 # %% [markdown]
 # ## Explain
 #
-# A fourth of the bytes is not a fourth of the time, and against float16 int8 brings little or nothing: the conversions of each
+# A fourth of the bytes is not a fourth of the time, and against float16 int8 brings little or nothing. The conversions of each
 # number take instructions, and kernels that were bound by bytes come to be bound by these. What an int8 kernel can do about it is
 # the matter of [43 · Eight bits in a kernel](43_int8_kernels.ipynb).
 #
-# What it costs in accuracy was counted: half a step for each number, a growth from layer to layer that is slower than the number
-# of layers, and a scale for each filter that keeps small ones from being stored coarsely.
+# What it costs in accuracy was counted: half a step for each number. From layer to layer the error grows more slowly than the
+# number of layers. A scale for each filter keeps small ones from being stored coarsely.
 #
 # ## Key points
 #

@@ -115,9 +115,10 @@ assert (off["with ε"] < 1e-3).all() and (off["without ε"] > 0.1).any()
 
 # %% [markdown]
 # Where a channel's variance is far above ε, nothing is seen. Trained networks do have channels that hardly move, and there
-# the filter becomes several times too large. A test with random variances around 1 passes. Three more to forget:
-# the convolution may have a bias of its own, which is scaled too; γ may be negative, so no square root of it may be taken;
-# and the batch norm stands *before* the activation, so it cannot be folded into the next layer's filter through a ReLU.
+# the filter becomes several times too large. A test with random variances around 1 passes. Three
+# more things are easily forgotten. The convolution may have a bias of its own, which is scaled too. γ may be negative, so no
+# square root of it may be taken. And the batch norm stands *before* the activation, so it cannot be folded into the next
+# layer's filter through a ReLU.
 #
 # ### The runner
 #

@@ -221,8 +221,8 @@ for many_equal in (1, 4, 16, 64, 256):
 # ### A strategy
 #
 # A strategy is an order: a generator that yields a place in the space and is sent what came of it, µs, or None for a candidate
-# that failed. Place 0 is the shipped default, and comes first. Fill in one that goes on beside the best so far: of the places
-# that are left the one that differs from it in the fewest parameters, and of several such the first.
+# that failed. Place 0 is the shipped default, and comes first. Fill in one that goes on beside the best so far. Of the places
+# that are left it takes the one that differs from the best in the fewest parameters, of several such the first.
 # `space.candidates[place]` is a dict with the value of each parameter.
 
 # %%
