@@ -453,8 +453,8 @@ def problem_of(row):
         return Whole(row)
     if row.op == "fused":  # the layers in words, each behind its op
         return layers.problem(" -> ".join(text.split(" ", 1)[1] for text in row.problem.values()))
-    made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}.get(row.op, DepthwiseConv1d)
-    return made(**row.problem, dtype=row.dtype)
+    made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise, "sparse": layers.SparsePointwise}
+    return made.get(row.op, DepthwiseConv1d)(**row.problem, dtype=row.dtype)
 
 
 def test_the_committed_records_read_and_agree_with_themselves():

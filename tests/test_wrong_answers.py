@@ -578,7 +578,7 @@ for f in range(cuda.threadIdx.x, y.shape[1], 32):
      "min(max(value + zero, low), 127) => value + zero"),
     ("34_1", "no relu", r"relu: element", "value + zero, low) => value + zero, -128)"),
     ("34_1", "the bias left out", r"random sums", "sums[i, f] + b[f] => sums[i, f]"),
-    ("34_1", "one turn of the warp", r"relu: element \[0, 32\] was never written; -\d+ is right",
+    ("34_1", "one turn of the warp", r"relu: element \[0, 32\] was never written; -?\d+ is right",
      "y.shape[1], 32) => y.shape[1], 4096)"),
     ("34_1", "float64", r"\d+ float64 operations",
      "float32(int32(sums[i, f] + b[f])) * m[f] => float32((sums[i, f] + b[f]) * 1.0 * m[f])"),

@@ -121,6 +121,8 @@ def _short(op: str, problem: Mapping[str, Any]) -> str:
     try:
         if "first" in problem:
             found = [layers.problem(problem[name].partition(" ")[2]) for name in ("first", "second")]
+        elif op == "sparse":
+            return str(layers.SparsePointwise(**problem))
         elif op in ("depthwise2d", "pointwise"):
             kind = layers.DepthwiseConv2d if op == "depthwise2d" else layers.Pointwise
             found = [kind(**problem)]
