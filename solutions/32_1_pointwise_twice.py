@@ -123,6 +123,12 @@ def judge(answer):
         arrays = x, given["w1"], given["b1"], given["w2"], y
         report = launched(twice, -(-M // PIXELS), (PIXELS, ROWS), *arrays, hints=HINTS, what=what)
         agree(y, want, what, 1e-5, HINTS, lambda four=arrays[:4]: mistakes(*four))
+        if report.shared_bytes > enough:
+            raise Wrong(
+                f"{report.what}: a block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} "
+                f"filters of {PIXELS} pixels.",
+                HINTS,
+            )
         launches.append((report, C, F, M))
     for report, C, F, M in typical_first(launches, len(shapes)):
         what = "loads of w1, one for each multiply-add of the first layer"
@@ -133,12 +139,6 @@ def judge(answer):
         why = "each element of `between` is computed once"
         at_most(report.totals.flops, flops, "floating-point operations", why, HINTS, report)
         written_once(report, "y", OUTPUTS * M, HINTS)
-        if report.shared_bytes > enough:
-            raise Wrong(
-                f"{report.what}: a block has {report.shared_bytes:,} bytes of shared memory; {enough:,} hold {STEP} "
-                f"filters of {PIXELS} pixels.",
-                HINTS,
-            )
         float32_only(report)
     return (
         f"Right for {len(launches)} sizes. {products:,} multiply-adds in the first layer, each once; "

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import re
+import statistics
 
 import pytest
 from fakes import cells, recorded
@@ -413,3 +414,24 @@ def test_the_work_table_of_x_rays_is_what_the_layers_sizes_say():
     report.work_table(layers, seen, "wavefronts for 32 outputs", "their wavefronts for 32")
     with pytest.raises(KeyError):
         report.work_table(layers, seen, "x: wishes")
+
+
+def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios():
+    runs = [run for run in records.load_runs() if run.sections.get("sparse")]
+    rows, used = report.fastest_sparse(runs)
+    here = {run.gpu for run in used}
+    newest = {}
+    for run in runs:
+        for one in run.sections["sparse"] if run.gpu in here else ():
+            newest[one["layer"], one["batch"], one["pattern"], one["stage"]] = one["time_us"]
+    best = {}
+    for (*key, _), us in newest.items():
+        best[tuple(key)] = min(us or float("inf"), best.get(tuple(key), float("inf")))
+    assert {(one["layer"], one["batch"], one["pattern"]): one["time_us"] for one in rows} == best and len(here) == 1
+    table, summary = report.sparse_table(runs), report.sparse_summary(runs)
+    assert table.count("\n| PW ") == len(rows) and runs[-1].gpu in table
+    there = [one["peers"]["cuBLAS"] / one["time_us"] for one in rows if one["pattern"] == "2:4"]
+    mean, lost = statistics.geometric_mean(there), sum(one < 1 for one in there)
+    assert f"| 2:4 | cuBLAS | {len(there)} | {mean:.2f} |" in summary and f"| {lost} |" in summary
+    for make in (report.sparse_table, report.sparse_summary):
+        assert "record_sparse.py" in make([])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from dwlab import records
 from dwlab.measure.sparse_baselines import LIBRARIES
@@ -15,11 +16,13 @@ NONE = "No time of sparse filters is recorded. On a GPU: `python benchmarks/reco
 
 
 def fastest_sparse(runs: Runs = None) -> tuple[list[Row], list[Record]]:
-    """(rows, runs): of each layer, batch and pattern recorded on one GPU our fastest sparse stage; the runs."""
-    rows, used = records.newest_rows(
-        "sparse", lambda row: tuple(row[name] for name in ("layer", "batch", "dtype", "pattern", "stage")), runs
-    )
-    made = grouped((row for row in rows if row["time_us"]), lambda row: (row["layer"], row["batch"], row["pattern"]))
+    """(rows, runs): of each layer, batch, storage type and pattern recorded on one GPU our fastest sparse stage."""
+
+    def problem(row: Row) -> tuple[Any, ...]:
+        return row["layer"], row["batch"], row["dtype"], row["pattern"]
+
+    rows, used = records.newest_rows("sparse", lambda row: (*problem(row), row["stage"]), runs)
+    made = grouped((row for row in rows if row["time_us"]), problem)
     fastest = [min(here, key=lambda row: row["time_us"]) for here in made.values()]
     return sorted(fastest, key=lambda row: (row["sparsity"], row["layer"], row["batch"])), used
 

@@ -262,7 +262,7 @@ from dwlab import records, report
 report.sparse_summary()
 
 # %% [markdown]
-# Of each library the geometric mean over 18 products, the least and the greatest. CSR, which takes zeros anywhere, is far behind
+# Of each library the geometric mean over these products, the least and the greatest. CSR, which takes zeros anywhere, is far behind
 # all. But leaving zeros out does not win from cuBLAS, which multiplies them, nor from cuSPARSELt, which leaves out half
 # of them, before 15 weights of 16 are zero (64:2:32). The largest layer, pattern by pattern, and
 # [all of them](../docs/results/sparse.md):
