@@ -16,14 +16,14 @@ from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.registry import StageError
-from dwlab.kernels.sparse import forward_2_columns, int8_tiles, tensor_tiles
+from dwlab.kernels.sparse import forward_2_columns, int8_tiles, rows_tiles, tensor_tiles
 from dwlab.model import sparse as roof
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import compress, dense_of, kept_magnitude, stored
 
-NAMES = ("naive", "columns", "tensor", "wgmma", "bytes", "int8")
-NAIVE, COLUMNS, TENSOR, WGMMA, BYTES, INT8 = (registry.stage(f"sparse/forward/{name}") for name in NAMES)
+NAMES = ("naive", "columns", "tensor", "wgmma", "bytes", "int8", "rows")
+NAIVE, COLUMNS, TENSOR, WGMMA, BYTES, INT8, ROWS = (registry.stage(f"sparse/forward/{name}") for name in NAMES)
 FORMS = st.one_of(
     st.sampled_from(["2:4", "1:2", "64:2:8", "64:2:16", "16:2:16"]),
     st.builds("{}:{}:{}".format, st.sampled_from([1, 3, 16, 32, 48]), st.just(2), st.just(4)),
@@ -32,8 +32,8 @@ FORMS = st.one_of(
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 
 
-def of(C, F, H, W, form, N=1, bias=True, activation="relu6", residual=False):
-    return SparsePointwise(N, C, F, H, W, bias=bias, activation=activation, residual=residual, pattern=form)
+def of(C, F, H, W, form, N=1, bias=True, activation="relu6", residual=False, layout="NHWC"):
+    return SparsePointwise(N, C, F, H, W, layout, bias=bias, activation=activation, residual=residual, pattern=form)
 
 
 # ---- the problem
@@ -55,15 +55,15 @@ def test_stored_filters_lead_back_to_the_pruned_ones(form, F, C, seed):
 
 
 @settings(max_examples=30, deadline=None)
-@given(FORMS, st.integers(1, 60), st.integers(1, 60))
-def test_a_layer_reads_as_it_prints_itself_and_its_answer_is_the_pruned_dense_one(form, F, C):
-    layer = of(C, F, 2, 3, form, residual=True, activation="relu")
+@given(FORMS, st.integers(1, 60), st.integers(1, 60), st.sampled_from(layers.LAYOUTS))
+def test_a_layer_reads_as_it_prints_itself_and_its_answer_is_the_pruned_dense_one(form, F, C, layout):
+    layer = of(C, F, 2, 3, form, residual=True, activation="relu", layout=layout)
     assert layers.problem(str(layer)) == layer
     given = layer.inputs(seed=1)
     w = layer.filters(given)
     assert np.array_equal(compress(w, form).dense(), w)  # in the pattern
     assert not w[3::7].any() and w.any()
-    dense = Pointwise(1, C, F, 2, 3, "NHWC", "float16", True, "relu", True)
+    dense = Pointwise(1, C, F, 2, 3, layout, "float16", True, "relu", True)
     same = {"w": w} | {name: given[name] for name in ("x", "b", "r")}
     got, wanted = references.reference(layer, "forward", given), references.reference(dense, "forward", same)
     assert np.array_equal(got["y"], wanted["y"])
@@ -85,7 +85,7 @@ def test_sizes_and_bytes():
 def test_what_is_no_such_layer_says_so():
     for changes, says in (
         ({"dtype": "float32"}, "dtype float16 or int8, not float32"),
-        ({"layout": "NCHW"}, "layout NHWC, not NCHW"),
+        ({"layout": "NCHW", "dtype": "int8", "activation": "relu"}, "layout NHWC, not NCHW"),
         ({"pattern": "2:8"}, "without rows that share columns"),
         ({"C": 0}, "C must be at least 1"),
     ):
@@ -142,6 +142,52 @@ def test_every_tile_of_sparse_tensor_cores_is_right_and_counted(shape):
     assert worst <= 1
     assert traffic.of_totals(seen) == one.traffic(layer)
     assert layer.chooses or seen.bank_conflicts == 0
+
+
+@settings(max_examples=most(12 if target.mode == "simulated" else 4), deadline=None)
+@given(
+    FORMS, st.integers(1, 3), st.integers(1, 99), st.integers(1, 45), st.integers(1, 40), st.booleans(), st.booleans(),
+    st.sampled_from(layers.ACTIVATIONS),
+)  # fmt: skip
+def test_any_layer_channel_by_channel_is_right_and_counted(form, N, C, half_f, half_w, bias, residual, activation):
+    layer = of(C, 2 * half_f, 1, 2 * half_w, form, N, bias, activation, residual, "NCHW")
+    for stage in (NAIVE, ROWS):
+        if not stage.supports(layer):
+            layer = replace(layer, pattern="2:4")
+        arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
+        stage.run(layer, arrays)
+        want, allowed = (f(layer, "forward", arrays)["y"] for f in (references.reference, references.allowed_error))
+        assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()
+        if target.mode == "simulated":
+            assert traffic.of_totals(stage.xray(layer).totals) == stage.traffic(layer)
+
+
+@counts
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("shape", rows_tiles.SHAPES, ids=str)
+def test_every_tile_of_rows_is_right_and_counted(shape, steps):
+    """Maps of whole vectors of 8, 4 and 2 pixels; sums that end within a chunk; blocks of two images."""
+    BM, BN, *_ = shape
+    k = rows_tiles.SHAPES.index(shape) + steps
+    form = (f"{BN}:2:8", "2:4", f"{BN}:2:12")[k % 3]
+    layer = of(88, BN + 6, 1, BM // 2 + (8, 4, 2)[k % 3], form, N=3, residual=k % 2 == 0, layout="NCHW")
+    one = ROWS.with_config(rows_tiles.config_of(layer, *shape, steps, 2 + k % 3))
+    worst, _ = launched(layer, "forward", one.kernel_for(layer), one.launch(layer))
+    assert worst <= 1
+    seen = one.xray(layer).totals  # of the columns that the formula counts
+    assert traffic.of_totals(seen) == one.traffic(layer)
+    assert seen.bank_conflicts == 0
+
+
+@counts
+@pytest.mark.parametrize("form", ["64:2:16", "128:2:32", "2:4"])
+def test_rows_that_are_all_channels_are_not_compared_with_the_end(form):
+    """Whole tiles in every dimension: a block's copies have no condition."""
+    layer = of(512, 128, 2, 128, form, bias=False, activation="none", layout="NCHW")
+    one = ROWS.with_config(rows_tiles.config_of(layer, 128, 64, 32, 64, 2, 2))
+    assert rows_tiles.layout_of(layer.kernel_key, 1, one.config(layer)).every
+    worst, seen = launched(layer, "forward", one.kernel_for(layer), one.launch(layer))
+    assert worst <= 1 and traffic.of_totals(seen) == one.traffic(layer)
 
 
 @counts
@@ -241,6 +287,11 @@ def test_stages_say_what_they_do_not_take():
     assert "needs compute capability 8.0" in TENSOR.why_not(of(64, 64, 2, 2, "2:4"), (7, 5))
     assert not COLUMNS.supports(of(64, 64, 2, 2, "2:4"), (7, 5))  # for want of asynchronous copies
     assert not any(stage.why_not(of(64, 64, 2, 2, "64:2:16")) for stage in (NAIVE, COLUMNS, TENSOR))
+    assert "not for these sizes or this layout" in ROWS.why_not(of(64, 64, 2, 2, "2:4"))
+    assert "not for these sizes or this layout" in TENSOR.why_not(of(64, 64, 2, 2, "2:4", layout="NCHW"))
+    for changes in ({"H": 3, "W": 3}, {"F": 7}, {"pattern": "3:2:7"}):
+        with pytest.raises(StageError, match="use sparse/forward/naive"):
+            ROWS.launch(replace(of(64, 64, 2, 2, "2:4", layout="NCHW"), **changes))
 
 
 EDITS = [
@@ -256,13 +307,26 @@ EDITS = [
     (TENSOR, "(p & int32(1)) * int32(0x0022)", "(p & int32(0)) * int32(0x0022)", "mma_sparse"),
     (
         TENSOR,
-        "row = min(uint32(n0 + row_of(line)), uint32(ROWS - 1))",
-        "row = min(uint32(n0 + line), uint32(ROWS - 1))",
+        "row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(steps) + step)",
+        "row, at = uint32(n0 + line), uint32(chunk * uint32(steps) + step)",
         "tensor_tiles",
     ),
     (TENSOR, "uint32(LAST))", "uint32(0))", "tensor_tiles"),
-    (TENSOR, "if row < uint32(ROWS) and at", "if at", "tensor_tiles"),
+    (TENSOR, "if (WHOLE or row < uint32(ROWS)) and", "if", "tensor_tiles"),
+    (TENSOR, "ROWS % LINES == 0, layer", "True, layer", "tensor_tiles"),
+    (TENSOR, "layer.kept % (STEP * steps) == 0  #", "True  #", "tensor_tiles"),
     (TENSOR, "acc[i + e] = activate(acc[i + e])", "acc[i + e] = acc[i + e]", "run_epilogue"),
+    (ROWS, "uint32(32 * s) + lane", "lane", "mma_sparse"),
+    (ROWS, "c0 + uint32(4 * j)", "c0 + uint32(4 * (j ^ 1))", "mma_sparse"),
+    (ROWS, "for k in range(KEPT + thread", "for k in range(KEPT + THREADS + thread", "rows_tiles"),
+    (ROWS, "EVERY or channel < uint32(C)", "EVERY or channel <= uint32(C)", "rows_tiles"),
+    (ROWS, "wc[uint32(n0 // V * (KEPT // 4) + four)]", "wc[uint32(four)]", "rows_tiles"),
+    (ROWS, "m // HW * (C * (HW // 2)) +", "", ""),
+    (ROWS, "cuda.syncthreads()", "pass", "rows_tiles"),
+    (ROWS, "plus = high if f % uint32(2) else low", "plus = low", "row_epilogue"),
+    (ROWS, "acc[at + RUN] + plus", "acc[at + 1] + plus", "row_epilogue"),
+    (ROWS, "m // uint32(HW) * uint32(F) + f", "f", "row_epilogue"),
+    (ROWS, "transpose4(lane, words[0], words[1]", "transpose4(lane, words[1], words[0]", "row_epilogue"),
     (WGMMA, "uint32(b + uint32(16)), places, 1)", "uint32(b + uint32(16)), places, 0)", "group_sparse"),
     (WGMMA, "uint32(b + uint32(16))", "uint32(b)", "group_sparse"),
     (WGMMA, "t // uint32(2) * uint32(e_pitch) + g", "g", "group_sparse"),
@@ -304,10 +368,12 @@ def test_no_wrong_kernel_is_accepted(stage, old, new, module):
 
 
 @needs_compiler
+@pytest.mark.parametrize("stage", [TENSOR, ROWS], ids=lambda one: one.name)
 @pytest.mark.parametrize("form", ["2:4", "64:2:16"])
-def test_the_larger_tiles_keep_their_sums_in_registers(form):
-    layer = SparsePointwise(8, 768, 768, 32, 16, bias=True, pattern=form)
-    made = inspect.compile(TENSOR, problem=layer, cc="9.0")
+def test_the_larger_tiles_keep_their_sums_in_registers(form, stage):
+    layout = "NCHW" if stage is ROWS else "NHWC"
+    layer = SparsePointwise(8, 768, 768, 32, 16, layout, bias=True, pattern=form)
+    made = inspect.compile(stage, problem=layer, cc="9.0")
     assert made.spill_stores == made.spill_loads == made.float64_instructions == 0
     assert "mma.sp::ordered_metadata.sync.aligned.m16n8k32" in made.ptx
 

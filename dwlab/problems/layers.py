@@ -285,10 +285,10 @@ class Pointwise(Layer):
 class SparsePointwise(Pointwise):
     """Pointwise convolution with filters of which a pattern (`dwlab.problems.sparsity`) has made most weights zero.
 
-    Arrays: x (N, H, W, C); w, wi and, where the pattern chooses columns, wc, the filters as `sparsity.stored` makes
-    them; b, r, y and int8 as in Pointwise. pattern: "2:4", "64:2:16" and so on; float16 or int8, and NHWC alone. A NaN
-    or an infinity in x reaches the filters that keep its channel; a kernel that multiplies zeros as well may give a NaN
-    in all filters. Of seeded inputs every seventh filter is zero.
+    Arrays: x; w, wi and, where the pattern chooses columns, wc, the filters as `sparsity.stored` makes them; b, r, y
+    and int8 as in Pointwise. pattern: "2:4", "64:2:16" and so on; float16 or int8, this in NHWC alone. A NaN or an
+    infinity in x reaches the filters that keep its channel; a kernel that multiplies zeros as well may give a NaN in
+    all filters. Of seeded inputs every seventh filter is zero.
     """
 
     op: ClassVar[str] = "sparse"
@@ -299,11 +299,10 @@ class SparsePointwise(Pointwise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("layout", ("NHWC",)), ("dtype", ("float16", "int8"))):
-            if getattr(self, name) not in known:
-                raise ProblemError(
-                    f"a layer with sparse filters is of {name} {' or '.join(known)}, not {getattr(self, name)}"
-                )
+        if self.dtype not in ("float16", "int8"):
+            raise ProblemError(f"a layer with sparse filters is of dtype float16 or int8, not {self.dtype}")
+        if self.dtype == "int8" and self.layout != "NHWC":
+            raise ProblemError(f"a layer with sparse int8 filters is of layout NHWC, not {self.layout}")
         object.__setattr__(self, "pattern", str(sparsity.pattern(self.pattern)))
 
     @property

@@ -19,7 +19,7 @@ from numba import float32, int32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import load_a, load_b
-from dwlab.kernels.parts.swizzle import swizzle
+from dwlab.kernels.parts.swizzle import place, swizzle
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 
@@ -54,16 +54,18 @@ def _upper(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, b2, b3, places):
 
 
 @functools.cache
-def mma_sparse(M: int, N: int, steps: int, form: Any, x_pitch: int, e_pitch: int) -> WarpTile:
+def mma_sparse(M: int, N: int, steps: int, form: Any, x_pitch: int, e_pitch: int, rows: bool = False) -> WarpTile:
     """M pixels x N filters, 16 MI = N of 16, 32 or 64, of `steps` times 32 kept columns a call.
 
     add(acc, shared, x0, w0, e0, c0, lane): x0, w0, e0, c0 the words at which the warp's pixels, weights, metadata and
     columns begin. acc[2 MI j + e] is filter 2 MI (lane // 4) + e of pixel 8 (j // 2) + 2 (lane % 4) + j % 2. Pixels are
     rows of x_pitch words, swizzled (swizzle.place); M is a multiple of 16. A step's metadata are e_pitch words after
     those of the step before.
+    rows: x lies by columns instead, each kept one a row of x_pitch words of pixels, swizzled; x0 is the first one's
+    word, c0 how many words of a row are before the warp's pixels, a multiple of 4.
     """
     MI, NJ, RUN = N // 16, M // 8, N // 8
-    products = in_turn([_step(s, MI, NJ, steps, form, x_pitch, e_pitch) for s in range(steps)])
+    products = in_turn([_step(s, MI, NJ, steps, form, x_pitch, e_pitch, rows) for s in range(steps)])
 
     @cuda.jit(device=True, forceinline=True)
     def row(lane, i):
@@ -80,10 +82,10 @@ def mma_sparse(M: int, N: int, steps: int, form: Any, x_pitch: int, e_pitch: int
     return WarpTile(M, N, 0, size, RUN, zeros(size, float32), products, row, column, place)
 
 
-def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, e_pitch: int) -> Any:
+def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, e_pitch: int, ROWS: bool) -> Any:
     """The products of 32 kept columns: metadata and weights are read, then pixels, 16 at a time."""
     load_w, load_x, LEFT, RUN, PAIRS = load_a(MI, 8 * steps), load_b(x_pitch), 4 * MI, 2 * MI, -(-MI // 2)
-    (find, take), CHOOSES = _chosen(s, form, x_pitch), form.M > form.columns
+    (find, take), CHOOSES, place_x = _chosen(s, form, x_pitch), form.M > form.columns, place(x_pitch)
 
     def rows(i: int) -> Any:
         mma = _upper if i % 2 else _lower
@@ -115,7 +117,12 @@ def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, e_pitch
             at = uint32(e0 + uint32(s * e_pitch) + line)
             low, high = shared[at], shared[uint32(at + uint32(8))]
             places[p] = ptx.prmt(ptx.word_of_float(low), ptx.word_of_float(high), half)
-        if CHOOSES:
+        if ROWS:
+            for j in range(NJ):
+                at = uint32(x0 + place_x(uint32(uint32(32 * s) + lane), uint32(c0 + uint32(4 * j))))
+                right[0], right[1], right[2], right[3] = ptx.ldmatrix_x4_trans(shared, at)
+                product(acc, j, left, right, 0, places)
+        elif CHOOSES:
             find(columns, shared, c0, g, t)
             for j in range(NJ):
                 take(right, shared, uint32(x0 + (uint32(8 * j) + g) * uint32(x_pitch)), columns)

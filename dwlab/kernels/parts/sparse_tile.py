@@ -26,8 +26,8 @@ def channels(layer: SparsePointwise) -> int:
 
 
 def supports(layer: SparsePointwise) -> bool:
-    """Whether a block's filters lie in one block of V, and the storage is of whole float32 words."""
-    whole = not layer.chooses or layer.form.V % 16 == 0
+    """Whether a block's filters lie in one block of V, and a pixel's channels next to each other in whole words."""
+    whole = layer.layout == "NHWC" and (not layer.chooses or layer.form.V % 16 == 0)
     return whole and layer.C % 2 == 0 and layer.F % 2 == 0 and small_indices(layer)
 
 

@@ -29,13 +29,16 @@ WEIGHTS = 16  # that a word of metadata has indices of
 def kernel(layer):
     C, F, KEPT, TERMS, finish = layer.C, layer.F, layer.kept, layer.terms, epilogue.finish(layer)
     V, M, COLUMNS, CHOOSES = layer.form.V, layer.form.M, layer.form.columns, layer.chooses
+    NCHW, HW = layer.layout == "NCHW", layer.H * layer.W
 
     @cuda.jit
     def kernel(x, w, wi, wc, b, r, y):
         at = uint32(cuda.grid(1))
         if at >= y.size:
             return
-        f, pixel = uint32(at % F), uint32(at // F)
+        f, first, next = uint32(at % F), uint32(at // F * C), uint32(1)  # of the pixel's channels
+        if NCHW:
+            f, first, next = uint32(at // HW % F), uint32(at // (F * HW) * (C * HW) + at % HW), uint32(HW)
         total, places = float32(0), int32(0)
         for j in range(TERMS):
             if j % WEIGHTS == 0:
@@ -45,19 +48,21 @@ def kernel(layer):
             if CHOOSES:
                 channel = uint32(k // COLUMNS * M + wc[uint32(f // V * KEPT + k)])
             if channel < C:  # the last group may end beyond
-                total += float32(w[uint32(f * (KEPT // 2) + j)]) * float32(x[uint32(pixel * C + channel)])
+                total += float32(w[uint32(f * (KEPT // 2) + j)]) * float32(x[uint32(first + channel * next)])
         y[at] = finish(total, b, r, f, at)
 
     return kernel
 
 
 def traffic(layer):
-    C, F, pixels, given = layer.C, layer.F, layer.N * layer.H * layer.W, layer.inputs()
+    C, F, HW, given = layer.C, layer.F, layer.H * layer.W, layer.inputs()
     places, channels = sparsity.places_of(given), sparsity.channels_of(given, layer.form)
     load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    for first in range(0, pixels * F, 1 << 20):
-        at = np.arange(first, min(first + (1 << 20), pixels * F))
-        f, pixel = at % F, at // F
+    for begin in range(0, layer.N * HW * F, 1 << 20):
+        at = np.arange(begin, min(begin + (1 << 20), layer.N * HW * F))
+        f, start, next = at % F, at // F * C, 1
+        if layer.layout == "NCHW":
+            f, start, next = at // HW % F, at // (F * HW) * (C * HW) + at % HW, HW
         for j in range(layer.terms):
             if j % WEIGHTS == 0:
                 load += warp_traffic(f * (layer.kept // 32) + j // WEIGHTS)
@@ -65,7 +70,7 @@ def traffic(layer):
                 load += warp_traffic(f // layer.form.V * layer.kept + places[f, j], 32)
             inside = channels[f, j] < C
             load += warp_traffic(np.where(inside, f * (layer.kept // 2) + j, -1), 16)
-            load += warp_traffic(np.where(inside, pixel * C + channels[f, j], -1), 16)
+            load += warp_traffic(np.where(inside, start + channels[f, j] * next, -1), 16)
         load += layer.bias * warp_traffic(f, 16) + layer.residual * warp_traffic(at, 16)
         store += warp_traffic(at, 16)
     return Traffic(*load, *store)

@@ -77,18 +77,19 @@ def e_pitch(config):
     return config.block_n + (16 if config.block_n % 32 == 0 else 0)
 
 
-def load_filters(layout):
-    """load(shared, s0, w, wi, wc, n0, chunk, thread): starts copies of a chunk's weights, metadata and columns.
+def load_filters(layout, columns=True):
+    """load(shared, s0, w, wi, wc, n0, chunk, thread): starts copies of a chunk's weights, metadata and, if so, columns.
 
     Rows beyond the last filter have weights of 0, and metadata of the last: all zeros would be no metadata.
     """
     layer, config, steps, threads = layout.layer, layout.config, layout.steps, layout.config.threads
     LINES, STEPS, ROWS, WORDS = config.block_n, layer.kept // STEP, layer.rows, layer.kept // 4
     (W0, E0, C0, _), VECTORS, V, WF = layout.places, 2 * steps, layer.form.V, config.warp_n
-    CHOOSES, COLUMNS, LAST = layer.chooses, VECTORS * config.warps_n, layer.rows // layer.form.V - 1
+    CHOOSES, COLUMNS, LAST = layer.chooses and columns, VECTORS * config.warps_n, layer.rows // layer.form.V - 1
     place, row_of = swizzle.place(8 * steps), filter_row(WF)
     ROUNDS, EVEN = -(-LINES * VECTORS // threads), LINES * VECTORS % threads == 0
     PLACES, PLACED = -(-LINES * steps // threads), LINES * steps % threads == 0
+    WHOLE, FULL = ROWS % LINES == 0, layer.kept % (STEP * steps) == 0  # nothing beyond the last row, the last column
     CHOICES, PITCH = -(-COLUMNS // threads), e_pitch(config)
 
     @cuda.jit(device=True, forceinline=True)
@@ -99,7 +100,7 @@ def load_filters(layout):
             row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(8 * steps) + word)
             if EVEN or vector < uint32(LINES * VECTORS):
                 to = uint32(s0 + uint32(W0) + place(line, word))
-                if row < uint32(ROWS) and at < uint32(WORDS):
+                if (WHOLE or row < uint32(ROWS)) and (FULL or at < uint32(WORDS)):
                     ptx.copy4_async(shared, to, w, uint32(row * uint32(WORDS) + at))
                 else:
                     ptx.store4_shared(shared, to, float32(0), float32(0), float32(0), float32(0))
@@ -107,8 +108,11 @@ def load_filters(layout):
             word = uint32(thread + uint32(round * threads))
             if PLACED or word < uint32(LINES * steps):
                 line, step = uint32(word // uint32(steps)), uint32(word % uint32(steps))
-                row = min(uint32(n0 + row_of(line)), uint32(ROWS - 1))
-                at = min(uint32(chunk * uint32(steps) + step), uint32(STEPS - 1))
+                row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(steps) + step)
+                if not WHOLE:
+                    row = min(row, uint32(ROWS - 1))
+                if not FULL:
+                    at = min(at, uint32(STEPS - 1))
                 to = uint32(s0 + uint32(E0) + step * uint32(PITCH) + line)
                 ptx.copy1_async(shared, to, wi, uint32(row * uint32(STEPS) + at))
         if CHOOSES:
@@ -124,7 +128,7 @@ def load_filters(layout):
     return load
 
 
-def filters_traffic(layout):
+def filters_traffic(layout, columns=True):
     """[requests, sectors] of `load_filters` of all chunks, by one block of pixels."""
     layer, config, steps, threads = layout.layer, layout.config, layout.steps, layout.config.threads
     lines, WF, words, last = config.block_n, config.warp_n, layer.kept // 4, layer.kept // STEP - 1
@@ -143,7 +147,7 @@ def filters_traffic(layout):
         line, at = word // steps, np.minimum(chunk * steps + word % steps, last)
         row = np.minimum(n0 + line // WF * WF + filter_of(WF // 16, line % WF), layer.rows - 1)
         total += warp_traffic(np.where(word >= 0, row * (last + 1) + at, -1).reshape(-1, threads))
-        if layer.chooses:
+        if layer.chooses and columns:
             block = np.minimum((n0 + four // (2 * steps) * WF) // layer.form.V, layer.rows // layer.form.V - 1)
             at = np.minimum(chunk * 8 * steps + four % (2 * steps) * 4, words - 4)
             total += warp_traffic(np.where(four >= 0, block * words + at, -8).reshape(-1, threads) // 4, 2)

@@ -1,0 +1,199 @@
+"""Tiles of sparse/forward/rows: how blocks lie and load rows of x, what a block takes, what a launch costs."""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numba import float32, int32, uint32
+
+from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import ptx, swizzle
+from dwlab.kernels.parts import ptx_memory as memory
+from dwlab.kernels.parts.load_async import copies, vector_words
+from dwlab.kernels.parts.matrix_product import Product
+from dwlab.kernels.parts.mma_sparse import mma_sparse
+from dwlab.kernels.sparse import tensor_tiles
+from dwlab.kernels.tiling.config import Resources, TileConfig
+from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.traffic import warp_traffic
+from dwlab.problems.sparsity import STEP
+
+SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
+    (256, 128, 64, 64), (256, 64, 64, 64), (128, 128, 64, 64), (128, 64, 64, 64), (128, 64, 32, 64),
+    (64, 128, 32, 64), (64, 64, 32, 32),
+    (256, 32, 64, 32), (128, 32, 32, 32), (64, 32, 32, 32), (256, 16, 64, 16), (128, 16, 32, 16), (64, 16, 32, 16),
+)  # fmt: skip
+DEPTHS = (4, 3, 2)  # chunks in shared memory at a time
+NONE = 0x7FFFFFFF  # in the place of a column's first word: no channel, zeros
+PER_NS, READ, SHARED, WRITTEN, START, CHUNK = 4000, 60, 150, 20, 500, 150  # FLOPs, bytes a ns; ns: fitted on an H100
+
+
+@dataclass(frozen=True)
+class Layout(tensor_tiles.Layout):
+    """Blocks as those of sparse/forward/tensor, of pixels of all images; a chunk has rows of kept columns' pixels."""
+
+    @property
+    def places(self):
+        """As there, but that a chunk has no columns: a block has them all from the start, behind its chunks."""
+        *begin, columns, _ = super().places
+        return *begin, columns, columns
+
+    @property
+    def every(self):
+        """Whether each row of each chunk is a channel, and each pixel of each block one of the layer's."""
+        layer, config = self.layer, self.config
+        whole = layer.C % layer.form.M == 0 and layer.kept == layer.C // layer.form.M * layer.form.columns
+        return whole and layer.kept % (STEP * self.steps) == 0 and self.one.M % config.block_m == 0
+
+    @property
+    def columns(self):
+        """Kept columns of all chunks, the last one filled up."""
+        return self.chunks * self.steps * STEP
+
+    @property
+    def vectors(self):
+        """(words, vectors): of a copy, and those of a row."""
+        words = vector_words(self.layer.H * self.layer.W // 2)
+        return words, self.config.block_m // 2 // words
+
+
+@functools.lru_cache(1 << 12)
+def layout_of(layer, images, config):
+    """How blocks lie and go through the kept columns."""
+    steps, pitch = config.block_k * 2 // STEP, tensor_tiles.e_pitch(config)
+    tile = mma_sparse(config.warp_m, config.warp_n, steps, layer.form, config.block_m // 2, pitch, True)
+    one = Product(1, images * layer.H * layer.W, layer.F, layer.C, 2, True)
+    return Layout(layer, one, config, steps, tile)
+
+
+def config_of(layer, BM, BN, WM, WN, steps, depth):
+    """The tile of blocks of BM x BN, warps of WM x WN, and so many chunks of 32 or 64 columns at a time."""
+    depth = max(2, min(depth, -(-layer.kept // (STEP * steps)) + 1))
+    return TileConfig(BM, BN, steps * STEP // 2, BM // WM, BN // WN, pipeline_stages=depth)
+
+
+def configs(layer, images, gpu):
+    """Of the shapes those of which a block's filters lie in one block of V, each with most chunks that fit."""
+    for shape in SHAPES:
+        for steps in (1, 2) if layer.kept > STEP else (1,):
+            tiles = [config_of(layer, *shape, steps, depth) for depth in DEPTHS]
+            one = next((one for one in tiles if gpu.blocks_per_sm(resources(layer, one))), tiles[-1])
+            _, across = layout_of(layer, images, one).vectors
+            if (not layer.chooses or layer.form.V % shape[1] == 0) and one.threads % across == 0:
+                yield one
+
+
+def resources(layer, config):
+    layout = layout_of(layer, 1, config)
+    shared = 4 * config.pipeline_stages * layout.places[-1] + 4 * layout.columns * layer.chooses
+    return Resources(config.threads, min(255, layout.tile.size + 72), shared)
+
+
+def cost(layer, images, config, gpu):
+    """In ns: products, operands read from shared memory, or what is read, whichever takes longest; then outputs."""
+    layout, BM, BN = layout_of(layer, images, config), config.block_m, config.block_n
+    here, resident = share(layout.blocks, gpu), max(1, gpu.blocks_per_sm(resources(layer, config)))
+    rounds = waves(layout.blocks, min(resident, here), gpu)
+    words = layer.kept / 2 * (BM * (config.warps_n + 1) + BN / 2 * (config.warps_m + 1))  # written once, then read
+    return Cost(
+        {"waves": rounds * START, "epilogue": here * BM * BN * 2 / WRITTEN},
+        {
+            "tensor cores": here * 2 * BM * BN * layer.kept / PER_NS,
+            "shared memory": here * words * 4 / SHARED,
+            "L2": here * (BM + BN * 0.57) * layer.kept * 2 / READ,
+            "latency": rounds * layout.chunks * CHUNK,
+        },
+    )
+
+
+def load_rows(layout):
+    """(find, load): find(shared, wc, n0, thread), once, then load(shared, at, x, chunk, thread, pixels, inside).
+
+    find puts into shared memory, behind the chunks, where the block's columns begin, as a copy's address depends on it.
+    load starts a chunk's copies, of neighbouring rows by a thread, all at one place of them. pixels: its word of the
+    first channel; inside: whether these are pixels of the layer. Zeros take the place of what is none.
+    """
+    layer, config, S, (EACH, VECTORS) = layout.layer, layout.config, layout.steps, layout.vectors
+    THREADS, KEPT, V, C, HW = config.threads, layer.kept, layer.form.V, layer.C, layer.H * layer.W
+    CHOOSES, COLUMNS, M, EVERY = layer.chooses, layer.form.columns, layer.form.M, layout.every
+    C0, ALL, ROUNDS = config.pipeline_stages * layout.places[-1], layout.columns, STEP * S * VECTORS // THREADS
+    place_x, (copy, zeros), WIDE = swizzle.place(config.block_m // 2), copies(EACH), 4 if ROUNDS % 4 == 0 else 1
+
+    @cuda.jit(device=True, forceinline=True)
+    def words_to(channel):
+        """Words from a pixel's first channel to another one, as a float32."""
+        return ptx.float_of_word(int32(channel * uint32(HW // 2)) if EVERY or channel < uint32(C) else int32(NONE))
+
+    @cuda.jit(device=True, forceinline=True)
+    def start_of(four, chosen, e):
+        k = uint32(uint32(4) * uint32(four) + uint32(e))
+        return words_to(uint32(k // uint32(COLUMNS) * uint32(M) + uint32(chosen >> int32(8 * e) & int32(255))))
+
+    @cuda.jit(device=True, forceinline=True)
+    def find(shared, wc, n0, thread):
+        if CHOOSES:
+            for four in range(thread, KEPT // 4, THREADS):
+                chosen = ptx.word_of_float(wc[uint32(n0 // V * (KEPT // 4) + four)])
+                memory.store4_shared(
+                    shared, uint32(C0 + 4 * four), start_of(four, chosen, 0), start_of(four, chosen, 1),
+                    start_of(four, chosen, 2), start_of(four, chosen, 3)
+                )  # fmt: skip
+            for k in range(KEPT + thread, ALL, THREADS):
+                shared[uint32(C0 + k)] = ptx.float_of_word(int32(NONE))
+            cuda.syncthreads()
+
+    @cuda.jit(device=True, forceinline=True)
+    def starts_of(starts, shared, k):
+        """Of ROUNDS columns: all are read before a copy begins."""
+        for e in range(0, ROUNDS, WIDE):
+            at = uint32(k + uint32(e))
+            if not CHOOSES:
+                for q in range(WIDE):
+                    starts[e + q] = words_to(uint32(at + uint32(q)))
+            elif WIDE == 4:
+                four = uint32(uint32(C0) + at)
+                starts[e], starts[e + 1], starts[e + 2], starts[e + 3] = memory.load4_shared(shared, four)
+            else:
+                starts[e] = shared[uint32(uint32(C0) + at)]
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(shared, at, x, chunk, thread, pixels, inside):
+        starts = cuda.local.array(ROUNDS, float32)
+        first, word = (
+            uint32(thread // uint32(VECTORS) * uint32(ROUNDS)),
+            uint32(thread % uint32(VECTORS) * uint32(EACH)),
+        )
+        starts_of(starts, shared, uint32(chunk * uint32(STEP * S) + first))
+        for e in range(ROUNDS):
+            start, to = uint32(ptx.word_of_float(starts[e])), uint32(at + place_x(uint32(first + uint32(e)), word))
+            if EVERY or (inside and start != uint32(NONE)):
+                copy(shared, to, x, uint32(pixels + start))
+            else:
+                zeros(shared, to)
+
+    return find, load
+
+
+def rows_traffic(layer, layout):
+    """[requests, sectors] of `load_rows` by all blocks, of the columns that the layer's inputs of seed 0 have."""
+    config, threads, HW, total = layout.config, layout.config.threads, layer.H * layer.W, np.zeros(2, np.int64)
+    (each, across), form, down = layout.vectors, layer.form, layout.blocks // layout.across
+    k = np.arange(layout.columns)
+    channels = np.minimum(k, layer.C)[None]
+    if layer.chooses:
+        given = layer.inputs()["wc"]
+        channels = np.full((len(given), len(k)), layer.C)
+        channels[:, : layer.kept] = np.minimum(k[: layer.kept] // form.columns * form.M + given, layer.C)
+    m = np.arange(down)[:, None] * config.block_m + np.arange(threads) % across * 2 * each
+    start = np.where(m < layout.one.M, m // HW * layer.C * (HW // 2) + m % HW // 2, -1)[:, None]
+    four = np.arange(-(-layer.kept // 4 // threads) * threads).reshape(-1, threads)
+    for n0 in range(0, layer.F, config.block_n):
+        block = n0 // form.V if layer.chooses else 0
+        of = channels[block].reshape(-1, threads // across, STEP * layout.steps * across // threads)
+        of = of.transpose(0, 2, 1).reshape(-1, threads // across)[:, np.arange(threads) // across]
+        at = np.where((start >= 0) & (of < layer.C), start + of * (HW // 2), -each)
+        total += warp_traffic(at.reshape(-1, threads) // each, 8 // each)
+        if layer.chooses:
+            at = np.where(four < layer.kept // 4, block * (layer.kept // 4) + four, -1)
+            total += down * warp_traffic(at)
+    return total
