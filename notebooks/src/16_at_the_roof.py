@@ -26,8 +26,8 @@ banner()
 #
 # - how many requests a row costs, global and shared memory together (`registers` has 16.5, `warp_tiled` 66), if each
 #   instruction moves 16 bytes per lane;
-# - how many wavefronts one such read takes, when each of 32 lanes reads 16 bytes at the same place of its own row of 48, and
-#   the rows follow each other without a gap. 512 bytes need four wavefronts at least;
+# - how many wavefronts one such read takes. Each of 32 lanes reads 16 bytes at the same place of its own row of 48,
+#   and the rows follow each other without a gap. For 512 bytes four is the least;
 # - which part of the copy speed the kernel reaches.
 
 # %%
@@ -216,7 +216,7 @@ tables.counts_table(seen, small.B * small.H)
 
 # %% tags=["nbval-ignore-output", "folded"]
 requests = (seen["wide"].totals.requests + seen["wide"].totals.shared_requests) / (small.B * small.H)
-print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}")
+print(f"a row costs {requests:.2f} requests; you predicted {predicted_requests:g}")
 
 # %% [markdown]
 # For its 32 rows a warp executes 84 memory instructions and 1,176 FMAs. x and y are requested once. The filters are requested
@@ -243,9 +243,9 @@ except inspect.InspectError as error:
 # - It has the triangle's multiply-adds, each once. The copies stand there twice: for whole blocks, and for the last one,
 #   which may have fewer rows.
 # - The first multiply-add of a sum adds RZ, a register that is always zero: `y[i] = float32(0)` costs nothing.
-# - In the text all x are read, then all products made, and each 8 sums stored. In the code some reads come after the first
-#   multiply-adds, and stores stand among the multiply-adds of later outputs: multiply-adds of the same warp fill the time
-#   that shared memory takes.
+# - In the text all x are read, then all products made, and each 8 sums stored. In the code some reads come after the
+#   first multiply-adds, and stores stand among the multiply-adds of later outputs. So multiply-adds of the same warp
+#   fill the time that shared memory takes.
 #
 # ## Measure
 

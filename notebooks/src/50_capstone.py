@@ -169,10 +169,11 @@ for tile in (64, 128, 256):
 #
 # ## Exercises
 #
-# Choose an operator and begin: `python -m dwlab new-stage mine --op gated` writes `stages/50_2_mine.py`, with the problem and
-# its reference, and blanks for the rest. `python -m dwlab grade stages/50_2_mine.py` gives a point at a time, six in all, and
-# says what the next one needs; `python -m dwlab xray stages/50_2_mine.py:kernel` shows what moves. What no machine can judge
-# (your prediction, the gap explained) is in the teacher's [rubric](../docs/teaching.md).
+# Choose an operator and begin: `python -m dwlab new-stage mine --op gated` writes `stages/50_2_mine.py`, with the
+# problem and its reference, and blanks for the rest. `python -m dwlab grade stages/50_2_mine.py` gives a point at a
+# time, six in all, and says what the next one needs. `python -m dwlab xray stages/50_2_mine.py:kernel` shows what
+# moves. What no machine can judge (your prediction, the gap explained) is in the teacher's
+# [rubric](../docs/teaching.md).
 #
 # To hand in the file in `exercises/` instead, fill in one of these. `dilated` and `gated` are the worked examples: teachers
 # give their solutions out first.
