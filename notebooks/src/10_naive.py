@@ -295,7 +295,7 @@ def naive_float32(x, w, y, shift):
 check(naive.with_kernel(naive_float32), seed=1).raise_if_wrong()
 cured = xray(naive_float32, how.grid, how.block, x, w, y, *how.scalars)
 print(f"float64: {cured.totals.flops64} FLOPs; sectors: {cured.totals.sectors:,}, before: {totals.sectors:,}")
-assert cured.totals.flops64 == 0, "the sum is still a float64: does it begin as one?"
+assert cured.totals.flops64 == 0, "the sum is still a float64: 0.0 is one, and the integer 0 becomes one with a float32"
 
 # %% [markdown]
 # ## Measure

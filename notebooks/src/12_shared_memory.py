@@ -107,7 +107,7 @@ def tiles(problem):
 counted = look(tiled, tiles).array("x", "load")
 formula = sum(min(t0 + TILE, problem.L) - max(t0 - (TAPS - 1), 0) for t0 in range(0, problem.L, TILE))
 print(f"loaded for a row of {problem.L}: {formula} by the formula, {counted.active_lanes / rows:g} counted")
-assert formula * rows == counted.active_lanes, "what lies outside the row is stored as zero, not loaded"
+assert formula * rows == counted.active_lanes, "each tile loads those of its 87 hours that lie in the row, once: hour s, and zero where s is outside"
 
 # %% tags=["nbval-ignore-output", "folded"]
 print(f"an element is loaded {counted.active_lanes / x.size:.2f} times; you predicted {predicted_times_loaded:g}")
