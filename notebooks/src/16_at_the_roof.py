@@ -225,8 +225,8 @@ print(f"a row costs {requests:.2f} requests; you predicted {predicted_requests:g
 #
 # ### What the compiler made of it
 #
-# The interpreter counts what the text says. Where the compiler is installed, `dwlab.compiler.inspect` shows its code, with no
-# GPU needed.
+# The interpreter counts what the text says. Where the compiler is installed, `dwlab.compiler.inspect` shows its
+# machine code, **SASS**, with no GPU needed.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
@@ -263,8 +263,9 @@ fraction = PAPER.compulsory_bytes("forward") / times.get(wide.id, np.nan) / 1e3 
 print(f"wide reaches {fraction:.0%} of the copy speed; you predicted {predicted_fraction:.0%}")
 
 # %% [markdown]
-# What the two layouts are worth on a GPU, in a kernel like `wide`: single experiments, each checked. In the last row the
-# swizzle of each vector is worked out by itself, in place of a constant added to that of an earlier one.
+# What are the two layouts worth on a GPU, in a kernel like `wide`? These are **ablations**: single experiments that
+# change one thing each, all checked. In the last row the swizzle of each vector is worked out by itself, in place of
+# a constant added to that of an earlier one.
 
 # %% tags=["nbval-ignore-output"]
 tables.ablations_table(group="gap or swizzle")

@@ -362,10 +362,10 @@ evidence.published_and_predicted_table()
 # A time can be precise and worthless: of a kernel that is wrong, or of one that did not run. Four fences stand around each
 # recorded time.
 #
-# **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule** that a
-# right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the interpreter
-# looks for the same on any machine. A row keeps its kernel's digest, so that a row of an earlier kernel is
-# recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
+# **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule**
+# that a right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the
+# interpreter looks for the same on any machine. A recorded row keeps a checksum of its kernel's text, so that a row
+# of an earlier kernel is recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
 print(evidence.sanitized_text())

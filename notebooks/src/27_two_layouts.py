@@ -156,8 +156,8 @@ for s, predicted in ((1, predicted_times_stride_1), (2, predicted_times_stride_2
 #
 # ## Check
 #
-# Odd sides, stride 2, no padding, a filter as large as the map, both layouts, with bias, activation and residual. Without a
-# layer, `check(naive)` goes through the judge's whole family.
+# Odd sides, stride 2, no padding, a filter as large as the map, both layouts, with bias, activation and **residual**
+# (another map that is added to the outputs). Without a layer, `check(naive)` goes through the judge's whole family.
 
 # %%
 odd = (

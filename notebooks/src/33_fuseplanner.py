@@ -355,7 +355,7 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 # %% [markdown]
 # There are as many ways to cut a chain of n layers into single layers and pairs as Fibonacci's number says, 196,418
 # for 26 layers. **Dynamic programming** needs one step for each layer. The best plan of the first j layers ends with
-# a kernel (i, j), and before it stands the best plan of the first i.
+# a kernel (i, j), and before it comes the best plan of the first i.
 #
 # $$\text{best}(j) = \min_{i<j}\; \text{best}(i) + \text{cost}(i, j)$$
 #

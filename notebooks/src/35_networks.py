@@ -249,9 +249,10 @@ print(f"MobileNetV1: {pointwise_part:.0%} of the multiply-adds are pointwise; yo
 # %% [markdown]
 # ## Measure
 #
-# The recorded times of a network whose kernels run one after the other, and of its kernels, each alone, by kind. *Other* is what the
-# network takes besides them: first convolution, mean, classifier, and from one kernel to the next. The last two columns are Amdahl's
-# law (lesson 24): how many times as fast the network would be at the very most, by better kernels of that kind alone.
+# The recorded times of a network whose kernels run one after the other, and of its kernels, each alone, by kind.
+# *Other* is what the network takes besides them: first convolution, mean, classifier, and from one kernel to the
+# next. The last two columns are Amdahl's law (lesson 24): how many times as fast the network would be at most, by
+# better kernels of that kind alone.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report

@@ -23,7 +23,8 @@ banner()
 #
 # For MobileNetV1, one image, float32:
 #
-# - how many times longer one inference takes if Numba starts each kernel from Python, than its kernels do;
+# - how many times as long one inference takes if Numba starts each kernel from Python, compared with its kernels
+#   alone;
 # - how many times as fast the network is with pairs fused, by kernels of ours on both sides, in float32.
 
 # %%

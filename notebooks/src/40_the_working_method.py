@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [35 · A network, layer by layer](35_networks.ipynb) |
 # | **Afterwards you can** | read a profile: host, copies, kernels, gaps · change one thing at a time, with a number written down before · say which changes cannot help, and why, before you try them |
 
@@ -44,9 +44,12 @@ print(f"{net.weights:,} weights; {right} of {len(held.labels)} test images are c
 # ## Predict
 #
 # - for which part of this job's time the GPU computes or copies at all;
-# - how many times as fast the job becomes with the images in pinned memory, once larger changes are made;
-# - how many times as fast a plain depthwise kernel becomes with its filters in constant memory;
-# - how many of 360 images more are wrong when half of the pointwise weights are zero (2:4).
+# - how many times as fast the job becomes with the images in pinned memory, which the operating system may not move,
+#   once larger changes are made;
+# - how many times as fast a plain depthwise kernel becomes with its filters in constant memory, a small read-only
+#   memory with a cache of its own;
+# - how many of 360 images more are wrong when half of the pointwise weights are zero (2:4: two of each four
+#   neighbours).
 
 # %%
 predicted_busy = 0.8
@@ -197,8 +200,9 @@ print(f"classes as before: {(rounded.argmax(1) == exact.argmax(1)).sum()} of {le
 print(f"outputs move by {np.abs(rounded - exact).max():.2f} at most; the closest decision is by {(first - second).min():.2f}")
 
 # %% [markdown]
-# Sparsity is no change of this kind: it makes another network. What that costs is found by training, not by argument. Pruned
-# by magnitude, and trained on with the zeros held in place (`dwlab.training.digits`):
+# Sparsity is no change of this kind: it makes another network. What that costs is found by training, not by argument.
+# (Lesson 42 explains the patterns.) Pruned by magnitude, and trained on with the zeros held in place
+# (`dwlab.training.digits`):
 
 # %% tags=["folded"]
 wrong = {}

@@ -337,10 +337,10 @@ said = ", ".join(f"{name} {values[near - 1]:.1%}" for name, values in means.item
 with_alt(figure, f"Regret of four orders falls to none; after {near} candidates it is: {said}. The table has all.")
 
 # %% [markdown]
-# One sweep proves little: `yours` comes upon the fastest tile at once here, by luck. The workbook has many, of this kernel
-# and of others, and a page of what searches lose on them: [tuning](../docs/results/tuning.md). There the formula is corrected
-# by what sweeps of *other* layers say of its errors, and never knows a time of the layer at hand. The same for your own
-# journals: `python -m dwlab tune --report`.
+# One sweep proves little: `yours` finds the fastest tile at once here, by luck. The workbook has many, of this kernel
+# and of others, and a page of what searches lose on them: [tuning](../docs/results/tuning.md). There the formula is
+# corrected by what sweeps of *other* layers say of its errors, and never knows a time of the layer at hand. The same
+# for your own journals: `python -m dwlab tune --report`.
 
 # %% tags=["nbval-ignore-output", "folded"]
 rows = report.rows(tuned.journals(tuned.FOLDER), kept={})

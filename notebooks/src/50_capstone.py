@@ -25,9 +25,9 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# **How do you know that a kernel is finished, if nobody has written it before you?** By the same three numbers as ever: what
-# it must move (the floor), what its formula says, and what is counted. This lesson goes through the moves once, with the
-# dilated convolution and a first kernel that is right and slow. The rest is yours.
+# **How do you know that a kernel is finished, if nobody has written it before you?** By the same three numbers as
+# always: what it must move (the floor), what its formula says, and what is counted. This lesson goes through the
+# moves once, with the dilated convolution and a first kernel that is right and slow. The rest is yours.
 #
 # $$y[h, t] = \sum_{j=0}^{7} w[h, j] \cdot x[h, t - 4j]$$
 #
