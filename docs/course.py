@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS_A_LINE, LEAST_MINUTES = 60, 5
-"""Of an exercise: a minute for each line of our answer, beside reading it; docs/teaching.md says so."""
+WORDS_A_MINUTE, SECONDS_A_LINE, LEAST_MINUTES = 150, 60, 5
+"""Of an exercise: its task is read at a lesson's rate, and each line of our answer takes a minute more."""
 
 MISTAKES = (  # exercise, what is wrong, a text of our answer and what stands in its place
     ("00_1", "the first element is forgotten", "        if i == 0:\n", "        if i < 0:\n"),
@@ -36,12 +36,12 @@ def _head(text: str, word: str) -> str:
 
 
 def exercise_minutes(solution: Path) -> int:
-    """Minutes of an exercise: its task at 180 words a minute, a minute a line of our answer, five at least."""
+    """Minutes of an exercise: its task at 150 words a minute, a minute a line of our answer, five at least."""
     text = solution.read_text(encoding="utf-8")
     words = len((ast.get_docstring(ast.parse(text)) or "").split())
     answers = re.findall(r"### BEGIN SOLUTION\n(.*?)### (?:BEGIN STUB|END SOLUTION)", text, re.S)
     lines = sum(1 for one in answers for line in one.split("\n") if line.strip() and not line.strip().startswith("#"))
-    return max(LEAST_MINUTES, round(words / 180 + lines * SECONDS_A_LINE / 60))
+    return max(LEAST_MINUTES, round(words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60))
 
 
 def lessons() -> str:

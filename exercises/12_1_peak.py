@@ -5,7 +5,7 @@ What a connection costs often depends on its peak. Write the kernel `daily_peak(
 hours: take those that exist.
 
 It is launched with blocks of 64 threads, `cuda.blockIdx.y` is the meter, and `cuda.blockIdx.x` the tile of 64 hours.
-Each block shall load what it needs once, to shared memory, coalesced and without a bank conflict. A house with solar
+Each block must load what it needs once, to shared memory, coalesced and without a bank conflict. A house with solar
 panels feeds energy back, so a reading may be negative, and 0 is no harmless filling.
 """
 

@@ -4,8 +4,8 @@ x is (B, H, 128). Write two kernels for the mean and the variance of each channe
 
 - `first_pass(x, parts)`: block (h, p) is one warp; it adds up windows p, p + P, p + 2 P, … of channel h and writes two
   numbers, parts[p, h, 0] and parts[p, h, 1]. parts is (P, H, 2). A lane loads four hours with one `ptx.load4`.
-- `second_pass(x, parts, found)`: one thread a channel, in blocks of 64, adds up the P parts in their order, and writes
-  found[h, 0], the mean, and found[h, 1], the variance (the mean of the squares of the distances from the mean).
+- `second_pass(x, parts, found)`: one thread a channel, in blocks of 64, adds up the P parts in their order. It writes
+  found[h, 0], the mean, and found[h, 1], the variance: the mean of the squares of the distances from the mean.
 
 The two numbers of a part are the sum of d and the sum of d * d, with d = x[b, h, t] - x[0, h, 0]: distances from an
 element of the channel, not from zero. The variance is then mean(d * d) - mean(d) * mean(d). With x itself in the place

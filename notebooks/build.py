@@ -492,11 +492,12 @@ class Load(NamedTuple):
     other_lines: int
     cells: int  # that are run and show something
     folded: int = 0  # lines that are not shown until they are asked for
+    rows: int = 0  # of tables in text cells
 
     @property
     def minutes(self) -> float:
         """By the rates below, of reading alone: without thinking, predictions, exercises and waiting."""
-        seconds = SECONDS_A_KERNEL_LINE * self.kernel_lines + SECONDS_A_LINE * self.other_lines
+        seconds = SECONDS_A_KERNEL_LINE * self.kernel_lines + SECONDS_A_LINE * (self.other_lines + self.rows)
         return self.words / WORDS_A_MINUTE + (seconds + SECONDS_A_CELL * self.cells) / 60
 
     @property
@@ -510,7 +511,7 @@ class Load(NamedTuple):
         return self.kernel_lines / max(1, self.kernel_lines + self.other_lines)
 
 
-WORDS_A_MINUTE = 180
+WORDS_A_MINUTE = 150  # as read aloud: many readers' first language is another one
 SECONDS_A_KERNEL_LINE, SECONDS_A_LINE, SECONDS_A_CELL = 9, 4, 12
 MOST_MINUTES = 25
 LAUNCHES = re.compile(r"\w\[[^\]]+\]\(|\b(?:xray|profile|look|check|stepper|threads|grade)\(")
@@ -518,13 +519,14 @@ LAUNCHES = re.compile(r"\w\[[^\]]+\]\(|\b(?:xray|profile|look|check|stepper|thre
 
 def load(notebook: nbformat.NotebookNode) -> Load:
     """The load of a lesson that is built."""
-    words = kernel_lines = other_lines = cells = folded = 0
+    words = kernel_lines = other_lines = cells = folded = rows = 0
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             text = re.sub(r"<!-- begin:exercise:.*?<!-- end:exercise:\S+ -->", "", cell.source, flags=re.S)
             for code in re.findall(r"```python\n(.*?)```", text, re.S):
                 kernel_lines += len(_code_lines(code))
             text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.S)
+            rows += len(re.findall(r"^\|(?![ |:-]*$)", text, re.M))  # a line of dashes, or an empty head, is none
             words += sum(len(re.findall(r"\w[\w'’.,-]*", line)) for line in text.split("\n") if line[:1] != "|")
         else:
             mine, others = _lines(cell.source, any(t.startswith("stage:") for t in cell.metadata.get("tags", [])))
@@ -532,7 +534,7 @@ def load(notebook: nbformat.NotebookNode) -> Load:
                 folded, mine, others = folded + mine + others, 0, 0
             if not re.search(r"^grade\(", cell.source, re.M):
                 kernel_lines, other_lines, cells = kernel_lines + mine, other_lines + others, cells + bool(cell.outputs)
-    return Load(words, kernel_lines, other_lines, cells, folded)
+    return Load(words, kernel_lines, other_lines, cells, folded, rows)
 
 
 def _code_lines(text: str) -> set[int]:
@@ -560,12 +562,12 @@ def load_table(read: list[Path]) -> str:
     """The load of the lessons of these sources, a row each."""
     from dwlab.records import tabular
 
-    head = ["lesson", "words", "code lines", "kernels, launches", "folded", "cells", "minutes", "stated"]
+    head = ["lesson", "words", "rows", "code lines", "kernels, launches", "folded", "cells", "minutes", "stated"]
     body = []
     for source in read:
         one = load(nbformat.read(NOTEBOOKS / f"{source.stem}.ipynb", as_version=4))
         lines = one.kernel_lines + one.other_lines
-        body.append([source.stem, f"{one.words:,}", f"{lines:,}", f"{100 * one.share:.0f} %", f"{one.folded}",
+        body.append([source.stem, f"{one.words:,}", f"{one.rows}", f"{lines:,}", f"{100 * one.share:.0f} %", f"{one.folded}",
                      f"{one.cells}", f"{one.minutes:.1f}", f"{one.stated}"])  # fmt: skip
     return tabular.columns(head, body)
 

@@ -5,7 +5,7 @@ What a connection costs often depends on its peak. Write the kernel `daily_peak(
 hours: take those that exist.
 
 It is launched with blocks of 64 threads, `cuda.blockIdx.y` is the meter, and `cuda.blockIdx.x` the tile of 64 hours.
-Each block shall load what it needs once, to shared memory, coalesced and without a bank conflict. A house with solar
+Each block must load what it needs once, to shared memory, coalesced and without a bank conflict. A house with solar
 panels feeds energy back, so a reading may be negative, and 0 is no harmless filling.
 """
 
@@ -78,6 +78,8 @@ def mistakes(kwh):
         ),
         "Hour t - 24 is too much: 24 hours end with t.": peaks(kwh, 24, 0),
         "The oldest hour, t - 23, is missing.": peaks(kwh, 22, 0),
+        "Hour t + 1 is one of the hours here: 24 hours end with t.": peaks(kwh, 23, -1),
+        "These are the 24 hours from t on: they must end with t.": peaks(kwh, 0, -23),
     }
 
 
@@ -93,7 +95,7 @@ def judge(answer):
         kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
         want = peaks(kwh)
         report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
-        filled = (peak > want).any()  # by what is no reading
+        filled = ((peak > want) & ~np.isin(peak, kwh)).any()  # by what is no reading
         agree(peak, want, what, 0, FILLED if filled else HINTS[::2], lambda kwh=kwh: mistakes(kwh))
         launches.append((report, meters, hours))
     for report, meters, hours in typical_first(launches, len(sizes)):

@@ -2,7 +2,7 @@
 
 The kernel `broken` of the file is another way to stage a window: each thread copies one element of the tile, and the
 first 23 threads copy the halo, too. It has no hazard, and its answers are wrong. Find out which outputs are wrong, for
-instance with `check(broken, problem, launch=tiles)` on a problem of 24 taps, and write `tiled(x, w, y, shift)`, the
+instance with `check(broken, problem, launch=tiles)` on a problem of 24 taps. Then write `tiled(x, w, y, shift)`, the
 same without the bug: coalesced, and no element loaded twice by a block.
 """
 

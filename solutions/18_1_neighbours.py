@@ -5,7 +5,7 @@ x and y of shape (rows, L), with L at most 96. A warp takes a row; the file stag
 behind it, and the filter in reverse. Write the rest: three neighbouring outputs a lane, x kept in registers, as
 `three_each` does in lesson 13.
 
-Then the part that `three_each` lacks: lanes that are neighbours shall *store* neighbours. The outputs pass through
+Then the part that `three_each` lacks: lanes that are neighbours must *store* neighbours. The outputs pass through
 shared memory once more, as in the stage; `window` is free for it once every lane has read what it needs. The check
 counts wavefronts, bank conflicts and sectors, and finds races within the warp.
 """

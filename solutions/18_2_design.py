@@ -1,7 +1,7 @@
 """Exercise 18_2: five outputs a lane, or four?
 
-`design(each)` in the file makes a kernel in which one warp computes a row of 32 · each outputs with 32 taps, `each`
-neighbouring outputs a lane, and stores them from where they were computed. x comes with 31 zeros before each row. Write
+`design(each)` in the file makes a kernel in which one warp computes a row of 32 · each outputs with 32 taps. A lane has
+`each` neighbouring outputs, and stores them from where they were computed. x comes with 31 zeros before each row. Write
 down, for one row:
 - `reads_five`: wavefronts of all loads from shared memory with five outputs a lane;
 - `reads_four`: the same with four outputs a lane;

@@ -142,6 +142,7 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, exercise, what, code, sa
         ("w2[4 * row + k, f0 + i]", "w2[4 * row + k, i]", "same 16 columns of w2"),
         ("w2[4 * row + k, f0 + i]", "w2[row + 8 * k, f0 + i]", "outputs are exchanged"),
         ("y[4 * row + k, m] = sums[k]", "y[4 * row + k, m] = max(sums[k], float32(0))", "second ReLU"),
+        ("y[4 * row + k, m]", "y[8 * k + row, m]", "stored 8 outputs apart"),
         ("b1[f0 + i]", "b1[i]", "same 16 biases"),
         ("w1[f0 + i, c]", "w1[i, c]", "same 16 rows of w1"),
     ],

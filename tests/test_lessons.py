@@ -269,7 +269,7 @@ def test_the_load_counts_words_lines_and_cells():
     shown = [nbformat.v4.new_output("stream", text="6")]
     kernel = "@cuda.jit\ndef k(x):\n    # why\n    x[0] = 1\n\nk[1, 32](x)\na = 1"
     cells = [
-        cell(0, "# Two words\n| a table | of words |\n```python\na = 1\nb = 2\n```"),
+        cell(0, "# Two words\n| a table | of words |\n| --- | ---: |\n| | |\n| 1 | 2 |\n```python\na = 1\nb = 2\n```"),
         cell(0, "four words are here\n<!-- begin:exercise:00_1 -->\nnot these\n<!-- end:exercise:00_1 -->"),
         cell(1, kernel, outputs=shown),
         cell(1, "a = 1\nb = 2"),
@@ -279,8 +279,9 @@ def test_the_load_counts_words_lines_and_cells():
     ]
     load = build.load(nbformat.v4.new_notebook(cells=cells))
     assert (load.words, load.kernel_lines, load.other_lines, load.cells, load.folded) == (6, 2 + 4 + 2, 1 + 2, 2, 3)
-    assert load.minutes == pytest.approx(6 / 180 + (8 * 9 + 3 * 4 + 2 * 12) / 60)
-    assert build.Load(180 * 22, 0, 0, 0).stated == 20 and build.Load(180 * 23, 0, 0, 0).stated == 25
+    assert load.rows == 2
+    assert load.minutes == pytest.approx(6 / 150 + (8 * 9 + (3 + 2) * 4 + 2 * 12) / 60)
+    assert build.Load(150 * 22, 0, 0, 0).stated == 20 and build.Load(150 * 23, 0, 0, 0).stated == 25
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
@@ -407,6 +408,17 @@ def test_links_lead_somewhere(lesson):
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             written = (ROOT / "notebooks" / "src" / link).with_suffix(".py").exists()
             assert (ROOT / "notebooks" / link).exists() or (later.fullmatch(link) and not written), link
+
+
+def test_a_link_to_a_lesson_has_its_title():
+    titles = {source.stem: re.search(r"^# # (.*)$", source.read_text(encoding="utf-8"), re.M)[1] for source in SOURCES}
+    found = [
+        (source.stem, text, titles[target])
+        for source in SOURCES
+        for text, target in re.findall(r"\[(\d\d · [^\]]+)\]\((\w+)\.ipynb\)", source.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > len(SOURCES)  # most lessons name the one before and the next
+    assert [one for one in found if one[1] != one[2]] == []
 
 
 # the tool

@@ -69,6 +69,13 @@ if cuda.grid(1) == 0:
      "acc = float32(0) => acc = 0.0", "float32(x.shape[0]) => x.shape[0]"),
     ("10_1", "divided by an integer", r"Line \d+, `mean\[h, t\] = acc / x\.shape\[0\]`: [\d,]+ float64 operations",
      "float32(x.shape[0]) => x.shape[0]"),
+    ("10_1", "added up by atomics", r"one thread stores 5 values to mean; it computes 1 element", """
+t, h = cuda.grid(2)
+if h < mean.shape[0] and t < mean.shape[1]:
+    mean[h, t] = 0
+    for b in range(x.shape[0]):
+        cuda.atomic.add(mean, (h, t), x[b, h, t] / float32(x.shape[0]))
+"""),
     ("10_2", "channels as if they were neighbours", r"`w_sectors_h`: you predicted 4 sectors; more were counted",
      "+ w_sectors_h = 4"),
     ("10_3", "all taps", r"`requests`: you predicted 12,672 requests; fewer were counted",
@@ -677,6 +684,23 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, row):
     assert found["status"] == ("unsolved" if "still" in says else "wrong"), found["message"]
     assert re.search(says, found["message"]), found["message"]
     assert found["hints"] or re.search("still|`binds`", says), "a wrong answer gets a hint"
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ("range(i + 1, i + HOURS) => range(i + 1, i + HOURS + 1)", "Hour t + 1 is one of the hours"),
+        ("t0 - (HOURS - 1) + k => t0 + k", "the 24 hours from t on"),
+        ("float32(-math.inf) => float32(-4)", "Hours outside the row must not win"),
+    ],
+)
+def test_12_1_tells_hours_that_are_not_asked_for_from_hours_that_do_not_exist(tmp_path, change, hint):
+    path = tmp_path / "12_1_answer.py"
+    path.write_text(edited("12_1", [change]), encoding="utf-8")
+    found = exercises._judge(path, exercises.known()["12_1"])
+    others = {"Hour t + 1 is one of the hours", "the 24 hours from t on", "Hours outside the row must not win"} - {hint}
+    said = " ".join(found["hints"])
+    assert found["status"] == "wrong" and hint in said and not any(other in said for other in others), found
 
 
 FOLDED = """

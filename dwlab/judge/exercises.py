@@ -1011,7 +1011,7 @@ def _counting_class() -> type:
         def count(self, one: Any, element: Any, mask: Any, kind: str, node: Any) -> None:
             super().count(one, element, mask, kind, node)
             space = one.root.space
-            if (space, kind) == ("global", "store"):
+            if space == "global" and kind != "load":  # an atomic is a store, too
                 each = self.stored.setdefault(one.name, np.zeros((self.blocks_total, self.padded), np.int64))
                 known = self.arrays.get(one.name)
                 each[self.block_numbers] += mask.full * (one.dtype.itemsize // known.dtype.itemsize if known else 1)

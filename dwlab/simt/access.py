@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
+from numba.core import types as nt
 
 from dwlab.simt import arraymethods, groups, trace, types, wide
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
@@ -40,6 +41,8 @@ class Accesses(State):
             return value.value
         if isinstance(value, tuple):
             raise self.refuse(node, f"{kind_name(value)} is not a number", "unpack it, or take one of its elements")
+        if isinstance(value, nt.Number):
+            raise self.refuse(node, f"{value} is a type, not a number", f"{value}(0) is one")
         axes = isinstance(value, DeviceName) and hasattr(value, "x")
         raise self.refuse(node, f"{describe(value)} is not a number", "take its .x, .y or .z" if axes else "")
 

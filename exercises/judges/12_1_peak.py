@@ -55,6 +55,8 @@ def mistakes(kwh):
         ),
         "Hour t - 24 is too much: 24 hours end with t.": peaks(kwh, 24, 0),
         "The oldest hour, t - 23, is missing.": peaks(kwh, 22, 0),
+        "Hour t + 1 is one of the hours here: 24 hours end with t.": peaks(kwh, 23, -1),
+        "These are the 24 hours from t on: they must end with t.": peaks(kwh, 0, -23),
     }
 
 
@@ -70,7 +72,7 @@ def judge(answer):
         kwh[:, : max(1, hours // 3)] -= np.float32(4 * size)  # noon, with the sun
         want = peaks(kwh)
         report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
-        filled = (peak > want).any()  # by what is no reading
+        filled = ((peak > want) & ~np.isin(peak, kwh)).any()  # by what is no reading
         agree(peak, want, what, 0, FILLED if filled else HINTS[::2], lambda kwh=kwh: mistakes(kwh))
         launches.append((report, meters, hours))
     for report, meters, hours in typical_first(launches, len(sizes)):

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | some Python and NumPy; nothing about GPUs |
 # | **Afterwards you can** | say where your kernels run and what that machine can do at most · write, launch and check a kernel · read an x-ray: requests, sectors, bytes · do an exercise |
 #
@@ -217,8 +217,8 @@ print(f"You predicted {predicted_sectors}, counted were {counted:g}: a factor of
 
 # %% [markdown]
 # Neighbouring threads read neighbouring numbers, 32 × 4 = 128 bytes in one piece, and 128 / 32 = 4. Such a request is
-# called **coalesced**. The picture shows the 32 threads (lanes) of the first warp on the left and the sectors on the
-# right; the text under it says the same.
+# called **coalesced**. The 32 threads of a warp are its **lanes**. The picture shows those of the first warp on the
+# left and the sectors on the right; the text under it says the same.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import describe, picture
@@ -297,8 +297,8 @@ warp_viewer("24 * lane + 12")
 # %% [markdown]
 # ## Measure
 #
-# How much time is that? The next cell takes the ceilings from above: the time that it takes to start a kernel at all, and
-# the bytes that a copy would have moved in that time.
+# How much time is that? The next cell takes two ceilings from above. One is the time to start a kernel at all. The
+# other tells how many bytes a copy moves in that time.
 
 # %% tags=["nbval-ignore-output", "folded"]
 launch_us, copy_gbps = ceilings.launch_us, ceilings.copy_gbps

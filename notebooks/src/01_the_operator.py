@@ -88,8 +88,9 @@ print("x:", x.shape, x.dtype)
 # $$w[h, l] = 2\,\mathrm{Re} \sum_n C_{h,n}\,\frac{e^{\Delta_h A_{h,n}} - 1}{A_{h,n}}\; e^{\Delta_h A_{h,n}\, l},
 # \qquad l = 0 \ldots 47$$
 #
-# with $A = -e^{a} + i\,b$, so that every state decays. The model learns $C$, $a$, $b$ and the step $\Delta_h$; here they are
-# as S4D-Lin starts them (arXiv 2206.11893): $A_n = -\tfrac{1}{2} + i \pi n$, and steps between 0.001 and 0.1.
+# with $A = -e^{a} + i\,b$, so that every state decays. The model learns $C$, $a$, $b$ and the step $\Delta_h$. Here
+# they are as S4D-Lin starts them (arXiv 2206.11893): $A_n = -\tfrac{1}{2} + i \pi n$, and steps between 0.001 and
+# 0.1.
 
 # %% tags=["folded"]
 def filters(channels, taps, states=32, seed=0):

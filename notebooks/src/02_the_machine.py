@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [00 · Start here](00_start_here.ipynb) |
 # | **Afterwards you can** | name the parts of a GPU that decide a kernel's time, with their sizes · draw which warp touches what · count wavefronts · say what hides latency, and compute occupancy · time a kernel · go round the loop: profile, hypothesis, change, profile |
 
@@ -317,8 +317,9 @@ bars(gpu, curve, "Bandwidth against stride")
 # - The transposition moves 4.5 times the sectors of the copy, all in its stores. On a GPU caches help some of that, and the
 #   counts cannot say how much: measure.
 # - A tile in shared memory takes the sectors away and brings wavefronts; one unused word per row takes those away.
-# - From a stride of 8 on each lane has a sector of its own, so the sectors grow no further. What a GPU measures beyond that lies
-#   below the bar: memory fetches neighbouring sectors together.
+# - From a stride of 8 on each lane has a sector of its own, so the sectors grow no further. What a GPU measures
+#   beyond that lies below the bar: memory fetches neighbouring sectors together. At 8 it may lie a little above:
+#   most of its bytes are read, and memory reads somewhat faster than it copies (lesson 17).
 # - A bar that is measured at the ceiling is finished. One that is below what its sectors allow waits for something else:
 #   wavefronts, latency, instructions. **What does it wait for now?** is the question of every lesson from here.
 #

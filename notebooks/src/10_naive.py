@@ -249,10 +249,10 @@ for leak in report.float64_leaks:
     print(f"{leak.text.strip()}: {leak.flops64:,} of {leak.flops:,} FLOPs in float64")
 
 # %% [markdown]
-# What does that cost? It depends on the GPU. A multiprocessor finishes half as many float64 additions in a clock as float32
-# ones on the cards for data centres, and 1 in 32 or 64 on the others (CUDA C++ Programming Guide, throughput of arithmetic
-# instructions). Take the rate of multiply-adds (FMA) from the data sheets, and only the additions. How many times its floor
-# does the leak alone take on each?
+# What does that cost? It depends on the GPU. On a card for data centres a multiprocessor finishes half as many
+# float64 additions in a clock as float32 ones. On the others it is 1 in 32 or 64 (CUDA C++ Programming Guide,
+# throughput of arithmetic instructions). Take the rate of multiply-adds (FMA) from the data sheets, and only the
+# additions. How many times its floor does the leak alone take on each?
 
 # %% tags=["folded"]
 from dwlab.gpu import machine
@@ -295,7 +295,7 @@ def naive_float32(x, w, y, shift):
 check(naive.with_kernel(naive_float32), seed=1).raise_if_wrong()
 cured = xray(naive_float32, how.grid, how.block, x, w, y, *how.scalars)
 print(f"float64: {cured.totals.flops64} FLOPs; sectors: {cured.totals.sectors:,}, before: {totals.sectors:,}")
-assert cured.totals.flops64 == 0, "the sum is still a float64: does it begin as one?"
+assert cured.totals.flops64 == 0, "the sum is still a float64: 0.0 is one, and the integer 0 becomes one with a float32"
 
 # %% [markdown]
 # ## Measure
@@ -370,10 +370,11 @@ if us:
 roofline.for_machine(gpu, (point,) if us else ())
 
 # %% [markdown]
-# Where did the bytes come from, then? From the caches. Eight taps in a row read the same 32 sectors, one element further left
-# each time. Suppose that the L1 keeps a sector for as long as a block runs. Then the L2 delivers it once for each block that
-# reads it. A block has 8 hours of 64 rows, and needs all hours before them: the blocks of the k-th eight hours read k
-# sectors of each row of x, and of each of their 8 filters. A row has six such eights.
+# Where did the bytes come from, then? From the caches. Eight taps in a row read the same 32 sectors, one element
+# further left each time. Suppose that the L1 keeps a sector for as long as a block runs. Then the L2 delivers it once
+# for each block that reads it. A block has 8 hours of 64 rows, and needs all hours before them. Eight hours of a row
+# are one sector. So the blocks of the k-th eight hours read k sectors of each row of x, and k of each of their 8
+# filters. A row has six such eights.
 #
 # Blocks start with the first eight hours of all windows; then come the second eight, and so on: six passes. Between two passes
 # all of x goes by, 403 MB, more than an L2 holds. So each pass gets its k sectors of each row from memory again. If

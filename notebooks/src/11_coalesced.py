@@ -291,16 +291,17 @@ if times:
 # %% [markdown]
 # - Effective bandwidth rose, and the bytes requested each second fell. The first says how good a kernel is, the second
 #   whether the caches are at their limit.
-# - Coalescing made each request cheap. What is left is their number: two for each FMA, with fewer than half of the lanes at
-#   work, and around them the instructions that count, compare and make addresses. The kernel waits for its own
-#   instructions. That is why types matter: an index in int64 is several instructions where one would do, in every step.
+# - Coalescing made each request cheap. What is left is their number: two for each FMA, with fewer than half of the
+#   lanes at work. Around them stand the instructions that count, compare and make addresses. The kernel waits for its
+#   own instructions. That is why types matter: an index in int64 is several instructions where one would do, in every
+#   step.
 # - So the next saving must come from fewer steps and fewer requests: read x and w once, keep them close, use them many times.
 #
 # ## Where is the crossover?
 #
-# Idle lanes look like waste that is easily removed: number all outputs through, and give thread i of the grid output i. Rows
-# then lie **packed** across warps, and all lanes work. The price: a warp may hold the end of one row and the start of the next,
-# with two elements of w and two runs of x, and there is a division to find t.
+# Idle lanes look like waste that is easily removed: number all outputs through, and give thread i of the grid output
+# i. Rows then lie **packed** across warps, and all lanes work. The price: a warp may hold the end of one row and the
+# start of the next. Then it has two elements of w and two runs of x. And it takes a division to find t.
 #
 # First predict. Filters of 16 taps, rows of these lengths: where does the packed kernel move `fewer`, `equal` or `more`
 # sectors than the aligned one? And how many times faster is it at the study's shape?
@@ -362,9 +363,9 @@ for L, ((_, aligned_sectors, _), (_, packed_sectors, _)) in counts.items():
 # - Sectors hardly fall, and at 24 and 56 they rise. An idle lane requests nothing, so it costs no sector. But a row that
 #   a warp's edge cuts in two needs its element of w in both warps, and the runs of x on both sides share a sector.
 #
-# With rows of 48 there is less to request and no more to move: packing should win. In `gpu` mode the next cells measure it,
-# and another version of it: the rows are taken out before the loop, so that the indices in the loop have one axis. For
-# the interpreter the two are the same.
+# With rows of 48 there is less to request and no more to move: packing should win. In `gpu` mode the next cells
+# measure it, and another version of it. There the rows are taken out before the loop, so that the indices in the loop
+# have one axis. For the interpreter the two are the same.
 
 # %%
 @cuda.jit

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [11 · Coalesced](11_coalesced.ipynb), [02 · The machine](02_the_machine.ipynb) |
 # | **Afterwards you can** | stage a tile and its halo in shared memory · say what a barrier orders, and find one that is missing · predict a time from counted wavefronts |
 
@@ -107,15 +107,15 @@ def tiles(problem):
 counted = look(tiled, tiles).array("x", "load")
 formula = sum(min(t0 + TILE, problem.L) - max(t0 - (TAPS - 1), 0) for t0 in range(0, problem.L, TILE))
 print(f"loaded for a row of {problem.L}: {formula} by the formula, {counted.active_lanes / rows:g} counted")
-assert formula * rows == counted.active_lanes, "what lies outside the row is stored as zero, not loaded"
+assert formula * rows == counted.active_lanes, "each tile loads those of its 87 hours that lie in the row, once: hour s, and zero where s is outside"
 
 # %% tags=["nbval-ignore-output", "folded"]
 print(f"an element is loaded {counted.active_lanes / x.size:.2f} times; you predicted {predicted_times_loaded:g}")
 
 # %% [markdown]
-# Play one block, with hours 1 to 64 and weights of 1. In the first iteration of the copy the halo lies before the row, so
-# most lanes of warp 0 store zeros; in the second only 23 lanes have something left to copy. From tap to tap each lane
-# reads one word to the left, until its sum is that of the last 24 hours.
+# Play one block, with hours 1 to 64 and weights of 1. In the first iteration of the copy the halo lies before the
+# row, so most lanes of warp 0 store zeros. In the second only 23 lanes have something left to copy. From tap to tap
+# each lane reads one word to the left, until its sum is that of the last 24 hours.
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import stepper
@@ -190,10 +190,10 @@ for warp_only in (False, True):
         print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]
-# A message names one pair of threads, the two lines and the element. `syncwarp` orders the 32 lanes of a warp, which helped
-# the first pair; but this block has two warps, and the lanes at a warp's end read what the other warp copied. Only
-# `syncthreads` orders those. Another mistake, a halo that begins one place too early, breaks no rule of the machine: it is
-# exercise 12_4.
+# A message names one pair of threads, the two lines and the element. `syncwarp` orders the 32 lanes of a warp. But
+# this block has two warps, and the lanes at a warp's end read what the other warp copied: the same race is left. Only
+# `syncthreads` orders those. Another mistake, a halo that begins one place too early, breaks no rule of the machine:
+# it is exercise 12_4.
 #
 # ## X-ray
 #
@@ -231,10 +231,10 @@ for one in (coalesced, shared):
 # [Lesson 02](02_the_machine.ipynb) has shown what costs a wavefront: each bank delivers one word in it, to all lanes that want
 # that word. Rows are read without a **bank conflict**, columns may not be.
 #
-# The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`. A GPU's own
-# counter may show some all the same ([docs/results/counters.md](../docs/results/counters.md) has an H200's, few compared with
-# the wavefronts): shared memory and the first cache are one unit, and other accesses pass through it. The interpreter
-# counts what the addresses make necessary.
+# The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`. A GPU's
+# own counter may show some all the same: shared memory and the first cache are one unit, and other accesses pass
+# through it. ([docs/results/counters.md](../docs/results/counters.md) has an H200's, few compared with the
+# wavefronts.) The interpreter counts what the addresses make necessary.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.picture import describe, picture
@@ -279,7 +279,8 @@ elif not times:
 
 # %% [markdown]
 # The records, all stages. The **baseline** is the fastest library routine that was found to compute the same, here a
-# product of matrices by PyTorch; *× baseline* is its time over the stage's: a stage below 1 is slower than the library.
+# product of matrices by PyTorch. *× baseline* is its time over the stage's: a stage below 1 is slower than the
+# library.
 #
 # <!-- begin:depthwise1d/forward -->
 # <!-- end:depthwise1d/forward -->
@@ -316,12 +317,12 @@ if "shared" in times:
     print(f"{'measured':34}{times['shared']:10,.0f} µs, {times['shared'] / wavefront_us(per_row):.2f} of the prediction")
 
 # %% [markdown]
-# If the measured time is close to the prediction, the kernel waits for shared memory and for nothing else that matters.
-# It may lie on either side of it, for the prediction has two errors that work against each other. The interpreter counts
-# the reads that are written. The compiler may join neighbouring reads of one lane: here it makes one read of 16 bytes out of
-# four weights, and such a read, the same for all lanes, takes two wavefronts in place of four. So up to a quarter of the
-# counted wavefronts never happen, and the time may be *below* the prediction. On the other hand no unit is busy in every
-# single clock, which takes it *above*.
+# If the measured time is close to the prediction, the kernel waits for shared memory and for nothing else that
+# matters. It may lie on either side of it, for the prediction has two errors that work against each other. The
+# interpreter counts the reads that are written. The compiler may join neighbouring reads of one lane. Here it makes
+# one read of 16 bytes out of four weights. Such a read, the same for all lanes, takes two wavefronts in place of
+# four. So up to a quarter of the counted wavefronts never happen, and the time may be *below* the prediction. On the
+# other hand no unit is busy in every single clock, which takes it *above*.
 #
 # What is next follows from the count. Sectors are as few as can be; wavefronts are what is left: two for every 32 products.
 # Fewer of them means that a value, once read from shared memory, must serve more than one product.

@@ -15,9 +15,10 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# The kernel of lesson 12 takes its tile from `blockDim`, and any block gives the right answer. **Which one is the fastest, and
-# can we know it without trying all of them?** Three costs pull in different directions: the halo, which is loaded more than
-# once; lanes that have no output; and shared memory and warps of an SM, which decide how many blocks are resident.
+# The kernel of lesson 12 takes its tile from `blockDim`, and any block gives the right answer. **Which one is the
+# fastest, and can we know it without trying all of them?** Three costs pull in different directions. The halo is
+# loaded more than once. Some lanes have no output. And shared memory and warps of an SM decide how many blocks are
+# resident.
 #
 # ## How wide should a tile be?
 #

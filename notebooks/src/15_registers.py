@@ -79,13 +79,14 @@ print(f"{len(blocks)} of 36 blocks hold a product: {products:,} multiply-adds, {
 #
 # ### A row for each lane
 #
-# A lane that loads its own row is the naive kernel again: 32 lanes, 32 rows, 32 sectors for each request. So the warp loads
-# its rows one after the other, neighbouring lanes neighbouring elements, into shared memory. There each lane reads its
-# own row: the tile is **transposed**, written along the rows and read across them. Rows an odd number of words long
-# keep the 32 lanes in 32 banks, as in lesson 12.
+# A lane that loads its own row is the naive kernel again: 32 lanes, 32 rows, 32 sectors for each request. So the warp
+# loads its rows one after the other, neighbouring lanes neighbouring elements, into shared memory. There each lane
+# reads its own row: the tile is **transposed**, written along the rows and read across them. Rows an odd number of
+# words long keep the 32 lanes in 32 banks, as in lesson 02.
 #
-# The stage, in the order in which a warp runs it: eight rows at a time into registers, so that many loads are in flight; from
-# there into the tiles; each lane its own row; `convolve`, the blocks from above one after the other; and back.
+# The stage, in the order in which a warp runs it. Eight rows at a time come into registers, so that many loads are in
+# flight, and from there into the tiles. Each lane reads its own row. `convolve` runs the blocks from above, one after
+# the other. Then the sums go back the same way.
 
 # %%
 from numba import float32, uint32

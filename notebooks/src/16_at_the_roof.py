@@ -26,8 +26,8 @@ banner()
 #
 # - how many requests a row costs, global and shared memory together (`registers` has 16.5, `warp_tiled` 66), if each
 #   instruction moves 16 bytes per lane;
-# - how many wavefronts one such read takes, when each of 32 lanes reads 16 bytes at the same place of its own row of 48, and
-#   the rows follow each other without a gap. 512 bytes need four wavefronts at least;
+# - how many wavefronts one such read takes. Each of 32 lanes reads 16 bytes at the same place of its own row of 48,
+#   and the rows follow each other without a gap. For 512 bytes four is the least;
 # - which part of the copy speed the kernel reaches.
 
 # %%
@@ -216,7 +216,7 @@ tables.counts_table(seen, small.B * small.H)
 
 # %% tags=["nbval-ignore-output", "folded"]
 requests = (seen["wide"].totals.requests + seen["wide"].totals.shared_requests) / (small.B * small.H)
-print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}")
+print(f"a row costs {requests:.2f} requests; you predicted {predicted_requests:g}")
 
 # %% [markdown]
 # For its 32 rows a warp executes 84 memory instructions and 1,176 FMAs. x and y are requested once. The filters are requested
@@ -225,8 +225,8 @@ print(f"requests for a row: {requests:.2f}; you predicted {predicted_requests:g}
 #
 # ### What the compiler made of it
 #
-# The interpreter counts what the text says. Where the compiler is installed, `dwlab.compiler.inspect` shows its code, with no
-# GPU needed.
+# The interpreter counts what the text says. Where the compiler is installed, `dwlab.compiler.inspect` shows its
+# machine code, **SASS**, with no GPU needed.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
@@ -243,9 +243,9 @@ except inspect.InspectError as error:
 # - It has the triangle's multiply-adds, each once. The copies stand there twice: for whole blocks, and for the last one,
 #   which may have fewer rows.
 # - The first multiply-add of a sum adds RZ, a register that is always zero: `y[i] = float32(0)` costs nothing.
-# - In the text all x are read, then all products made, and each 8 sums stored. In the code some reads come after the first
-#   multiply-adds, and stores stand among the multiply-adds of later outputs: multiply-adds of the same warp fill the time
-#   that shared memory takes.
+# - In the text all x are read, then all products made, and each 8 sums stored. In the code some reads come after the
+#   first multiply-adds, and stores stand among the multiply-adds of later outputs. So multiply-adds of the same warp
+#   fill the time that shared memory takes.
 #
 # ## Measure
 
@@ -263,8 +263,9 @@ fraction = PAPER.compulsory_bytes("forward") / times.get(wide.id, np.nan) / 1e3 
 print(f"wide reaches {fraction:.0%} of the copy speed; you predicted {predicted_fraction:.0%}")
 
 # %% [markdown]
-# What the two layouts are worth on a GPU, in a kernel like `wide`: single experiments, each checked. In the last row the
-# swizzle of each vector is worked out by itself, in place of a constant added to that of an earlier one.
+# What are the two layouts worth on a GPU, in a kernel like `wide`? These are **ablations**: single experiments that
+# change one thing each, all checked. In the last row the swizzle of each vector is worked out by itself, in place of
+# a constant added to that of an earlier one.
 
 # %% tags=["nbval-ignore-output"]
 tables.ablations_table(group="gap or swizzle")

@@ -16,9 +16,9 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# `wide` meets the copy's floor at the study's shape. But a row beyond 64 hours does not fit a lane; a filter of many taps has
-# more arithmetic for the same bytes; and most launches of real programs are small. **Which roof do these have, and do they
-# meet it?**
+# `wide` meets the copy's floor at the study's shape. But a row beyond 64 hours does not fit a lane. A filter of many
+# taps has more arithmetic for the same bytes. And most launches of real programs are small. **Which roof do these
+# have, and do they meet it?**
 #
 # ## Predict
 #
@@ -45,15 +45,15 @@ from dwlab import report as tables
 
 gpu = device.shown()
 copy_gbps, fma_tflops = gpu.ceilings.copy_gbps, gpu.ceilings.fma_tflops or float("nan")
-print(f"{gpu.name}: 2 K / {fma_tflops:.1f} TFLOP/s = 8 bytes / {copy_gbps:,.0f} GB/s", end=" ")
+print(f"{gpu.name}: 2 K FLOPs at {fma_tflops:.1f} TFLOP/s take as long as 8 bytes at {copy_gbps:,.0f} GB/s")
 print(f"at K = {4 * fma_tflops * 1e3 / copy_gbps:.0f}; you predicted {predicted_crossover}")
 
 # %% [markdown]
 # ## Build
 #
-# `strips` gives a lane a **row segment**: a strip of neighbouring outputs. A warp copies its 32 strips to shared memory, with
-# the halo of K − 1, 16 bytes at a time. A lane walks through the taps eight at a time; for eight more taps it reads eight
-# new x, two vectors, and the others are still in its registers.
+# `strips` gives a lane a **row segment**: a strip of neighbouring outputs. A warp copies its 32 strips to shared
+# memory, with the halo of K − 1, 16 bytes at a time. A lane walks through the taps eight at a time. For eight more
+# taps it reads eight new x, two vectors; the others are still in its registers.
 #
 # **How many outputs should a lane have?** Here are eight taps of it, for any number that fills vectors. All lanes read a
 # vector at a stride of `each` elements: lesson 16's question again.
@@ -172,9 +172,9 @@ print(f"you predicted {predicted_share_of_100_mb:.0%} at 100 MB and {predicted_s
 tables.copies_table()
 
 # %% [markdown]
-# Each size but the largest takes its bytes' time and one to two microseconds more. The first loads are in flight before the
-# first store can be, and the last stores still are when nothing is left to load; blocks start late or end late. No kernel of
-# one launch is free of that, so a short launch is better compared with a copy of as many bytes. What it lacks there is its own.
+# Each size but the largest takes its bytes' time and one to two microseconds more. At the beginning only loads can be
+# in flight, at the end only stores, and blocks start late or end late. No kernel of one launch is free of that, so a
+# short launch is better compared with a copy of as many bytes. What it lacks there is its own.
 
 # %% tags=["nbval-ignore-output"]
 tables.as_large_table("forward")
@@ -194,17 +194,17 @@ if {"copy", "read"} <= best.keys():
     print(f"{best['copy'] / best['read']:.2f} times as fast; you predicted {predicted_read_over_copy:.2f}")
 
 # %% [markdown]
-# So for a kernel that only reads, as a weight gradient nearly does, the copy is not the roof: a GPU's memory reads somewhat
-# faster than it reads and writes in turn. Some of these have a thread per vector; the others bring rows to shared memory,
-# then a row to a lane:
+# So for a kernel that only reads, as a weight gradient nearly does, the copy is not the roof. A GPU's memory reads
+# somewhat faster than it reads and writes in turn. Some of these have a thread per vector; the others bring rows to
+# shared memory, then a row to a lane:
 
 # %% tags=["nbval-ignore-output"]
 tables.ablations_table(group="read")
 
 # %% [markdown]
-# And how is a copy made fast? A thread that copies more than one vector has more
-# loads in flight; with a grid-stride loop a grid has only as many blocks as fit, and none starts late. Both sound better than
-# the plain copy.
+# And how is a copy made fast? A thread that copies more than one vector has more loads in flight. In a **grid-stride
+# loop** a thread goes on by as many elements as the grid has threads. Then a grid has only as many blocks as fit, and
+# none starts late. Both sound better than the plain copy.
 
 # %% tags=["nbval-ignore-output"]
 tables.ablations_table(group="copy")

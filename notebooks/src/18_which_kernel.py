@@ -176,9 +176,9 @@ for p, us in pairs.items():
 #
 # ### A choice by records
 #
-# So nobody should choose by one count. `dwlab.kernels.dispatch` chooses by what was recorded: of each stage it has times
-# at many shapes, and it starts the stage that was fastest at the shapes most like the given one. By the records of an
-# H200, for the shapes of the table:
+# So nobody should choose by one count. `dwlab.kernels.dispatch` chooses by what was recorded. Of each stage it has
+# times at many shapes. It starts the stage that was fastest at the shapes most like the given one. By the records of
+# an H200, for the shapes of the table:
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.kernels import dispatch

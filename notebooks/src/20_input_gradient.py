@@ -16,9 +16,10 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would change
-# with each of its outputs, dy = ∂loss/∂y, and has to say how it would change with each of its inputs, dx = ∂loss/∂x.
-# Nine lessons went into the forward kernel. **What of it can be used again, and is the backward pass as fast?**
+# A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would
+# change with each of its outputs, dy = ∂loss/∂y. It has to say how the loss would change with each of its inputs, dx
+# = ∂loss/∂x. Nine lessons went into the forward kernel. **What of it can be used again, and is the backward pass as
+# fast?**
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
@@ -79,8 +80,8 @@ for shift in (0, 1):
         print(f"  {one}      {other}")
 
 # %% [markdown]
-# By the chain rule, the gradient of x[s] is the sum over all outputs that use x[s]: the gradient of the output, times the
-# weight that connects the two:
+# By the chain rule, the gradient of x[s] is a sum over all outputs that use x[s]. Each term is the gradient of the
+# output, times the weight that connects the two:
 #
 # $$\frac{\partial\,\text{loss}}{\partial x[s]} = \sum_t \frac{\partial\,\text{loss}}{\partial y[t]}\,
 # \frac{\partial y[t]}{\partial x[s]} = \sum_t M[t, s]\; dy[t], \qquad\text{so } dx = M^T dy.$$
@@ -104,7 +105,7 @@ print(f"compulsory bytes, input gradient over forward: {bytes_ratio:g}; you pred
 # %% [markdown]
 # ### Scatter
 #
-# The plain way to write this down is forward's loop with the arrows reversed: where forward *reads* x[s] for y[t],
+# The plain way to write this down is forward's loop with the arrows reversed. Where forward *reads* x[s] for y[t],
 # backward *adds* to dx[s] what y[t] gives. Here with a thread for each output:
 
 # %%
@@ -207,9 +208,10 @@ for p in (problem, DepthwiseConv1d(3, 4, 50, 7, "same"), DepthwiseConv1d(2, 3, 6
     assert right == list(names)
 
 # %% [markdown]
-# `left` is the number of zeros on the left. So the whole of forward's work can be used again, for the price of a reversed copy
-# of the filters. Kernels of their own have one thing to gain: they need no copy. In `shared` even a line falls away: forward
-# stages its filter in reverse, so that both indices of the inner loop go up together; here they do so by themselves.
+# `left` is the number of zeros on the left. So the whole of forward's work can be used again, for the price of a
+# reversed copy of the filters. Kernels of their own have one thing to gain: they need no copy. In `shared` even a
+# line falls away. Forward stages its filter in reverse, so that both indices of the inner loop go up together. Here
+# they do so by themselves.
 #
 # ## Check
 #
@@ -318,9 +320,9 @@ for name, report in (
     print()
 
 # %% [markdown]
-# Both read a weight and a dy for each tap. The gather keeps its sum in a register and stores once; the scatter sends every
-# product to memory. Atomics are carried out in the L2 cache, one after the other where they meet, and in any order: the
-# result of a scatter may differ in its last bits from run to run. Lesson 25 comes back to that.
+# Both read a weight and a dy for each tap. The gather keeps its sum in a register and stores once; the scatter sends
+# every product to memory. Atomics are carried out in the L2 cache, one after the other where they meet, and in any
+# order. So the result of a scatter may differ in its last bits from run to run. Lesson 25 comes back to that.
 #
 # ### The halo changes sides
 #
@@ -395,7 +397,7 @@ for name, (forth, back) in ways.items():
 
 # %% [markdown]
 # Three are equal to the last sector. `coalesced` makes a fifth fewer requests backward. Its tiles have 32 hours, so a
-# row of 48 has a full one and a half one, and a warp makes its requests for a tap as soon as one lane has it inside:
+# row of 48 has a full one and a half one. A warp makes its requests for a tap as soon as one lane has it inside:
 
 # %% tags=["folded"]
 def busy(path, length=48, taps=48, tile=32):
@@ -467,8 +469,8 @@ print(", ".join(f"{name} {ms['input_grad'] / ms['forward']:.2f}" for name, ms in
 # <!-- begin:depthwise1d/input_grad -->
 # <!-- end:depthwise1d/input_grad -->
 #
-# The stages beyond these four go on as forward does: where a kernel holds a whole row in registers, an input gradient *is*
-# forward's kernel, with the filter taken in reverse.
+# The stages beyond these four go on as forward does. Where a kernel holds a whole row in registers, an input gradient
+# *is* forward's kernel, with the filter taken in reverse.
 
 # %% tags=["nbval-ignore-output", "folded"]
 later = stages("depthwise1d", "input_grad")[4:]
@@ -498,8 +500,9 @@ if not both:
     print("No time of both ways is recorded yet.")
 
 # %% [markdown]
-# - The requests were the wrong count. A step of the loop in which no lane has anything to load still costs its tests, its
-#   index and its jump: the load is skipped, the step is not. Instructions go with the steps, and these are equally many.
+# - The requests were the wrong count. In some steps of the loop no lane has anything to load. They still cost their
+#   tests, their index and their jump: the load is skipped, the step is not. Instructions go with the steps, and these
+#   are equally many.
 # - So a count predicts a time only if it counts what the kernel waits for. Lesson 23 asks that of every stage.
 # - The study found no difference in its coalesced kernel either†. How that cuts a row into tiles is not known.
 #

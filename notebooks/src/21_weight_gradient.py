@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [20 · Input gradient](20_input_gradient.ipynb) |
 # | **Afterwards you can** | see from a launch alone that a GPU will be empty · split a long sum over lanes, warps and blocks · join partial sums by shuffles and by atomics, and find one that is lost · choose how many parts a sum should have |
 
@@ -293,10 +293,11 @@ else:
     print(f"The stage takes {usual} warps for each channel. In gpu mode this cell times others, too.")
 
 # %% [markdown]
-# On an H200, while most of the GPU is empty, four times as many warps take about a quarter of the time: from 1 to 16. From
-# 16 to 64, which nearly fill it, they take about half. From 64 to 1,024 the times differ by little, and which of them is
-# least may be another in the next run: the stage's 64 are not the fastest, and lose at most an eighth. With 4,096 each warp
-# has one window, and adds to dw for it alone: as many additions to each element as there are windows, one after the other.
+# On an H200, while most of the GPU is empty, four times as many warps take about a quarter of the time: from 1 to 16.
+# From 16 to 64, which nearly fill it, they take about half. From 64 to 1,024 the times differ by little, and the next
+# run may have another order. The stage's 64 are not the fastest, and lose at most an eighth. With 4,096 each warp has
+# one window, and adds to dw for it alone: as many additions to each element as there are windows, one after the
+# other.
 #
 # ## Measure
 #

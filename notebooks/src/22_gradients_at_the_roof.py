@@ -3,9 +3,9 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [21 · Weight gradient](21_weight_gradient.ipynb) |
-# | **Afterwards you can** | bring a gradient to the roof with what forward has taught · end a long sum in registers, blocks and parts, with the same bits each run · fuse two gradients to save a pass over memory, and say what it costs · hold several warps against few blocks by a table of ablations |
+# | **Afterwards you can** | bring a gradient to the roof with what forward has taught · end a long sum in registers, blocks and parts, with the same bits each run · fuse two gradients to save a pass over memory, and say what it costs · choose the number of blocks by a table of ablations |
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
@@ -35,8 +35,8 @@ tables.floors_table(gpu, ["forward", "input_grad", "weight_grad", "backward"])
 #
 # ## Predict
 #
-# - Each gradient is a pass over 403 MB twice at the study's shape. Which part of the bytes does a kernel save that computes both
-#   in one pass?
+# - At the study's shape each gradient alone moves two arrays of 403 MB. Which part of the bytes does a kernel save
+#   that computes both in one pass?
 # - Which part of the copy speed does the weight gradient reach, which reads everything and writes nearly nothing?
 
 # %%
@@ -199,9 +199,9 @@ tables.ablations_table(group="blocks of backward")
 # ## Long rows
 #
 # `channels` needs the whole row in a lane. Beyond 64 hours both gradients were two launches, `input_grad/strips` and
-# `weight_grad/strips`: dy is read twice. `backward/strips` gives a warp one channel, and a lane 20 neighbouring x of a row; each
-# dy that passes meets w[j] for dx and x for dw[j]. The bytes for an element, by the formulas, and the recorded shapes with rows
-# of 1,024:
+# `weight_grad/strips`: dy is read twice. `backward/strips` gives a warp one channel, and a lane 20 neighbouring x of
+# a row. Each dy that passes meets w[j] for dx and x for dw[j]. The bytes for an element, by the formulas, and the
+# recorded shapes with rows of 1,024:
 
 # %% tags=["folded"]
 p = DepthwiseConv1d(64, 128, 1024, 15)

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb) |
 # | **Afterwards you can** | say which numbers of a kernel can be had without hardware counters, and which cannot · compare formula, interpreter and counters · read a published table of times, and say which bytes a bandwidth counts · predict a time from counts and ceilings, name what binds, and ask it of a GPU that you do not have · say when to believe a measurement |
 
@@ -17,9 +17,9 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# A GPU counts what its memories do. But who rents one often lacks the permission to read its counters: the driver
-# keeps them for administrators. The study that this workbook repeats was made without them†: with times, arithmetic, and a table. So its
-# numbers come from different places, and not all can be had everywhere:
+# A GPU counts what its memories do. But whoever rents one often lacks the permission to read its counters: the driver
+# keeps them for administrators. The study that this workbook repeats was made without them†: with times, arithmetic,
+# and a table. So its numbers come from different places, and not all can be had everywhere:
 #
 # | number | follows from | needs |
 # | --- | --- | --- |
@@ -54,9 +54,9 @@ predicted_t4_times = 15.0
 #
 # ### A bandwidth from a time
 #
-# The study gives an *effective bandwidth* for each kernel: bytes over time. A time is easy to measure, but which bytes?
-# Forward's times on the P100†, with three answers: what the warps of our kernels of these names request; three arrays of the
-# size of x; and the compulsory bytes, x and w read once and y written once.
+# The study gives an *effective bandwidth* for each kernel: bytes over time. A time is easy to measure, but which
+# bytes? Here are forward's times on the P100†, with three answers: what the warps of our kernels of these names
+# request; three arrays of the size of x; and the compulsory bytes.
 
 # %% tags=["folded"]
 from dwlab import PAPER, stage, stages
@@ -90,9 +90,10 @@ except roofline.RooflineError as error:
 #
 # ### Three numbers
 #
-# So what warps request is a number of its own, and it must be right before anything is made of it. Here it comes three
-# times, from places that share no code: a **formula** in each stage's file, put together from shapes and alignment; the
-# **interpreter**, which runs the kernel lane by lane and counts; and the **hardware**, where somebody may read its counters.
+# So what warps request is a number of its own, and it must be right before anything is made of it. Here it comes
+# three times, from places that share no code. A **formula** in each stage's file is put together from shapes and
+# alignment. The **interpreter** runs the kernel lane by lane and counts. And the **hardware** has counters, where
+# somebody may read them.
 #
 # ## Check
 #
@@ -172,19 +173,19 @@ else:
 evidence.hardware_table()
 
 # %% [markdown]
-# Where the hardware has more bank conflicts than were counted, the mapping does not explain them: the rules of lesson 12
-# count what the addresses of one request cause, and nothing that requests do to each other. Where it has far fewer for each
-# row, the problems differ: the interpreter's is small, and what a block does once, such as storing its parts, weighs more
-# there.
+# Where the hardware has more bank conflicts than were counted, the mapping does not explain them. The rules of lesson
+# 02 count what the addresses of one request cause, and nothing that requests do to each other. Where it has far fewer
+# for each row, the problems differ: the interpreter's is small, and what a block does once, such as storing its
+# parts, weighs more there.
 #
 # Where a request or a sector is not equal, the reason stands in the machine code, SASS. The next cell compiles the stages
 # that differ most, and forward's `naive` for comparison:
 #
 # - `LDG.E` loads 4 bytes for each lane. `LDG.E.64` and `LDG.E.128` are wider: where the source has single loads, the compiler
 #   joined neighbours. Requests fall, and sectors fall with them where two requests shared one.
-# - `LDGSTS` copies from global to shared memory past the registers. An access of 16 bytes is served 8 lanes at a time. Two
-#   such groups may share a sector, if the copy does not begin at one: the formula and the interpreter have it once for the
-#   request, the hardware counts it for each group.
+# - `LDGSTS` copies from global to shared memory past the registers. An access of 16 bytes is served 8 lanes at a
+#   time. If the copy does not begin at a sector, two such groups may share one. The formula and the interpreter have
+#   it once for the request; the hardware counts it for each group.
 # - `RED` is an atomic whose old value nobody reads, `ATOMG` any other. Lanes that add to one address share a sector by the
 #   formula; the hardware counts each lane's addition.
 
@@ -289,19 +290,21 @@ for what, of in growth.items():
     print(f"{what:26}{of(p100):10,.1f}{of(h200):10,.1f}{of(h200) / of(p100):8.1f}")
 
 # %% [markdown]
-# A kernel that waits for memory, or for its multiply-adds, gains most from the newer GPU. One that waits for wavefronts or
-# for instructions gains about half of that, and threads that take their steps one after the other on a nearly empty GPU
-# gain little more than the clock. So a table of times needs a reason beside each time, or it says little about another GPU.
+# A kernel that waits for memory, or for its multiply-adds, gains most from the newer GPU. One that waits for
+# wavefronts or for instructions gains about half of that. Threads that take their steps one after the other on a
+# nearly empty GPU gain little more than the clock. So a table of times needs a reason beside each time, or it says
+# little about another GPU.
 #
 # ## Explain
 #
 # ### What binds?
 #
-# `dwlab.model.timemodel` puts such reasons into numbers. From the counts of a stage it takes the time that each resource of the
-# GPU alone would need. These are bytes over the copy bandwidth, sectors over the L2's, wavefronts and instructions over what
-# the SMs do in a clock, and the waits of a warp over the warps that are there. The largest one **binds**. The predicted
-# time is a little above it, because resources do not overlap perfectly: (Σ tᵖ)^(1/p) with one p for all. Four constants
-# were fitted, on a few kernels at a few shapes (the module says which); none knows a stage.
+# `dwlab.model.timemodel` puts such reasons into numbers. From the counts of a stage it takes the time that each
+# resource of the GPU alone would need. Bytes are divided by the copy bandwidth, sectors by the L2's. Wavefronts and
+# instructions are divided by what the SMs do in a clock, and the waits of a warp by the warps that are there. The
+# largest one **binds**. The predicted time is a little above it, because resources do not overlap perfectly: (Σ
+# tᵖ)^(1/p) with one p for all. Four constants were fitted, on a few kernels at a few shapes (the module says which);
+# none knows a stage.
 
 # %% tags=["nbval-ignore-output", "folded"]
 table, both = evidence.predicted(gpu, times)
@@ -359,10 +362,10 @@ evidence.published_and_predicted_table()
 # A time can be precise and worthless: of a kernel that is wrong, or of one that did not run. Four fences stand around each
 # recorded time.
 #
-# **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule** that a
-# right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the interpreter
-# looks for the same on any machine. A row keeps its kernel's digest, so that a row of an earlier kernel is
-# recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
+# **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule**
+# that a right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the
+# interpreter looks for the same on any machine. A recorded row keeps a checksum of its kernel's text, so that a row
+# of an earlier kernel is recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
 
 # %% tags=["nbval-ignore-output"]
 print(evidence.sanitized_text())
@@ -391,8 +394,8 @@ except roofline.RooflineError as error:
 # writes a record and a report ([measure](../docs/measure.md)). `python -m dwlab predict --compare` compares every recorded
 # time with its prediction.
 #
-# The study's answer on its P100 was a table of twelve times†. What makes such a table useful to others: which bytes its
-# bandwidths count, what each kernel requests and that it was counted, what binds, and the ceilings of the same day.
+# The study's answer on its P100 was a table of twelve times†. Such a table is of use to others if it also says which
+# bytes its bandwidths count, what each kernel requests, what binds, and the ceilings of the same day.
 #
 # ## Key points
 #

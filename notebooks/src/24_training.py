@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [23 · The study](23_the_study.ipynb) |
 # | **Afterwards you can** | make a layer that learns out of three kernels · find a wrong gradient where the loss does not show it · say from one kernel's share what a whole step gains · tell when faster kernels stop mattering · stop a training, and go on as if nothing had happened |
 
@@ -25,7 +25,7 @@ banner()
 # $$x = M f \qquad y = w * x \qquad z = \sum_h o_h \tanh y_h + c$$
 #
 # M mixes the features into channels, w are the filters, o and c read out. z stands for log(1 + kWh), and the loss is
-# the mean of (z − log(1 + load))²: the square of the RMSLE with which S4ConvD is trained.
+# the mean of (z − log(1 + load))². That is the square of the RMSLE with which S4ConvD is trained.
 #
 # † from secondary digests of arXiv 2604.25422, not its own text.
 
@@ -68,8 +68,8 @@ print(sum(value.size for value in start().values()), "parameters")
 #
 # Write down:
 #
-# - of the FLOPs of one of S4ConvD's blocks, forward, the part that is the convolution's: it has 128 channels and 48
-#   taps, and behind it a matrix of 128 × 256 mixes the channels;
+# - the convolution's part of the FLOPs of one of S4ConvD's blocks, forward. It has 128 channels and 48 taps; behind
+#   it a matrix of 128 × 256 mixes the channels;
 # - how many times as fast a step becomes if 60 % of it are convolution, and the convolution becomes **30 times** as
 #   fast.
 
@@ -261,8 +261,8 @@ for name in ("naive", "warp_tiled"):
 
 # %% [markdown]
 # Training takes three times the forward pass's FLOPs, and about three times its bytes (`warp_tiled` multiplies the
-# zeros before the row, too: lesson 13). And the rest of a block? At the study's shape, forward, as a framework runs it,
-# one operation after the other; a *pass* is one read or write of all B × H × L values:
+# zeros before the row, too: lesson 15). And the rest of a block? At the study's shape, forward, as a framework runs
+# it, one operation after the other; a *pass* is one read or write of all B × H × L values:
 #
 # | operation | passes | FLOPs |
 # | --- | --- | --- |
@@ -343,9 +343,9 @@ else:
 #
 # times as fast. The table holds it against the measurement: the convolution was timed alone, forward and both
 # gradients, and put into the naive step in place of the naive one. Where the two agree, nothing else changed. Where
-# they do not, the operations around the convolution gained or lost too: they may find its output in the L2 cache, or
-# wait for a host that launches too slowly. In the recorded epoch the two agree within 2 %. With a sixteenth of the batch a
-# step is short, what the host takes is a larger part of it, and they need not agree.
+# they do not, the operations around the convolution gained or lost too. They may find its output in the L2 cache, or
+# wait for a host that launches too slowly. In the recorded epoch the two agree within 2 %. With a sixteenth of the
+# batch a step is short, what the host takes is a larger part of it, and they need not agree.
 
 # %% tags=["folded"]
 from dwlab.report import PUBLISHED

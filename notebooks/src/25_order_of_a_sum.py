@@ -50,8 +50,9 @@ predicted_different = 1
 #
 # ### The orders, in NumPy
 #
-# The closed cell has four ways to add terms in float32: `one thread` adds one after the other; `32 lanes` and `64 parts` add
-# a share each, and then their sums; `a tree` adds neighbours in pairs, then the pairs' sums in pairs, and so on.
+# The closed cell has four ways to add terms in float32: `one thread` adds one after the other. `32 lanes` and `64
+# parts` add a share each, and then their sums. `a tree` adds neighbours in pairs, then the pairs' sums in pairs, and
+# so on.
 
 # %% tags=["folded"]
 def one_by_one(terms):

@@ -145,10 +145,10 @@ for s, predicted in ((1, predicted_times_stride_1), (2, predicted_times_stride_2
 # %% [markdown]
 # ### Why these loads coalesce in both layouts
 #
-# - **NCHW, stride 1.** With padding K // 2 a map has as many outputs as inputs. So for a tap (i, j) the x of output number
-#   `at` has number `at + (i - padding) W + (j - padding)`: a constant further. 32 neighbouring outputs, 32 neighbouring x,
-#   even where the warp goes over the end of a row. The constant is rarely a multiple of 8 elements, so 128 bytes
-#   mostly lie in 5 sectors: 4.75 on the mean. All lanes of a map request the same w: one sector.
+# - **NCHW, stride 1.** With padding K // 2 a map has as many outputs as inputs. So for a tap (i, j) the x of output
+#   number `at` has number `at + (i - padding) W + (j - padding)`: a constant further. 32 neighbouring outputs, 32
+#   neighbouring x, even where the warp goes over the end of a row. The constant is rarely a multiple of 8 elements,
+#   so 128 bytes mostly lie in 5 sectors: 4.75 on average. All lanes of a map request the same w: one sector.
 # - **NCHW, stride 2.** Neighbouring outputs have x two apart: half of each sector is not used. The other half is for
 #   the next tap, in a request of its own.
 # - **NHWC.** Lanes are channels: 32 neighbouring x for any tap and *any stride*, and 32 neighbouring w. With a
@@ -156,8 +156,8 @@ for s, predicted in ((1, predicted_times_stride_1), (2, predicted_times_stride_2
 #
 # ## Check
 #
-# Odd sides, stride 2, no padding, a filter as large as the map, both layouts, with bias, activation and residual. Without a
-# layer, `check(naive)` goes through the judge's whole family.
+# Odd sides, stride 2, no padding, a filter as large as the map, both layouts, with bias, activation and **residual**
+# (another map that is added to the outputs). Without a layer, `check(naive)` goes through the judge's whole family.
 
 # %%
 odd = (
@@ -232,9 +232,9 @@ drawings.grids(
 # %% [markdown]
 # ## Measure
 #
-# Does a layout win? MobileNetV1's first depthwise layer, 32 images: the fastest stage of each layout, and which part of the
-# copy speed it has. In `gpu` mode it is measured here, else it is what was recorded. These stages are faster than `naive`; the
-# next lesson begins with what they do.
+# Does a layout win? MobileNetV1's first depthwise layer, 32 images: the fastest stage of each layout, and which part
+# of the copy speed it has. In `gpu` mode it is measured here, else it is what was recorded. These stages are faster
+# than `naive`; the next lesson says what they do.
 
 # %% tags=["nbval-ignore-output", "folded"]
 gpu, bench = device.shown(), study.GpuBench(quick=True) if mode == "gpu" else None

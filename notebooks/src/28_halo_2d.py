@@ -212,10 +212,10 @@ fewest = min(moved["NCHW"], key=moved["NCHW"].get)
 print(f"fewest sectors in NCHW: {fewest[2]} columns; you predicted {predicted_best_columns}")
 
 # %% [markdown]
-# - **NCHW**: the halo left and right of a row is one element on each side, but memory hands out 8. A row of 16 + 2 elements
-#   touches 4 sectors in place of 2 and a bit; in a tile as wide as the map there is no left and no right. So wide tiles win in
-#   sectors, though square ones win in elements. Beyond the map's width nothing more is won: 128 columns leave two rows, and the
-#   halo above and below them is as large as the tile.
+# - **NCHW**: the halo left and right of a row is one element on each side, but memory hands out 8. A row of 16 + 2
+#   elements touches 4 sectors in place of 2 and a bit. In a tile as wide as the map there is no left and no right. So
+#   wide tiles win in sectors, though square ones win in elements. Beyond the map's width nothing more is won: 128
+#   columns leave two rows, and the halo above and below them is as large as the tile.
 # - **NHWC**: the halo is whole pixels. As long as a tile has 8 channels or more, a sector, no part of a sector is wasted,
 #   and bytes are elements. So the fewest channels that fill a sector leave the most room for pixels. With 4 channels
 #   half of every sector is thrown away, with one channel seven eighths.
@@ -239,7 +239,7 @@ for layout in shapes:
 # %% [markdown]
 # ## Explain
 #
-# What do the workbook's own stages do otherwise? Count what the warps request and read from shared memory:
+# What do the workbook's own stages do differently? Count what the warps request and read from shared memory:
 
 # %% tags=["folded"]
 seen, layers = {}, {}
@@ -258,8 +258,8 @@ tables.work_table(
 # %% [markdown]
 # - **The tile** puts reads of shared memory in the place of most requests for x, one for each product. The requests for w
 #   stay. That is lesson 12's finding again: shared memory moves the bottleneck, it does not remove it.
-# - What helps is what helped in lesson 13: **registers**. A thread that computes outputs one below the other has most of
-#   its x already: for R rows it needs R + K - 1 rows of x, not R · K, and each w once. Exercise 28_2 builds it.
+# - What helps is what helped in lesson 13: **registers**. A thread that computes outputs one below the other has most
+#   of its x already. For R rows it needs R + K - 1 rows of x, not R · K, and each w once. Exercise 28_2 builds it.
 #
 # ### The kernel that wins in NHWC
 #
@@ -268,8 +268,8 @@ tables.work_table(
 #
 # 1. **Constants.** What is in capitals is fixed when the kernel is made for a layer and a tile (`config`). The compiler sees
 #    numbers, so divisions become multiplications and conditions that always hold go away.
-# 2. **Which thread.** `threadIdx.x` runs over channels, so that a warp's loads are whole sectors; `threadIdx.y` runs over columns
-#    of outputs; the block's number says which channels, which columns and which strip of rows.
+# 2. **Which thread.** `threadIdx.x` runs over channels, so that a warp's loads are whole sectors. `threadIdx.y` runs
+#    over columns of outputs. The block's number says which channels, which columns and which strip of rows.
 # 3. **Guard.** Threads beyond the last channel or column return. They may: no barrier follows.
 # 4. **Addresses.** One 64-bit address for x and one for y; what follows adds constants to them.
 # 5. **The strip.** The last call is all of the loop, with **unrolling** row by row. It is a **register sliding window**: it

@@ -47,9 +47,9 @@ for layer in (last, first):
     print(f"{layer.layout}: x {x.shape}, w {w.shape}; the product's shape {y.shape}")
 
 # %% [markdown]
-# A product does 2 M F C operations on M C + F C + M F elements: the larger its *smallest* side, the more operations for each
-# byte. Here are MobileNetV1's pointwise layers, float32, for 1 and for 32 images. The second table compares them with a GPU's
-# ceilings, this one's or the recorded one's.
+# A product does 2 M F C operations on M C + F C + M F elements: the larger its *smallest* side, the more operations
+# for each byte. Here are MobileNetV1's pointwise layers, float32, for 1 and for 32 images. The second table compares
+# them with a GPU's ceilings.
 
 # %% tags=["folded"]
 def pointwise_layers(batch):
@@ -99,7 +99,7 @@ predicted_reads_8_by_8 = 2.0
 
 # %% tags=["stage:pointwise/forward/naive", "blank:wi = uint32(wi", "blank:xi = uint32(xi"]
 
-# %%
+# %% tags=["folded"]
 naive = stage("pointwise/forward/naive").with_kernel(kernel)
 both = {layout: Pointwise(1, 64, 64, 7, 7, layout=layout) for layout in ("NCHW", "NHWC")}
 seen = {layout: naive.xray(layer) for layout, layer in both.items()}
@@ -110,9 +110,9 @@ w = seen["NHWC"].array("w", "load")
 print(f"w in NHWC: {w.sectors / w.requests:.0f} sectors a request; you predicted {predicted_sectors_w}")
 
 # %% [markdown]
-# Two requests serve one multiply-add of 32 lanes, and in NHWC neighbouring filters lie C elements apart: a sector for each
-# lane. It cannot be repaired by another order of lanes alone. Each x is needed F times, each w M times, and here they are
-# requested so often.
+# Two requests serve one multiply-add of 32 lanes, and in NHWC neighbouring filters lie C elements apart: a sector for
+# each lane. Another order of lanes alone does not help. Each x is needed F times, each w M times, and is requested so
+# often.
 #
 # ### Shared tiles
 #
@@ -121,7 +121,7 @@ print(f"w in NHWC: {w.sectors / w.requests:.0f} sectors a request; you predicted
 
 # %% tags=["stage:pointwise/forward/shared", "blank:total += left"]
 
-# %%
+# %% tags=["folded"]
 shared = stage("pointwise/forward/shared").with_kernel(kernel)
 seen = {"naive": naive.xray(both["NHWC"]), "shared": shared.xray(both["NHWC"])}
 tables.work_table(both["NHWC"], seen, "requests for 32 multiply-adds", "shared reads for a multiply-add")
@@ -133,8 +133,8 @@ tables.work_table(both["NHWC"], seen, "requests for 32 multiply-adds", "shared r
 #
 # ### Register tiles
 #
-# What helped in lesson 13 helps here: a thread computes R × R outputs. For each channel it takes R numbers of x and R of w,
-# and each serves R multiply-adds, so it reads 2 / R numbers for each. The kernel is for NHWC; its rows lie 16 apart, so
+# As in lesson 13, a thread computes more outputs: R × R. For each channel it takes R numbers of x and R of w, and
+# each serves R multiply-adds, so it reads 2 / R numbers for each. The kernel is for NHWC; its rows lie 16 apart, so
 # that lanes are neighbours where they should be.
 
 # %%
@@ -191,7 +191,7 @@ def tiled(R):
 
     return replace(naive, kernel=kernel, launch=launch)
 
-# %%
+# %% tags=["folded"]
 layer = Pointwise(1, 16, 128, 8, 16, layout="NHWC")
 seen = {f"{R} × {R}": tiled(R).xray(layer) for R in (1, 2, 4, 8)}
 tables.work_table(layer, seen, "shared reads for a multiply-add", "their wavefronts for 32")
@@ -201,10 +201,9 @@ reads = sum(a.active_lanes for a in seen["8 × 8"].accesses if (a.space, a.kind)
 print(f"8 × 8: {2 * reads / layer.flops:g} reads for a multiply-add; you predicted {predicted_reads_8_by_8:g}")
 
 # %% [markdown]
-# An SM serves one wavefront in a cycle, and 128 multiply-adds: 4 × 32. So as long as 32 multiply-adds cost more than a
-# quarter of a wavefront, reads are the wall. With 8 × 8 outputs reads and arithmetic take equally long. The workbook's stage
-# `registers` goes on from there: it reads 16 bytes at a time, and lanes that want the same words get them in one go. Now
-# float32's multiply-adds are the wall.
+# An SM serves one wavefront in a cycle, and 128 multiply-adds: 4 × 32. So as long as 32 multiply-adds cost more than
+# a quarter of a wavefront, reads are the wall. With 8 × 8 outputs reads and arithmetic take equally long. The stage
+# `registers` also reads 16 bytes at a time. Now float32's multiply-adds are the wall.
 #
 # ## Check
 #
@@ -245,9 +244,9 @@ print("found:", ", ".join(kinds))
 # %% [markdown]
 # ## X-ray
 #
-# What does a block's tile read? A block of BM pixels × BN filters reads BM + BN elements for BM · BN products of a channel. So x
-# is read once for each BN filters, and w once for each BM pixels: by the tile's sides, not by its threads.
-# `dwlab.planner.accesses.pw` has it as a formula.
+# What does a block's tile read? A block of BM pixels × BN filters reads BM + BN elements for BM · BN products of a
+# channel. So x is read once for each BN filters, and w once for each BM pixels. `dwlab.planner.accesses.pw` has it as
+# a formula.
 
 # %% tags=["folded"]
 layer = Pointwise(1, 32, 96, 14, 14, layout="NHWC")

@@ -199,4 +199,4 @@ grade("31_1")
 grade("31_2")
 
 # %% [markdown]
-# **Next:** [32 · Fused](32_fused.ipynb), two layers in one kernel.
+# **Next:** [32 · Two layers in one kernel](32_fused.ipynb), whose map between them is never in memory.

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | say what each of the four modules keeps on chip · put a depthwise and a pointwise layer into one kernel · keep sums in registers while channels go by · say at how many filters a fused kernel begins to lose · tell what fusing brings from what the kernels bring |
 
@@ -51,8 +51,8 @@ modules({"DWPW": (Fused(dw(64, 28), pw(64, 64, 28)), Tile(64, 7, 7)),
 #
 # ## Predict
 #
-# - Blocks of 4 × 4 pixels with all filters; every block reads all pointwise weights. From how many filters on are these more
-#   elements than the intermediate map had, written and read?
+# - Blocks of 4 × 4 pixels with all filters; every block reads all pointwise weights. Beyond how many filters are
+#   these more elements than the intermediate map had, written and read?
 # - The time of PyTorch's fastest way for two layers over that of the workbook's fastest fused kernel, geometric mean over
 #   the recorded DWPW pairs in float32. Above 1: the workbook wins.
 # - And fusion alone: the workbook's own two kernels, one a layer, over its own fused one, on the same pairs. Above 1: fusion
@@ -269,7 +269,7 @@ for F in (8, 16, 32, 64):
     print(f"{F:4} filters: {loads:6,} weights loaded, {loads / (2 * 16 * 16 * 16):.2f} of the map")
 
 # %% tags=["nbval-ignore-output", "folded"]
-print(f"blocks of {PIXELS} pixels: from {2 * PIXELS} filters on; you predicted {predicted_filters:g}")
+print(f"blocks of {PIXELS} pixels: beyond {2 * PIXELS} filters; you predicted {predicted_filters:g}")
 
 # %% [markdown]
 # The last layers of the networks have 512, 728 or 1024 filters. A block would need hundreds of pixels with all filters: more
@@ -315,8 +315,8 @@ display(report.fusion_pairs())
 #   two on the other, credits fusing with all of it.
 # - **Fusion wins** where a pair is small and a launch is a large part of it: at batch 1 in floating point, DWPW most. In
 #   float32 DWPW still does at batch 32, on maps that are four times those of int8.
-# - **It loses**, on the mean, for PWPW in all types, for PWDW at batch 32, and in int8. There the intermediate map has a quarter
-#   of the bytes, so there is less to save, and tensor cores make a product fast that stands alone.
+# - **It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8. There the intermediate map has
+#   a quarter of the bytes, so there is less to save, and tensor cores make a product fast that stands alone.
 #
 # ## Explain
 #

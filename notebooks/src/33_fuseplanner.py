@@ -3,8 +3,8 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [32 · Fused](32_fused.ipynb) |
+# | **Time** | about 25 minutes, then the exercises |
+# | **Before** | [32 · Two layers in one kernel](32_fused.ipynb) |
 # | **Afterwards you can** | say what two layers access layer by layer and in one kernel, term by term, for any tile · find the limit that forbids a tile · say what fusion is still good for where an L2 would have kept the map · explain why pairs cannot be decided one by one, and find the best plan of a network · read a plan, and say what it does not know |
 
 # %% tags=["nbval-ignore-output", "folded"]
@@ -238,10 +238,10 @@ print(f"        saved {1 - tried[64, 8][0] * 1e6 / alone:.0%}; you predicted {pr
 # %% [markdown]
 # ### Limits
 #
-# Which tiles are possible depends on the GPU: shared memory a block may have, memory on the chip for it and for its
-# sums, and the number of multiprocessors, each of which should have a block. For each GPU the planner tries all tiles
-# whose sides and filters double, and takes the one with fewest bytes that keeps all limits. The same pair, decided by
-# bytes:
+# Which tiles are possible depends on the GPU: on the shared memory that a block may have, on the memory on the chip
+# for it and for its sums, and on the multiprocessors. Each of these should have a block. For each GPU the planner
+# tries all tiles whose sides and filters double, and takes the one with fewest bytes that keeps all limits. The same
+# pair, decided by bytes:
 
 # %% tags=["folded"]
 BY_BYTES = Rules("gma")
@@ -280,7 +280,7 @@ fuse_planner("mobilenet_v1 3.depthwise", "t4", rows=8, columns=8, filters=64)
 # %% [markdown]
 # ### What the L2 has kept already
 #
-# So far an access is an access. But between two kernels of one image the map is rarely gone: if the maps that a
+# So far an access is an access. But between two kernels of one image the map is rarely gone. If the maps that a
 # kernel reads and writes fit into the L2 together, the next kernel finds them there. Then fusion saves accesses to
 # the L2, and the start of a kernel, but no traffic to device memory. Of MobileNetV1's 13 maps between DW and PW, how
 # many would have stayed, and what do plans by bytes save of each kind?
@@ -354,13 +354,14 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 
 # %% [markdown]
 # There are as many ways to cut a chain of n layers into single layers and pairs as Fibonacci's number says, 196,418
-# for 26 layers. **Dynamic programming** needs one step for each layer: the best plan of the first j layers ends with
-# a kernel (i, j), and before it stands the best plan of the first i.
+# for 26 layers. **Dynamic programming** needs one step for each layer. The best plan of the first j layers ends with
+# a kernel (i, j), and before it comes the best plan of the first i.
 #
 # $$\text{best}(j) = \min_{i<j}\; \text{best}(i) + \text{cost}(i, j)$$
 #
-# That is all of the planner's decision, here as it stands in `dwlab.planner`. `least[j]` holds the cost of the best plan of the
-# first j layers, and where its last kernel starts; the loop at the end follows these starts back to the first layer.
+# That is all of the planner's decision, here as it stands in `dwlab.planner`. `least[j]` holds the cost of the best
+# plan of the first j layers, and where its last kernel starts. The loop at the end follows these starts back to the
+# first layer.
 #
 # <!-- begin:function:dwlab.planner:partition -->
 # <!-- end:function:dwlab.planner:partition -->
@@ -371,9 +372,9 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 # %% [markdown]
 # ## Measure
 #
-# A plan is a prediction. What it is worth is shown by times of the kernels that it chooses between. The next cell sets
-# each decision next to recorded times, if there are any for both sides: of a plan by predicted times of this workbook's
-# kernels, and of ideal ones (what that means, below).
+# A plan is a prediction. What it is worth is shown by times of the kernels that it chooses between. The next cell
+# sets each decision next to recorded times, if there are any for both sides. One plan is by predicted times of this
+# workbook's kernels, the other by those of ideal ones (what that means, below).
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.planner import validation
@@ -396,10 +397,10 @@ for kernels in modules.KERNELS:
 # - **Work and waiting.** A fused kernel computes some things twice, and goes through its channels in steps, each of
 #   which waits for the one before. Two kernels cost a second start.
 #
-# So the planner's own objective is a **predicted time**, which weighs all of it in one unit: the slowest of device
-# memory, L2, arithmetic and waiting, and a start for each kernel. It may take a tile that accesses more, if it is
-# faster. The same pairs, decided by both. No time here is measured: it is computed from a GPU's ceilings, for kernels
-# that reach them.
+# So the planner's own objective is a **predicted time**, which weighs all of it in one unit. It is the slowest of
+# device memory, L2, arithmetic and waiting, and a start for each kernel. It may take a tile that accesses more, if it
+# is faster. The same pairs, decided by both. No time here is measured: it is computed from a GPU's ceilings, for
+# kernels that reach them.
 
 # %% tags=["nbval-ignore-output", "folded"]
 rows = []
@@ -445,9 +446,9 @@ for (kind, dtype), one in efficiency.TABLE.items():
     print(f"{kind + ', ' + dtype:28}{one.memory:8.0%}{cells}{one.kernel_us:13.1f}")
 
 # %% [markdown]
-# All were measured on one GPU. That the efficiency is the same on another one is a guess. What another author's kernels
-# reach, these numbers do not say: where a library's pointwise kernel is nearer to its ceiling than a fused one
-# of ours, a plan that fuses is wrong. `python benchmarks/plan_costs.py` fits them to records of your own.
+# All were measured on one GPU. That the efficiency is the same on another one is a guess. What another author's
+# kernels reach, these numbers do not say. Where a library's pointwise kernel is nearer to its ceiling than a fused
+# one of ours, a plan that fuses is wrong. `python benchmarks/plan_costs.py` fits them to records of your own.
 #
 # ## Key points
 #

@@ -98,8 +98,9 @@ tabular.columns(("range", "scale", "zero", "0 comes back as", "error at most", "
 print(f"0 to 6: off by {worst[0.0, 6.0]:.4f} at most, half a step; you predicted {predicted_error:.4f}")
 
 # %% [markdown]
-# Inside the range a number is off by half a step at most. Outside it is cut off, and that is far worse: a range is *measured*
-# on real inputs, and a few rare large values may be better lost than paid for with coarse steps everywhere.
+# Inside the range a number is off by half a step at most. Outside it is cut off, and that is far worse. A range is
+# *measured* on real inputs. It may be better to lose a few rare large values than to pay for them with coarse steps
+# everywhere.
 #
 # Zero must be exact, for two reasons. A relu cuts at it. And a depthwise layer **pads** with it: what lies outside the map
 # is no longer the byte 0 but the byte z.
@@ -212,10 +213,10 @@ for zero in (0, 5):
 #
 # ### Where the error goes
 #
-# Bytes are predictable; errors have to be measured. Eight layers, depthwise and pointwise in turn, with random weights, each
-# channel normalised as a batch norm does it, and relu: in float32 on the one side, on the other with every map and filter
-# in int8. Ranges come from the float32 maps. An error is given as a fraction of the map, root mean square over root mean square,
-# and the mean of six such networks.
+# Bytes are predictable; errors have to be measured. Here are eight layers, depthwise and pointwise in turn, with
+# random weights and relu. Each channel is normalised as a batch norm does it. All is computed in float32, and once
+# more with every map and filter in int8. Ranges come from the float32 maps. An error is given as a fraction of the
+# map, root mean square over root mean square, and the mean of six such networks.
 
 # %% tags=["folded"]
 SIDE, CHANNELS, DEPTH, NETWORKS = 8, 16, 8, 6
@@ -298,11 +299,11 @@ with_alt(
 )
 
 # %% [markdown]
-# Each layer alone is off by about as much. Were that all, and the errors independent, eight layers would have √8 = 2.8 times
-# the error of one; if they all pointed the same way, 8 times. What is measured lies between: after a relu a good part of a
-# map is its mean, and the next layer's normalisation takes that away, but none of the error. A scale for each filter costs
-# four bytes a channel and keeps small filters from being stored coarsely. Real networks are calibrated on real inputs, and
-# often trained a little further with the rounding in the loop.
+# Each layer alone is off by about as much. Were that all, and the errors independent, eight layers would have √8 =
+# 2.8 times the error of one; if they all pointed the same way, 8 times. What is measured lies between. After a relu a
+# good part of a map is its mean. The next layer's normalisation takes that away, but none of the error. A scale for
+# each filter costs four bytes a channel and keeps small filters from being stored coarsely. Real networks are
+# calibrated on real inputs, and often trained a little further with the rounding in the loop.
 #
 # ### A block with a shortcut
 #
@@ -392,4 +393,4 @@ grade("34_1")
 grade("34_2")
 
 # %% [markdown]
-# **Next:** [35 · A network, end to end](35_networks.ipynb), layer after layer under one graph.
+# **Next:** [35 · A network, layer by layer](35_networks.ipynb): how kernels become a network that is right.

@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [33 · FusePlanner](33_fuseplanner.ipynb) |
-# | **Afterwards you can** | fold a batch norm, with what is forgotten when one does · run a table of layers as a network, and find the layer that is wrong · say what a faster layer brings to the whole |
+# | **Afterwards you can** | fold a batch norm, and say what is easily forgotten there · run a table of layers as a network, and find the layer that is wrong · say what a faster layer brings to the whole |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -122,9 +122,10 @@ assert (off["with ε"] < 1e-3).all() and (off["without ε"] > 0.1).any()
 #
 # ### The runner
 #
-# A network is then a loop over its table. What is neither depthwise nor pointwise (here the first convolution) NumPy does;
-# in `dwlab.inference` kernels of `dwlab.kernels.operations` do it, or PyTorch, on the same memory, and all of it is captured in one
-# CUDA graph. We take MobileNetV2 up to its third block, with images of 16 × 16 pixels; its third block adds what came in.
+# A network is then a loop over its table. What is neither depthwise nor pointwise (here the first convolution) NumPy
+# does. In `dwlab.inference` kernels of `dwlab.kernels.operations` do it, or PyTorch, on the same memory. All of it is
+# captured in one CUDA graph. We take MobileNetV2 up to its third block, with images of 16 × 16 pixels; its third
+# block adds what came in.
 
 # %%
 from dataclasses import replace
@@ -244,18 +245,14 @@ print(f"MobileNetV1: {pointwise_part:.0%} of the multiply-adds are pointwise; yo
 # Depthwise layers have a few hundredths of the work and three or four tenths of the bytes. Which of the two decides about
 # their part of the *time*? And most bytes are maps between layers: the network itself needs only the last column, most
 # of which is filters. That is what fusing pairs reaches for.
-#
-# ### Who waits for whom
-#
-# A kernel has to be started. From Python that takes the host some microseconds each, and the GPU can only begin what
-# has been started. With n kernels that take t each, and a host that needs h for a start:
 
 # %% [markdown]
 # ## Measure
 #
-# The recorded times of a network whose kernels run one after the other, and of its kernels, each alone, by kind. *Other* is what the
-# network takes besides them: first convolution, mean, classifier, and from one kernel to the next. The last two columns are Amdahl's
-# law (lesson 24): how many times as fast the network would be at the very most, by better kernels of that kind alone.
+# The recorded times of a network whose kernels run one after the other, and of its kernels, each alone, by kind.
+# *Other* is what the network takes besides them: first convolution, mean, classifier, and from one kernel to the
+# next. The last two columns are Amdahl's law (lesson 24): how many times as fast the network would be at most, by
+# better kernels of that kind alone.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report

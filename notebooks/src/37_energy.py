@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 10 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [36 · Between two kernels](36_between_kernels.ipynb) |
 # | **Afterwards you can** | measure the energy of an image with a counter that hardly moves · tell power at rest from what the work takes · say when a faster network takes more energy |
 
@@ -15,8 +15,8 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# Who runs a network pays for electricity. A large GPU draws some hundred watts, and a network takes some hundred microseconds. **What
-# does one image take, how is it measured, and does the fastest plan take least?**
+# Whoever runs a network pays for electricity. A large GPU draws some hundred watts, and a network takes some hundred
+# microseconds. **What does one image take, how is it measured, and does the fastest plan take least?**
 #
 # ## Predict
 #
@@ -103,9 +103,9 @@ print(f"of which the board would have taken {joules - above:.4f} J at rest; {abo
 assert abs(joules - 0.03) < 1e-4
 
 # %% [markdown]
-# That is `dwlab.measure.energy`, with NVML's counter in place of this board. A statement about energy needs all of it: the **window**,
-# the **power at rest**, and whether that is in it. Here it always is: who runs a network pays for the board. And clocks have to be
-# up before the window begins; a GPU that has just been at rest is another one.
+# That is `dwlab.measure.energy`, with NVML's counter in place of this board. A statement about energy needs all of
+# it: the **window**, the **power at rest**, and whether that is in it. Here it always is: whoever runs a network pays
+# for the board. And clocks have to be up before the window begins; a GPU that has just been at rest is another one.
 #
 # ## Check
 #
@@ -181,14 +181,15 @@ print(f"half the time at 1.2 times the power: {0.5 * 1.2:.0%} of the energy; you
 #
 # ## Explain
 #
-# **Energy follows time only in part.** J = W × s. Who takes half the time at the same power takes half the energy. But faster kernels
-# keep more of the GPU busy, so the power rises, and the energy falls by less than the time. What is drawn at rest is saved in
-# proportion to the time. What is above it is not: what is computed twice is paid twice. Decide which of the two you want, and let
-# the plan be made by that.
+# **Energy follows time only in part.** J = W × s. Half the time at the same power is half the energy. But faster
+# kernels keep more of the GPU busy, so the power rises, and the energy falls by less than the time. What is drawn at
+# rest is saved in proportion to the time. What is above it is not: what is computed twice is paid twice. Decide which
+# of the two you want, and let the plan be made by that.
 #
-# **A second precision, a second GPU.** In int8 a byte has four times the channels and the products take less, so both time and
-# energy fall, and fusing has less to save (lesson 34). On another GPU the ratio of power at rest to power at work is another one,
-# and with it what fusing saves: measure there.
+# **A second precision, a second GPU.** In int8 a word has four channels, so a layer moves fewer bytes and its
+# products take less. Against float32 that saves energy in every network above. Against float16 it need not, and
+# fusing has less to save (lesson 32). On another GPU the ratio of power at rest to power at work is another one, and
+# with it what fusing saves: measure there.
 #
 # ## Key points
 #

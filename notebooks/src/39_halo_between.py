@@ -158,8 +158,8 @@ tabular.columns(("dtype", "batch", "fusion", "the worst and the best pair"), row
 # 2. **K loop**, `multiply`: a pipeline like that of lesson 31. Chunks of x and w1 arrive by `cp.async`, some ahead; one barrier per
 #    chunk; the products stay in registers.
 # 3. **Between the layers.** The sums go to shared memory, with bias and activation.
-# 4. **Depthwise phase**, `depthwise`. A thread computes a run of outputs below each other: for each column of the filter it
-#    reads a value once for all outputs of the run that use it.
+# 4. **Depthwise phase**, `depthwise`. A thread computes a run of outputs below each other. For each column of the
+#    filter it reads a value once for all outputs of the run that use it.
 # 5. **Epilogue.** The second activation, the residual, and a store with neighbouring filters in neighbouring lanes.
 #
 # <!-- begin:kernel:fused/pwdw/strips -->

@@ -3,8 +3,8 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [35 · A network, end to end](35_networks.ipynb) |
+# | **Time** | about 25 minutes, then the exercises |
+# | **Before** | [35 · A network, layer by layer](35_networks.ipynb) |
 # | **Afterwards you can** | read a profile: host, copies, kernels, gaps · change one thing at a time, with a number written down before · say which changes cannot help, and why, before you try them |
 
 # %% tags=["nbval-ignore-output"]
@@ -38,15 +38,18 @@ right = (digits.exact(held.weights["dense"], held.images).argmax(1) == held.labe
 print(f"{net.weights:,} weights; {right} of {len(held.labels)} test images are classified rightly")
 
 # %% [markdown]
-# The job: 65,536 such images lie in the host's memory, and their classes shall lie there too. It starts as one writes it with
-# PyTorch: for each batch of 256 images `model(batch.to("cuda")).argmax(1).cpu()`.
+# The job: 65,536 such images lie in the host's memory, and their classes must get there too. It starts as one writes
+# it with PyTorch: for each batch of 256 images `model(batch.to("cuda")).argmax(1).cpu()`.
 #
 # ## Predict
 #
 # - for which part of this job's time the GPU computes or copies at all;
-# - how many times as fast the job becomes with the images in pinned memory, once larger changes are made;
-# - how many times as fast a plain depthwise kernel becomes with its filters in constant memory;
-# - how many of 360 images more are wrong when half of the pointwise weights are zero (2:4).
+# - how many times as fast the job becomes with the images in pinned memory, which the operating system may not move,
+#   once larger changes are made;
+# - how many times as fast a plain depthwise kernel becomes with its filters in constant memory, a small read-only
+#   memory with a cache of its own;
+# - how many of 360 images more are wrong when half of the pointwise weights are zero (2:4: two of each four
+#   neighbours).
 
 # %%
 predicted_busy = 0.8
@@ -59,9 +62,9 @@ predicted_more_wrong = 20
 #
 # ### What a profile shows
 #
-# `with profile() as p:` records every copy, launch and wait of the code in it: on a GPU the host's clock around each call,
-# and two events around its work on the device. So there are two lanes of time, and they are *not* the same: a launch is
-# a few µs of the host, the kernel runs later, and the host knows nothing of it until it waits.
+# `with profile() as p:` records every copy, launch and wait of the code in it. On a GPU it takes the host's clock
+# around each call, and two events around its work on the device. So there are two lanes of time, and they are *not*
+# the same. A launch is a few µs of the host. The kernel runs later, and the host knows nothing of it until it waits.
 #
 # A time line can also be written down by hand. Here are programs to think with: 40 launches, 5 µs of the host each.
 
@@ -89,9 +92,9 @@ for kernel_us in (1.0, 2.5, 5.0, 20.0):
     print(f"{kernel_us:11.1f} µs  {line.wall_us:8.0f}{cells}")
 
 # %% [markdown]
-# Read it from the right. The host **waits** long: the GPU is the limit, and faster kernels are what helps. The host hardly
-# waits, and the GPU has **gaps**: the host is the limit. Kernels of 1 µs and of 5 µs take the same time in all; who makes
-# them five times as fast gains nothing. Fewer launches do: larger batches, fused layers, a graph.
+# Read it from the right. The host **waits** long: the GPU is the limit, and faster kernels are what helps. The host
+# hardly waits, and the GPU has **gaps**: the host is the limit. Kernels of 1 µs and of 5 µs take the same time in
+# all: to make them five times as fast gains nothing. Fewer launches do: larger batches, fused layers, a graph.
 #
 # ### Transfers
 #
@@ -163,10 +166,10 @@ with profile() as overlapped:
 display(overlapped.timeline)
 
 # %% [markdown]
-# Pageable memory may be moved by the operating system, so the driver copies it through a buffer of its own, and the host
-# waits: two streams bring next to nothing. Pinned memory is copied by the GPU itself, and the copy of one batch runs beside
-# the kernels of another. And **zero-copy** has no copy at all: the kernel reads the host's memory, each byte over the bus when
-# it is needed. That is right for bytes that are read once, and wrong for all others.
+# Pageable memory may be moved by the operating system. So the driver copies it through a buffer of its own, and the
+# host waits: two streams bring next to nothing. Pinned memory is copied by the GPU itself, and the copy of one batch
+# runs beside the kernels of another. And **zero-copy** has no copy at all: the kernel reads the host's memory, each
+# byte over the bus when it is needed. That is right for bytes that are read once, and wrong for all others.
 
 # %% tags=["nbval-ignore-output"]
 with profile() as without:
@@ -197,8 +200,9 @@ print(f"classes as before: {(rounded.argmax(1) == exact.argmax(1)).sum()} of {le
 print(f"outputs move by {np.abs(rounded - exact).max():.2f} at most; the closest decision is by {(first - second).min():.2f}")
 
 # %% [markdown]
-# Sparsity is no change of this kind: it makes another network. What that costs is found by training, not by argument. Pruned
-# by magnitude, and trained on with the zeros held in place (`dwlab.training.digits`):
+# Sparsity is no change of this kind: it makes another network. What that costs is found by training, not by argument.
+# (Lesson 42 explains the patterns.) Pruned by magnitude, and trained on with the zeros held in place
+# (`dwlab.training.digits`):
 
 # %% tags=["folded"]
 wrong = {}
@@ -218,8 +222,8 @@ print(f"2:4: {wrong['2:4'] - wrong['dense']} more are wrong; you predicted {pred
 #
 # ## X-ray
 #
-# Before a kernel is changed: what can the change save? The plain depthwise kernel of layer 1, a thread per output, in four
-# versions, on 4 images. What a constant memory serves is no sector of the L1.
+# Before a kernel is changed: what can the change save? The plain depthwise kernel of layer 1, a thread per output, in
+# four versions, on 4 images. What constant memory serves is no sector of the L1.
 
 # %%
 from dwlab import xray
@@ -363,14 +367,16 @@ else:
 # - **What limits is what counts.** A change of what does not limit brings nothing, however good it is. As long as the host
 #   launches one small kernel after the other, no kernel has to become faster. After each change something else limits, so
 #   the order of changes decides what each of them brings: the same change may win early and do nothing late.
-# - **A gain belongs to its place.** Overlapped copies bring at most what copies took. Look into the table of shares for what
-#   is left, before you write the next number down: a change of a part of p, made s times as fast, gives 1 / (1 − p + p / s).
+# - **A gain belongs to its place.** Overlapped copies bring at most what copies took. Look into the table of shares
+#   for what is left, before you write the next number down. If a part p of the time becomes s times as fast, the
+#   whole gains 1 / (1 − p + p / s).
 # - **Caches do much unasked.** Constant and shared memory save requests that the L1 serves anyway. They pay where data are
 #   reused by more threads than the L1 can keep them for, as in lesson 12, or where access is uncoalesced.
 # - **Options are no substitute.** What a register cap, fast maths or link-time optimisation can do stands in the SASS. If
 #   the SASS is as before, so is the time.
-# - **Sparsity pays where arithmetic binds.** Here layers have few channels, move their maps, and wait for memory; zeros in the
-#   filters save what nobody waited for, and cost accuracy.
+# - **Sparsity pays where arithmetic binds.** Here layers have few channels, move their maps, and wait for memory. So
+#   little was expected of zeros in the filters, and they cost accuracy. What they brought, the table of single
+#   kernels says.
 # - **Losing steps are results.** They are in the tables, because the next one who has the same idea should find them.
 #
 # ## Key points

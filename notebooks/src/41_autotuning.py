@@ -3,8 +3,8 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
-# | **Before** | [14 · Which block?](14_which_block.ipynb), [32 · Fused](32_fused.ipynb) |
+# | **Time** | about 20 minutes, then the exercises |
+# | **Before** | [14 · Which block?](14_which_block.ipynb), [39 · A halo between two layers](39_halo_between.ipynb) |
 # | **Afterwards you can** | write a space of candidates with its constraints · say why a fast candidate is checked before it is timed · compare noisy times with as few rounds as it takes · search a recorded sweep without a GPU · say what a search loses, and with how many measurements |
 
 # %% tags=["nbval-ignore-output"]
@@ -15,9 +15,9 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# The kernel of lesson 32 for a pointwise and a depthwise layer, `strips`, has tiles to choose from: how many rows and channels
-# a block computes, with how many warps. A formula chooses one before anything runs. Somebody tried all of them on one pair of
-# layers and kept the times:
+# Lesson 39's kernel for a pointwise and a depthwise layer, `strips`, has tiles to choose from: how many rows and
+# channels a block computes, with how many warps. A formula chooses one before anything runs. Somebody tried all of
+# them on one pair of layers and kept the times:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import stage
@@ -203,9 +203,9 @@ for place, times in result.times.items():
     print(f"true {TRUE[place]:5.1f} µs, rounds: {len(times):2}, median {statistics.median(times):5.2f}, {shown}")
 
 # %% [markdown]
-# A small difference takes many rounds: the width of an interval shrinks with the square root of their number. Where even 25
-# rounds do not distinguish two candidates, either will do; the tuner takes the first in the space's order, so that a second
-# search takes the same.
+# A small difference takes many rounds: the width of an interval shrinks with the square root of their number. Where
+# even 25 rounds do not distinguish two candidates, either will do. The tuner takes the first in the space's order, so
+# that a second search takes the same.
 #
 # And why not believe the least of the first times? Because the winner was also lucky. Here all candidates are *equal*, 10 µs
 # each, and the best of them seems the faster the more there are:
@@ -220,10 +220,10 @@ for many_equal in (1, 4, 16, 64, 256):
 # %% [markdown]
 # ### A strategy
 #
-# A strategy is an order: a generator that yields a place in the space and is sent what came of it, µs, or None for a candidate
-# that failed. Place 0 is the shipped default, and comes first. Fill in one that goes on beside the best so far. Of the places
-# that are left it takes the one that differs from the best in the fewest parameters, of several such the first.
-# `space.candidates[place]` is a dict with the value of each parameter.
+# A strategy is an order, written as a generator. It yields a place in the space, and is sent what came of it: µs, or
+# None for a candidate that failed. Place 0 is the shipped default, and comes first. Fill in one that goes on beside
+# the best so far. Of the places that are left it takes the one that differs from the best in the fewest parameters,
+# of several such the first. `space.candidates[place]` is a dict with the value of each parameter.
 
 # %%
 def beside_the_best(space):
@@ -337,10 +337,10 @@ said = ", ".join(f"{name} {values[near - 1]:.1%}" for name, values in means.item
 with_alt(figure, f"Regret of four orders falls to none; after {near} candidates it is: {said}. The table has all.")
 
 # %% [markdown]
-# One sweep proves little: `yours` comes upon the fastest tile at once here, by luck. The workbook has many, of this kernel
-# and of others, and a page of what searches lose on them: [tuning](../docs/results/tuning.md). There the formula is corrected
-# by what sweeps of *other* layers say of its errors, and never knows a time of the layer at hand. The same for your own
-# journals: `python -m dwlab tune --report`.
+# One sweep proves little: `yours` finds the fastest tile at once here, by luck. The workbook has many, of this kernel
+# and of others, and a page of what searches lose on them: [tuning](../docs/results/tuning.md). There the formula is
+# corrected by what sweeps of *other* layers say of its errors, and never knows a time of the layer at hand. The same
+# for your own journals: `python -m dwlab tune --report`.
 
 # %% tags=["nbval-ignore-output", "folded"]
 rows = report.rows(tuned.journals(tuned.FOLDER), kept={})

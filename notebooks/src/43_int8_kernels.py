@@ -130,9 +130,9 @@ else:
 # Compiled for compute capability 9.0, `zero_y` 0 gives `F2IP`: it rounds two floats, limits them to a byte and packs them, in one
 # instruction. Another zero point is added to the rounded number, so it comes between: `F2I` and `I2IP` in its place.
 #
-# The stage `int8` of pointwise does with mma what `tensor` does in float16, in the same blocks, and sums up the filters on the
-# side. The fused stages `int8` keep a byte for each number between the layers: requantised by the first layer, and with
-# the second one's zero point where the map has ended.
+# The stage `int8` of pointwise does with mma what `tensor` does in float16, in the same blocks, and sums up the
+# filters on the side. The fused stages `int8` keep a byte for each number between the layers. The first layer
+# requantises it; where the map has ended stands the second one's zero point.
 #
 # ### The kernels that win
 #
@@ -257,4 +257,4 @@ grade("43_1")
 grade("43_2")
 
 # %% [markdown]
-# **Next:** [50 · Capstone](50_capstone.ipynb): an operator of your own, from a blank file.
+# **Next:** [50 · Capstone: an operator of your own](50_capstone.ipynb), from a blank file.

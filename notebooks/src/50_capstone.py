@@ -25,9 +25,9 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# **How do you know that a kernel is finished, if nobody has written it before you?** By the same three numbers as ever: what
-# it must move (the floor), what its formula says, and what is counted. This lesson goes through the moves once, with the
-# dilated convolution and a first kernel that is right and slow. The rest is yours.
+# **How do you know that a kernel is finished, if nobody has written it before you?** By the same three numbers as
+# always: what it must move (the floor), what its formula says, and what is counted. This lesson goes through the
+# moves once, with the dilated convolution and a first kernel that is right and slow. The rest is yours.
 #
 # $$y[h, t] = \sum_{j=0}^{7} w[h, j] \cdot x[h, t - 4j]$$
 #
@@ -169,10 +169,11 @@ for tile in (64, 128, 256):
 #
 # ## Exercises
 #
-# Choose an operator and begin: `python -m dwlab new-stage mine --op gated` writes `stages/50_2_mine.py`, with the problem and
-# its reference, and blanks for the rest. `python -m dwlab grade stages/50_2_mine.py` gives a point at a time, six in all, and
-# says what the next one needs; `python -m dwlab xray stages/50_2_mine.py:kernel` shows what moves. What no machine can judge
-# (your prediction, the gap explained) is in the teacher's [rubric](../docs/teaching.md).
+# Choose an operator and begin: `python -m dwlab new-stage mine --op gated` writes `stages/50_2_mine.py`, with the
+# problem and its reference, and blanks for the rest. `python -m dwlab grade stages/50_2_mine.py` gives a point at a
+# time, six in all, and says what the next one needs. `python -m dwlab xray stages/50_2_mine.py:kernel` shows what
+# moves. What no machine can judge (your prediction, the gap explained) is in the teacher's
+# [rubric](../docs/teaching.md).
 #
 # To hand in the file in `exercises/` instead, fill in one of these. `dilated` and `gated` are the worked examples: teachers
 # give their solutions out first.

@@ -1771,7 +1771,9 @@ t = cuda.local.array(2, type(n))
 t[0] = 2.7
 out[i] = t[0]
 # want: [2.0] * 8
-## refused | types compared with == | is not a number
+## refused | a type in a sum | float32 is a type, not a number
+out[i] = float32 + n
+## refused | types compared with == | is a type, not a number
 out[i] = type(n) == type(i)
 ## refused | type of an array | type() of a number only
 T = type(x)
