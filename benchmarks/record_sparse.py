@@ -2,11 +2,11 @@
 
 Shapes of matrices as the source of the sparse kernels has them (F x C filters, 2,048 to 8,192 pixels), then the
 distinct pointwise layers of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU at batch 1 and 32, those with the
-largest share of their network's bytes first; float16, NHWC, no bias and no activation; each in several patterns of
-pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of pointwise; theirs: what
-dwlab.measure.sparse_baselines has, on the same pruned filters. Both sides run in CUDA graphs on several sets of
-buffers, together larger than the L2 as far as 64 sets are. Every result is checked against float64 before a time is
-taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
+largest share of their network's bytes first; float16, no bias and no activation, in both layouts; each in several
+patterns of pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of pointwise in NHWC;
+theirs: what dwlab.measure.sparse_baselines has, on the same pruned filters. Both sides run in CUDA graphs on several
+sets of buffers, together larger than the L2 as far as 64 sets are. Every result is checked against float64 before a
+time is taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
 `sparse` a row for each sparse stage with every library's time; the file is there with the first problem, and replaced
@@ -32,7 +32,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +45,16 @@ from dwlab import records, report, study
 from dwlab.measure import baselines, device, sparse_baselines, timing
 from dwlab.model.sparse import dense_layer
 from dwlab.problems import ProblemError
-from dwlab.problems.layers import Pointwise, SparsePointwise
+from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
 from dwlab.records.journal import locked
 from dwlab.records.tabular import columns
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
 PIXELS = (8192, 4096, 2048)
-ROW = 64  # pixels of an image, in one row: some images are checked
+ROW = 64  # pixels of a row; in NHWC an image's, some of which are checked, in NCHW all rows are one image's: C x pixels
 PATTERNS = ("2:4", "64:2:16", "64:2:32")
-LATER = ("64:2:8",)
+LATER = {"NHWC": ("64:2:8",), "NCHW": ("64:2:8", "128:2:16", "128:2:32")}
 OF_LAYERS = ("64:2:16", "2:4")
 MULTIPLY_ADDS = 1 << 31  # of the dense product: larger ones have no use for CUDA cores, and long to compile
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
@@ -73,15 +73,20 @@ class Group:
 
 def plan(patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True) -> list[Group]:
     """What is measured, the most important first. patterns: of all; if none are given PATTERNS and LATER, of layers
-    OF_LAYERS."""
+    OF_LAYERS. Maps of an odd number of pixels are left out in NCHW, where only the naive stage takes them."""
     made = []
-    for pixels, forms in itertools.product(PIXELS, (patterns,) if patterns else (PATTERNS, LATER)):
-        for (F, C), form in itertools.product(MATRICES, forms):
-            made.append(Group(SparsePointwise(pixels // ROW, C, F, 1, ROW, pattern=form), SOURCE))
+    for layout, pixels in itertools.product(LAYOUTS[::-1], PIXELS):
+        sizes = (pixels // ROW, 1) if layout == "NHWC" else (1, pixels // ROW)
+        for forms in (patterns,) if patterns else (PATTERNS, LATER[layout]):
+            for (F, C), form in itertools.product(MATRICES, forms):
+                layer = SparsePointwise(sizes[0], C, F, sizes[1], ROW, layout, pattern=form)
+                made.append(Group(layer, SOURCE))
     for found in record_layers.plan(("pointwise",), ("float16",)) if layers else ():
         one, where = found.problem, record_layers.in_networks(found.where)
-        for batch, form in itertools.product(batches, patterns or OF_LAYERS):
-            made.append(Group(SparsePointwise(batch, one.C, one.F, one.H, one.W, pattern=form), where))
+        for batch, form, layout in itertools.product(batches, patterns or OF_LAYERS, LAYOUTS):
+            if layout == "NHWC" or one.H * one.W % 2 == 0:
+                layer = SparsePointwise(batch, one.C, one.F, one.H, one.W, layout, pattern=form)
+                made.append(Group(layer, where))
     return made
 
 
@@ -142,14 +147,16 @@ class Ready:
 
 def prepare(group: Group) -> Ready:
     """All that `measure` takes."""
-    problem, dense = group.problem, dense_layer(group.problem)
+    problem, dense = group.problem, replace(dense_layer(group.problem), layout="NHWC")
     stages, dense_stages = stages_of(problem), stages_of(dense)
     for stage, one in [*((stage, problem) for stage in stages), *((stage, dense) for stage in dense_stages)]:
         with contextlib.suppress(Exception):  # what does not compile says so when it is launched
             compile_ahead(stage, one)
     sparse = Prepared(problem)
     filters = np.ascontiguousarray(problem.filters(sparse.inputs[0]), np.float16)
-    alike = Prepared(dense, {"x": sparse.inputs[0]["x"], "w": filters})
+    x = sparse.inputs[0]["x"]
+    x = np.ascontiguousarray(np.moveaxis(x, 1, 3)) if problem.layout == "NCHW" else x
+    alike = Prepared(dense, {"x": x, "w": filters})
     return Ready(sparse, stages, alike, dense_stages, filters)
 
 
@@ -312,7 +319,8 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         shown = row.get("failure") or f"{row['time_us']:.2f} µs" + "".join(
             f", × {x:.2f} {name.split('/')[-1]}" for name, x in row["speedups"].items()
         )
-        yield f"{row['layer']} batch {row['batch']} {row['pattern']} {row.get('stage') or ''}: {shown}"
+        name = f"{row['layer']} batch {row['batch']} {row['problem']['layout']} {row['pattern']}"
+        yield f"{name} {row.get('stage') or ''}: {shown}"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -325,8 +333,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         if row.get("time_us") and (key not in best or row["time_us"] < best[key]["time_us"]):
             best[key] = row
     for where in (True, False):
-        for form in dict.fromkeys(row["pattern"] for row in best.values()):
-            here = [row for row in best.values() if row["pattern"] == form and (row["networks"] == SOURCE) == where]
+        kinds = {row["problem"]["layout"] + " " + row["pattern"]: None for row in best.values()}
+        for form in kinds:
+            here = [
+                row for row in best.values()
+                if form == row["problem"]["layout"] + " " + row["pattern"] and (row["networks"] == SOURCE) == where
+            ]  # fmt: skip
             if not here:
                 continue
             cells = []

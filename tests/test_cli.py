@@ -200,7 +200,7 @@ def test_damage_is_told_once_and_not_of_what_follows_from_it(run, tmp_path, monk
         (tmp_path / file.name).write_bytes(whole[: len(whole) // 2] if "h200" in file.name else whole)
     monkeypatch.setattr(records, "FOLDER", tmp_path)
     status, _, err = run("records", "--last")
-    assert status == 1 and err.startswith("dwlab: nvidia-h200.jsonl.gz is damaged") and err.count("\n") == 1
+    assert status == 1 and err.startswith("dwlab: nvidia-h200.jsonl.xz is damaged") and err.count("\n") == 1
 
     def load_twice(options):
         for _ in range(2):

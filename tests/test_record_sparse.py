@@ -36,14 +36,19 @@ def test_the_sources_shapes_come_first_in_all_patterns_then_every_layer_at_both_
     plan = record_sparse.plan()
     few = [one.problem for one in plan if one.where == record_sparse.SOURCE]
     assert [one.problem for one in plan[: len(few)]] == few
-    found = {(one.F, one.C, one.N * one.H * one.W, one.pattern) for one in few}
-    forms = (*record_sparse.PATTERNS, *record_sparse.LATER)
-    wanted = itertools.product(record_sparse.MATRICES, record_sparse.PIXELS, forms)
-    assert len(few) == 72 and found == {(*matrix, pixels, form) for matrix, pixels, form in wanted}
+    for layout, more in record_sparse.LATER.items():
+        here = [one for one in few if one.layout == layout]
+        found = {(one.F, one.C, one.N * one.H * one.W, one.pattern) for one in here}
+        forms = (*record_sparse.PATTERNS, *more)
+        wanted = itertools.product(record_sparse.MATRICES, record_sparse.PIXELS, forms)
+        assert len(here) == 18 * len(forms) and found == {(*matrix, pixels, form) for matrix, pixels, form in wanted}
     layers = {dataclasses.replace(one.problem, N=1, pattern="2:4") for one in plan[len(few) :]}
     assert len(plan) - len(few) == 4 * len(layers)
+    assert any(one.layout == "NCHW" for one in layers)
     only = record_sparse.plan(["4:2:8"], layers=False)
-    assert len(only) == 18 and {one.problem.pattern for one in only} == {"4:2:8"}
+    assert len(only) == 36 and {one.problem.pattern for one in only} == {"4:2:8"}
+    for group in plan:  # each has a stage besides the naive one
+        assert record_sparse.stages_of(group.problem), group.problem
 
 
 def test_our_stages_are_all_sparse_ones_but_the_naive_and_the_last_dense_ones():
@@ -55,6 +60,17 @@ def test_our_stages_are_all_sparse_ones_but_the_naive_and_the_last_dense_ones():
     small, large = (Pointwise(n, 64, 128, 8, 8, "NHWC", "float16") for n in (1, 64))
     assert "split" in {one.name for one in record_sparse.stages_of(small)}
     assert {one.name for one in record_sparse.stages_of(large)} == {"tensor", "wgmma"}
+
+
+def test_a_layer_channel_by_channel_has_dense_stages_pixel_by_pixel_beside_it():
+    layer = dataclasses.replace(LAYER, layout="NCHW")
+    ready = record_sparse.prepare(record_sparse.Group(layer, ""))
+    assert {one.name for one in ready.stages} == {"rows"}
+    assert ready.dense.problem.layout == "NHWC" and "wgmma" in {one.name for one in ready.dense_stages}
+    same = ready.sparse.inputs[0]["x"].transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(ready.dense.inputs[0]["x"], same)
+    y = same.astype(np.float64) @ ready.filters.T.astype(np.float64)
+    np.testing.assert_allclose(ready.sparse.excerpt.cut("y", y.transpose(0, 3, 1, 2)), ready.sparse.wanted[0][0])
 
 
 def test_dense_stages_are_judged_on_the_same_filters_and_fresh_inputs_keep_them():
@@ -89,8 +105,8 @@ def test_the_table_has_each_patterns_best_stage_and_the_faster_dense_one():
     slow = row(8.0)
     text = record_sparse.table([row(4.0), slow, row(2.0, other), row(9.0) | {"time_us": None}])
     lines = [line.split() for line in text.splitlines()[2:]]
-    assert [line[:3] for line in lines] == [["source", "2:4", "1"], ["layers", "64:2:16", "1"]]
-    assert lines[1][3:6] == ["1.50", "(1.50", "to"] and lines[0][3] == "3.00" and lines[0][-4] == "2.50"
+    assert [line[:4] for line in lines] == [["source", "NHWC", "2:4", "1"], ["layers", "NHWC", "64:2:16", "1"]]
+    assert lines[1][4:7] == ["1.50", "(1.50", "to"] and lines[0][4] == "3.00" and lines[0][-4] == "2.50"
 
 
 def test_each_librarys_fastest_way_counts_and_failures_do_not():
@@ -109,11 +125,13 @@ def test_every_library_has_a_way_and_layers_with_more_than_the_product_are_refus
             sparse_baselines.ways(dataclasses.replace(LAYER, **more))
 
 
-def test_the_ways_that_run_anywhere_are_right():
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_the_ways_that_run_anywhere_are_right(layout):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    ready = record_sparse.prepare(record_sparse.Group(LAYER, ""))
+    layer = dataclasses.replace(LAYER, layout=layout)
+    ready = record_sparse.prepare(record_sparse.Group(layer, ""))
     x, w = torch.from_numpy(ready.sparse.inputs[0]["x"]), torch.from_numpy(ready.filters)
-    for way, prepare in sparse_baselines.ways(LAYER).items():
+    for way, prepare in sparse_baselines.ways(layer).items():
         if sparse_baselines.library(way) == "cuBLAS":
             call, output = prepare(x=x, w=w)
             assert ready.sparse.wrong(output(call())["y"], 0, sparse_baselines.relative_error()) == ""

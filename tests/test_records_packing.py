@@ -166,7 +166,7 @@ def test_the_projects_records_stay_small_and_are_packed():
     files = [path for path in records.FOLDER.rglob("*") if path.suffix in (".gz", ".xz", ".json", ".csv")]
     assert sum(path.stat().st_size for path in files) < 2e6
     assert not list(records.FOLDER.glob("*.json")), "python -m dwlab records --pack"
-    assert {path.name for path in records.FOLDER.glob("*.jsonl.*")} > {"history.jsonl.xz", "nvidia-h200.jsonl.gz"}
+    assert {path.name for path in records.FOLDER.glob("*.jsonl.*")} > {"history.jsonl.xz", "nvidia-h200.jsonl.xz"}
 
 
 def test_nothing_that_the_project_recorded_is_passed_over():
@@ -200,7 +200,7 @@ def packed(tmp_path):
     for minute, us in enumerate((200.0, 150.0, 100.0)):
         write(tmp_path, [row("naive", us), row(f"stage{minute}", us)], date=f"2026-11-21T10:0{minute}:00+00:00")
     packing.pack(tmp_path)
-    assert names(tmp_path) == ["history.jsonl.xz", "nvidia-h200.jsonl.gz"]
+    assert names(tmp_path) == ["history.jsonl.xz", "nvidia-h200.jsonl.xz"]
     return tmp_path
 
 
@@ -239,12 +239,12 @@ def test_a_damaged_line_is_named_and_hides_no_other(packed, file, change, messag
     assert {path.name: path.read_bytes() for path in packed.iterdir()} == before
 
 
-@pytest.mark.parametrize("text", [b"", b"no gzip", gzip.compress(b"{}" * 999)[:-9]], ids=["empty", "none", "cut off"])
+@pytest.mark.parametrize("text", [b"", b"not packed", lzma.compress(b"{}" * 999)[:-9]], ids=["empty", "none", "cut off"])
 def test_a_file_that_cannot_be_unpacked_is_named(packed, text):
-    (packed / "nvidia-h200.jsonl.gz").write_bytes(text)
+    (packed / "nvidia-h200.jsonl.xz").write_bytes(text)
     errors = []
     assert records.load_runs(packed, errors.append) == [] and errors
-    assert any("nvidia-h200.jsonl.gz" in str(error) or "no other" in str(error) for error in errors)
+    assert any("nvidia-h200.jsonl.xz" in str(error) or "no other" in str(error) for error in errors)
 
 
 def test_a_loose_file_goes_before_what_was_packed_of_it(packed):
@@ -272,7 +272,7 @@ def test_packed_files_are_read_once(packed, monkeypatch):
         os.utime(path, (time.time() - 10,) * 2)  # what has just been written is read again
     first = records.load_runs(packed)
     assert all(a is b for a, b in itertools.zip_longest(first, records.load_runs(packed)))
-    assert seen == ["history.jsonl.xz", "nvidia-h200.jsonl.gz"]
+    assert seen == ["history.jsonl.xz", "nvidia-h200.jsonl.xz"]
 
 
 def test_a_packed_journal_is_read_before_what_came_later(tmp_path):

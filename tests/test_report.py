@@ -423,15 +423,18 @@ def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios(
     newest = {}
     for run in runs:
         for one in run.sections["sparse"] if run.gpu in here else ():
-            newest[one["layer"], one["batch"], one["pattern"], one["stage"]] = one["time_us"]
+            newest[one["layer"], one["batch"], one["problem"]["layout"], one["pattern"], one["stage"]] = one["time_us"]
     best = {}
     for (*key, _), us in newest.items():
         best[tuple(key)] = min(us or float("inf"), best.get(tuple(key), float("inf")))
-    assert {(one["layer"], one["batch"], one["pattern"]): one["time_us"] for one in rows} == best and len(here) == 1
+    found = {(one["layer"], one["batch"], one["problem"]["layout"], one["pattern"]): one["time_us"] for one in rows}
+    assert found == best and len(here) == 1
     table, summary = report.sparse_table(runs), report.sparse_summary(runs)
     assert table.count("\n| PW ") == len(rows) and runs[-1].gpu in table
-    there = [one["peers"]["cuBLAS"] / one["time_us"] for one in rows if one["pattern"] == "2:4"]
-    mean, lost = statistics.geometric_mean(there), sum(one < 1 for one in there)
-    assert f"| 2:4 | cuBLAS | {len(there)} | {mean:.2f} |" in summary and f"| {lost} |" in summary
+    for layout, form in {(one["problem"]["layout"], one["pattern"]) for one in rows}:
+        same = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, form)]
+        there = [one["peers"]["cuBLAS"] / one["time_us"] for one in same if "cuBLAS" in one["peers"]]
+        mean, lost = statistics.geometric_mean(there), sum(one < 1 for one in there)
+        assert f"| {layout} | {form} | cuBLAS | {len(there)} | {mean:.2f} |" in summary and f"| {lost} |" in summary
     for make in (report.sparse_table, report.sparse_summary):
         assert "record_sparse.py" in make([])

@@ -9,10 +9,11 @@
     cuSPARSE                torch.mm of CSR filters
 
 Filters of V:2:M have at most two of every four neighbours, too, so 2:4 libraries take them all. Each gets pixels first
-(as NHWC has them) and, where it can, filters first, laid out before; the output may come in either order. cuSPARSE gets
-filters first alone: the other way took eight times as long on an H200. cuSPARSELt is not asked to transpose its
-result: on an H200 (PyTorch 2.11) a call took 0.2 s then. Float16 in and out. Each result is checked against float64
-before its time counts. The manner is that of dwlab.measure.baselines.
+(as NHWC has them) and, where it can, filters first (as NCHW has them in one image), whatever the layer's layout, laid
+out before; the output may come in either order. cuSPARSE gets filters first alone: the other way took eight times as
+long on an H200. cuSPARSELt is not asked to transpose its result: on an H200 (PyTorch 2.11) a call took 0.2 s then.
+Float16 in and out. Each result is checked against float64 before its time counts. The manner is that of
+dwlab.measure.baselines.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def fastest_of_each(tried: Iterable[Baseline]) -> dict[str, Baseline]:
 
 
 def ways(layer: SparsePointwise) -> dict[str, Prepare]:
-    """How libraries can compute a layer: text -> prepare(x=…, w=…), tensors x (N, H, W, C) and w (F, C), its zeros too.
+    """How libraries can compute a layer: text -> prepare(x=…, w=…), tensors x in its layout and w (F, C), zeros too.
 
     Raises ValueError for a layer with bias, activation or residual, which not every library does in the same call.
     """
@@ -113,17 +114,20 @@ def relative_error() -> float:
 
 def _prepare(layer: SparsePointwise, make: Callable[[Any], Any], pixels_first: bool) -> Prepare:
     """make(w) -> product(x), x (pixels, C) and y (pixels, F), or both transposed; searched in the first call."""
-    N, H, W, C, F = layer.N, layer.H, layer.W, layer.C, layer.F
+    N, H, W, C, F, nchw = layer.N, layer.H, layer.W, layer.C, layer.F, layer.layout == "NCHW"
+
+    def result(y: Any) -> Any:
+        return y.reshape(N, H, W, F).movedim(3, 1) if nchw else y.reshape(N, H, W, F)
 
     def prepare(x: Any, w: Any) -> tuple[baselines.Call, baselines.Outputs]:
         try:
             product = make(w)
-            x2 = x.reshape(N * H * W, C)
+            x2 = x.movedim(1, 3).reshape(N * H * W, C) if nchw else x.reshape(N * H * W, C)
             given = x2 if pixels_first else x2.t().contiguous()
             product(given)
         except (AttributeError, ValueError, TypeError) as error:  # what this PyTorch, or this build, does not have
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
-        return lambda: product(given), lambda y: {"y": (y if pixels_first else y.t()).reshape(N, H, W, F)}
+        return lambda: product(given), lambda y: {"y": result(y if pixels_first else y.t())}
 
     return prepare
 

@@ -517,9 +517,10 @@ def stored(problem: Layer | Fused, dtype: str) -> Layer | Fused:
 def examples(op: str, path: str) -> tuple[Problem, ...]:
     """A few small layers of an op and path, of each storage type and layout: what a command takes if none is given."""
     if op == "sparse":
-        listed = [(pattern, dtype) for dtype in ("float16", "int8") for pattern in ("64:2:16", "2:4", "1:2")]
+        kinds = (("NHWC", "float16"), ("NHWC", "int8"), ("NCHW", "float16"))
+        listed = [(*kind, pattern) for kind in kinds for pattern in ("64:2:16", "2:4", "1:2")]
         how = {"bias": True, "activation": "relu"}
-        return tuple(SparsePointwise(1, 64, 64, 7, 7, pattern=one, dtype=dtype, **how) for one, dtype in listed)
+        return tuple(SparsePointwise(1, 64, 64, 8, 8, *kind, pattern=one, **how) for *kind, one in listed)
     found: list[Problem] = []
     for dtype in DTYPES:
         for layout in LAYOUTS:

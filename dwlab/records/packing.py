@@ -1,7 +1,7 @@
 """Loose runs into the packed files, and what searches tried: ``python -m dwlab records --pack``.
 
 A packed file has a line a run, oldest first, as `schema` describes it, behind "file", the name that the run had. It is
-compressed without a date, so the same runs make the same file. What the project shows is in NAME-OF-GPU.jsonl.gz: of
+compressed without a date, so the same runs make the same file. What the project shows is in NAME-OF-GPU.jsonl.xz: of
 everything that was timed or counted the newest row, the newest calm one and the fastest (`current`). All other rows are
 in history.jsonl.xz, with their places among the run's, and so are runs that have no others. Nothing is lost: read
 together, the files say what the loose ones content. Without the history every table can still be made, of the same
@@ -10,7 +10,6 @@ rows; it may leave the package when it has grown too large for it.
 
 from __future__ import annotations
 
-import gzip
 import lzma
 import os
 import tempfile
@@ -35,6 +34,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "tiles": ("op", "path", "stage", "problem", "dtype", "tiles", "cold"),
     "energy_tries": ("network", "batch", "dtype", "layout", "way"),
     "network_kernels": ("network", "batch", "dtype", "layout"),
+    "sparse": ("op", "layer", "batch", "dtype", "pattern", "problem", "stage"),
     "sanitizer": ("tool", "stage"),
     "tries": ("group",),
     "reduction_error": (),
@@ -104,8 +104,7 @@ def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
         files = {name: lines for name, lines in files.items() if lines or (folder / name).exists()}
         for name, lines in files.items():
             text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-            small = lzma.compress(text, preset=9) if name == HISTORY else gzip.compress(text, 9, mtime=0)
-            (Path(made) / name).write_bytes(small)
+            (Path(made) / name).write_bytes(lzma.compress(text, preset=9))
         if records.load_runs(made, refuse) != before:
             raise RecordError("what was packed is not what the records content: nothing was changed")
         for name in files:
@@ -125,7 +124,7 @@ def plain_runs(folder: str | os.PathLike[str] | None = None) -> list[dict[str, A
     found: dict[str, dict[str, Any]] = {}
     older: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.iterdir()):
-        if path.name == HISTORY or path.name.endswith(PACKED):
+        if path.name.endswith(PACKED):
             for line in map(msgspec.json.decode, records.file_bytes(path).splitlines()):
                 (older if "places" in line else found)[line["file"]] = line
         elif path.suffix == ".json" and not path.name.startswith("."):

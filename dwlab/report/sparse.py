@@ -16,15 +16,20 @@ NONE = "No time of sparse filters is recorded. On a GPU: `python benchmarks/reco
 
 
 def fastest_sparse(runs: Runs = None) -> tuple[list[Row], list[Record]]:
-    """(rows, runs): of each layer, batch, storage type and pattern recorded on one GPU our fastest sparse stage."""
+    """(rows, runs): of each layer, batch, layout, storage type and pattern recorded on one GPU our fastest stage."""
 
     def problem(row: Row) -> tuple[Any, ...]:
-        return row["layer"], row["batch"], row["dtype"], row["pattern"]
+        return row["layer"], row["batch"], layout_of(row), row["dtype"], row["pattern"]
 
     rows, used = records.newest_rows("sparse", lambda row: (*problem(row), row["stage"]), runs)
     made = grouped((row for row in rows if row["time_us"]), problem)
     fastest = [min(here, key=lambda row: row["time_us"]) for here in made.values()]
-    return sorted(fastest, key=lambda row: (row["sparsity"], row["layer"], row["batch"])), used
+    return sorted(fastest, key=lambda row: (layout_of(row), row["sparsity"], row["layer"], row["batch"])), used
+
+
+def layout_of(row: Row) -> str:
+    """Of the layer's maps."""
+    return row["problem"]["layout"]
 
 
 def beside(name: str) -> Callable[[Row], float | None]:
@@ -45,25 +50,27 @@ def sparse_table(runs: Runs = None) -> Markdown:
     if not rows:
         return Markdown(NONE)
     columns = [
-        Col("layer", lambda row: f"{row['layer']} × {row['batch']}", left=True), Col("pattern", "pattern", left=True),
-        Col("stage", "stage", left=True), Col("time (µs)", "time_us", lambda us: f"{us:,.1f}"),
+        Col("layer", lambda row: f"{row['layer']} × {row['batch']}", left=True), Col("layout", layout_of, left=True),
+        Col("pattern", "pattern", left=True), Col("stage", "stage", left=True),
+        Col("time (µs)", "time_us", lambda us: f"{us:,.1f}"),
         *(Col(f"× {name}", beside(name), times) for name in compared(rows)),
     ]  # fmt: skip
     return of_rows(columns, rows, [measured_on(used)])
 
 
 def sparse_summary(runs: Runs = None) -> Markdown:
-    """Of each pattern how many times as fast our fastest stage is as each library, over all layers."""
+    """Of each layout and pattern how many times as fast our fastest stage is as each library, over all layers."""
     rows, used = fastest_sparse(runs)
     if not rows:
         return Markdown(NONE)
     made = [
-        (pattern, name, [one for row in here if (one := beside(name)(row)) is not None])
-        for pattern, here in grouped(rows, lambda row: row["pattern"]).items()
+        (kind, name, [one for row in here if (one := beside(name)(row)) is not None])
+        for kind, here in grouped(rows, lambda row: (layout_of(row), row["pattern"])).items()
         for name in compared(rows)
     ]
     columns = [
-        Col("pattern", lambda one: one[0], left=True), Col("compared with", lambda one: one[1], left=True),
+        Col("layout", lambda one: one[0][0], left=True), Col("pattern", lambda one: one[0][1], left=True),
+        Col("compared with", lambda one: one[1], left=True),
         Col("layers", lambda one: str(len(one[2]))), *ratio_columns("×", lambda one: one[2]),
     ]  # fmt: skip
     return of_rows(columns, [one for one in made if one[2]], [measured_on(used)])
