@@ -49,6 +49,7 @@ from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
 from dwlab.records.journal import locked
 from dwlab.records.tabular import columns
+from dwlab.report.sparse import SOURCE
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
 PIXELS = (8192, 4096, 2048)
@@ -60,7 +61,6 @@ MULTIPLY_ADDS = 1 << 31  # of the dense product: larger ones have no use for CUD
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
 DENSE, FEW = 3, 1024  # of the last dense stages; pixels
 SAVED = 20.0  # seconds between two writings of the record
-SOURCE = "shapes of the source"
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,9 @@ def test_a_damaged_line_is_named_and_hides_no_other(packed, file, change, messag
     assert {path.name: path.read_bytes() for path in packed.iterdir()} == before
 
 
-@pytest.mark.parametrize("text", [b"", b"not packed", lzma.compress(b"{}" * 999)[:-9]], ids=["empty", "none", "cut off"])
+@pytest.mark.parametrize(
+    "text", [b"", b"not packed", lzma.compress(b"{}" * 999)[:-9]], ids=["empty", "none", "cut off"]
+)
 def test_a_file_that_cannot_be_unpacked_is_named(packed, text):
     (packed / "nvidia-h200.jsonl.xz").write_bytes(text)
     errors = []

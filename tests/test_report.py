@@ -431,10 +431,17 @@ def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios(
     assert found == best and len(here) == 1
     table, summary = report.sparse_table(runs), report.sparse_summary(runs)
     assert table.count("\n| PW ") == len(rows) and runs[-1].gpu in table
-    for layout, form in {(one["problem"]["layout"], one["pattern"]) for one in rows}:
-        same = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, form)]
+    kinds = {(one["networks"] == "shapes of the source", one["problem"]["layout"], one["pattern"]) for one in rows}
+    assert summary.count("\n| ") == len(kinds) + 1
+    for source, layout, form in kinds:
+        same = [
+            one for one in rows
+            if (one["networks"] == "shapes of the source", one["problem"]["layout"], one["pattern"])
+            == (source, layout, form)
+        ]  # fmt: skip
         there = [one["peers"]["cuBLAS"] / one["time_us"] for one in same if "cuBLAS" in one["peers"]]
-        mean, lost = statistics.geometric_mean(there), sum(one < 1 for one in there)
-        assert f"| {layout} | {form} | cuBLAS | {len(there)} | {mean:.2f} |" in summary and f"| {lost} |" in summary
+        mean = f"{statistics.geometric_mean(there):.2f} ({min(there):.2f} to {max(there):.2f})"
+        name = "the source's" if source else "of networks"
+        assert f"| {name} | {layout} | {form} | {len(same)} | {mean} |" in summary
     for make in (report.sparse_table, report.sparse_summary):
         assert "record_sparse.py" in make([])

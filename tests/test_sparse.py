@@ -324,7 +324,7 @@ EDITS = [
     (ROWS, "m // HW * (C * (HW // 2)) +", "", ""),
     (ROWS, "cuda.syncthreads()", "pass", "rows_tiles"),
     (ROWS, "plus = high if f % uint32(2) else low", "plus = low", "row_epilogue"),
-    (ROWS, "acc[at + RUN] + plus", "acc[at + 1] + plus", "row_epilogue"),
+    (ROWS, "p, s = acc[at], acc[at + RUN]", "p, s = acc[at], acc[at + 1]", "row_epilogue"),
     (ROWS, "m // uint32(HW) * uint32(F) + f", "f", "row_epilogue"),
     (ROWS, "transpose4(lane, words[0], words[1]", "transpose4(lane, words[1], words[0]", "row_epilogue"),
     (WGMMA, "uint32(b + uint32(16)), places, 1)", "uint32(b + uint32(16)), places, 0)", "group_sparse"),

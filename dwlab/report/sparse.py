@@ -9,9 +9,12 @@ from dwlab import records
 from dwlab.measure.sparse_baselines import LIBRARIES
 from dwlab.records import Record
 from dwlab.records.tabular import Col, Markdown, of_rows, times
-from dwlab.report.shared import Row, Runs, grouped, measured_on, over, ratio_columns
+from dwlab.report.shared import Row, Runs, geometric, grouped, measured_on, over
 
 DENSE = "ours, dense"
+SOURCE = "shapes of the source"
+"""In the field `networks` of its products."""
+
 NONE = "No time of sparse filters is recorded. On a GPU: `python benchmarks/record_sparse.py`.\n"
 
 
@@ -59,18 +62,25 @@ def sparse_table(runs: Runs = None) -> Markdown:
 
 
 def sparse_summary(runs: Runs = None) -> Markdown:
-    """Of each layout and pattern how many times as fast our fastest stage is as each library, over all layers."""
+    """Of each kind of layer how many times as fast our fastest stage is as each library: mean, least and greatest.
+
+    A kind: the source's products or networks' layers, in a layout and a pattern.
+    """
     rows, used = fastest_sparse(runs)
     if not rows:
         return Markdown(NONE)
-    made = [
-        (kind, name, [one for row in here if (one := beside(name)(row)) is not None])
-        for kind, here in grouped(rows, lambda row: (layout_of(row), row["pattern"])).items()
-        for name in compared(rows)
-    ]
+    kinds = grouped(rows, lambda row: (row["networks"] != SOURCE, layout_of(row), row["pattern"]))
+
+    def ratios(name: str) -> Callable[[tuple[Any, list[Row]]], str]:
+        def shown(kind: tuple[Any, list[Row]]) -> str:
+            found = [one for row in kind[1] if (one := beside(name)(row)) is not None]
+            return f"{geometric(found)} ({times(min(found))} to {times(max(found))})" if found else ""
+
+        return shown
+
     columns = [
-        Col("layout", lambda one: one[0][0], left=True), Col("pattern", lambda one: one[0][1], left=True),
-        Col("compared with", lambda one: one[1], left=True),
-        Col("layers", lambda one: str(len(one[2]))), *ratio_columns("×", lambda one: one[2]),
+        Col("layers", lambda kind: "of networks" if kind[0][0] else "the source's", left=True),
+        Col("layout", lambda kind: kind[0][1], left=True), Col("pattern", lambda kind: kind[0][2], left=True),
+        Col("number", lambda kind: str(len(kind[1]))), *(Col(f"× {name}", ratios(name)) for name in compared(rows)),
     ]  # fmt: skip
-    return of_rows(columns, [one for one in made if one[2]], [measured_on(used)])
+    return of_rows(columns, sorted(kinds.items(), key=lambda kind: kind[0][:2]), [measured_on(used)])

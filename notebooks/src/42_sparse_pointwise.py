@@ -3,9 +3,9 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
-# | **Afterwards you can** | prune filters to N:M and V:N:M, and say what is stored · decode a word of metadata · say which patterns save a CUDA core work, and which a tensor core · say by the roofline where sparse filters cannot pay · choose a pattern for a budget |
+# | **Afterwards you can** | prune filters to N:M and V:N:M, and say what is stored · decode a word of metadata · say which patterns save a CUDA core work, and which a tensor core · say by the roofline where sparse filters cannot pay · say which layout a pattern wants · choose a pattern for a budget |
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
@@ -47,8 +47,8 @@ for form in FORMS:
 # ## Predict
 #
 # - A kernel that computes 64 filters at a time, filters in 2:4: what part of the channels of x does it need?
-# - The same kernel on CUDA cores, in 64:2:16: how many multiply-adds for one output of 128 channels, if it multiplies what
-#   columns it has in common?
+# - The same kernel on CUDA cores, the float32 units of lesson 29, in 64:2:16. It multiplies every column that the 64 filters
+#   keep. How many multiply-adds is that for one output of 128 channels?
 # - MobileNetV1's 64 → 128 channels on 56 × 56 in 2:4, tensor cores: how many times as fast can it be at most?
 
 # %%
@@ -148,10 +148,10 @@ print(f"2:4, 64 filters: {parts['2:4']:g} of the channels; you predicted {predic
 #
 # ### CUDA cores
 #
-# **CUDA cores** are the float32 units of lesson 29, as tensor cores are those of lesson 30. On CUDA cores there are two ways.
-# A thread that walks along one filter's weights does few products and shares nothing. A register tile shares all, and
+# On CUDA cores there are two ways. A thread that walks along one filter's weights does few products and shares nothing. A register tile shares all, and
 # multiplies every column that *any* of its filters keeps, zeros included. That is the stage `columns`. Beside it pointwise's
 # `registers`, dense:
+
 
 # %% tags=["folded"]
 def look(one, layer):
@@ -160,15 +160,19 @@ def look(one, layer):
     return xray(one.kernel_for(layer), how.grid, how.block, *one.example(layer), shared_bytes=how.shared_bytes)
 
 
-SIZES = 1, 128, 64, 4, 8
+SIZES = 1, 128, 64, 8, 8
+OUTPUTS = 64 * 8 * 8
 print(f"{'':26}{'multiply-adds':>14}{'loads of device':>18}")
 print(f"{'':26}{'an output':>14}{'memory for one':>18}")
 products = {}
-for name, form in (("registers", "dense"), *((n, f) for n in ("naive", "columns") for f in ("2:4", "64:2:8", "64:2:16"))):
+for name, form in (
+    ("registers", "dense"),
+    *((n, f) for n in ("naive", "columns") for f in ("2:4", "64:2:8", "64:2:16")),
+):
     sparse = form != "dense"
     layer = SparsePointwise(*SIZES, pattern=form) if sparse else Pointwise(*SIZES, layout="NHWC")
     seen = look(stage(f"{'sparse' if sparse else 'pointwise'}/forward/{name}"), layer)
-    products[name, form] = seen.totals.flops / 2 / (64 * 32)
+    products[name, form] = seen.totals.flops / 2 / OUTPUTS
     loads = seen.totals.global_load_sectors * 32 / seen.totals.flops * 2
     print(f"{name + ', ' + form:26}{products[name, form]:14g}{loads:13.1f} bytes")
 assert products["columns", "2:4"] == products["registers", "dense"]
@@ -209,17 +213,30 @@ ordered[20] = 0x44444441  # places 1 and 0
 print(xray(one_product, 1, 32, ordered, np.zeros(32, np.float32)).hazards[0].kind)
 
 # %% [markdown]
-# The stages, then, by multiply-adds for an output of 128 channels. With `tensor` every pattern counts what it keeps:
+# ### Pixel by pixel, or channel by channel
+#
+# Two stages use the instruction, one for each layout:
+#
+# - `tensor`, for NHWC. A pixel's channels are neighbours in memory, so its kept channels are scattered over nearly all of its
+#   sectors. The stage loads x whole. Each lane then takes its channels out of shared memory, two bytes at a time.
+# - `rows`, for NCHW. A channel's pixels are neighbours. A kept channel is a row, loaded 16 bytes at a time; the others are not
+#   loaded. `ldmatrix` transposes the rows as it reads them.
+#
+# The multiply-adds and loads for an output of 128 channels:
 
 # %%
-for form in ("2:4", "64:2:8", "64:2:16"):
-    layer = SparsePointwise(*SIZES, pattern=form)
-    seen = look(stage("sparse/forward/tensor"), layer)
-    print(f"tensor, {form:10}{seen.totals.flops / 2 / (64 * 32):6g} multiply-adds an output")
+for name, layout in (("tensor", "NHWC"), ("rows", "NCHW")):
+    for form in ("2:4", "64:2:8", "64:2:16"):
+        layer = SparsePointwise(*SIZES, layout, pattern=form)
+        totals = look(stage(f"sparse/forward/{name}"), layer).totals
+        count, read = totals.flops / 2 / OUTPUTS, totals.global_load_sectors * 32 / OUTPUTS
+        print(f"{name:8}{form:10}{count:6g} multiply-adds an output, {read:6.2f} bytes loaded")
 
 # %% [markdown]
-# Hopper's `wgmma.sp` is the same for four warps and 64 filters, and reads both operands from shared memory. It wants x there as
-# it is: for chosen columns x would have to be gathered first. For 2:4 there is the stage `sparse/forward/wgmma`.
+# With both stages every pattern counts what it keeps. Only with `rows` the loads of x shrink with it.
+#
+# Hopper's `wgmma.sp` is the same instruction for four warps and 64 filters, and reads both operands from shared memory. It wants x
+# there as it is: for chosen columns x would have to be gathered first. For 2:4 there is the stage `sparse/forward/wgmma`.
 #
 # ## Measure
 #
@@ -252,62 +269,75 @@ print(f"64 → 128 channels on 56 × 56: {bounded:.2f}; you predicted {predicted
 # %% [markdown]
 # Where bytes bind the dense layer, and in a network of small layers they do, zeros gain what the filters get shorter: next to nothing.
 # Large products are where it can pay. The next table has those of the paper that these patterns come from: F × C filters, 2,048
-# to 8,192 pixels. It shows our fastest sparse stage, and how many times as fast it is as each library and as our dense kernels.
-# **Below 1 we lose.** A cell is empty where a library does not run, or where a way of its own ended the process: its best is not
-# known then.
+# to 8,192 pixels. Below them are layers of networks. It shows how many times as fast our fastest sparse stage is as each library
+# and as our dense kernels: the geometric mean, the least and the greatest. **Below 1 we lose.** Libraries may lay x out as they
+# like, before they are timed. A cell is empty where a library does not run.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records, report
 
-report.sparse_summary()
+report.sparse_summary()  # of the newest records
 
 # %% [markdown]
-# Of each library the geometric mean over these products, the least and the greatest. CSR, which takes zeros anywhere, is far behind
-# all. But leaving zeros out does not win from cuBLAS, which multiplies them, nor from cuSPARSELt, which leaves out half
-# of them, before 15 weights of 16 are zero (64:2:32). The largest layer, pattern by pattern, and
-# [all of them](../docs/results/sparse.md):
+# CSR, which takes zeros anywhere, is far behind all. In NHWC, leaving zeros out does not beat cuBLAS, which multiplies them, before
+# 15 weights of 16 are zero (64:2:32). In NCHW it does at seven of eight (64:2:16). Plain 2:4 loses in both layouts. The largest
+# product, pattern by pattern, and [all of them](../docs/results/sparse.md):
 
 # %% tags=["nbval-ignore-output", "folded"]
 found, _ = report.fastest_sparse()
 rows = {records.shape_text(row["problem"]): row for row in found}
-large = [row for row in found if row["problem"]["N"] == 128 and row["problem"]["F"] == 4096]
-for row in large:
-    bound = row["copy_bound_us"]
-    print(f"{row['pattern']:9} {row['stage']:8} {row['time_us']:6.1f} µs; a copy of its bytes takes {bound:.1f} µs; cuBLAS "
-          f"{row['peers']['cuBLAS']:.1f} µs")
+
+
+def largest(form, layout):
+    """The product of 1024 x 4096 filters and 8,192 pixels: pixels of many maps, or of one."""
+    sizes = (128, 1024, 4096, 1, 64) if layout == "NHWC" else (1, 1024, 4096, 128, 64)
+    return SparsePointwise(*sizes, layout, pattern=form)
+
+
+for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
+    for row in filter(None, (rows.get(records.shape_text(largest(form, layout))) for layout in ("NHWC", "NCHW"))):
+        print(
+            f"{form:9}{row['stage']:8}{row['time_us']:7.1f} µs; a copy of its bytes takes {row['copy_bound_us']:.1f} µs; "
+            f"cuBLAS {row['peers']['cuBLAS']:.1f} µs"
+        )
 
 # %% [markdown]
 # ## Explain
 #
-# Products and filters shrink with the pattern; x does not. A block of 128 × 128 outputs reads its 128 pixels' channels whole,
-# whatever it multiplies, and in 64:2:32 that is nine tenths of what it reads. So the tile's *width in filters* decides, more than
-# the pattern: with twice as many filters x is read half as often.
+# Products and filters shrink with the pattern; x does not, for `tensor`. A block of 128 × 128 outputs reads its 128 pixels'
+# channels whole, whatever it multiplies. In 64:2:32 that is nine tenths of what it reads. Blocks of twice as many filters read x
+# half as often. `rows` reads what it multiplies:
 
 # %% tags=["folded"]
-from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.tiling.gpu import Gpu
 
-print(f"{'megabytes that blocks read':28}{'x':>8}{'filters':>10}{'µs at 40 bytes a ns and SM':>30}")
+print(f"{'megabytes that blocks read':36}{'x':>6}{'filters':>10}{'of L2, µs':>12}{'predicted, µs':>16}")
 h200 = Gpu((9, 0), 132)
-for form in ("2:4", "64:2:16", "64:2:32"):
-    for BN in (128, 256):
-        layer = SparsePointwise(128, 1024, 4096, 1, 64, pattern=form)
-        tile = tensor_tiles.config_of(layer, 128, BN, 64, 64, 3)
-        across, down = 4096 // BN, 8192 // 128
-        x, filters = across * 8192 * layer.C * 2, down * sum(layer.nbytes()[n] for n in ("w", "wi"))
-        us = tensor_tiles.cost(layer.kernel_key, layer.N, tile, h200).overlapped["L2"] / 1e3
-        print(f"{form + f', 128 × {BN}':28}{x / 1e6:8.0f}{filters / 1e6:10.0f}{us:30.0f}")
+for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
+    for name, layout in (("tensor", "NHWC"), ("rows", "NCHW")):
+        layer = largest(form, layout)
+        one = stage(f"sparse/forward/{name}")
+        tile = one.config(layer, h200)
+        spent = one.tiles.cost(layer.kernel_key, layer.N, tile, h200)
+        x = 4096 // tile.block_n * 8192 * (layer.C if name == "tensor" else layer.kept) * 2
+        filters = 8192 // tile.block_m * sum(layer.nbytes()[n] for n in ("w", "wi"))
+        what = f"{name}, {form}, {tile.block_m} × {tile.block_n}"
+        print(
+            f"{what:36}{x / 1e6:6.0f}{filters / 1e6:10.0f}{spent.overlapped['L2'] / 1e3:12.0f}{spent.time / 1e3:16.0f}"
+        )
 
 # %% [markdown]
+# The columns of a block are known only at run time, and a copy's address depends on them. So a block of `rows` first writes into
+# shared memory where each of its columns begins. The first version of the stage decoded a column before each copy. Its loop had
+# nearly twice the instructions, and the instructions bound it, not the bytes.
+#
 # ### A pattern for a budget
 #
-# Which pattern, then? Magnitude that is kept stands against time, for the layer of 1024 → 4096 channels and 8,192 pixels. The
-# times are the *cost* on an H200 that tiles of `tensor` are chosen by, and those recorded; magnitudes are those of the first
-# cell's filters. On the frontier is what nothing beats in both.
+# Which pattern, then? Magnitude that is kept stands against time, for the same product, in the layout that suits the pattern. The
+# times are the *cost* on an H200 that tiles are chosen by, and those recorded; magnitudes are those of the first cell's filters.
+# On the frontier is what nothing beats in both.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dataclasses import replace
-
 from matplotlib.figure import Figure
 
 from dwlab.simt.picture import with_alt
@@ -319,16 +349,21 @@ def cost(name, layer):
     return one.tiles.cost(layer.kernel_key, layer.N, one.config(layer, h200), h200).time / 1e3
 
 
-layer = cases["1024 → 4096, 8192 pixels"]
-times = {form: cost("sparse/forward/tensor", replace(layer, pattern=form)) for form in FORMS}
-times["dense"] = cost("pointwise/forward/wgmma", sparse.dense_layer(layer))
+ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "wgmma")), ("NCHW", ("rows",))) for name in names]
+times, measured = {}, {}
+for form in FORMS:
+    there = [(f"sparse/forward/{name}", largest(form, layout)) for name, layout in ways]
+    times[form] = min(cost(id, layer) for id, layer in there if stage(id).supports(layer))
+    recorded = [rows[text] for _, layer in there if (text := records.shape_text(layer)) in rows]
+    measured[form] = min((row["time_us"] for row in recorded), default=None)
+    measured["dense"] = min((us for row in recorded for us in row["dense"].values()), default=measured.get("dense"))
+times["dense"] = cost("pointwise/forward/wgmma", sparse.dense_layer(largest("2:4", "NHWC")))
 kept = {form: kept_magnitude(w, form) for form in FORMS} | {"dense": 1.0}
 best = sparse.frontier(kept, times)
 on = {one.pattern for one in best}
 print(f"{'pattern':10}{'kept':>8}{'cost, µs':>12}{'recorded, µs':>15}")
 for form in sorted(times, key=times.get):
-    row = rows.get(records.shape_text(replace(layer, pattern=form))) if form != "dense" else None
-    shown = f"{row['time_us']:.1f}" if row else ""
+    shown = f"{measured[form]:.1f}" if measured.get(form) else ""
     print(f"{form:10}{kept[form]:8.0%}{times[form]:12.1f}{shown:>15}{'   frontier' if form in on else ''}")
 print("keep 50 %:", sparse.within(best, 0.5).pattern)
 
@@ -347,15 +382,16 @@ with_alt(
 )
 
 # %% [markdown]
-# Only patterns above *dense* in the table are worth a thought: what is below it keeps less and costs more. A dense product with
-# `wgmma` is a hard rival for `tensor`, whose instruction is `mma.sp`. Sixteen filters that share columns keep more than 64, and
-# are no choice: for every 16 filters x is taken from shared memory again. V must be as wide as a warp's tile.
+# Only patterns above *dense* in the table are worth a thought: what is below it keeps less and costs more. The dense product is
+# our own; cuBLAS's is faster, as the times above say. Sixteen filters that share columns keep more than 64, and cost more: for
+# every 16 filters their rows are loaded again. V should be as wide as a block's tile.
 #
 # ## Key points
 #
 # - A pattern says who shares a load. 2:4 shares nothing, so only an instruction that skips zeros gains by it.
 # - V:N:M leaves columns out for a whole tile: CUDA cores and tensor cores both gain.
-# - Zeros save products and filters, never x or y: where bytes bind, nothing is gained.
+# - The layout decides whether columns that are left out are loaded all the same.
+# - Zeros save products and filters, never y, and x only within a block: where device memory binds, nothing is gained.
 #
 # Words: [glossary](../docs/glossary.md): metadata, pruning, N:M, V:N:M, roofline.
 #

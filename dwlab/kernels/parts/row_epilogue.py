@@ -46,7 +46,10 @@ def store_rows(layer: Pointwise, images: int, tile: WarpTile) -> Any:
                 plus = high if f % uint32(2) else low
             for q in range(4):
                 at, m = (4 * J + q) * 2 * RUN + e, uint32(m0 + uint32(32 * J + 8 * q) + uint32(2) * t)
-                p, s = activate(acc[at] + plus), activate(acc[at + RUN] + plus)
+                p, s = acc[at], acc[at + RUN]
+                if bias:
+                    p, s = p + plus, s + plus
+                p, s = activate(p), activate(s)
                 if residual and f < uint32(F) and m < uint32(M):
                     r0, r1 = ptx.halves(r[word_of(m, f)])
                     p, s = p + r0, s + r1

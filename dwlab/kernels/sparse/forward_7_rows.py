@@ -2,8 +2,8 @@
 
 In NHWC a pixel's kept channels lie in nearly all of its sectors, so `tensor` loads x whole and takes columns out of
 shared memory, two bytes at a time. In NCHW a channel is contiguous: of 64:2:16 a block of 64 filters loads a quarter of
-x, 16 bytes a copy, into the rows of its tile, and ldmatrix transposes them on the way to the tensor cores, as many
-bytes a clock as of dense filters. What a pattern leaves out costs neither bytes of the L2 nor of shared memory.
+x, 16 bytes a copy, into the rows of its tile. ldmatrix transposes them as it reads them, as many bytes a clock as of
+dense filters. What a pattern leaves out costs neither bytes of the L2 nor of shared memory.
 
     of x, read by a block of V filters:   4 / M        products:   2 / M        (of a dense layer's)
 
