@@ -768,7 +768,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "21",
-        "the stage's 64 are not the fastest, and lose at most an eighth. With 4,096 each warp has one window",
+        "The stage's 64 are not the fastest, and lose at most an eighth. With 4,096 each warp has one window",
         lambda: (
             1 < sweep_21()[64] / min(sweep_21().values()) < 9 / 8
             and spread(sweep_21()[n] for n in (64, 128, 256, 1024))
@@ -831,7 +831,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ),
     (
         "32",
-        "**It loses**, on the mean, for PWPW in all types, for PWDW at batch 32, and in int8.",
+        "**It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8.",
         lambda: (
             fusing(False, kind=["pwpw"]) and fusing(False, kind=["pwdw"], batch=[32]) and fusing(False, dtype=["int8"])
         ),
