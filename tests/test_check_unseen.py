@@ -804,6 +804,7 @@ def rounded(scaled, y, i, zero_y, low):
     y[i] = min(max(value, low), 127)
 
 
+@pytest.mark.skipif(target.mode == "gpu", reason="a compiler may fuse its product and sum, which rounds once")
 def test_an_int8_kernel_of_ones_own_passes():
     int8_pointwise(rounded).raise_if_wrong()
 

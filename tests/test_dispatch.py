@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dwlab import records
 from dwlab.gpu.target import cuda
 from dwlab.kernels import choices, dispatch, registry
 from dwlab.kernels.dispatch import DispatchError, best
@@ -169,7 +170,7 @@ def test_of_few_elements_the_weight_gradient_needs_one_launch(sizes):
     """Shapes of which a sum of parts, a launch more, lost to PyTorch."""
     for K in (4, 15, 48):
         problem = DepthwiseConv1d(*sizes, K)
-        one = best(problem, "weight_grad")
+        one = best(problem, "weight_grad", gpu=records.SHOWN)
         how = one.launch(problem)
         assert one.name == "strips" and how.parts == 1 and not how.zero
         assert how.blocks == problem.H  # a warp a channel
