@@ -1773,7 +1773,7 @@ out[i] = t[0]
 # want: [2.0] * 8
 ## refused | a type in a sum | float32 is a type, not a number
 out[i] = float32 + n
-## refused | types compared with == | is a type, not a number
+## refused | types compared with == | is not a number
 out[i] = type(n) == type(i)
 ## refused | type of an array | type() of a number only
 T = type(x)
