@@ -72,7 +72,7 @@ def test_a_layer_reads_as_it_prints_itself_and_its_answer_is_the_pruned_dense_on
 def test_sizes_and_bytes():
     layer = of(1024, 768, 4, 8, "2:4")
     shapes = layer.shapes()
-    assert shapes["w"] == (768, 512) and shapes["wi"] == (768, 32) and "wc" not in shapes
+    assert shapes["w"] == (768, 512) and shapes["wi"] == (32, 768) and "wc" not in shapes
     held = sum(layer.nbytes()[name] for name in ("w", "wi"))
     assert held / (2 * 1024 * 768) == 0.5625 and layer.flops == roof.dense_layer(layer).flops // 2
     layer = replace(layer, F=700, pattern="64:2:16")
@@ -104,7 +104,7 @@ def test_what_is_no_such_layer_says_so():
 def test_metadata_that_do_not_ascend_are_refused():
     layer = of(64, 8, 2, 2, "2:4")
     given = layer.inputs()
-    given["wi"][5, 1] = given["wi"][5, 1] & ~0xF0 | 0x50
+    given["wi"][1, 5] = given["wi"][1, 5] & ~0xF0 | 0x50
     with pytest.raises(ProblemError, match=r"group 9 of row 5 keeps places \[1, 1\]"):
         references.reference(layer, "forward", given)
 

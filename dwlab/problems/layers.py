@@ -351,7 +351,7 @@ class SparsePointwise(Pointwise):
         out, form = self._map(self.F, self.H, self.W), self.form
         every = {
             "x": self._map(self.C, self.H, self.W), "w": (self.rows, self.kept // 2),
-            "wi": (self.rows, self.kept // sparsity.STEP), "wc": (self.rows // form.V, self.kept), "b": (self.F,),
+            "wi": (self.kept // sparsity.STEP, self.rows), "wc": (self.rows // form.V, self.kept), "b": (self.F,),
             "m": (self.F,), "r": out, "y": out,
         }  # fmt: skip
         return {name: every[name] for name in self.arrays(path)}

@@ -123,7 +123,7 @@ def stored_columns(form: str | Pattern, C: int, itemsize: int = 2) -> int:
 def stored(filters: Compressed) -> dict[str, np.ndarray]:
     """Filters as kernels get them, all of them two of every four of k kept columns, k = stored_columns(form, C, …).
 
-    w: (rows, k / 2), the kept weights, zeros behind them. wi: (rows, k / 32) int32, the metadata, eight groups of four
+    w: (rows, k / 2), the kept weights, zeros behind them. wi: (k / 32, rows) int32, the metadata, eight groups of four
     in a word, the first lowest, 2 bits a place among the four, 2, 3 behind the end. wc: (blocks, k) uint8, each
     column's place within its M, only where a pattern has a choice. Two groups of 1:M are stored as one of four: in the
     first half one weight, in the second half one.
@@ -136,7 +136,7 @@ def stored(filters: Compressed) -> dict[str, np.ndarray]:
         places = places + np.arange(have) % 2 * 2
     places = np.concatenate([places, np.broadcast_to(2 + np.arange(have, k // 2) % 2, (rows, k // 2 - have))], 1)
     words = (places.reshape(rows, -1, 16).astype(np.uint32) << np.arange(0, 32, 2, dtype=np.uint32)).sum(2, np.uint32)
-    made = {"w": np.pad(filters.values, behind), "wi": np.ascontiguousarray(words, np.uint32).view(np.int32)}
+    made = {"w": np.pad(filters.values, behind), "wi": np.ascontiguousarray(words.T, np.uint32).view(np.int32)}
     if one.M > one.columns:
         columns = (filters.columns % one.M).reshape(len(filters.columns), -1).astype(np.uint8)
         made["wc"] = np.pad(columns, ((0, 0), (0, k - columns.shape[1])))
@@ -145,7 +145,7 @@ def stored(filters: Compressed) -> dict[str, np.ndarray]:
 
 def places_of(arrays: dict[str, np.ndarray]) -> np.ndarray:
     """The kept column, 0 to k - 1, of each weight in w of `stored`: (rows, k / 2)."""
-    words = np.ascontiguousarray(np.asarray(arrays["wi"]).astype(np.int64).astype(np.int32)).view(np.uint32)
+    words = np.ascontiguousarray(np.asarray(arrays["wi"]).T.astype(np.int64).astype(np.int32)).view(np.uint32)
     places = words[..., None] >> np.arange(0, 32, 2, dtype=np.uint32) & np.uint32(3)
     places = places.reshape(len(words), -1).astype(np.int64)
     return np.arange(places.shape[1]) // 2 * 4 + places

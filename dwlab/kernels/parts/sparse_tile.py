@@ -48,7 +48,7 @@ def spread(layer: SparsePointwise, lines: int, pitch: int, threads: int, interle
             places = int32(0)
             if row < uint32(ROWS):
                 p, q = ptx.halves(w[uint32(row * uint32(WORDS) + chunk * uint32(GROUPS) + group)])
-                places = ptx.word_of_float(wi[uint32(row * uint32(WORDS // GROUPS) + chunk)])
+                places = ptx.word_of_float(wi[uint32(chunk * uint32(ROWS) + row)])
             first = uint32(places >> int32(4 * group)) & uint32(3)
             second = uint32(places >> int32(4 * group + 2)) & uint32(3)
             to = uint32(s0 + (line % uint32(4) * uint32(interleave) + line // uint32(4)) * uint32(pitch))
@@ -67,7 +67,7 @@ def spread_traffic(layer: SparsePointwise, lines: int, threads: int) -> Any:
     chunk = np.arange(layer.kept // STEP)[:, None, None]
     for line0 in range(0, layer.F, lines):
         row = line0 + item // GROUPS
-        for element in (row * (layer.kept // 4) + chunk * GROUPS + item % GROUPS, row * (layer.kept // STEP) + chunk):
+        for element in (row * (layer.kept // 4) + chunk * GROUPS + item % GROUPS, chunk * layer.rows + row):
             total += warp_traffic(np.where(row < layer.rows, element, -1).reshape(-1, threads))
     return total
 

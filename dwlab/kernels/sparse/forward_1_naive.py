@@ -27,7 +27,7 @@ WEIGHTS = 16  # that a word of metadata has indices of
 
 @by_shape
 def kernel(layer):
-    C, F, KEPT, TERMS, finish = layer.C, layer.F, layer.kept, layer.terms, epilogue.finish(layer)
+    C, F, KEPT, ROWS, TERMS, finish = layer.C, layer.F, layer.kept, layer.rows, layer.terms, epilogue.finish(layer)
     V, M, COLUMNS, CHOOSES = layer.form.V, layer.form.M, layer.form.columns, layer.chooses
     NCHW, HW = layer.layout == "NCHW", layer.H * layer.W
 
@@ -42,7 +42,7 @@ def kernel(layer):
         total, places = float32(0), int32(0)
         for j in range(TERMS):
             if j % WEIGHTS == 0:
-                places = wi[uint32(f * (KEPT // 32) + j // WEIGHTS)]
+                places = wi[uint32(j // WEIGHTS * ROWS + f)]
             k = uint32(j // 2 * 4 + (places >> int32(2 * (j % WEIGHTS)) & int32(3)))
             channel = k
             if CHOOSES:
@@ -65,7 +65,7 @@ def traffic(layer):
             f, start, next = at // HW % F, at // (F * HW) * (C * HW) + at % HW, HW
         for j in range(layer.terms):
             if j % WEIGHTS == 0:
-                load += warp_traffic(f * (layer.kept // 32) + j // WEIGHTS)
+                load += warp_traffic(j // WEIGHTS * layer.rows + f)
             if layer.chooses:
                 load += warp_traffic(f // layer.form.V * layer.kept + places[f, j], 32)
             inside = channels[f, j] < C

@@ -22,9 +22,9 @@ WEIGHTS = 16  # that a word of metadata has indices of
 
 @by_shape
 def kernel(layer):
-    C, F, KEPT, TERMS, (zero, add, _) = layer.C, layer.F, layer.kept, layer.terms, storage.sums(layer)
+    C, F, KEPT, ROWS, TERMS = layer.C, layer.F, layer.kept, layer.rows, layer.terms
     V, M, COLUMNS, CHOOSES = layer.form.V, layer.form.M, layer.form.columns, layer.chooses
-    closing = storage.closing(layer)
+    (zero, add, _), closing = storage.sums(layer), storage.closing(layer)
 
     @cuda.jit
     def kernel(x, w, wi, wc, b, m, r, y):
@@ -35,7 +35,7 @@ def kernel(layer):
         total, places = zero, int32(0)
         for j in range(TERMS):
             if j % WEIGHTS == 0:
-                places = wi[uint32(f * (KEPT // 32) + j // WEIGHTS)]
+                places = wi[uint32(j // WEIGHTS * ROWS + f)]
             k = uint32(j // 2 * 4 + (places >> int32(2 * (j % WEIGHTS)) & int32(3)))
             channel = k
             if CHOOSES:
@@ -56,7 +56,7 @@ def traffic(layer):
         f, pixel = at % F, at // F
         for j in range(layer.terms):
             if j % WEIGHTS == 0:
-                load += warp_traffic(f * (layer.kept // 32) + j // WEIGHTS)
+                load += warp_traffic(j // WEIGHTS * layer.rows + f)
             if layer.chooses:
                 load += warp_traffic(f // layer.form.V * layer.kept + places[f, j], 32)
             inside = channels[f, j] < C

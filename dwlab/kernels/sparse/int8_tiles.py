@@ -74,11 +74,12 @@ def load_filters(layout):
                     ptx.copy4_async(shared, to, w, uint32(row * uint32(WIDE) + at))
                 else:
                     ptx.store4_shared(shared, to, float32(0), float32(0), float32(0), float32(0))
-                run = uint32(item % uint32(EACH))
+                line, run = uint32(item % uint32(LINES)), uint32(item // uint32(LINES))
+                row = uint32(n0 + row_of(line))
                 row = min(row, uint32(ROWS - 1))
                 at = min(uint32(chunk * uint32(EACH) + run), uint32(RUNS - 1))
                 to = uint32(s0 + uint32(E0) + run * uint32(PITCH) + (line ^ run // uint32(2) * uint32(8)))
-                ptx.copy1_async(shared, to, wi, uint32(row * uint32(RUNS) + at))
+                ptx.copy1_async(shared, to, wi, uint32(at * uint32(ROWS) + row))
 
     return load
 
@@ -96,7 +97,9 @@ def filters_traffic(layout):
         at = chunk * 8 * steps + of * 4
         inside = (item >= 0) & (row < layer.rows) & (at < words)
         total += warp_traffic(np.where(inside, row * words + at, -8).reshape(-1, threads) // 4, 2)
-        at = np.minimum(row, layer.rows - 1) * runs + np.minimum(chunk * 2 * steps + of, runs - 1)
+        line_of, run = item % lines, item // lines
+        row = np.minimum(n0 + line_of // WF * WF + filter_of(WF // 16, line_of % WF), layer.rows - 1)
+        at = row + np.minimum(chunk * 2 * steps + run, runs - 1) * layer.rows
         total += warp_traffic(np.where(item >= 0, at, -1).reshape(-1, threads))
     return total
 

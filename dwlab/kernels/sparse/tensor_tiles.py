@@ -107,14 +107,14 @@ def load_filters(layout, columns=True):
         for round in range(PLACES):
             word = uint32(thread + uint32(round * threads))
             if PLACED or word < uint32(LINES * steps):
-                line, step = uint32(word // uint32(steps)), uint32(word % uint32(steps))
+                line, step = uint32(word % uint32(LINES)), uint32(word // uint32(LINES))
                 row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(steps) + step)
                 if not WHOLE:
                     row = min(row, uint32(ROWS - 1))
                 if not FULL:
                     at = min(at, uint32(STEPS - 1))
                 to = uint32(s0 + uint32(E0) + step * uint32(PITCH) + line)
-                ptx.copy1_async(shared, to, wi, uint32(row * uint32(STEPS) + at))
+                ptx.copy1_async(shared, to, wi, uint32(at * uint32(ROWS) + row))
         if CHOOSES:
             for round in range(CHOICES):
                 vector = uint32(thread + uint32(round * threads))
@@ -144,9 +144,9 @@ def filters_traffic(layout, columns=True):
         row = n0 + line // WF * WF + filter_of(WF // 16, line % WF)
         inside = (vector >= 0) & (row < layer.rows) & (at < words)
         total += warp_traffic(np.where(inside, row * words + at, -8).reshape(-1, threads) // 4, 2)
-        line, at = word // steps, np.minimum(chunk * steps + word % steps, last)
+        line, at = word % lines, np.minimum(chunk * steps + word // lines, last)
         row = np.minimum(n0 + line // WF * WF + filter_of(WF // 16, line % WF), layer.rows - 1)
-        total += warp_traffic(np.where(word >= 0, row * (last + 1) + at, -1).reshape(-1, threads))
+        total += warp_traffic(np.where(word >= 0, at * layer.rows + row, -1).reshape(-1, threads))
         if layer.chooses and columns:
             block = np.minimum((n0 + four // (2 * steps) * WF) // layer.form.V, layer.rows // layer.form.V - 1)
             at = np.minimum(chunk * 8 * steps + four % (2 * steps) * 4, words - 4)
