@@ -6,17 +6,7 @@ from dataclasses import dataclass
 from dwlab.kernels.parts.group_products import ROWS, ahead
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_sparse import mma_sparse
-from dwlab.kernels.pointwise.wgmma_tiles import (
-    CHUNK,
-    DEVICE,
-    LATENCY,
-    PER_NS,
-    READ,
-    SHARED,
-    START,
-    WRITTEN,
-    most_registers,
-)
+from dwlab.kernels.pointwise.wgmma_tiles import DEVICE, most_registers
 from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
@@ -27,6 +17,8 @@ SHAPES = (  # of a block's tile, pixels and filters, and pixels of a group's: 64
     (128, 128, 128), (256, 64, 256), (128, 64, 128), (128, 64, 64), (64, 128, 64), (64, 64, 64), (32, 64, 32),
 )  # fmt: skip
 DEPTHS = (6, 5, 4, 3, 2)  # chunks in shared memory at a time
+PER_NS, READ, WRITTEN, SHARED = 6400, 87, 23, 175  # FLOPs; bytes a ns: as the rest fitted on an H100
+START, CHUNK, LATENCY = 1200, 120, 1040  # ns: until a block's first chunk has come; of a chunk; of a copy
 WORDS, FILTERS, ALIGNED = 32, ROWS // 4, 256  # of a pixel in a chunk; of a warp; words that lines are swizzled within
 
 
