@@ -294,6 +294,7 @@ def test_stages_say_what_they_do_not_take():
             ROWS.launch(replace(of(64, 64, 2, 2, "2:4", layout="NCHW"), **changes))
 
 
+SP_WAIT = "wgmma.wgmma_sp_wait(acc, N, 0, first, second)"
 EDITS = [
     (NAIVE, "j // 2 * 4 +", "j // 2 * 2 +", ""),
     (NAIVE, "int32(2 * (j % WEIGHTS))", "int32(j % WEIGHTS)", ""),
@@ -329,12 +330,21 @@ EDITS = [
     (ROWS, "transpose4(lane, words[0], words[1]", "transpose4(lane, words[1], words[0]", "row_epilogue"),
     (WGMMA, "uint32(b + uint32(16)), places, 1)", "uint32(b + uint32(16)), places, 0)", "group_sparse"),
     (WGMMA, "uint32(b + uint32(16))", "uint32(b)", "group_sparse"),
-    (WGMMA, "t // uint32(2) * uint32(e_pitch) + g", "g", "group_sparse"),
+    (WGMMA, "t // uint32(2) * uint32(e_pitch) + lane // uint32(4)", "lane // uint32(4)", "group_sparse"),
+    (WGMMA, "metadata(shared, uint32(e + uint32(chunk_words)), lane)", "first", "group_sparse"),
+    (WGMMA, "uint32(a + uint32(chunk_words))", "a", "group_sparse"),
+    (
+        WGMMA,
+        "(shared, there, uint32(chunk + AHEAD), tile)",
+        "(shared, here, uint32(chunk + AHEAD), tile)",
+        "group_sparse",
+    ),
     (WGMMA, "uint32(at + uint32(8))", "at", "group_sparse"),
     (WGMMA, "wgmma.fence_async()", "pass", "group_sparse"),
-    (WGMMA, "wgmma.wgmma_sp_wait(acc, N, 0, places)", "pass", "group_sparse"),
-    (WGMMA, "wgmma.wgmma_sp_wait(acc, N, 0, places)", "wgmma.wgmma_sp_wait(acc, N, 1, places)", "group_sparse"),
-    (WGMMA, "wgmma.wgmma_sp_wait(acc, N, 0, places)", "wgmma.wgmma_wait(acc, N, 0)", "group_sparse"),
+    (WGMMA, SP_WAIT, "pass", "group_sparse"),
+    (WGMMA, SP_WAIT, SP_WAIT.replace("second", "first"), "group_sparse"),
+    (WGMMA, SP_WAIT, SP_WAIT.replace("0", "1"), "group_sparse"),
+    (WGMMA, SP_WAIT, "wgmma.wgmma_wait(acc, N, 0)", "group_sparse"),
     (WGMMA, "acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]", "acc[j + 1], acc[j + 2] = acc[j + 1], acc[j + 2]", ""),
     (WGMMA, "E0 + warp_n * FILTERS", "E0", ""),
     (BYTES, "j // 2 * 4 +", "j // 2 * 2 +", ""),

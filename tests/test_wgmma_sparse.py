@@ -57,7 +57,7 @@ def product(mistake=""):
         ptx.wgmma_sp_f16(acc, N, shared, a0, b0, places, 0)
         ptx.wgmma_sp_f16(acc, N, shared, uint32(a0 + uint32(8)), uint32(b0 + uint32(16)), places, 1)
         ptx.wgmma_commit()
-        ptx.wgmma_sp_wait(acc, N, 0, places)
+        ptx.wgmma_sp_wait(acc, N, 0, places, places)
         for j in range(N // 8):
             for c in range(4):
                 row = uint32(warp * 16 + lane // 4 + uint32(8 * (c // 2)))
@@ -192,9 +192,9 @@ def in_turn(waits):
             ptx.wgmma_sp_f16(acc, N, shared, uint32(0), uint32(one), places, 0)
             ptx.wgmma_commit()
             if KEEP:
-                ptx.wgmma_sp_wait(acc, N, 0, places)
+                ptx.wgmma_sp_wait(acc, N, 0, places, places)
             elif LATE:
-                ptx.wgmma_sp_wait(acc, N, 1, places)
+                ptx.wgmma_sp_wait(acc, N, 1, places, places)
             else:
                 ptx.wgmma_wait(acc, N, 1)
         ptx.wgmma_wait(acc, N, 0)
@@ -291,16 +291,18 @@ def layer(C, F, pixels, form="2:4", **more):
 
 
 @counts
+@pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize("shape", wgmma_tiles.SHAPES, ids=str)
-def test_every_tile_is_right_and_counted(shape):
+def test_every_tile_is_right_and_counted(shape, each):
     """Pixels, filters and sums that end within a tile; more chunks than places, and fewer; 1:2 too."""
     depth = 3 + wgmma_tiles.SHAPES.index(shape) % 2
-    one = layer(400 if depth == 3 else 88, 70, shape[0] + 9, residual=depth == 3, bias=True, activation="relu6")
+    one = layer(496 if each == 2 else 400, 70, shape[0] + 9, residual=True, bias=True, activation="relu6")
     if depth == 4:
         one = layer(88, shape[1] + 6, 40, "1:2", bias=True)
-    stage = WGMMA.with_config(wgmma_tiles.config_of(one, *shape, depth))
+    config = wgmma_tiles.config_of(one, *shape, depth if each == 1 else 2, each)
+    stage = WGMMA.with_config(config)
     worst, seen = launched(one, "forward", stage.kernel_for(one), stage.launch(one))
-    assert worst <= 1 and seen.bank_conflicts == 0
+    assert config.unroll == each and worst <= 1 and seen.bank_conflicts == 0
     assert traffic.of_totals(seen) == stage.traffic(one)
 
 
@@ -313,11 +315,14 @@ def test_it_is_of_patterns_that_choose_no_columns_and_of_one_gpu():
 
 
 @needs_compiler
-@pytest.mark.parametrize(("shape", "spilled"), [((256, 192, 256), 8), ((256, 128, 256), 0), ((128, 128, 128), 0)])
-def test_a_chunks_products_follow_each_other_keep_their_metadata_and_their_registers(shape, spilled):
-    """Three groups have 168 registers a thread, 128 of them sums: one pair is put aside while products run."""
+@pytest.mark.parametrize(
+    ("tile", "spilled"),
+    [((256, 192, 256, 4, 1), 16), ((256, 128, 256, 5, 1), 0), ((128, 256, 128, 3, 2), 0), ((128, 128, 128, 4, 2), 0)],
+)
+def test_a_k_tiles_products_follow_each_other_keep_their_metadata_and_their_registers(tile, spilled):
+    """Three groups have 168 registers a thread, 128 of them sums: two pairs are put aside while products run."""
     one = SparsePointwise(128, 1024, 4096, 1, 64, bias=True, activation="relu", pattern="2:4")
-    config = wgmma_tiles.config_of(one, *shape, 4)
+    config = wgmma_tiles.config_of(one, *tile)
     how = WGMMA.with_config(config).launch(one)
     found = inspect.compile(
         WGMMA.kernel.for_problem(one, config), signature=f"void({', '.join(['float32[::1]'] * 7)})", cc="9.0",
@@ -326,7 +331,7 @@ def test_a_chunks_products_follow_each_other_keep_their_metadata_and_their_regis
     assert max(found.spill_stores, found.spill_loads, found.local_bytes) <= spilled
     assert found.occupancy.blocks_per_sm > 0 and found.registers * how.threads <= 65536
     # Where the compiler cannot leave products in flight it waits after each: then there are as many waits.
-    assert found.opcodes[f"HGMMA.SP.64x{shape[2]}x32.F32"] == 2
+    assert found.opcodes[f"HGMMA.SP.64x{tile[2]}x32.F32"] == 2 * config.unroll
     assert found.opcodes["WARPGROUP.DEPBAR.LE"] == 1 and found.opcodes["WARPGROUP.ARRIVE"] == 1
     assert in_flight_writes(found.sass) == set()
 

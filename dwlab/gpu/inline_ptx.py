@@ -507,10 +507,10 @@ def intrinsics() -> SimpleNamespace:
         return types.void(acc, n, groups), generate
 
     @intrinsic
-    def sparse_group_wait(typing: Any, acc: Any, n: Any, groups: Any, metadata: Any) -> Any:
+    def sparse_group_wait(typing: Any, acc: Any, n: Any, groups: Any, first: Any, second: Any) -> Any:
         available("wgmma_sp_wait")
         count = sums("wgmma_sp_wait", acc, n)
-        numbers("wgmma_sp_wait", metadata, kind=types.int32)
+        numbers("wgmma_sp_wait", first, second, kind=types.int32)
         if not isinstance(groups, types.IntegerLiteral):
             raise errors.RequireLiteralValue("ptx.wgmma_sp_wait takes a literal number of groups")
         if not 0 <= groups.literal_value <= 7:
@@ -520,13 +520,14 @@ def intrinsics() -> SimpleNamespace:
             # The assembler gives a register to something else after its last use that it sees, and the product's, which
             # goes on, it does not count. So there is one behind the wait, of a sum too, which is not there before:
             # the lesser of the two as bits is all ones only if both are, and no metadata are.
-            text = f"{{ .reg .pred p; .reg .b32 e, f; wgmma.wait_group.sync.aligned {groups.literal_value}; "
-            text += (
-                f"cvt.u32.u64 f, ${count}; mov.b32 e, $0; min.u32 e, e, f; setp.eq.u32 p, e, 0xffffffff; @p trap; }}"
-            )
-            return on_sums(context, builder, acc, args[0], count, text, builder.zext(args[3], i64))
+            text = "{ .reg .pred p; .reg .b32 e, f; "
+            text += f"wgmma.wait_group.sync.aligned {groups.literal_value}; "
+            for k in (count, count + 1):
+                text += f"cvt.u32.u64 f, ${k}; mov.b32 e, $0; min.u32 e, e, f; setp.eq.u32 p, e, 0xffffffff; @p trap; "
+            both = (builder.zext(one, i64) for one in args[3:])
+            return on_sums(context, builder, acc, args[0], count, text + "}", *both)
 
-        return types.void(acc, n, groups, types.int32), generate
+        return types.void(acc, n, groups, types.int32, types.int32), generate
 
     def bare(name: str, text: str) -> Any:
         @intrinsic

@@ -434,7 +434,7 @@ _SPARSE = (
     (1, 8, 1, 3841, 1, "1:2", False, "none", True, "pixels of whole tiles and one"),
     (1, 8, 3840, 1, 1, "16:2:8", True, "none", True, "filters of whole tiles"),
     (1, 8, 3841, 1, 1, "2:4", True, "none", False, "filters of whole tiles and one"),
-    (1, 1920, 5, 1, 3, "2:4", True, "none", False, "channels of whole tiles"),
+    (1, 1920, 6, 1, 3, "2:4", True, "none", False, "channels of whole tiles"),
     (1, 1921, 8, 2, 1, "16:2:16", True, "none", False, "channels of whole tiles and one"),
     (3, 41, 97, 3, 5, "16:2:6", True, "none", True, "several images, many filters, no whole tiles"),
 )

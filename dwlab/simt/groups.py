@@ -173,16 +173,14 @@ def wait(name: str, keeps: bool = False) -> Callable:
     """
 
     def meaning(run: Execution, node: ast.Call, *given: object) -> None:
-        if len(given) != 3 + keeps:
-            raise run.refuse(
-                node,
-                f"{name} takes acc, n{', groups and metadata' if keeps else ' and groups'}, not {len(given)} values",
-            )
+        if len(given) != 3 + 2 * keeps:
+            takes = ", groups and two words of metadata" if keeps else " and groups"
+            raise run.refuse(node, f"{name} takes acc, n{takes}, not {len(given)} values")
         _sums(run, node, name, *given[:2])
         groups = run.number(given[2], node)
         if groups.ndim or groups.dtype.kind != "i" or run.exact and not 0 <= groups <= 7:
             raise run.refuse(node, f"{name} takes a number of groups, 0 to 7, that is a literal")
-        kept = narrow.int32(run, node, name, given[3]) if keeps else None
+        kept = [narrow.int32(run, node, name, one) for one in given[3:]]
         _whole_groups(run, node, name)
         run.operate([])
         oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - int(groups)
@@ -203,19 +201,22 @@ def wait(name: str, keeps: bool = False) -> Callable:
 
 
 def _check_metadata(
-    run: Execution, node: ast.Call, name: str, one: Product, done: np.ndarray, kept: Lanes | None
+    run: Execution, node: ast.Call, name: str, one: Product, done: np.ndarray, kept: list[Lanes]
 ) -> None:
     """Reports a sparse product that ends here and whose register of metadata may have held something else meanwhile."""
-    hit = done if kept is None else done & (one.metadata != kept)
+    hit = done & np.logical_and.reduce([one.metadata != word for word in kept]) if kept else done
     if not hit.any():
         return
     row, lane = run.first_lane(hit)
     who, line = run.thread_name(int(run.block_numbers[row]), lane), one.node.lineno
-    if kept is None:
-        why = f"nothing keeps its metadata until {name} (it takes ptx.wgmma_sp_wait(…, metadata))"
+    if not kept:
+        why = f"nothing keeps its metadata until {name} (it takes ptx.wgmma_sp_wait(…, first, second))"
     else:
-        was, now = (int(np.broadcast_to(of, run.lanes_shape).view(np.uint32)[row, lane]) for of in (one.metadata, kept))
-        why = f"its metadata, {was:#010x}, are {now:#010x} at the wait: the register has been changed while it ran"
+        was, *now = (
+            int(np.broadcast_to(of, run.lanes_shape).view(np.uint32)[row, lane]) for of in (one.metadata, *kept)
+        )
+        are = " and ".join(dict.fromkeys(f"{word:#010x}" for word in now))
+        why = f"its metadata, {was:#010x}, are {are} at the wait: the register has been changed while it ran"
     run.hazard("race", node.lineno, None, f"the product of line {line} reads its register while it runs, and in {who} "
                f"{why}", who, line)  # fmt: skip
 

@@ -33,7 +33,7 @@
                  metadata, selector)             (wgmma.mma_async.sp)
     wgmma_fence(acc, n)                          what the warps have written to acc is there for products (wgmma.fence)
     wgmma_commit(), wgmma_wait(acc, n, groups)   groups of products, as commit and wait have them of copies
-    wgmma_sp_wait(acc, n, groups, metadata)      wgmma_wait of sparse products, whose metadata stay until then
+    wgmma_sp_wait(acc, n, groups, first, second) wgmma_wait of sparse products, whose metadata stay until then
     fence_async()                                what a thread has put into shared memory is there for products
                                                  (fence.proxy.async)
     ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma

@@ -57,10 +57,11 @@ def wgmma_wait(acc: Any, n: int, groups: int) -> None:
     outside("wgmma_wait")
 
 
-def wgmma_sp_wait(acc: Any, n: int, groups: int, metadata: int) -> None:
-    """wgmma_wait for sparse products, which keeps their metadata: those of all products that end here.
+def wgmma_sp_wait(acc: Any, n: int, groups: int, first: int, second: int) -> None:
+    """wgmma_wait for sparse products, which keeps their metadata, at most two words: those of all that end here.
 
-    Until then their register holds these and nothing else; so it takes them as they were given, unchanged since.
+    Until then their registers hold these and nothing else; so it takes them as they were given, unchanged since. Where
+    all products had one word that is both.
     """
     outside("wgmma_sp_wait")
 

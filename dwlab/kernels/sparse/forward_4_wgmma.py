@@ -4,16 +4,20 @@ mma.sp wants x in registers, a lane's words of each 8 pixels, read again by ever
 wgmma.sp is one instruction of four warps for 64 filters and up to 256 pixels: x stays in shared memory, where it is
 read once for 64 filters, the weights beside it; a lane gives the metadata alone, for two instructions in one register
 (parts/group_sparse.py). The copies, the order of filters and what is stored are those of the stage before. A group runs
-on while its products do as in pointwise/forward/wgmma, but not into the next chunk: the register would be written that
-they read. So between two chunks' products a group's tensor cores have no work but other groups'.
+on while its products do as in pointwise/forward/wgmma, but not into the next K-tile: the register would be written that
+they read. So between two K-tiles' products a group's tensor cores have no work but other groups'.
 
 An instruction takes 32 channels in the clocks that a dense one takes 16 in, N / 2, but reads as many bytes of x, for
 its 32: 64 N, and 2 KiB of weights, of 128 a clock. So at N = 256 shared memory binds it as much as tensor cores, before
 a copy has been written, and what a block reads from L2 is x undiminished beside half of w. Predicted therefore: not
-twice the dense stage but at most the bytes' ratio, of blocks of 256 x 192 some 1.2; 1.5 over `tensor` in blocks of
-128 x 128. An H100 has it near that on many filters, below the dense stage on few (docs/results/sparse.md). V:N:M gains
-nothing: x would have to be gathered into shared memory for each V filters, as often as `tensor` gathers it into
-registers, and it takes patterns without chosen columns alone.
+twice the dense stage but at most the bytes' ratio, of blocks of 256 x 128 some 1.2. V:N:M gains nothing: x would have
+to be gathered into shared memory for each V filters, as often as `tensor` gathers it into registers; so the stage takes
+patterns without chosen columns alone.
+
+Tried on 4096 -> 1024, 8,192 pixels, on an H100: products alone take 52 us, copies alone 70, and together they took 123.
+Metadata by step, whose copies are whole sectors: 94, and 84 in the best tile. K-tiles of two chunks: 80 (19.0 in place
+of 23.0 on 3072 -> 768, 2,048 pixels). Without effect: metadata read before the products' end, a chunk more on the way,
+prefetches of 128 or 256 bytes into L2. Slower: metadata from global memory to registers.
 
 NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters, w and wi once for each BM pixels; y once.
 """
@@ -22,8 +26,8 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.group_products import ROWS, ahead
-from dwlab.kernels.parts.group_sparse import sparse_group_pipeline
+from dwlab.kernels.parts.group_products import ROWS
+from dwlab.kernels.parts.group_sparse import ahead, sparse_group_pipeline
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.run_epilogue import store_runs, stored_runs
 from dwlab.kernels.parts.sparse_tile import supports as fills_tiles
@@ -38,20 +42,23 @@ from dwlab.kernels.traffic import Traffic
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    tile, CHUNKS, ACROSS = layout.tile, layout.chunks, layout.across
-    AHEAD = ahead(config.pipeline_stages, CHUNKS)
+    tile, ACROSS, EACH, STAGES = layout.tile, layout.across, config.unroll, config.pipeline_stages
+    TILES = layout.chunks // EACH
+    AHEAD = ahead(STAGES, TILES)
     (BM, CHUNK, *more), BN, load_w = tensor_tiles.pixels(layout), config.block_n, tensor_tiles.load_filters(layout)
     load_x = load_tile(BM, CHUNK, CHUNK, *more)
     SIZE, zero, store, MOST = tile.size, tile.zero, store_runs(layer, layout.one, tile), most_registers(config)
     N, WARPS, (W0, E0, _, STEP) = tile.M, config.warps_n, layout.places
 
     @cuda.jit(device=True, forceinline=True)
-    def load(shared, at, chunk, block):
+    def load(shared, at, tile, block):
         x, w, wi, wc, m0, n0, thread = block
-        load_x(shared, at, x, uint32(0), m0, uint32(chunk * CHUNK), thread)
-        load_w(shared, at, w, wi, wc, n0, chunk, thread)
+        for u in range(EACH):
+            to, chunk = uint32(at + uint32(u * STEP)), uint32(tile * EACH + u)
+            load_x(shared, to, x, uint32(0), m0, uint32(chunk * CHUNK), thread)
+            load_w(shared, to, w, wi, wc, n0, chunk, thread)
 
-    run = sparse_group_pipeline(config.pipeline_stages, STEP, CHUNKS, load, N, tensor_tiles.e_pitch(config))
+    run = sparse_group_pipeline(STAGES, STEP, EACH, TILES, load, N, tensor_tiles.e_pitch(config))
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w, wi, wc, b, r, y):
@@ -63,8 +70,8 @@ def kernel(layer, images, config):
         warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
         here = (x, w, wi, wc, m0, n0, thread)
         zero(acc)
-        for chunk in range(AHEAD):
-            load(shared, uint32(chunk * STEP), uint32(chunk), here)
+        for k in range(AHEAD):
+            load(shared, uint32(k * EACH * STEP), uint32(k), here)
             ptx.commit()
         a0, b0 = uint32(W0 + warp_n // 4 * (ROWS * CHUNK // 2)), uint32(warp_m * (N * CHUNK))
         run(acc, shared, a0, b0, uint32(E0 + warp_n * FILTERS), lane, here)

@@ -3,7 +3,8 @@
 import functools
 from dataclasses import dataclass
 
-from dwlab.kernels.parts.group_products import ROWS, ahead
+from dwlab.kernels.parts.group_products import ROWS
+from dwlab.kernels.parts.group_sparse import ahead
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_sparse import mma_sparse
 from dwlab.kernels.pointwise.wgmma_tiles import DEVICE, most_registers
@@ -16,9 +17,9 @@ SHAPES = (  # of a block's tile, pixels and filters, and pixels of a group's: 64
     (256, 192, 256), (256, 128, 256), (128, 256, 128), (192, 192, 192), (192, 128, 192), (128, 192, 128),
     (128, 128, 128), (256, 64, 256), (128, 64, 128), (128, 64, 64), (64, 128, 64), (64, 64, 64), (32, 64, 32),
 )  # fmt: skip
-DEPTHS = (6, 5, 4, 3, 2)  # chunks in shared memory at a time
-PER_NS, READ, WRITTEN, SHARED = 6400, 87, 23, 175  # FLOPs; bytes a ns: as the rest fitted on an H100
-START, CHUNK, LATENCY = 1200, 120, 1040  # ns: until a block's first chunk has come; of a chunk; of a copy
+DEPTHS = (6, 5, 4, 3, 2)  # K-tiles in shared memory at a time
+PER_NS, READ, WRITTEN, SHARED = 3400, 80, 37, 200  # FLOPs; bytes a ns: as the rest fitted on an H100
+START, GAP, LATENCY = 1700, 44, 1270  # ns: until a block's first chunk has come; between K-tiles' products; of a copy
 WORDS, FILTERS, ALIGNED = 32, ROWS // 4, 256  # of a pixel in a chunk; of a warp; words that lines are swizzled within
 
 
@@ -40,24 +41,29 @@ def layout_of(layer, images, config):
     return Layout(layer, product(layer, images), config, 2, tile)
 
 
-def config_of(layer, BM, BN, N, depth):
-    """The tile of blocks of BM pixels x BN filters, groups of N x 64, and so many chunks, all if there are fewer."""
+def config_of(layer, BM, BN, N, depth, each=1):
+    """The tile of blocks of BM pixels x BN filters, groups of N x 64, K-tiles of 1 or 2 chunks, and so many of them."""
     chunks = -(-layer.kept // (2 * STEP))
-    return TileConfig(BM, BN, WORDS, BM // N, BN // FILTERS, pipeline_stages=min(depth, chunks))
+    each = each if chunks % each == 0 else 1
+    depth = min(depth, chunks // each)
+    return TileConfig(BM, BN, WORDS, BM // N, BN // FILTERS, pipeline_stages=depth, unroll=each)
 
 
 def configs(layer, images, gpu):
-    """Of each shape those whose copies have a chunk ahead."""
+    """Of each shape those whose copies have a K-tile ahead, and of K-tiles of two chunks two: one comes too late."""
     for shape in SHAPES:
-        deep = [config_of(layer, *shape, depth) for depth in DEPTHS]
-        yield from dict.fromkeys(
-            one for one in deep if ahead(one.pipeline_stages, layout_of(layer, images, one).chunks) > 0
-        )
+        deep = [config_of(layer, *shape, depth, each) for each in (2, 1) for depth in DEPTHS]
+        yield from dict.fromkeys(one for one in deep if flight(layer, images, one) > one.unroll // 2 * 2)
+
+
+def flight(layer, images, config):
+    """Chunks on their way while others are multiplied."""
+    return config.unroll * ahead(config.pipeline_stages, layout_of(layer, images, config).chunks // config.unroll)
 
 
 def resources(layer, config):
     layout = layout_of(layer, 1, config)
-    shared = 4 * config.pipeline_stages * layout.places[-1]
+    shared = 4 * config.pipeline_stages * config.unroll * layout.places[-1]
     return Resources(config.threads, min(most_registers(config), layout.tile.size + 56), shared)
 
 
@@ -70,8 +76,9 @@ def cost(layer, images, config, gpu):
     read = groups * (ROWS / 2 + config.warp_m) * layout.chunks * WORDS * 4  # of them by products
     products = BM * BN * layout.chunks * 2 * STEP / PER_NS
     shared, outputs = (edges + read) / SHARED, BM * BN * layer.itemsize / WRITTEN
-    chunk = max(CHUNK, LATENCY / ahead(config.pipeline_stages, layout.chunks))
-    block = max(products, shared, edges / READ, layout.chunks * chunk)
+    alone = products + layout.chunks * GAP / config.unroll  # of a block, if no other fills its gaps
+    together = resident * max(products, shared, edges / READ)
+    block = max(alone, together, layout.chunks * LATENCY / flight(layer, images, config))
     moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
     return Cost(
         {"waves": START, "epilogue": outputs},
@@ -80,6 +87,6 @@ def cost(layer, images, config, gpu):
             "shared memory": here * shared,
             "L2": layout.blocks * (edges / READ + outputs / 2) / gpu.sms,
             "device memory": moved / DEVICE,
-            "latency": waves(layout.blocks, resident, gpu) * (START + block + outputs) - START - outputs,
+            "latency": waves(layout.blocks, resident, gpu) * (START + block + resident * outputs) - START - outputs,
         },
     )
