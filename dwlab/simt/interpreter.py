@@ -355,7 +355,7 @@ class Execution(Accesses):
     def rounds(
         self, node: ast.For | ast.While, going: Callable[[int], Lanes], item: Callable | None = None
     ) -> Mask | None:
-        """Runs a loop until no lane is left in it: those go on for which going(round) is true, a `for` with its item."""
+        """Runs a loop until no lane is left: those go on for which going(round) is true, in a `for` with its item."""
         whole = active = self.mask
         left: Mask | None = None
         breaks: list[Mask] = []
