@@ -664,9 +664,9 @@ def _filter_sums(part: _Part) -> Iterator[_Found]:
             for axes, words in flips:
                 text = f"the filter is the other way round {words}"
                 yield with_filters("filter flipped", np.flip(w, axes), text, look)
-            for turns in (1, -1):
-                turned = np.rot90(w, turns, (1, 2))
-                yield with_filters("filter flipped", turned, "the filter is rotated by 90 degrees", look)
+            for times in (1, -1):
+                rotated = np.rot90(w, times, (1, 2))
+                yield with_filters("filter flipped", rotated, "the filter is rotated by 90 degrees", look)
         if C > 1 and K > 1:
             as_other = part.flat_w.reshape((K, K, C) if layer.layout == "NCHW" else (C, K, K))
             other = as_other.transpose(2, 0, 1) if layer.layout == "NCHW" else as_other
