@@ -9,6 +9,7 @@ import cmath
 import math
 import os
 import re
+import textwrap
 
 import numba
 import numpy as np
@@ -233,15 +234,94 @@ def test_grid_in_one_and_two_dimensions():
     assert (out == i + 100 * j + 80000 + 6000000).all()
 
 
-def test_lane_and_warp_size():
-    @cuda.jit
-    def lanes(out):
-        t = cuda.threadIdx.x + cuda.threadIdx.y * cuda.blockDim.x
-        out[t] = cuda.laneid + 100 * cuda.warpsize
+# --- kernels of a few lines -----------------------------------------------------------------------
 
-    out = np.zeros(70, np.int64)
-    lanes[1, (10, 7)](out)
-    assert out.tolist() == [t % 32 + 3200 for t in range(70)]
+# The body of a kernel of `out`, i = cuda.grid(1) and t = cuda.threadIdx.x; block, grid, bytes of dynamic shared memory,
+# and what out (int64; float64 where there is a fraction) holds afterwards.
+SMALL = {
+    "lane and warp size": ("""
+        out[i] = cuda.laneid + 100 * cuda.warpsize
+    """, 70, 1, 0, [t % 32 + 3200 for t in range(70)]),
+    "attributes of modules": ("""
+        out[0] = math.pi + np.e + numba.float32(0.5)
+    """, 1, 1, 0, [math.pi + np.e + 0.5]),
+    "a shared array of a NumPy dtype": ("""
+        tile = cuda.shared.array(32, np.float32)
+        other = cuda.shared.array(shape=(2, 32), dtype=np.int32)
+        tile[t] = 0.1
+        other[1, t] = 2.9
+        out[t] = tile[t] + other[1, t]
+    """, 32, 1, 0, [np.float64(np.float32(0.1)) + 2] * 32),
+    "shared arrays' shape, attributes and alignment": ("""
+        tile = cuda.shared.array(shape=(TILE, 3, 2), dtype=float32, alignment=16)
+        own = cuda.local.array((2, 5), int8, alignment=16)
+        plain = cuda.local.array(3, int32, alignment=None)
+        out[0] = tile.shape[0] * 100 + tile.shape[1] * 10 + tile.shape[2]
+        out[1] = tile.size
+        out[2] = tile.ndim
+        out[3] = own.size
+        out[4] = len(tile)
+        out[5] = plain.size
+    """, 1, 1, 0, [832, 48, 3, 10, 8, 3]),
+    "each block has its own shared memory": ("""
+        box = cuda.shared.array(1, int64)
+        if t == 0:
+            box[0] = cuda.blockIdx.x
+        cuda.syncthreads()
+        out[i] = box[0]
+    """, 32, 4, 0, [i // 32 for i in range(128)]),
+    "dynamic shared memory is one buffer": ("""
+        floats = cuda.shared.array(shape=0, dtype=float32)
+        ints = cuda.shared.array(0, int32)
+        if t == 0:
+            floats[2] = 1.0
+            out[0] = ints[2]
+            out[1] = floats.size
+    """, 2, 1, 32, [np.float32(1).view(np.int32), 8]),
+    "slices of dynamic shared memory": ("""
+        buffer = cuda.shared.array(0, float32)
+        first = buffer[:32]
+        second = buffer[32:]
+        first[t] = t
+        second[t] = 100 + t
+        cuda.syncthreads()
+        out[t] = buffer[t] + second[31 - t]
+    """, 32, 1, 256, [131] * 32),
+    "shuffles keep to their warp": ("""
+        out[t] = cuda.shfl_sync(FULL, t, 0)
+    """, 96, 1, 0, [t // 32 * 32 for t in range(96)]),
+    "votes among active lanes": ("""
+        out[t] = 0
+        if t < 16:
+            out[t] = cuda.activemask()
+            cuda.syncwarp(0xFFFF)
+            out[t] += cuda.ballot_sync(0xFFFF, t % 2 == 0) << 32
+    """, 32, 1, 0, [0xFFFF + (0x5555 << 32)] * 16 + [0] * 16),
+    "the active mask of a partial warp": ("""
+        out[t] = cuda.activemask()
+    """, 10, 1, 0, [0x3FF] * 10),
+    "the mask of lower lanes": ("""
+        out[t] = cuda.lanemask_lt() & FULL
+    """, 32, 1, 0, [(1 << t) - 1 for t in range(32)]),
+    "fences and sleep": ("""
+        cuda.threadfence()
+        cuda.threadfence_block()
+        cuda.threadfence_system()
+        cuda.nanosleep(10)
+        out[i] = 1
+    """, 32, 1, 0, [1] * 32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_kernel_of_a_few_lines(name):
+    body, block, grid, shared, expected = SMALL[name]
+    text = "@cuda.jit\ndef kernel(out):\n    i = cuda.grid(1)\n    t = cuda.threadIdx.x\n" + textwrap.indent(
+        textwrap.dedent(body), " " * 4
+    )
+    kernel = loaded(text, f"ipython-input-7-{name}", **globals())["kernel"]  # named as a notebook's cell is
+    dtype = np.result_type(*expected, np.int64)
+    assert run(kernel, len(expected), dtype, grid=grid, block=block, shared=shared).tolist() == expected
 
 
 # --- functions, closures, globals -----------------------------------------------------------------
@@ -314,14 +394,6 @@ def test_globals_are_those_of_the_first_launch():
     assert run(cuda.jit(space["use"]), 2, np.float64).tolist() == [306, 306]
 
 
-def test_attributes_of_modules():
-    @cuda.jit
-    def use(out):
-        out[0] = math.pi + np.e + numba.float32(0.5)
-
-    assert run(use, 1, np.float64)[0] == math.pi + np.e + 0.5
-
-
 # --- memory spaces --------------------------------------------------------------------------------
 
 
@@ -349,77 +421,6 @@ def test_shared_and_local_arrays_of_every_dtype(dtype):
     out = np.zeros(32, dtype)
     reverse[1, 32](x, out)
     assert (out == x[::-1]).all()
-
-
-def test_shared_array_of_a_numpy_dtype():
-    @cuda.jit
-    def use(out):
-        tile = cuda.shared.array(32, np.float32)
-        other = cuda.shared.array(shape=(2, 32), dtype=np.int32)
-        t = cuda.threadIdx.x
-        tile[t] = 0.1
-        other[1, t] = 2.9
-        out[t] = tile[t] + other[1, t]
-
-    assert run(use, 32, np.float64)[0] == np.float64(np.float32(0.1)) + 2
-
-
-def test_shared_arrays_shape_attributes_and_alignment():
-    @cuda.jit
-    def use(out):
-        tile = cuda.shared.array(shape=(TILE, 3, 2), dtype=float32, alignment=16)
-        own = cuda.local.array((2, 5), int8, alignment=16)
-        plain = cuda.local.array(3, int32, alignment=None)
-        out[0] = tile.shape[0] * 100 + tile.shape[1] * 10 + tile.shape[2]
-        out[1] = tile.size
-        out[2] = tile.ndim
-        out[3] = own.size
-        out[4] = len(tile)
-        out[5] = plain.size
-
-    assert run(use, 6, block=1).tolist() == [832, 48, 3, 10, 8, 3]
-
-
-def test_each_block_has_its_own_shared_memory():
-    @cuda.jit
-    def use(out):
-        box = cuda.shared.array(1, int64)
-        if cuda.threadIdx.x == 0:
-            box[0] = cuda.blockIdx.x
-        cuda.syncthreads()
-        out[cuda.grid(1)] = box[0]
-
-    assert run(use, 128, grid=4, block=32).tolist() == [i // 32 for i in range(128)]
-
-
-def test_dynamic_shared_memory_is_one_buffer():
-    @cuda.jit
-    def use(out):
-        floats = cuda.shared.array(shape=0, dtype=float32)
-        ints = cuda.shared.array(0, int32)
-        t = cuda.threadIdx.x
-        if t == 0:
-            floats[2] = 1.0
-            out[0] = ints[2]
-            out[1] = floats.size
-
-    out = run(use, 2, block=2, shared=32)
-    assert out.tolist() == [np.float32(1).view(np.int32), 8]
-
-
-def test_slices_of_dynamic_shared_memory():
-    @cuda.jit
-    def use(out):
-        buffer = cuda.shared.array(0, float32)
-        first = buffer[:32]
-        second = buffer[32:]
-        t = cuda.threadIdx.x
-        first[t] = t
-        second[t] = 100 + t
-        cuda.syncthreads()
-        out[t] = buffer[t] + second[31 - t]
-
-    assert run(use, 32, np.float32, shared=256).tolist() == [131] * 32
 
 
 def test_constant_memory():
@@ -517,15 +518,6 @@ def test_shuffles():
         assert (out == np.array([x[source] for source in sources.values()])).all(), dtype
 
 
-def test_shuffles_keep_to_their_warp():
-    @cuda.jit
-    def shuffle(out):
-        t = cuda.threadIdx.x
-        out[t] = cuda.shfl_sync(FULL, t, 0)
-
-    assert run(shuffle, 96).tolist() == [t // 32 * 32 for t in range(96)]
-
-
 def test_warp_sum_by_shuffles():
     @cuda.jit
     def total(x, out):
@@ -582,36 +574,6 @@ def test_match():
         assert ((out[1] & FULL) == (FULL if same else 0)).all() and ((out[2] != 0) == same).all()
 
 
-def test_votes_among_active_lanes():
-    @cuda.jit
-    def half(out):
-        t = cuda.threadIdx.x
-        out[t] = 0
-        if t < 16:
-            out[t] = cuda.activemask()
-            cuda.syncwarp(0xFFFF)
-            out[t] += cuda.ballot_sync(0xFFFF, t % 2 == 0) << 32
-
-    out = run(half, 32)
-    assert out[:16].tolist() == [0xFFFF + (0x5555 << 32)] * 16 and not out[16:].any()
-
-
-def test_activemask_of_a_partial_warp():
-    @cuda.jit
-    def mask(out):
-        out[cuda.threadIdx.x] = cuda.activemask()
-
-    assert run(mask, 10).tolist() == [0x3FF] * 10
-
-
-def test_lanemask():
-    @cuda.jit
-    def mask(out):
-        out[cuda.threadIdx.x] = cuda.lanemask_lt()
-
-    assert (run(mask, 32) & FULL).tolist() == [(1 << t) - 1 for t in range(32)]
-
-
 def test_grid_wide_barrier():
     @cuda.jit
     def shift(x, out):
@@ -624,18 +586,6 @@ def test_grid_wide_barrier():
     x, out = np.zeros(256, np.int64), np.zeros(256, np.int64)
     shift[4, 64](x, out)
     assert out.tolist() == [(255 - i) ** 2 for i in range(256)]
-
-
-def test_fences_and_sleep_are_accepted():
-    @cuda.jit
-    def fence(out):
-        cuda.threadfence()
-        cuda.threadfence_block()
-        cuda.threadfence_system()
-        cuda.nanosleep(10)
-        out[cuda.grid(1)] = 1
-
-    assert run(fence).sum() == 32
 
 
 # --- atomics --------------------------------------------------------------------------------------
@@ -980,11 +930,6 @@ def test_names_imported_from_cuda():
         out[grid(1)] = grid(1) + 1
 
     assert run(imported, 4).tolist() == [1, 2, 3, 4]
-
-
-def test_a_kernel_from_a_notebook_cell():
-    text = "@cuda.jit\ndef cell(out):\n    i = cuda.grid(1)\n    out[i] = 3 * i\n"
-    assert run(loaded(text, "ipython-input-7-abcdef", cuda=cuda)["cell"], 4).tolist() == [0, 3, 6, 9]
 
 
 def test_two_kernels_with_one_name_are_told_apart():
