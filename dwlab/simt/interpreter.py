@@ -558,8 +558,7 @@ class Execution(Accesses):
         raise KernelError(f"{self.where(node)}: {what} raised in {self.first_name(self.mask)}")
 
     def first_name(self, mask: Mask) -> str:
-        row, lane = self.first_lane(mask.full)
-        return self.thread_name(int(self.block_numbers[row]), lane)
+        return self.first_lane(mask.full)[2]
 
     # ----------------------------------------------------------------- variables
 

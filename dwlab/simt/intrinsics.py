@@ -664,11 +664,6 @@ def _lanemask_lt(run: Execution, node: ast.Call) -> Lanes:
 # --------------------------------------------------------------------- bits and arithmetic
 
 
-def _unsigned(value: Lanes) -> tuple[Lanes, int]:
-    bits = value.dtype.itemsize * 8
-    return value.astype(np.dtype(f"u{value.dtype.itemsize}")), bits
-
-
 def _integer(run: Execution, node: ast.Call, value: object) -> Lanes:
     """What popc, clz and their relatives take: an integer. Anything else becomes an int8, as Numba-CUDA has it."""
     value = run.number(value, node)
@@ -677,43 +672,24 @@ def _integer(run: Execution, node: ast.Call, value: object) -> Lanes:
     return value if value.dtype.kind in "iu" else types.cast(value, types.INT8)
 
 
-def _popc(run: Execution, node: ast.Call, value: object) -> Lanes:
+def _counted(run: Execution, node: ast.Call, value: object, what: str) -> Lanes:
+    """popc and clz."""
     value = _integer(run, node, value)
-    return np.bitwise_count(_unsigned(value)[0]).astype(value.dtype)
+    return libdevice.count(value, what).astype(value.dtype)
 
 
 def _brev(run: Execution, node: ast.Call, value: object) -> Lanes:
     value = run.number(value, node)
     if value.dtype.kind == "c":
         raise run.refuse(node, f"an integer is needed, not {value.dtype}")
-    value, bits = _unsigned(types.cast(value, types.UINT64 if value.dtype == types.UINT64 else types.UINT32))
-    out = np.zeros_like(value)
-    one = value.dtype.type(1)
-    for k in range(bits):
-        bit = (value >> value.dtype.type(k)) & one
-        out = out | (bit << value.dtype.type(bits - 1 - k))
-    return out
-
-
-def _clz(run: Execution, node: ast.Call, value: object) -> Lanes:
-    original = _integer(run, node, value)
-    value, bits = _unsigned(original)
-    count = np.zeros_like(value)
-    still = np.ones(value.shape, np.bool_)
-    for k in range(bits - 1, -1, -1):
-        still = still & (((value >> value.dtype.type(k)) & value.dtype.type(1)) == 0)
-        count = count + still.astype(value.dtype)
-    return count.astype(original.dtype)
+    return libdevice.reversed_bits(types.cast(value, types.UINT64 if value.dtype == types.UINT64 else types.UINT32))
 
 
 def _ffs(run: Execution, node: ast.Call, value: object) -> Lanes:
-    value, bits = _unsigned(_integer(run, node, value))
-    if bits < 32:
+    value = _integer(run, node, value)
+    if value.dtype.itemsize < 4:
         raise run.refuse(node, "ffs takes integers of 32 or 64 bits", "int32(…) converts")
-    lowest = value & (~value + value.dtype.type(1))
-    below = np.bitwise_count(lowest - value.dtype.type(1)).astype(np.uint32) + np.uint32(1)
-    out = np.where(value == 0, np.uint32(0), below)
-    return out if out.ndim else np.uint32(out)
+    return libdevice.count(value, "ffs").astype(np.uint32)
 
 
 def _selp(run: Execution, node: ast.Call, test: object, yes: object, no: object) -> Lanes:
@@ -978,8 +954,9 @@ def _vector(run: Execution, node: ast.Call, name: str, arguments: list[object]) 
 _SIMPLE: dict[str, Callable] = {
     "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": partial(_fence, scope=GPU),
     "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU),
-    "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
-    "clz": _clz, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
+    "activemask": _activemask, "lanemask_lt": _lanemask_lt, "brev": _brev,
+    "popc": partial(_counted, what="popc"), "clz": partial(_counted, what="clz"), "ffs": _ffs,
+    "selp": _selp, "fma": _fma, "cbrt": _cbrt,
 }  # fmt: skip
 _VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}
 _BLOCK_VOTES = {"syncthreads_count": "count", "syncthreads_and": "and", "syncthreads_or": "or"}
