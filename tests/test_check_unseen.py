@@ -189,19 +189,6 @@ def test_the_last_taps_of_the_largest_filters_are_used(id):
 
 
 @simulated
-@pytest.mark.parametrize(("size", "tile", "more"), [("L", 96, 0), ("L", 80, 1), ("H", 192, 1), ("B", 48, 0)])
-def test_a_tap_that_is_dropped_at_whole_tiles_is_found(size, tile, more):
-    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
-
-    def launch(problem):
-        there = getattr(problem, size)
-        first = int(problem.K > 1 and there > tile and there % tile == more)
-        return replace(by_output(problem), scalars=(problem.shift, first))
-
-    assert not check(kernel, launch=launch, seed=21).passed
-
-
-@simulated
 @pytest.mark.parametrize("id", ["pointwise/forward/naive", "sparse/forward/bytes"])
 @pytest.mark.parametrize(
     ("old", "new"),
@@ -276,22 +263,6 @@ def test_taps_and_times_are_related_with_every_padding(how, seed):
         assert any(RELATED[how](getattr(p, one), getattr(p, other)) for p in such), (one, other, padding)
 
 
-@simulated
-@pytest.mark.parametrize(
-    ("one", "how", "other", "seed"),
-    [("K", "= 2", "L", 7), ("K", "= 2", "L", 8), ("L", "= 2", "K", 9), ("K", "= 1 +", "L", 10), ("B", "= n", "K", 11)],
-)
-def test_a_tap_that_is_dropped_where_sizes_are_related_is_found(one, how, other, seed):
-    does = RELATED[how]
-    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
-
-    def launch(problem):
-        sizes = getattr(problem, one), getattr(problem, other)
-        return replace(by_output(problem), scalars=(problem.shift, int(min(sizes) > 1 and does(*sizes))))
-
-    assert not check(kernel, launch=launch, seed=seed).passed
-
-
 @pytest.mark.parametrize("seed", [16, 170])
 @pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
 def test_one_size_is_whole_vectors_where_another_has_a_rest(op, path, dtypes, seed):
@@ -300,18 +271,6 @@ def test_one_size_is_whole_vectors_where_another_has_a_rest(op, path, dtypes, se
     left_out = {lost} if op == "depthwise1d" else {lost, "K"}  # filters of maps are small
     for one, other in itertools.permutations([name for name in there[0] if name not in left_out], 2):
         assert any(size[one] % 8 == 0 and size[other] > 8 and size[other] % 8 for size in there), (one, other)
-
-
-@simulated
-@pytest.mark.parametrize(("whole", "ragged", "seed"), [("L", "B", 17), ("K", "H", 18), ("B", "L", 19), ("H", "K", 20)])
-def test_a_short_cut_of_whole_vectors_that_forgets_another_sizes_rest_is_found(whole, ragged, seed):
-    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
-
-    def launch(problem):
-        fast = getattr(problem, whole) % 8 == 0 and getattr(problem, ragged) > 8 and getattr(problem, ragged) % 2
-        return replace(by_output(problem), scalars=(problem.shift, int(fast)))
-
-    assert not check(kernel, launch=launch, seed=seed).passed
 
 
 WINDOW, SUMMED = ("HK", "HW", "KW"), (("C", "out"), ("C", "between"), ("between", "out"))
@@ -339,25 +298,39 @@ def test_what_is_summed_leaves_every_kind_of_rest(op, path, dtypes, seed):
         assert {size % 32 // 4 for size in sizes if size > 32} == set(range(8)), name
 
 
+def at_tiles(size, tile, more):
+    return lambda p: p.K > 1 and getattr(p, size) > tile and getattr(p, size) % tile == more
+
+
+def where_related(one, how, other):
+    return lambda p: min(getattr(p, one), getattr(p, other)) > 1 and RELATED[how](getattr(p, one), getattr(p, other))
+
+
+def whole_beside(whole, ragged):
+    return lambda p: getattr(p, whole) % 8 == 0 and getattr(p, ragged) > 8 and getattr(p, ragged) % 2
+
+
+# Where a kernel drops its first tap and is right else, and the seed of a check that finds it.
+DROPPED = {
+    **{f"{size} {more} more than whole {tile}": (at_tiles(size, tile, more), 21)
+       for size, tile, more in [("L", 96, 0), ("L", 80, 1), ("H", 192, 1), ("B", 48, 0)]},
+    **{f"{one} {how} {other}, {seed}": (where_related(one, how, other), seed)
+       for one, how, other, seed in [("K", "= 2", "L", 7), ("K", "= 2", "L", 8), ("L", "= 2", "K", 9),
+                                     ("K", "= 1 +", "L", 10), ("B", "= n", "K", 11)]},
+    **{f"{whole} whole vectors, {ragged} with a rest": (whole_beside(whole, ragged), seed)
+       for whole, ragged, seed in [("L", "B", 17), ("K", "H", 18), ("B", "L", 19), ("H", "K", 20)]},
+    "L + K = 64": (lambda p: p.K > 1 and p.L + p.K == 64, 15),
+    "L * K = 64": (lambda p: p.K > 1 and p.L * p.K == 64, 15),
+    "L - K = 64": (lambda p: p.K > 1 and p.L - p.K == 64, 15),
+}  # fmt: skip
+
+
 @simulated
-@pytest.mark.parametrize("does", [lambda a, b: a + b == 64, lambda a, b: a * b == 64, lambda a, b: a - b == 64])
-def test_a_tap_that_is_dropped_where_sizes_give_a_round_number_is_found(does):
-    @cuda.jit
-    def kernel(x, w, y, shift, first):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range(first, w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, j] * x[b, h, s]
-            y[b, h, t] = acc
-
-    def launch(problem):
-        return replace(by_output(problem), scalars=(problem.shift, int(problem.K > 1 and does(problem.L, problem.K))))
-
-    assert not check(kernel, launch=launch, seed=15).passed
+@pytest.mark.parametrize(("where", "seed"), DROPPED.values(), ids=DROPPED)
+def test_a_tap_that_is_dropped_at_some_sizes_is_found(where, seed):
+    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
+    launch = lambda problem: replace(by_output(problem), scalars=(problem.shift, int(where(problem))))  # noqa: E731
+    assert not check(kernel, launch=launch, seed=seed).passed
 
 
 @pytest.mark.parametrize("seed", [12, 130])
@@ -552,38 +525,16 @@ def test_an_output_that_is_left_out_where_it_is_0_is_found():
 
 
 def test_filters_of_all_sizes_are_tried():
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += min(w[h, j], float32(1e12)) * x[b, h, s]
-            y[b, h, t] = acc
-
+    kernel = edited(FLAT, "kernel", "w[h, j] => min(w[h, j], float32(1e12))")
     verdict = check(kernel, launch=by_output)
     assert verdict.patterns[0] == "wrong only where there are large numbers in the filters", verdict
 
 
 def test_sums_that_carry_their_rounding_along_may_make_nan_of_an_infinity():
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        i = cuda.grid(1)
-        if i < y.size:
-            b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-            acc = lost = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    term = w[h, j] * x[b, h, s] - lost
-                    new = acc + term
-                    lost = (new - acc) - term
-                    acc = new
-            y[b, h, t] = acc
-
+    carried = "\n                ".join(
+        (f"term = {PRODUCT} - lost", "new = acc + term", "lost = (new - acc) - term", "acc = new")
+    )
+    kernel = edited(FLAT, "kernel", "acc = float32(0) => acc = lost = float32(0)", f"acc += {PRODUCT} => {carried}")
     check(kernel, launch=by_output).raise_if_wrong()
 
 
@@ -1029,23 +980,10 @@ def test_one_thread_may_take_many_statements_around_a_product(monkeypatch, K):
 
 @simulated
 def test_a_case_of_true_fits_where_a_comparison_holds():
-    @cuda.jit
-    def matched(x, w, y, shift):
-        i = cuda.grid(1)
-        B, H, L = y.shape
-        if i < B * H * L:
-            b, h, t = i // (H * L), i // L % H, i % L
-            acc = float32(0)
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                match s >= 0 and s < L:
-                    case True:
-                        acc += w[h, j] * x[b, h, s]
-            if (i > 3) is True and (i > 3) is not False:
-                acc += float32(0)
-            y[b, h, t] = acc
-
-    check(matched, "2,3,9,4,same", launch=lambda p: Launch(-(-p.B * p.H * p.L // 64), 64, (p.shift,))).raise_if_wrong()
+    inside, deeper = "s >= 0 and s < x.shape[2]:\n                ", "case True:\n                    "
+    same = f"if (i > 3) is True and (i > 3) is not False:\n            acc += float32(0)\n        {STORE}"
+    matched = edited(FLAT, "matched", f"if {inside} => match {inside}{deeper}", f"{STORE} => {same}")
+    check(matched, "2,3,9,4,same", launch=by_output).raise_if_wrong()
 
 
 @cuda.jit
@@ -1124,25 +1062,14 @@ def test_hazards_that_are_meant_are_notes_if_it_is_said(kernel, kind, launch):
 # ---- the compiler
 
 
-@cuda.jit
-def named_on_the_way(x, w, y, shift):
-    i = cuda.grid(1)
-    if i < y.size:
-        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        if acc > float32(1e30):
-            acc = untyped(acc)  # noqa: F821
-        y[b, h, t] = acc
+NAMED_LATE = f"{STORE} => if acc > float32(1e30):\n            acc = untyped(acc)\n        {STORE}"
+NAMED = edited(FLAT, "named_on_the_way", NAMED_LATE)
 
 
 @needs_compiler
 @simulated
 def test_a_kernel_that_the_compiler_refuses_does_not_pass():
-    verdict = check(named_on_the_way, "2,3,9,3", launch=by_output)
+    verdict = check(NAMED, "2,3,9,3", launch=by_output)
     assert verdict.patterns == ("does not compile",) and "untyped" in str(verdict)
     check(row_a_block, "2,3,9,3", launch=lambda p: Launch((p.B * p.H,), (32,), (p.shift,))).raise_if_wrong()
 

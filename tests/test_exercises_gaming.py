@@ -19,53 +19,52 @@ pytestmark = [needs_solutions, pytest.mark.family(0.15, by=("kind", "what"))]
 
 TEXTS = {i: s.read_text(encoding="utf-8") for i, s in zip(IDS, SOLUTIONS, strict=True)}
 
-# Each kernel, an array that it reads, the most elements of that array in any launch of a given (not a drawn) size, and
-# how many it has where accesses are counted.
+# Each kernel, an array that it reads, that array's dimensions, the most elements of it in any launch of a given (not a
+# drawn) size, and how many it has where accesses are counted.
 KERNELS = {
-    "00_1": ("hourly_change", "kwh", 1024, 1024),
-    "01_1": ("skip", "x", 2048, 2048),
-    "02_1": ("quarter", "picture", 6144, 6144),
-    "02_3": ("block_peak", "x", 256, 256),
-    "10_1": ("mean_window", "x", 4096, 4096),
-    "10_4": ("centred", "x", 8192, 8192),
-    "11_1": ("channels_last", "x", 6144, 6144),
-    "11_3": ("two_windows", "x", 1536, 1536),
-    "12_1": ("daily_peak", "kwh", 1280, 1280),
-    "12_4": ("tiled", "x", 1200, 1200),
-    "13_1": ("totals", "kwh", 1024, 1024),
-    "18_1": ("smooth", "x", 864, 768),
-    "13_2": ("row_sums", "x", 384, 384),
-    "14_1": ("rise", "x", 800, 800),
-    "15_1": ("running_peak", "x", 3200, 3200),
-    "17_1": ("last_four", "x", 1024, 1024),
-    "20_1": ("two_hourly_grad", "dy", 2048, 2048),
-    "20_3": ("short_tile_first", "x", 2560, 1536),
-    "25_1": ("bias_parts", "dy", 12288, 12288),
-    "21_1": ("classes", "kwh", 256, 256),
-    "25_2": ("column_sums", "terms", 262144, 262144),
-    "16_2": ("backwards", "x", 4224, 1024),
-    "22_1": ("first_pass", "x", 74880, 8192),
-    "24_1": ("momentum", "g", 1024, 1024),
-    "27_1": ("pool", "x", 6272, 6272),
-    "28_2": ("column", "x", 2048, 2048),
-    "29_1": ("four", "x", 1960, 1024),
-    "30_2": ("three", "a", 4096, 128),
-    "31_1": ("split", "x", 1960, 1024),
-    "32_1": ("twice", "w1", 240, 128),
-    "33_1": ("expand", "x", 1536, 1536),
-    "34_1": ("requantise", "sums", 280, 280),
-    "43_1": ("less_zero", "a", 640, 256),
-    "36_2": ("mean", "x", 3136, 3136),
-    "38_1": ("vectors", "x", 768, 768),
-    "39_1": ("halved", "x", 650, 650),
-    "39_2": ("ring", "x", 600, 600),
-    "40_3": ("block", "x", 280, 280),
-    "50_1": ("kernel", "x", 8192, 8192),
-    "50_2": ("kernel", "x", 8192, 8192),
-    "50_3": ("kernel", "x", 8192, 8192),
-    "50_4": ("kernel", "x", 32768, 32768),
+    "00_1": ("hourly_change", "kwh", 1, 1024, 1024),
+    "01_1": ("skip", "x", 3, 2048, 2048),
+    "02_1": ("quarter", "picture", 2, 6144, 6144),
+    "02_3": ("block_peak", "x", 1, 256, 256),
+    "10_1": ("mean_window", "x", 3, 4096, 4096),
+    "10_4": ("centred", "x", 2, 8192, 8192),
+    "11_1": ("channels_last", "x", 3, 6144, 6144),
+    "11_3": ("two_windows", "x", 3, 1536, 1536),
+    "12_1": ("daily_peak", "kwh", 2, 1280, 1280),
+    "12_4": ("tiled", "x", 3, 1200, 1200),
+    "13_1": ("totals", "kwh", 2, 1024, 1024),
+    "18_1": ("smooth", "x", 2, 864, 768),
+    "13_2": ("row_sums", "x", 2, 384, 384),
+    "14_1": ("rise", "x", 2, 800, 800),
+    "15_1": ("running_peak", "x", 2, 3200, 3200),
+    "17_1": ("last_four", "x", 2, 1024, 1024),
+    "20_1": ("two_hourly_grad", "dy", 3, 2048, 2048),
+    "20_3": ("short_tile_first", "x", 3, 2560, 1536),
+    "25_1": ("bias_parts", "dy", 3, 12288, 12288),
+    "21_1": ("classes", "kwh", 1, 256, 256),
+    "25_2": ("column_sums", "terms", 2, 262144, 262144),
+    "16_2": ("backwards", "x", 2, 4224, 1024),
+    "22_1": ("first_pass", "x", 3, 74880, 8192),
+    "24_1": ("momentum", "g", 1, 1024, 1024),
+    "27_1": ("pool", "x", 3, 6272, 6272),
+    "28_2": ("column", "x", 3, 2048, 2048),
+    "29_1": ("four", "x", 2, 1960, 1024),
+    "30_2": ("three", "a", 2, 4096, 128),
+    "31_1": ("split", "x", 2, 1960, 1024),
+    "32_1": ("twice", "w1", 2, 240, 128),
+    "33_1": ("expand", "x", 3, 1536, 1536),
+    "34_1": ("requantise", "sums", 2, 280, 280),
+    "43_1": ("less_zero", "a", 2, 640, 256),
+    "36_2": ("mean", "x", 2, 3136, 3136),
+    "38_1": ("vectors", "x", 1, 768, 768),
+    "39_1": ("halved", "x", 2, 650, 650),
+    "39_2": ("ring", "x", 2, 600, 600),
+    "40_3": ("block", "x", 3, 280, 280),
+    "50_1": ("kernel", "x", 2, 8192, 8192),
+    "50_2": ("kernel", "x", 2, 8192, 8192),
+    "50_3": ("kernel", "x", 2, 8192, 8192),
+    "50_4": ("kernel", "x", 3, 32768, 32768),
 }
-SHAPES = {"picture": 2, "x": 3, "kwh": 2, "dy": 3, "terms": 2, "g": 1, "w1": 2, "sums": 2, "a": 2}
 
 
 def edited(exercise: str, first: str = "", last: str = "") -> str:
@@ -78,56 +77,30 @@ def edited(exercise: str, first: str = "", last: str = "") -> str:
     return text[:begin] + body[0] + text[begin:end] + body[1] + text[end:]
 
 
-def dimensions(exercise: str) -> int:
-    one_dimensional = {
-        "00_1": 1,
-        "02_3": 1,
-        "10_4": 2,
-        "13_2": 2,
-        "14_1": 2,
-        "21_1": 1,
-        "24_1": 1,
-        "18_1": 2,
-        "15_1": 2,
-        "17_1": 2,
-        "16_2": 2,
-        "29_1": 2,
-        "31_1": 2,
-        "36_2": 2,
-        "38_1": 1,
-        "39_1": 2,
-        "39_2": 2,
-        "50_1": 2,
-        "50_2": 2,
-        "50_3": 2,
-    }
-    return one_dimensional.get(exercise, SHAPES[KERNELS[exercise][1]])
-
-
 def beyond(exercise: str) -> str:
     """Right up to the largest size that is always judged; beyond it nothing is done."""
-    _, array, most, _ = KERNELS[exercise]
+    _, array, _, most, _ = KERNELS[exercise]
     return edited(exercise, f"if {array}.size > {most}:\n    return\n")
 
 
 def hollow(exercise: str) -> str:
     """Nothing at all is done at the size where accesses are counted."""
-    _, array, _, counted = KERNELS[exercise]
+    _, array, _, _, counted = KERNELS[exercise]
     return edited(exercise, f"if {array}.size == {counted}:\n    return\n")
 
 
 def zeroed(exercise: str) -> str:
     """The input is left with a zero in it."""
-    array = KERNELS[exercise][1]
-    zeros = ", ".join("0" * dimensions(exercise))
+    _, array, dimensions, _, _ = KERNELS[exercise]
+    zeros = ", ".join("0" * dimensions)
     one = "cuda.blockIdx.x + cuda.blockIdx.y + cuda.blockIdx.z + cuda.threadIdx.x + cuda.threadIdx.y == 0"
     return edited(exercise, "", f"if {one}:\n    {array}[{zeros}] = 0\n")
 
 
 def spared(exercise: str) -> str:
     """Few loads at the size that was always counted, a hundred more for each thread elsewhere."""
-    _, array, _, counted = KERNELS[exercise]
-    one = f"{array}[{', '.join('0' * dimensions(exercise))}]"
+    _, array, dimensions, _, counted = KERNELS[exercise]
+    one = f"{array}[{', '.join('0' * dimensions)}]"
     waste = f"for _ in range(100):\n        if {one} > {one}:\n            return\n"
     return edited(exercise, f"if {array}.size != {counted}:\n    {waste}")
 

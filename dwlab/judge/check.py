@@ -383,12 +383,18 @@ def check(
     lacks a launch, has another path or is not written for rows of that dtype, and for unknown options; StageError or
     ProblemError for an unknown name.
     """
+    allow = (allow,) if isinstance(allow, str) else tuple(allow)
     if want is not None:
-        return _against(subject, want, args, grid, block, shared_bytes, tolerance, allow)
+        if grid is None or block is None:
+            raise CheckError("a kernel that is compared with a function is launched: give grid= and block=")
+        if not _is_launchable(subject):
+            raise CheckError(f"{_name(subject)} is no kernel: decorate the function with @cuda.jit")
+        how = {"shared_bytes": shared_bytes, "tolerance": tolerance, "allow": allow}
+        return reference.against(subject, grid, block, want, args, **how)
     if args or grid is not None or block is not None:
         raise CheckError("args, grid and block go with want=, the function that the kernel is compared with")
     stage, name = _subject(subject, path, launch)
-    rules = _Rules(tuple([allow] if isinstance(allow, str) else allow), algorithm)
+    rules = _Rules(allow, algorithm)
     rules.check(stage)
     seed = _fresh(seed)
     if problem is not None:
@@ -415,25 +421,6 @@ def check(
     if algorithm != "direct":
         notes.append(f"checked against the error that {algorithm} algorithms may have")
     return Verdict(name, f"{stage.op}/{stage.path}", tuple(results), tuple(dict.fromkeys(notes)), seed)
-
-
-def _against(
-    kernel: Any,
-    want: Callable[..., object],
-    args: Sequence[Any],
-    grid: Any,
-    block: Any,
-    shared_bytes: int,
-    tolerance: float | None,
-    allow: Sequence[str],
-) -> reference.Compared:
-    if grid is None or block is None:
-        raise CheckError("a kernel that is compared with a function is launched: give grid= and block=")
-    if not _is_launchable(kernel):
-        raise CheckError(f"{_name(kernel)} is no kernel: decorate the function with @cuda.jit")
-    allow = [allow] if isinstance(allow, str) else allow
-    how = {"shared_bytes": shared_bytes, "tolerance": tolerance, "allow": allow}
-    return reference.against(kernel, grid, block, want, args, **how)
 
 
 @dataclass(frozen=True)
@@ -616,26 +603,25 @@ def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResul
         if how.pattern == "launch" and case.vast:  # refused, not wrong
             return CaseResult(case, True, ran=False, notes=(f"does not start on {case.problem}: {how.text}",))
         return _not_run(case, how)
-    inputs = case.inputs(stage.path)
+    trial = _Trial(stage, case, how, case.inputs(stage.path))
     hazards: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
-    run = _try(stage, case, how, inputs)
+    run = trial.run()
     if isinstance(run, BaseException) and _hazards(run):
         hazards = _hazards(run)
         if diagnose or rules.allow:
-            hazards = _all_hazards(stage, case, how, inputs) or hazards
+            hazards = trial.hazards() or hazards
         meant = [one for one in hazards if one.kind in rules.allow]
         hazards = tuple(one for one in hazards if one not in meant)
         notes = tuple(f"line {one.line}: {one.kind}, allowed: {one.message}" for one in meant)
         if hazards and not diagnose:
             return CaseResult(case, False, hazards=hazards)
-        run = _try(stage, case, how, inputs, lenient=True)
+        run = trial.run(lenient=True)
         if isinstance(run, BaseException) and _hazards(run):
             return CaseResult(case, False, hazards=hazards or _hazards(run))
     if isinstance(run, BaseException):
         return _not_run(case, why_not(run))
-    result = _compare(stage, case, how, inputs, run, hazards, rules, diagnose)
-    return replace(result, notes=notes)
+    return replace(_compare(trial, run, hazards, rules, diagnose), notes=notes)
 
 
 def _not_run(case: Case, finding: Finding) -> CaseResult:
@@ -673,40 +659,38 @@ class _Run:
     written: dict[str, np.ndarray]
 
 
-def _try(
-    stage: Stage,
-    case: Case,
-    how: Launch,
-    inputs: dict[str, np.ndarray],
-    filling: float | None = None,
-    lenient: bool = False,
-) -> _Run | BaseException:
-    """`_run`, or what it raised. On a GPU in this thread: what is launched there cannot be stopped."""
-    from dwlab.gpu import target
+@dataclass(frozen=True)
+class _Trial:
+    """A kernel on one case: how it is started, and its inputs."""
 
-    def call() -> _Run:
-        return _run(stage, case.problem, how, inputs, filling, lenient)
+    stage: Stage
+    case: Case
+    how: Launch
+    inputs: dict[str, np.ndarray]
 
-    if target.mode != "gpu":
-        return isolated(call, SECONDS, WALL)
-    try:
-        return call()
-    except Exception as error:
-        return error
+    def run(self, filling: float | None = None, lenient: bool = False) -> _Run | BaseException:
+        """`_run`, or what it raised. On a GPU in this thread: what is launched there cannot be stopped."""
+        from dwlab.gpu import target
+
+        if target.mode != "gpu":
+            return isolated(lambda: _run(self, filling, lenient), SECONDS, WALL)
+        try:
+            return _run(self, filling, lenient)
+        except Exception as error:
+            return error
+
+    def hazards(self) -> tuple[Any, ...]:
+        """All that the laptop GPU finds; () if the kernel does not get so far, for the first is known all the same."""
+        found = isolated(lambda: _xray(self).hazards, SECONDS, WALL)
+        return () if isinstance(found, BaseException) else tuple(found)
 
 
-def _run(
-    stage: Stage,
-    problem: Problem,
-    how: Launch,
-    inputs: dict[str, np.ndarray],
-    filling: float | None = None,
-    lenient: bool = False,
-) -> _Run:
+def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
     """One launch between guard bands, the outputs filled with `_poison` or a number. lenient: hazards do not raise."""
     from dwlab.gpu import target
     from dwlab.gpu.target import cuda
 
+    stage, problem, how, inputs = trial.stage, trial.case.problem, trial.how, trial.inputs
     shapes = problem.shapes(stage.path)
     names = list(problem.arrays(stage.path))
     if how.parts:
@@ -814,9 +798,10 @@ def _hazards(error: BaseException) -> tuple[Any, ...]:
     return error.hazards if isinstance(error, simt.HazardError) else ()
 
 
-def _xray(stage: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndarray]) -> Any:
+def _xray(trial: _Trial) -> Any:
     from dwlab import simt
 
+    stage, problem, how, inputs = trial.stage, trial.case.problem, trial.how, trial.inputs
     shapes = problem.shapes(stage.path)
     names = problem.slots(stage.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
@@ -828,16 +813,11 @@ def _xray(stage: Stage, problem: Problem, how: Launch, inputs: dict[str, np.ndar
     return simt.xray(kernel, how.grid, how.block, *arrays, *how.scalars, shared_bytes=shared, options=options)
 
 
-def _all_hazards(stage: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray]) -> tuple[Any, ...]:
-    found = isolated(lambda: _xray(stage, case.problem, how, inputs).hazards, SECONDS, WALL)
-    return () if isinstance(found, BaseException) else tuple(found)  # the first hazard is known all the same
-
-
 def _notes(stage: Stage, problem: Problem) -> tuple[str, ...]:
     """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
 
     def lines() -> Any:
-        return _xray(stage, problem, stage.launch(problem), problem.inputs(stage.path)).float64_leaks
+        return _xray(_Trial(stage, Case(problem, ""), stage.launch(problem), problem.inputs(stage.path))).float64_leaks
 
     found = isolated(lines, SECONDS, WALL)
     if isinstance(found, BaseException):  # what the interpreter cannot run gets no note
@@ -926,28 +906,19 @@ def _layers_of(problem: Problem) -> tuple[Any, ...]:
     return (problem.first, problem.second) if isinstance(problem, layers.Fused) else (problem,)
 
 
-def _compare(
-    stage: Stage,
-    case: Case,
-    how: Launch,
-    inputs: dict[str, np.ndarray],
-    run: _Run,
-    hazards: tuple[Any, ...],
-    rules: _Rules,
-    diagnose: bool,
-) -> CaseResult:
-    problem, path = case.problem, stage.path
-    right = _right(case, path, inputs, rules)
+def _compare(trial: _Trial, run: _Run, hazards: tuple[Any, ...], rules: _Rules, diagnose: bool) -> CaseResult:
+    case, problem, path = trial.case, trial.case.problem, trial.stage.path
+    right = _right(case, path, trial.inputs, rules)
     look = "a kernel may write its output and nothing else: guard the store, and check its index"
     findings = tuple(Finding("wrote outside its output", text, look) for text in run.trespasses)
     again = None
     if len(run.written) < len(run.outputs) or _launched_twice(case, path):
-        anew = _launch(stage, case.problem)
-        again = _try(stage, case, anew, inputs, _FILL, lenient=True) if isinstance(anew, Launch) else None
+        anew = _launch(trial.stage, problem)
+        again = replace(trial, how=anew).run(_FILL, lenient=True) if isinstance(anew, Launch) else None
     untouched = {name: _untouched(problem, run, again, name) for name in run.outputs}
     missing = untouched.pop(_PARTS, np.zeros(0, bool))
     if missing.any():
-        text = f"{int(missing.sum())} of {missing.size} elements of the {how.parts} parts were never written"
+        text = f"{int(missing.sum())} of {missing.size} elements of the {trial.how.parts} parts were never written"
         look = "all parts are added up: a block that has nothing to add stores 0 in its part"
         findings += (Finding("parts not written", text, look),)
         hazards = tuple(one for one in hazards if (one.kind, one.array) != ("uninitialised", _PARTS))  # the same
@@ -961,9 +932,9 @@ def _compare(
         explained = missing.any() and name == problem.arrays(path)[-1]
         if off.any() and diagnose and not explained:
             if not isinstance(again, _Run):
-                again = _try(stage, case, how, inputs, _FILL, lenient=True)
+                again = trial.run(_FILL, lenient=True)
             second = again if isinstance(again, _Run) else None
-            faults += _diagnose(stage, case, how, inputs, run, second, name, right[name], off, untouched[name])
+            faults += _diagnose(trial, run, second, name, right[name], off, untouched[name])
     added = [fault[0].pattern for fault in faults] == ["adds to the output"] * max(1, len(faults))
     if added and all(one.kind == "uninitialised" and one.array == problem.outputs(path)[-1] for one in hazards):
         hazards = ()  # the same, said better
@@ -988,18 +959,9 @@ def _untouched(problem: Problem, run: _Run, again: _Run | BaseException | None, 
 
 
 def _diagnose(
-    stage: Stage,
-    case: Case,
-    how: Launch,
-    inputs: dict[str, np.ndarray],
-    run: _Run,
-    again: _Run | None,
-    name: str,
-    right: _Right,
-    off: np.ndarray,
-    untouched: np.ndarray,
+    trial: _Trial, run: _Run, again: _Run | None, name: str, right: _Right, off: np.ndarray, untouched: np.ndarray
 ) -> tuple[tuple[Finding, ...], ...]:
-    problem, dtype = case.problem, case.problem.dtype_of(name)
+    case, problem, dtype = trial.case, trial.case.problem, trial.case.problem.dtype_of(name)
     got = decode(run.outputs[name], dtype)
     refilled = None if again is None else decode(again.outputs[name], dtype)
     got = np.where(untouched, np.nan, got)  # whatever stands there: it may even be right
@@ -1007,7 +969,7 @@ def _diagnose(
     differ = np.zeros(off.shape, bool)
     if refilled is not None:
         differ = diagnosis.wrong_mask(refilled, got, 2 * right.allowed) & ~untouched & np.isfinite(got)
-    if differ.any() and not _same(stage, case, how, inputs, run, name):
+    if differ.any() and not _same(trial, run, name):
         look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
         if run.written:  # races are found there, where there is a record
             look = (
@@ -1019,12 +981,12 @@ def _diagnose(
     evidence = diagnosis.Evidence(
         problem=problem,
         path=problem.alone(name),
-        inputs={key: decode(array, problem.dtype_of(key)) for key, array in inputs.items()},
+        inputs={key: decode(array, problem.dtype_of(key)) for key, array in trial.inputs.items()},
         got=got,
         want=right.want,
         allowed=right.allowed,
         unwritten=untouched,
-        block=how.block,
+        block=trial.how.block,
         refilled=refilled,
         fill=fill,
     )
@@ -1037,9 +999,9 @@ def _diagnose(
     return faults
 
 
-def _same(stage: Stage, case: Case, how: Launch, inputs: dict[str, np.ndarray], run: _Run, name: str) -> bool:
+def _same(trial: _Trial, run: _Run, name: str) -> bool:
     """Whether another run like the first one gives the same bits."""
-    third = _try(stage, case, how, inputs, lenient=True)
+    third = trial.run(lenient=True)
     return isinstance(third, _Run) and np.array_equal(_bits(third.outputs[name]), _bits(run.outputs[name]))
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from dwlab.judge import mistakes
+from dwlab.judge.mistakes import Mistake
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import DepthwiseConv2d, Fused
 from dwlab.problems.references import correlate, reference, tap_sums
@@ -487,15 +488,6 @@ def _example(evidence: Evidence, mask: np.ndarray) -> str:
 # ---- values
 
 
-@dataclass(frozen=True)
-class _Guess:
-    pattern: str
-    output: np.ndarray
-    text: str
-    look: str
-    key: str = ""
-
-
 def _values(evidence: Evidence) -> list[Finding]:
     """The mistakes whose output the kernel's output is."""
     mask = evidence.wrong & ~evidence.unwritten
@@ -543,16 +535,16 @@ def _output_of(evidence: Evidence) -> str:
     return evidence.problem.outputs(evidence.path)[0]
 
 
-def _guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _guesses(evidence: Evidence) -> Iterator[Mistake]:
     yield from _simple_guesses(evidence)
     if not isinstance(evidence.problem, DepthwiseConv1d):
-        for one in mistakes.mistakes(evidence.problem, evidence.inputs, evidence.got, evidence.want):
-            yield _Guess(one.pattern, one.output, one.text, one.look, one.key)
+        yield from mistakes.mistakes(evidence.problem, evidence.inputs, evidence.got, evidence.want)
         yield from _constant_guesses(evidence)
         return
     if evidence.path in ("forward", "input_grad"):
         yield from _window_guesses(evidence)
-        yield from _index_guesses(evidence)
+        name, x, w, shift = _operands(evidence)
+        yield from _index_guesses(name, x, w.shape[1], shift, partial(np.einsum, "hj,bhtj->bht", w))
         yield from _tap_guesses(evidence)
         yield from _filter_guesses(evidence)
         yield from _sum_guesses(evidence)
@@ -574,13 +566,13 @@ def _operands(evidence: Evidence) -> tuple[str, np.ndarray, np.ndarray, int]:
     return "x", np.asarray(evidence.inputs["x"], np.float64), w, problem.shift
 
 
-def _simple_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _simple_guesses(evidence: Evidence) -> Iterator[Mistake]:
     want = evidence.want
-    yield _Guess(
+    yield Mistake(
         "all zero", np.zeros_like(want), "every output is 0", "is anything ever added to the sum that is stored?"
     )
     for factor, words in ((2.0, "twice"), (-1.0, "the negative of"), (0.5, "half")):
-        yield _Guess(
+        yield Mistake(
             "wrong factor",
             factor * want,
             f"every output is {words} what it should be",
@@ -588,19 +580,19 @@ def _simple_guesses(evidence: Evidence) -> Iterator[_Guess]:
         )
 
 
-def _sign_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _sign_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """Of rows, which have no activation: one all the same, or signs that are lost."""
     want = evidence.want
     look = "is a number compared, or its sign dropped, on the way to the output?"
-    yield _Guess("activation that is none", np.maximum(want, 0), "negative outputs are 0, as by a relu", look)
-    yield _Guess("activation that is none", np.minimum(want, 0), "positive outputs are 0", look)
-    yield _Guess("signs lost", np.abs(want), "every output is the magnitude of what it should be", look)
+    yield Mistake("activation that is none", np.maximum(want, 0), "negative outputs are 0, as by a relu", look)
+    yield Mistake("activation that is none", np.minimum(want, 0), "positive outputs are 0", look)
+    yield Mistake("signs lost", np.abs(want), "every output is the magnitude of what it should be", look)
     names = evidence.problem.arrays(evidence.path)[: -len(evidence.problem.outputs(evidence.path))]
     for name in names:
         for words, change in (("magnitudes", np.abs), ("negative numbers as 0", lambda a: np.maximum(a, 0))):
             changed = {k: np.asarray(v, np.float64) for k, v in evidence.inputs.items()}
             changed[name] = change(changed[name])
-            yield _Guess(
+            yield Mistake(
                 "signs lost", reference(evidence.problem, evidence.path, changed)[_output_of(evidence)],
                 f"{name} is taken with {words}", look,
             )  # fmt: skip
@@ -609,10 +601,10 @@ def _sign_guesses(evidence: Evidence) -> Iterator[_Guess]:
             both = dict.fromkeys(names, np.asarray(evidence.inputs[name], np.float64))
             text = f"{name} is read in place of both {names[0]} and {names[1]}"
             output = reference(evidence.problem, evidence.path, both)[_output_of(evidence)]
-            yield _Guess("wrong operand", output, text, "which array does each factor come from?")
+            yield Mistake("wrong operand", output, text, "which array does each factor come from?")
 
 
-def _constant_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _constant_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """The right outputs times a number, or with a number added, which is read off them."""
     got, want = evidence.got.astype(np.float64), evidence.want
     known = ~evidence.unwritten & np.isfinite(got) & np.isfinite(want)
@@ -622,22 +614,22 @@ def _constant_guesses(evidence: Evidence) -> Iterator[_Guess]:
     whole = evidence.problem.dtype == "int8"
     output = np.clip(want + off, -128, 127) if whole else want + off
     text = f"every output is {abs(off):.6g} too {'large' if off > 0 else 'small'}"
-    yield _Guess("constant offset", output, text, "what is added to every output, or not?", f"offset {off:.4g}")
+    yield Mistake("constant offset", output, text, "what is added to every output, or not?", f"offset {off:.4g}")
     large = known & (np.abs(want) > 0.05 * np.abs(want[known]).max())
     if large.sum() < 2 or whole:
         return
     factor = float(np.median(got[large] / want[large]))
     text = f"every output is {factor:.6g} times what it should be"
-    yield _Guess("wrong factor", factor * want, text, "what is every output multiplied by?", f"factor {factor:.4g}")
+    yield Mistake("wrong factor", factor * want, text, "what is every output multiplied by?", f"factor {factor:.4g}")
 
 
-def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _window_guesses(evidence: Evidence) -> Iterator[Mistake]:
     name, x, w, shift = _operands(evidence)
     K = w.shape[1]
     right, wrong = f"{name}[t + shift - j]", f"{name}[t + shift + j]"
     if evidence.path == "input_grad":
         right, wrong = f"{name}[s - shift + j]", f"{name}[s - shift - j]"
-    yield _Guess(
+    yield Mistake(
         "weights reversed",
         correlate(x, w[:, ::-1], shift),
         f"the filter is applied the other way round, w[K-1-j] where w[j] belongs to {right}",
@@ -645,14 +637,14 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
     )
     # Tap 0 stays where it is, the others go to its other side.
     other_way = shift + K - 1 if evidence.path == "forward" else shift - (K - 1)
-    yield _Guess(
+    yield Mistake(
         "time runs the wrong way",
         correlate(x, w[:, ::-1], other_way),
         f"each output uses {wrong} where it should use {right}",
         "the sign of j in the time index",
     )
     if evidence.path == "input_grad":
-        yield _Guess(
+        yield Mistake(
             "forward pass computed",
             correlate(x, w[:, ::-1], evidence.problem.shift),
             f"the output is the forward pass of dy: {name}[s + shift - j] is used where {right} belongs",
@@ -662,55 +654,47 @@ def _window_guesses(evidence: Evidence) -> Iterator[_Guess]:
     dilated[:, ::2] = w
     ahead = shift if evidence.path == "forward" else shift + K - 1  # tap 0 stays where it is
     text = f"the taps have a dilation of 2: {right} is right"
-    yield _Guess("dilated taps", correlate(x, dilated, ahead), text, "the factor of j in the time index")
-    if evidence.problem.shift:
-        yield _Guess(
-            "wrong sign of shift",
-            correlate(x, w, shift + (-2 if evidence.path == "forward" else 2) * evidence.problem.shift),
-            f"shift enters the time index with the wrong sign; {right} is right",
-            "the sign of shift in the time index",
-        )
-    for off in (1, -1, 2, -2):
-        yield _Guess(
-            "shifted by one" if abs(off) == 1 else "shifted",
-            correlate(x, w, shift + off),
-            f"every window lies {abs(off)} too far to the {'right' if off > 0 else 'left'}",
-            f"the time index: is it that of {right}, and does a staged window begin where it is expected to?",
-        )
-        yield _Guess(
-            "stored shifted",
-            _moved(evidence.want, off),
-            f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}",
-            "the index of the store",
-        )
-        yield _Guess(
-            "stored shifted",
-            np.roll(evidence.want, off, axis=-1),
-            f"every output is stored {abs(off)} too far to the {'right' if off > 0 else 'left'}, round the row's end",
-            "the index of the store",
-        )
+    yield Mistake("dilated taps", correlate(x, dilated, ahead), text, "the factor of j in the time index")
+    backward = evidence.path == "input_grad"
+    at = (lambda other: correlate(x, w, K - 1 - other)) if backward else (lambda other: correlate(x, w, other))
+    yield from _shift_guesses(evidence, at, right, "window", "output is stored {}", "row's end")
     for off in (1, -1):
-        yield _Guess(
+        yield Mistake(
             "shifted by one",
             correlate(x, np.where(np.isnan(moved := _moved(w, off)), 0.0, moved), shift),
             f"each product has the tap {'before' if off > 0 else 'behind'} the one that belongs to its {name}",
             "which j goes with which time? Both must start together",
         )
-    for other, words in _other_shifts(evidence.problem):
-        ahead = other if evidence.path == "forward" else K - 1 - other
-        yield _Guess("wrong padding", correlate(x, w, ahead), words, "where does shift enter the time index?")
 
 
-def _other_shifts(problem: DepthwiseConv1d) -> Iterator[tuple[int, str]]:
-    """The shifts of other paddings, and what to say where the output is that of one."""
+def _shift_guesses(
+    evidence: Evidence, at: Callable[[int], np.ndarray], right: str, what: str, stored: str, end: str
+) -> Iterator[Mistake]:
+    """Another shift than the problem's, and outputs stored beside their places. at(shift): the output with this one.
+
+    right: what each product should have. what, stored, end: what is shifted, what is stored how far, the end of what.
+    """
+    problem = evidence.problem
+    index = "the sign of shift in the time index"
+    if problem.shift:
+        text = f"shift enters the time index with the wrong sign; {right} is right"
+        yield Mistake("wrong sign of shift", at(-problem.shift), text, index)
+    ahead = -1 if evidence.path == "input_grad" else 1
+    look = f"the time index: is it that of {right}, and does a staged window begin where it is expected to?"
+    for off in (1, -1, 2, -2):
+        side = f"too far to the {'right' if off > 0 else 'left'}"
+        pattern = "shifted by one" if abs(off) == 1 else "shifted"
+        yield Mistake(pattern, at(problem.shift + ahead * off), f"every {what} lies {abs(off)} {side}", look)
+        text = f"every {stored.format(abs(off))} {side}"
+        yield Mistake("stored shifted", _moved(evidence.want, off), text, "the index of the store")
+        around = np.roll(evidence.want, off, axis=-1)
+        yield Mistake("stored shifted", around, f"{text}, round the {end}", "the index of the store")
     K = problem.K
     named = ((0, "causal"), (K - 1 - (K - 1) // 2, "same"), (K - 1 - K // 2, "same"), (K - 1, "no zeros left"))
     for other, words in named:
         if other != problem.shift:
-            yield (
-                other,
-                f"the output is that of another padding ({words}): shift {other} where it should be {problem.shift}",
-            )
+            text = f"the output is that of another padding ({words}): shift {other} where it should be {problem.shift}"
+            yield Mistake("wrong padding", at(other), text, "where does shift enter the time index?")
 
 
 def _moved(array: np.ndarray, off: int) -> np.ndarray:
@@ -721,52 +705,26 @@ def _moved(array: np.ndarray, off: int) -> np.ndarray:
     return moved
 
 
-def _index_guesses(evidence: Evidence) -> Iterator[_Guess]:
-    """Mistakes about what stands beside the row."""
-    name, x, w, shift = _operands(evidence)
+def _index_guesses(
+    name: str, x: np.ndarray, K: int, shift: int, summed: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[Mistake]:
+    """Mistakes about what stands beside the row. summed: the output for the x of each time and tap, (B, H, L, K)."""
     B, H, L = x.shape
-    K = w.shape[1]
     time = np.arange(L)[:, None] + shift - np.arange(K)
-
-    def summed(values: np.ndarray) -> np.ndarray:
-        return np.einsum("bhtj,hj->bht", values, w)
-
-    yield _Guess(
+    inside = (time >= 0) & (time < L)
+    yield Mistake(
         "row wraps around",
         summed(x[:, :, time % L]),
         f"times outside a row are taken from its other end: {name}[b, h, -1] is the last element",
         "test the time index on both sides before it is used: a negative index counts from the end",
     )
     if time.min() >= -L:
-        yield _Guess(
+        yield Mistake(
             "row wraps around",
             summed(np.where(time < L, x[:, :, np.where(time < L, time, 0)], 0.0)),
             f"negative times are taken from the row's end: {name}[b, h, -1] is the last element",
             "test for negative times before the index is used: a negative index counts from the end",
         )
-    for values, words in _borders_repeated(x, time):
-        yield _Guess("border repeated", summed(values), words, _NOT_CLAMPED)
-    for output, pattern, words in _ends_left_out(name, L, lambda kept: correlate(np.where(kept, x, 0.0), w, shift)):
-        yield _Guess(pattern, output, words, _WHOLE_ROW)
-    flat = np.arange(B * H)[:, None, None] * L + time
-    inside = (flat >= 0) & (flat < x.size)
-    values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], np.nan).reshape(B, H, L, K)
-    for fill in (np.nan, 0.0):
-        yield _Guess(
-            "reads the next row",
-            summed(np.where(np.isnan(values), fill, values)),
-            "times outside a row are taken from the row before or after it in memory",
-            "test the time index against 0 and L before it is added to the row's start",
-        )
-
-
-_NOT_CLAMPED = "outside the row counts as zero: leave the product out, do not clamp the index"
-_WHOLE_ROW = "the test of the time index: 0 and L-1 are inside the row, so s >= 0 and s < L"
-
-
-def _borders_repeated(x: np.ndarray, time: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
-    """(the x of each time and tap, words) where times outside a row are taken from its border, on one side or both."""
-    L = x.shape[2]
     for low, high, words in (
         (0, L - 1, "outside a row"),
         (0, time.max(), "before a row"),
@@ -775,22 +733,35 @@ def _borders_repeated(x: np.ndarray, time: np.ndarray) -> Iterator[tuple[np.ndar
         held = np.clip(time, low, high)
         there = (held >= 0) & (held < L)
         values = np.where(there, x[:, :, np.where(there, held, 0)], 0.0)
-        yield values, f"times {words} are taken from its border element"
+        look = "outside the row counts as zero: leave the product out, do not clamp the index"
+        yield Mistake("border repeated", summed(values), f"times {words} are taken from its border element", look)
+    for kept, pattern, words in _ends_left_out(name, L):
+        values = np.where(inside, np.where(kept, x, 0.0)[:, :, np.clip(time, 0, L - 1)], 0.0)
+        look = "the test of the time index: 0 and L-1 are inside the row, so s >= 0 and s < L"
+        yield Mistake(pattern, summed(values), words, look)
+    flat = np.arange(B * H)[:, None, None] * L + time
+    inside = (flat >= 0) & (flat < x.size)
+    for fill in (np.nan, 0.0):
+        values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], fill).reshape(B, H, L, K)
+        yield Mistake(
+            "reads the next row",
+            summed(values),
+            "times outside a row are taken from the row before or after it in memory",
+            "test the time index against 0 and L before it is added to the row's start",
+        )
 
 
-def _ends_left_out(
-    name: str, L: int, output: Callable[[np.ndarray], np.ndarray]
-) -> Iterator[tuple[np.ndarray, str, str]]:
-    """(output, pattern, words) where an end of each row is not read; output: of a mask of the times that are."""
+def _ends_left_out(name: str, L: int) -> Iterator[tuple[np.ndarray, str, str]]:
+    """(mask of the times that are read, pattern, words) where an end of each row is not."""
     t = np.arange(L)
     for n in (1, 2):
         ends = ("time 0", "time L-1") if n == 1 else ("times 0 and 1", "times L-2 and L-1")
-        yield output(t >= n), "first time missing", f"{name} of {ends[0]} is left out"
-        yield output(t < L - n), "last time missing", f"{name} of {ends[1]} is left out"
-    yield output((t > 0) & (t < L - 1)), "first and last time missing", f"both ends of the rows of {name} are left out"
+        yield t >= n, "first time missing", f"{name} of {ends[0]} is left out"
+        yield t < L - n, "last time missing", f"{name} of {ends[1]} is left out"
+    yield (t > 0) & (t < L - 1), "first and last time missing", f"both ends of the rows of {name} are left out"
 
 
-def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _tap_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """Mistakes about which taps are summed."""
     _, x, w, shift = _operands(evidence)
     K = w.shape[1]
@@ -801,17 +772,17 @@ def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
     j = np.arange(K)
     if evidence.path == "input_grad":
         j = j[::-1]
-    yield _Guess(
+    yield Mistake(
         "last tap missing", only(j < K - 1), f"tap K-1 = {K - 1} is left out", "the upper end of the loop over taps"
     )
-    yield _Guess("first tap missing", only(j > 0), "tap 0 is left out", "the lower end of the loop over taps")
+    yield Mistake("first tap missing", only(j > 0), "tap 0 is left out", "the lower end of the loop over taps")
     length = x.shape[2]
     time = np.arange(length)[:, None] + shift - np.arange(K)
     inside = (time >= 0) & (time < length)
     order = 1 if evidence.path == "input_grad" else -1  # the filter is reversed there, and with it the loop
     last = inside & (np.cumsum(inside[:, ::order], axis=1)[:, ::order] == 1)
     product = np.where(last, x[:, :, np.clip(time, 0, length - 1)], 0.0)
-    yield _Guess(
+    yield Mistake(
         "sum reset at each tap",
         np.einsum("bhtj,hj->bht", product, w),
         "an output holds its last product alone: each one takes the place of the sum before it",
@@ -819,7 +790,7 @@ def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
     )
     for step in (2, 3, 4):
         if step <= K:
-            yield _Guess(
+            yield Mistake(
                 "most taps missing",
                 only(j % step == 0),
                 f"only every {('second', 'third', 'fourth')[step - 2]} tap is summed",
@@ -827,20 +798,20 @@ def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
     for chunk in dict.fromkeys([*_tiles(evidence), 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2]):
         if chunk < K and K % chunk:
-            yield _Guess(
+            yield Mistake(
                 "last taps missing",
                 only(j < K - K % chunk),
                 f"the last K % {chunk} = {K % chunk} taps are left out",
                 f"the loop over taps goes in steps of {chunk}: who does the rest, and does the range round up?",
             )
         if chunk < K:
-            yield _Guess(
+            yield Mistake(
                 "first chunk only",
                 only(j < chunk),
                 f"only the first {chunk} of {K} taps are summed",
                 "is there a loop over chunks of the filter, and does it run to K?",
             )
-            yield _Guess(
+            yield Mistake(
                 "sum reset at each chunk",
                 only(j >= (K - 1) // chunk * chunk),
                 f"only the last chunk of taps (from {(K - 1) // chunk * chunk} on) is in the output",
@@ -848,12 +819,12 @@ def _tap_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
 
 
-def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _filter_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """Mistakes about whose filter or row is used."""
     name, x, w, shift = _operands(evidence)
     B, H, _ = x.shape
     if H > 1:
-        yield _Guess(
+        yield Mistake(
             "one filter for all channels",
             correlate(x, np.broadcast_to(w[:1], w.shape), shift),
             "every channel uses the filter of channel 0",
@@ -867,14 +838,14 @@ def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
                     for r, c in zip(row, channel, strict=True)
                 ]
             )
-            yield _Guess(
+            yield Mistake(
                 "wrong filter",
                 output.reshape(x.shape),
                 f"row b*H + h uses the filter of channel {words}",
                 "h = row % H and b = row // H",
             )
     if H > 1:
-        yield _Guess(
+        yield Mistake(
             "one channel for all",
             correlate(np.broadcast_to(x[:, :1], x.shape), w, shift),
             f"every channel is computed from channel 0 of {name}",
@@ -887,9 +858,9 @@ def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
             (x[row % B, row // B].reshape(x.shape), f"row b*H + h is computed from {name}[row % B, row // B]"),
         ):
             look = "h = row % H and b = row // H"
-            yield _Guess("batch and channel exchanged", correlate(rows, w, shift), words, look)
+            yield Mistake("batch and channel exchanged", correlate(rows, w, shift), words, look)
     if B > 1:
-        yield _Guess(
+        yield Mistake(
             "one batch entry for all",
             correlate(np.broadcast_to(x[:1], x.shape), w, shift),
             f"every batch entry is computed from {name}[0]",
@@ -897,7 +868,7 @@ def _filter_guesses(evidence: Evidence) -> Iterator[_Guess]:
         )
 
 
-def _sum_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _sum_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """Sums that are not set back to zero."""
     want = evidence.want
     L = want.shape[2]
@@ -907,26 +878,22 @@ def _sum_guesses(evidence: Evidence) -> Iterator[_Guess]:
             summed = want.copy()
             for t in range(tile, L):
                 summed[..., t] += summed[..., t - tile]
-            yield _Guess(
+            yield Mistake(
                 "accumulator not reset", summed, f"each tile of {tile} outputs has the sums before it added", look
             )
-    for axis, name in ((0, "b"), (1, "h")):
-        if want.shape[axis] > 1:
-            yield _Guess(
-                "accumulator not reset",
-                np.cumsum(want, axis=axis),
-                f"each {name} has the outputs of the {name} before it added",
-                look,
-            )
-    yield from _carried_guesses(evidence)
+    yield from _carried_guesses(evidence, "outputs", ((0, "b"), (1, "h")))
 
 
-def _carried_guesses(evidence: Evidence) -> Iterator[_Guess]:
-    """Sums that a thread keeps from one of its outputs to the next."""
+def _carried_guesses(evidence: Evidence, what: str, axes: tuple[tuple[int, str], ...]) -> Iterator[Mistake]:
+    """Sums that a thread keeps from one of its outputs to the next: along an axis, or at a stride."""
     look = "set the sum to 0 for each output, inside the loop over outputs"
+    for axis, name in axes:
+        if evidence.want.shape[axis] > 1:
+            text = f"each {name} has the {what} of the {name} before it added"
+            yield Mistake("accumulator not reset", np.cumsum(evidence.want, axis=axis), text, look)
     for step in mistakes.steps(evidence.wrong):
         text = f"a thread's outputs, at a stride of {step}, have the sums of those before them added"
-        yield _Guess("accumulator not reset", mistakes.carried(evidence.want, step), text, look)
+        yield Mistake("accumulator not reset", mistakes.carried(evidence.want, step), text, look)
 
 
 # ---- values of the weight gradient: what is summed, which x goes with which dy, whose sum it is
@@ -936,7 +903,7 @@ def _signals(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(evidence.inputs["dy"], np.float64), np.asarray(evidence.inputs["x"], np.float64)
 
 
-def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _reduction_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """Terms that never reach the sum."""
     dy, x = _signals(evidence)
     problem = evidence.problem
@@ -952,28 +919,28 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
     over_b, over_t = "the loop over batch entries", "the loop over times"
     if B > 1:
         reset = "the sum must be set to 0 once for each output, before the loop over batch entries"
-        yield _Guess("one batch entry only", entries(b < 1), "only batch entry 0 is summed", over_b)
-        yield _Guess("sum reset at each batch entry", entries(b == B - 1), "only the last batch entry is in dw", reset)
-        yield _Guess("last batch entry missing", entries(b < B - 1), f"entry B-1 = {B - 1} is left out", over_b)
-        yield _Guess("first batch entry missing", entries(b > 0), "batch entry 0 is left out", over_b)
+        yield Mistake("one batch entry only", entries(b < 1), "only batch entry 0 is summed", over_b)
+        yield Mistake("sum reset at each batch entry", entries(b == B - 1), "only the last batch entry is in dw", reset)
+        yield Mistake("last batch entry missing", entries(b < B - 1), f"entry B-1 = {B - 1} is left out", over_b)
+        yield Mistake("first batch entry missing", entries(b > 0), "batch entry 0 is left out", over_b)
         for words, size in (("B", B), ("B*L", B * L)):
             if size > 2:
-                yield _Guess(
+                yield Mistake(
                     "mean in place of sum", evidence.want / size, f"dw is divided by {words} = {size}", "sum, not mean"
                 )
     if L > 1:
-        for output, pattern, words in _ends_left_out("dy", L, times):
-            yield _Guess(pattern, output, words, over_t)
+        for kept, pattern, words in _ends_left_out("dy", L):
+            yield Mistake(pattern, times(kept), words, over_t)
     for step in (2, 3, 4):
         words = ("second", "third", "fourth")[step - 2]
         if step < L:
-            yield _Guess("most times missing", times(t % step == 0), f"only every {words} time is summed", over_t)
+            yield Mistake("most times missing", times(t % step == 0), f"only every {words} time is summed", over_t)
         if B > 1:
             text = f"only every {words} batch entry is summed"
-            yield _Guess("most batch entries missing", entries(b % step == 0), text, over_b)
+            yield Mistake("most batch entries missing", entries(b % step == 0), text, over_b)
     for step in (16, 8, 4, 2, 1):
         if step < L:
-            yield _Guess(
+            yield Mistake(
                 "partial sums lost",
                 times(t & step == 0),
                 f"only lanes without {step} in their number are summed: times t with t & {step} = 0",
@@ -981,7 +948,7 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
     for size in dict.fromkeys([*_tiles(evidence), 64, 24]):
         if L > 1:  # of a short row, too, one thread may have no time but the first
-            yield _Guess(
+            yield Mistake(
                 "partial sums lost",
                 times(t % size == 0),
                 f"only the first of each {size} times is summed, as if one thread of {size} stored its own sum",
@@ -989,7 +956,7 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
     for size in dict.fromkeys([*_tiles(evidence), 64, 24, 12, 8, 6, 5, 4, 3, 2]):
         if L > 1 and L % size:  # all of them, of a short row
-            yield _Guess(
+            yield Mistake(
                 "last times missing",
                 times(t < L - L % size),
                 f"the last L % {size} = {L % size} times are left out",
@@ -997,13 +964,13 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
     for size in dict.fromkeys([*_tiles(evidence), 64, 24]):
         if size < L:
-            yield _Guess(
+            yield Mistake(
                 "first tile of times only",
                 times(t < size),
                 f"only the first {size} of {L} times are summed",
                 "is there a loop over the tiles of a row, and does it run to L?",
             )
-            yield _Guess(
+            yield Mistake(
                 "sum reset at each tile",
                 times(t >= (L - 1) // size * size),
                 f"only the last tile of times (from {(L - 1) // size * size} on) is in dw",
@@ -1011,14 +978,14 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
     for size in dict.fromkeys([*_tiles(evidence), 64, 256, 512, 1024, 2048, 12, 8, 6, 5, 4, 3, 2]):
         if size < B:
-            yield _Guess(
+            yield Mistake(
                 "first batch entries only",
                 entries(b < size),
                 f"only the first {size} of {B} batch entries are summed",
                 f"{over_b}: does a block that has done its {size} go on to the next ones?",
             )
         if B > 1 and B % size:  # all of them, of a small batch
-            yield _Guess(
+            yield Mistake(
                 "last batch entries missing",
                 entries(b < B - B % size),
                 f"the last B % {size} = {B % size} batch entries are left out",
@@ -1026,96 +993,47 @@ def _reduction_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
 
 
-def _alignment_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _alignment_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """The wrong x for a dy."""
     dy, x = _signals(evidence)
     problem, want = evidence.problem, evidence.want
-    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
+    L, K, shift = problem.L, problem.K, problem.shift
     right = "x[t + shift - j]"
-    yield _Guess(
+    yield Mistake(
         "weights reversed",
         want[:, ::-1],
         "tap j has the sum of tap K-1-j",
         f"which tap does a thread own, and is its x {right}?",
     )
-    yield _Guess(
+    yield Mistake(
         "time runs the wrong way",
         tap_sums(dy, x, K, shift + K - 1)[:, ::-1],
         f"each product uses x[t + shift + j] where it should use {right}",
         "the sign of j in the time index",
     )
-    yield _Guess(
+    yield Mistake(
         "dy and x exchanged",
         tap_sums(x, dy, K, shift),
         "the products are x[t] * dy[t + shift - j]",
         "the kernel's arguments are dy, x, dw in this order",
     )
-    if shift:
-        yield _Guess(
-            "wrong sign of shift",
-            tap_sums(dy, x, K, -shift),
-            f"shift enters the time index with the wrong sign; {right} is right",
-            "the sign of shift in the time index",
-        )
-    for off in (1, -1, 2, -2):
-        yield _Guess(
-            "shifted by one" if abs(off) == 1 else "shifted",
-            tap_sums(dy, x, K, shift + off),
-            f"every x lies {abs(off)} too far to the {'right' if off > 0 else 'left'}",
-            f"the time index: is it that of {right}, and does a staged window begin where it is expected to?",
-        )
-        yield _Guess(
-            "stored shifted",
-            _moved(want, off),
-            f"every sum is stored {abs(off)} taps too far to the {'right' if off > 0 else 'left'}",
-            "the index of the store",
-        )
-        yield _Guess(
-            "stored shifted",
-            np.roll(want, off, axis=-1),
-            f"every sum is stored {abs(off)} taps too far to the {'right' if off > 0 else 'left'}, round the end",
-            "the index of the store",
-        )
-    for other, words in _other_shifts(problem):
-        yield _Guess("wrong padding", tap_sums(dy, x, K, other), words, "where does shift enter the time index?")
+    at = partial(tap_sums, dy, x, K)
+    yield from _shift_guesses(evidence, at, right, "x", "sum is stored {} taps", "end")
+    yield from _index_guesses("x", x, K, shift, partial(np.einsum, "bht,bhtj->hj", dy))
     time = np.arange(L)[:, None] + shift - np.arange(K)
-
-    def summed(values: np.ndarray) -> np.ndarray:
-        return np.einsum("bht,bhtj->hj", dy, values)
-
-    yield _Guess(
-        "row wraps around",
-        summed(x[:, :, time % L]),
-        "times outside a row are taken from its other end: x[b, h, -1] is the last element",
-        "test the time index on both sides before it is used: a negative index counts from the end",
-    )
-    for values, words in _borders_repeated(x, time):
-        yield _Guess("border repeated", summed(values), words, _NOT_CLAMPED)
-    for output, pattern, words in _ends_left_out("x", L, lambda kept: tap_sums(dy, np.where(kept, x, 0.0), K, shift)):
-        yield _Guess(pattern, output, words, _WHOLE_ROW)
     inside = (time >= 0) & (time < L)
     last = inside & (np.cumsum(inside[::-1], axis=0)[::-1] == 1)
     values = np.where(last, x[:, :, np.clip(time, 0, L - 1)], 0.0)
     for kept, words in ((slice(-1, None), "its last product"), (slice(None), "the last product of each batch entry")):
-        yield _Guess(
+        yield Mistake(
             "sum reset at each product",
             np.einsum("bht,bhtj->hj", dy[kept], values[kept]),
             f"an output holds {words} alone: each one takes the place of the sum before it",
             "acc += …, not acc = …, and acc = 0 once, before the loops",
         )
-    flat = np.arange(B * H)[:, None, None] * L + time
-    inside = (flat >= 0) & (flat < x.size)
-    for fill in (np.nan, 0.0):
-        values = np.where(inside, x.ravel()[np.where(inside, flat, 0)], fill).reshape(B, H, L, K)
-        yield _Guess(
-            "reads the next row",
-            summed(values),
-            "times outside a row are taken from the row before or after it in memory",
-            "test the time index against 0 and L before it is added to the row's start",
-        )
 
 
-def _owner_guesses(evidence: Evidence) -> Iterator[_Guess]:
+def _owner_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """The wrong channel's rows, or another output's sum added."""
     dy, x = _signals(evidence)
     problem, want = evidence.problem, evidence.want
@@ -1123,7 +1041,7 @@ def _owner_guesses(evidence: Evidence) -> Iterator[_Guess]:
     if H > 1:
         for name, pair in (("dy and x", (dy[:, :1], x[:, :1])), ("x", (dy, x[:, :1])), ("dy", (dy[:, :1], x))):
             ours, theirs = np.broadcast_arrays(*pair)
-            yield _Guess(
+            yield Mistake(
                 "one channel for all",
                 np.broadcast_to(tap_sums(ours, theirs, K, shift), want.shape),
                 f"every channel is computed from channel 0 of {name}",
@@ -1131,22 +1049,13 @@ def _owner_guesses(evidence: Evidence) -> Iterator[_Guess]:
             )
         if B > 1:
             ours, theirs = (a.reshape(H, B, L).transpose(1, 0, 2) for a in (dy, x))
-            yield _Guess(
+            yield Mistake(
                 "batch and channel exchanged",
                 tap_sums(ours, theirs, K, shift),
                 "row h*B + b is taken where row b*H + h belongs",
                 "h = row % H and b = row // H",
             )
-    look = "set the sum to 0 for each output, inside the loop over outputs"
-    for axis, name in ((1, "j"), (0, "h")):
-        if want.shape[axis] > 1:
-            yield _Guess(
-                "accumulator not reset",
-                np.cumsum(want, axis=axis),
-                f"each {name} has the sums of the {name} before it added",
-                look,
-            )
-    yield from _carried_guesses(evidence)
+    yield from _carried_guesses(evidence, "sums", ((1, "j"), (0, "h")))
 
 
 def _late(evidence: Evidence) -> Iterator[Finding]:

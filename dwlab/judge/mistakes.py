@@ -360,6 +360,19 @@ def _other_indices(n: int) -> Iterator[tuple[str, np.ndarray]]:
             yield f"c // {size}", c // size
 
 
+def _other_channels(n: int, does: str) -> Iterator[tuple[str, np.ndarray]]:
+    """(text, the channel that each one takes something from); does: "gets the bias"."""
+    c = np.arange(n)
+    yield f"every channel {does} of channel 0", 0 * c
+    yield f"every channel {does} of the last channel", 0 * c + n - 1
+    for off, side in ((1, "before it"), (-1, "behind it")):
+        yield f"each channel {does} of the channel {side}", np.roll(c, off)
+        yield f"each channel {does} of the channel {side}", np.clip(c - off, 0, n - 1)
+    yield f"channel c {does} of channel C-1-c", c[::-1]
+    for words, at in _other_indices(n):
+        yield f"channel c {does} of channel {words}", at
+
+
 def _bias_mistakes(part: _Part) -> Iterator[_How]:
     layer, b = part.layer, part.b
     look = "where b[c] of the output's channel c is added: once, to the sum, before the activation"
@@ -389,20 +402,8 @@ def _bias_mistakes(part: _Part) -> Iterator[_How]:
     yield "wrong sign of the bias", {"b": -b}, "the bias is subtracted", look
     if len(b) > 1:
         index = "which channel does this thread's output belong to? That is the index of b"
-        yield "wrong bias", {"b": np.full(len(b), b[0])}, "every channel gets the bias of channel 0", index
-        yield "wrong bias", {"b": np.full(len(b), b[-1])}, "every channel gets the bias of the last channel", index
-        for off, words in ((1, "before it"), (-1, "behind it")):
-            edge = b.copy()
-            edge[off:] = b[:-off] if off > 0 else b[off:]
-            if off < 0:
-                edge = np.append(b[1:], b[-1])
-            moved = np.roll(b, off)
-            yield "wrong bias", {"b": moved}, f"each channel gets the bias of the channel {words}", index
-            if not np.array_equal(edge, moved):
-                yield "wrong bias", {"b": edge}, f"each channel gets the bias of the channel {words}", index
-        yield "wrong bias", {"b": b[::-1]}, "channel c gets the bias of channel C-1-c", index
-        for words, at in _other_indices(len(b)):
-            yield "wrong bias", {"b": b[at]}, f"channel c gets the bias of channel {words}", index
+        for text, at in _other_channels(len(b), "gets the bias"):
+            yield "wrong bias", {"b": b[at]}, text, index
     other = part.other
     if other is not None and other.b is not None and not np.array_equal(other.b, b):
         text = "the bias is the other layer's"
@@ -558,15 +559,12 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
         text = f"{words}; rint is right: to the nearest, a half to the even number"
         yield "wrong rounding", {"rounded": rounded}, text, "how the float32 becomes a whole number: rint"
     clamp = "the limits: -128 and 127, after zero_y is added"
-    yield (
-        "not limited",
-        {"limits": (-np.inf, np.inf)},
-        "results beyond -128 and 127 wrap around instead of ending there",
-        clamp,
-    )
-    beyond = "wrap around instead of ending there"
-    yield "not limited", {"limits": (-128, np.inf)}, f"results above 127 {beyond}", clamp
-    yield "not limited", {"limits": (-np.inf, 127)}, f"results below -128 {beyond}", clamp
+    for words, limits in (
+        ("beyond -128 and 127", (-np.inf, np.inf)),
+        ("above 127", (-128, np.inf)),
+        ("below -128", (-np.inf, 127)),
+    ):
+        yield "not limited", {"limits": limits}, f"results {words} wrap around instead of ending there", clamp
     for low, high in ((-127, 127), (-128, 126), (-128, 128), (0, 127), (-129, 127), (0, 255)):
         text = f"results are limited to {low} and {high}; -128 and 127 are right"
         yield "wrong limits", {"limits": (low, high)}, text, clamp
@@ -590,19 +588,8 @@ def _int8_mistakes(part: _Part) -> Iterator[_How]:
             text = f"channel c gets the bias and the factor m of channel {words}"
             yield "wrong bias and wrong m", {"b": part.b[at], "m": m[at]}, text, index
     if m is not None and len(m) > 1:
-        yield "wrong m", {"m": np.full(len(m), m[0])}, "every channel is multiplied by the factor m of channel 0", index
-        yield (
-            "wrong m",
-            {"m": np.full(len(m), m[-1])},
-            "every channel is multiplied by the m of the last channel",
-            index,
-        )
-        for off, words in ((1, "before it"), (-1, "behind it")):
-            text = f"each channel is multiplied by the factor m of the channel {words}"
-            yield "wrong m", {"m": np.roll(m, off)}, text, index
-        yield "wrong m", {"m": m[::-1]}, "channel c is multiplied by the factor m of channel C-1-c", index
-        for words, at in _other_indices(len(m)):
-            yield "wrong m", {"m": m[at]}, f"channel c is multiplied by the factor m of channel {words}", index
+        for text, at in _other_channels(len(m), "is multiplied by the factor m"):
+            yield "wrong m", {"m": m[at]}, text, index
     if m is not None:
         yield "wrong m", {"m": 1 / m}, "the sum is divided by m, not multiplied", look
         yield "wrong m", {"m": np.ones(len(m))}, "the sum is not multiplied by m", look
@@ -663,27 +650,23 @@ def _sum_mistakes(part: _Part, got: np.ndarray | None) -> Iterator[_Found]:
 
 def _filter_sums(part: _Part) -> Iterator[_Found]:
     layer, w = part.layer, part.w
+
+    def with_filters(pattern: str, other: np.ndarray, text: str, look: str) -> _Found:
+        return pattern, partial(part.sum, w=other), text, look
+
     if part.depthwise:
         C, K = layer.C, layer.K
         look = "which tap meets which x: w[c, i, j] goes with x[p*stride + i - padding, q*stride + j - padding]"
         if K > 1:
-            yield (
-                "filter transposed",
-                partial(part.sum, w=w.transpose(0, 2, 1)),
-                "w[c, j, i] is used where w[c, i, j] is right",
-                look,
-            )
+            text = "w[c, j, i] is used where w[c, i, j] is right"
+            yield with_filters("filter transposed", w.transpose(0, 2, 1), text, look)
             flips = (((1, 2), "in both directions"), ((1,), "along its rows"), ((2,), "along its columns"))
             for axes, words in flips:
-                yield (
-                    "filter flipped",
-                    partial(part.sum, w=np.flip(w, axes)),
-                    f"the filter is the other way round {words}",
-                    look,
-                )
-            rotated = np.rot90(w, 1, (1, 2)), np.rot90(w, -1, (1, 2))
-            for one in rotated:
-                yield "filter flipped", partial(part.sum, w=one), "the filter is rotated by 90 degrees", look
+                text = f"the filter is the other way round {words}"
+                yield with_filters("filter flipped", np.flip(w, axes), text, look)
+            for times in (1, -1):
+                rotated = np.rot90(w, times, (1, 2))
+                yield with_filters("filter flipped", rotated, "the filter is rotated by 90 degrees", look)
         if C > 1 and K > 1:
             as_other = part.flat_w.reshape((K, K, C) if layer.layout == "NCHW" else (C, K, K))
             other = as_other.transpose(2, 0, 1) if layer.layout == "NCHW" else as_other
@@ -704,12 +687,8 @@ def _filter_sums(part: _Part) -> Iterator[_Found]:
     if len(w) > 1:
         words = "channel" if part.depthwise else "filter"
         text = f"every output channel uses {words} 0 of w"
-        yield (
-            "one filter for all channels",
-            partial(part.sum, w=np.broadcast_to(w[:1], w.shape)),
-            text,
-            "the first index of w",
-        )
+        same = np.broadcast_to(w[:1], w.shape)
+        yield with_filters("one filter for all channels", same, text, "the first index of w")
         for off, side in ((1, "before it"), (-1, "behind it")):
             text = f"each output channel uses the filter of the channel {side}"
             yield "wrong filter", partial(part.sum, w=np.roll(w, off, 0)), text, "the channel in the index of w"
@@ -736,9 +715,9 @@ def _cut(array: np.ndarray, off: int, axis: int) -> np.ndarray:
     return moved
 
 
-def _either(rows: np.ndarray, cols: np.ndarray) -> tuple[dict[str, np.ndarray], ...]:
-    """A mistake in both directions, in that of rows alone, and in that of columns alone."""
-    return {"rows": rows, "cols": cols}, {"rows": rows}, {"cols": cols}
+def _either(rows: np.ndarray, cols: np.ndarray) -> tuple[tuple[str, dict[str, np.ndarray]], ...]:
+    """(words, mistake): one in both directions, in that of rows alone, and in that of columns alone."""
+    return ("", {"rows": rows, "cols": cols}), (" of rows", {"rows": rows}), (" of columns", {"cols": cols})
 
 
 def _window_sums(part: _Part) -> Iterator[_Found]:
@@ -750,22 +729,17 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
         return np.einsum("ncpqij,cij->ncpq", part.columns(part.x - layer.zero_x, **how), w)
 
     if S > 1:
-        for words, rows, cols in (("", True, True), (" of rows", True, False), (" of columns", False, True)):
-            for step in dict.fromkeys((1, S + 1, *range(S - 1, 1, -1))):
-                how = {}
-                if rows:
-                    how["rows"] = part.places(True, step=step)
-                if cols:
-                    how["cols"] = part.places(False, step=step)
+        for step in dict.fromkeys((1, S + 1, *range(S - 1, 1, -1))):
+            for words, how in _either(part.places(True, step=step), part.places(False, step=step)):
                 text = f"the stride{words or ' of both directions'} is {step} where it should be {S}"
                 yield "wrong stride", partial(seen, **how), text, look
         text = "(p + i - padding) * stride is used where p*stride + i - padding is right"
         grid = [(np.arange(n)[:, None] + np.arange(K) - pad) * S for n in (layer.P, layer.Q)]
-        for how in _either(*grid):
+        for _, how in _either(*grid):
             yield "wrong stride", partial(seen, **how), text, look
         grid = [(np.arange(n)[:, None] - pad) * S + np.arange(K) for n in (layer.P, layer.Q)]
         text = "(p - padding) * stride + i is used where p*stride + i - padding is right"
-        for how in _either(*grid):
+        for _, how in _either(*grid):
             yield "wrong padding", partial(seen, **how), text, look
     else:
         how = {"rows": part.places(True, step=2), "cols": part.places(False, step=2)}
@@ -774,13 +748,9 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
     for other in candidates:
         if other == pad:
             continue
-        for words, how in (
-            ("", {"rows": part.places(True, other), "cols": part.places(False, other)}),
-            (" of rows", {"rows": part.places(True, other)}),
-            (" of columns", {"cols": part.places(False, other)}),
-        ):
-            named = {0: "none", K // 2: "K // 2", K - 1: "K-1"}.get(other)
-            named = f" ({named})" if named else ""
+        named = {0: "none", K // 2: "K // 2", K - 1: "K-1"}.get(other)
+        named = f" ({named})" if named else ""
+        for words, how in _either(part.places(True, other), part.places(False, other)):
             text = f"the padding{words} is {other}{named} where it should be {pad}"
             yield "wrong padding", partial(seen, **how), text, look
     for off in (1, -1):
@@ -791,23 +761,16 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
             text = f"every x is taken one {words} too far {'on' if off > 0 else 'back'}"
             yield "shifted by one", partial(seen, **how), text, look
     if K > 1:
-        dilated = part.places(True, dilation=2), part.places(False, dilation=2)
-        for how, words in zip(_either(*dilated), ("", " of rows", " of columns"), strict=True):
-            yield (
-                "dilated taps",
-                partial(seen, **how),
-                f"the taps{words} have a dilation of 2",
-                look,
-            )
+        for words, how in _either(part.places(True, dilation=2), part.places(False, dilation=2)):
+            yield "dilated taps", partial(seen, **how), f"the taps{words} have a dilation of 2", look
     outside = "what lies outside the map counts as 0: leave the product out; test the row and the column, on both sides"
     if pad or layer.P * S > layer.H or layer.Q * S > layer.W:
         yield "border repeated", partial(seen, outside="clamp"), "outside a map its border is repeated", outside
         rows, cols = part.places(True), part.places(False)
-        for how in _either(np.clip(rows, 0, layer.H - 1), np.clip(cols, 0, layer.W - 1))[1:]:
-            words = "rows" if "rows" in how else "columns"
-            text = f"outside a map its border is repeated, in the direction of {words}"
+        for words, how in _either(np.clip(rows, 0, layer.H - 1), np.clip(cols, 0, layer.W - 1))[1:]:
+            text = f"outside a map its border is repeated, in the direction{words}"
             yield "border repeated", partial(seen, **how), text, outside
-        for how in _either(np.maximum(rows, 0), np.maximum(cols, 0)):
+        for _, how in _either(np.maximum(rows, 0), np.maximum(cols, 0)):
             text = "before the map its border is repeated: a negative index became 0"
             yield "border repeated", partial(seen, **how), text, outside
         yield "map wraps around", partial(seen, outside="wrap"), "outside a map stands its other side", outside
@@ -851,7 +814,7 @@ def _window_sums(part: _Part) -> Iterator[_Found]:
         tested = [np.where((at >= 0) & (at < most), at, away) for at, most in ((rows, W), (cols, H))]
         for beyond in (0.0, "flat"):  # what such a test lets through beyond the map: nothing, or what lies there
             both, *alone = _either(*tested)
-            for text, sides in zip(texts, (*alone, both), strict=True):
+            for text, (_, sides) in zip(texts, (*alone, both), strict=True):
                 guarded = ("" if "rows" in sides else "h") + ("" if "cols" in sides else "v")
                 yield "sides exchanged", partial(seen, **sides, outside=beyond, guarded=guarded), text, outside
         flat = np.ascontiguousarray(_stored(part.x, layer.layout)).ravel()
@@ -908,45 +871,28 @@ def _channel_sums(part: _Part) -> Iterator[_Found]:
     C = layer.C
     c = np.arange(C)
     look = "the loop over channels: does it run from 0 to C, and does the last step take what is left?"
+
+    def only(kept: np.ndarray) -> Callable[[], np.ndarray]:
+        return partial(part.sum, w=np.where(kept, w, 0))
+
     if C > 1:
-        yield (
-            "last channel missing",
-            partial(part.sum, w=np.where(c < C - 1, w, 0)),
-            f"channel C-1 = {C - 1} is left out",
-            look,
-        )
-        yield "first channel missing", partial(part.sum, w=np.where(c > 0, w, 0)), "channel 0 is left out", look
-        yield "one channel only", partial(part.sum, w=np.where(c == 0, w, 0)), "only channel 0 is summed", look
-        yield (
-            "sum reset at each channel",
-            partial(part.sum, w=np.where(c == C - 1, w, 0)),
-            "only the last channel is in the sum",
-            look,
-        )
+        yield "last channel missing", only(c < C - 1), f"channel C-1 = {C - 1} is left out", look
+        yield "first channel missing", only(c > 0), "channel 0 is left out", look
+        yield "one channel only", only(c == 0), "only channel 0 is summed", look
+        yield "sum reset at each channel", only(c == C - 1), "only the last channel is in the sum", look
     for size in (512, 256, 128, 64, 32, 16, 8, 4, 2):
         if size < C:
-            yield (
-                "first channels only",
-                partial(part.sum, w=np.where(c < size, w, 0)),
-                f"only the first {size} channels are summed",
-                look,
-            )
+            yield "first channels only", only(c < size), f"only the first {size} channels are summed", look
             start = (C - 1) // size * size
             text = f"only the channels from {start} on are summed: the sum is set to 0 at each step of {size}"
-            yield "sum reset at each step", partial(part.sum, w=np.where(c >= start, w, 0)), text, look
+            yield "sum reset at each step", only(c >= start), text, look
         if C % size:  # all of them, where there are so few
             text = f"the last C % {size} = {C % size} channels are left out"
-            yield "last channels missing", partial(part.sum, w=np.where(c < C - C % size, w, 0)), text, look
-    for step, words in ((2, "second"), (3, "third"), (4, "fourth")):
-        if C > 1:
-            text = f"only every {words} channel is summed"
-            yield (
-                "most channels missing",
-                partial(part.sum, w=np.where(c % step == 0, w, 0)),
-                text,
-                "the step of the loop over channels",
-            )
+            yield "last channels missing", only(c < C - C % size), text, look
     if C > 1:
+        for step, words in ((2, "second"), (3, "third"), (4, "fourth")):
+            text = f"only every {words} channel is summed"
+            yield "most channels missing", only(c % step == 0), text, "the step of the loop over channels"
         text = f"the sum is divided by C = {C}"
         yield "mean in place of sum", lambda: part.total / C, text, "sum, not mean"
 

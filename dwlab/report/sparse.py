@@ -35,10 +35,13 @@ def layout_of(row: Row) -> str:
     return row["problem"]["layout"]
 
 
-def beside(name: str) -> Callable[[Row], float | None]:
-    """row -> how many times as fast it is as a library, or as the fastest of our dense stages; None where unknown."""
+def beside(name: str, ours: str = "time_us") -> Callable[[Row], float | None]:
+    """row -> how many times as fast it is as a library, or as the fastest of our dense stages; None where unknown.
+
+    ours: the field that says how long it takes; of "copy_bound_us" it is what a copy of x, filters and y would be.
+    """
     return lambda row: over(
-        min(row["dense"].values(), default=None) if name == DENSE else row["peers"].get(name), row["time_us"]
+        min(row["dense"].values(), default=None) if name == DENSE else row["peers"].get(name), row[ours]
     )
 
 
@@ -67,20 +70,39 @@ def sparse_summary(runs: Runs = None) -> Markdown:
     A kind: the source's products or networks' layers, in a layout and a pattern.
     """
     rows, used = fastest_sparse(runs)
+    return _of_kinds(rows, used, [(f"× {name}", beside(name)) for name in compared(rows)])
+
+
+def sparse_bounds(runs: Runs = None) -> Markdown:
+    """Of the source's products, by kind: a copy of x, filters and y beside our fastest stage, and beside libraries.
+
+    What reads x and writes y once cannot be further ahead of a library than that copy is.
+    """
+    rows, used = fastest_sparse(runs)
+    columns = [("a copy ÷ ours", lambda row: over(row["copy_bound_us"], row["time_us"]))]
+    columns += [(f"{name} ÷ a copy", beside(name, "copy_bound_us")) for name in compared(rows)[:-1]]
+    return _of_kinds([row for row in rows if row["networks"] == SOURCE], used, columns)
+
+
+def _of_kinds(
+    rows: list[Row], used: list[Record], columns: list[tuple[str, Callable[[Row], float | None]]]
+) -> Markdown:  # fmt: skip
+    """A row for each kind: its name, how many, and of each column's ratios geometric mean, least and greatest."""
     if not rows:
         return Markdown(NONE)
     kinds = grouped(rows, lambda row: (row["networks"] != SOURCE, layout_of(row), row["pattern"]))
 
-    def ratios(name: str) -> Callable[[tuple[Any, list[Row]]], str]:
-        def shown(kind: tuple[Any, list[Row]]) -> str:
-            found = [one for row in kind[1] if (one := beside(name)(row)) is not None]
+    def shown(ratio: Callable[[Row], float | None]) -> Callable[[tuple[Any, list[Row]]], str]:
+        def text(kind: tuple[Any, list[Row]]) -> str:
+            found = [one for row in kind[1] if (one := ratio(row)) is not None]
             return f"{geometric(found)} ({times(min(found))} to {times(max(found))})" if found else ""
 
-        return shown
+        return text
 
-    columns = [
+    head = [
         Col("layers", lambda kind: "of networks" if kind[0][0] else "the source's", left=True),
         Col("layout", lambda kind: kind[0][1], left=True), Col("pattern", lambda kind: kind[0][2], left=True),
-        Col("number", lambda kind: str(len(kind[1]))), *(Col(f"× {name}", ratios(name)) for name in compared(rows)),
+        Col("number", lambda kind: str(len(kind[1]))),
     ]  # fmt: skip
-    return of_rows(columns, sorted(kinds.items(), key=lambda kind: kind[0][:2]), [measured_on(used)])
+    head += [Col(name, shown(ratio)) for name, ratio in columns]
+    return of_rows(head, sorted(kinds.items(), key=lambda kind: kind[0][:2]), [measured_on(used)])

@@ -148,9 +148,8 @@ class Accesses(State):
         literal = _literal_index(node, axis)
         negative, _ = mask.split(index < 0)
         if negative is not None:
-            row, lane = self.first_lane(negative.full)
+            row, lane, who = self.first_lane(negative.full)
             value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
-            who = self.thread_name(int(self.block_numbers[row]), lane)
             wrapped = np.where(index < 0, index + extent, index)
             index = wrapped if wrapped.ndim else np.int64(wrapped)
             if not literal:
@@ -160,9 +159,8 @@ class Accesses(State):
                 )  # fmt: skip
         bad, good = mask.split((index >= extent) | (index < 0))
         if bad is not None:
-            row, lane = self.first_lane(bad.full)
+            row, lane, who = self.first_lane(bad.full)
             value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
-            who = self.thread_name(int(self.block_numbers[row]), lane)
             dynamic = array.space == "shared" and isinstance(array, Array) and array.root is self.dynamic_root
             self.hazard(
                 "out of bounds", node.lineno, array.name,
@@ -533,8 +531,7 @@ class Accesses(State):
             alive = self.alive.full
             partial = (here.any(axis=1) & (alive & ~here).any(axis=1))[:, None] & alive & ~here
             if partial.any():
-                row, lane = self.first_lane(partial)
-                who = self.thread_name(int(self.block_numbers[row]), lane)
+                row, lane, who = self.first_lane(partial)
                 self.hazard(
                     "divergent barrier", node.lineno, None,
                     f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,

@@ -212,39 +212,44 @@ def _wide(dtype: np.dtype) -> np.dtype:
     return types.UINT64 if dtype.kind == "u" else dtype
 
 
-def _sum(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    wide = _wide(array.dtype)
-    return _folded(
-        run, node, array, wide.type(0),
-        lambda total, v: types.cast(run.apply(operator.add, total, types.cast(v, wide), node), wide),
-    )  # fmt: skip
+def _applied(op: Callable) -> Callable:
+    def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
+        return types.cast(run.apply(op, total, types.cast(v, total.dtype), node), total.dtype)
+
+    return step
 
 
-def _prod(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    wide = _wide(array.dtype)
-    return _folded(
-        run, node, array, wide.type(1),
-        lambda total, v: types.cast(run.apply(operator.mul, total, types.cast(v, wide), node), wide),
-    )  # fmt: skip
+def _total(op: Callable, first: int) -> Callable:
+    """A sum or a product."""
+    step = _applied(op)
+
+    def method(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+        begin = _wide(array.dtype).type(first)
+        return _folded(run, node, array, begin, lambda total, v: step(run, node, total, v))
+
+    return method
 
 
 def _mean(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    wide = array.dtype if array.dtype.kind in "fc" else types.FLOAT64
-    total = _folded(
-        run, node, array, wide.type(0),
-        lambda total, v: types.cast(run.apply(operator.add, total, types.cast(v, wide), node), wide),
-    )  # fmt: skip
+    first, step = (array.dtype if array.dtype.kind in "fc" else types.FLOAT64).type(0), _applied(operator.add)
+    total = _folded(run, node, array, first, lambda total, v: step(run, node, total, v))
     return run.apply(operator.truediv, total, size(array), node)
 
 
 def _var(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    mean = _mean(run, node, array)
+    step = _square_off(_mean(run, node, array))
+    total = _folded(run, node, array, np.float64(0), lambda total, v: step(run, node, total, v))
+    return run.apply(operator.truediv, total, size(array), node)
 
-    def step(total: Lanes, v: Lanes) -> Lanes:
+
+def _square_off(mean: Lanes) -> Callable:
+    """Adds a number's squared distance from the mean."""
+
+    def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
         off = run.apply(operator.sub, v, mean, node)
         return run.apply(operator.add, total, run.apply(operator.mul, off, off, node), node)
 
-    return run.apply(operator.truediv, _folded(run, node, array, np.float64(0), step), size(array), node)
+    return step
 
 
 def _std(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
@@ -277,9 +282,9 @@ def _all(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
 
 
 METHODS: dict[str, Callable] = {
-    "reshape": _reshape, "view": _view, "transpose": _transpose, "fill": _fill, "item": _item, "sum": _sum,
-    "prod": _prod, "mean": _mean, "var": _var, "std": _std, "argmax": _extreme_at(operator.gt),
-    "argmin": _extreme_at(operator.lt), "any": _any, "all": _all,
+    "reshape": _reshape, "view": _view, "transpose": _transpose, "fill": _fill, "item": _item,
+    "sum": _total(operator.add, 0), "prod": _total(operator.mul, 1), "mean": _mean, "var": _var, "std": _std,
+    "argmax": _extreme_at(operator.gt), "argmin": _extreme_at(operator.lt), "any": _any, "all": _all,
 }  # fmt: skip
 
 
@@ -338,13 +343,6 @@ def _without_nan(first: Callable, step: Callable) -> Callable:
     return function
 
 
-def _applied(op: Callable) -> Callable:
-    def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
-        return run.apply(op, total, types.cast(v, total.dtype), node)
-
-    return step
-
-
 _nansum = _without_nan(lambda dtype: _wide(dtype).type(0), _applied(operator.add))
 _nanprod = _without_nan(lambda dtype: _wide(dtype).type(1), _applied(operator.mul))
 _float64_sum = _without_nan(lambda dtype: np.float64(0), _applied(operator.add))
@@ -356,12 +354,7 @@ def _nanmean(run: Execution, node: ast.AST, array: object) -> Lanes:
 
 
 def _nanvar(run: Execution, node: ast.AST, array: object) -> Lanes:
-    mean = _nanmean(run, node, array)
-
-    def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
-        off = run.apply(operator.sub, v, mean, node)
-        return run.apply(operator.add, total, run.apply(operator.mul, off, off, node), node)
-
+    step = _square_off(_nanmean(run, node, array))
     squares = _without_nan(lambda dtype: np.float64(0), step)(run, node, array)
     return run.apply(operator.truediv, squares, _there(run, node, array), node)
 

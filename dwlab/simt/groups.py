@@ -207,8 +207,8 @@ def _check_metadata(
     hit = done & np.logical_and.reduce([one.metadata != word for word in kept]) if kept else done
     if not hit.any():
         return
-    row, lane = run.first_lane(hit)
-    who, line = run.thread_name(int(run.block_numbers[row]), lane), one.node.lineno
+    row, lane, who = run.first_lane(hit)
+    line = one.node.lineno
     if not kept:
         why = f"nothing keeps its metadata until {name} (it takes ptx.wgmma_sp_wait(…, first, second))"
     else:
@@ -234,8 +234,8 @@ def overwritten(run: Execution, array: Array, element: np.ndarray, mask: Mask, n
     hit = mask.full & (array.root.in_use[rows, np.where(mask.full, word, 0)] > 0)
     if not hit.any():
         return
-    row, lane = run.first_lane(hit)
-    who, at = run.thread_name(int(run.block_numbers[row]), lane), int(word[row, lane])
+    row, lane, who = run.first_lane(hit)
+    at = int(word[row, lane])
     element = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
     line = next(one.node.lineno for one in run.group_products if (one.words[row] == at).any())
     run.hazard(
@@ -250,8 +250,7 @@ def touched(run: Execution, acc: LocalArray, mask: Mask, node: ast.AST) -> None:
     hit = mask.full & acc.busy
     if not hit.any():
         return
-    row, lane = run.first_lane(hit)
-    who = run.thread_name(int(run.block_numbers[row]), lane)
+    row, lane, who = run.first_lane(hit)
     line = next(one.node.lineno for one in run.group_products if one.acc is acc and one.lanes[row, lane])
     run.hazard(
         "race", node.lineno, acc.name,
@@ -287,8 +286,8 @@ def _lines(
     last = first // pitch * pitch + lines * pitch
     wrong = here & ((first < 0) | (last > int(array.shape[0])))[..., None]
     if wrong.any():
-        row, lane = run.first_lane(wrong.reshape(run.lanes_shape))
-        who, value = run.thread_name(int(run.block_numbers[row]), lane), int(index[row, lane])
+        row, lane, who = run.first_lane(wrong.reshape(run.lanes_shape))
+        value = int(index[row, lane])
         run.hazard(
             "out of bounds", node.lineno, array.name,
             f"{array.name}: {lines} lines of {pitch} words from element {value} on (size {int(array.shape[0])}) in "
@@ -298,8 +297,8 @@ def _lines(
     unit = 8 * pitch  # after so many words lines are swizzled as from the first one on
     wrong = here & ((begin % unit >= pitch) | (begin % words != 0))[..., None] | here & (by_group != first[..., None])
     if wrong.any():
-        row, lane = run.first_lane(wrong.reshape(run.lanes_shape))
-        who, value = run.thread_name(int(run.block_numbers[row]), lane), int(index[row, lane])
+        row, lane, who = run.first_lane(wrong.reshape(run.lanes_shape))
+        value = int(index[row, lane])
         run.hazard(
             "misaligned", node.lineno, array.name,
             f"{array.name}: index {value} in {who} is not what {name} takes: in all threads of a group the same, a "
@@ -339,8 +338,7 @@ def _check_sums(run: Execution, node: ast.AST, name: str, acc: LocalArray, count
     ):
         hit = run.mask.full & wrong
         if hit.any():
-            row, lane = run.first_lane(hit)
-            who = run.thread_name(int(run.block_numbers[row]), lane)
+            row, lane, who = run.first_lane(hit)
             run.hazard(kind, node.lineno, acc.name, f"{why}, in {who}", who)
 
 
@@ -387,8 +385,7 @@ def _whole_groups(run: Execution, node: ast.Call, name: str) -> None:
     absent = (active.any(axis=2, keepdims=True) & ~active).reshape(run.lanes_shape)
     if not absent.any():
         return
-    row, lane = run.first_lane(absent)
-    who = run.thread_name(int(run.block_numbers[row]), lane)
+    row, lane, who = run.first_lane(absent)
     run.hazard(
         "inactive lane", node.lineno, None,
         f"{name} takes all {THREADS} threads of a warp group, and {who} is not here: it is elsewhere or has returned",

@@ -22,6 +22,7 @@ import contextlib
 import copy as copy_module
 import itertools
 import math
+import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -282,33 +283,11 @@ class _DeviceBase:
         else:
             self.written[...] = True
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.storage.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return self.storage.strides
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.storage.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.storage.ndim
-
-    @property
-    def size(self) -> int:
-        return self.storage.size
-
-    @property
-    def itemsize(self) -> int:
-        return self.storage.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.storage.nbytes
+    # As of the NumPy array that holds the data.
+    shape, strides, dtype, ndim, size, itemsize, nbytes = (
+        property(operator.attrgetter(f"storage.{name}"))
+        for name in ("shape", "strides", "dtype", "ndim", "size", "itemsize", "nbytes")
+    )
 
     @property
     def alloc_size(self) -> int:
@@ -336,6 +315,12 @@ class _DeviceBase:
         clone = copy_module.copy(self)
         clone.stream = _check_stream(stream)
         return clone
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.getitem(at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        self.setitem(at, value)
 
     def __copy__(self) -> _DeviceBase:
         return type(self)(self.storage, self.allocation, self.stream)
@@ -501,9 +486,6 @@ class DeviceNDArray(_DeviceBase):
                     "copy_to_host() first for anything else"
                 )
 
-    def __getitem__(self, item: Any) -> Any:
-        return self.getitem(item)
-
     def getitem(self, item: Any, stream: Any = 0) -> Any:
         """A view for slices; for a single element its value, copied to the host."""
         _check_stream(stream)
@@ -520,9 +502,6 @@ class DeviceNDArray(_DeviceBase):
                 return DeviceRecord(self.storage[(*parts, ...)], self.allocation, self.stream)
             return self.storage[item]
         return self._view(self.storage[item], stream)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.setitem(key, value)
 
     def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
         """Assign to a slice or an element; ``value`` may be host or device data, broadcast where its axis is 1 long."""
@@ -562,18 +541,12 @@ class DeviceRecord(_DeviceBase):
     def __repr__(self) -> str:
         return f"<DeviceRecord dtype={self.dtype} (simulated GPU)>"
 
-    def __getitem__(self, field: str) -> Any:
-        return self.getitem(field)
-
     def getitem(self, field: str, stream: Any = 0) -> Any:
         """The field's value, a view of a sub-array field, or the record of a nested one."""
         part = self.storage[field]
         if part.dtype.names and part.ndim == 0:
             return DeviceRecord(part, self.allocation, stream or self.stream)
         return part[()] if part.ndim == 0 else self._view(part, stream)
-
-    def __setitem__(self, field: str, value: Any) -> None:
-        self.setitem(field, value)
 
     def setitem(self, field: str, value: Any, stream: Any = 0) -> None:
         _check_stream(stream)

@@ -12,6 +12,7 @@ import cmath
 import difflib
 import enum
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -51,6 +52,7 @@ _COMPARE = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }  # fmt: skip
+_OPPOSITE = {ast.IsNot: ast.Is(), ast.NotIn: ast.In()}
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 _DIVISIONS = {operator.floordiv, operator.mod, operator.truediv}
 _WHOLE = {"i", "u", "b"}
@@ -347,20 +349,29 @@ class Execution(Accesses):
         return yes, no
 
     def do_While(self, node: ast.While) -> Mask | None:
-        whole = active = self.mask
         self.frame.known -= source.set_inside(node)
+        return self.rounds(node, lambda _: self.condition(node.test))
+
+    def rounds(
+        self, node: ast.For | ast.While, going: Callable[[int], Lanes], item: Callable | None = None
+    ) -> Mask | None:
+        """Runs a loop until no lane is left: those go on for which going(round) is true, in a `for` with its item."""
+        whole = active = self.mask
         left: Mask | None = None
         breaks: list[Mask] = []
-        iteration = 0
-        while active is not None:
-            if iteration:
-                self.again(node, active, iteration)
-            iteration += 1
+        for count in itertools.count():
+            if active is None:
+                break
+            if count:
+                self.again(node, active, count)
             self.mask = active
-            yes, no = self.branch(self.condition(node.test), active, node)
+            yes, no = self.branch(going(count), active, node)
             left = join(left, no)
             if yes is None:
                 break
+            if item is not None:
+                self.mask = yes
+                self.store(node.target, item(np.int64(count)))
             active = self.loop_body(node.body, yes, breaks)
         return self.loop_end(node, left, breaks, whole)
 
@@ -472,47 +483,12 @@ class Execution(Accesses):
         return left
 
     def do_For(self, node: ast.For) -> Mask | None:
-        whole = active = self.mask
-        items = self.eval(node.iter)
+        items = self.items(self.eval(node.iter), node.iter)
         self.frame.known -= source.set_inside(node)
-        breaks: list[Mask] = []
-        left: Mask | None = None
-        if isinstance(items, Range) and not all(b.ndim == 0 for b in (items.start, items.stop, items.step)):
-            index = types.cast(items.start, items.dtype)
-            step = types.cast(items.step, items.dtype)
-            self.bad_step(items.step, node)
-            iteration = 0
-            while active is not None:
-                if iteration:
-                    self.again(node, active, iteration)
-                iteration += 1
-                self.mask = active
-                going = np.where(step > 0, index < items.stop, index > items.stop)
-                yes, no = self.branch(going if going.ndim else np.bool_(going), active, node)
-                left = join(left, no)
-                if yes is None:
-                    break
-                self.mask = yes
-                self.store(node.target, index)
-                active = self.loop_body(node.body, yes, breaks)
-                index = index + step
-            return self.loop_end(node, left, breaks, whole)
-        items = self.items(items, node.iter)
         if items.length.ndim:
-            count = np.int64(0)
-            while active is not None:
-                if count:
-                    self.again(node, active, int(count))
-                self.mask = active
-                yes, no = self.branch(count < items.length, active, node)
-                left = join(left, no)
-                if yes is None:
-                    break
-                self.mask = yes
-                self.store(node.target, items.item(count))
-                active = self.loop_body(node.body, yes, breaks)
-                count = count + np.int64(1)
-            return self.loop_end(node, left, breaks, whole)
+            return self.rounds(node, lambda count: count < items.length, items.item)
+        whole = active = self.mask
+        breaks: list[Mask] = []
         for count in range(int(items.length)):
             if count:
                 self.again(node, active, count)
@@ -523,16 +499,13 @@ class Execution(Accesses):
                 break
         return self.loop_end(node, active, breaks, whole)
 
-    def bad_step(self, step: Lanes, node: ast.AST) -> None:
-        if (step == 0).any():
-            raise self.refuse(node, "range() with a step of 0")
-
     def items(self, value: object, node: ast.AST) -> Items:
         """What a loop goes through. Raises UnsupportedError for what has no elements, or elements of several types."""
         if isinstance(value, Items):
             return value
         if isinstance(value, Range):
-            self.bad_step(value.step, node)
+            if (value.step == 0).any():
+                raise self.refuse(node, "range() with a step of 0")
             start, step = types.cast(value.start, value.dtype), types.cast(value.step, value.dtype)
             return Items(
                 intrinsics.length_of(value), lambda k: (start + step * value.dtype.type(k)).astype(value.dtype)
@@ -585,8 +558,7 @@ class Execution(Accesses):
         raise KernelError(f"{self.where(node)}: {what} raised in {self.first_name(self.mask)}")
 
     def first_name(self, mask: Mask) -> str:
-        row, lane = self.first_lane(mask.full)
-        return self.thread_name(int(self.block_numbers[row]), lane)
+        return self.first_lane(mask.full)[2]
 
     # ----------------------------------------------------------------- variables
 
@@ -654,10 +626,7 @@ class Execution(Accesses):
         fields = array.dtype.fields
         if fields is None or name not in fields:
             raise self.refuse(node, f"{array.name} has no field {name!r}")
-        try:
-            return array.field(name)
-        except UnsupportedError as error:
-            raise self.refuse(node, str(error)) from None
+        return self.tried(node, array.field, name)
 
     def unpack(self, value: object, node: ast.AST) -> list[object]:
         if isinstance(value, (tuple, list)):
@@ -769,10 +738,7 @@ class Execution(Accesses):
             return known
         value = node.value
         if isinstance(value, (bool, int, float, complex)):
-            try:
-                made = types.literal(value)
-            except UnsupportedError as error:
-                raise self.refuse(node, str(error)) from None
+            made = self.tried(node, types.literal, value)
             if self.watch is None or made.dtype != types.FLOAT64:  # it distinguishes such by their identity
                 self.literals[node] = made
             return made
@@ -1010,11 +976,7 @@ class Execution(Accesses):
     def on_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):
             return np.logical_not(self.condition(node.operand))
-        value = self.value(node.operand)
-        try:
-            return types.unary(_UNARY[type(node.op)], value)
-        except UnsupportedError as error:
-            raise self.refuse(node, str(error)) from None
+        return self.tried(node, types.unary, _UNARY[type(node.op)], self.value(node.operand))
 
     def on_BinOp(self, node: ast.BinOp) -> object:
         op = _BINARY.get(type(node.op))
@@ -1032,10 +994,7 @@ class Execution(Accesses):
             kinds = {left.dtype.kind, right.dtype.kind}
             if kinds <= _WHOLE if op is not operator.truediv else "c" in kinds:
                 self.check_divisor(right, node, "integer" if kinds <= _WHOLE else "complex")
-        try:
-            result = types.binary(op, left, right)
-        except UnsupportedError as error:
-            raise self.refuse(node, str(error)) from None
+        result = self.tried(node, types.binary, op, left, right)
         if self.tracing and result.dtype.kind in "fc":
             if self.watch is not None and result.dtype == types.FLOAT64:
                 self.watch.arithmetic(op, left, right, result, node, types.flops(op, result.dtype))
@@ -1102,34 +1061,32 @@ class Execution(Accesses):
         return result
 
     def compare(self, op: ast.cmpop, left: object, right: object, node: ast.AST) -> Lanes:
-        if isinstance(op, (ast.Is, ast.IsNot)):
+        if type(op) in _OPPOSITE:
+            return np.logical_not(self.compare(_OPPOSITE[type(op)], left, right, node))
+        if isinstance(op, ast.Is):
             if isinstance(left, np.dtype) or isinstance(right, np.dtype):
                 raise self.refuse(node, "types are not compared here", "isinstance(…) tells a number's type")
             left, right = (np.bool_(one) if isinstance(one, bool) else one for one in (left, right))
             if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
                 left, right = left.which, right.which
-            same = left is right or (left is None and right is None)
             if isinstance(left, (np.ndarray, np.generic)) and isinstance(right, (np.ndarray, np.generic)):
-                equal = np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
-                return equal if isinstance(op, ast.Is) else np.logical_not(equal)
-            return np.bool_(same if isinstance(op, ast.Is) else not same)
-        if isinstance(op, (ast.In, ast.NotIn)):
-            found = np.bool_(False)
+                return np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
+            return np.bool_(left is right)
+        if isinstance(op, ast.In):
             if isinstance(left, str) and isinstance(right, str):
-                return np.bool_((left in right) == isinstance(op, ast.In))
+                return np.bool_(left in right)
             if isinstance(right, Range):
-                found = self.in_range(self.number(left, node), right)
-                return found if isinstance(op, ast.In) else np.logical_not(found)
+                return self.in_range(self.number(left, node), right)
             if isinstance(right, ARRAYS):
-                found = arraymethods.contains(self, node, right, left)
-                return found if isinstance(op, ast.In) else np.logical_not(found)
+                return arraymethods.contains(self, node, right, left)
             if not isinstance(right, tuple):
                 raise self.refuse(node, "`in` works on a tuple, a range or an array", "write the loop out")
             if len({kind(v) for v in right}) > 1:
                 raise self.refuse(node, "`in` looks through a tuple of one type", "write == out, with or")
+            found = np.bool_(False)
             for item in right:
                 found = np.logical_or(found, self.compare(ast.Eq(), left, item, node))
-            return found if isinstance(op, ast.In) else np.logical_not(found)
+            return found
         if isinstance(left, tuple) and isinstance(right, tuple):
             same, before = np.bool_(True), np.bool_(len(left) < len(right))
             for a, b in reversed([*zip(left, right, strict=False)]):
@@ -1153,10 +1110,14 @@ class Execution(Accesses):
         left, right = self.beside(left, right, node)
         if self.watch is not None and types.compared_in(left.dtype, right.dtype) == types.FLOAT64:
             self.watch.compared(left, right, node)
+        return self.tried(node, types.binary, _COMPARE[type(op)], left, right)
+
+    def tried(self, node: ast.AST, function: Callable, *arguments: object) -> object:
+        """What a function gives that knows no lines: to what it refuses the node's is added."""
         try:
-            return types.binary(_COMPARE[type(op)], left, right)
+            return function(*arguments)
         except UnsupportedError as error:
-            raise (error if "line" in str(error) else self.refuse(node, str(error))) from None
+            raise self.refuse(node, str(error)) from None
 
     @staticmethod
     def in_range(value: Lanes, whole: Range) -> Lanes:
@@ -1432,10 +1393,8 @@ class Execution(Accesses):
         if isinstance(function, (BuiltinFunctionType, type)) and intrinsics.is_builtin(function):
             return intrinsics.builtin_call(self, function, arguments, keywords, node)
         if getattr(math, getattr(function, "__name__", ""), None) is function:
-            try:
-                result, each = types.math_call(function, [self.number(a, node) for a in arguments])
-            except UnsupportedError as error:
-                raise self.refuse(node, str(error)) from None
+            numbers = [self.number(a, node) for a in arguments]
+            result, each = self.tried(node, types.math_call, function, numbers)
             out = result[0] if isinstance(result, tuple) else result
             if self.watch is not None and types.math_in_float64(function, arguments) and not (
                 function is math.copysign and self.watch.all_narrow(arguments, node)
@@ -1446,10 +1405,7 @@ class Execution(Accesses):
                 self.count_flops(node, out.dtype, each)
             return result
         if getattr(cmath, getattr(function, "__name__", ""), None) is function:
-            try:
-                result = types.cmath_call(function, [self.number(a, node) for a in arguments])
-            except UnsupportedError as error:
-                raise self.refuse(node, str(error)) from None
+            result = self.tried(node, types.cmath_call, function, [self.number(a, node) for a in arguments])
             self.count_flops(node, (result[0] if isinstance(result, tuple) else result).dtype, 1)
             return result
         if isinstance(function, FunctionType):

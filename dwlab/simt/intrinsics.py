@@ -19,7 +19,7 @@ from numba.core import types as nt
 from dwlab.simt import arraymethods, libdevice, trace, types
 from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Record, Root, strides_of
 from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
-from dwlab.simt.options import LaunchError, UnsupportedError
+from dwlab.simt.options import LaunchError
 from dwlab.simt.order import BLOCK, GPU
 from dwlab.simt.state import Restart
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Vector, kind_name
@@ -81,11 +81,12 @@ def length_of(whole: Range) -> Lanes:
     return length if length.ndim else np.int64(length)
 
 
-def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list[object]) -> Lanes:
+def _extreme(run: Execution, node: ast.Call, *arguments: object, function: Callable) -> Lanes:
     """min() and max(). Of two floats it is PTX's min or max, which passes over a NaN.
 
     Of more, or of a tuple, it is `b if b < a else a`, one after the other, so a NaN wins that stands first.
     """
+    run.no_member(node, *arguments)
     if len(arguments) == 1 and not isinstance(arguments[0], (tuple, *ARRAYS)):
         raise run.refuse(node, f"{function.__name__}() of one number", "give two, or a tuple")
     items = run.unpack(arguments[0], node) if len(arguments) == 1 else arguments
@@ -110,11 +111,14 @@ def _extreme(run: Execution, node: ast.Call, function: Callable, arguments: list
     return best
 
 
-def _round(run: Execution, node: ast.Call, value: Lanes, digits: Lanes | None = None) -> Lanes:
+def _round(run: Execution, node: ast.Call, *arguments: object) -> Lanes:
+    value, *digits = (run.number(a, node) for a in arguments)
+    if run.watch is not None and value.dtype.kind == "f":  # made in float64 whatever it is
+        run.watch.computed(None, [value], node)
     if value.dtype.kind == "c":
         raise run.refuse(node, "round() takes real numbers")
-    if digits is not None:
-        return _round_to(value, digits)
+    if digits:
+        return _round_to(value, *digits)
     return types.cast(np.rint(value), types.INT64) if value.dtype.kind == "f" else value
 
 
@@ -132,7 +136,7 @@ def _round_to(value: Lanes, digits: Lanes) -> Lanes:
     return types.cast(out, types.as_float(value.dtype) if value.dtype.kind == "f" else types.FLOAT64)[()]
 
 
-def _zip(run: Execution, node: ast.Call, given: list[object]) -> Items:
+def _zip(run: Execution, node: ast.Call, *given: object) -> Items:
     """As many as the shortest of them has."""
     parts = [run.items(one, node) for one in given]
     length: Lanes = np.int64(0)
@@ -203,7 +207,7 @@ def _type(run: Execution, node: ast.Call, *arguments: object) -> np.dtype:
     return arguments[0].dtype
 
 
-def _print(run: Execution, node: ast.Call, arguments: list[object]) -> None:
+def _print(run: Execution, node: ast.Call, *arguments: object) -> None:
     """One line per active thread, in thread order, as the device's printf writes it: floats with six decimals."""
     texts = [_printed(run, node, one) for one in arguments]
     for row, lane in np.argwhere(run.mask.full) if run.exact else ():
@@ -230,122 +234,117 @@ def _printed(run: Execution, node: ast.Call, value: object) -> Callable[[int, in
     return lambda row, lane: ("%f" if value.dtype.kind == "f" else "%s") % lanes[row, lane]
 
 
-_PLAIN_BUILTINS = (
-    range, min, max, abs, round, pow, divmod, len, print, enumerate, zip, tuple, sum, slice, isinstance, reversed, ord,
-    hasattr, type,
-)  # fmt: skip
+def _cast(run: Execution, node: ast.Call, function: Callable, arguments: list[object]) -> Lanes:
+    """int(), float(), bool() and complex() of a number; complex() also of two."""
+    run.no_member(node, *arguments)
+    if len(arguments) == 2 and function is complex:
+        parts = [run.number(a, node) for a in arguments]
+        if any(v.dtype == types.BOOL for v in parts):
+            raise run.refuse(node, "Numba-CUDA has no complex() of a bool", "float64(…) converts")
+        real, imag = (types.cast(v, types.FLOAT64) for v in parts)
+        return real + np.complex128(1j) * imag
+    if len(arguments) != 1:
+        raise run.refuse(node, f"{function.__name__}() takes one number")
+    if function is bool and isinstance(arguments[0], (tuple, str)):
+        return np.bool_(len(arguments[0]) > 0)
+    value = run.number(arguments[0], node)
+    if function is bool and value.dtype == types.FLOAT16:
+        raise run.refuse(node, "bool() takes no float16", "compare it with 0")
+    result = run.tried(node, types.builtin_cast, function, value)
+    if run.watch is not None and types.FLOAT64 in (value.dtype, result.dtype):
+        if value.dtype == types.FLOAT64:
+            run.watch.stored(value, result.dtype, node, run.is_known(node))
+        elif not run.is_known(node):
+            run.watch.converted(value, result, node)
+    return result
+
+
+def _len(run: Execution, node: ast.Call, thing: object) -> Lanes:
+    if isinstance(thing, (tuple, str, bytes)):
+        return np.int64(len(thing))
+    if isinstance(thing, ARRAYS) and thing.shape:
+        return thing.shape[0]
+    if isinstance(thing, Range):
+        return length_of(thing)
+    if isinstance(thing, Flat):
+        return arraymethods.size(thing.array)
+    raise run.refuse(node, f"len() of {kind_name(thing)}", "it takes a tuple, an array, a range or a string")
+
+
+def _ord(run: Execution, node: ast.Call, text: object) -> np.int64:
+    if not isinstance(text, str) or len(text) != 1:
+        raise run.refuse(node, "ord() takes one character")
+    return np.int64(ord(text))
+
+
+def _abs(run: Execution, node: ast.Call, of: object) -> Lanes:
+    value = run.number(of, node)
+    if run.watch is not None and value.dtype == types.FLOAT64:
+        run.watch.computed(None, [value], node)
+    size = np.abs(value)
+    return size if value.dtype.kind in "fc" else types.cast(size, types.call_type(abs, value.dtype)[1])
+
+
+def _divmod(run: Execution, node: ast.Call, left: object, right: object) -> tuple[object, object]:
+    return run.apply(operator.floordiv, left, right, node), run.apply(operator.mod, left, right, node)
+
+
+def _tuple(run: Execution, node: ast.Call, *arguments: object) -> tuple:
+    if len(arguments) != 1 or not isinstance(arguments[0], tuple):
+        raise run.refuse(node, "tuple() takes a tuple, whose length is known", "write its elements out")
+    return tuple(arguments[0])
+
+
+def _reversed(run: Execution, node: ast.Call, *arguments: object) -> None:
+    raise run.refuse(node, "Numba-CUDA has no reversed()", "count down: range(n - 1, -1, -1)")
+
+
+def _slice(run: Execution, node: ast.Call, *arguments: object) -> slice:
+    if not 1 <= len(arguments) <= 3:
+        raise run.refuse(node, "slice() is not available in a kernel here")
+    return slice(*(None if a is None else run.number(a, node) for a in arguments))
+
+
+_ANY_NUMBER = range(1000)
+_BUILTINS: dict[Callable, tuple[Callable, range, str]] = {
+    range: (_range, _ANY_NUMBER, ""),
+    type: (_type, _ANY_NUMBER, ""),
+    hasattr: (_hasattr, _ANY_NUMBER, ""),
+    print: (_print, _ANY_NUMBER, ""),
+    min: (partial(_extreme, function=min), _ANY_NUMBER, ""),
+    max: (partial(_extreme, function=max), _ANY_NUMBER, ""),
+    len: (_len, range(1, 2), "one thing"),
+    ord: (_ord, range(1, 2), "one character"),
+    isinstance: (_isinstance, range(2, 3), "a value and a type"),
+    abs: (_abs, range(1, 2), "one number"),
+    round: (_round, range(1, 3), "a number, and how many digits"),
+    pow: (lambda run, node, a, b: run.apply(operator.pow, a, b, node), range(2, 3), "two numbers here"),
+    divmod: (_divmod, range(2, 3), "two numbers here"),
+    enumerate: (_enumerate, range(1, 3), "what it counts, and where it begins"),
+    zip: (_zip, _ANY_NUMBER, ""),
+    reversed: (_reversed, _ANY_NUMBER, ""),
+    tuple: (_tuple, _ANY_NUMBER, ""),
+    sum: (_sum, range(1, 3), "what it adds up, and where it begins"),
+    slice: (_slice, _ANY_NUMBER, ""),
+}
+"""Python's builtins: what does it, how many arguments it takes, and in words."""
 
 
 def is_builtin(function: object) -> bool:
     """Whether builtin_call handles it."""
-    return function in types.BUILTIN_CASTS or function in _PLAIN_BUILTINS
+    return function in types.BUILTIN_CASTS or function in _BUILTINS
 
 
 def builtin_call(run: Execution, function: Callable, arguments: list[object], keywords: dict, node: ast.Call) -> object:
     """A call of one of Python's builtins."""
     if keywords:
         raise run.refuse(node, f"{function.__name__}() takes no keyword arguments in a kernel")
-    if function is range:
-        return _range(run, node, *arguments)
-    if function is type:
-        return _type(run, node, *arguments)
-    if function is hasattr:
-        return _hasattr(run, node, *arguments)
-    if function is print:
-        return _print(run, node, arguments)
-    if function in (min, max):
-        run.no_member(node, *arguments)
-        return _extreme(run, node, function, arguments)
     if function in types.BUILTIN_CASTS:
-        run.no_member(node, *arguments)
-        if len(arguments) == 2 and function is complex:
-            parts = [run.number(a, node) for a in arguments]
-            if any(v.dtype == types.BOOL for v in parts):
-                raise run.refuse(node, "Numba-CUDA has no complex() of a bool", "float64(…) converts")
-            real, imag = (types.cast(v, types.FLOAT64) for v in parts)
-            return real + np.complex128(1j) * imag
-        if len(arguments) != 1:
-            raise run.refuse(node, f"{function.__name__}() takes one number")
-        if function is bool and isinstance(arguments[0], (tuple, str)):
-            return np.bool_(len(arguments[0]) > 0)
-        value = run.number(arguments[0], node)
-        if function is bool and value.dtype == types.FLOAT16:
-            raise run.refuse(node, "bool() takes no float16", "compare it with 0")
-        try:
-            result = types.builtin_cast(function, value)
-            if run.watch is not None and types.FLOAT64 in (value.dtype, result.dtype):
-                if value.dtype == types.FLOAT64:
-                    run.watch.stored(value, result.dtype, node, run.is_known(node))
-                elif not run.is_known(node):
-                    run.watch.converted(value, result, node)
-            return result
-        except UnsupportedError as error:
-            raise run.refuse(node, str(error)) from None
-    if function is len:
-        if len(arguments) != 1:
-            raise run.refuse(node, "len() takes one thing")
-        (thing,) = arguments
-        if isinstance(thing, (tuple, str, bytes)):
-            return np.int64(len(thing))
-        if isinstance(thing, ARRAYS) and thing.shape:
-            return thing.shape[0]
-        if isinstance(thing, Range):
-            return length_of(thing)
-        if isinstance(thing, Flat):
-            return arraymethods.size(thing.array)
-        raise run.refuse(node, f"len() of {kind_name(thing)}", "it takes a tuple, an array, a range or a string")
-    if function is ord:
-        if len(arguments) != 1 or not isinstance(arguments[0], str) or len(arguments[0]) != 1:
-            raise run.refuse(node, "ord() takes one character")
-        return np.int64(ord(arguments[0]))
-    if function is isinstance:
-        if len(arguments) != 2:
-            raise run.refuse(node, "isinstance() takes a value and a type")
-        return _isinstance(run, node, *arguments)
-    if function is abs:
-        if len(arguments) != 1:
-            raise run.refuse(node, "abs() takes one number")
-        value = run.number(arguments[0], node)
-        if run.watch is not None and value.dtype == types.FLOAT64:
-            run.watch.computed(None, [value], node)
-        return (
-            np.abs(value)
-            if value.dtype.kind in "fc"
-            else types.cast(np.abs(value), types.call_type(abs, value.dtype)[1])
-        )
-    if function is round:
-        if not 1 <= len(arguments) <= 2:
-            raise run.refuse(node, "round() takes a number, and how many digits")
-        values = [run.number(a, node) for a in arguments]
-        if run.watch is not None and values[0].dtype.kind == "f":  # made in float64 whatever it is
-            run.watch.computed(None, values[:1], node)
-        return _round(run, node, *values)
-    if function in (pow, divmod) and len(arguments) != 2:
-        raise run.refuse(node, f"{function.__name__}() takes two numbers here")
-    if function is pow:
-        return run.apply(operator.pow, *arguments, node)
-    if function is divmod:
-        return run.apply(operator.floordiv, *arguments, node), run.apply(operator.mod, *arguments, node)
-    if function is enumerate:
-        if not 1 <= len(arguments) <= 2:
-            raise run.refuse(node, "enumerate() takes what it counts, and where it begins")
-        return _enumerate(run, node, *arguments)
-    if function is zip:
-        return _zip(run, node, arguments)
-    if function is reversed:
-        raise run.refuse(node, "Numba-CUDA has no reversed()", "count down: range(n - 1, -1, -1)")
-    if function is tuple:
-        if len(arguments) != 1 or not isinstance(arguments[0], tuple):
-            raise run.refuse(node, "tuple() takes a tuple, whose length is known", "write its elements out")
-        return tuple(arguments[0])
-    if function is sum:
-        if not 1 <= len(arguments) <= 2:
-            raise run.refuse(node, "sum() takes what it adds up, and where it begins")
-        return _sum(run, node, *arguments)
-    if function is slice and 1 <= len(arguments) <= 3:
-        parts = [None if a is None else run.number(a, node) for a in arguments]
-        return slice(*parts)
-    raise run.refuse(node, f"{function.__name__}() is not available in a kernel here")
+        return _cast(run, node, function, arguments)
+    does, numbers, takes = _BUILTINS[function]
+    if len(arguments) not in numbers:
+        raise run.refuse(node, f"{function.__name__}() takes {takes}")
+    return does(run, node, *arguments)
 
 
 # --------------------------------------------------------------------- arrays made in a kernel
@@ -665,11 +664,6 @@ def _lanemask_lt(run: Execution, node: ast.Call) -> Lanes:
 # --------------------------------------------------------------------- bits and arithmetic
 
 
-def _unsigned(value: Lanes) -> tuple[Lanes, int]:
-    bits = value.dtype.itemsize * 8
-    return value.astype(np.dtype(f"u{value.dtype.itemsize}")), bits
-
-
 def _integer(run: Execution, node: ast.Call, value: object) -> Lanes:
     """What popc, clz and their relatives take: an integer. Anything else becomes an int8, as Numba-CUDA has it."""
     value = run.number(value, node)
@@ -678,43 +672,24 @@ def _integer(run: Execution, node: ast.Call, value: object) -> Lanes:
     return value if value.dtype.kind in "iu" else types.cast(value, types.INT8)
 
 
-def _popc(run: Execution, node: ast.Call, value: object) -> Lanes:
+def _counted(run: Execution, node: ast.Call, value: object, what: str) -> Lanes:
+    """popc and clz."""
     value = _integer(run, node, value)
-    return np.bitwise_count(_unsigned(value)[0]).astype(value.dtype)
+    return libdevice.count(value, what).astype(value.dtype)
 
 
 def _brev(run: Execution, node: ast.Call, value: object) -> Lanes:
     value = run.number(value, node)
     if value.dtype.kind == "c":
         raise run.refuse(node, f"an integer is needed, not {value.dtype}")
-    value, bits = _unsigned(types.cast(value, types.UINT64 if value.dtype == types.UINT64 else types.UINT32))
-    out = np.zeros_like(value)
-    one = value.dtype.type(1)
-    for k in range(bits):
-        bit = (value >> value.dtype.type(k)) & one
-        out = out | (bit << value.dtype.type(bits - 1 - k))
-    return out
-
-
-def _clz(run: Execution, node: ast.Call, value: object) -> Lanes:
-    original = _integer(run, node, value)
-    value, bits = _unsigned(original)
-    count = np.zeros_like(value)
-    still = np.ones(value.shape, np.bool_)
-    for k in range(bits - 1, -1, -1):
-        still = still & (((value >> value.dtype.type(k)) & value.dtype.type(1)) == 0)
-        count = count + still.astype(value.dtype)
-    return count.astype(original.dtype)
+    return libdevice.reversed_bits(types.cast(value, types.UINT64 if value.dtype == types.UINT64 else types.UINT32))
 
 
 def _ffs(run: Execution, node: ast.Call, value: object) -> Lanes:
-    value, bits = _unsigned(_integer(run, node, value))
-    if bits < 32:
+    value = _integer(run, node, value)
+    if value.dtype.itemsize < 4:
         raise run.refuse(node, "ffs takes integers of 32 or 64 bits", "int32(…) converts")
-    lowest = value & (~value + value.dtype.type(1))
-    below = np.bitwise_count(lowest - value.dtype.type(1)).astype(np.uint32) + np.uint32(1)
-    out = np.where(value == 0, np.uint32(0), below)
-    return out if out.ndim else np.uint32(out)
+    return libdevice.count(value, "ffs").astype(np.uint32)
 
 
 def _selp(run: Execution, node: ast.Call, test: object, yes: object, no: object) -> Lanes:
@@ -979,8 +954,9 @@ def _vector(run: Execution, node: ast.Call, name: str, arguments: list[object]) 
 _SIMPLE: dict[str, Callable] = {
     "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": partial(_fence, scope=GPU),
     "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU),
-    "activemask": _activemask, "lanemask_lt": _lanemask_lt, "popc": _popc, "brev": _brev,
-    "clz": _clz, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
+    "activemask": _activemask, "lanemask_lt": _lanemask_lt, "brev": _brev,
+    "popc": partial(_counted, what="popc"), "clz": partial(_counted, what="clz"), "ffs": _ffs,
+    "selp": _selp, "fma": _fma, "cbrt": _cbrt,
 }  # fmt: skip
 _VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}
 _BLOCK_VOTES = {"syncthreads_count": "count", "syncthreads_and": "and", "syncthreads_or": "or"}

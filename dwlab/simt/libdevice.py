@@ -81,7 +81,7 @@ def _byte_perm(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     return types.cast(out, types.UINT32).astype(np.int32)
 
 
-def _count(value: Lanes, what: str) -> Lanes:
+def count(value: Lanes, what: str) -> Lanes:
     """Bits of a word: how many are set, how many zeros lead, where the lowest one is (from 1)."""
     word = _bits(value, np.dtype(f"u{value.dtype.itemsize}"))
     if what == "popc":
@@ -96,7 +96,7 @@ def _count(value: Lanes, what: str) -> Lanes:
     return np.bitwise_count(~word).astype(np.int32)
 
 
-def _reversed(value: Lanes) -> Lanes:
+def reversed_bits(value: Lanes) -> Lanes:
     word = _bits(value, np.dtype(f"u{value.dtype.itemsize}"))
     out = word.dtype.type(0)
     bits = value.dtype.itemsize * 8
@@ -200,8 +200,8 @@ def _fill() -> None:
     )
     for end, dtype in (("", types.INT32), ("ll", types.INT64)):
         for name in ("popc", "clz", "ffs"):
-            FUNCTIONS[name + end] = ((dtype,), lambda x, name=name: _count(x, name))
-        FUNCTIONS["brev" + end] = ((dtype,), _reversed)
+            FUNCTIONS[name + end] = ((dtype,), lambda x, name=name: count(x, name))
+        FUNCTIONS["brev" + end] = ((dtype,), reversed_bits)
     for start, dtype in (("", types.INT32), ("ll", types.INT64), ("u", types.UINT32), ("ull", types.UINT64)):
         FUNCTIONS[start + "min"], FUNCTIONS[start + "max"] = ((dtype,) * 2, np.minimum), ((dtype,) * 2, np.maximum)
     FUNCTIONS["abs"], FUNCTIONS["llabs"] = ((types.INT32,), np.abs), ((types.INT64,), np.abs)

@@ -36,14 +36,14 @@ def product(name: str, kind: str) -> Callable:
             raise run.refuse(node, f"{name} takes {says}, not {len(given)} values")
         lanes = [checked(run, node, name, value) for value in given[:12]]
         metadata = narrow.int32(run, node, name, given[12])
-        selector = 0 if whole else run.number(given[13], node)
+        selector = None if whole else run.number(given[13], node)
         if not whole and (not isinstance(node.args[13], ast.Constant) or selector not in (0, 1)):
             raise run.refuse(node, f"{name} takes a literal selector, 0 or 1")
         tensor.whole_warps(run, node, name)
         run.operate([*lanes, metadata], unit="tensor")
         kept = 4 * GROUPS if whole else 2 * GROUPS
         run.count_flops(node, types.FLOAT32, 2 * tensor.ROWS * tensor.COLUMNS * kept // 32)
-        places = (places_of_bytes if whole else kept_places)(run, node, name, metadata, int(selector))
+        places = kept_places(run, node, name, metadata, None if whole else int(selector))
         c, a = tensor.numbers(run, lanes[:4]), tensor.elements(tensor.rows(run, lanes[4:8]), kind)
         b = tensor.elements(tensor.columns(run, lanes[8:]), kind).swapaxes(1, 2)
         d = np.zeros((len(c), tensor.ROWS, tensor.COLUMNS))
@@ -57,27 +57,19 @@ def product(name: str, kind: str) -> Callable:
 
 
 def kept_places(
-    run: Execution, node: ast.Call, name: str, metadata: Lanes, selector: int
+    run: Execution, node: ast.Call, name: str, metadata: Lanes, selector: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For both kept elements of each row and group the k that they stand for; reports indices that do not ascend."""
-    codes = _codes(run, node, name, metadata, slice(2 * selector, 2 * selector + 2))
+    """For both kept elements of each row and group the k that they stand for; reports indices that do not ascend.
 
-    def of_rows(index: np.ndarray) -> np.ndarray:  # a lane has four groups of row g, then four of row g + 8
-        index = index.reshape(-1, 8, 2, 2, 4).transpose(0, 3, 1, 2, 4)
-        return index.reshape(-1, tensor.ROWS, GROUPS).astype(np.int64) + 4 * np.arange(GROUPS)
+    selector: None of int8, where all lanes have indices.
+    """
+    lanes = slice(0, 4) if selector is None else slice(2 * selector, 2 * selector + 2)
+    codes = _codes(run, node, name, metadata, lanes)
+    groups = 4 * codes.shape[2]  # in a row; lanes have half of them of row g, then of row g + 8
 
-    return of_rows(codes & np.uint32(3)), of_rows(codes >> np.uint32(2))
-
-
-def places_of_bytes(
-    run: Execution, node: ast.Call, name: str, metadata: Lanes, _: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The same of int8: 16 groups in a row."""
-    codes = _codes(run, node, name, metadata, slice(0, 4))
-
-    def of_rows(index: np.ndarray) -> np.ndarray:  # lanes have eight groups of row g, of row g + 8, then eight more
-        index = index.reshape(-1, 8, 2, 2, GROUPS).transpose(0, 3, 1, 2, 4)
-        return index.reshape(-1, tensor.ROWS, 2 * GROUPS).astype(np.int64) + 4 * np.arange(2 * GROUPS)
+    def of_rows(index: np.ndarray) -> np.ndarray:
+        index = index.reshape(-1, 8, 2, 2, groups // 2).transpose(0, 3, 1, 2, 4)
+        return index.reshape(-1, tensor.ROWS, groups).astype(np.int64) + 4 * np.arange(groups)
 
     return of_rows(codes & np.uint32(3)), of_rows(codes >> np.uint32(2))
 

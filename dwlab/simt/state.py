@@ -265,10 +265,10 @@ class State:
 
         return f"thread {text(thread, dims)} of block {text(place, grid_dims)}"
 
-    def first_lane(self, where: np.ndarray) -> tuple[int, int]:
-        """(batch row, lane) of the first True."""
-        row, lane = np.argwhere(np.broadcast_to(where, self.lanes_shape))[0]
-        return int(row), int(lane)
+    def first_lane(self, where: np.ndarray) -> tuple[int, int, str]:
+        """(batch row, lane, its thread's name) of the first True."""
+        row, lane = (int(k) for k in np.argwhere(np.broadcast_to(where, self.lanes_shape))[0])
+        return row, lane, self.thread_name(int(self.block_numbers[row]), lane)
 
     def hazard(
         self,

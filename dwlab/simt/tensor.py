@@ -138,13 +138,11 @@ def whole_warps(run: Execution, node: ast.Call, name: str) -> None:
     absent = (active.any(axis=2, keepdims=True) & ~active).reshape(run.lanes_shape)
     if not absent.any():
         return
-    row, lane = run.first_lane(absent)
+    _, lane, who = run.first_lane(absent)
+    why = "it is elsewhere or has returned"
     if lane >= run.threads:
         who = f"a warp of {run.threads % 32} threads, the last of block {run.block}"
         why = "make the block a multiple of 32 threads"
-    else:
-        who = run.thread_name(int(run.block_numbers[row]), lane)
-        why = "it is elsewhere or has returned"
     run.hazard(
         "inactive lane", node.lineno, None, f"{name} takes all 32 lanes of a warp, and {who} is not here: {why}", who
     )

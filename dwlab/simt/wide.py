@@ -152,8 +152,7 @@ def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, nod
         event = np.where(mask.full, array.root.in_flight[rows, np.where(mask.full, word + k, 0)], 0)
         if not event.any():
             continue
-        row, lane = run.first_lane(event != 0)
-        who = run.thread_name(int(run.block_numbers[row]), lane)
+        row, lane, who = run.first_lane(event != 0)
         at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
         line, _ = run.events[int(event[row, lane])]
         run.hazard(
@@ -232,8 +231,8 @@ def locate(
 
 
 def _first(run: Execution, mask: Mask, index: Lanes) -> tuple[str, int]:
-    row, lane = run.first_lane(mask.full)
-    return run.thread_name(int(run.block_numbers[row]), lane), int(np.broadcast_to(index, run.lanes_shape)[row, lane])
+    row, lane, who = run.first_lane(mask.full)
+    return who, int(np.broadcast_to(index, run.lanes_shape)[row, lane])
 
 
 def tally(

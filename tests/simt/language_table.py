@@ -1,5 +1,6 @@
 """Reads language_rows.py and runs its rows: on dwlab.simt, as plain Python, and through Numba-CUDA's compiler."""
 
+import ast
 import functools
 import inspect
 import re
@@ -13,6 +14,7 @@ from tests.loaded import loaded
 from tests.simt.language_rows import ROWS, WORLD
 
 VERDICTS = ("runs", "refused", "stricter", "looser")
+OTHERS = ("y", "r", "w", "one", "z")
 REC = np.dtype([("u", np.float64), ("v", np.int64), ("w", np.float32)], align=True)
 WITH_ARRAYS = np.dtype([("v", np.float32, (3,)), ("m", np.int32, (2, 3))], align=True)
 
@@ -43,9 +45,21 @@ def rows(text: str = ROWS) -> list[Row]:
         if verdict not in VERDICTS or name in found:
             raise ValueError(f"not well formed, or there already: {head!r} {name!r}")
         if not re.search(r"(?m)^def k\(", body):
-            body = "def k(out, x, a, n):\n    i = cuda.grid(1)\n" + textwrap.indent(body, "    ")
+            body = f"def k({parameters(body)}):\n    i = cuda.grid(1)\n" + textwrap.indent(body, "    ")
         found[name] = Row(verdict, name, why or said.get("why", ""), body + "\n", said.get("want"))
     return list(found.values())
+
+
+def parameters(body: str) -> str:
+    """out, x, a, n, and those of OTHERS that the body reads and sets nowhere."""
+    try:
+        nodes = list(ast.walk(ast.parse(body)))
+    except SyntaxError:  # a row's
+        return "out, x, a, n"
+    own = {n.arg for n in nodes if isinstance(n, ast.arg)}
+    read = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    own |= {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    return ", ".join(["out", "x", "a", "n", *(name for name in OTHERS if name in read - own)])
 
 
 def known(cuda: object, device: object) -> dict[str, object]:

@@ -110,7 +110,8 @@ def test_only_the_naive_stages_leak():
 
     problem = DepthwiseConv1d(2, 8, 96, 16)
     for one in stages("depthwise1d"):
-        report = check._xray(one, problem, one.launch(problem), problem.inputs(one.path))
+        trial = check._Trial(one, check.Case(problem, ""), one.launch(problem), problem.inputs(one.path))
+        report = check._xray(trial)
         assert bool(report.float64_leaks) == (one.name == "naive" and one.path != "backward"), one.id
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,8 +29,11 @@ def line_with(kernel, text):
     return found[0]
 
 
-def found(kernel, grid, block, *args, kind, at, array=None, other=None, threads=(), **options):
-    """Assert that one hazard of this kind is reported at the line that contains ``at``; return it."""
+def found(kernel, grid, block, *args, kind, at, array=None, other=None, threads=(), either=(), says=(), **options):
+    """Assert that one hazard of this kind is reported at the line that contains ``at``; return it.
+
+    threads, says: what its threads and its message must have; either: one of these its threads.
+    """
     kinds = kind if isinstance(kind, tuple) else (kind,)
     everything = hazards(kernel, grid, block, *args, **options)
     matching = [h for h in everything if h.kind in kinds and h.line == line_with(kernel, at)]
@@ -40,9 +44,9 @@ def found(kernel, grid, block, *args, kind, at, array=None, other=None, threads=
         assert line_with(kernel, other) in {h.other_line for h in matching}, matching
     hazard = matching[0]
     assert {h.kind for h in everything} <= set(kinds) | {"race", "two writers"}, everything
-    for word in threads:
-        assert word in hazard.threads, hazard
-    assert hazard.message and hazard.threads
+    assert all(word in hazard.threads for word in threads), hazard
+    assert not either or any(word in hazard.threads for word in either), hazard
+    assert hazard.message and hazard.threads and all(word in hazard.message for word in says), hazard
     return hazard
 
 
@@ -67,6 +71,9 @@ def as_test(checked):
 
 
 finds, finds_nothing = as_test(found), as_test(clean)
+races, unwritten, two_writers = (
+    as_test(partial(found, kind=kind)) for kind in ("race", "uninitialised", "two writers")
+)
 
 
 def ones(n=N, dtype=np.float32):
@@ -85,11 +92,9 @@ def forgotten_barrier(x, y):
 
 
 def test_read_of_another_warps_write_without_a_barrier():
-    hazard = found(
-        forgotten_barrier, 1, 64, ones(), ones(), kind="race", at="tile[63 - t]", array="tile", other="tile[t] ="
-    )
-    assert "syncthreads" in hazard.message and "block 0" in hazard.threads
-    assert "thread 0 " in hazard.threads + " " and "63" in hazard.threads
+    how = {"kind": "race", "at": "tile[63 - t]", "array": "tile", "other": "tile[t] =", "says": ["syncthreads"]}
+    hazard = found(forgotten_barrier, 1, 64, ones(), ones(), **how, threads=["block 0", "63"])
+    assert "thread 0 " in hazard.threads + " "
 
 
 @pytest.mark.parametrize("grid", [1, 3, 40])
@@ -102,7 +107,7 @@ def test_every_time_and_not_by_luck():
     assert len(texts) == 1
 
 
-@finds(1, 64, ones(), ones(), kind="race", at="tile[t] =", array="tile", other="tile[63 - t]")
+@races(1, 64, ones(), ones(), at="tile[t] =", array="tile", other="tile[63 - t]")
 def test_barrier_between_reading_and_overwriting_is_needed_too(x, y):
     tile = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
@@ -112,34 +117,25 @@ def test_barrier_between_reading_and_overwriting_is_needed_too(x, y):
         y[t] += tile[63 - t]
 
 
-def test_race_through_a_neighbour_only():
+@races(1, 64, ones(), ones(), at="tile[t - 1]", array="tile", threads=["31", "32"])
+def test_race_through_a_neighbour_only(x, y):
     """Only the lanes at a warp's edge race: lane 31 writes what lane 32 reads."""
-
-    @cuda.jit
-    def neighbour(x, y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        tile[t] = x[t]
-        cuda.syncwarp()
-        y[t] = tile[t - 1] if t > 0 else float32(0.0)
-
-    hazard = found(neighbour, 1, 64, ones(), ones(), kind="race", at="tile[t - 1]", array="tile")
-    assert "31" in hazard.threads and "32" in hazard.threads
+    tile = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    tile[t] = x[t]
+    cuda.syncwarp()
+    y[t] = tile[t - 1] if t > 0 else float32(0.0)
 
 
-def test_race_within_a_warp_across_statements():
-    @cuda.jit
-    def within(x, y):
-        tile = cuda.shared.array(32, float32)
-        t = cuda.threadIdx.x
-        tile[t] = x[t]
-        y[t] = tile[31 - t]
-
-    hazard = found(within, 1, 32, ones(32), ones(32), kind="race", at="tile[31 - t]", array="tile")
-    assert "syncwarp" in hazard.message
+@races(1, 32, ones(32), ones(32), at="tile[31 - t]", array="tile", says=["syncwarp"])
+def test_race_within_a_warp_across_statements(x, y):
+    tile = cuda.shared.array(32, float32)
+    t = cuda.threadIdx.x
+    tile[t] = x[t]
+    y[t] = tile[31 - t]
 
 
-@finds(1, 32, ones(32), ones(32), kind="race", at="tile[t] = v", array="tile", other="v = tile[t + 1]")
+@races(1, 32, ones(32), ones(32), at="tile[t] = v", array="tile", other="v = tile[t + 1]")
 def test_write_after_read_within_a_warp(x, y):
     tile = cuda.shared.array(33, float32)
     t = cuda.threadIdx.x
@@ -153,7 +149,7 @@ def test_write_after_read_within_a_warp(x, y):
     y[t] = tile[t]
 
 
-@finds(1, 64, ones(), ones(1), kind="race", at="s[t] += s[t + 16]", array="s")
+@races(1, 64, ones(), ones(1), at="s[t] += s[t + 16]", array="s")
 def test_warp_reduction_without_syncwarp(x, y):
     s = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
@@ -170,7 +166,7 @@ def test_warp_reduction_without_syncwarp(x, y):
         y[0] = s[0]
 
 
-@finds(1, 128, ones(128), ones(1), kind="race", at="s[t] += s[t + step]", array="s")
+@races(1, 128, ones(128), ones(1), at="s[t] += s[t + step]", array="s")
 def test_tree_reduction_that_forgets_the_barrier_in_its_loop(x, y):
     s = cuda.shared.array(128, float32)
     t = cuda.threadIdx.x
@@ -186,7 +182,7 @@ def test_tree_reduction_that_forgets_the_barrier_in_its_loop(x, y):
         y[0] = s[0]
 
 
-@finds(1, 64, ones(), ones(), kind="race", at="        buffer[0, t] = x[t]", array="buffer")
+@races(1, 64, ones(), ones(), at="        buffer[0, t] = x[t]", array="buffer")
 def test_double_buffering_with_one_barrier_too_few(x, y):
     buffer = cuda.shared.array((2, 64), float32)
     t = cuda.threadIdx.x
@@ -220,7 +216,7 @@ def test_race_in_a_device_function():
     assert races[0].other_line == line_with(publish, "tile[t] = value")
 
 
-@finds(1, 64, ones(), ones(), kind="race", at="tile[1, (t + 32)")
+@races(1, 64, ones(), ones(), at="tile[1, (t + 32)")
 def test_race_hidden_in_a_view(x, y):
     tile = cuda.shared.array((2, 64), float32)
     t = cuda.threadIdx.x
@@ -229,7 +225,7 @@ def test_race_hidden_in_a_view(x, y):
     y[t] = tile[1, (t + 32) % 64]
 
 
-@finds(1, 64, ones(), ones(), kind="race", at="ints[63 - t] = t", shared_bytes=256)
+@races(1, 64, ones(), ones(), at="ints[63 - t] = t", shared_bytes=256)
 def test_race_between_two_views_of_dynamic_shared_memory(x, y):
     floats = cuda.shared.array(0, float32)
     ints = cuda.shared.array(0, int32)
@@ -260,7 +256,7 @@ def test_race_that_only_the_last_iteration_has():
     assert len(races) == 1 and races[0].other_line == line_with(late, "v = tile[63 - t]")
 
 
-@finds(1, 64, ones(), ones(N, np.int32), kind="race", at="y[t] = counts[0]", array="counts", other="atomic.add")
+@races(1, 64, ones(), ones(N, np.int32), at="y[t] = counts[0]", array="counts", other="atomic.add")
 def test_plain_access_races_with_an_atomic(x, y):
     counts = cuda.shared.array(1, int32)
     t = cuda.threadIdx.x
@@ -271,7 +267,7 @@ def test_plain_access_races_with_an_atomic(x, y):
     y[t] = counts[0]
 
 
-@finds(1, 64, ones(N, np.int32), kind="race", at="atomic.add", array="counts", other="counts[0] = 0")
+@races(1, 64, ones(N, np.int32), at="atomic.add", array="counts", other="counts[0] = 0")
 def test_initialising_a_counter_needs_a_barrier_before_its_atomics(y):
     counts = cuda.shared.array(1, int32)
     t = cuda.threadIdx.x
@@ -285,29 +281,21 @@ def test_initialising_a_counter_needs_a_barrier_before_its_atomics(y):
 # --- races in global memory -----------------------------------------------------------------------
 
 
-def test_blocks_that_read_what_other_blocks_write():
-    @cuda.jit
-    def in_place(x):
-        i = cuda.grid(1)
-        if i > 0:
-            x[i] = x[i - 1]
-
-    hazard = found(in_place, 2, 32, ones(), kind="race", at="x[i] = x[i - 1]", array="x", threads=["block"])
-    assert "block 0" in hazard.threads or "block 1" in hazard.threads
+@races(2, 32, ones(), at="x[i] = x[i - 1]", array="x", threads=["block"], either=("block 0", "block 1"))
+def test_blocks_that_read_what_other_blocks_write(x):
+    i = cuda.grid(1)
+    if i > 0:
+        x[i] = x[i - 1]
 
 
-def test_a_race_only_between_blocks():
-    @cuda.jit
-    def border(x, y):
-        i = cuda.grid(1)
-        x[i] = float32(i)
-        cuda.syncthreads()
-        y[i] = x[i + 1] if i + 1 < x.size else float32(0.0)
-
-    hazard = found(
-        border, 2, 32, ones(), ones(), kind="race", at="y[i] = x[i + 1]", array="x", other="x[i] = float32(i)"
-    )
-    assert "block 0" in hazard.threads and "block 1" in hazard.threads
+@races(
+    2, 32, ones(), ones(), at="y[i] = x[i + 1]", array="x", other="x[i] = float32(i)", threads=["block 0", "block 1"]
+)
+def test_a_race_only_between_blocks(x, y):
+    i = cuda.grid(1)
+    x[i] = float32(i)
+    cuda.syncthreads()
+    y[i] = x[i + 1] if i + 1 < x.size else float32(0.0)
 
 
 @pytest.mark.parametrize("lanes", [32, 64, 1 << 16])
@@ -370,7 +358,7 @@ def test_read_modify_write_without_an_atomic():
     clean(histogram, 1, 64, np.arange(64), ones(64, np.int32))
 
 
-@finds(4, 32, ones(128), ones(128), kind="race", at="y[i] = x[x.size", array="x")
+@races(4, 32, ones(128), ones(128), at="y[i] = x[x.size", array="x")
 def test_grid_sync_is_needed_between_blocks(x, y):
     i = cuda.grid(1)
     x[i] = float32(i)
@@ -378,18 +366,7 @@ def test_grid_sync_is_needed_between_blocks(x, y):
     y[i] = x[x.size - 1 - i]
 
 
-@finds(
-    4,
-    32,
-    ones(4),
-    ones(4),
-    np.zeros(1, np.int32),
-    ones(1),
-    kind="race",
-    at="total += partial[k]",
-    array="partial",
-    other="partial[cuda.blockIdx.x] =",
-)
+@races(4, 32, ones(4), ones(4), np.zeros(1, np.int32), ones(1), at="total += partial[k]", other="partial[cuda.blockIdx")
 def test_last_block_reduction_without_a_fence(x, partial, count, y):
     last = cuda.shared.array(1, int32)
     t = cuda.threadIdx.x
@@ -417,7 +394,7 @@ def test_all_threads_write_one_element():
     found(broadcast, 64, 1, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
 
 
-@finds(1, 32, ones(32), ones(1), kind="two writers", at="y[0] =", array="y")
+@two_writers(1, 32, ones(32), ones(1), at="y[0] =", array="y")
 def test_equal_values_do_not_excuse_two_writers(x, y):
     if x[cuda.grid(1)] > 0:
         y[0] = float32(1.0)
@@ -430,17 +407,13 @@ def test_a_guard_that_is_too_wide_makes_two_writers(x, y):
         y[i] = x[i]
 
 
-def test_two_lanes_of_one_warp_write_one_shared_element():
-    @cuda.jit
-    def halves(x, y):
-        tile = cuda.shared.array(16, float32)
-        t = cuda.threadIdx.x
-        tile[t // 2] = x[t]
-        cuda.syncthreads()
-        y[t] = tile[t // 2]
-
-    hazard = found(halves, 1, 32, ones(32), ones(32), kind="two writers", at="tile[t // 2] = x[t]", array="tile")
-    assert "thread 0" in hazard.threads and "thread 1" in hazard.threads
+@two_writers(1, 32, ones(32), ones(32), at="tile[t // 2] = x[t]", array="tile", threads=["thread 0", "thread 1"])
+def test_two_lanes_of_one_warp_write_one_shared_element(x, y):
+    tile = cuda.shared.array(16, float32)
+    t = cuda.threadIdx.x
+    tile[t // 2] = x[t]
+    cuda.syncthreads()
+    y[t] = tile[t // 2]
 
 
 # --- divergent barriers ---------------------------------------------------------------------------
@@ -587,14 +560,10 @@ def test_out_of_bounds_store_and_atomic():
     assert "index 4" in hazard.message and "thread 2" in hazard.threads
 
 
-def test_negative_index():
-    @cuda.jit
-    def left(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i - 1]
-
-    hazard = found(left, 1, 64, ones(), ones(), kind="negative index", at="x[i - 1]", array="x", threads=["thread 0"])
-    assert "index -1" in hazard.message
+@finds(1, 64, ones(), ones(), kind="negative index", at="x[i - 1]", array="x", threads=["thread 0"], says=["index -1"])
+def test_negative_index(x, y):
+    i = cuda.grid(1)
+    y[i] = x[i - 1]
 
 
 @finds(1, 64, ones(), ones(), kind="negative index", at="tile[t - 2]", array="tile")
@@ -629,24 +598,20 @@ def test_out_of_bounds_writes_change_nothing_else():
 # --- reads of what nothing wrote ------------------------------------------------------------------
 
 
-@finds(1, 64, ones(), kind="uninitialised", at="y[t] = tile[t]", array="tile")
+@unwritten(1, 64, ones(), at="y[t] = tile[t]", array="tile")
 def test_shared_memory_read_before_it_is_written(y):
     tile = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
     y[t] = tile[t]
 
 
-def test_a_halo_that_nobody_loads():
-    @cuda.jit
-    def stencil(x, y):
-        tile = cuda.shared.array(66, float32)
-        t = cuda.threadIdx.x
-        tile[t + 1] = x[t]
-        cuda.syncthreads()
-        y[t] = tile[t] + tile[t + 2]
-
-    hazard = found(stencil, 1, 64, ones(), ones(), kind="uninitialised", at="tile[t] + tile[t + 2]", array="tile")
-    assert "thread 0" in hazard.threads or "thread 63" in hazard.threads
+@unwritten(1, 64, ones(), ones(), at="tile[t] + tile[t + 2]", array="tile", either=("thread 0", "thread 63"))
+def test_a_halo_that_nobody_loads(x, y):
+    tile = cuda.shared.array(66, float32)
+    t = cuda.threadIdx.x
+    tile[t + 1] = x[t]
+    cuda.syncthreads()
+    y[t] = tile[t] + tile[t + 2]
 
 
 def test_shared_memory_of_an_earlier_block_is_not_left_over():
@@ -666,7 +631,7 @@ def test_shared_memory_of_an_earlier_block_is_not_left_over():
         assert "block 1" in hazard.threads
 
 
-@finds(1, 32, ones(32), ones(32), kind="uninitialised", at="sums[k] += x[i]", array="sums")
+@unwritten(1, 32, ones(32), ones(32), at="sums[k] += x[i]", array="sums")
 def test_local_memory_read_before_it_is_written(x, y):
     sums = cuda.local.array(4, float32)
     i = cuda.grid(1)
@@ -675,7 +640,7 @@ def test_local_memory_read_before_it_is_written(x, y):
     y[i] = sums[0]
 
 
-@finds(1, 32, ones(32), ones(32), kind="uninitialised", at="y[i] = own[2]", array="own")
+@unwritten(1, 32, ones(32), ones(32), at="y[i] = own[2]", array="own")
 def test_partly_written_local_memory(x, y):
     own = cuda.local.array(4, float32)
     i = cuda.grid(1)
@@ -722,16 +687,12 @@ def test_an_atomic_on_memory_that_nothing_cleared():
     found(count, 1, 32, fresh, kind="uninitialised", at="atomic.add", array="counts")
 
 
-def test_a_variable_that_only_some_threads_set():
-    @cuda.jit
-    def sometimes(x, y):
-        i = cuda.grid(1)
-        if i < 10:
-            v = x[i]
-        y[i] = v
-
-    hazard = found(sometimes, 1, 32, ones(32), ones(32), kind="uninitialised", at="y[i] = v")
-    assert hazard.array == "v" and "thread 10" in hazard.threads
+@unwritten(1, 32, ones(32), ones(32), at="y[i] = v", threads=["thread 10"], array="v")
+def test_a_variable_that_only_some_threads_set(x, y):
+    i = cuda.grid(1)
+    if i < 10:
+        v = x[i]
+    y[i] = v
 
 
 # --- warp functions, division, launches -----------------------------------------------------------

@@ -8,6 +8,8 @@ With DWLAB_LANGUAGE_TESTS=numba the same kernels run on numba.cuda and its GPU: 
 import cmath
 import math
 import os
+import re
+import textwrap
 
 import numba
 import numpy as np
@@ -41,6 +43,13 @@ def run(kernel, size=32, dtype=np.int64, *, grid=1, block=None, args=(), shared=
     return out
 
 
+def by_text(parameters, *expressions):
+    """A kernel of thread i that stores each expression in a row of `out`, and has a `v` that is x[i]."""
+    lines = [f"    out[{k}, i] = {text}\n" for k, text in enumerate(expressions)]
+    text = f"def kernel({parameters}, out):\n    i = cuda.grid(1)\n    v = x[i]\n" + "".join(lines)
+    return cuda.jit(loaded(text, expressions[0], cuda=cuda, math=math, np=np)["kernel"])
+
+
 # --- jit in all its forms -------------------------------------------------------------------------
 
 
@@ -49,61 +58,25 @@ def bare(out):
     out[cuda.grid(1)] = 1
 
 
-@cuda.jit()
-def called(out):
-    out[cuda.grid(1)] = 1
+FORMS = {
+    "bare": cuda.jit,
+    "called": cuda.jit(),
+    "one signature": cuda.jit(void(int64[:])),
+    "text": cuda.jit("void(int64[:])"),
+    "text without result": cuda.jit("(int64[::1],)"),
+    "several signatures": cuda.jit([void(int64[:]), void(float32[:])]),
+    "tuple": cuda.jit((int64[:],)),
+    "options": cuda.jit(fastmath=True, max_registers=32, opt=True, debug=False, lineinfo=True, cache=False),
+    "bounds": cuda.jit(launch_bounds=(128, 2)),
+}
 
 
-@cuda.jit(void(int64[:]))
-def one_signature(out):
-    out[cuda.grid(1)] = 1
+@pytest.mark.parametrize("jit", FORMS.values(), ids=FORMS)
+def test_forms_of_jit(jit):
+    @jit
+    def kernel(out):
+        out[cuda.grid(1)] = 1
 
-
-@cuda.jit("void(int64[:])")
-def text_signature(out):
-    out[cuda.grid(1)] = 1
-
-
-@cuda.jit("(int64[::1],)")
-def text_without_result(out):
-    out[cuda.grid(1)] = 1
-
-
-@cuda.jit([void(int64[:]), void(float32[:])])
-def several_signatures(out):
-    out[cuda.grid(1)] = 1
-
-
-@cuda.jit((int64[:],))
-def tuple_signature(out):
-    out[cuda.grid(1)] = 1
-
-
-@cuda.jit(fastmath=True, max_registers=32, opt=True, debug=False, lineinfo=True, cache=False)
-def with_options(out):
-    out[cuda.grid(1)] = 1
-
-
-@cuda.jit(launch_bounds=(128, 2))
-def with_bounds(out):
-    out[cuda.grid(1)] = 1
-
-
-FORMS = [
-    bare,
-    called,
-    one_signature,
-    text_signature,
-    text_without_result,
-    several_signatures,
-    tuple_signature,
-    with_options,
-    with_bounds,
-]
-
-
-@pytest.mark.parametrize("kernel", FORMS, ids=lambda k: k.__name__)
-def test_forms_of_jit(kernel):
     assert run(kernel).tolist() == [1] * 32
 
 
@@ -261,15 +234,94 @@ def test_grid_in_one_and_two_dimensions():
     assert (out == i + 100 * j + 80000 + 6000000).all()
 
 
-def test_lane_and_warp_size():
-    @cuda.jit
-    def lanes(out):
-        t = cuda.threadIdx.x + cuda.threadIdx.y * cuda.blockDim.x
-        out[t] = cuda.laneid + 100 * cuda.warpsize
+# --- kernels of a few lines -----------------------------------------------------------------------
 
-    out = np.zeros(70, np.int64)
-    lanes[1, (10, 7)](out)
-    assert out.tolist() == [t % 32 + 3200 for t in range(70)]
+# The body of a kernel of `out`, i = cuda.grid(1) and t = cuda.threadIdx.x; block, grid, bytes of dynamic shared memory,
+# and what out (int64; float64 where there is a fraction) holds afterwards.
+SMALL = {
+    "lane and warp size": ("""
+        out[i] = cuda.laneid + 100 * cuda.warpsize
+    """, 70, 1, 0, [t % 32 + 3200 for t in range(70)]),
+    "attributes of modules": ("""
+        out[0] = math.pi + np.e + numba.float32(0.5)
+    """, 1, 1, 0, [math.pi + np.e + 0.5]),
+    "a shared array of a NumPy dtype": ("""
+        tile = cuda.shared.array(32, np.float32)
+        other = cuda.shared.array(shape=(2, 32), dtype=np.int32)
+        tile[t] = 0.1
+        other[1, t] = 2.9
+        out[t] = tile[t] + other[1, t]
+    """, 32, 1, 0, [np.float64(np.float32(0.1)) + 2] * 32),
+    "shared arrays' shape, attributes and alignment": ("""
+        tile = cuda.shared.array(shape=(TILE, 3, 2), dtype=float32, alignment=16)
+        own = cuda.local.array((2, 5), int8, alignment=16)
+        plain = cuda.local.array(3, int32, alignment=None)
+        out[0] = tile.shape[0] * 100 + tile.shape[1] * 10 + tile.shape[2]
+        out[1] = tile.size
+        out[2] = tile.ndim
+        out[3] = own.size
+        out[4] = len(tile)
+        out[5] = plain.size
+    """, 1, 1, 0, [832, 48, 3, 10, 8, 3]),
+    "each block has its own shared memory": ("""
+        box = cuda.shared.array(1, int64)
+        if t == 0:
+            box[0] = cuda.blockIdx.x
+        cuda.syncthreads()
+        out[i] = box[0]
+    """, 32, 4, 0, [i // 32 for i in range(128)]),
+    "dynamic shared memory is one buffer": ("""
+        floats = cuda.shared.array(shape=0, dtype=float32)
+        ints = cuda.shared.array(0, int32)
+        if t == 0:
+            floats[2] = 1.0
+            out[0] = ints[2]
+            out[1] = floats.size
+    """, 2, 1, 32, [np.float32(1).view(np.int32), 8]),
+    "slices of dynamic shared memory": ("""
+        buffer = cuda.shared.array(0, float32)
+        first = buffer[:32]
+        second = buffer[32:]
+        first[t] = t
+        second[t] = 100 + t
+        cuda.syncthreads()
+        out[t] = buffer[t] + second[31 - t]
+    """, 32, 1, 256, [131] * 32),
+    "shuffles keep to their warp": ("""
+        out[t] = cuda.shfl_sync(FULL, t, 0)
+    """, 96, 1, 0, [t // 32 * 32 for t in range(96)]),
+    "votes among active lanes": ("""
+        out[t] = 0
+        if t < 16:
+            out[t] = cuda.activemask()
+            cuda.syncwarp(0xFFFF)
+            out[t] += cuda.ballot_sync(0xFFFF, t % 2 == 0) << 32
+    """, 32, 1, 0, [0xFFFF + (0x5555 << 32)] * 16 + [0] * 16),
+    "the active mask of a partial warp": ("""
+        out[t] = cuda.activemask()
+    """, 10, 1, 0, [0x3FF] * 10),
+    "the mask of lower lanes": ("""
+        out[t] = cuda.lanemask_lt() & FULL
+    """, 32, 1, 0, [(1 << t) - 1 for t in range(32)]),
+    "fences and sleep": ("""
+        cuda.threadfence()
+        cuda.threadfence_block()
+        cuda.threadfence_system()
+        cuda.nanosleep(10)
+        out[i] = 1
+    """, 32, 1, 0, [1] * 32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_kernel_of_a_few_lines(name):
+    body, block, grid, shared, expected = SMALL[name]
+    text = "@cuda.jit\ndef kernel(out):\n    i = cuda.grid(1)\n    t = cuda.threadIdx.x\n" + textwrap.indent(
+        textwrap.dedent(body), " " * 4
+    )
+    kernel = loaded(text, f"ipython-input-7-{name}", **globals())["kernel"]  # named as a notebook's cell is
+    dtype = np.result_type(*expected, np.int64)
+    assert run(kernel, len(expected), dtype, grid=grid, block=block, shared=shared).tolist() == expected
 
 
 # --- functions, closures, globals -----------------------------------------------------------------
@@ -342,14 +394,6 @@ def test_globals_are_those_of_the_first_launch():
     assert run(cuda.jit(space["use"]), 2, np.float64).tolist() == [306, 306]
 
 
-def test_attributes_of_modules():
-    @cuda.jit
-    def use(out):
-        out[0] = math.pi + np.e + numba.float32(0.5)
-
-    assert run(use, 1, np.float64)[0] == math.pi + np.e + 0.5
-
-
 # --- memory spaces --------------------------------------------------------------------------------
 
 
@@ -377,77 +421,6 @@ def test_shared_and_local_arrays_of_every_dtype(dtype):
     out = np.zeros(32, dtype)
     reverse[1, 32](x, out)
     assert (out == x[::-1]).all()
-
-
-def test_shared_array_of_a_numpy_dtype():
-    @cuda.jit
-    def use(out):
-        tile = cuda.shared.array(32, np.float32)
-        other = cuda.shared.array(shape=(2, 32), dtype=np.int32)
-        t = cuda.threadIdx.x
-        tile[t] = 0.1
-        other[1, t] = 2.9
-        out[t] = tile[t] + other[1, t]
-
-    assert run(use, 32, np.float64)[0] == np.float64(np.float32(0.1)) + 2
-
-
-def test_shared_arrays_shape_attributes_and_alignment():
-    @cuda.jit
-    def use(out):
-        tile = cuda.shared.array(shape=(TILE, 3, 2), dtype=float32, alignment=16)
-        own = cuda.local.array((2, 5), int8, alignment=16)
-        plain = cuda.local.array(3, int32, alignment=None)
-        out[0] = tile.shape[0] * 100 + tile.shape[1] * 10 + tile.shape[2]
-        out[1] = tile.size
-        out[2] = tile.ndim
-        out[3] = own.size
-        out[4] = len(tile)
-        out[5] = plain.size
-
-    assert run(use, 6, block=1).tolist() == [832, 48, 3, 10, 8, 3]
-
-
-def test_each_block_has_its_own_shared_memory():
-    @cuda.jit
-    def use(out):
-        box = cuda.shared.array(1, int64)
-        if cuda.threadIdx.x == 0:
-            box[0] = cuda.blockIdx.x
-        cuda.syncthreads()
-        out[cuda.grid(1)] = box[0]
-
-    assert run(use, 128, grid=4, block=32).tolist() == [i // 32 for i in range(128)]
-
-
-def test_dynamic_shared_memory_is_one_buffer():
-    @cuda.jit
-    def use(out):
-        floats = cuda.shared.array(shape=0, dtype=float32)
-        ints = cuda.shared.array(0, int32)
-        t = cuda.threadIdx.x
-        if t == 0:
-            floats[2] = 1.0
-            out[0] = ints[2]
-            out[1] = floats.size
-
-    out = run(use, 2, block=2, shared=32)
-    assert out.tolist() == [np.float32(1).view(np.int32), 8]
-
-
-def test_slices_of_dynamic_shared_memory():
-    @cuda.jit
-    def use(out):
-        buffer = cuda.shared.array(0, float32)
-        first = buffer[:32]
-        second = buffer[32:]
-        t = cuda.threadIdx.x
-        first[t] = t
-        second[t] = 100 + t
-        cuda.syncthreads()
-        out[t] = buffer[t] + second[31 - t]
-
-    assert run(use, 32, np.float32, shared=256).tolist() == [131] * 32
 
 
 def test_constant_memory():
@@ -529,40 +502,20 @@ def test_block_wide_votes():
 
 
 def test_shuffles():
-    @cuda.jit
-    def shuffle(x, out):
-        t = cuda.threadIdx.x
-        v = x[t]
-        out[0, t] = cuda.shfl_sync(FULL, v, 5)
-        out[1, t] = cuda.shfl_up_sync(FULL, v, 3)
-        out[2, t] = cuda.shfl_down_sync(FULL, v, 3)
-        out[3, t] = cuda.shfl_xor_sync(FULL, v, 6)
-        out[4, t] = cuda.shfl_sync(FULL, v, (t * 7) % 32)
-        out[5, t] = cuda.shfl_sync(FULL, v, 37)
-
     lanes = np.arange(32)
+    sources = {
+        "cuda.shfl_sync(0xFFFFFFFF, v, 5)": np.full(32, 5),
+        "cuda.shfl_up_sync(0xFFFFFFFF, v, 3)": np.where(lanes < 3, lanes, lanes - 3),
+        "cuda.shfl_down_sync(0xFFFFFFFF, v, 3)": np.where(lanes + 3 > 31, lanes, lanes + 3),
+        "cuda.shfl_xor_sync(0xFFFFFFFF, v, 6)": lanes ^ 6,
+        "cuda.shfl_sync(0xFFFFFFFF, v, (i * 7) % 32)": lanes * 7 % 32,
+        "cuda.shfl_sync(0xFFFFFFFF, v, 37)": np.full(32, 37 % 32),
+    }
     for dtype in (np.int32, np.int64, np.float32, np.float64):
         x = (lanes * 3 + 1).astype(dtype)
         out = np.zeros((6, 32), dtype)
-        shuffle[1, 32](x, out)
-        expected = [
-            x[np.full(32, 5)],
-            x[np.where(lanes < 3, lanes, lanes - 3)],
-            x[np.where(lanes + 3 > 31, lanes, lanes + 3)],
-            x[lanes ^ 6],
-            x[lanes * 7 % 32],
-            x[np.full(32, 37 % 32)],
-        ]
-        assert (out == np.array(expected)).all(), dtype
-
-
-def test_shuffles_keep_to_their_warp():
-    @cuda.jit
-    def shuffle(out):
-        t = cuda.threadIdx.x
-        out[t] = cuda.shfl_sync(FULL, t, 0)
-
-    assert run(shuffle, 96).tolist() == [t // 32 * 32 for t in range(96)]
+        by_text("x", *sources)[1, 32](x, out)
+        assert (out == np.array([x[source] for source in sources.values()])).all(), dtype
 
 
 def test_warp_sum_by_shuffles():
@@ -621,36 +574,6 @@ def test_match():
         assert ((out[1] & FULL) == (FULL if same else 0)).all() and ((out[2] != 0) == same).all()
 
 
-def test_votes_among_active_lanes():
-    @cuda.jit
-    def half(out):
-        t = cuda.threadIdx.x
-        out[t] = 0
-        if t < 16:
-            out[t] = cuda.activemask()
-            cuda.syncwarp(0xFFFF)
-            out[t] += cuda.ballot_sync(0xFFFF, t % 2 == 0) << 32
-
-    out = run(half, 32)
-    assert out[:16].tolist() == [0xFFFF + (0x5555 << 32)] * 16 and not out[16:].any()
-
-
-def test_activemask_of_a_partial_warp():
-    @cuda.jit
-    def mask(out):
-        out[cuda.threadIdx.x] = cuda.activemask()
-
-    assert run(mask, 10).tolist() == [0x3FF] * 10
-
-
-def test_lanemask():
-    @cuda.jit
-    def mask(out):
-        out[cuda.threadIdx.x] = cuda.lanemask_lt()
-
-    assert (run(mask, 32) & FULL).tolist() == [(1 << t) - 1 for t in range(32)]
-
-
 def test_grid_wide_barrier():
     @cuda.jit
     def shift(x, out):
@@ -663,18 +586,6 @@ def test_grid_wide_barrier():
     x, out = np.zeros(256, np.int64), np.zeros(256, np.int64)
     shift[4, 64](x, out)
     assert out.tolist() == [(255 - i) ** 2 for i in range(256)]
-
-
-def test_fences_and_sleep_are_accepted():
-    @cuda.jit
-    def fence(out):
-        cuda.threadfence()
-        cuda.threadfence_block()
-        cuda.threadfence_system()
-        cuda.nanosleep(10)
-        out[cuda.grid(1)] = 1
-
-    assert run(fence).sum() == 32
 
 
 # --- atomics --------------------------------------------------------------------------------------
@@ -780,147 +691,73 @@ def test_compare_and_swap():
 
 
 def test_bits():
-    @cuda.jit
-    def bits(x, out):
-        i = cuda.grid(1)
-        out[i, 0] = cuda.popc(x[i])
-        out[i, 1] = cuda.clz(x[i])
-        out[i, 2] = cuda.ffs(x[i])
-        out[i, 3] = cuda.brev(x[i])
-
     for dtype, width in ((np.uint32, 32), (np.int32, 32), (np.uint64, 64), (np.int64, 64)):
         x = np.array([0, 1, 2, 0b10110, 255, 2**31 - 1, 7 << 20]).astype(dtype)
-        out = np.zeros((len(x), 4), np.uint64)
-        bits[1, len(x)](x, out)
-        for i, value in enumerate(int(v) for v in x):
+        out = np.zeros((4, len(x)), np.uint64)
+        by_text("x", "cuda.popc(v)", "cuda.clz(v)", "cuda.ffs(v)", "cuda.brev(v)")[1, len(x)](x, out)
+        for value, (popc, clz, ffs, brev) in zip(map(int, x), out.T, strict=True):
             text = format(value, f"0{width}b")
-            assert out[i, 0] == text.count("1")
-            assert out[i, 1] == width - value.bit_length()
-            assert out[i, 2] == (value & -value).bit_length()
+            assert popc == text.count("1")
+            assert clz == width - value.bit_length()
+            assert ffs == (value & -value).bit_length()
             turned = format(value % 2**32, "032b") if dtype is np.int64 else text  # of an int64 the lower half
-            assert int(out[i, 3]) % 2**width == int(turned[::-1], 2)
+            assert int(brev) % 2**width == int(turned[::-1], 2)
 
 
 def test_bits_of_negative_numbers():
-    @cuda.jit
-    def bits(x, out):
-        i = cuda.grid(1)
-        out[0, i] = cuda.popc(x[i])
-        out[1, i] = cuda.clz(x[i])
-        out[2, i] = cuda.ffs(x[i])
-
     out = np.zeros((3, 2), np.int64)
-    bits[1, 2](np.array([-1, -8], np.int32), out)
+    by_text("x", "cuda.popc(v)", "cuda.clz(v)", "cuda.ffs(v)")[1, 2](np.array([-1, -8], np.int32), out)
     assert out.tolist() == [[32, 29], [0, 0], [1, 4]]
 
 
 def test_selp_fma_cbrt():
-    @cuda.jit
-    def use(x, out):
-        i = cuda.grid(1)
-        out[i, 0] = cuda.selp(x[i] > 2, x[i], -1.0)
-        out[i, 1] = cuda.fma(x[i], x[i], 1.0)
-        out[i, 2] = cuda.cbrt(x[i])
-
-    x = np.array([1.0, 8.0, 27.0, -8.0])
-    out = np.zeros((4, 3))
-    use[1, 4](x, out)
-    assert out[:, 0].tolist() == [-1, 8, 27, -1] and out[:, 1].tolist() == (x * x + 1).tolist()
-    np.testing.assert_allclose(out[:, 2], [1, 2, 3, -2], rtol=1e-15)
+    x, out = np.array([1.0, 8.0, 27.0, -8.0]), np.zeros((3, 4))
+    by_text("x", "cuda.selp(v > 2, v, -1.0)", "cuda.fma(v, v, 1.0)", "cuda.cbrt(v)")[1, 4](x, out)
+    assert out[0].tolist() == [-1, 8, 27, -1] and out[1].tolist() == (x * x + 1).tolist()
+    np.testing.assert_allclose(out[2], [1, 2, 3, -2], rtol=1e-15)
 
 
 def test_fma_rounds_once():
-    @cuda.jit
-    def use(a, b, c, out):
-        i = cuda.grid(1)
-        out[i] = cuda.fma(a[i], b[i], c[i])
-
-    eps = np.float32(2.0**-12)
-    a = np.array([1 + eps], np.float32)
-    out = np.zeros(1, np.float32)
-    use[1, 1](a, a, np.array([-(1 + 2 * eps)], np.float32), out)
-    assert out[0] == eps * eps
-    eps = 2.0**-30
-    out = np.zeros(1)
-    use[1, 1](np.array([1 + eps]), np.array([1 + eps]), np.array([-(1 + 2 * eps)]), out)
-    assert out[0] == eps * eps
+    for eps in (np.float32(2.0**-12), np.float64(2.0**-30)):
+        out = np.zeros((1, 1), eps.dtype)
+        by_text("x, y", "cuda.fma(v, v, y[i])")[1, 1](np.array([1 + eps]), np.array([-(1 + 2 * eps)]), out)
+        assert out[0, 0] == eps * eps
 
 
 UNARY_MATH = {
-    "acos": np.arccos, "acosh": lambda x: np.arccosh(x + 1), "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
-    "atanh": np.arctanh, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh, "degrees": np.degrees, "exp": np.exp,
-    "expm1": np.expm1, "fabs": np.fabs, "floor": np.floor, "log": np.log, "log10": np.log10, "log1p": np.log1p,
-    "log2": np.log2, "radians": np.radians, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan,
-    "tanh": np.tanh, "trunc": np.trunc,
+    "acos": np.arccos, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atanh": np.arctanh, "ceil": np.ceil,
+    "cos": np.cos, "cosh": np.cosh, "degrees": np.degrees, "exp": np.exp, "expm1": np.expm1, "fabs": np.fabs,
+    "floor": np.floor, "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "radians": np.radians,
+    "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
 }  # fmt: skip
-
-
-@cuda.jit
-def unary_math(x, out):
-    i = cuda.grid(1)
-    v = x[i]
-    out[0, i] = math.acos(v)
-    out[1, i] = math.acosh(v + 1)
-    out[2, i] = math.asin(v)
-    out[3, i] = math.asinh(v)
-    out[4, i] = math.atan(v)
-    out[5, i] = math.atanh(v)
-    out[6, i] = math.ceil(v)
-    out[7, i] = math.cos(v)
-    out[8, i] = math.cosh(v)
-    out[9, i] = math.degrees(v)
-    out[10, i] = math.exp(v)
-    out[11, i] = math.expm1(v)
-    out[12, i] = math.fabs(v)
-    out[13, i] = math.floor(v)
-    out[14, i] = math.log(v)
-    out[15, i] = math.log10(v)
-    out[16, i] = math.log1p(v)
-    out[17, i] = math.log2(v)
-    out[18, i] = math.radians(v)
-    out[19, i] = math.sin(v)
-    out[20, i] = math.sinh(v)
-    out[21, i] = math.sqrt(v)
-    out[22, i] = math.tan(v)
-    out[23, i] = math.tanh(v)
-    out[24, i] = math.trunc(v)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_math(dtype):
     x = np.linspace(0.05, 0.95, 16).astype(dtype)
-    out = np.zeros((len(UNARY_MATH), 16), dtype)
-    unary_math[1, 16](x, out)
-    for row, (name, function) in zip(out, UNARY_MATH.items(), strict=True):
-        np.testing.assert_allclose(row, function(x), rtol=8 * np.finfo(dtype).eps, err_msg=name)
+    out = np.zeros((len(UNARY_MATH) + 1, 16), dtype)
+    by_text("x", "math.acosh(v + 1)", *(f"math.{name}(v)" for name in UNARY_MATH))[1, 16](x, out)
+    expected = {"acosh": np.arccosh(x + 1)} | {name: function(x) for name, function in UNARY_MATH.items()}
+    for row, (name, values) in zip(out, expected.items(), strict=True):
+        np.testing.assert_allclose(row, values, rtol=8 * np.finfo(dtype).eps, err_msg=name)
 
 
 def test_math_of_two_arguments_and_predicates():
-    @cuda.jit
-    def use(x, y, out):
-        i = cuda.grid(1)
-        out[i, 0] = math.atan2(x[i], y[i])
-        out[i, 1] = math.copysign(x[i], y[i])
-        out[i, 2] = math.fmod(x[i], y[i])
-        out[i, 3] = math.hypot(x[i], y[i])
-        out[i, 4] = math.pow(abs(x[i]), y[i])
-        out[i, 5] = math.isnan(x[i]) + 2 * math.isinf(x[i]) + 4 * math.isfinite(x[i])
-        out[i, 6] = math.erf(y[i]) + math.erfc(y[i])
-        out[i, 7] = math.gamma(y[i] * y[i]) + math.lgamma(y[i] * y[i])
-        out[i, 8] = math.ldexp(x[i], 3)
-
     x = np.array([1.0, -2.5, np.inf, np.nan, 5.5])
     y = np.array([2.0, -1.0, 1.5, 2.0, -3.0])
-    out = np.zeros((5, 9))
-    use[1, 5](x, y, out)
+    out = np.zeros((9, 5))
+    by_text(
+        "x, y", "math.atan2(v, y[i])", "math.copysign(v, y[i])", "math.fmod(v, y[i])", "math.hypot(v, y[i])",
+        "math.pow(abs(v), y[i])", "math.isnan(v) + 2 * math.isinf(v) + 4 * math.isfinite(v)",
+        "math.erf(y[i]) + math.erfc(y[i])", "math.gamma(y[i] * y[i]) + math.lgamma(y[i] * y[i])", "math.ldexp(v, 3)",
+    )[1, 5](x, y, out)  # fmt: skip
     with np.errstate(all="ignore"):
         expected = [np.arctan2(x, y), np.copysign(x, y), np.fmod(x, y), np.hypot(x, y), np.abs(x) ** y]
-    for column, values in enumerate(expected):
-        np.testing.assert_allclose(out[:, column], values, rtol=1e-15)
-    assert out[:, 5].tolist() == [4, 4, 2, 1, 4]
-    np.testing.assert_allclose(out[:, 6], 1.0, rtol=1e-14)
-    np.testing.assert_allclose(out[:, 7], [math.gamma(v * v) + math.lgamma(v * v) for v in y], rtol=1e-13)
-    np.testing.assert_allclose(out[:, 8], x * 8)
+    np.testing.assert_allclose(out[:5], expected, rtol=1e-15)
+    assert out[5].tolist() == [4, 4, 2, 1, 4]
+    np.testing.assert_allclose(out[6], 1.0, rtol=1e-14)
+    np.testing.assert_allclose(out[7], [math.gamma(v * v) + math.lgamma(v * v) for v in y], rtol=1e-13)
+    np.testing.assert_allclose(out[8], x * 8)
 
 
 def test_complex_functions():
@@ -935,39 +772,26 @@ def test_complex_functions():
     np.testing.assert_allclose(out, np.sqrt(z) + np.exp(z) + np.log(z) + np.sin(z) * np.angle(z), rtol=1e-13)
 
 
+# The ones that Numba-CUDA 0.30 compiles; language_rows has those that it does not.
+NUMPY_SCALARS = [
+    "np.sin(v) + np.cos(v) + np.tan(v)",
+    "np.log(v) + np.log2(v) + np.log10(v)",
+    "np.arcsin(v) + np.arccos(v) + np.arctan(v) + np.arctan2(v, 2.0)",
+    "np.sinh(v) + np.cosh(v) + np.tanh(v) + np.arcsinh(v) + np.arctanh(v) + np.arccosh(v + 1)",
+    "np.hypot(v, 1.0) + np.deg2rad(v) + np.rad2deg(v) + np.radians(v) + np.degrees(v)",
+    "np.minimum(v, 0.5) + np.maximum(v, 0.25) + np.fmin(v, 0.3) + np.fmax(v, 0.6)",
+    "np.isnan(v) + 2 * np.less(v, 0.5) + 4 * np.logical_and(v > 0.2, v < 0.7)",
+    "np.float32(v) + np.int32(v * 10) + np.true_divide(v, 3)",
+    "np.bitwise_and(i, 3) + np.left_shift(i, 2) + np.invert(i) + np.bitwise_xor(i, 5)",
+]
+
+
 def test_numpy_scalar_functions():
-    """The ones that Numba-CUDA 0.30 compiles; language_rows has those that it does not."""
-
-    @cuda.jit
-    def use(x, out):
-        i = cuda.grid(1)
-        v = x[i]
-        out[i, 0] = np.sin(v) + np.cos(v) + np.tan(v)
-        out[i, 1] = np.log(v) + np.log2(v) + np.log10(v)
-        out[i, 2] = np.arcsin(v) + np.arccos(v) + np.arctan(v) + np.arctan2(v, 2.0)
-        out[i, 3] = np.sinh(v) + np.cosh(v) + np.tanh(v) + np.arcsinh(v) + np.arctanh(v) + np.arccosh(v + 1)
-        out[i, 4] = np.hypot(v, 1.0) + np.deg2rad(v) + np.rad2deg(v) + np.radians(v) + np.degrees(v)
-        out[i, 5] = np.minimum(v, 0.5) + np.maximum(v, 0.25) + np.fmin(v, 0.3) + np.fmax(v, 0.6)
-        out[i, 6] = np.isnan(v) + 2 * np.less(v, 0.5) + 4 * np.logical_and(v > 0.2, v < 0.7)
-        out[i, 7] = np.float32(v) + np.int32(v * 10) + np.true_divide(v, 3)
-        out[i, 8] = np.bitwise_and(i, 3) + np.left_shift(i, 2) + np.invert(i) + np.bitwise_xor(i, 5)
-
-    x = np.linspace(0.1, 0.9, 8)
-    out = np.zeros((8, 9))
-    use[1, 8](x, out)
-    i = np.arange(8)
-    expected = [
-        np.sin(x) + np.cos(x) + np.tan(x),
-        np.log(x) + np.log2(x) + np.log10(x),
-        np.arcsin(x) + np.arccos(x) + np.arctan(x) + np.arctan2(x, 2.0),
-        np.sinh(x) + np.cosh(x) + np.tanh(x) + np.arcsinh(x) + np.arctanh(x) + np.arccosh(x + 1),
-        np.hypot(x, 1.0) + 2 * np.deg2rad(x) + 2 * np.rad2deg(x),
-        np.minimum(x, 0.5) + np.maximum(x, 0.25) + np.fmin(x, 0.3) + np.fmax(x, 0.6),
-        2 * (x < 0.5) + 4 * ((x > 0.2) & (x < 0.7)),
-        x.astype(np.float32) + (x * 10).astype(np.int32) + x / 3,
-        (i & 3) + (i << 2) + ~i + (i ^ 5),
-    ]
-    np.testing.assert_allclose(out, np.array(expected).T, rtol=1e-14)
+    x, out = np.linspace(0.1, 0.9, 8), np.zeros((len(NUMPY_SCALARS), 8))
+    by_text("x", *NUMPY_SCALARS)[1, 8](x, out)
+    for text, row in zip(NUMPY_SCALARS, out, strict=True):
+        expected = [eval(text, {"np": np, "v": v, "i": i}) for i, v in enumerate(x)]
+        np.testing.assert_allclose(row, expected, rtol=1e-14, err_msg=text)
 
 
 def test_types_of_cudas_own_functions():
@@ -1034,21 +858,10 @@ def test_float16():
 
 
 def test_float16_functions():
-    @cuda.jit
-    def use(x, y, out):
-        i = cuda.grid(1)
-        out[0, i] = cuda.fp16.hadd(x[i], y[i])
-        out[1, i] = cuda.fp16.hsub(x[i], y[i])
-        out[2, i] = cuda.fp16.hmul(x[i], y[i])
-        out[3, i] = cuda.fp16.hneg(x[i])
-        out[4, i] = cuda.fp16.habs(y[i])
-        out[5, i] = cuda.fp16.hmax(x[i], y[i])
-        out[6, i] = cuda.fp16.hmin(x[i], y[i])
-        out[7, i] = cuda.fp16.hfma(x[i], y[i], x[i])
-
     x, y = np.array([1.5, 2.0, -3.0], np.float16), np.array([-0.5, 0.25, 4.0], np.float16)
     out = np.zeros((8, 3), np.float16)
-    use[1, 3](x, y, out)
+    calls = "hadd(v, y[i]) hsub(v, y[i]) hmul(v, y[i]) hneg(v) habs(y[i]) hmax(v, y[i]) hmin(v, y[i]) hfma(v, y[i], v)"
+    by_text("x, y", *(f"cuda.fp16.{call}" for call in re.findall(r"h\w+\(.*?\)", calls)))[1, 3](x, y, out)
     expected = [x + y, x - y, x * y, -x, np.abs(y), np.maximum(x, y), np.minimum(x, y), x * y + x]
     assert out.tolist() == np.array(expected).tolist()
 
@@ -1117,11 +930,6 @@ def test_names_imported_from_cuda():
         out[grid(1)] = grid(1) + 1
 
     assert run(imported, 4).tolist() == [1, 2, 3, 4]
-
-
-def test_a_kernel_from_a_notebook_cell():
-    text = "@cuda.jit\ndef cell(out):\n    i = cuda.grid(1)\n    out[i] = 3 * i\n"
-    assert run(loaded(text, "ipython-input-7-abcdef", cuda=cuda)["cell"], 4).tolist() == [0, 3, 6, 9]
 
 
 def test_two_kernels_with_one_name_are_told_apart():
