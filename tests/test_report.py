@@ -443,5 +443,15 @@ def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios(
         mean = f"{statistics.geometric_mean(there):.2f} ({min(there):.2f} to {max(there):.2f})"
         name = "the source's" if source else "of networks"
         assert f"| {name} | {layout} | {form} | {len(same)} | {mean} |" in summary
-    for make in (report.sparse_table, report.sparse_summary):
+    bounds = report.sparse_bounds(runs)
+    for layout, form in {kind[1:] for kind in kinds if kind[0]}:
+        same = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, form)]
+        same = [one for one in same if one["networks"] == "shapes of the source"]
+        for ratios in (
+            [one["copy_bound_us"] / one["time_us"] for one in same],
+            [one["peers"]["cuSPARSELt heuristic"] / one["copy_bound_us"] for one in same],
+        ):
+            mean = f"{statistics.geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            assert mean in next(line for line in bounds.splitlines() if f"| {layout} | {form} |" in line)
+    for make in (report.sparse_table, report.sparse_summary, report.sparse_bounds):
         assert "record_sparse.py" in make([])

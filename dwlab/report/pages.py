@@ -33,6 +33,7 @@ OF_RUNS: Mapping[str, Callable[..., str]] = {
     "fusion/networks": fusion.fusion_networks,
     "sparse": sparse.sparse_table,
     "sparse/summary": sparse.sparse_summary,
+    "sparse/bounds": sparse.sparse_bounds,
     "planner/validated": planner.validated_summary,
     "planner/chosen": planner.chosen_summary,
     "predicted": timemodel.table,

@@ -57,7 +57,7 @@ def configs(layer, images, gpu):
 
 
 def flight(layer, images, config):
-    """Chunks on their way while others are multiplied."""
+    """Chunks in flight while others are multiplied."""
     return config.unroll * ahead(config.pipeline_stages, layout_of(layer, images, config).chunks // config.unroll)
 
 
