@@ -27,18 +27,18 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from recording import CONTEXT, Parser, ahead, at_least, begin, gathered, said, status, taken, written
+from recording import CONTEXT, Parser, ahead, at_least, record, said, taken
 
 from dwlab import records, report, study
 from dwlab.compiler import precompile
 from dwlab.gpu.machine import Ceilings
 from dwlab.kernels import registry
-from dwlab.measure import baselines, device, layer_baselines, timing
+from dwlab.measure import baselines, layer_baselines, timing
 from dwlab.model import roofline
 from dwlab.problems import networks
 from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
@@ -526,30 +526,9 @@ def missing(
     ]
 
 
-def collect(
-    groups: Sequence[Group], machine: dict[str, Any], options: Any, started: float
-) -> tuple[dict[str, list[Any]], list[str]]:
-    """What the processes measured until all is done or the time is over, and notes on what is not there."""
-    left = options.seconds - (time.monotonic() - started)
-    given = {
-        "batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled,
-        "until": time.monotonic() + COMPILING * left,
-    }  # fmt: skip
-    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-
-    def take(found: dict[str, list[Any]]) -> None:
-        for name, rows in found.items():
-            made[name] += rows
-        for text in lines(found["layers"]):
-            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-
-    count = min(options.processes, len(groups))
-    return made, gathered(work, groups, (CONTEXT.Barrier(count), machine, given), count, left, take, "layers")
-
-
-def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
     """Rows of the section `layers` for people."""
-    for row in rows:
+    for row in answer["layers"]:
         text = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
         if row.get("speedup_vs_apart"):
             text += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
@@ -567,8 +546,9 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=at_least(1))
     parser.each("--dtype", ("float32", "float16"), "storage type (default: float32 and float16)", choices=DTYPES)
     parser.each("--layout", ("NHWC", "NCHW"), "of our stages (default: both)", choices=LAYOUTS)
-    parser.add_argument("--last", type=at_least(0), default=2, help="so many of the last stages (default: %(default)s)")
-    parser.add_argument("--all", dest="last", action="store_const", const=0, help="try all stages")
+    parser.add_argument(
+        "--last", type=at_least(0), default=2, help="so many last stages, 0: all (default: %(default)s)"
+    )
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
     parser.add_argument("--most", type=at_least(1), help="so many layers only")
     parser.add_argument("--missing", action="store_true", help="only what no record has, with --compiled: so measured")
@@ -594,24 +574,21 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{'/'.join(group.key)}  {text}  {100 * group.share:.1f} %  {in_networks(group.where)}")
         print(*notes, f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}", sep="\n")
         return 0
-    folder = begin("record_layers", options, groups, 1, *notes)
-    if isinstance(folder, int):
-        return folder
-    machine = device.measure()
-    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} layers", flush=True)
-    ceilings = machine.ceilings
-    known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}
-    made, left_out = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
+    count = min(options.processes, len(groups))
+
+    def given(machine: Any, left: float) -> Sequence[Any]:
+        ceilings = machine.ceilings
+        known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}
+        known["fma_tflops"] = ceilings.fma_tflops
+        how = {"batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled}
+        return CONTEXT.Barrier(count), known, how | {"until": time.monotonic() + COMPILING * left}
+
     tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
     tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."
-    notes = [tried, *notes, *left_out]
-    if not made["layers"]:
-        print("nothing was measured", *notes, sep="\n", file=sys.stderr)
-        return 1
-    sections = {"layers": made["layers"]}
-    run = written(folder, sections, machine, made["measurements"], peers=made["peers"], notes=notes)
-    print(report.layers_summary([run]), *run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
-    return status(made["layers"])
+    return record(
+        "record_layers", options, started, groups, work, count, "layers", given, lines,
+        lambda run: report.layers_summary([run]), [tried, *notes],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

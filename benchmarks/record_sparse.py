@@ -9,11 +9,10 @@ sets of buffers, together larger than the L2 as far as 64 sets are. Every result
 time is taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
-`sparse` a row for each sparse stage with every library's time; the file is there with the first problem, and replaced
-every SAVED seconds. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage
-or a library's way that ends its process, or takes the GPU's context with it, is not tried again on that problem, which
-goes back to the other processes; the library then has no time there, for it may have been its fastest. Exit status 1 if
-a result was wrong or nothing was measured.
+`sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
+processes, and one at a time uses the GPU. A stage or a library's way that ends its process, or takes the GPU's context
+with it, is not tried again on that problem, which goes back to the other processes; the library then has no time there,
+for it may have been its fastest. Exit status 1 if a result was wrong or nothing was measured.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
@@ -24,31 +23,32 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
 import pickle
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 import record_layers
 from record_layers import Buffers, Prepared, candidates, compile_ahead
-from recording import Parser, at_least, begin, gathered, said, status, written
+from recording import Parser, at_least, record, said
 
 from dwlab import records, report, study
-from dwlab.measure import baselines, device, sparse_baselines, timing
+from dwlab.measure import baselines, sparse_baselines, timing
 from dwlab.model.sparse import dense_layer
 from dwlab.problems import ProblemError
 from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
 from dwlab.records.journal import locked
 from dwlab.records.tabular import columns
+from dwlab.report.shared import grouped
 from dwlab.report.sparse import SOURCE
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
@@ -60,7 +60,7 @@ OF_LAYERS = ("64:2:16", "2:4")
 MULTIPLY_ADDS = 1 << 31  # of the dense product: larger ones have no use for CUDA cores, and long to compile
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
 DENSE, FEW = 3, 1024  # of the last dense stages; pixels
-SAVED = 20.0  # seconds between two writings of the record
+ENDED = "ended its process, or took the GPU's context with it"
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Trials:
                 name, group = pickle.loads((self.folder / "trying").read_bytes())
                 with open(self.folder / "ended", "a") as ended:
                     print(name, group.problem, sep="\t", file=ended)
-                print(f"{name} ended its process, or took the GPU's context with it: {group.problem}", flush=True)
+                print(f"{name} {ENDED}: {group.problem}", flush=True)
                 tasks.put(group)
             (self.folder / "trying").unlink(missing_ok=True)
             yield
@@ -195,7 +195,7 @@ class Trials:
         import torch
 
         if (name, str(group.problem)) in self.ended():
-            raise RuntimeError("it ended its process, or took the GPU's context with it")
+            raise RuntimeError(f"it {ENDED}")
         (self.folder / "trying").write_bytes(pickle.dumps((name, group)))
         try:
             return call()
@@ -313,9 +313,9 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder:
 # ---------------------------------------------------------------------------------------------------------- tables
 
 
-def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
     """Rows of the section `sparse` for people."""
-    for row in rows:
+    for row in answer["sparse"]:
         shown = row.get("failure") or f"{row['time_us']:.2f} µs" + "".join(
             f", × {x:.2f} {name.split('/')[-1]}" for name, x in row["speedups"].items()
         )
@@ -326,28 +326,19 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Each pattern's speedups of our best stage, geometric mean and range: the source's shapes, networks' layers."""
     names = [*sparse_baselines.LIBRARIES, "ours, dense"]
-    body = []
     best: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         key = records.shape_text(row["problem"])
         if row.get("time_us") and (key not in best or row["time_us"] < best[key]["time_us"]):
             best[key] = row
-    for where in (True, False):
-        kinds = {row["problem"]["layout"] + " " + row["pattern"]: None for row in best.values()}
-        for form in kinds:
-            here = [
-                row for row in best.values()
-                if form == row["problem"]["layout"] + " " + row["pattern"] and (row["networks"] == SOURCE) == where
-            ]  # fmt: skip
-            if not here:
-                continue
-            cells = []
-            for name in names:
-                found = [_speedup(row, name) for row in here]
-                found = [x for x in found if x]
-                mean = math.exp(sum(map(math.log, found)) / len(found)) if found else None
-                cells.append(f"{mean:.2f} ({min(found):.2f} to {max(found):.2f})" if found else "")
-            body.append(["source" if where else "layers", form, str(len(here)), *cells])
+    groups = grouped(best.values(), lambda row: (row["networks"] != SOURCE, row["problem"]["layout"], row["pattern"]))
+    body = []
+    for (of_layers, *form), here in sorted(groups.items(), key=lambda one: one[0][0]):
+        cells = []
+        for name in names:
+            found = [x for x in (_speedup(row, name) for row in here) if x]
+            cells.append(f"{geometric_mean(found):.2f} ({min(found):.2f} to {max(found):.2f})" if found else "")
+        body.append(["layers" if of_layers else "source", " ".join(form), str(len(here)), *cells])
     return str(columns(["", "pattern", "problems", *names], body, (0, 1)))
 
 
@@ -391,46 +382,20 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{group.problem}  {group.where}")
         print(f"{len(groups)} problems")
         return 0
-    folder = begin("record_sparse", options, groups, 1)
-    if isinstance(folder, int):
-        return folder
-    machine = device.measure()
-    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} problems", flush=True)
-    given_machine = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}
-    made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
-    notes = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."]
-    last, saved = None, -math.inf
-
-    def save(*more: str) -> Path:
-        """The record with all that is there, in place of the last one."""
-        run = written(
-            folder, {"sparse": made["sparse"]}, machine, made["measurements"], peers=made["peers"],
-            notes=[*notes, *more],
-        )  # fmt: skip
-        if last:
-            last.unlink()
-        return folder / run.file
-
-    def take(found: Mapping[str, list[Any]]) -> None:
-        nonlocal last, saved
-        for name, rows in found.items():
-            made[name] += rows
-        for text in lines(found["sparse"]):
-            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-        if time.monotonic() - saved > SAVED:
-            last, saved = save("Not the whole run."), time.monotonic()
-
-    left = options.seconds - (time.monotonic() - started)
     with tempfile.TemporaryDirectory() as scratch:
-        notes += gathered(work, groups, (given_machine, Path(scratch)), options.processes, left, take, "problems")
-        for name, problem in Trials(Path(scratch)).ended():
-            notes.append(f"{name} ended its process, or took the GPU's context with it: {problem}.")
-    if not made["sparse"]:
-        print("nothing was measured", *notes, sep="\n", file=sys.stderr)
-        return 1
-    save()
-    print(table(made["sparse"]), *notes, f"{time.monotonic() - started:.0f} s", sep="\n")
-    return status(made["sparse"])
+        trials = Trials(Path(scratch))
+
+        def given(machine: Any, left: float) -> Sequence[Any]:
+            return {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}, trials.folder
+
+        def ended() -> Sequence[str]:
+            return [f"{name} {ENDED}: {problem}." for name, problem in trials.ended()]
+
+        return record(
+            "record_sparse", options, started, groups, work, options.processes, "problems", given, lines,
+            lambda run: table(run.sections["sparse"]),
+            ["sparse: filters pruned by magnitude from random ones; dense stages have the same."], ended=ended,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 import queue
-import sys
 import threading
 
 import numpy as np
@@ -203,23 +202,10 @@ def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, c
     assert done == (["gpu", 1, 32, 1, 32, *groups] if compiled else groups)
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_what_was_measured_is_kept_when_someone_interrupts(monkeypatch, capsys, interrupted):
-    group = group_of(LAYER)
-    made = {"measurements": ["m"], "layers": [row()], "peers": ["p"]}
-
-    def shared(*given):
-        yield made
-        if interrupted:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys.modules["recording"], "shared", shared)
-    options = record_layers.arguments(["--processes", "1", "--seconds", "30"])
-    found, notes = record_layers.collect([group, group], {}, options, record_layers.time.monotonic())
-    assert found == made
-    assert "1 of 2 layers were not reached in 30 s." in notes
-    assert ("The run was interrupted." in notes) == interrupted
-    assert "batch 32 float32 wide NHWC: 50.00 µs, × 2.00" in capsys.readouterr().out
+def test_a_row_is_a_line_for_people():
+    (line,) = record_layers.lines({"layers": [row(speedup_vs_apart=3.0)]})
+    assert line.endswith("batch 32 float32 wide NHWC: 50.00 µs, × 2.00, × 3.00 over our own layer by layer")
+    assert list(record_layers.lines({"layers": [FAILED]}))[0].endswith("no stage takes it")
 
 
 def test_torch_compile_takes_its_times_alone_on_the_gpu():
