@@ -36,7 +36,7 @@ from recording import CONTEXT, Parser, ahead, at_least, record, said, taken
 
 from dwlab import records, report, study
 from dwlab.compiler import precompile
-from dwlab.gpu.machine import Ceilings
+from dwlab.gpu.machine import Machine
 from dwlab.kernels import registry
 from dwlab.measure import baselines, layer_baselines, timing
 from dwlab.model import roofline
@@ -314,18 +314,17 @@ class Buffers:
 
 
 def measured(
-    stage: Any, problem: Problem, timed: timing.Timing, machine: dict[str, Any], where: Sequence[str]
+    stage: Any, problem: Problem, timed: timing.Timing, machine: Machine, where: Sequence[str]
 ) -> records.Measurement:
     """A record's row, without its peer."""
     note = f"{timed.note}; in {in_networks(where)}" if timed.note else f"in {in_networks(where)}"
-    return study.measurement(stage, problem, timed, machine["copy_gbps"], note=note)
+    return study.measurement(stage, problem, timed, machine.ceilings.copy_gbps, note=note)
 
 
-def above(row: records.Measurement, problem: Problem, machine: dict[str, Any]) -> str:
+def above(row: records.Measurement, problem: Problem, machine: Machine) -> str:
     """Why a time cannot be; "" if it can."""
-    ceilings = Ceilings(machine["copy_gbps"], machine["l2_gbps"], machine["fma_tflops"], measured=True)
     try:
-        roofline.points([row], report.roof_of(problem.op, ceilings), tolerance=ABOVE)
+        roofline.points([row], report.roof_of(problem.op, machine.ceilings), tolerance=ABOVE)
     except roofline.RooflineError as error:
         return str(error)
     return ""
@@ -336,7 +335,7 @@ def layer_row(
     batch: int,
     tried: Sequence[tuple[Any, Problem, records.Measurement | str]],
     ran: Sequence[baselines.Baseline],
-    machine: dict[str, Any],
+    machine: Machine,
     separate: timing.Timing | str = "",
 ) -> dict[str, Any]:
     """The row of the section `layers`: our fastest stage and layout beside the fastest peer.
@@ -350,7 +349,7 @@ def layer_row(
     made = {
         "op": problem.op, "path": problem.main_path, "layer": report.layer_text(problem), "batch": batch,
         "dtype": problem.dtype, "problem": records.describe_problem(problem), "networks": in_networks(group.where),
-        "copy_bound_us": nbytes / machine["copy_gbps"] / 1e3, "compulsory_bytes": nbytes,
+        "copy_bound_us": nbytes / machine.ceilings.copy_gbps / 1e3, "compulsory_bytes": nbytes,
     }  # fmt: skip
     failed = wrong
     if right:
@@ -375,9 +374,7 @@ def layer_row(
     return made | ({"failure": "; ".join(failed)} if failed else {})
 
 
-def measure(
-    group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: Any, compiled: bool
-) -> dict[str, list[Any]]:
+def measure(group: Group, ready: Sequence[Any], machine: Machine, clock: Any, compiled: bool) -> dict[str, list[Any]]:
     """All of a group while this process has the GPU. ready: (batch, [(Prepared, stages)], Prepared for the peers)."""
     import torch
 
@@ -389,7 +386,7 @@ def measure(
         for prepared, chosen in layouts:
             buffers = None
             try:
-                buffers = Buffers(prepared, machine["l2_bytes"])
+                buffers = Buffers(prepared, machine.l2_bytes or 0)
             except Exception as error:
                 tried += [(stage, prepared.problem, said(error)) for stage in chosen]
             for stage in chosen if buffers else ():
@@ -412,7 +409,7 @@ def measure(
             buffers = None
             torch.cuda.empty_cache()  # other processes want the memory
         if theirs is not None and all(prepared is not theirs for prepared, _ in layouts):  # of another storage type
-            ran = Buffers(theirs, machine["l2_bytes"]).baselines(compiled)
+            ran = Buffers(theirs, machine.l2_bytes or 0).baselines(compiled)
             torch.cuda.empty_cache()
         peer = baselines.fastest(ran)
         for _, _, row in tried:
@@ -454,7 +451,7 @@ def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: 
     return ready
 
 
-def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: dict[str, Any], options: dict[str, Any]) -> None:
+def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, options: dict[str, Any]) -> None:
     """A process: takes groups, compiles, and measures while it holds the GPU.
 
     With torch.compile it first compiles all that it takes until options["until"], and waits for the others at `start`.
@@ -490,7 +487,7 @@ def search_alone(gpu: Any) -> None:
     benchmarker.benchmark_gpu = alone
 
 
-def made_of(group: Group, gpu: Any, machine: dict[str, Any], clock: Any, options: dict[str, Any]) -> dict[str, Any]:
+def made_of(group: Group, gpu: Any, machine: Machine, clock: Any, options: dict[str, Any]) -> dict[str, Any]:
     """What `measure` makes of a group; or rows that say why not."""
     try:
         import torch
@@ -576,12 +573,9 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     count = min(options.processes, len(groups))
 
-    def given(machine: Any, left: float) -> Sequence[Any]:
-        ceilings = machine.ceilings
-        known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}
-        known["fma_tflops"] = ceilings.fma_tflops
+    def given(machine: Machine, left: float) -> Sequence[Any]:
         how = {"batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled}
-        return CONTEXT.Barrier(count), known, how | {"until": time.monotonic() + COMPILING * left}
+        return CONTEXT.Barrier(count), machine, how | {"until": time.monotonic() + COMPILING * left}
 
     tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
     tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."

@@ -41,6 +41,7 @@ from record_layers import Buffers, Prepared, candidates, compile_ahead
 from recording import Parser, at_least, record, said
 
 from dwlab import records, report, study
+from dwlab.gpu.machine import Machine
 from dwlab.measure import baselines, sparse_baselines, timing
 from dwlab.model.sparse import dense_layer
 from dwlab.problems import ProblemError
@@ -221,12 +222,12 @@ def timed_stages(
     return buffers, found
 
 
-def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
+def measure(group: Group, machine: Machine, clock: Any, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
     """All of a group while this process has the GPU."""
     import torch
 
-    problem, copy_gbps = group.problem, machine["copy_gbps"]
-    buffers, found = timed_stages(group, ready.dense, ready.dense_stages, machine["l2_bytes"], clock, trials)
+    problem, copy_gbps, l2 = group.problem, machine.ceilings.copy_gbps, machine.l2_bytes or 0
+    buffers, found = timed_stages(group, ready.dense, ready.dense_stages, l2, clock, trials)
     ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
     wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
     measured = [
@@ -235,7 +236,7 @@ def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready, 
     ]  # fmt: skip
     buffers = None
     torch.cuda.empty_cache()
-    buffers, found = timed_stages(group, ready.sparse, ready.stages, machine["l2_bytes"], clock, trials)
+    buffers, found = timed_stages(group, ready.sparse, ready.stages, l2, clock, trials)
     w = torch.from_numpy(ready.filters).cuda()
     sets, number = [{"x": one["x"], "w": w.clone()} for one in buffers.sets], buffers.number
 
@@ -273,7 +274,7 @@ def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready, 
     return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peers}
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder: Path) -> None:
+def work(tasks: Any, results: Any, gpu: Any, machine: Machine, folder: Path) -> None:
     """A process: takes groups until there are none, compiles, and measures while it has the GPU.
 
     gpu: not taken; a process that dies would keep it. folder: of `Trials`.
@@ -302,7 +303,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder:
                     torch.cuda.synchronize()
             except Exception as error:
                 traceback.print_exc()
-                row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine["copy_gbps"])
+                row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
                 made = {"measurements": [], "peers": [], "sparse": [row]}
             results.put(made)
     except Exception as error:  # this process ends, the others go on
@@ -385,16 +386,11 @@ def main(given: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         trials = Trials(Path(scratch))
 
-        def given(machine: Any, left: float) -> Sequence[Any]:
-            return {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}, trials.folder
-
-        def ended() -> Sequence[str]:
-            return [f"{name} {ENDED}: {problem}." for name, problem in trials.ended()]
-
         return record(
-            "record_sparse", options, started, groups, work, options.processes, "problems", given, lines,
-            lambda run: table(run.sections["sparse"]),
-            ["sparse: filters pruned by magnitude from random ones; dense stages have the same."], ended=ended,
+            "record_sparse", options, started, groups, work, options.processes, "problems",
+            lambda machine, left: (machine, trials.folder), lines, lambda run: table(run.sections["sparse"]),
+            ["sparse: filters pruned by magnitude from random ones; dense stages have the same."],
+            ended=lambda: [f"{name} {ENDED}: {problem}." for name, problem in trials.ended()],
         )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from recording import Parser, at_least, record, said, taken
 
 from dwlab import problems, records, report
 from dwlab.compiler import precompile as ahead
+from dwlab.gpu.machine import Machine
 from dwlab.kernels import dispatch, registry
 from dwlab.measure import baselines, timing
 from dwlab.problems import DepthwiseConv1d, references
@@ -145,9 +146,9 @@ def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[Depth
 # ----------------------------------------------------------------------------------------------------------- measuring
 
 
-def sets_of(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any]) -> int:
+def sets_of(problem: DepthwiseConv1d, path: str, machine: Machine) -> int:
     """Sets of buffers: one where all fits half the L2, as it does for a user too; else more than the L2 holds."""
-    size, l2 = problem.compulsory_bytes(path), machine["l2_bytes"] or 0
+    size, l2 = problem.compulsory_bytes(path), machine.l2_bytes or 0
     return 1 if size < l2 / 2 else timing.sets_for(size, l2)
 
 
@@ -181,12 +182,12 @@ class Buffers:
     cold: the state of the cache when they are timed in turn.
     """
 
-    def __init__(self, problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any]) -> None:
+    def __init__(self, problem: DepthwiseConv1d, path: str, machine: Machine) -> None:
         import torch
 
         self.problem, self.path = problem, path
         number = sets_of(problem, path, machine)
-        self.cold = timing.cache_state(problem.compulsory_bytes(path), machine["l2_bytes"] or 0, number)
+        self.cold = timing.cache_state(problem.compulsory_bytes(path), machine.l2_bytes or 0, number)
         torch.manual_seed(problem.L + problem.K)
         shapes = problem.shapes(path)
         self.sets = [
@@ -280,7 +281,7 @@ def with_peer(row: dict[str, Any], tried: Sequence[baselines.Baseline]) -> dict[
 
 
 def drawn_row(
-    problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], clock: Any, fastest: dict[str, Any]
+    problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: dict[str, Any]
 ) -> dict[str, Any]:
     """Times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
     on, wrong = Buffers(problem, path, machine), []
@@ -312,20 +313,18 @@ def drawn_row(
     return with_peer(row, tried) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
 
 
-def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Machine) -> dict[str, Any]:
     """A row of the grid without its times."""
-    size, fma = problem.compulsory_bytes(path), machine["fma_tflops"]
+    size, fma = problem.compulsory_bytes(path), machine.ceilings.fma_tflops
     return named(problem, path) | {
         "stage": way[0].name if len(way) == 1 else ", ".join(f"{one.path}/{one.name}" for one in way),
-        "cold": timing.cache_state(size, machine["l2_bytes"] or 0, sets_of(problem, path, machine)),
-        "copy_bound_us": size / machine["copy_gbps"] / 1e3,
+        "cold": timing.cache_state(size, machine.l2_bytes or 0, sets_of(problem, path, machine)),
+        "copy_bound_us": size / machine.ceilings.copy_gbps / 1e3,
         "fma_bound_us": problem.flops_of(path) / fma / 1e6 if fma else None,
     }
 
 
-def grid_row(
-    problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], clock: Any, fastest: Any
-) -> dict[str, Any]:
+def grid_row(problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: Any) -> dict[str, Any]:
     """The time of what dispatch chooses, its least times, and PyTorch's best of LIBRARY_WAYS."""
     way = dispatch.launches(problem, path)
     row, on = bounds(problem, path, way, machine), Buffers(problem, path, machine)
@@ -343,7 +342,7 @@ def grid_row(
     return row | {"failure": "; ".join(f"{one.name}: {one.failure}" for one in tried) or "PyTorch was not tried"}
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], paths: Sequence[str], of_grid: bool) -> None:
+def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[str], of_grid: bool) -> None:
     """A process: takes groups of shapes, compiles, and measures while it holds the GPU."""
     import torch
 
@@ -416,14 +415,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.limits(440, min(14, (os.cpu_count() or 2) - 1))
     options = parser.parse_args(given)
     groups, what = planned(options)
-
-    def known(machine: Any, left: float) -> Sequence[Any]:
-        found = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
-        return found | {"fma_tflops": machine.ceilings.fma_tflops}, tuple(options.path), options.grid
-
     return record(
-        "shapes", options, began, groups, work, options.processes, "groups of shapes", known, lines, table, [what],
-        threads=None,
+        "shapes", options, began, groups, work, options.processes, "groups of shapes",
+        lambda machine, left: (machine, tuple(options.path), options.grid), lines, table, [what], threads=None,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import types
 
 import pytest
 from compiler import needs_compiler
-from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, FakeBench, measured, on, recorded, script
+from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, MACHINE, measured, on, recorded, script, torch_on_host
 
 from dwlab import problems, records, report
 from dwlab.gpu import provenance, target
@@ -76,17 +76,12 @@ def test_the_grid_has_every_length_and_filter_and_every_size():
         assert len({(one.L, one.K, one.shift) for one in group}) == 1, "kernels are shared"
 
 
-MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
-
-
 @pytest.fixture
 def on_host(monkeypatch):
     """PyTorch's tensors on the host, kernels on the interpreter; what is timed is not, PyTorch's ways neither."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    torch = torch_on_host(monkeypatch)
     rand, times = torch.rand, iter(range(1, 1000))
     monkeypatch.setattr(torch, "rand", lambda *sizes, device=None: rand(*sizes))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
     monkeypatch.setattr(shapes.baselines, "measure", lambda *_, **__: [])
     monkeypatch.setattr(shapes.timing, "time_launches", lambda *_, **__: Timing(next(times), 1, 1, 3, 1, "graph", ""))
     monkeypatch.setattr(shapes, "alone_us", lambda _: 1.0)
@@ -341,7 +336,7 @@ def test_the_table_of_kernels_is_of_records_that_are_there():
 def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, on_host, monkeypatch):
     fastest = {}
     for path in problems.PATHS:
-        row = shapes.drawn_row(problem, path, {"l2_bytes": 50 << 20}, None, fastest)
+        row = shapes.drawn_row(problem, path, MACHINE, None, fastest)
         ids = {one.id for one in shapes.takers(problem, path)}
         pair = {", ".join(fastest[one].id for one in shapes.PAIR)} if path == "backward" else set()
         assert set(row["times"]) == ids | pair
@@ -352,7 +347,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
         naive, launch=lambda problem: dataclasses.replace(naive.launch(problem), scalars=(problem.shift + 1,))
     )
     monkeypatch.setattr(shapes, "takers", lambda *_: [doubled])
-    row = shapes.drawn_row(problem, "forward", {"l2_bytes": 50 << 20}, None, {})
+    row = shapes.drawn_row(problem, "forward", MACHINE, None, {})
     assert row["times"] == {} and "naive: y is off by" in row["failure"]
 
 
@@ -389,7 +384,7 @@ def test_processes_share_tasks_and_one_that_ends_is_heard():
 def recorded_here(monkeypatch):
     """`recording.record` of three tasks; answers: what comes of them. Returns its status and the runs that it wrote."""
     monkeypatch.setattr(baselines, "available", lambda: True)
-    monkeypatch.setattr(device, "measure", lambda quick: FakeBench.machine)
+    monkeypatch.setattr(device, "measure", lambda quick: MACHINE)
     monkeypatch.setattr(provenance, "environment", lambda machine: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
 
@@ -432,7 +427,7 @@ def test_what_was_measured_is_one_record(
     monkeypatch.setattr(recording, "SAVED", saved)
     found, (run,) = recorded_here(tmp_path, answers, ended=lambda: ["Last."])
     assert found == status and len(run.sections["grid"]) == rows and list(run.notes) == notes
-    assert run.ceilings["copy_gbps"] == FakeBench.machine.ceilings.copy_gbps and run.machine["name"] == run.gpu
+    assert run.ceilings["copy_gbps"] == MACHINE.ceilings.copy_gbps and run.machine["name"] == run.gpu
     out = capsys.readouterr().out
     assert out.count("a line") == rows and f"\n{run.file}\n\nthe table\n" in out
 

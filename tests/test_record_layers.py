@@ -6,6 +6,7 @@ import math
 import queue
 import threading
 
+import fakes
 import numpy as np
 import pytest
 from fakes import Clock, Meddling, on, script, timed
@@ -14,13 +15,13 @@ from fakes import recorded as written
 from dwlab import records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.measure import baselines, layer_baselines, timing
+from dwlab.measure import layer_baselines, timing
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 record_layers = script("record_layers")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
-MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0, "l2_gbps": 6500.0, "fma_tflops": 60.0}
+MACHINE = dataclasses.replace(fakes.MACHINE, l2_bytes=4000)
 NAIVE = registry.stage("depthwise2d/forward/naive")
 
 
@@ -52,16 +53,11 @@ def test_the_last_stages_that_take_a_problem_are_tried():
 @pytest.fixture
 def no_gpu(monkeypatch):
     """PyTorch's tensors on the host, kernels on the interpreter, clocks whose times are known."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    fakes.torch_on_host(monkeypatch)
 
     class Peers(Clock):
         argument = None
 
-    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
-    for name in ("synchronize", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
-    monkeypatch.setattr(baselines, "available", lambda: True)
     monkeypatch.setattr(layer_baselines, "TorchClock", lambda: Peers(1000.0))
     monkeypatch.setattr(layer_baselines, "SCREENING", {"rounds": 3, "min_seconds": 0.001})
     return Clock(500.0)

@@ -5,13 +5,14 @@ import itertools
 import queue
 import types
 
+import fakes
 import numpy as np
 import pytest
 from fakes import recorded, script, timed
 
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.measure import baselines, sparse_baselines, timing
+from dwlab.measure import sparse_baselines, timing
 from dwlab.measure.baselines import Baseline
 from dwlab.problems.layers import Pointwise, SparsePointwise
 from dwlab.records import RecordError, shape_text
@@ -197,25 +198,20 @@ def test_a_time_of_the_host_is_none_of_the_library(no_gpu, cusparselt, monkeypat
     assert failed == [f"it would be the host's time: {note}"] * 5
 
 
-MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0}
+MACHINE = dataclasses.replace(fakes.MACHINE, l2_bytes=4000)
 OURS = object()
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
     """PyTorch's tensors on the host, kernels on the interpreter: ours take 500 µs, libraries 1,000."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    fakes.torch_on_host(monkeypatch)
 
     def time_launches(launches, *, clock, **how):
         for launch in launches[:1]:
             launch(0)
         return timed(500.0 if clock is OURS else 1000.0)
 
-    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self.clone())
-    for name in ("synchronize", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
-    monkeypatch.setattr(baselines, "available", lambda: True)
     monkeypatch.setattr(sparse_baselines, "TorchClock", lambda: None)
     monkeypatch.setattr(timing, "time_launches", time_launches)
 
