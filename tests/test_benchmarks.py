@@ -286,9 +286,6 @@ def test_parts_that_are_not_known_are_refused(tmp_path):
 
 # -------------------------------------------------------------------------------- kernels of records of earlier digests
 
-ROW = {name: "" for name in recorded_kernels.FIELDS}
-ROW |= {"file": "old.json", "stage": "depthwise1d/forward/naive", "commit": "c"}
-
 
 @needs_compiler
 def test_the_code_of_a_row_is_that_of_its_tree():
