@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 import record_layers
-from record_layers import Buffers, Prepared, candidates, compile_ahead
+from record_layers import candidates, compile_ahead
 from recording import Parser, at_least, record, said
 
 from dwlab import records, report, study
@@ -137,12 +137,15 @@ def row_of(
 
 @dataclass(frozen=True)
 class Ready:
-    """What the GPU has no part in: kernels compiled, inputs and references made. filters: (F, C), zeros and all."""
+    """What the GPU has no part in: kernels compiled, and two inputs made, the second the first one's filters with x
+    moved on; of dense stages the same. filters: (F, C), zeros and all.
+    """
 
-    sparse: Prepared
     stages: list[Any]
-    dense: Prepared
+    inputs: list[dict[str, np.ndarray]]
+    dense: Pointwise
     dense_stages: list[Any]
+    dense_inputs: list[dict[str, np.ndarray]]
     filters: np.ndarray
 
 
@@ -153,12 +156,13 @@ def prepare(group: Group) -> Ready:
     for stage, one in [*((stage, problem) for stage in stages), *((stage, dense) for stage in dense_stages)]:
         with contextlib.suppress(Exception):  # what does not compile says so when it is launched
             compile_ahead(stage, one)
-    sparse = Prepared(problem)
-    filters = np.ascontiguousarray(problem.filters(sparse.inputs[0]), np.float16)
-    x = sparse.inputs[0]["x"]
-    x = np.ascontiguousarray(np.moveaxis(x, 1, 3)) if problem.layout == "NCHW" else x
-    alike = Prepared(dense, {"x": x, "w": filters})
-    return Ready(sparse, stages, alike, dense_stages, filters)
+    first = problem.inputs("forward", seed=2026)
+    filters = np.ascontiguousarray(problem.filters(first), np.float16)
+    x = first["x"].reshape(-1)  # moved on all of it differs, and random numbers take long to make
+    inputs = [first, first | {"x": np.roll(x, 1 + x.size // 3).reshape(first["x"].shape)}]
+    pixels_first = [np.moveaxis(one["x"], 1, 3) if problem.layout == "NCHW" else one["x"] for one in inputs]
+    dense_inputs = [{"x": np.ascontiguousarray(x), "w": filters} for x in pixels_first]
+    return Ready(stages, inputs, dense, dense_stages, dense_inputs, filters)
 
 
 @dataclass(frozen=True)
@@ -209,51 +213,47 @@ class Trials:
             (self.folder / "trying").unlink()
 
 
-def timed_stages(
-    group: Group, prepared: Prepared, stages: Sequence[Any], l2: int, clock: Any, trials: Trials
-) -> tuple[Buffers, dict[Any, Any]]:
-    """Stage -> its time, or what is wrong; and the buffers, still there."""
-    buffers, found = Buffers(prepared, l2), {}
-    for stage in stages:
-        try:
-            found[stage] = trials.run(stage.id, group, lambda stage=stage: buffers.time(stage, clock, HOW))
-        except Exception as error:
-            found[stage] = said(error)
-    return buffers, found
-
-
-def measure(group: Group, machine: Machine, clock: Any, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
+def measure(group: Group, bench: study.GpuBench, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
     """All of a group while this process has the GPU."""
     import torch
 
-    problem, copy_gbps, l2 = group.problem, machine.ceilings.copy_gbps, machine.l2_bytes or 0
-    buffers, found = timed_stages(group, ready.dense, ready.dense_stages, l2, clock, trials)
-    ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
-    wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
-    measured = [
-        study.measurement(stage, ready.dense.problem, one, copy_gbps, note=f"filters of {problem.pattern}")
-        for stage, one in found.items() if isinstance(one, timing.Timing)
-    ]  # fmt: skip
-    buffers = None
-    torch.cuda.empty_cache()
-    buffers, found = timed_stages(group, ready.sparse, ready.stages, l2, clock, trials)
-    w = torch.from_numpy(ready.filters).cuda()
-    sets, number = [{"x": one["x"], "w": w.clone()} for one in buffers.sets], buffers.number
+    def times(on: Any, stages: Sequence[Any]) -> dict[Any, timing.Timing | str]:
+        found: dict[Any, timing.Timing | str] = {}
+        for stage in stages:
+            try:
+                found[stage] = trials.run(stage.id, group, lambda stage=stage: on.time(stage))
+            except Exception as error:
+                found[stage] = said(error)
+        return found
 
-    def verify(out: dict[str, Any]) -> str:
-        return ready.sparse.wrong(out["y"], number, sparse_baselines.relative_error())
+    def tried(on: Any, sets: Sequence[Any], way: str) -> list[baselines.Baseline]:
+        def verify(out: dict[str, Any]) -> str:
+            y = out["y"].contiguous().float().cpu().numpy()
+            return on.wrong("y", y, sparse_baselines.relative_error())
 
-    def tried(way: str) -> list[baselines.Baseline]:
         def call() -> list[baselines.Baseline]:
-            return sparse_baselines.measure(problem, sets, verify, cold=buffers.cold, only=[way], **HOW)
+            return sparse_baselines.measure(problem, sets, verify, cold=on.cold, only=[way], **HOW)
 
         try:
             return trials.run(way, group, call)
         except Exception as error:
             return [baselines.Baseline(way.replace(":", ",", 1), way, failure=said(error))]
 
-    ran = [one for way in sparse_baselines.ways(problem) for one in tried(way)]
-    buffers = sets = w = None
+    problem, copy_gbps = group.problem, bench.machine.ceilings.copy_gbps
+    with bench.prepare(ready.dense, "forward", ready.dense_inputs) as on:
+        found = times(on, ready.dense_stages)
+    ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
+    wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
+    measured = [
+        study.measurement(stage, ready.dense, one, copy_gbps, note=f"filters of {problem.pattern}")
+        for stage, one in found.items() if isinstance(one, timing.Timing)
+    ]  # fmt: skip
+    with bench.prepare(problem, "forward", ready.inputs) as on:
+        found = times(on, ready.stages)
+        w = torch.from_numpy(ready.filters).cuda()
+        sets = [{"x": baselines.tensor_of(problem, "x", one["x"]), "w": w.clone()} for one in on.sets]
+        ran = [one for way in sparse_baselines.ways(problem) for one in tried(on, sets, way)]
+        sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
     died = {sparse_baselines.library(name) for name, text in trials.ended() if text == str(problem)}
     died &= set(sparse_baselines.LIBRARIES)  # and not a stage of ours
@@ -270,7 +270,7 @@ def measure(group: Group, machine: Machine, clock: Any, ready: Ready, trials: Tr
         rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
     if wrong:
         rows[0]["failure"] = "; ".join([*filter(None, [rows[0].get("failure")]), *wrong])
-    peers = record_layers.peer_rows(ready.sparse, ran)
+    peers = record_layers.peer_rows(problem, ran)
     return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peers}
 
 
@@ -284,7 +284,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, folder: Path) -> 
     try:
         import torch
 
-        clock, trials, empty = timing.DeviceClock(), Trials(folder), False
+        bench, trials, empty = study.GpuBench(machine=machine, how=HOW, few=True), Trials(folder), False
         torch.cuda.init()
         while True:
             try:
@@ -299,7 +299,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, folder: Path) -> 
             try:
                 ready = prepare(group)
                 with trials.gpu(tasks):
-                    made = measure(group, machine, clock, ready, trials)
+                    made = measure(group, bench, ready, trials)
                     torch.cuda.synchronize()
             except Exception as error:
                 traceback.print_exc()

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from dwlab import records
@@ -222,6 +223,11 @@ def torch_on_host(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
     monkeypatch.setattr(baselines, "available", lambda: True)
+
+    def tensor_of(problem, name, array):
+        return torch.from_numpy(np.asarray(array.storage)).to(getattr(torch, problem.dtype))
+
+    monkeypatch.setattr(baselines, "tensor_of", tensor_of)
     return torch
 
 

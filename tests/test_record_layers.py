@@ -12,7 +12,7 @@ import pytest
 from fakes import Clock, Meddling, on, script, timed
 from fakes import recorded as written
 
-from dwlab import records, report
+from dwlab import records, report, study
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.measure import layer_baselines, timing
@@ -60,17 +60,17 @@ def no_gpu(monkeypatch):
 
     monkeypatch.setattr(layer_baselines, "TorchClock", lambda: Peers(1000.0))
     monkeypatch.setattr(layer_baselines, "SCREENING", {"rounds": 3, "min_seconds": 0.001})
-    return Clock(500.0)
+    clock = Clock(500.0)
+    return study.GpuBench(clock=clock, machine=MACHINE, how=record_layers.HOW, compiled=False, few=True)
 
 
 def group_of(problem):
     return record_layers.Group(problem, ("mobilenet_v1 1", "xception 2"), 0.1)
 
 
-def run_group(problem, clock, batches=(1,), last=1, compiled=False):
-    group = group_of(problem)
-    ready = record_layers.prepare(group, batches, ("NHWC", "NCHW"), last)
-    return record_layers.measure(group, ready, MACHINE, clock, compiled)
+def run_group(problem, bench, batches=(1,)):
+    options = {"batches": batches, "layouts": ("NHWC", "NCHW"), "last": 1}
+    return record_layers.measure(group_of(problem), bench, options)
 
 
 LAYER = DepthwiseConv2d(1, 4, 5, 6, 3, layout="NHWC", bias=True, activation="relu6")
@@ -96,7 +96,7 @@ def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path, m
 
 @on_interpreter
 @pytest.mark.parametrize(
-    "honest, spoil, said", [(0, 99.0, "is 99, not"), (0, np.nan, "not written"), (1, 99.0, "fresh")]
+    "honest, spoil, said", [(0, 99.0, "is 99, not"), (0, np.nan, "not written"), (1, 99.0, "is 99, not")]
 )
 def test_a_wrong_stage_has_no_time_and_says_why(no_gpu, monkeypatch, honest, spoil, said):
     def meddle(y):
@@ -157,7 +157,10 @@ def test_our_own_two_kernels_are_checked_too(no_gpu, few_launches, monkeypatch):
 
     monkeypatch.setattr(record_layers, "candidates", candidates)
     (row,) = run_group(PAIR8, no_gpu)["layers"]
-    assert row["failure"].startswith("WRONG: layer by layer: y") and "apart_time_us" not in row
+    assert (
+        row["failure"].startswith("WRONG: layer by layer: WrongResult: layer by layer at ")
+        and "apart_time_us" not in row
+    )
     assert row["speedup_vs_peer"] == pytest.approx(2)
 
 
