@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from record_layers import NETWORKS, Problem, plan, variant
-from recording import Parser, above, at_least, needs_gpu, written
+from recording import Parser, above, at_least, needs_gpu, tell, written
 
 from dwlab import records, report
 from dwlab.compiler import precompile as ahead
@@ -59,6 +59,13 @@ class Task:
     stage: Stage
     problem: Problem
     place: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """As `key` has it of a row, and stage and layout."""
+        one = self.problem
+        layer = self.stage.op, self.stage.path, report.layer_text(one), one.N, one.dtype
+        return *layer, self.stage.name, one.layout
 
     def __str__(self) -> str:
         return f"{self.stage.id}  {report.layer_text(self.problem)}  {self.problem.N} × {self.problem.dtype}"
@@ -116,11 +123,7 @@ def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def missing(todo: Sequence[Task], runs: Sequence[records.Record] | None = None) -> list[Task]:
     """The launches that no record has counters of (all of the project's if no runs are given)."""
     known = {(*key(row), row["stage"], row["layout"]) for row in report.layer_counters(runs)[0]}
-
-    def recorded(stage: Stage, one: Problem) -> bool:
-        return (stage.op, stage.path, report.layer_text(one), one.N, one.dtype, stage.name, one.layout) in known
-
-    return [task for task in todo if not recorded(*_of(task))]
+    return [task for task in todo if task.key not in known]
 
 
 def chosen(stage: Stage, problems: Sequence[Problem]) -> list[Problem]:
@@ -147,10 +150,6 @@ def row_of(task: Task, counted: counters.Counters) -> dict[str, Any]:
     for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
         made[f"predicted_{name}"] = counted.predicted[name]
     return made
-
-
-def _of(task: Task) -> tuple[Stage, Problem]:
-    return task.stage, task.problem
 
 
 def compiled(todo: Sequence[Task], seconds: float, processes: int | None, file: Path) -> list[Task]:
@@ -202,23 +201,25 @@ def main(given: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "kernels"
         ready = compiled(todo, COMPILING * options.seconds, options.processes, file)
-        print(f"{time.monotonic() - started:4.0f} s: {len(ready)} of {len(todo)} kernels are compiled", flush=True)
+        tell(started, f"{len(ready)} of {len(todo)} kernels are compiled")
         if not ready:
             print("no kernel could be compiled in the time: give more --seconds", file=sys.stderr)
             return 1
         left = options.seconds - ENDING - (time.monotonic() - started)
         try:
-            found = counters.count([_of(task) for task in ready], compiled=file, seconds=max(1.0, left))
+            found = counters.count(
+                [(task.stage, task.problem) for task in ready], compiled=file, seconds=max(1.0, left)
+            )
         except counters.CountersError as error:
             print(f"ncu_layers: {error}", file=sys.stderr)
             return 1
     rows = [row_of(task, one) for task, one in zip(ready, found, strict=True) if one is not None]
-    print(f"{time.monotonic() - started:4.0f} s: {len(rows)} launches are counted", flush=True)
+    tell(started, f"{len(rows)} launches are counted")
     what = f"pairs of {', '.join(NETWORKS)}" if options.pairs else f"layers of {NETWORK}"
     what += " that no record had" if options.missing else ""
     notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
     run = written(folder, {"layer_counters": rows}, notes=notes)
-    print(report.counters_summary([run]), *run.notes, sep="\n")
+    print(f"\n{run.file}\n\n{report.counters_summary([run])}", *run.notes, sep="\n")
     print(f"{time.monotonic() - started:.0f} s")
     return 0
 

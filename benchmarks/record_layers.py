@@ -27,18 +27,17 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from recording import CONTEXT, Parser, ahead, at_least, begin, gathered, said, status, taken, written
+from recording import CONTEXT, Parser, ahead, at_least, record, said, taken
 
 from dwlab import records, report, study
 from dwlab.compiler import precompile
-from dwlab.gpu.machine import Ceilings
+from dwlab.gpu.machine import Machine
 from dwlab.kernels import registry
-from dwlab.measure import baselines, device, layer_baselines, timing
+from dwlab.measure import baselines, layer_baselines, timing
 from dwlab.model import roofline
 from dwlab.problems import networks
 from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
@@ -47,7 +46,6 @@ NETWORKS = report.VALIDATED
 OPS = ("depthwise2d", "pointwise", "fused", "fused/dwpw", "fused/pwdw", "fused/pwpw")
 TURN = ("depthwise2d", "fused", "pointwise")
 HOW = {"rounds": 5, "min_seconds": 0.02, "most_seconds": 0.2}
-FEW_SETS = 8  # of buffers, where even the most would lie in the L2
 COMPILING = 0.66  # of the time, at most, for torch.compile
 ABOVE = 0.1  # how far above the copy bandwidth a layer may be: a copy writes as much as it reads, and reads are faster
 
@@ -160,12 +158,6 @@ def in_networks(where: Iterable[str]) -> str:
     return ", ".join(name if n == 1 else f"{name} {n}×" for name, n in counted.items())
 
 
-def sets_of(nbytes: int, l2_bytes: int) -> int:
-    """Sets of buffers: together larger than the L2; few where even the most would not be."""
-    sets = timing.sets_for(nbytes, l2_bytes)
-    return sets if sets * nbytes >= 2 * l2_bytes else min(sets, FEW_SETS)
-
-
 def compile_ahead(stage: Any, problem: Problem) -> None:
     """Compiles a stage's kernel for a problem without launching it."""
     stage.kernel_for(problem).compile(precompile.types_of(stage, problem))
@@ -174,158 +166,52 @@ def compile_ahead(stage: Any, problem: Problem) -> None:
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
-class Prepared:
-    """A problem's two sets of inputs and what a part of their output must be: made without the GPU.
+class Apart:
+    """Our own kernels of two int8 layers, one after the other, the map between them in memory: as a stage of both."""
 
-    given: the first inputs, if not the problem's own.
-    """
+    id = "layer by layer"
 
-    def __init__(self, problem: Problem, given: dict[str, np.ndarray] | None = None) -> None:
-        self.problem, self.path = problem, problem.main_path
-        first = given or problem.inputs(self.path, seed=2026)
-        # The second inputs are the first, moved on: all of them differ, and random numbers take long to make.
-        # Sparse filters stay, as a pattern that is moved is none.
-        kept = [name for name in first if problem.op == "sparse" and name.startswith("w")]
-        second = {
-            name: values if name in kept else np.roll(values.reshape(-1), 1 + values.size // 3).reshape(values.shape)
-            for name, values in first.items()
-        }
-        self.inputs = (first, second)
-        self.excerpt = study.excerpt(problem, self.path, "y")
-        self.wanted = []
-        for inputs in self.inputs:
-            self.wanted.append(self.excerpt.reference({k: self.excerpt.cut(k, v) for k, v in inputs.items()}))
+    def __init__(self, problem: Problem) -> None:
+        self.parts = apart(problem)
 
-    def wrong(self, y: Any, number: int, relative: float | None = None) -> str:
-        """What is wrong with an output, a tensor of the problem's shape, for inputs 0 or 1; "" if nothing."""
-        import torch
-
-        if tuple(y.shape) != self.problem.shapes(self.path)["y"]:
-            return f"y has shape {tuple(y.shape)}, not {self.problem.shapes(self.path)['y']}"
-        if y.dtype == torch.int16:
-            y = y.view(torch.bfloat16)
-        if y.is_floating_point() and not bool(torch.isfinite(y).all()):
-            return "y has elements that are not written or not finite"
-        for axis, places in enumerate(self.excerpt.kept["y"]):
-            y = y.index_select(axis, torch.from_numpy(np.asarray(places, np.int64)).to(y.device))
-        values = y.float().cpu().numpy() if y.is_floating_point() else y.cpu().numpy()
-        return self.excerpt.compare(self.wanted[number], values, relative)
-
-
-class Buffers:
-    """A prepared problem on the GPU: sets of tensors, and the same as arrays for kernels."""
-
-    def __init__(self, prepared: Prepared, l2_bytes: int) -> None:
-        import torch
-
-        self.prepared, self.number = prepared, 0
-        problem, path = prepared.problem, prepared.path
-        nbytes = problem.compulsory_bytes(path)
-        sets = sets_of(nbytes, l2_bytes)
-        self.cold = timing.cache_state(nbytes, l2_bytes, sets)
-        y = torch.from_numpy(self._signed(problem.nans("y", path)))
-        first = {name: self._on_gpu(values) for name, values in prepared.inputs[0].items()} | {"y": y.cuda()}
-        self.nans = y.flatten()[:1].cuda()
-        self.sets = [first] + [{name: one.clone() for name, one in first.items()} for _ in range(sets - 1)]
-        torch.cuda.synchronize()
-        self.arrays = [{name: self._array(name, one) for name, one in tensors.items()} for tensors in self.sets]
-
-    @staticmethod
-    def _signed(values: np.ndarray) -> np.ndarray:
-        """bfloat16's bits as PyTorch takes them."""
-        return values.view(np.int16) if values.dtype == np.uint16 else values
-
-    def _on_gpu(self, values: np.ndarray) -> Any:
-        import torch
-
-        return torch.from_numpy(self._signed(np.ascontiguousarray(values))).cuda()
-
-    def _array(self, name: str, tensor: Any) -> Any:
+    def starter(self, problem: Problem, arrays: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """A function of the stream that launches both."""
         from dwlab.gpu.target import cuda
 
-        array = cuda.as_cuda_array(tensor)
-        return array.view(np.uint16) if str(array.dtype) == "int16" else array
+        (one, first), (two, second) = self.parts
+        middle = cuda.device_array(first.shapes()["y"], first.storage_of("y"))
+        given: dict[Any, dict[str, Any]] = {first: {"y": middle}, second: {"x": middle}}
+        for name, array in arrays.items():
+            layer, own = problem.layer_of(name)
+            given[layer][own] = array
+        starts = one.starter(first, given[first]), two.starter(second, given[second])
+        return lambda stream=0: [start(stream) for start in starts]
 
-    def refresh(self) -> None:
-        """The other inputs in the first set."""
-        import torch
+    def run(self, problem: Problem, arrays: Mapping[str, Any]) -> None:
+        """Launches both."""
+        self.starter(problem, arrays)()
 
-        self.number = 1 - self.number
-        for name, values in self.prepared.inputs[self.number].items():
-            self.sets[0][name].copy_(torch.from_numpy(self._signed(np.ascontiguousarray(values))))
-        torch.cuda.synchronize()
 
-    def check(self, start: Any) -> str:
-        """What is wrong after one launch on poisoned outputs; whole numbers are poisoned twice, with two values."""
-        import torch
-
-        from dwlab.gpu.target import cuda
-
-        y, before = self.sets[0]["y"], None
-        for poison in (self.nans, ~self.nans) if y.dtype == torch.int8 else (self.nans,):
-            y.copy_(poison.expand_as(y))
-            torch.cuda.synchronize()
-            start(0)
-            cuda.synchronize()
-            wrong = self.prepared.wrong(y, self.number)
-            if wrong:
-                return wrong
-            if before is not None and not torch.equal(before, y):
-                return "y has elements that are not written"
-            before = y.clone() if y.dtype == torch.int8 else None
-        return ""
-
-    def time(self, stage: Any, clock: Any, how: dict[str, Any] = HOW) -> timing.Timing | str:
-        """The stage's time, or what is wrong with its results. how: what time_launches takes."""
-        launches = [stage.starter(self.prepared.problem, arrays) for arrays in self.arrays]
-        wrong = self.check(launches[0])
-        if wrong:
-            return wrong
-        timed = timing.time_launches(launches, cold=self.cold, clock=clock, **how)
-        self.refresh()
-        wrong = self.check(launches[0])
-        return f"on fresh inputs: {wrong}" if wrong else timed
-
-    def time_apart(self, clock: Any) -> timing.Timing | str:
-        """Our own kernels of the two layers one after the other, the map between them in memory; or what is wrong."""
-        from dwlab.gpu.target import cuda
-
-        problem = self.prepared.problem
-        (one, first), (two, second) = apart(problem)
-        launches = []
-        for arrays in self.arrays:
-            middle = cuda.device_array(first.shapes()["y"], first.storage_of("y"))
-            given: dict[Any, dict[str, Any]] = {first: {"y": middle}, second: {"x": middle}}
-            for name, array in arrays.items():
-                layer, own = problem.layer_of(name)
-                given[layer][own] = array
-            starts = one.starter(first, given[first]), two.starter(second, given[second])
-            launches.append(lambda stream=0, starts=starts: [start(stream) for start in starts])
-        return self.check(launches[0]) or timing.time_launches(launches, cold=self.cold, clock=clock, **HOW)
-
-    def baselines(self, compiled: bool) -> list[baselines.Baseline]:
-        """PyTorch's times. The problem is one that it has."""
-        problem, number = self.prepared.problem, self.number
-
-        def verify(tensors: dict[str, Any]) -> str:
-            return self.prepared.wrong(tensors["y"], number, layer_baselines.relative_error(problem.dtype))
-
-        return layer_baselines.measure(problem, self.sets, verify, cold=self.cold, compiled=compiled, **HOW)
+def timed(on: Any, stage: Any) -> timing.Timing | str:
+    """A stage's time on a problem that study.GpuBench has prepared, or what is wrong."""
+    try:
+        return on.time(stage)
+    except Exception as error:
+        return said(error)
 
 
 def measured(
-    stage: Any, problem: Problem, timed: timing.Timing, machine: dict[str, Any], where: Sequence[str]
+    stage: Any, problem: Problem, timed: timing.Timing, machine: Machine, where: Sequence[str]
 ) -> records.Measurement:
     """A record's row, without its peer."""
     note = f"{timed.note}; in {in_networks(where)}" if timed.note else f"in {in_networks(where)}"
-    return study.measurement(stage, problem, timed, machine["copy_gbps"], note=note)
+    return study.measurement(stage, problem, timed, machine.ceilings.copy_gbps, note=note)
 
 
-def above(row: records.Measurement, problem: Problem, machine: dict[str, Any]) -> str:
+def above(row: records.Measurement, problem: Problem, machine: Machine) -> str:
     """Why a time cannot be; "" if it can."""
-    ceilings = Ceilings(machine["copy_gbps"], machine["l2_gbps"], machine["fma_tflops"], measured=True)
     try:
-        roofline.points([row], report.roof_of(problem.op, ceilings), tolerance=ABOVE)
+        roofline.points([row], report.roof_of(problem.op, machine.ceilings), tolerance=ABOVE)
     except roofline.RooflineError as error:
         return str(error)
     return ""
@@ -336,12 +222,12 @@ def layer_row(
     batch: int,
     tried: Sequence[tuple[Any, Problem, records.Measurement | str]],
     ran: Sequence[baselines.Baseline],
-    machine: dict[str, Any],
+    machine: Machine,
     separate: timing.Timing | str = "",
 ) -> dict[str, Any]:
     """The row of the section `layers`: our fastest stage and layout beside the fastest peer.
 
-    tried: stage, problem, and its measurement or what is wrong with it. separate: `Buffers.time_apart`, if it ran.
+    tried: stage, problem, and its measurement or what is wrong with it. separate: the same of `Apart`, if it ran.
     """
     right = [(row.time_us, i) for i, (_, _, row) in enumerate(tried) if isinstance(row, records.Measurement)]
     wrong = [f"WRONG: {stage.name}, {problem.layout}: {row}" for stage, problem, row in tried if isinstance(row, str)]
@@ -350,7 +236,7 @@ def layer_row(
     made = {
         "op": problem.op, "path": problem.main_path, "layer": report.layer_text(problem), "batch": batch,
         "dtype": problem.dtype, "problem": records.describe_problem(problem), "networks": in_networks(group.where),
-        "copy_bound_us": nbytes / machine["copy_gbps"] / 1e3, "compulsory_bytes": nbytes,
+        "copy_bound_us": nbytes / machine.ceilings.copy_gbps / 1e3, "compulsory_bytes": nbytes,
     }  # fmt: skip
     failed = wrong
     if right:
@@ -375,87 +261,56 @@ def layer_row(
     return made | ({"failure": "; ".join(failed)} if failed else {})
 
 
-def measure(
-    group: Group, ready: Sequence[Any], machine: dict[str, Any], clock: Any, compiled: bool
-) -> dict[str, list[Any]]:
-    """All of a group while this process has the GPU. ready: (batch, [(Prepared, stages)], Prepared for the peers)."""
-    import torch
-
+def measure(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """All of a group, with kernels compiled and inputs made while another process has the GPU."""
     made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-    for batch, layouts, theirs in ready:
+    for batch in options["batches"]:
         tried: list[tuple[Any, Problem, records.Measurement | str]] = []
         ran: list[baselines.Baseline] = []
         separate: timing.Timing | str = ""
-        for prepared, chosen in layouts:
-            buffers = None
+        for problem, chosen in todo(group.problem, batch, options["layouts"], options["last"]):
+            for stage, one in [*((stage, problem) for stage in chosen), *apart(problem)]:
+                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+                    compile_ahead(stage, one)
             try:
-                buffers = Buffers(prepared, machine["l2_bytes"])
-            except Exception as error:
-                tried += [(stage, prepared.problem, said(error)) for stage in chosen]
-            for stage in chosen if buffers else ():
-                try:
-                    timed = buffers.time(stage, clock)
-                except Exception as error:
-                    timed = said(error)
-                if isinstance(timed, timing.Timing):
-                    row = measured(stage, prepared.problem, timed, machine, group.where)
-                    tried.append((stage, prepared.problem, above(row, prepared.problem, machine) or row))
-                else:
-                    tried.append((stage, prepared.problem, timed))
-            if buffers and separate == "" and apart(prepared.problem):
-                try:
-                    separate = buffers.time_apart(clock)
-                except Exception as error:
-                    separate = said(error)
-            if buffers and prepared is theirs:
-                ran = buffers.baselines(compiled)
-            buffers = None
-            torch.cuda.empty_cache()  # other processes want the memory
-        if theirs is not None and all(prepared is not theirs for prepared, _ in layouts):  # of another storage type
-            ran = Buffers(theirs, machine["l2_bytes"]).baselines(compiled)
-            torch.cuda.empty_cache()
+                with bench.prepare(problem, problem.main_path) as on:
+                    for stage in chosen:
+                        found = timed(on, stage)
+                        if isinstance(found, timing.Timing):
+                            row = measured(stage, problem, found, bench.machine, group.where)
+                            found = above(row, problem, bench.machine) or row
+                        tried.append((stage, problem, found))
+                    separate = separate or (timed(on, Apart(problem)) if apart(problem) else "")
+                    ran = ran or on.baselines()
+            except study.OutOfMemory as error:
+                tried += [(stage, problem, said(error)) for stage in chosen]
         peer = baselines.fastest(ran)
         for _, _, row in tried:
             if isinstance(row, records.Measurement):
                 made["measurements"].append(study.with_baseline(row, peer).to_dict())
-        made["layers"].append(layer_row(group, batch, tried, ran, machine, separate))
-        made["peers"] += peer_rows(theirs, ran) if theirs is not None else []
+        made["layers"].append(layer_row(group, batch, tried, ran, bench.machine, separate))
+        made["peers"] += peer_rows(layer_baselines.baseline_problem(tried[0][1]), ran) if tried else []
     return made
 
 
-def peer_rows(theirs: Prepared, ran: Sequence[baselines.Baseline]) -> list[dict[str, Any]]:
+def peer_rows(problem: Problem, ran: Sequence[baselines.Baseline]) -> list[dict[str, Any]]:
     """What a record says of PyTorch's ways for a problem."""
-    shown = {"path": theirs.path, "shape": records.describe_problem(theirs.problem), "dtype": theirs.problem.dtype}
+    shown = {"path": problem.main_path, "shape": records.describe_problem(problem), "dtype": problem.dtype}
     return [one.to_dict() | shown for one in ran]
 
 
-def prepare(group: Group, batches: Sequence[int], layouts: Sequence[str], last: int) -> list[Any]:
-    """What `measure` takes of a group: kernels compiled, inputs and references made. The GPU has no part in it."""
-    ready = []
-    for batch in batches:
-        here: list[Any] = []
-        problems = [variant(group.problem, batch, layout) for layout in layouts]
-        found = [candidates(problem, last) for problem in problems]
-        # A naive stage takes long, and is the best one only where it is the only one.
-        others = last > 0 and any(stage.order > 1 for chosen in found for stage in chosen)
-        for problem, tried in zip(problems, found, strict=True):
-            chosen = [stage for stage in tried if stage.order > 1 or not others]
-            for stage, one in [*((stage, problem) for stage in chosen), *(apart(problem) if chosen else ())]:
-                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                    compile_ahead(stage, one)
-            if chosen:
-                here.append((Prepared(problem), chosen))
-        theirs = None
-        if here:
-            problem = here[0][0].problem
-            other = layer_baselines.baseline_problem(problem)
-            theirs = here[0][0] if other == problem else Prepared(other)
-        ready.append((batch, here, theirs))
-    return ready
+def todo(problem: Problem, batch: int, layouts: Sequence[str], last: int) -> list[tuple[Problem, list[Any]]]:
+    """(problem, stages that are tried) of each layout in which a stage takes the layer."""
+    problems = [variant(problem, batch, layout) for layout in layouts]
+    found = [candidates(one, last) for one in problems]
+    # A naive stage takes long, and is the best one only where it is the only one.
+    others = last > 0 and any(stage.order > 1 for chosen in found for stage in chosen)
+    kept = [[stage for stage in tried if stage.order > 1 or not others] for tried in found]
+    return [(one, chosen) for one, chosen in zip(problems, kept, strict=True) if chosen]
 
 
-def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: dict[str, Any], options: dict[str, Any]) -> None:
-    """A process: takes groups, compiles, and measures while it holds the GPU.
+def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, options: dict[str, Any]) -> None:
+    """A process: takes groups, compiles, and measures, with the lock `gpu` while it uses the GPU.
 
     With torch.compile it first compiles all that it takes until options["until"], and waits for the others at `start`.
     """
@@ -469,12 +324,12 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: dict[str, Any]
     import torch
 
     clock = timing.DeviceClock()
+    bench = study.GpuBench(clock=clock, machine=machine, how=HOW, alone=gpu, compiled=options["compiled"], few=True)
     torch.cuda.init()
     if options["compiled"]:
         search_alone(gpu)
-    mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
-    for group in mine:
-        results.put(made_of(group, gpu, machine, clock, options))
+    for group in ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks):
+        results.put(made_of(group, bench, options))
 
 
 def search_alone(gpu: Any) -> None:
@@ -490,21 +345,15 @@ def search_alone(gpu: Any) -> None:
     benchmarker.benchmark_gpu = alone
 
 
-def made_of(group: Group, gpu: Any, machine: dict[str, Any], clock: Any, options: dict[str, Any]) -> dict[str, Any]:
+def made_of(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> dict[str, Any]:
     """What `measure` makes of a group; or rows that say why not."""
     try:
-        import torch
-
-        ready = prepare(group, options["batches"], options["layouts"], options["last"])
-        with gpu:
-            made = measure(group, ready, machine, clock, options["compiled"])
-            torch.cuda.synchronize()
+        return measure(group, bench, options)
     except Exception as error:
         traceback.print_exc()
         failed = {"failure": f"WRONG: {said(error)}"}
-        rows = [layer_row(group, batch, [], [], machine) | failed for batch in options["batches"]]
-        made = {"measurements": [], "peers": [], "layers": rows}
-    return made
+        rows = [layer_row(group, batch, [], [], bench.machine) | failed for batch in options["batches"]]
+        return {"measurements": [], "peers": [], "layers": rows}
 
 
 # ---------------------------------------------------------------------------------------------------------- command
@@ -526,30 +375,9 @@ def missing(
     ]
 
 
-def collect(
-    groups: Sequence[Group], machine: dict[str, Any], options: Any, started: float
-) -> tuple[dict[str, list[Any]], list[str]]:
-    """What the processes measured until all is done or the time is over, and notes on what is not there."""
-    left = options.seconds - (time.monotonic() - started)
-    given = {
-        "batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled,
-        "until": time.monotonic() + COMPILING * left,
-    }  # fmt: skip
-    made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
-
-    def take(found: dict[str, list[Any]]) -> None:
-        for name, rows in found.items():
-            made[name] += rows
-        for text in lines(found["layers"]):
-            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-
-    count = min(options.processes, len(groups))
-    return made, gathered(work, groups, (CONTEXT.Barrier(count), machine, given), count, left, take, "layers")
-
-
-def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
     """Rows of the section `layers` for people."""
-    for row in rows:
+    for row in answer["layers"]:
         text = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
         if row.get("speedup_vs_apart"):
             text += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
@@ -567,8 +395,9 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=at_least(1))
     parser.each("--dtype", ("float32", "float16"), "storage type (default: float32 and float16)", choices=DTYPES)
     parser.each("--layout", ("NHWC", "NCHW"), "of our stages (default: both)", choices=LAYOUTS)
-    parser.add_argument("--last", type=at_least(0), default=2, help="so many of the last stages (default: %(default)s)")
-    parser.add_argument("--all", dest="last", action="store_const", const=0, help="try all stages")
+    parser.add_argument(
+        "--last", type=at_least(0), default=2, help="so many last stages, 0: all (default: %(default)s)"
+    )
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
     parser.add_argument("--most", type=at_least(1), help="so many layers only")
     parser.add_argument("--missing", action="store_true", help="only what no record has, with --compiled: so measured")
@@ -594,24 +423,18 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{'/'.join(group.key)}  {text}  {100 * group.share:.1f} %  {in_networks(group.where)}")
         print(*notes, f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}", sep="\n")
         return 0
-    folder = begin("record_layers", options, groups, 1, *notes)
-    if isinstance(folder, int):
-        return folder
-    machine = device.measure()
-    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} layers", flush=True)
-    ceilings = machine.ceilings
-    known = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": ceilings.copy_gbps, "l2_gbps": ceilings.l2_gbps}
-    made, left_out = collect(groups, known | {"fma_tflops": ceilings.fma_tflops}, options, started)
+    count = min(options.processes, len(groups))
+
+    def given(machine: Machine, left: float) -> Sequence[Any]:
+        how = {"batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled}
+        return CONTEXT.Barrier(count), machine, how | {"until": time.monotonic() + COMPILING * left}
+
     tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
     tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."
-    notes = [tried, *notes, *left_out]
-    if not made["layers"]:
-        print("nothing was measured", *notes, sep="\n", file=sys.stderr)
-        return 1
-    sections = {"layers": made["layers"]}
-    run = written(folder, sections, machine, made["measurements"], peers=made["peers"], notes=notes)
-    print(report.layers_summary([run]), *run.notes, f"{time.monotonic() - started:.0f} s", sep="\n")
-    return status(made["layers"])
+    return record(
+        "record_layers", options, started, groups, work, count, "layers", given, lines,
+        lambda run: report.layers_summary([run]), [tried, *notes],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ examples: record_method.py --seconds 100
 
 from __future__ import annotations
 
+import functools
 import statistics
 import sys
 import time
@@ -24,7 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from recording import Parser, above, at_least, needs_gpu, said
+from recording import Parser, above, at_least, needs_gpu, said, tell
 
 from dwlab.records import kinds, method, tabular
 from dwlab.records.method import Step, Time
@@ -392,11 +393,11 @@ class Bench:
         self.want = torch.relu(wide).float()
 
     def candidate(
-        self, kernel: Any, arrays: Sequence[Any], y: Any, want: Any, block: int, seen: Any = None
+        self, kernel: Any, arrays: Sequence[Any], y: Any, want: Any, block: int, seen: Any = None, threads: int = 0
     ) -> Candidate:
-        """A kernel with one thread an element of y, its last array. seen: y as `want` has it."""
+        """A kernel with one thread an element of y, its last array, or so many. seen: y as `want` has it."""
         arguments = tuple(self.cuda.as_cuda_array(one) for one in (*arrays, y))
-        grid, seen = -(-y.numel() // block), y if seen is None else seen
+        grid, seen = -(-(threads or y.numel()) // block), y if seen is None else seen
 
         def start(keep: Any = (arrays, y)) -> None:
             kernel[grid, block, self.current()](*arguments)
@@ -422,26 +423,19 @@ class Bench:
         return self.candidate(kernel, (self.x if x is None else x, w, self.b), y, self.want, block, seen)
 
     def in_two_passes(self) -> Candidate:
-        s = small_kernels
-        first = self.depthwise(s.made(s.depthwise_fixed, C=32, H=8, W=8, epilogue=False))
-        y = self.torch.empty((SAMPLE, 32, 8, 8), device="cuda")
-        first = self.candidate(first.kernel, (self.x, self.w, self.b), y, self.want, s.THREADS)
-        flat = y.view(-1)
-        second = self.candidate(s.made(s.relu_pass, C=32, map=64), (self.b,), flat, self.want, s.THREADS)
+        s, y = small_kernels, self.torch.empty((SAMPLE, 32, 8, 8), device="cuda")
+        kernel = s.made(s.depthwise_fixed, C=32, H=8, W=8, epilogue=False)
+        first = self.candidate(kernel, (self.x, self.w, self.b), y, self.want, s.THREADS)
+        relu = s.made(s.relu_pass, C=32, map=64)
+        second = self.candidate(relu, (self.b,), y.view(-1), self.want, s.THREADS)
         return Candidate(lambda: (first.start(), second.start()), first.right)
 
     def softmax(self, **options: Any) -> Candidate:
-        torch, s = self.torch, small_kernels
-        torch.manual_seed(1)
-        x = 4 * torch.randn((ROWS, 10), device="cuda")
-        y, kernel = torch.empty_like(x), s.made(s.softmax, **options)
-        arguments = (self.cuda.as_cuda_array(x), self.cuda.as_cuda_array(y))
-        want, grid = torch.softmax(x.double(), 1).float(), -(-len(x) // s.THREADS)
-
-        def start(keep: Any = (x, y)) -> None:
-            kernel[grid, s.THREADS, self.current()](*arguments)
-
-        return Candidate(start, self.judge(lambda: y, want), kernel, s.THREADS)
+        self.torch.manual_seed(1)
+        x = 4 * self.torch.randn((ROWS, 10), device="cuda")
+        want, kernel = self.torch.softmax(x.double(), 1).float(), small_kernels.made(small_kernels.softmax, **options)
+        y = self.torch.empty_like(x)
+        return self.candidate(kernel, (x,), y, want, small_kernels.THREADS, threads=ROWS)
 
     def pool(self, ours: bool) -> Candidate:
         s, want = small_kernels, self.functional.max_pool2d(self.x, 2)
@@ -479,14 +473,9 @@ class Bench:
         problem = pointwise(pattern)
         want = (x.double() @ torch.from_numpy(own).cuda().double().t()).float()
         y = torch.empty((SAMPLE, 4, 4, 128), dtype=torch.float16, device="cuda")
-        dense = pattern == "dense"
-        filters = {"w": own} if dense else sparsity.stored(sparsity.compress(own, pattern))
-        arrays = {
-            "x": x,
-            **{k: torch.from_numpy(np.ascontiguousarray(one)).cuda() for k, one in filters.items()},
-            "y": y,
-        }
-        return self.stage(problem, arrays, want, 1e-2)
+        filters = {"w": own} if pattern == "dense" else sparsity.stored(sparsity.compress(own, pattern))
+        w = {name: torch.from_numpy(np.ascontiguousarray(one)).cuda() for name, one in filters.items()}
+        return self.stage(problem, {"x": x, **w, "y": y}, want, 1e-2)
 
     def timed(self, make: Callable[[], Candidate]) -> tuple[Time, dict[str, float | str]]:
         """A candidate's time, checked before and after, and what the compiler says. Raises RuntimeError if wrong."""
@@ -686,9 +675,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print("record_method needs a GPU and PyTorch, the peer that it starts from", file=sys.stderr)
         return 2
 
-    def told(text: str) -> None:
-        print(f"{time.monotonic() - started:5.1f} s  {text}", flush=True)
-
+    told = functools.partial(tell, started)
     weights = digits.held().weights["dense"]
     images, labels, truth = the_images(options.images)
     told(f"{len(images):,} images")

@@ -23,20 +23,21 @@ examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --bat
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, above, ahead, at_least, begin, gathered, said, status, taken, written
+from recording import CONTEXT, Parser, above, ahead, at_least, record, said, taken
 
 from dwlab import inference, planner, records, report
 from dwlab.inference import comparison, images, int8, selection, timing
 from dwlab.inference.weights import random_weights
-from dwlab.measure import baselines, device, energy
+from dwlab.measure import baselines, energy
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.layers import LAYOUTS
@@ -47,116 +48,113 @@ HOW = {"rounds": 5, "min_seconds": 0.05}
 MOST_PROCESSES = 8  # at once: torch.compile takes some GB of memory in each
 COMPILING = 0.66  # of the time, at most, for torch.compile
 
-Send = Callable[[str, Any], None]
-"""What a process says: a kind ("row", "kernels", "note") and what of it."""
-
 
 @dataclass(frozen=True)
-class Group:
-    """What one process measures: a network in a storage type and layout, at each batch. place: its turn among all."""
+class Task:
+    """What is measured while a process has the GPU: a network in a storage type and layout, at a batch."""
 
     name: str
     dtype: str
     layout: str
-    batches: tuple[int, ...]
-    place: int = 0
+    batch: int
 
-    def network(self, batch: int) -> Network:
-        """The table at a batch."""
-        return networks.network(self.name, batch, self.layout, self.dtype)
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.dtype} {self.layout}"
+    def network(self) -> Network:
+        """The table."""
+        return networks.network(self.name, self.batch, self.layout, self.dtype)
 
     def calibration(self) -> Mapping[str, Any] | None:
         """Of int8 the ranges of the maps, found once for all batches; None of others."""
-        return _calibrated(self) if self.dtype == "int8" else None
+        return _calibrated(replace(self, batch=1)) if self.dtype == "int8" else None
 
-    def ready(self, batch: int) -> Network:
+    def ready(self) -> Network:
         """The network as it runs: in int8 with its zero points and factors."""
-        network = self.network(batch)
+        network = self.network()
         return network if network.dtype != "int8" else int8.quantise(network, None, self.calibration()).network
 
 
 @functools.cache
-def _calibrated(group: Group) -> Mapping[str, Any]:
-    return int8.calibrate(group.network(1))
+def _calibrated(task: Task) -> Mapping[str, Any]:
+    return int8.calibrate(task.network())
 
 
-def plan(options: Any, known: Sequence[tuple[Any, ...]] = ()) -> list[Group]:
-    """The groups in order: MobileNets first, float32 before float16. known: (name, batch, dtype, layout) to leave out.
+def plan(options: Any, known: Sequence[tuple[Any, ...]] = ()) -> list[Task]:
+    """The tasks in order, the first batch's before the next: MobileNets first, float32 before float16.
 
-    Raises NetworkError for an unknown name, with the nearest.
+    known: `_key` of those that are left out. Raises NetworkError for an unknown name, with the nearest.
     """
-    found = []
-    for layout in options.layout:
-        names = sorted(options.network, key=lambda name: not name.startswith("mobilenet"))
-        for mobile in (True, False):
-            for dtype in options.dtype:
-                for name in names:
-                    networks.network(name)
-                    if name.startswith("mobilenet") is mobile:
-                        batches = [one for one in options.batch if (name, one, dtype, layout) not in known]
-                        found.append(Group(name, dtype, layout, tuple(batches)))
-    return [replace(group, place=place) for place, group in enumerate(group for group in found if group.batches)]
+    names = {name: networks.network(name).name.startswith("mobilenet") for name in options.network}
+    inside = itertools.product(options.batch, options.layout, (True, False), options.dtype, names.items())
+    found = [Task(name, dtype, layout, batch) for batch, layout, first, dtype, (name, is_first) in inside
+             if is_first == first]  # fmt: skip
+    return [one for one in found if (one.name, one.batch, one.dtype, one.layout) not in known]
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
 
 
-def measure(group: Group, batch: int, options: Mapping[str, Any], send: Send) -> None:
-    """All of a network at a batch, while this process has the GPU; rows are sent as soon as there is something in them.
+def measure(task: Task, options: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Rows of a record's parts, and notes, of all of a network, while this process has the GPU.
 
-    options: "gpu", for the planner; "last", stages that are tried; "compiled"; "energy", seconds of a window or None.
+    options: "gpu", for the planner; "last", stages that are tried; "compiled"; "energy", seconds of a window or None;
+    "copy_gbps".
     """
-    network = group.network(batch)
+    network = task.network()
     row: dict[str, Any] = {
-        "network": group.name, "batch": batch, "dtype": group.dtype, "layout": group.layout,
+        "network": task.name, "batch": task.batch, "dtype": task.dtype, "layout": task.layout,
         "resolution": network.resolution,
     }  # fmt: skip
+    made: dict[str, list[Any]] = {
+        "measurements": [],
+        "networks": [row],
+        "network_kernels": [],
+        "peers": [],
+        "notes": [],
+    }
     try:
-        models = prepare(group.ready(batch), options["gpu"], options["last"], send, group.calibration())
+        ready = task.ready()
+        tuned = timing.tune(ready, options["last"])
+        made["network_kernels"] += kernels(ready, tuned.times)
+        if tuned.failures:
+            (what, why), *others = tuned.failures.items()
+            more = f", and {len(others)} more" if others else ""
+            made["notes"].append(f"{task.name}, batch {task.batch}, {task.dtype}: not timed: {what}: {why}{more}.")
+        models = prepare(task, options["gpu"], tuned.times)
         found = [f"{what}: {wrong}" for what, model in models.items() if (wrong := wrong_before(model))]
         if found:
-            send("row", row | {"failure": "WRONG: " + "; ".join(found)})
-            return
-        row["checked"] = checked(network)
+            raise Wrong("; ".join(found))
         timed = {what: baselines.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
-        made = timing.measure(models[best], compiled=options["compiled"], **HOW)
-        timed[best] = made.ours
+        beside = timing.measure(models[best], compiled=options["compiled"], **HOW)
+        timed[best] = beside.ours
         plain = {what: baselines.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
-        wrong = wrong_after(models)
-        if wrong:
-            send("row", row | {"failure": f"WRONG: {wrong}"})
-            return
-        row |= times(models, timed, made.baselines, plain) | (
-            {"peer_dtype": "float16"} if group.dtype == "int8" else {}
-        )
-        send("row", row)
-        shown = {"path": "forward", "dtype": group.dtype, "shape": problem_of(row)}
-        send("peers", [one.to_dict() | shown for one in made.baselines])
-        if options["energy"]:
-            send("row", row | energies(models[best], made.best, options["energy"]))
+        if wrong := wrong_after(models):
+            raise Wrong(wrong)
+        row["checked"] = checked(network)
+        row |= times(models, timed, beside.baselines, plain)
+        row |= {"peer_dtype": "float16"} if task.dtype == "int8" else {}
+        made["measurements"] += measurements(row, options["copy_gbps"])
+        shown = {"path": "forward", "dtype": task.dtype, "shape": problem_of(row)}
+        made["peers"] += [one.to_dict() | shown for one in beside.baselines]
+        row |= energies(models[best], beside.best, options["energy"]) if options["energy"] else {}
+    except Wrong as error:
+        row["failure"] = f"WRONG: {error}"
     except Exception as error:
         traceback.print_exc()
-        send("row", row | {"failure": said(error)})
+        row["failure"] = said(error)
+    return made
 
 
-def prepare(
-    network: Network, gpu: str, last: int, send: Send, calibration: Mapping[str, Any] | None = None
-) -> dict[str, inference.Model]:
-    """Models by what was timed here, which is sent too: "apart", and "fused" if any pair pays."""
-    tuned = timing.tune(network, last)
-    send("kernels", kernels(network, tuned.times))
-    if tuned.failures:
-        (what, why), *others = tuned.failures.items()
-        more = f", and {len(others)} more" if others else ""
-        send("note", f"{network.name}, batch {network.batch}, {network.dtype}: not timed: {what}: {why}{more}.")
-    pieces = selection.partition(network, gpu, times=tuned.times)
-    models = {"apart": inference.prepare(network, times=tuned.times, calibration=calibration)}
+class Wrong(Exception):
+    """A model whose output is off: it has no time."""
+
+
+def prepare(task: Task, gpu: str, times: selection.Times) -> dict[str, inference.Model]:
+    """Models by these times: "apart", and "fused" if any pair pays."""
+    network, calibration = task.ready(), task.calibration()
+    pieces = selection.partition(network, gpu, times=times)
+    models = {"apart": inference.prepare(network, times=times, calibration=calibration)}
     if any(len(piece) > 1 for piece in pieces):
-        models["fused"] = inference.prepare(network, None, pieces, times=tuned.times, calibration=calibration)
+        models["fused"] = inference.prepare(network, None, pieces, times=times, calibration=calibration)
     return models
 
 
@@ -259,93 +257,52 @@ def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: Mapping[str, Any]) -> None:
-    """A process: takes networks, compiles, one process at a time (the lock `kernels`), and measures while it holds the
-    GPU. An answer is what was sent. torch.compile runs before that, until options["until"], and nothing is timed then.
+    """A process: takes tasks, compiles, one process at a time (the lock `kernels`), and measures while it holds the
+    GPU. torch.compile runs before that, until options["until"], and nothing is timed then.
     """
 
-    def compile_peers(task: tuple[Group, int]) -> None:
-        network = task[0].network(task[1])
+    def compile_peers(task: Task) -> None:
+        network = task.network()
         timing.compile_baselines(network, random_weights(network))
         torch.cuda.empty_cache()
 
     import torch
 
     torch.cuda.init()
-    mine = ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks)
-    for group, batch in mine:
-        network, answer = group.ready(batch), []
+    for task in ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks):
+        network = task.ready()
         with kernels:
             timing.compile_candidates(network, options["last"], options["processes"])
             planner.plan(network, options["gpu"])  # what `partition` asks: kept from here on
             torch.cuda.empty_cache()
         with gpu:
-            measure(group, batch, options, lambda kind, value, answer=answer: answer.append((kind, value)))
+            answer = measure(task, options)
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
         results.put(answer)
-
-
-@dataclass
-class Found:
-    """What came in so far. rows, kernels: by network, batch, storage type and layout."""
-
-    rows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
-    kernels: dict[tuple[Any, ...], list[dict[str, Any]]] = field(default_factory=dict)
-    peers: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def take(self, kind: str, value: Any, say: Callable[[str], None]) -> None:
-        """What a process sent; `say` gets a line for people."""
-        if kind == "row":
-            self.rows[_key(value)] = value
-            say(line(value))
-        elif kind == "kernels" and value:
-            self.kernels[_key(value[0])] = value
-            say(f"{value[0]['network']} {value[0]['dtype']} batch {value[0]['batch']}: {len(value)} kernels timed")
-        elif kind == "peers":
-            self.peers += value
-        elif kind == "note":
-            self.notes.append(value)
-            say(value)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["network"], row["batch"], row["dtype"], row["layout"]
 
 
-def line(row: Mapping[str, Any]) -> str:
-    """A row in a line."""
-    text = f"{row['network']} {row['dtype']} batch {row['batch']} {row['layout']}: "
-    if "apart_us" not in row:
-        return text + row["failure"]
-    text += f"apart {row['apart_us']:,.1f} µs"
-    if "fused_us" in row:
-        text += f", fused {row['fused_us']:,.1f} µs ({row['pairs']} pairs)"
-    if "peer" in row:
-        text += f", {row['peer']} {row['peer_time_us']:,.1f} µs, × {row['speedup_vs_peer']:.2f}"
-    if "joules" in row:
-        text += f"; {1e3 * row['joules']:,.2f} mJ an image"
-    if "peer_joules" in row:
-        text += f", peer {1e3 * row['peer_joules']:,.2f} mJ, × {row['peer_joules'] / row['joules']:.2f}"
-    return "; ".join([text, *(row[name] for name in ("failure", "energy_failure") if row.get(name))])
-
-
-def collect(
-    groups: Sequence[Group], options: Mapping[str, Any], left: float, say: Callable[[str], None] = print
-) -> Found:
-    """What the processes measure until all is done, so many seconds are over or someone interrupts."""
-    found, count = Found(), min(len(groups), MOST_PROCESSES)
-
-    def take(answer: Sequence[tuple[str, Any]]) -> None:
-        for kind, value in answer:
-            found.take(kind, value, say)
-
-    tasks = [(group, batch) for group in groups for batch in group.batches]
-    tasks.sort(key=lambda task: (options["batches"].index(task[1]), task[0].place))
-    given = CONTEXT.Barrier(count), CONTEXT.Lock(), options | {"until": time.monotonic() + COMPILING * left}
-    # They have processes of their own.
-    found.notes += gathered(work, tasks, given, count, left, take, "networks", daemon=False)
-    return found
+def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
+    """An answer for people."""
+    yield from answer["notes"]
+    for row in answer["networks"]:
+        text = f"{row['network']} {row['dtype']} batch {row['batch']} {row['layout']}: "
+        text += f"{len(answer['network_kernels'])} kernels timed"
+        if "apart_us" in row:
+            text += f", apart {row['apart_us']:,.1f} µs"
+        if "fused_us" in row:
+            text += f", fused {row['fused_us']:,.1f} µs ({row['pairs']} pairs)"
+        if "peer" in row:
+            text += f", {row['peer']} {row['peer_time_us']:,.1f} µs, × {row['speedup_vs_peer']:.2f}"
+        if "joules" in row:
+            text += f"; {1e3 * row['joules']:,.2f} mJ an image"
+        if "peer_joules" in row:
+            text += f", peer {1e3 * row['peer_joules']:,.2f} mJ, × {row['peer_joules'] / row['joules']:.2f}"
+        yield "; ".join([text, *(row[name] for name in ("failure", "energy_failure") if row.get(name))])
 
 
 # -------------------------------------------------------------------------------------------------------------- record
@@ -405,43 +362,30 @@ def main(given: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     options = arguments(given)
     try:
-        groups = plan(options, known(records.load_runs()) if options.missing else ())
+        tasks = plan(options, known(records.load_runs()) if options.missing else ())
     except networks.NetworkError as error:
         print(f"record_networks: {error}", file=sys.stderr)
         return 2
     if options.list:
-        asked = [(place, group, batch) for group in groups for place, batch in enumerate(options.batch)]
-        for _, group, batch in sorted(asked, key=lambda one: (one[0], one[1].place)):
-            if batch in group.batches:
-                print(group.network(batch).summary())
+        print(*(task.network().summary() for task in tasks), sep="\n")
         return 0
-    folder = begin("record_networks", options, groups, 2)
-    if isinstance(folder, int):
-        return folder
-    machine = device.measure(quick=True)
+    count = min(len(tasks), MOST_PROCESSES)
 
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:4.0f} s  {text}", flush=True)
+    def given(machine: Any, left: float) -> Sequence[Any]:
+        how = {
+            "last": options.last, "compiled": options.compiled, "processes": options.processes,
+            "energy": options.window if options.energy else None, "gpu": "present",
+            "copy_gbps": machine.ceilings.copy_gbps, "until": time.monotonic() + COMPILING * left,
+        }  # fmt: skip
+        return CONTEXT.Barrier(count), CONTEXT.Lock(), how
 
-    say(f"ceilings measured; {sum(len(group.batches) for group in groups)} networks")
-    known_to_all = {
-        "batches": options.batch, "last": options.last, "compiled": options.compiled, "processes": options.processes,
-        "energy": options.window if options.energy else None, "gpu": "present",
-    }  # fmt: skip
-    found = collect(groups, known_to_all, options.seconds - (time.monotonic() - began), say)
-    if not found.rows and not found.kernels:
-        print("nothing was measured", *found.notes, sep="\n", file=sys.stderr)
-        return 1
-    rows = list(found.rows.values())
-    how = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
-    sections = {"networks": rows, "network_kernels": [one for some in found.kernels.values() for one in some]}
-    run = written(
-        folder, sections, machine,
-        [one for row in rows for one in measurements(row, machine.ceilings.copy_gbps)], peers=found.peers,
-        notes=[f"networks: the last {options.last} stages that take a layer or pair were timed; {how}.", *found.notes],
+    compiled = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
+    return record(
+        "record_networks", options, began, tasks, work, count, "networks", given, lines,
+        lambda run: report.networks_summary([run]),
+        [f"networks: the last {options.last} stages that take a layer or pair were timed; {compiled}."],
+        threads=2, quick=True, daemon=False,  # they have processes of their own
     )  # fmt: skip
-    print(report.networks_summary([run]), *run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
-    return status(rows)
 
 
 if __name__ == "__main__":

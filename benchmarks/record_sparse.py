@@ -9,11 +9,10 @@ sets of buffers, together larger than the L2 as far as 64 sets are. Every result
 time is taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
-`sparse` a row for each sparse stage with every library's time; the file is there with the first problem, and replaced
-every SAVED seconds. Kernels are compiled and inputs made in several processes, and one at a time uses the GPU. A stage
-or a library's way that ends its process, or takes the GPU's context with it, is not tried again on that problem, which
-goes back to the other processes; the library then has no time there, for it may have been its fastest. Exit status 1 if
-a result was wrong or nothing was measured.
+`sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
+processes, and one at a time uses the GPU. A stage or a library's way that ends its process, or takes the GPU's context
+with it, is not tried again on that problem, which goes back to the other processes; the library then has no time there,
+for it may have been its fastest. Exit status 1 if a result was wrong or nothing was measured.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
@@ -24,31 +23,33 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
 import pickle
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 import record_layers
-from record_layers import Buffers, Prepared, candidates, compile_ahead
-from recording import Parser, at_least, begin, gathered, said, status, written
+from record_layers import candidates, compile_ahead
+from recording import Parser, at_least, record, said
 
 from dwlab import records, report, study
-from dwlab.measure import baselines, device, sparse_baselines, timing
+from dwlab.gpu.machine import Machine
+from dwlab.measure import baselines, sparse_baselines, timing
 from dwlab.model.sparse import dense_layer
 from dwlab.problems import ProblemError
 from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
 from dwlab.records.journal import locked
 from dwlab.records.tabular import columns
+from dwlab.report.shared import grouped
 from dwlab.report.sparse import SOURCE
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
@@ -60,7 +61,7 @@ OF_LAYERS = ("64:2:16", "2:4")
 MULTIPLY_ADDS = 1 << 31  # of the dense product: larger ones have no use for CUDA cores, and long to compile
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
 DENSE, FEW = 3, 1024  # of the last dense stages; pixels
-SAVED = 20.0  # seconds between two writings of the record
+ENDED = "ended its process, or took the GPU's context with it"
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,15 @@ def row_of(
 
 @dataclass(frozen=True)
 class Ready:
-    """What the GPU has no part in: kernels compiled, inputs and references made. filters: (F, C), zeros and all."""
+    """What the GPU has no part in: kernels compiled, and two inputs made, the second the first one's filters with x
+    moved on; of dense stages the same. filters: (F, C), zeros and all.
+    """
 
-    sparse: Prepared
     stages: list[Any]
-    dense: Prepared
+    inputs: list[dict[str, np.ndarray]]
+    dense: Pointwise
     dense_stages: list[Any]
+    dense_inputs: list[dict[str, np.ndarray]]
     filters: np.ndarray
 
 
@@ -152,12 +156,13 @@ def prepare(group: Group) -> Ready:
     for stage, one in [*((stage, problem) for stage in stages), *((stage, dense) for stage in dense_stages)]:
         with contextlib.suppress(Exception):  # what does not compile says so when it is launched
             compile_ahead(stage, one)
-    sparse = Prepared(problem)
-    filters = np.ascontiguousarray(problem.filters(sparse.inputs[0]), np.float16)
-    x = sparse.inputs[0]["x"]
-    x = np.ascontiguousarray(np.moveaxis(x, 1, 3)) if problem.layout == "NCHW" else x
-    alike = Prepared(dense, {"x": x, "w": filters})
-    return Ready(sparse, stages, alike, dense_stages, filters)
+    first = problem.inputs("forward", seed=2026)
+    filters = np.ascontiguousarray(problem.filters(first), np.float16)
+    x = first["x"].reshape(-1)  # moved on all of it differs, and random numbers take long to make
+    inputs = [first, first | {"x": np.roll(x, 1 + x.size // 3).reshape(first["x"].shape)}]
+    pixels_first = [np.moveaxis(one["x"], 1, 3) if problem.layout == "NCHW" else one["x"] for one in inputs]
+    dense_inputs = [{"x": np.ascontiguousarray(x), "w": filters} for x in pixels_first]
+    return Ready(stages, inputs, dense, dense_stages, dense_inputs, filters)
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,7 @@ class Trials:
                 name, group = pickle.loads((self.folder / "trying").read_bytes())
                 with open(self.folder / "ended", "a") as ended:
                     print(name, group.problem, sep="\t", file=ended)
-                print(f"{name} ended its process, or took the GPU's context with it: {group.problem}", flush=True)
+                print(f"{name} {ENDED}: {group.problem}", flush=True)
                 tasks.put(group)
             (self.folder / "trying").unlink(missing_ok=True)
             yield
@@ -195,7 +200,7 @@ class Trials:
         import torch
 
         if (name, str(group.problem)) in self.ended():
-            raise RuntimeError("it ended its process, or took the GPU's context with it")
+            raise RuntimeError(f"it {ENDED}")
         (self.folder / "trying").write_bytes(pickle.dumps((name, group)))
         try:
             return call()
@@ -208,51 +213,47 @@ class Trials:
             (self.folder / "trying").unlink()
 
 
-def timed_stages(
-    group: Group, prepared: Prepared, stages: Sequence[Any], l2: int, clock: Any, trials: Trials
-) -> tuple[Buffers, dict[Any, Any]]:
-    """Stage -> its time, or what is wrong; and the buffers, still there."""
-    buffers, found = Buffers(prepared, l2), {}
-    for stage in stages:
-        try:
-            found[stage] = trials.run(stage.id, group, lambda stage=stage: buffers.time(stage, clock, HOW))
-        except Exception as error:
-            found[stage] = said(error)
-    return buffers, found
-
-
-def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
+def measure(group: Group, bench: study.GpuBench, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
     """All of a group while this process has the GPU."""
     import torch
 
-    problem, copy_gbps = group.problem, machine["copy_gbps"]
-    buffers, found = timed_stages(group, ready.dense, ready.dense_stages, machine["l2_bytes"], clock, trials)
-    ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
-    wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
-    measured = [
-        study.measurement(stage, ready.dense.problem, one, copy_gbps, note=f"filters of {problem.pattern}")
-        for stage, one in found.items() if isinstance(one, timing.Timing)
-    ]  # fmt: skip
-    buffers = None
-    torch.cuda.empty_cache()
-    buffers, found = timed_stages(group, ready.sparse, ready.stages, machine["l2_bytes"], clock, trials)
-    w = torch.from_numpy(ready.filters).cuda()
-    sets, number = [{"x": one["x"], "w": w.clone()} for one in buffers.sets], buffers.number
+    def times(on: Any, stages: Sequence[Any]) -> dict[Any, timing.Timing | str]:
+        found: dict[Any, timing.Timing | str] = {}
+        for stage in stages:
+            try:
+                found[stage] = trials.run(stage.id, group, lambda stage=stage: on.time(stage))
+            except Exception as error:
+                found[stage] = said(error)
+        return found
 
-    def verify(out: dict[str, Any]) -> str:
-        return ready.sparse.wrong(out["y"], number, sparse_baselines.relative_error())
+    def tried(on: Any, sets: Sequence[Any], way: str) -> list[baselines.Baseline]:
+        def verify(out: dict[str, Any]) -> str:
+            y = out["y"].contiguous().float().cpu().numpy()
+            return on.wrong("y", y, sparse_baselines.relative_error())
 
-    def tried(way: str) -> list[baselines.Baseline]:
         def call() -> list[baselines.Baseline]:
-            return sparse_baselines.measure(problem, sets, verify, cold=buffers.cold, only=[way], **HOW)
+            return sparse_baselines.measure(problem, sets, verify, cold=on.cold, only=[way], **HOW)
 
         try:
             return trials.run(way, group, call)
         except Exception as error:
             return [baselines.Baseline(way.replace(":", ",", 1), way, failure=said(error))]
 
-    ran = [one for way in sparse_baselines.ways(problem) for one in tried(way)]
-    buffers = sets = w = None
+    problem, copy_gbps = group.problem, bench.machine.ceilings.copy_gbps
+    with bench.prepare(ready.dense, "forward", ready.dense_inputs) as on:
+        found = times(on, ready.dense_stages)
+    ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
+    wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
+    measured = [
+        study.measurement(stage, ready.dense, one, copy_gbps, note=f"filters of {problem.pattern}")
+        for stage, one in found.items() if isinstance(one, timing.Timing)
+    ]  # fmt: skip
+    with bench.prepare(problem, "forward", ready.inputs) as on:
+        found = times(on, ready.stages)
+        w = torch.from_numpy(ready.filters).cuda()
+        sets = [{"x": baselines.tensor_of(problem, "x", one["x"]), "w": w.clone()} for one in on.sets]
+        ran = [one for way in sparse_baselines.ways(problem) for one in tried(on, sets, way)]
+        sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
     died = {sparse_baselines.library(name) for name, text in trials.ended() if text == str(problem)}
     died &= set(sparse_baselines.LIBRARIES)  # and not a stage of ours
@@ -269,11 +270,11 @@ def measure(group: Group, machine: Mapping[str, Any], clock: Any, ready: Ready, 
         rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
     if wrong:
         rows[0]["failure"] = "; ".join([*filter(None, [rows[0].get("failure")]), *wrong])
-    peers = record_layers.peer_rows(ready.sparse, ran)
+    peers = record_layers.peer_rows(problem, ran)
     return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peers}
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder: Path) -> None:
+def work(tasks: Any, results: Any, gpu: Any, machine: Machine, folder: Path) -> None:
     """A process: takes groups until there are none, compiles, and measures while it has the GPU.
 
     gpu: not taken; a process that dies would keep it. folder: of `Trials`.
@@ -283,7 +284,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder:
     try:
         import torch
 
-        clock, trials, empty = timing.DeviceClock(), Trials(folder), False
+        bench, trials, empty = study.GpuBench(machine=machine, how=HOW, few=True), Trials(folder), False
         torch.cuda.init()
         while True:
             try:
@@ -298,11 +299,11 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder:
             try:
                 ready = prepare(group)
                 with trials.gpu(tasks):
-                    made = measure(group, machine, clock, ready, trials)
+                    made = measure(group, bench, ready, trials)
                     torch.cuda.synchronize()
             except Exception as error:
                 traceback.print_exc()
-                row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine["copy_gbps"])
+                row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
                 made = {"measurements": [], "peers": [], "sparse": [row]}
             results.put(made)
     except Exception as error:  # this process ends, the others go on
@@ -313,9 +314,9 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], folder:
 # ---------------------------------------------------------------------------------------------------------- tables
 
 
-def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
     """Rows of the section `sparse` for people."""
-    for row in rows:
+    for row in answer["sparse"]:
         shown = row.get("failure") or f"{row['time_us']:.2f} µs" + "".join(
             f", × {x:.2f} {name.split('/')[-1]}" for name, x in row["speedups"].items()
         )
@@ -326,28 +327,19 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Each pattern's speedups of our best stage, geometric mean and range: the source's shapes, networks' layers."""
     names = [*sparse_baselines.LIBRARIES, "ours, dense"]
-    body = []
     best: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         key = records.shape_text(row["problem"])
         if row.get("time_us") and (key not in best or row["time_us"] < best[key]["time_us"]):
             best[key] = row
-    for where in (True, False):
-        kinds = {row["problem"]["layout"] + " " + row["pattern"]: None for row in best.values()}
-        for form in kinds:
-            here = [
-                row for row in best.values()
-                if form == row["problem"]["layout"] + " " + row["pattern"] and (row["networks"] == SOURCE) == where
-            ]  # fmt: skip
-            if not here:
-                continue
-            cells = []
-            for name in names:
-                found = [_speedup(row, name) for row in here]
-                found = [x for x in found if x]
-                mean = math.exp(sum(map(math.log, found)) / len(found)) if found else None
-                cells.append(f"{mean:.2f} ({min(found):.2f} to {max(found):.2f})" if found else "")
-            body.append(["source" if where else "layers", form, str(len(here)), *cells])
+    groups = grouped(best.values(), lambda row: (row["networks"] != SOURCE, row["problem"]["layout"], row["pattern"]))
+    body = []
+    for (of_layers, *form), here in sorted(groups.items(), key=lambda one: one[0][0]):
+        cells = []
+        for name in names:
+            found = [x for x in (_speedup(row, name) for row in here) if x]
+            cells.append(f"{geometric_mean(found):.2f} ({min(found):.2f} to {max(found):.2f})" if found else "")
+        body.append(["layers" if of_layers else "source", " ".join(form), str(len(here)), *cells])
     return str(columns(["", "pattern", "problems", *names], body, (0, 1)))
 
 
@@ -391,46 +383,15 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{group.problem}  {group.where}")
         print(f"{len(groups)} problems")
         return 0
-    folder = begin("record_sparse", options, groups, 1)
-    if isinstance(folder, int):
-        return folder
-    machine = device.measure()
-    print(f"ceilings: {time.monotonic() - started:.0f} s; {len(groups)} problems", flush=True)
-    given_machine = {"l2_bytes": machine.l2_bytes or 0, "copy_gbps": machine.ceilings.copy_gbps}
-    made: dict[str, list[Any]] = {"measurements": [], "sparse": [], "peers": []}
-    notes = ["sparse: filters pruned by magnitude from random ones; dense stages have the same."]
-    last, saved = None, -math.inf
-
-    def save(*more: str) -> Path:
-        """The record with all that is there, in place of the last one."""
-        run = written(
-            folder, {"sparse": made["sparse"]}, machine, made["measurements"], peers=made["peers"],
-            notes=[*notes, *more],
-        )  # fmt: skip
-        if last:
-            last.unlink()
-        return folder / run.file
-
-    def take(found: Mapping[str, list[Any]]) -> None:
-        nonlocal last, saved
-        for name, rows in found.items():
-            made[name] += rows
-        for text in lines(found["sparse"]):
-            print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-        if time.monotonic() - saved > SAVED:
-            last, saved = save("Not the whole run."), time.monotonic()
-
-    left = options.seconds - (time.monotonic() - started)
     with tempfile.TemporaryDirectory() as scratch:
-        notes += gathered(work, groups, (given_machine, Path(scratch)), options.processes, left, take, "problems")
-        for name, problem in Trials(Path(scratch)).ended():
-            notes.append(f"{name} ended its process, or took the GPU's context with it: {problem}.")
-    if not made["sparse"]:
-        print("nothing was measured", *notes, sep="\n", file=sys.stderr)
-        return 1
-    save()
-    print(table(made["sparse"]), *notes, f"{time.monotonic() - started:.0f} s", sep="\n")
-    return status(made["sparse"])
+        trials = Trials(Path(scratch))
+
+        return record(
+            "record_sparse", options, started, groups, work, options.processes, "problems",
+            lambda machine, left: (machine, trials.folder), lines, lambda run: table(run.sections["sparse"]),
+            ["sparse: filters pruned by magnitude from random ones; dense stages have the same."],
+            ended=lambda: [f"{name} {ENDED}: {problem}." for name, problem in trials.ended()],
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Which recorded kernels are still today's: ``python benchmarks/recorded_kernels.py``. Needs git, a compiler, no GPU.
 
 Of the rows that a table shows (the newest of a stage, problem and storage type) whose stage has changed since, two
-trees compile the kernel, the record's and today's, for the recorded GPU, and say how they launch it. Where both are the
-same `dwlab/records/kernels.csv` gives the row today's digest, "shown" by its PTX. The others stay rows of an earlier
-kernel: they are printed.
+trees compile the kernel, the newest one in which the stage has the row's digest and today's, for the recorded GPU, and
+say how they launch it. Where both are the same `dwlab/records/kernels.csv` gives the row today's digest, "shown" by its
+PTX. The others stay rows of an earlier kernel: they are printed.
 
 The table has file, stage, problem, digest, how it was shown, and the commit of the record's tree. Its first rows, "its
-source" and "its commit", are of records until 2026-11-23, which had, of a kernel, a digest of the stage's own file: the
-tree was found by the record's source_sha256, else by the commit that brought the record.
+source" and "its commit", are of records until 2026-11-23, which had, of a kernel, a digest of the stage's own file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import importlib.util
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -33,8 +31,10 @@ from recording import ROOT, Parser, at_least
 
 from dwlab import records
 from dwlab.kernels import digests, registry
+from dwlab.report.shared import grouped
 
 TABLE = ROOT / "dwlab" / "records" / "kernels.csv"
+FIELDS = ("file", "stage", "problem", "digest", "shown", "commit")
 CC = "9.0"  # of the GPU of all these records
 AT_ONCE = 8  # kernels that a process compiles, before another one begins
 
@@ -47,44 +47,30 @@ def git(*arguments: str) -> bytes:
     return done.stdout
 
 
-class Trees:
-    """The package as commits have it, without the records, in a folder that is removed at the end."""
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="dwlab-"))
-
-    def __enter__(self) -> Trees:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def at(self, commit: str) -> Path:
-        """The folder that has dwlab/ of a commit."""
-        place = self.folder / commit
-        if not place.exists():
-            with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "dwlab"))) as archive:
-                members = [one for one in archive.getmembers() if not one.name.startswith("dwlab/records/2")]
-                archive.extractall(place, members, filter="data")
-        return place
-
-    def having(self, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """(stage's id, digest) -> the newest commit in which the stage has it, as far as there is one."""
-        found: dict[tuple[str, str], str] = {}
-        for commit in git("rev-list", "HEAD", "--", "dwlab").decode().split():
-            if not wanted - set(found):
-                break
-            package = self.at(commit) / "dwlab"
-            for id, digest in wanted - set(found):
-                op, path, name = id.split("/")
-                for file in (package / "kernels" / op).glob(f"{path}_*_{name}.py"):
-                    with contextlib.suppress(ValueError, SyntaxError):  # a tree in the middle of a change
-                        if digests.of_stage(file.relative_to(package.parent).as_posix(), package) == digest:
-                            found[id, digest] = commit
-        return found
+def tree(folder: Path, commit: str) -> Path:
+    """The place in a folder that has dwlab/ of a commit, without the records."""
+    place = folder / commit
+    if not place.exists():
+        with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "dwlab"))) as archive:
+            members = [one for one in archive.getmembers() if not one.name.startswith("dwlab/records/2")]
+            archive.extractall(place, members, filter="data")
+    return place
 
 
-FIELDS = ("file", "stage", "problem", "digest", "shown", "commit")
+def having(wanted: set[tuple[str, str]], folder: Path) -> dict[tuple[str, str], str]:
+    """(stage's id, digest) -> the newest commit in which the stage has it, as far as there is one."""
+    found: dict[tuple[str, str], str] = {}
+    for commit in git("rev-list", "HEAD", "--", "dwlab").decode().split():
+        if not wanted - set(found):
+            break
+        package = tree(folder, commit) / "dwlab"
+        for id, digest in wanted - set(found):
+            op, path, name = id.split("/")
+            for file in (package / "kernels" / op).glob(f"{path}_*_{name}.py"):
+                with contextlib.suppress(ValueError, SyntaxError):  # a tree in the middle of a change
+                    if digests.of_stage(file.relative_to(package.parent).as_posix(), package) == digest:
+                        found[id, digest] = commit
+    return found
 
 
 def add(found: Mapping[str, str]) -> None:
@@ -101,22 +87,15 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def changed(known: Sequence[Mapping[str, str]], trees: Trees) -> list[tuple[str, records.Measurement]]:
-    """(commit, row) of the newest row of each stage, problem, type and GPU whose stage has changed; known: kernels.csv.
-
-    The tree is the one in which the stage has the row's digest; of records without such digests, the table's.
-    """
-    now = {one.id: one.digest for one in registry.stages()}
-    table = {(row["file"], row["stage"]): row["commit"] for row in known if not row["problem"]}
-    newest = {}
+def changed(folder: Path) -> list[tuple[str, records.Measurement]]:
+    """(commit, row) of the newest row of each stage, problem, type and GPU whose stage has changed, and has a tree."""
+    now, newest = {one.id: one.digest for one in registry.stages()}, {}
     for row in records.load_all():
         if row.kernel_sha256 and row.id in now:  # of a stage that is gone there is nothing to compare
             newest[row.id, row.dtype, records.shape_text(row.problem), row.gpu] = row
-    stale = [row for row in newest.values() if row.kernel_sha256 != now[row.id]]
-    wanted = {(row.id, row.kernel_sha256) for row in stale if (row.file, row.id) not in table}
-    found = trees.having(wanted) if wanted else {}
-    at = [(table.get((row.file, row.id)) or found.get((row.id, row.kernel_sha256)), row) for row in stale]
-    return [(commit, row) for commit, row in at if commit]
+    stale = {one: row for one, row in newest.items() if row.kernel_sha256 != now[row.id]}
+    found = having({(row.id, row.kernel_sha256) for row in stale.values()}, folder)
+    return [(found[row.id, row.kernel_sha256], row) for row in stale.values() if (row.id, row.kernel_sha256) in found]
 
 
 def child(root: str) -> int:
@@ -127,20 +106,17 @@ def child(root: str) -> int:
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
     sys.path.insert(0, root)
-    names = ("compiler.inspect", "kernels.registry", "problems", "problems.layers")
-    if not Path(root, "dwlab", "kernels").exists():  # a tree of before the folders; the oldest have no layers
-        names = ("inspect", "stages", "problems", "layers")
-    inspect, registry, problems = (importlib.import_module(f"dwlab.{name}") for name in names[:3])
+    from dwlab import problems
+    from dwlab.compiler import inspect
+    from dwlab.kernels import registry
+    from dwlab.problems import layers
 
     def problem_of(one: Mapping[str, Any]) -> Any:
         op, given = one["stage"].split("/")[0], one["problem"]
-        if op == "depthwise1d":
-            return problems.DepthwiseConv1d(**given, dtype=one["dtype"])
-        layers = importlib.import_module(f"dwlab.{names[3]}")
         if "first" in given:  # each begins with its op's name
             return layers.problem(" -> ".join(given[half].partition(" ")[2] for half in ("first", "second")))
         made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}
-        return made[op](**given, dtype=one["dtype"])
+        return made.get(op, problems.DepthwiseConv1d)(**given, dtype=one["dtype"])
 
     for one in json.load(sys.stdin):
         try:
@@ -161,30 +137,32 @@ def compiled(root: Path, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
     return found + [f"none: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"] * (len(jobs) - len(found))
 
 
-def compare(trees: Trees, todo: Sequence[tuple[str, records.Measurement]], processes: int) -> Iterator[dict[str, str]]:
-    """A row of kernels.csv for each row whose kernel and launch are as they were; the others are printed."""
-    now = {one.id: one.digest for one in registry.stages()}
-    groups: dict[str, list[records.Measurement]] = {}
-    for commit, row in todo:
-        groups.setdefault(commit, []).append(row)
-    parts = [(commit, here[i : i + AT_ONCE]) for commit, here in groups.items() for i in range(0, len(here), AT_ONCE)]
-    for commit, _ in parts:
-        trees.at(commit)
+def compare(
+    folder: Path, todo: Sequence[tuple[str, records.Measurement]], processes: int
+) -> Iterator[tuple[str, records.Measurement]]:
+    """Of `changed` those whose kernel and launch are as they were; the others are printed."""
+    parts = [
+        here[i : i + AT_ONCE]
+        for here in grouped(todo, lambda one: one[0]).values() for i in range(0, len(here), AT_ONCE)
+    ]  # fmt: skip
 
-    def both(part: tuple[str, list[records.Measurement]]) -> tuple[list[str], list[str]]:
-        commit, here = part
-        jobs = [{"stage": row.id, "problem": dict(row.problem), "dtype": row.dtype, "cc": CC} for row in here]
-        return compiled(trees.at(commit), jobs), compiled(ROOT, jobs)
+    def both(part: Sequence[tuple[str, records.Measurement]]) -> list[tuple[str, str]]:
+        rows = [row for _, row in part]
+        jobs = [{"stage": row.id, "problem": dict(row.problem), "dtype": row.dtype, "cc": CC} for row in rows]
+        return list(zip(compiled(tree(folder, part[0][0]), jobs), compiled(ROOT, jobs), strict=True))
 
     with ThreadPoolExecutor(max(1, processes)) as pool:
-        for (commit, here), (old, new) in zip(parts, pool.map(both, parts), strict=True):
-            for row, was, found in zip(here, old, new, strict=True):
-                problem = f"{records.shape_text(row.problem)} {row.dtype}"
-                if was != found or was.startswith("none"):
-                    print(f"{row.file} {row.id} {problem}: {was[:80]}; now {found[:80]}", flush=True)
-                    continue
-                yield {"file": row.file, "stage": row.id, "problem": problem, "digest": now[row.id], "shown": "its PTX",
-                       "commit": commit}  # fmt: skip
+        for part, found in zip(parts, pool.map(both, parts), strict=True):
+            for one, (was, now) in zip(part, found, strict=True):
+                if was == now and not was.startswith("none"):
+                    yield one
+                else:
+                    print(one[1].file, one[1].id, named(one[1]), f"{was[:80]}; now {now[:80]}", flush=True)
+
+
+def named(row: records.Measurement) -> str:
+    """A row's problem as the table has it."""
+    return f"{records.shape_text(row.problem)} {row.dtype}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -194,11 +172,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.child:
         return child(options.child)
-    with Trees() as trees:
-        todo = changed(read(TABLE), trees)
-        found = 0
-        for row in compare(trees, todo, options.processes):
-            add(row)  # each at once: all of them take hours
+    with tempfile.TemporaryDirectory(prefix="dwlab-") as temporary:
+        folder, found = Path(temporary), 0
+        todo = changed(folder)
+        for commit, row in compare(folder, todo, options.processes):
+            values = row.file, row.id, named(row), registry.stage(row.id).digest, "its PTX", commit
+            add(dict(zip(FIELDS, values, strict=True)))  # each at once: all of them take hours
             found += 1
     print(f"{found} of {len(todo)} rows are of today's machine code and launch")
     return 0

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from dwlab.records import writing  # noqa: E402
 CONTEXT = multiprocessing.get_context("spawn")
 """How processes begin; locks and barriers that they share are made by it, too."""
 
+SAVED = 20.0  # seconds between two writings of a record
 LINGER = 60.0  # seconds that is waited for a process which runs torch.compile when the time for that is over
 
 
@@ -97,22 +98,6 @@ def needs_gpu(folder: Path, threads: int | None = None) -> Path:
     os.environ["DWLAB_TARGET"] = "gpu"
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if threads else ():
         os.environ.setdefault(name, f"{threads}")
-    return folder
-
-
-def begin(script: str, options: Any, todo: Sequence[Any], threads: int | None = None, *notes: str) -> Path | int:
-    """The folder of a script that measures beside PyTorch, as `needs_gpu` makes it; or the status to end with, which is
-    said: 2 without a GPU or PyTorch, 0 where nothing is to do.
-    """
-    from dwlab.measure import baselines
-
-    folder = needs_gpu(options.folder, threads)
-    if not baselines.available():
-        print(f"{script} needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
-        return 2
-    if not todo:
-        print("there is nothing to measure: a record has all that is asked for", *notes, sep="\n", file=sys.stderr)
-        return 0
     return folder
 
 
@@ -220,22 +205,81 @@ def said(error: BaseException) -> str:
 # -------------------------------------------------------------------------------------------------------------- record
 
 
+def record(
+    script: str, options: Any, began: float, tasks: Sequence[Any], work: Callable[..., None], count: int, what: str,
+    given: Callable[[Any, float], Sequence[Any]], lines: Callable[[Mapping[str, list[Any]]], Iterable[str]],
+    shown: Callable[[records.Record], Any], notes: Sequence[str] = (), *, threads: int | None = 1, quick: bool = False,
+    ended: Callable[[], Sequence[str]] = tuple, **how: Any,
+) -> int:  # fmt: skip
+    """Measures tasks beside PyTorch, in so many processes, and writes one record, which is there with the first answer
+    and replaced every SAVED seconds. The exit status: 2 without a GPU or PyTorch, 0 where nothing is to do, else as
+    `status` has it, or 1 if nothing was measured.
+
+    work: as `shared` has it; an answer is the rows of each part of a record, and "notes". given: (machine, seconds
+    that are left) -> what `work` takes beside its queues. lines: an answer for people. shown: the record's table.
+    ended: more notes, at the end. threads: of each process. quick: ceilings in fewer rounds.
+    """
+    from dwlab.measure import baselines, device
+
+    folder = needs_gpu(options.folder, threads)
+    if not baselines.available():
+        print(f"{script} needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
+        return 2
+    if not tasks:
+        print("there is nothing to measure: a record has all that is asked for", *notes, sep="\n", file=sys.stderr)
+        return 0
+    machine = device.measure(quick=quick)
+    tell(began, f"ceilings measured; {len(tasks)} {what}")
+    made: dict[str, list[Any]] = {"measurements": [], "peers": [], "notes": [*notes]}
+    run, saved = None, -math.inf
+
+    def save(*more: str) -> records.Record:
+        sections = {name: rows for name, rows in made.items() if name not in ("measurements", "peers", "notes")}
+        beside = {"peers": made["peers"], "notes": [*made["notes"], *more]}
+        newer = written(folder, sections, machine, made["measurements"], **beside)
+        if run is not None:
+            (folder / run.file).unlink()
+        return newer
+
+    def take(answer: Mapping[str, list[Any]]) -> None:
+        nonlocal run, saved
+        for name, rows in answer.items():
+            made.setdefault(name, []).extend(rows)
+        for text in lines(answer):
+            tell(began, text)
+        if time.monotonic() - saved > SAVED:
+            run, saved = save("Not the whole run."), time.monotonic()
+
+    left = options.seconds - (time.monotonic() - began)
+    made["notes"] += gathered(work, tasks, given(machine, left), count, left, take, what, **how)
+    made["notes"] += ended()
+    if run is None:
+        print("nothing was measured", *made["notes"], sep="\n", file=sys.stderr)
+        return 1
+    run = save()
+    print(f"\n{run.file}\n\n{shown(run)}", *run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
+    return status([row for rows in run.sections.values() for row in rows])
+
+
+def tell(began: float, text: str) -> None:
+    """A line with the seconds since then."""
+    print(f"{time.monotonic() - began:4.0f} s  {text}", flush=True)
+
+
 def written(
     folder: Path, sections: Mapping[str, Any], machine: Any = None, rows: Sequence[Any] = (), **more: Any
 ) -> records.Record:
-    """Writes a run as a new file of a folder, prints its name, and reads it back.
+    """Writes a run as a new file of a folder, and reads it back.
 
     machine: with measured ceilings, of runs that measured them. more: what records.writing.write takes.
     """
     from dwlab.gpu import provenance
 
-    if machine is None:
-        file = writing.write(folder, rows, provenance.environment(), {}, sections=sections, **more)
-    else:
-        environment, ceilings = provenance.environment(machine), machine.ceilings.to_dict()
-        file = writing.write(folder, rows, environment, ceilings, machine=machine.to_dict(), sections=sections, **more)
-    print(f"\n{file.name}\n")
-    return records.read_run(file)
+    found = ({}, None) if machine is None else (machine.ceilings.to_dict(), machine.to_dict())
+    environment = provenance.environment(machine)
+    return records.read_run(
+        writing.write(folder, rows, environment, found[0], machine=found[1], sections=sections, **more)
+    )
 
 
 def status(rows: Sequence[Mapping[str, Any]]) -> int:

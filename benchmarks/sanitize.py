@@ -191,7 +191,7 @@ def main() -> int:
     if not rows:
         return 1
     run = written(folder, {"sanitizer": rows})
-    print(report.sanitizer_table([run], {one.id: one.digest for one in asked}))
+    print(f"\n{run.file}\n", report.sanitizer_table([run], {one.id: one.digest for one in asked}))
     print(f"{time.monotonic() - started:.0f} s")
     return 0 if all(row["clean"] for row in rows) else 1
 

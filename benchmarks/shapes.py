@@ -5,9 +5,8 @@ channel, one batch entry, few long rows, many short ones, more taps than times, 
 these times from then on (kernels.choices). The table shows its choice against the fastest stage and PyTorch's best.
 
 With --grid what dispatch chooses, on a grid: L from 48 to 16,384, K from 3 to 63, B*H*L near 1e5, 1e7 and 2e8. At 1e7
-every pair of L and K is there, at 1e5 three K for each L, at 2e8 one; padding is causal and same in turn. --full takes
-every K, size and padding, about seven times as long. The table has fractions of the copy bandwidth and the FMA rate
-that this run measured.
+every pair of L and K is there, at 1e5 three K for each L, at 2e8 one; padding is causal and same in turn. The table
+has fractions of the copy bandwidth and the FMA rate that this run measured.
 
 Every result is checked against float64, of large shapes in some channels and entries, and a wrong one has no time.
 PyTorch runs its convolutions in either layout (but for `slow` shapes), its FFT and, on drawn shapes, matrix products.
@@ -25,17 +24,17 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from recording import Parser, at_least, begin, gathered, said, status, taken, written
+from recording import Parser, at_least, record, said, taken
 
 from dwlab import problems, records, report
 from dwlab.compiler import precompile as ahead
+from dwlab.gpu.machine import Machine
 from dwlab.kernels import dispatch, registry
-from dwlab.measure import baselines, device, timing
+from dwlab.measure import baselines, timing
 from dwlab.problems import DepthwiseConv1d, references
 from dwlab.report import drawn as drawn_report
 
@@ -100,7 +99,7 @@ def shape(L: int, K: int, size: int, padding: str) -> DepthwiseConv1d:
     return DepthwiseConv1d(max(1, round(rows / H)), H, L, K, padding)
 
 
-def grid(full: bool = False) -> list[list[DepthwiseConv1d]]:
+def grid() -> list[list[DepthwiseConv1d]]:
     """The shapes in groups of one L, K and padding, whose kernels are made once.
 
     Their order is by chance and always the same, so that what a time limit leaves out is spread evenly.
@@ -109,9 +108,7 @@ def grid(full: bool = False) -> list[list[DepthwiseConv1d]]:
     for i, L in enumerate(LENGTHS):
         for j, K in enumerate(TAPS):
             sizes = [SIZES[1], *[SIZES[0]] * (K in FEW_TAPS), *[SIZES[2]] * (K == FEW_TAPS[2 * (i % 2)])]
-            padding = ("causal", "same")[(i + j) % 2]
-            for how in ("causal", "same") if full else (padding,):
-                groups.append([shape(L, K, size, how) for size in (SIZES if full else sizes)])
+            groups.append([shape(L, K, size, ("causal", "same")[(i + j) % 2]) for size in sizes])
     random.Random(2026).shuffle(groups)
     return groups
 
@@ -149,9 +146,9 @@ def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[Depth
 # ----------------------------------------------------------------------------------------------------------- measuring
 
 
-def sets_of(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any]) -> int:
+def sets_of(problem: DepthwiseConv1d, path: str, machine: Machine) -> int:
     """Sets of buffers: one where all fits half the L2, as it does for a user too; else more than the L2 holds."""
-    size, l2 = problem.compulsory_bytes(path), machine["l2_bytes"] or 0
+    size, l2 = problem.compulsory_bytes(path), machine.l2_bytes or 0
     return 1 if size < l2 / 2 else timing.sets_for(size, l2)
 
 
@@ -185,12 +182,12 @@ class Buffers:
     cold: the state of the cache when they are timed in turn.
     """
 
-    def __init__(self, problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any]) -> None:
+    def __init__(self, problem: DepthwiseConv1d, path: str, machine: Machine) -> None:
         import torch
 
         self.problem, self.path = problem, path
         number = sets_of(problem, path, machine)
-        self.cold = timing.cache_state(problem.compulsory_bytes(path), machine["l2_bytes"] or 0, number)
+        self.cold = timing.cache_state(problem.compulsory_bytes(path), machine.l2_bytes or 0, number)
         torch.manual_seed(problem.L + problem.K)
         shapes = problem.shapes(path)
         self.sets = [
@@ -284,7 +281,7 @@ def with_peer(row: dict[str, Any], tried: Sequence[baselines.Baseline]) -> dict[
 
 
 def drawn_row(
-    problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], clock: Any, fastest: dict[str, Any]
+    problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: dict[str, Any]
 ) -> dict[str, Any]:
     """Times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
     on, wrong = Buffers(problem, path, machine), []
@@ -316,18 +313,18 @@ def drawn_row(
     return with_peer(row, tried) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
 
 
-def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Machine) -> dict[str, Any]:
     """A row of the grid without its times."""
-    size, fma = problem.compulsory_bytes(path), machine["fma_tflops"]
+    size, fma = problem.compulsory_bytes(path), machine.ceilings.fma_tflops
     return named(problem, path) | {
         "stage": way[0].name if len(way) == 1 else ", ".join(f"{one.path}/{one.name}" for one in way),
-        "cold": timing.cache_state(size, machine["l2_bytes"] or 0, sets_of(problem, path, machine)),
-        "copy_bound_us": size / machine["copy_gbps"] / 1e3,
+        "cold": timing.cache_state(size, machine.l2_bytes or 0, sets_of(problem, path, machine)),
+        "copy_bound_us": size / machine.ceilings.copy_gbps / 1e3,
         "fma_bound_us": problem.flops_of(path) / fma / 1e6 if fma else None,
     }
 
 
-def grid_row(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], clock: Any) -> dict[str, Any]:
+def grid_row(problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: Any) -> dict[str, Any]:
     """The time of what dispatch chooses, its least times, and PyTorch's best of LIBRARY_WAYS."""
     way = dispatch.launches(problem, path)
     row, on = bounds(problem, path, way, machine), Buffers(problem, path, machine)
@@ -345,7 +342,7 @@ def grid_row(problem: DepthwiseConv1d, path: str, machine: Mapping[str, Any], cl
     return row | {"failure": "; ".join(f"{one.name}: {one.failure}" for one in tried) or "PyTorch was not tried"}
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], paths: Sequence[str], of_grid: bool) -> None:
+def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[str], of_grid: bool) -> None:
     """A process: takes groups of shapes, compiles, and measures while it holds the GPU."""
     import torch
 
@@ -360,22 +357,29 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Mapping[str, Any], paths: 
             for problem in group:
                 fastest: dict[str, Any] = {}
                 for path in paths:
-                    row = named(problem, path) | {"times": {}}
-                    if of_grid:
-                        row = bounds(problem, path, dispatch.launches(problem, path), machine)
                     try:
-                        if of_grid:
-                            row = grid_row(problem, path, machine, clock)
-                        else:
-                            row = drawn_row(problem, path, machine, clock, fastest)
+                        row = (grid_row if of_grid else drawn_row)(problem, path, machine, clock, fastest)
                     except Exception as error:
-                        row |= {"failure": f"WRONG: {said(error)}"}
+                        row = {"failure": f"WRONG: {said(error)}"}
+                        if of_grid:
+                            row |= bounds(problem, path, dispatch.launches(problem, path), machine)
+                        else:
+                            row |= named(problem, path) | {"times": {}}
                     rows.append(row)
             torch.cuda.empty_cache()  # other processes want the memory
-        results.put(rows)
+        results.put({"grid" if of_grid else "shapes": rows})
 
 
 # ------------------------------------------------------------------------------------------------------------- command
+
+
+def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
+    """An answer for people."""
+    for rows in answer.values():
+        yield f"{len(rows)} rows"
+        for row in rows:
+            if "failure" in row:
+                yield f"{row['path']} {row['problem']} {row['failure']}"
 
 
 def table(run: records.Record) -> str:
@@ -385,76 +389,36 @@ def table(run: records.Record) -> str:
     return "\n".join(drawn_report.tables([*records.load_runs(), run]))
 
 
-def planned(options: Any, paths: Sequence[str]) -> tuple[list[list[DepthwiseConv1d]], str]:
+def planned(options: Any) -> tuple[list[list[DepthwiseConv1d]], str]:
     """The groups of shapes that are asked for, and a note on which these are."""
     if not options.grid:
         found = drawn(options.shapes, options.seed)
-        found = missing(found, paths) if options.missing else found
+        found = missing(found, options.path) if options.missing else found
         what = f"Shapes of benchmarks/shapes.py, seed {options.seed}: every stage that takes them."
         return [[one] for one in found], what
-    groups = grid(options.full)
     known = [one["problem"] for one in records.grid_rows()[0]] if options.missing else ()
-    kept = [
-        [
-            one for one in group
-            if (not options.large or one.B * one.H * one.L > SIZES[-1] / 2)
-            and records.describe_problem(one) not in known
-        ]
-        for group in groups
-    ]  # fmt: skip
-    what = (
+    kept = [[one for one in group if records.describe_problem(one) not in known] for group in grid()]
+    return [group for group in kept if group], (
         f"The grid: L {LENGTHS[0]} to {LENGTHS[-1]:,}, K {TAPS[0]} to {TAPS[-1]}, B*H*L near 1e5, 1e7 and 2e8, causal "
-        "and same"
+        "and same: at 1e7 every L and K, at 1e5 three K for each L, at 2e8 one, paddings in turn."
     )
-    thin = "at 1e7 every L and K, at 1e5 three K for each L, at 2e8 one, paddings in turn"
-    return [group for group in kept if group], f"{what}." if options.full else f"{what}: {thin}."
 
 
 def main(given: Sequence[str] | None = None) -> int:
+    began = time.monotonic()
     parser = Parser(__doc__)
     parser.add_argument("--grid", action="store_true", help="what dispatch chooses, on a grid of shapes")
-    parser.add_argument("--full", action="store_true", help="of the grid every K, size and padding")
-    parser.add_argument("--large", action="store_true", help="of the grid only the largest size, B*H*L near 2e8")
     parser.add_argument("--shapes", type=at_least(1), default=200, help="how many are drawn (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default: %(default)s)")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.add_argument("--missing", action="store_true", help="only shapes that no record has, drawn ones every stage")
-    parser.add_argument("--again", type=Path, help="print the tables of a record that is there: needs no GPU")
-    parser.add_argument("--most", type=at_least(1), help="so many groups of shapes only: to try it out")
     parser.limits(440, min(14, (os.cpu_count() or 2) - 1))
     options = parser.parse_args(given)
-    if options.again:
-        print(table(records.read_run(options.again)))
-        return 0
-    started = time.monotonic()
-    groups, what = planned(options, options.path)
-    groups = groups[: options.most]
-    folder = begin("shapes", options, groups)
-    if isinstance(folder, int):
-        return folder
-    machine = device.measure()
-    print(f"ceilings: {time.monotonic() - started:.0f} s", flush=True)
-    known = {"l2_bytes": machine.l2_bytes, "copy_gbps": machine.ceilings.copy_gbps}
-    known["fma_tflops"] = machine.ceilings.fma_tflops
-    rows: list[dict[str, Any]] = []
-
-    def take(found: list[dict[str, Any]]) -> None:
-        rows.extend(found)
-        print(f"{time.monotonic() - started:4.0f} s  {len(rows)} rows", flush=True)
-
-    given = known, tuple(options.path), options.grid
-    left = options.seconds - (time.monotonic() - started)
-    notes = [what, *gathered(work, groups, given, options.processes, left, take, "groups of shapes")]
-    if not rows:
-        print("nothing was measured", *notes, sep="\n", file=sys.stderr)
-        return 1
-    rows.sort(key=lambda row: (problems.PATHS.index(row["path"]), *(row["problem"][name] for name in "LKBH")))
-    run = written(folder, {"grid" if options.grid else "shapes": rows}, machine, notes=notes)
-    print(table(run), *notes, f"{time.monotonic() - started:.0f} s", sep="\n")
-    for row in rows:
-        if "failure" in row:
-            print(row["path"], row["problem"], row["failure"])
-    return status(rows)
+    groups, what = planned(options)
+    return record(
+        "shapes", options, began, groups, work, options.processes, "groups of shapes",
+        lambda machine, left: (machine, tuple(options.path), options.grid), lines, table, [what], threads=None,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

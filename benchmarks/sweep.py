@@ -27,12 +27,14 @@ import functools
 import itertools
 import math
 import os
+import queue
 import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
 from dwlab.records import tabular
-from dwlab.records.journal import Candidate, Journal, JournalError, Key, Tried, text
+from dwlab.records.journal import Candidate, Journal, JournalError, Key, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.tuning import report, stages, strategies
@@ -68,7 +70,6 @@ LARGEST = 200
 NEAR = 60
 LISTED = 5_000
 EACH = 6  # layers of an op, path and storage type
-AT_ONCE = 6  # candidates of a part
 COMPILE_S = {"fused": 6.0, "pointwise": 3.5, "sparse": 4.0, "depthwise2d": 2.0, "depthwise1d": 1.3}
 """Of a candidate, by op: about, with as many processes as cores."""
 GPU_S = 0.1  # of a candidate on a problem, in which no other one can use the GPU: about
@@ -226,143 +227,99 @@ def _place(group: Group) -> tuple[Any, ...]:
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
-@dataclass(frozen=True)
-class Part:
-    """Candidates of a group, for one process; none: the race of a sweep of which all else is measured."""
-
-    tasks: tuple[Task, ...]
-    candidates: tuple[Candidate, ...] = ()
-
-
 class Over(Exception):
     """The time is over, or the journal takes no more lines: what a process was at is not finished."""
 
 
 class Sweeping:
-    """Sweeps that several threads are at, each with a worker of its own; what each finds is in a journal at once.
+    """Sweeps that several workers are at; what each finds is in a journal at once. key: of a task.
 
-    key: of a task. worker: a `Remote` that is asked what `stages.Benches` is.
+    A job is a candidate, on those of a group's tasks that lack it, or None: the race of a task of which all is known.
     """
 
     def __init__(self, groups: Sequence[Group], journal: Journal, key: Callable[[Task], Key]):
         self.tasks = [task for group in groups for task in group.tasks]
         self.journal, self.keys = journal, {task.who: key(task) for task in self.tasks}
         self.rows: dict[tuple[str, Problem], tuple[Task, Found | None, str]] = {}
-        self.known: dict[tuple[str, Problem], dict[str, Tried]] = {task.who: {} for task in self.tasks}
         self.trouble = ""
-        self._over, self._busy, self._lock = False, 0, threading.Lock()
-        self._read()
-        missing = [
-            Part(group.tasks, tuple(one for one in group.candidates if not all(self._has(x, one) for x in group.tasks)))
-            for group in groups
-        ]
-        self._todo = [Part((task,)) for task in self.tasks if task.who not in self.rows and self._is_whole(task)]
-        for part in missing:
-            for i in range(0, len(part.candidates), AT_ONCE):
-                self._todo.append(Part(part.tasks, part.candidates[i : i + AT_ONCE]))
+        self._over, self._lock = False, threading.Lock()
+        recorded, won = journal.keys(), {one.text for one, _ in journal.winners()}
+        self.known = {who: recorded[one.text][1] if one.text in recorded else {} for who, one in self.keys.items()}
+        self._jobs: list[tuple[list[Task], Candidate | None]] = []
+        for task in filter(self._is_whole, self.tasks):
+            if self.keys[task.who].text in won:
+                self.rows[task.who] = (task, None, "recorded before")
+            else:
+                self._jobs.append(([task], None))
+        for group in groups:
+            for one in group.candidates:
+                lacking = [task for task in group.tasks if text(one) not in self.known[task.who]]
+                self._jobs += [(lacking, one)] if lacking else []
 
     def run(self, workers: Sequence[Remote], seconds: float) -> list[tuple[Task, Found | None, str]]:
-        """(task, what was found, why nothing) of each task. What is not finished in the time goes on another time."""
-        threads = [threading.Thread(target=self._work, args=(one,), daemon=True) for one in workers]
-        until = time.monotonic() + seconds
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join(max(0.0, until - time.monotonic()))
-        self._over = True
-        for worker, one in zip(workers, threads, strict=True):
-            while one.is_alive():
-                worker.kill()
-                one.join(0.2)
-            worker.close()
+        """(task, what was found, why nothing) of each task. What is not finished in the time goes on another time.
+
+        workers: each asked what `stages.Benches` is.
+        """
+        free: queue.SimpleQueue[Remote] = queue.SimpleQueue()
+        for one in workers:
+            free.put(one)
+        with ThreadPoolExecutor(len(workers)) as threads:
+            jobs = [threads.submit(self._do, *job, free) for job in self._jobs]
+            left = wait(jobs, seconds).not_done
+            self._over = True
+            while left:
+                for one in workers:
+                    one.kill()
+                left = wait(left, 0.2).not_done
+        for one in workers:
+            one.close()
+        for job in jobs:
+            job.result()  # raises what nobody expected
         for task in self.tasks:
             tried = f"{len(self.known[task.who])} of {len(task.space)}"
             self.rows.setdefault(task.who, (task, None, f"the time was over: {tried}"))
         return [self.rows[task.who] for task in self.tasks]
 
-    def _read(self) -> None:
-        """What the journal has."""
-        names = {key.text: who for who, key in self.keys.items()}
-        won = set()
-        for key, tried in self.journal.read():
-            who = names.get(key.text)
-            if who is not None:
-                self.known[who][text(tried.candidate)] = tried
-                won |= {who} if tried.won else set()
-        for task in self.tasks:
-            if task.who in won and self._is_whole(task):
-                self.rows[task.who] = (task, None, "recorded before")
-
-    def _has(self, task: Task, candidate: Candidate) -> bool:
-        return text(candidate) in self.known[task.who]
-
     def _is_whole(self, task: Task) -> bool:
-        return all(self._has(task, one) for one in task.space.candidates)
+        return all(text(one) in self.known[task.who] for one in task.space.candidates)
 
-    def _work(self, worker: Remote) -> None:
-        while (part := self._next()) is not None:
-            try:
-                if part.candidates:
-                    self._measure(part, worker)
-                else:
-                    self._race(part.tasks[0], worker)
-            except Over:
-                return
-            except JournalError as error:
-                self.trouble, self._over = str(error), True
-                return
-            finally:
-                with self._lock:
-                    self._busy -= 1
-
-    def _next(self) -> Part | None:
-        """The next part; waits while others are at what may make a sweep whole, and so add its race."""
-        while not self._over:
-            with self._lock:
-                if self._todo:
-                    self._busy += 1
-                    return self._todo.pop(0)
-                if not self._busy:
-                    return None
-            time.sleep(0.1)
-        return None
-
-    def _measure(self, part: Part, worker: Remote) -> None:
-        benches = {task.who: self._bench(task, worker) for task in part.tasks}
-        for task in part.tasks:
-            try:
-                benches[task.who].open()
-            except Out as why:
-                self.rows[task.who] = (task, None, f"WRONG: {why}")
-                return
-        for candidate in part.candidates:
-            for task in part.tasks:
-                known = self.known[task.who]
-                if self._has(task, candidate):
-                    continue
-                medians = [statistics.median(one.times_us) for one in list(known.values()) if one.ok]
-                tried = first(candidate, benches[task.who], min(medians, default=math.inf))
-                self.journal.append(self.keys[task.who], tried)
-                with self._lock:
-                    known[text(candidate)] = tried
-                    if self._is_whole(task):
-                        print(f"{task.subject.id} on {task.problem}: {len(known)} candidates", flush=True)
-                        self._todo.insert(0, Part((task,)))
-
-    def _race(self, task: Task, worker: Remote) -> None:
-        key, bench = self.keys[task.who], self._bench(task, worker)
+    def _do(self, tasks: Sequence[Task], candidate: Candidate | None, free: queue.SimpleQueue[Remote]) -> None:
+        worker = free.get()
         try:
-            bench.open()
-            found = search(task.space, bench, strategies.exhaustive, journal=self.journal, key=key)
-        except (SearchError, Out) as error:
-            self.rows[task.who] = (task, None, f"WRONG: {error}")
+            for task in tasks:
+                bench = _There(worker, task, lambda: self._over)
+                try:
+                    bench.open()
+                    if candidate is None or self._completes(task, candidate, bench):
+                        self._race(task, bench)
+                except (SearchError, Out) as why:
+                    self.rows[task.who] = (task, None, f"WRONG: {why}")
+        except Over:
             return
+        except JournalError as error:
+            self.trouble, self._over = str(error), True
+        finally:
+            free.put(worker)
+
+    def _completes(self, task: Task, candidate: Candidate, bench: _There) -> bool:
+        """Measures a candidate; whether all of the task are measured now."""
+        known = self.known[task.who]
+        medians = [statistics.median(one.times_us) for one in list(known.values()) if one.ok]
+        tried = first(candidate, bench, min(medians, default=math.inf))
+        self.journal.append(self.keys[task.who], tried)
+        with self._lock:
+            known[text(candidate)] = tried
+            whole = self._is_whole(task)
+        if whole:
+            print(f"{task.subject.id} on {task.problem}: {len(known)} candidates", flush=True)
+        return whole
+
+    def _race(self, task: Task, bench: _There) -> None:
+        found = search(task.space, bench, strategies.exhaustive, journal=self.journal, key=self.keys[task.who])
         if found.trouble:
             raise JournalError(f"{found.trouble}; {len(found.unsaved)} lines are lost")
         self.rows[task.who] = (task, found, "")
-
-    def _bench(self, task: Task, worker: Remote) -> _There:
-        return _There(worker, task, lambda: self._over)
 
 
 class _There(Remote):

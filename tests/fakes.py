@@ -7,9 +7,14 @@ import pathlib
 import sys
 import types
 
+import numpy as np
+import pytest
+
 from dwlab import records
+from dwlab.gpu import target
 from dwlab.gpu.machine import Ceilings, known
 from dwlab.kernels import registry
+from dwlab.measure import baselines
 from dwlab.measure.baselines import Baseline
 from dwlab.measure.counters import Counters, CountersError
 from dwlab.measure.timing import GraphUnavailable, Timing
@@ -208,6 +213,22 @@ class FakeBench:
         if self.ncu:
             raise CountersError(self.ncu)
         return [counted(stage, shape) for shape in shapes for stage in todo]
+
+
+def torch_on_host(monkeypatch):
+    """PyTorch, or the test is skipped: tensors of the GPU are on the host, where kernels are interpreted."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self.clone())
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
+    monkeypatch.setattr(baselines, "available", lambda: True)
+
+    def tensor_of(problem, name, array):
+        return torch.from_numpy(np.asarray(array.storage)).to(getattr(torch, problem.dtype))
+
+    monkeypatch.setattr(baselines, "tensor_of", tensor_of)
+    return torch
 
 
 class Meddling:

@@ -3,14 +3,16 @@
 import dataclasses
 import subprocess
 import sys
+import types
 
 import pytest
 from compiler import needs_compiler
-from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, measured, on, recorded, script
+from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, MACHINE, measured, on, recorded, script, torch_on_host
 
 from dwlab import problems, records, report
-from dwlab.gpu import target
+from dwlab.gpu import provenance, target
 from dwlab.kernels import dispatch, registry
+from dwlab.measure import baselines, device
 from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
 from dwlab.records import RecordError, writing
@@ -69,24 +71,17 @@ def test_the_grid_has_every_length_and_filter_and_every_size():
         near = [one for one in found if 0.7 < one.B * one.H * one.L / size < 1.4]
         assert {one.L for one in near} == set(shapes.LENGTHS)
         assert {one.padding for one in near} == {"causal", "same"}
-    full = [shape for group in shapes.grid(full=True) for shape in group]
-    assert len(set(full)) == 2 * 10 * 7 * 3 and set(found) < set(full)
     assert shapes.grid() == shapes.grid(), "in the same order each time"
-    for group in shapes.grid(full=True):
+    for group in shapes.grid():
         assert len({(one.L, one.K, one.shift) for one in group}) == 1, "kernels are shared"
-
-
-MACHINE = {"l2_bytes": 60_000_000, "copy_gbps": 4000.0, "fma_tflops": 60.0}
 
 
 @pytest.fixture
 def on_host(monkeypatch):
     """PyTorch's tensors on the host, kernels on the interpreter; what is timed is not, PyTorch's ways neither."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    torch = torch_on_host(monkeypatch)
     rand, times = torch.rand, iter(range(1, 1000))
     monkeypatch.setattr(torch, "rand", lambda *sizes, device=None: rand(*sizes))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
     monkeypatch.setattr(shapes.baselines, "measure", lambda *_, **__: [])
     monkeypatch.setattr(shapes.timing, "time_launches", lambda *_, **__: Timing(next(times), 1, 1, 3, 1, "graph", ""))
     monkeypatch.setattr(shapes, "alone_us", lambda _: 1.0)
@@ -291,9 +286,6 @@ def test_parts_that_are_not_known_are_refused(tmp_path):
 
 # -------------------------------------------------------------------------------- kernels of records of earlier digests
 
-ROW = {name: "" for name in recorded_kernels.FIELDS}
-ROW |= {"file": "old.json", "stage": "depthwise1d/forward/naive", "commit": "c"}
-
 
 @needs_compiler
 def test_the_code_of_a_row_is_that_of_its_tree():
@@ -341,7 +333,7 @@ def test_the_table_of_kernels_is_of_records_that_are_there():
 def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, on_host, monkeypatch):
     fastest = {}
     for path in problems.PATHS:
-        row = shapes.drawn_row(problem, path, {"l2_bytes": 50 << 20}, None, fastest)
+        row = shapes.drawn_row(problem, path, MACHINE, None, fastest)
         ids = {one.id for one in shapes.takers(problem, path)}
         pair = {", ".join(fastest[one].id for one in shapes.PAIR)} if path == "backward" else set()
         assert set(row["times"]) == ids | pair
@@ -352,7 +344,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
         naive, launch=lambda problem: dataclasses.replace(naive.launch(problem), scalars=(problem.shift + 1,))
     )
     monkeypatch.setattr(shapes, "takers", lambda *_: [doubled])
-    row = shapes.drawn_row(problem, "forward", {"l2_bytes": 50 << 20}, None, {})
+    row = shapes.drawn_row(problem, "forward", MACHINE, None, {})
     assert row["times"] == {} and "naive: y is off by" in row["failure"]
 
 
@@ -383,3 +375,63 @@ def test_processes_share_tasks_and_one_that_ends_is_heard():
     found = list(recording.shared(doubled, [1, 2, 3, 4], (barrier,), 2, 60.0))
     assert "a reason" in found and [2] in found and all(one in ([2], [4], [6], "a reason") for one in found)
     assert list(recording.shared(doubled, [1], (recording.CONTEXT.Barrier(1),), 1, 0.0)) == []
+
+
+@pytest.fixture
+def recorded_here(monkeypatch):
+    """`recording.record` of three tasks; answers: what comes of them. Returns its status and the runs that it wrote."""
+    monkeypatch.setattr(baselines, "available", lambda: True)
+    monkeypatch.setattr(device, "measure", lambda quick: MACHINE)
+    monkeypatch.setattr(provenance, "environment", lambda machine: ENVIRONMENT)
+    monkeypatch.setenv("DWLAB_TARGET", "simulated")
+
+    def record(folder, answers, tasks=(1, 2, 3), **how):
+        def shared(work, tasks, args, count, seconds):
+            for answer in answers:
+                if answer is KeyboardInterrupt:
+                    raise answer
+                yield answer
+
+        monkeypatch.setattr(recording, "shared", shared)
+        options = types.SimpleNamespace(folder=folder, seconds=30)
+        status = recording.record(
+            "script", options, recording.time.monotonic(), tasks, print, 1, "things", lambda machine, left: (),
+            lambda answer: ["a line"], lambda run: "the table", ["First."], **how,
+        )  # fmt: skip
+        return status, records.load_runs(folder)
+
+    return record
+
+
+GRID, NOTE = {"grid": [grid_row()]}, "Between."
+
+
+@pytest.mark.parametrize("saved", [0.0, 1e9], ids=["saved each time", "saved at first"])
+@pytest.mark.parametrize(
+    "answers, status, rows, notes",
+    [
+        ([GRID, GRID, GRID | {"notes": [NOTE]}], 0, 3, ["First.", NOTE, "Last."]),
+        ([GRID, {"grid": [WRONG]}, GRID], 1, 3, ["First.", "Last."]),
+        ([GRID, "why"], 0, 1,
+         ["First.", "A process ended early: why.", "2 of 3 things were not reached in 30 s.", "Last."]),
+        ([GRID, GRID, KeyboardInterrupt], 0, 2,
+         ["First.", "The run was interrupted.", "1 of 3 things were not reached in 30 s.", "Last."]),
+    ],
+)  # fmt: skip
+def test_what_was_measured_is_one_record(
+    recorded_here, tmp_path, capsys, monkeypatch, answers, status, rows, notes, saved
+):
+    monkeypatch.setattr(recording, "SAVED", saved)
+    found, (run,) = recorded_here(tmp_path, answers, ended=lambda: ["Last."])
+    assert found == status and len(run.sections["grid"]) == rows and list(run.notes) == notes
+    assert run.ceilings["copy_gbps"] == MACHINE.ceilings.copy_gbps and run.machine["name"] == run.gpu
+    out = capsys.readouterr().out
+    assert out.count("a line") == rows and f"\n{run.file}\n\nthe table\n" in out
+
+
+def test_where_nothing_is_to_do_or_was_done_no_record_is_written(recorded_here, tmp_path, capsys, monkeypatch):
+    assert recorded_here(tmp_path, [], ()) == (0, []) and "nothing to measure" in capsys.readouterr().err
+    assert recorded_here(tmp_path, ["why"]) == (1, [])
+    assert "nothing was measured\nFirst.\nA process ended early: why." in capsys.readouterr().err
+    monkeypatch.setattr(baselines, "available", lambda: False)
+    assert recorded_here(tmp_path, [GRID]) == (2, []) and "script needs a GPU and PyTorch" in capsys.readouterr().err

@@ -4,24 +4,24 @@ import dataclasses
 import functools
 import math
 import queue
-import sys
 import threading
 
+import fakes
 import numpy as np
 import pytest
 from fakes import Clock, Meddling, on, script, timed
 from fakes import recorded as written
 
-from dwlab import records, report
+from dwlab import records, report, study
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.measure import baselines, layer_baselines, timing
+from dwlab.measure import layer_baselines, timing
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 record_layers = script("record_layers")
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
-MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0, "l2_gbps": 6500.0, "fma_tflops": 60.0}
+MACHINE = dataclasses.replace(fakes.MACHINE, l2_bytes=4000)
 NAIVE = registry.stage("depthwise2d/forward/naive")
 
 
@@ -53,29 +53,24 @@ def test_the_last_stages_that_take_a_problem_are_tried():
 @pytest.fixture
 def no_gpu(monkeypatch):
     """PyTorch's tensors on the host, kernels on the interpreter, clocks whose times are known."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    fakes.torch_on_host(monkeypatch)
 
     class Peers(Clock):
         argument = None
 
-    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
-    for name in ("synchronize", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
-    monkeypatch.setattr(baselines, "available", lambda: True)
     monkeypatch.setattr(layer_baselines, "TorchClock", lambda: Peers(1000.0))
     monkeypatch.setattr(layer_baselines, "SCREENING", {"rounds": 3, "min_seconds": 0.001})
-    return Clock(500.0)
+    clock = Clock(500.0)
+    return study.GpuBench(clock=clock, machine=MACHINE, how=record_layers.HOW, compiled=False, few=True)
 
 
 def group_of(problem):
     return record_layers.Group(problem, ("mobilenet_v1 1", "xception 2"), 0.1)
 
 
-def run_group(problem, clock, batches=(1,), last=1, compiled=False):
-    group = group_of(problem)
-    ready = record_layers.prepare(group, batches, ("NHWC", "NCHW"), last)
-    return record_layers.measure(group, ready, MACHINE, clock, compiled)
+def run_group(problem, bench, batches=(1,)):
+    options = {"batches": batches, "layouts": ("NHWC", "NCHW"), "last": 1}
+    return record_layers.measure(group_of(problem), bench, options)
 
 
 LAYER = DepthwiseConv2d(1, 4, 5, 6, 3, layout="NHWC", bias=True, activation="relu6")
@@ -101,7 +96,7 @@ def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path, m
 
 @on_interpreter
 @pytest.mark.parametrize(
-    "honest, spoil, said", [(0, 99.0, "is 99, not"), (0, np.nan, "not written"), (1, 99.0, "fresh")]
+    "honest, spoil, said", [(0, 99.0, "is 99, not"), (0, np.nan, "not written"), (1, 99.0, "is 99, not")]
 )
 def test_a_wrong_stage_has_no_time_and_says_why(no_gpu, monkeypatch, honest, spoil, said):
     def meddle(y):
@@ -162,7 +157,10 @@ def test_our_own_two_kernels_are_checked_too(no_gpu, few_launches, monkeypatch):
 
     monkeypatch.setattr(record_layers, "candidates", candidates)
     (row,) = run_group(PAIR8, no_gpu)["layers"]
-    assert row["failure"].startswith("WRONG: layer by layer: y") and "apart_time_us" not in row
+    assert (
+        row["failure"].startswith("WRONG: layer by layer: WrongResult: layer by layer at ")
+        and "apart_time_us" not in row
+    )
     assert row["speedup_vs_peer"] == pytest.approx(2)
 
 
@@ -203,23 +201,10 @@ def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, c
     assert done == (["gpu", 1, 32, 1, 32, *groups] if compiled else groups)
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_what_was_measured_is_kept_when_someone_interrupts(monkeypatch, capsys, interrupted):
-    group = group_of(LAYER)
-    made = {"measurements": ["m"], "layers": [row()], "peers": ["p"]}
-
-    def shared(*given):
-        yield made
-        if interrupted:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys.modules["recording"], "shared", shared)
-    options = record_layers.arguments(["--processes", "1", "--seconds", "30"])
-    found, notes = record_layers.collect([group, group], {}, options, record_layers.time.monotonic())
-    assert found == made
-    assert "1 of 2 layers were not reached in 30 s." in notes
-    assert ("The run was interrupted." in notes) == interrupted
-    assert "batch 32 float32 wide NHWC: 50.00 µs, × 2.00" in capsys.readouterr().out
+def test_a_row_is_a_line_for_people():
+    (line,) = record_layers.lines({"layers": [row(speedup_vs_apart=3.0)]})
+    assert line.endswith("batch 32 float32 wide NHWC: 50.00 µs, × 2.00, × 3.00 over our own layer by layer")
+    assert list(record_layers.lines({"layers": [FAILED]}))[0].endswith("no stage takes it")
 
 
 def test_torch_compile_takes_its_times_alone_on_the_gpu():

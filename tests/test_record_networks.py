@@ -3,8 +3,8 @@
 import contextlib
 import dataclasses
 import itertools
+import math
 import queue
-import sys
 import threading
 import types
 
@@ -37,21 +37,21 @@ def timing_of(us):
 
 
 def test_mobilenets_at_batch_1_come_first():
-    groups = record_networks.plan(record_networks.arguments([]))
-    assert [str(group).split()[:2] for group in groups[:4]] == [
-        ["mobilenet_v1", "float32"], ["mobilenet_v2", "float32"], ["mobilenet_v1", "float16"],
-        ["mobilenet_v2", "float16"],
+    tasks = record_networks.plan(record_networks.arguments([]))
+    assert [(one.name, one.dtype) for one in tasks[:4]] == [
+        ("mobilenet_v1", "float32"), ("mobilenet_v2", "float32"), ("mobilenet_v1", "float16"),
+        ("mobilenet_v2", "float16"),
     ]  # fmt: skip
-    assert len(groups) == 8 and all(group.batches == (1, 32) for group in groups)
+    assert [one.batch for one in tasks] == [1] * 8 + [32] * 8 and len(set(tasks)) == 16
 
 
 def test_only_what_is_asked_for_and_not_recorded(tmp_path):
     options = record_networks.arguments(["--network", "xception", "--network", "mobilenet_v1", "--dtype", "float16"])
-    assert [group.name for group in record_networks.plan(options)] == ["mobilenet_v1", "xception"]
+    asked = [(batch, name) for batch in (1, 32) for name in ("mobilenet_v1", "xception")]
+    assert [(one.batch, one.name) for one in record_networks.plan(options)] == asked
     known = record_networks.known([recorded(tmp_path, [row(dtype="float16", batch=1), row("xception", speedup=None)])])
     assert known == {("mobilenet_v1", 1, "float16", "NHWC")}
-    first, second = record_networks.plan(options, known)
-    assert (first.name, first.batches, second.batches, second.place) == ("mobilenet_v1", (32,), (1, 32), 1)
+    assert [(one.batch, one.name) for one in record_networks.plan(options, known)] == asked[1:]
 
 
 def test_an_unknown_network_gets_the_nearest_and_the_list_needs_no_gpu(capsys):
@@ -66,13 +66,13 @@ def test_an_unknown_network_gets_the_nearest_and_the_list_needs_no_gpu(capsys):
 
 
 @pytest.fixture
-def made(monkeypatch):
+def tiny_network(monkeypatch):
     """A network of five layers on the interpreter; times, peers and energies are given, all else is real."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: networks run with it")
     from small_networks import tiny
 
     network = dataclasses.replace(tiny(), name="mobilenet_v2")
-    monkeypatch.setattr(record_networks.Group, "network", lambda self, batch: small(network, batch))
+    monkeypatch.setattr(record_networks.Task, "network", lambda self: small(network, self.batch))
     times = {}
     for stage, problem in timing.candidates(network, 1):
         times[problem] = {stage.id: 1.0 if hasattr(problem, "first") else 2.0}
@@ -111,25 +111,24 @@ def energy_of(graph, per_launch, seconds):
     return Energy("a GPU", joules, seconds, 1000 * per_launch, 100.0, 1.0)
 
 
-GROUP = record_networks.Group("mobilenet_v2", "float32", "NHWC", (1, 2))
+TASKS = [record_networks.Task("mobilenet_v2", "float32", "NHWC", batch) for batch in (1, 2)]
 OPTIONS = {
-    "batches": [1, 2], "last": 1, "compiled": False, "energy": 2.0, "gpu": "h200", "processes": 1,
+    "last": 1, "compiled": False, "energy": 2.0, "gpu": "h200", "processes": 1, "copy_gbps": 4000.0, "until": math.inf,
 }  # fmt: skip
 
 
 def measured(batch, **options):
-    sent = []
-    record_networks.measure(GROUP, batch, OPTIONS | options, lambda kind, value: sent.append((kind, value)))
-    return sent
+    """The row of a network, and all that was made of it."""
+    made = record_networks.measure(TASKS[batch - 1], OPTIONS | options)
+    (row,) = made["networks"]
+    return row, made
 
 
 @on_interpreter
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
-    sent = measured(batch)
-    assert [kind for kind, _ in sent] == ["kernels", "row", "peers", "row"]
-    kernels, first, ran, last = (value for _, value in sent)
-    assert "joules" not in first and first == {key: last[key] for key in first}
+def test_a_network_is_checked_timed_and_recorded(tiny_network, batch, tmp_path):
+    last, made = measured(batch)
+    kernels, ran, rows = (made[name] for name in ("network_kernels", "peers", "measurements"))
     assert (last["apart_us"], last["fused_us"], last["peer_time_us"], last["speedup_vs_peer"]) == (50, 40, 120, 3)
     assert last["kernels"] - last["pairs"] == last["fused_kernels"] and last["pairs"] >= 1
     assert ("each step" in last["checked"]) == (batch == 1) and "fresh" in last["checked"]
@@ -138,7 +137,6 @@ def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
     assert {one["way"] for one in ran} == {"eager", "other"} and ran[0]["shape"]["N"] == batch
     names = [one["layers"] for one in kernels]
     assert len(names) == len(set(names)) and any(" + " in name for name in names)
-    rows = record_networks.measurements(last, 4000.0)
     assert [(one.op, one.stage, one.speedup_vs_peer) for one in rows] == [
         ("network", "apart", 120 / 50), ("network", "fused", 3)
     ]  # fmt: skip
@@ -150,23 +148,21 @@ def test_a_network_is_checked_timed_and_recorded(made, batch, tmp_path):
 
 
 @on_interpreter
-def test_where_no_pair_pays_there_is_no_fused_model(made, monkeypatch):
+def test_where_no_pair_pays_there_is_no_fused_model(tiny_network, monkeypatch):
     slow = {}
-    for stage, problem in timing.candidates(made.network, 1):
+    for stage, problem in timing.candidates(tiny_network.network, 1):
         slow[problem] = {stage.id: 9.0 if hasattr(problem, "first") else 2.0}
     tuned = Tuned(slow, {"a on b": "it spills", "c on d": "too"})
     monkeypatch.setattr(timing, "tune", lambda network, last: tuned)
-    sent = measured(1, energy=None)
-    (note,) = (value for kind, value in sent if kind == "note")
-    assert note == "mobilenet_v2, batch 1, float32: not timed: a on b: it spills, and 1 more."
-    last = sent[-1][1] if sent[-1][0] == "row" else sent[-2][1]
+    last, found = measured(1, energy=None)
+    assert found["notes"] == ["mobilenet_v2, batch 1, float32: not timed: a on b: it spills, and 1 more."]
     assert last["pairs"] == 0 and "fused_us" not in last and "joules" not in last
-    assert [one.stage for one in record_networks.measurements(last, 4000.0)] == ["apart"]
+    assert [one.stage for one in found["measurements"]] == ["apart"]
 
 
 @on_interpreter
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_wrong_network_has_no_time(made, monkeypatch, batch):
+def test_a_wrong_network_has_no_time(tiny_network, monkeypatch, batch):
     real = inference.prepare
 
     def spoiled(network, weights=None, given=None, **how):
@@ -177,14 +173,13 @@ def test_a_wrong_network_has_no_time(made, monkeypatch, batch):
                                                                weights=model.weights)  # fmt: skip
 
     monkeypatch.setattr(inference, "prepare", spoiled)
-    ((_, found),) = [one for one in measured(batch) if one[0] == "row"]
-    assert found["failure"].startswith("WRONG: fused: ") and "apart_us" not in found
-    assert record_networks.measurements(found, 4000.0) == []
-    assert record_networks.line(found).endswith(found["failure"])
+    found, made = measured(batch)
+    assert found["failure"].startswith("WRONG: fused: ") and "apart_us" not in found and made["measurements"] == []
+    assert list(record_networks.lines(made))[-1].endswith(found["failure"])
 
 
 @on_interpreter
-def test_an_output_that_is_wrong_only_afterwards_has_no_time_either(made, monkeypatch):
+def test_an_output_that_is_wrong_only_afterwards_has_no_time_either(tiny_network, monkeypatch):
     real = inference.run
     runs = []
 
@@ -194,93 +189,52 @@ def test_an_output_that_is_wrong_only_afterwards_has_no_time_either(made, monkey
         return y + 1.0 if not np.array_equal(image, runs[0]) else y
 
     monkeypatch.setattr(inference, "run", run)
-    ((_, found),) = [one for one in measured(2) if one[0] == "row"]
+    found, _ = measured(2)
     assert found["failure"].startswith("WRONG: apart, on a fresh image: the output is off by")
 
 
 @on_interpreter
-def test_energy_that_cannot_be_measured_keeps_the_times(made, monkeypatch):
+def test_energy_that_cannot_be_measured_keeps_the_times(tiny_network, monkeypatch):
     def fails(graph, **how):
         raise energy.EnergyError("NVML does not start")
 
     monkeypatch.setattr(energy, "of_graph", fails)
-    last = measured(1)[-1][1]
+    last, _ = measured(1)
     assert last["speedup_vs_peer"] == 3 and last["energy_failure"] == "EnergyError: NVML does not start"
 
 
 @on_interpreter
-def test_a_failure_is_a_row_and_no_end(made, monkeypatch, capsys):
+def test_a_failure_is_a_row_and_no_end(tiny_network, monkeypatch, capsys):
     def fails(network, last):
         raise RuntimeError("out of\nmemory")
 
     monkeypatch.setattr(timing, "tune", fails)
-    assert measured(1) == [("row", {
+    assert measured(1)[0] == {
         "network": "mobilenet_v2", "batch": 1, "dtype": "float32", "layout": "NHWC",
-        "resolution": made.network.resolution, "failure": "RuntimeError: out of memory",
-    })]  # fmt: skip
+        "resolution": tiny_network.network.resolution, "failure": "RuntimeError: out of memory",
+    }  # fmt: skip
     assert "out of" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------------------------------- processes
 
 
-@pytest.fixture
-def in_turn(monkeypatch):
-    """A stand-in for processes: one in this process."""
-
-    def shared(work, tasks, args, count, seconds, daemon):
-        todo, results = queue.SimpleQueue(), queue.SimpleQueue()
-        for task in tasks:
-            todo.put(task)
-        get = types.SimpleNamespace(get=lambda timeout: todo.get(block=False))
-        sys.modules["recording"].guarded(work, get, results, threading.RLock(), *args)
-        while not results.empty():
-            yield results.get()
-
-    monkeypatch.setattr(sys.modules["recording"], "shared", shared)
-
-
 @on_interpreter
 @pytest.mark.parametrize("compiled", [False, True])
-def test_every_network_is_measured_after_torch_compile(made, in_turn, monkeypatch, compiled):
-    ahead = []
+def test_a_process_measures_what_it_took_after_torch_compile(tiny_network, monkeypatch, compiled):
+    ahead, todo, results = [], queue.SimpleQueue(), queue.SimpleQueue()
     monkeypatch.setattr(timing, "compile_baselines", lambda network, weights: ahead.append(network.batch))
-    said = []
-    found = record_networks.collect([GROUP], OPTIONS | {"compiled": compiled}, 100.0, said.append)
-    assert [key[:2] for key in found.rows] == [("mobilenet_v2", 1), ("mobilenet_v2", 2)] and found.notes == []
-    assert all("joules" in row for row in found.rows.values()) and len(found.peers) == 4
-    assert set(found.kernels) == set(found.rows) and ahead == ([1, 2] if compiled else [])
-    assert sum("mJ an image, peer" in line for line in said) == 2 and any("kernels timed" in line for line in said)
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_what_is_there_at_the_end_is_kept_and_the_smallest_batch_comes_first(monkeypatch, interrupted):
-    asked = []
-
-    def shared(work, tasks, *more, daemon):
-        asked.extend((group.name, batch) for group, batch in tasks)
-        yield [("row", row())]
-        if interrupted:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys.modules["recording"], "shared", shared)
-    groups = [dataclasses.replace(GROUP, name=f"mobilenet_v{n + 1}", batches=(1, 32), place=n) for n in range(2)]
-    found = record_networks.collect(groups, OPTIONS | {"batches": [1, 32]}, 5.0, lambda text: None)
-    assert asked == [("mobilenet_v1", 1), ("mobilenet_v2", 1), ("mobilenet_v1", 32), ("mobilenet_v2", 32)]
-    assert list(found.rows) == [("mobilenet_v1", 32, "float32", "NHWC")]
-    assert found.notes[-1] == "3 of 4 networks were not reached in 5 s."
-    assert ("The run was interrupted." in found.notes) == interrupted
-
-
-@on_interpreter
-def test_a_process_says_why_it_ends(made, in_turn, monkeypatch, capsys):
-    def fails(*given):
-        raise ValueError("no compiler")
-
-    monkeypatch.setattr(timing, "compile_candidates", fails)
-    found = record_networks.collect([GROUP], OPTIONS, 100.0, lambda text: None)
-    assert found.notes[0] == "A process ended early: ValueError: no compiler."
-    assert "no compiler" in capsys.readouterr().err
+    for task in TASKS:
+        todo.put(task)
+    tasks = types.SimpleNamespace(get=lambda timeout: todo.get(block=False))
+    given = threading.Barrier(1), threading.Lock(), OPTIONS | {"compiled": compiled}
+    record_networks.work(tasks, results, threading.RLock(), *given)
+    answers = [results.get() for _ in range(results.qsize())]
+    assert [(row["batch"], "joules" in row) for one in answers for row in one["networks"]] == [(1, True), (2, True)]
+    assert all(len(one["peers"]) == 2 and one["network_kernels"] for one in answers)
+    assert ahead == ([1, 2] if compiled else [])
+    said = [line for one in answers for line in record_networks.lines(one)]
+    assert all("kernels timed, apart" in line and "mJ an image, peer" in line for line in said) and len(said) == 2
 
 
 # ----------------------------------------------------------------------------------------------------------- records

@@ -5,13 +5,15 @@ import itertools
 import queue
 import types
 
+import fakes
 import numpy as np
 import pytest
 from fakes import recorded, script, timed
 
+from dwlab import study
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.measure import baselines, sparse_baselines, timing
+from dwlab.measure import sparse_baselines, timing
 from dwlab.measure.baselines import Baseline
 from dwlab.problems.layers import Pointwise, SparsePointwise
 from dwlab.records import RecordError, shape_text
@@ -62,28 +64,31 @@ def test_our_stages_are_all_sparse_ones_but_the_naive_and_the_last_dense_ones():
     assert {one.name for one in record_sparse.stages_of(large)} == {"tensor", "wgmma"}
 
 
+def right(problem, inputs, values, relative=None):
+    return study.spot_check(problem, "forward", inputs, "y", np.ascontiguousarray(values), relative) == ""
+
+
 def test_a_layer_channel_by_channel_has_dense_stages_pixel_by_pixel_beside_it():
     layer = dataclasses.replace(LAYER, layout="NCHW")
     ready = record_sparse.prepare(record_sparse.Group(layer, ""))
     assert {one.name for one in ready.stages} == {"rows"}
-    assert ready.dense.problem.layout == "NHWC" and "wgmma" in {one.name for one in ready.dense_stages}
-    same = ready.sparse.inputs[0]["x"].transpose(0, 2, 3, 1)
-    np.testing.assert_array_equal(ready.dense.inputs[0]["x"], same)
-    y = same.astype(np.float64) @ ready.filters.T.astype(np.float64)
-    np.testing.assert_allclose(ready.sparse.excerpt.cut("y", y.transpose(0, 3, 1, 2)), ready.sparse.wanted[0][0])
+    assert ready.dense.layout == "NHWC" and "wgmma" in {one.name for one in ready.dense_stages}
+    same = ready.inputs[0]["x"].transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(ready.dense_inputs[0]["x"], same)
+    y = (same.astype(np.float64) @ ready.filters.T.astype(np.float64)).astype(np.float16)
+    assert right(layer, ready.inputs[0], y.transpose(0, 3, 1, 2)) and right(ready.dense, ready.dense_inputs[0], y)
 
 
 def test_dense_stages_are_judged_on_the_same_filters_and_fresh_inputs_keep_them():
     ready = record_sparse.prepare(record_sparse.Group(LAYER, ""))
-    assert ready.dense.problem.op == "pointwise" and (ready.filters == 0).mean() >= LAYER.form.sparsity
-    for one, other in zip(ready.sparse.inputs, ready.dense.inputs, strict=True):
-        np.testing.assert_array_equal(one["x"], other["x"])
-    first, second = ready.sparse.inputs
+    assert ready.dense.op == "pointwise" and (ready.filters == 0).mean() >= LAYER.form.sparsity
+    first, second = ready.inputs
     assert (first["x"] != second["x"]).any()
     assert all((first[name] == second[name]).all() for name in ("w", "wi", "wc"))
-    y = first["x"].astype(np.float64) @ ready.filters.T.astype(np.float64)
-    for wanted, excerpt in ((one.wanted[0], one.excerpt) for one in (ready.sparse, ready.dense)):
-        np.testing.assert_allclose(excerpt.cut("y", y), wanted[0], atol=1e-12)
+    for one, other in zip(ready.inputs, ready.dense_inputs, strict=True):
+        np.testing.assert_array_equal(one["x"], other["x"])
+        y = (one["x"].astype(np.float64) @ ready.filters.T.astype(np.float64)).astype(np.float16)
+        assert right(LAYER, one, y) and right(ready.dense, other, y) and not right(LAYER, one, y + np.float16(1))
 
 
 def test_a_row_has_every_librarys_time_and_goes_through_a_record(tmp_path):
@@ -130,11 +135,11 @@ def test_the_ways_that_run_anywhere_are_right(layout):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     layer = dataclasses.replace(LAYER, layout=layout)
     ready = record_sparse.prepare(record_sparse.Group(layer, ""))
-    x, w = torch.from_numpy(ready.sparse.inputs[0]["x"]), torch.from_numpy(ready.filters)
+    x, w = torch.from_numpy(ready.inputs[0]["x"]), torch.from_numpy(ready.filters)
     for way, prepare in sparse_baselines.ways(layer).items():
         if sparse_baselines.library(way) == "cuBLAS":
             call, output = prepare(x=x, w=w)
-            assert ready.sparse.wrong(output(call())["y"], 0, sparse_baselines.relative_error()) == ""
+            assert right(layer, ready.inputs[0], output(call())["y"].numpy(), sparse_baselines.relative_error())
         else:
             with pytest.raises(RuntimeError):  # what does not run is said of the way, not raised by the run
                 prepare(x=x, w=w)
@@ -171,7 +176,7 @@ def test_the_librarys_search_is_asked_once_and_what_it_found_is_used(cusparselt,
     if not finds_a_split:
         monkeypatch.delattr(torch._C, "_cusparselt")
     ready = record_sparse.prepare(record_sparse.Group(LAYER, ""))
-    x, w = torch.from_numpy(ready.sparse.inputs[0]["x"]), torch.from_numpy(ready.filters)
+    x, w = torch.from_numpy(ready.inputs[0]["x"]), torch.from_numpy(ready.filters)
     ways = {way: one for way, one in sparse_baselines.ways(LAYER).items() if way.startswith("cuSPARSELt")}
     assert len(ways) == 5
     for way, prepare in ways.items():
@@ -181,7 +186,7 @@ def test_the_librarys_search_is_asked_once_and_what_it_found_is_used(cusparselt,
         assert searches == sparse_baselines.library(way).endswith("search"), way
         cusparselt.clear()
         for call, output in made:
-            assert ready.sparse.wrong(output(call())["y"], 0, sparse_baselines.relative_error()) == "", way
+            assert right(LAYER, ready.inputs[0], output(call())["y"].numpy(), sparse_baselines.relative_error()), way
         split = 2 if finds_a_split and "subclass" not in way else 1
         assert cusparselt == [(7, split) if searches else (0, 1)] * 3, way
 
@@ -191,31 +196,30 @@ def test_a_time_of_the_host_is_none_of_the_library(no_gpu, cusparselt, monkeypat
     by_events = dataclasses.replace(timed(1.0), method="events", note=note)
     monkeypatch.setattr(timing, "time_launches", lambda launches, **how: by_events)
     group = record_sparse.Group(LAYER, "mobilenet_v1")
-    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), record_sparse.Trials(tmp_path))
+    made = record_sparse.measure(group, bench(), record_sparse.prepare(group), record_sparse.Trials(tmp_path))
     assert all(set(row["peers"]) == {"cuBLAS"} for row in made["sparse"])
     failed = [row["failure"] for row in made["peers"] if row["way"].startswith("cuSPARSELt")]
     assert failed == [f"it would be the host's time: {note}"] * 5
 
 
-MACHINE = {"l2_bytes": 4000, "copy_gbps": 4000.0}
+MACHINE = dataclasses.replace(fakes.MACHINE, l2_bytes=4000)
 OURS = object()
+
+
+def bench():
+    return study.GpuBench(clock=OURS, machine=MACHINE, how=record_sparse.HOW, few=True)
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
     """PyTorch's tensors on the host, kernels on the interpreter: ours take 500 µs, libraries 1,000."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
+    fakes.torch_on_host(monkeypatch)
 
     def time_launches(launches, *, clock, **how):
         for launch in launches[:1]:
             launch(0)
         return timed(500.0 if clock is OURS else 1000.0)
 
-    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self.clone())
-    for name in ("synchronize", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(target.cuda, "as_cuda_array", lambda tensor: tensor.numpy(), raising=False)
-    monkeypatch.setattr(baselines, "available", lambda: True)
     monkeypatch.setattr(sparse_baselines, "TorchClock", lambda: None)
     monkeypatch.setattr(timing, "time_launches", time_launches)
 
@@ -223,7 +227,7 @@ def no_gpu(monkeypatch):
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 def test_a_problem_is_measured_beside_every_library_that_runs(no_gpu, tmp_path):
     group = record_sparse.Group(LAYER, "mobilenet_v1")
-    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), record_sparse.Trials(tmp_path))
+    made = record_sparse.measure(group, bench(), record_sparse.prepare(group), record_sparse.Trials(tmp_path))
     assert [row["stage"] for row in made["sparse"]] == [one.name for one in record_sparse.stages_of(LAYER)]
     for row in made["sparse"]:
         assert "failure" not in row and row["peers"] == {"cuBLAS": pytest.approx(1000)}
@@ -260,7 +264,7 @@ def test_a_wrong_result_has_no_time_and_says_so(no_gpu, monkeypatch, tmp_path):
         )
         monkeypatch.setattr(record_sparse, "stages_of", lambda problem, chosen=chosen: chosen[problem.op])
         group = record_sparse.Group(LAYER, "")
-        made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), record_sparse.Trials(tmp_path))
+        made = record_sparse.measure(group, bench(), record_sparse.prepare(group), record_sparse.Trials(tmp_path))
         (row,) = made["sparse"]
         assert "WRONG" in row["failure"] and "99" in row["failure"]
         assert ("time_us" in row) == (one is not LAYER) and len(made["measurements"]) == 1
@@ -293,13 +297,13 @@ def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alon
     monkeypatch.setattr(record_sparse.os, "_exit", left)
     for died in range(3):  # a process each, of the three ways
         with pytest.raises(Gone), trials.gpu(back):
-            record_sparse.measure(group, MACHINE, OURS, ready, trials)
+            record_sparse.measure(group, bench(), ready, trials)
         assert len(broken) == 1 and len(trials.ended()) == died
         broken.clear()
         with trials.gpu(back):  # the next process
             assert back.get_nowait() == group and len(trials.ended()) == died + 1
     with trials.gpu(back):
-        made = record_sparse.measure(group, MACHINE, OURS, ready, trials)
+        made = record_sparse.measure(group, bench(), ready, trials)
     assert back.empty() and {problem for _, problem in trials.ended()} == {str(LAYER)}
     failed = [row for row in made["peers"] if row["way"].startswith("cuSPARSELt search:")]
     assert len(failed) == 3 and all("took the GPU's context with it" in row["failure"] for row in failed)
@@ -312,7 +316,7 @@ def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alon
 def test_a_library_of_which_a_way_died_has_no_time_there(no_gpu, tmp_path):
     group, trials = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path)
     (tmp_path / "ended").write_text(f"cuBLAS: pixels first\t{LAYER}\n")
-    made = record_sparse.measure(group, MACHINE, OURS, record_sparse.prepare(group), trials)
+    made = record_sparse.measure(group, bench(), record_sparse.prepare(group), trials)
     assert all(row["time_us"] and "cuBLAS" not in row["peers"] and "peer" not in row for row in made["sparse"])
     assert [row["way"] for row in made["peers"] if not row["failure"]] == ["cuBLAS: filters first"]
 

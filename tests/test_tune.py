@@ -609,8 +609,7 @@ def test_two_threads_do_the_sweeps_between_them(groups, tmp_path):
     assert all(replay.is_whole(one, tried) for one, tried in found)
 
 
-def test_a_candidate_that_hangs_is_a_timeout_and_costs_itself_alone(groups, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "AT_ONCE", 100)
+def test_a_candidate_that_hangs_is_a_timeout_and_costs_itself_alone(groups, tmp_path):
     (one,) = groups[-1].tasks[:1]
     bad = text(one.space.candidates[1]), text(one.space.candidates[2])
     make = functools.partial(stages.Benches, functools.partial(timed, dict(zip(bad, ("hang", "die"), strict=True))))

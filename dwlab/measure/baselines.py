@@ -84,7 +84,7 @@ def measure(
     clock = TorchClock()
     names = [name for name in problem.arrays(path) if name not in problem.outputs(path)]
     with full_precision(), torch.inference_mode():
-        given = [{key: _tensor(problem, key, s[key]) for key in names} for s in sets]
+        given = [{key: tensor_of(problem, key, s[key]) for key in names} for s in sets]
         return [
             timed(way, way.split(":")[0], prepare, given, verify, clock, cold, how)
             for way, prepare in ways(problem, path).items()
@@ -131,7 +131,7 @@ def timed(
             torch.cuda.empty_cache()
 
 
-def _tensor(problem: DepthwiseConv1d, name: str, array: Any) -> Any:
+def tensor_of(problem: DepthwiseConv1d, name: str, array: Any) -> Any:
     """A device array as a tensor. PyTorch wants filters of the rows' dtype, so they are rounded to it, untimed."""
     import torch
 

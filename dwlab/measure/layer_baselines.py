@@ -173,7 +173,7 @@ def _tensor(problem: Problem, name: str, array: Any) -> Any:
     import torch
 
     if not isinstance(array, torch.Tensor):
-        return baselines._tensor(problem, name, array)
+        return baselines.tensor_of(problem, name, array)
     return array.view(torch.bfloat16) if problem.dtype == "bfloat16" and not array.is_floating_point() else array
 
 

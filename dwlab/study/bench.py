@@ -62,7 +62,8 @@ class GpuBench:
 
     clock, machine: another clock, and a machine whose ceilings are known, in place of the GPU's own. how: what
     `timing.time_launches` takes, in place of a study's. alone: a lock of processes that share the GPU, held while it is
-    used.
+    used. compiled: whether torch.compile is among the baselines of layers. few: two inputs are made for each problem,
+    and most buffers have copies of one, as the host takes long to make each its own.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class GpuBench:
         machine: Machine | None = None,
         how: Mapping[str, Any] | None = None,
         alone: AbstractContextManager[Any] | None = None,
+        compiled: bool = True,
+        few: bool = False,
     ) -> None:
-        self.alone = alone or nullcontext()
+        self.alone, self.compiled, self.few = alone or nullcontext(), compiled, few
         self.clock = clock or timing.DeviceClock()
         self.machine = machine or device.measure(quick=quick, clock=self.clock)
         self.how = how or (QUICK_TIMING if quick else TIMING)
@@ -86,7 +89,8 @@ class GpuBench:
         return counters.measure(todo, shapes)
 
     @contextmanager
-    def prepare(self, problem: Problem, path: str) -> Iterator[Prepared]:
+    def prepare(self, problem: Problem, path: str, given: Sequence[dict[str, np.ndarray]] = ()) -> Iterator[Prepared]:
+        """given: two inputs, in place of the problem's own."""
         from dwlab.gpu.target import cuda
 
         size = problem.compulsory_bytes(path)
@@ -94,7 +98,7 @@ class GpuBench:
         free = cuda.current_context().get_memory_info()[0]
         check_memory(problem, path, sets, free)
         try:
-            prepared = _OnGpu(self, problem, path, sets)
+            prepared = _OnGpu(self, problem, path, sets, given)
         except Exception as error:
             if is_out_of_memory(error):
                 raise OutOfMemory(memory_message(problem, path, sets, free)) from error
@@ -120,14 +124,17 @@ def times_of(stages: Sequence[Stage], problem: Problem, bench: Bench | None = No
 class _OnGpu:
     """A problem's buffers on the GPU: several sets where one would fit the L2."""
 
-    def __init__(self, bench: GpuBench, problem: Problem, path: str, sets: int) -> None:
+    def __init__(
+        self, bench: GpuBench, problem: Problem, path: str, sets: int, given: Sequence[dict[str, np.ndarray]] = ()
+    ) -> None:
         from dwlab.gpu.target import cuda
 
-        self.bench, self.problem, self.path, self.seed = bench, problem, path, 0
+        self.bench, self.problem, self.path, self.seed, self.given = bench, problem, path, 0, list(given)
         self.cold = timing.cache_state(problem.compulsory_bytes(path), bench.machine.l2_bytes or 0, sets)
         self.sets: list[dict[str, Any]] = []
         self.inputs: dict[str, np.ndarray] = {}
         self.others: dict[str, np.ndarray] = {}
+        self.exact: dict[tuple[int, str], Any] = {}
         shapes = problem.shapes(path)
         # Pages of the host that are touched once serve for every check.
         self.host = {name: problem.nans(name, path) for name in problem.outputs(path)}
@@ -141,17 +148,20 @@ class _OnGpu:
         from dwlab.gpu.target import cuda
 
         for i, arrays in enumerate(self.sets):
-            self.seed += 1
-            made = self._fresh()
+            copied = i > 1 and self.bench.few
+            if not copied:
+                self.seed += 1
+                made = self.given[(self.seed - 1) % 2] if self.given else self._fresh()
             with self.bench.alone:
                 for name, values in made.items():
-                    arrays[name].copy_to_device(values)
+                    arrays[name].copy_to_device(self.sets[1][name] if copied else values)
                 # The stream that is timed does not wait for the default one.
                 cuda.synchronize()
             if i == 0:
                 self.inputs = made
             elif i == 1:
                 self.others = made
+        self.exact.clear()
 
     def swap(self) -> None:
         """Other inputs for the next check: the second set comes first, or, where there is one alone, fresh ones."""
@@ -191,7 +201,7 @@ class _OnGpu:
                 for name, values in self.host.items():
                     arrays[name].copy_to_host(values)
             for name, values in self.host.items():
-                wrong = spot_check(self.problem, self.path, self.inputs, name, values)
+                wrong = self.wrong(name, values)
                 differ = np.count_nonzero(first.get(name, values) != values) if twice else 0
                 if differ:
                     wrong = f"{differ:,} of {values.size:,} elements of {name} were not written, or differ between runs"
@@ -203,9 +213,14 @@ class _OnGpu:
     def time(self, stage: Stage) -> Timing:
         self.check(stage)
         timed = self.clocked(stage)
-        self.refresh()
+        self.swap() if self.bench.few else self.refresh()
         self.check(stage)
         return timed
+
+    def wrong(self, name: str, values: np.ndarray, relative: float | None = None) -> str:
+        """What is wrong with an output for the first set's inputs, as `spot_check` has it; "" if nothing."""
+        known = self.exact.setdefault((id(self.inputs), name), {})
+        return spot_check(self.problem, self.path, self.inputs, name, values, relative, known)
 
     def clocked(self, stage: Stage) -> Timing:
         """Times it, without a check."""
@@ -227,12 +242,13 @@ class _OnGpu:
                 relative = {"float16": 2.0**-9, "bfloat16": 2.0**-6}.get(self.problem.dtype)
                 if relative is None:
                     relative = 1e-4 if name == "dw" else 1e-5
-                wrong = spot_check(self.problem, self.path, self.inputs, name, values, relative)
+                wrong = self.wrong(name, values, relative)
                 if wrong:
                     return wrong
             return ""
 
-        return baselines.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
+        with self.bench.alone:
+            return baselines.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
 
     def _layer_baselines(self) -> list[Baseline]:
         theirs = layer_baselines.baseline_problem(self.problem)
@@ -244,10 +260,11 @@ class _OnGpu:
 
         def verify(tensors: dict[str, Any]) -> str:
             values = tensors["y"].contiguous().float().cpu().numpy()
-            allowed = layer_baselines.relative_error(self.problem.dtype)
-            return spot_check(self.problem, self.path, self.inputs, "y", values, allowed)
+            return self.wrong("y", values, layer_baselines.relative_error(self.problem.dtype))
 
-        return layer_baselines.measure(self.problem, self.sets, verify, cold=self.cold, compiled=True, **self.bench.how)
+        how = {"cold": self.cold, "compiled": self.bench.compiled, **self.bench.how}
+        with self.bench.alone:
+            return layer_baselines.measure(self.problem, self.sets, verify, **how)
 
     def close(self) -> None:
         """Gives the buffers back."""

@@ -21,12 +21,14 @@ def spot_check(
     name: str,
     values: np.ndarray,
     relative: float | None = None,
+    known: dict[str, tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> str:
     """What is wrong with an output at a shape too large for a whole reference; "" if nothing was found.
 
     Every element must be finite (outputs are poisoned with NaN beforehand). Some channels, and for paths that do not
     sum over the batch some entries or images, the first and the last among them, are checked against float64: within
-    the reference's tolerance, or, for other orders of summation, within ``relative`` in ‖out - ref‖ / ‖ref‖.
+    the reference's tolerance, or, for other orders of summation, within ``relative`` in ‖out - ref‖ / ‖ref‖. known: of
+    these inputs, name -> what was computed for another check; it is added to.
     """
     path = problem.alone(name)
     expected = problem.shapes(path)[name]
@@ -41,8 +43,10 @@ def spot_check(
         where = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), values.shape))
         return f"{bad:,} of {values.size:,} elements of {name} were not written or are not finite, the first at {where}"
     some = excerpt(problem, path, name)
-    few = {key: some.cut(key, array) for key, array in inputs.items() if key in problem.arrays(path)}
-    return some.compare(some.reference(few), problems.decode(some.cut(name, values), stored), relative)
+    known = {} if known is None else known
+    if name not in known:
+        known[name] = some.reference({k: some.cut(k, one) for k, one in inputs.items() if k in problem.arrays(path)})
+    return some.compare(known[name], problems.decode(some.cut(name, values), stored), relative)
 
 
 @dataclass(frozen=True)
