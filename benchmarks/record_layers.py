@@ -126,9 +126,7 @@ def variant(problem: Problem, batch: int, layout: str) -> Problem:
 
 def candidates(problem: Problem, last: int) -> list[Any]:
     """The last so many stages that take the problem; all of them for 0."""
-    key = problem.op, problem.main_path
-    here = [stage for stage in registry.stages() if (stage.op, stage.path) == key and stage.supports(problem)]
-    return here[-last:]
+    return [stage for stage in registry.stages(problem.op, problem.main_path) if stage.supports(problem)][-last:]
 
 
 def apart(problem: Problem) -> list[tuple[Any, Problem]]:

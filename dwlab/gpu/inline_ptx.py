@@ -575,6 +575,7 @@ def intrinsics() -> SimpleNamespace:
         store4=stores("store4", "global"),
         load4_shared=loads("load4_shared", "shared"),
         store4_shared=stores("store4_shared", "shared"),
+        load4_l2=loads("load4_l2", "global.cg"),  # cached in the L2 only: what dwlab.measure.device reads
         load4_nc=loads("load4_nc", "global.nc"),
         load4_no_allocate=loads("load4_no_allocate", "global.L1::no_allocate"),
         load4_evict_first=loads("load4_evict_first", "global.L1::evict_first"),

@@ -64,38 +64,13 @@ def _gbps(size: int, timed: timing.Timing) -> float:
 @functools.cache
 def _kernels() -> dict[str, Any]:
     """The kernels that measure ceilings, made when first needed: they exist on a GPU only."""
-    from llvmlite import ir
-    from numba import float32, int32, int64, types, uint32
-    from numba.cuda.extending import intrinsic
+    from numba import float32, int32, int64, uint32
 
     from dwlab.gpu.target import cuda
     from dwlab.kernels.parts import ptx
 
-    load4, store4, load4_shared = (getattr(ptx.intrinsics(), name) for name in ("load4", "store4", "load4_shared"))
-    four = types.UniTuple(types.float32, 4)
-
-    @intrinsic
-    def load4_l2(typingctx: Any, array: Any, i: Any) -> Any:
-        """As load4, cached in L2 only (ld.global.cg)."""
-
-        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            # Element 4*i of a contiguous float32 array. Its base is 256-byte aligned, so this is 16-byte aligned.
-            array = context.make_array(sig.args[0])(context, builder, args[0])
-            index = args[1] if args[1].type.width == 64 else builder.sext(args[1], ir.IntType(64))
-            place = builder.gep(array.data, [builder.shl(index, ir.Constant(ir.IntType(64), 2))])
-            pointer = builder.ptrtoint(place, ir.IntType(64))
-            result = ir.LiteralStructType([ir.FloatType()] * 4)
-            assembly = ir.InlineAsm(
-                ir.FunctionType(result, [ir.IntType(64)]),
-                "ld.global.cg.v4.f32 {$0, $1, $2, $3}, [$4];",
-                "=f,=f,=f,=f,l",
-                side_effect=True,
-            )
-            value = builder.call(assembly, [pointer])
-            lanes = [builder.extract_value(value, k) for k in range(4)]
-            return context.make_tuple(builder, sig.return_type, lanes)
-
-        return four(array, i), generate
+    made = ptx.intrinsics()
+    load4, load4_l2, store4, load4_shared = made.load4, made.load4_l2, made.store4, made.load4_shared
 
     @cuda.jit
     def copy(target, source, quads):

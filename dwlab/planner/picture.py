@@ -27,7 +27,6 @@ def draw(made: Plan, width: float = 6.8) -> Figure:
 
     width: inches. The figure's `alt` is `describe(made)`; a notebook shows both.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch, Patch
 
@@ -37,7 +36,6 @@ def draw(made: Plan, width: float = 6.8) -> Figure:
     rows = _rows(made)
     high = 1.1 + 0.92 * len(rows)
     figure = Figure(figsize=(width, high), dpi=110)
-    FigureCanvasAgg(figure)
     axes = figure.add_axes((0.005, 0.005, 0.99, 1 - 0.5 / high))
     axes.set(xlim=(-0.1, PER_ROW + 0.1), ylim=(len(rows) + 0.55, -0.05))
     axes.axis("off")

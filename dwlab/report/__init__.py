@@ -58,6 +58,6 @@ __all__ = [
     "headline", "l2_bytes", "layer_counters", "layer_text", "layers", "layers_of", "layers_summary", "layers_text",
     "losses", "markdown", "memory_order", "networks", "networks_summary", "newest", "over_floors_table",
     "parts_of_networks", "requested_bytes", "roof_of", "roofline_figure", "sanitizer_rows", "sanitizer_table",
-    "shapes_table", "small_copies_table", "sparse_bounds", "sparse_summary", "sparse_table", "table", "tables", "totals",
-    "totals_table", "traffic_table", "validated_summary", "validations", "work_table", "write",
+    "shapes_table", "small_copies_table", "sparse_bounds", "sparse_summary", "sparse_table", "table", "tables",
+    "totals", "totals_table", "traffic_table", "validated_summary", "validations", "work_table", "write",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dwlab import records
 from dwlab.gpu import specs
-from dwlab.gpu.machine import Ceilings, Machine
+from dwlab.gpu.machine import Machine, ceilings_of
 from dwlab.judge import formulas
 from dwlab.kernels.registry import stage, stages
 from dwlab.model import roofline, timemodel
@@ -331,6 +331,5 @@ def below_ceilings() -> int:
     for run in records.shown_runs():
         measured = [row for row in run.measurements if row.op == "depthwise1d"]
         if measured:
-            known = {name: value for name, value in run.ceilings.items() if name in Ceilings.__dataclass_fields__}
-            drawn += len(roofline.points(measured, Ceilings(**known)))
+            drawn += len(roofline.points(measured, ceilings_of(run)))
     return drawn

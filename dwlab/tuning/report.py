@@ -339,15 +339,11 @@ def moved(journals: Iterable[Path]) -> list[tuple[str, str, str, str, float, flo
 
 def table(found: list[Row], columns: int | None = None) -> str:
     """A row a sweep, and what the regrets are in the middle."""
-
-    def percent(regret: float | None) -> str:
-        return "–" if regret is None else f"{regret:.1%}"
-
     head = ["stage", "problem", "gpu", "space", "measured", "tried", "default", "model", "random", "optuna"]
     body = [
         [
-            one.stage, one.problem, one.gpu, str(one.space), str(one.measured), str(one.at), percent(one.default),
-            percent(one.model), percent(one.random), percent(one.optuna),
+            one.stage, one.problem, one.gpu, str(one.space), str(one.measured), str(one.at),
+            *map(_percent, (one.default, one.model, one.random, one.optuna)),
         ]
         for one in found
     ]  # fmt: skip

@@ -243,13 +243,11 @@ SHOWN = 7  # tiles drawn one under the other
 
 
 def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     p = t.problem
     blue, orange, green, olive = COLOURS[:4]
     figure = Figure(figsize=(5.6, 6.0), dpi=100)
-    FigureCanvasAgg(figure)
     cut, moved, kept = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.74, 0.19),
                                                          (0.2, 0.05, 0.77, 0.17)))  # fmt: skip
     for axes in (cut, moved, kept):

@@ -255,12 +255,10 @@ def _notes(one: Weighed) -> tuple[str, ...]:
 
 
 def _draw(one: Weighed, alt: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     figure = Figure(figsize=(5.8, 4.8), dpi=100)
-    FigureCanvasAgg(figure)
     moved, limits = figure.add_axes((0.2, 0.6, 0.77, 0.26)), figure.add_axes((0.2, 0.08, 0.77, 0.27))
     for axes in (moved, limits):
         axes.tick_params(labelsize=8, length=2)

@@ -208,13 +208,11 @@ def _sizes(e: Exploration) -> list[float]:
 
 
 def _draw(e: Exploration, alt: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     c = e.machine.ceilings
     figure = Figure(figsize=(5.6, 5.4), dpi=100)
-    FigureCanvasAgg(figure)
     ax = figure.add_axes((0.14, 0.325, 0.815, 0.62))
     peak, bottom = 1e3 * c.fma_tflops if c.fma_tflops else attainable(RIGHT, c), c.copy_gbps * LEFT
     ax.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT), ylim=(bottom, 4 * peak))
