@@ -1,10 +1,12 @@
 """dwlab.profile: order, dependencies and bytes without a GPU, times with one; the method's records and their tables."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import dwlab
 from dwlab import cuda
 from dwlab.gpu import target
 from dwlab.measure import timeline as lines
-from dwlab.measure.profile import ProfileError, profile
+from dwlab.measure.profile import OnGpu, ProfileError, profile
 from dwlab.measure.timeline import Item, Timeline, TimelineError
 from dwlab.records import RecordError, kinds, method
 from dwlab.report import method as tables
@@ -303,6 +305,35 @@ def test_times_of_a_gpu_are_plausible_and_in_order():
     assert 0 < shares["kernels"] < shares["copies"] < timeline.wall_us  # 32 MB over a bus, and in the GPU's memory
     assert shares["both"] == 0 and shares["waiting"] > 0
     assert any(one.kind == "range" for one in timeline.items)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
+def test_copies_are_seen_where_all_of_numbas_come_by(monkeypatch):
+    from numba.cuda.cudadrv import driver
+
+    calls, seen = [], []
+    for name in (f"cuMemcpy{way}{how}" for way in ("HtoD", "DtoH", "DtoD") for how in ("", "Async")):
+        monkeypatch.setitem(vars(driver.driver), name, lambda *given, name=name: calls.append((name, given)))
+
+    class Recorder(OnGpu):
+        def __init__(self):
+            self.cuda = SimpleNamespace(external_stream=lambda handle: f"stream {handle}")
+
+        def call(self, kind, name, stream, nbytes, do, blocking=False):
+            seen.append((kind, stream, nbytes))
+            return do()
+
+    with contextlib.ExitStack() as undo:
+        Recorder().patch(undo)
+        driver.driver.cuMemcpyHtoDAsync(1, 2, 64, 0)
+        driver.driver.cuMemcpyDtoH(1, 2, 32)
+        driver.driver.cuMemcpyDtoDAsync(1, 2, 16, 77)
+    driver.driver.cuMemcpyHtoD(1, 2, 8)  # nobody looks any more
+    assert seen == [("to device", 0, 64), ("to host", 0, 32), ("on device", "stream 77", 16)]
+    given = [(1, 2, 64, 0), (1, 2, 32), (1, 2, 16, 77), (1, 2, 8)]
+    assert calls == list(
+        zip(("cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpyDtoDAsync", "cuMemcpyHtoD"), given, strict=True)
+    )
 
 
 @on_gpu

@@ -345,10 +345,9 @@ class OnGpu(Recorder):
 
         def copy(kind: str) -> Callable[[Any], Any]:
             def wrap(old: Any) -> Any:
-                def copying(dst: Any, src: Any, size: int, stream: Any = 0) -> Any:
-                    return self.call(
-                        kind, f"copy {kind}", stream, int(size), lambda: old(dst, src, size, stream=stream)
-                    )
+                def copying(dst: Any, src: Any, size: int, *handle: Any) -> Any:
+                    stream = self.cuda.external_stream(int(handle[0])) if handle and int(handle[0]) else 0
+                    return self.call(kind, f"copy {kind}", stream, int(size), lambda: old(dst, src, size, *handle))
 
                 return copying
 
@@ -363,9 +362,10 @@ class OnGpu(Recorder):
 
             return launching
 
-        for name, kind in (("host_to_device", "to device"), ("device_to_host", "to host"),
-                           ("device_to_device", "on device")):  # fmt: skip
-            self.patched(undo, driver, name, copy(kind))
+        # Where all copies come by: those of device arrays, and of host arrays that a launch is given.
+        for way, kind in (("HtoD", "to device"), ("DtoH", "to host"), ("DtoD", "on device")):
+            for name in (f"cuMemcpy{way}", f"cuMemcpy{way}Async"):
+                self.patched(undo, driver.driver, name, copy(kind))
         self.patched(undo, dispatcher._Kernel, "launch", launched)
         for owner, what in ((driver.Context, "context"), (driver.Stream, "stream"), (driver.Event, "event")):
             self.waits(undo, owner, "synchronize", f"{what}.synchronize")
