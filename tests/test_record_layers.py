@@ -95,6 +95,14 @@ def test_a_layer_is_measured_in_both_layouts_beside_its_peer(no_gpu, tmp_path, m
 
 
 @on_interpreter
+def test_of_a_layer_that_lies_in_the_l2_with_all_its_copies_there_are_few(no_gpu):
+    for l2_bytes, sets in ((1 << 30, 8), (100_000, 9), (0, 1)):
+        no_gpu.machine = dataclasses.replace(MACHINE, l2_bytes=l2_bytes)
+        with no_gpu.prepare(dataclasses.replace(LAYER, C=64, H=8, W=8), "forward") as prepared:
+            assert len(prepared.sets) == sets
+
+
+@on_interpreter
 @pytest.mark.parametrize(
     "honest, spoil, said", [(0, 99.0, "is 99, not"), (0, np.nan, "not written"), (1, 99.0, "is 99, not")]
 )

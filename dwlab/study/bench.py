@@ -25,6 +25,7 @@ from dwlab.study.spot_check import spot_check
 
 TIMING = {"rounds": 15, "min_seconds": 0.2, "most_seconds": 1.5}
 QUICK_TIMING = {"rounds": 5, "min_seconds": 0.05, "most_seconds": 0.5}
+FEW_SETS = 8  # of buffers for a bench with `few`, where even the most would lie in the L2
 MOVED_ON = 2**26  # bytes of a problem from which fresh inputs are the last ones moved on
 
 
@@ -63,7 +64,7 @@ class GpuBench:
     clock, machine: another clock, and a machine whose ceilings are known, in place of the GPU's own. how: what
     `timing.time_launches` takes, in place of a study's. alone: a lock of processes that share the GPU, held while it is
     used. compiled: whether torch.compile is among the baselines of layers. few: two inputs are made for each problem,
-    and most buffers have copies of one, as the host takes long to make each its own.
+    and most buffers have copies of one, as the host takes long to make each its own; of small ones there are FEW_SETS.
     """
 
     def __init__(
@@ -95,6 +96,8 @@ class GpuBench:
 
         size = problem.compulsory_bytes(path)
         sets = timing.sets_for(size, self.machine.l2_bytes or 0)
+        if self.few and sets * size < 2 * (self.machine.l2_bytes or 0):
+            sets = min(sets, FEW_SETS)
         free = cuda.current_context().get_memory_info()[0]
         check_memory(problem, path, sets, free)
         try:
