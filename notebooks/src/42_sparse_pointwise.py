@@ -333,7 +333,7 @@ for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
 #
 # Small arrays count, too. Metadata are an eighth of the weights' bytes. In an earlier order a filter's words lay one behind the
 # other, and a block's copy of a step took a sector of 32 bytes for each word of 4: as many sectors as the weights. Now the words of
-# a step lie next to each other. That alone took a quarter off the time of `wgmma` on 4096 → 1024, 2:4.
+# a step lie next to each other. [All products](../docs/results/sparse.md) has what that and other tries brought.
 #
 # ### A pattern for a budget
 #
