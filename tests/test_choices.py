@@ -127,6 +127,16 @@ def test_the_gpu_at_hand_counts_alone_if_it_has_times():
     assert choices.expected(ids, problem, [], "here") == {}
 
 
+def test_times_of_another_storage_type_do_not_make_a_gpu_known():
+    """Of a GPU with times of float16 alone, what is chosen in float32 is what the shown GPU's times say."""
+    problem, halves = DepthwiseConv1d(1, 1, 1, 1), ("float16",)
+    here, shown = sample("here", naive=1.0, shared=2.0), sample(records.SHOWN, naive=2.0, shared=1.0)
+    ids, here = list(here.taken), dataclasses.replace(here, words=halves)
+    assert choices.expected(ids, problem, [shown, here], "here") == shown.taken
+    half = dataclasses.replace(problem, dtype="float16")
+    assert choices.expected(ids, half, [shown, here], "here") == here.taken
+
+
 def test_without_any_times_the_fewest_bytes_decide():
     problem = DepthwiseConv1d(2, 3, 40, 5)
     takers = [one for one in STAGES if one.path == "forward" and one.supports(problem)]

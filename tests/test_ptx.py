@@ -115,6 +115,27 @@ def turn_copied_pairs(x, y):
     y[start + lane * 2], y[start + lane * 2 + 1] = tile[63 - lane * 2], tile[62 - lane * 2]
 
 
+@cuda.jit
+def turn_filled(x, y):
+    """Each lane's 4 elements to the lane opposite, last element first; of the upper half zeros, and x is not read."""
+    tile = cuda.shared.array(ONE_WARP, float32, 16)
+    lane, start = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x * 64)
+    inside = lane < uint32(16)
+    ptx.copy4_async_zfill(tile, uint32(lane * uint32(4)), x, uint32(start + lane * uint32(4)), inside)
+    ptx.commit()
+    ptx.wait(0)
+    cuda.syncwarp()
+    a, b, c, d = ptx.load4_shared(tile, uint32(124) - lane * uint32(4))
+    ptx.store4(y, uint32(cuda.blockIdx.x * 128) + lane * uint32(4), d, c, b, a)
+
+
+def test_copies_bring_zeros_where_they_are_told_to():
+    x, y = np.arange(1, 129, dtype=np.float32), np.full(256, np.nan, np.float32)
+    turn_filled[2, 32](x, y)
+    want = np.concatenate([x.reshape(2, 64), np.zeros((2, 64), np.float32)], axis=1)[:, ::-1]
+    np.testing.assert_array_equal(y.reshape(2, 128), want)
+
+
 def test_copies_of_two_and_of_one_count_as_8_and_4_bytes_a_lane():
     x = np.arange(192, dtype=np.float32)
     y = np.full_like(x, np.nan)
@@ -500,6 +521,7 @@ try:
     text, _ = cuda.compile_ptx(test_ptx.turn.py_func, (array, array), cc=(9, 0))
     text += cuda.compile_ptx(test_ptx.turn_stored_pairs.py_func, (array, array), cc=(9, 0))[0]
     text += cuda.compile_ptx(test_ptx.turn_copied_pairs.py_func, (array, array), cc=(9, 0))[0]
+    text += cuda.compile_ptx(test_ptx.turn_filled.py_func, (array, array), cc=(9, 0))[0]
     print("RESULT", text.replace(chr(10), "|"))
 except Exception as error:
     print("CANNOT", type(error).__name__, str(error)[:200].replace(chr(10), " "))
@@ -512,8 +534,9 @@ def test_each_is_one_line_of_ptx():
     if last.startswith("CANNOT"):
         pytest.skip(f"no CUDA compiler here: {last[7:200]}")
     for line, times in (
-        ("cp.async.cg.shared.global [%r", 1), ("cp.async.commit_group;", 2), ("cp.async.wait_group 0;", 2),
-        ("ld.shared.v4.f32 {", 2), ("st.shared.v4.f32 [%r", 1), ("ld.global.v4.f32 {", 1), ("st.global.v4.f32 [%rd", 1),
+        ("cp.async.cg.shared.global [%r", 2), ("cp.async.commit_group;", 3), ("cp.async.wait_group 0;", 3),
+        ("], 16, %r", 1),
+        ("ld.shared.v4.f32 {", 3), ("st.shared.v4.f32 [%r", 1), ("ld.global.v4.f32 {", 1), ("st.global.v4.f32 [%rd", 2),
         ("ld.global.v2.f32 {", 1), ("st.global.v2.f32 [%rd", 1), ("cp.async.ca.shared.global [%r", 3), ("], 8;", 1),
     ):  # fmt: skip
         assert last.count(line) == times, line

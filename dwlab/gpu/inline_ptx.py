@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared")
-NAMES += ("copy4_async", "copy2_async", "copy1_async", "commit", "wait")
+NAMES += ("copy4_async", "copy4_async_zfill", "copy2_async", "copy1_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
 NAMES += ("tf32", "mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "ldmatrix_x4", "ldmatrix_x4_trans")
 NAMES += ("dp4a", "rint", "add_rn", "pack_s8", "prmt", "word_of_float", "float_of_word")
@@ -27,7 +27,7 @@ NAMES += (*_HOPPER, "fence_async")
 WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
 
-_AMPERE = ("copy4_async", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
+_AMPERE = ("copy4_async", "copy4_async_zfill", "copy2_async", "copy1_async", "commit", "wait", "join_bfloats", "tf32")
 _AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16", "mma_sp_s8")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
 _NEEDS |= dict.fromkeys(HALVES, (8, 0)) | {one: (7, 0) for one in HINTED_LOADS if not one.endswith("_nc")}
@@ -167,6 +167,24 @@ def intrinsics() -> SimpleNamespace:
             return types.void(shared, i, source, j), generate
 
         return copy
+
+    @intrinsic
+    def copy_or_zeros(typing: Any, shared: Any, i: Any, source: Any, j: Any, inside: Any) -> Any:
+        name = "copy4_async_zfill"
+        available(name)
+        checked(name, shared, i)
+        checked(name, source, j)
+        if not isinstance(inside, types.Boolean):
+            raise errors.TypingError(f"ptx.{name} takes a truth value for inside, not {inside}")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            to = address(context, builder, shared, args[0], i, args[1], True)
+            where = address(context, builder, source, args[2], j, args[3], False)
+            size = builder.select(args[4], ir.Constant(i32, 16), ir.Constant(i32, 0))
+            line(builder, void, "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r", to, where, size)
+            return context.get_dummy_value()
+
+        return types.void(shared, i, source, j, inside), generate
 
     @intrinsic
     def commit_group(typing: Any) -> Any:
@@ -588,6 +606,7 @@ def intrinsics() -> SimpleNamespace:
         store2=stores_two("store2", "global"),
         store2_shared=stores_two("store2_shared", "shared"),
         copy4_async=copies("copy4_async", 4),
+        copy4_async_zfill=copy_or_zeros,
         copy2_async=copies("copy2_async", 2),
         copy1_async=copies("copy1_async", 1),
         commit=commit_group,

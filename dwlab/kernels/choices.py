@@ -3,8 +3,8 @@
 A time is taken as so many times the least that the problem could take: a launch, its bytes at the speed of a copy, its
 products at the rate of multiply-adds. On a problem that was not timed a stage is expected to take as many times that as
 on those most like it: the mean of the logarithms over the NEAREST that it was timed on, the nearer counting more. A
-problem that was timed itself counts alone. Times of the GPU at hand if it has any, else of records.SHOWN: what carries
-over is which stage wins, not how long it takes.
+problem that was timed itself counts alone. Times of the GPU at hand if it has any of this storage type, else of
+records.SHOWN: what carries over is which stage wins, not how long it takes.
 
 A stage that was never timed is behind all that were, so a new file changes no choice until `benchmarks/shapes.py` has
 timed it. Where none was timed, the fewest bytes that their formulas say decide. The order of files decides nothing.
@@ -137,7 +137,7 @@ def expected(ids: Sequence[str], problem: Any, known: Sequence[Sample], gpu: str
     """
     place, words = place_of(problem, problem.dtype)
     known = [one for one in known if len(one.place) == len(place)]
-    names = [one.gpu for one in known]
+    names = [one.gpu for one in known if one.words[-1:] == words[-1:]] or [one.gpu for one in known]
     if gpu not in names:
         gpu = records.SHOWN if records.SHOWN in names else max(sorted(set(names)), key=names.count, default=None)
     known = [one for one in known if one.gpu == gpu]

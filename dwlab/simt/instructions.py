@@ -20,6 +20,7 @@ _MEANINGS = SimpleNamespace(
     store2=wide.store("ptx.store2", "global", 2),
     store2_shared=wide.store("ptx.store2_shared", "shared", 2),
     copy4_async=wide.copy_async("ptx.copy4_async", 4),
+    copy4_async_zfill=wide.copy_zfill,
     copy2_async=wide.copy_async("ptx.copy2_async", 2),
     copy1_async=wide.copy_async("ptx.copy1_async", 1),
     commit=wide.commit,

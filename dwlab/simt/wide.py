@@ -82,31 +82,66 @@ def copy_async(name: str, width: int = WIDTH) -> Callable:
     """The meaning of a copy of four, two or one: the source is read now, the destination is in flight until a wait."""
 
     def meaning(run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object) -> None:
-        outer = run.mask
-        origin, mask = locate(run, node, name, "global", source, j, width)
-        if mask is None:
-            return
-        run.mask = mask
-        element, mask = locate(run, node, name, "shared", shared, i, width)
-        run.mask = outer
-        if mask is None:
-            return
-        _note(run, source, origin, mask, trace.LOAD, node, width)
-        values = np.stack([np.broadcast_to(v, run.lanes_shape) for v in _fetch(run, source, origin, width)])
-        _note(run, shared, element, mask, trace.STORE, node, width)
-        if run.tracing and width == WIDTH:  # what was found in recorded counters is of 16 bytes
-            at = [np.broadcast_to(one * 4, run.lanes_shape).astype(np.int64) for one in (origin, element)]
-            run.trace.copied_again += trace.count_copies(*at, mask.full)
-        element = np.ascontiguousarray(np.broadcast_to(element, run.lanes_shape))
-        lanes = mask.full.copy()
-        if shared.root.in_flight is None:
-            shared.root.in_flight = np.zeros((run.nb, shared.root.row_bytes // 4), np.int32)
-        _mark(run, shared, element, lanes, run.event(node, shared.name), width)
-        origin = np.broadcast_to(origin, run.lanes_shape)
-        group = np.full(run.lanes_shape, -1, np.int32)
-        run.copies.append(Copy(shared, element, lanes, group, values, node, source, origin))
+        _start(run, node, name, width, shared, i, source, j, run.mask)
 
     return meaning
+
+
+def copy_zfill(
+    run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object, inside: object
+) -> None:
+    """A copy of four where `inside`; elsewhere zeros are on the way, and the source is not looked at."""
+    truth = run.number(inside, node)
+    if truth.dtype != np.bool_:
+        kind = "ptx.copy4_async_zfill takes a truth value for inside"
+        raise run.refuse(node, f"{kind}, not {truth.dtype}", "inside = line < lines")
+    _start(run, node, "ptx.copy4_async_zfill", WIDTH, shared, i, source, j, run.mask.split(truth)[0])
+
+
+def _start(
+    run: Execution, node: ast.Call, name: str, width: int, shared: object, i: object, source: object, j: object,
+    reading: Mask | None,
+) -> None:  # fmt: skip
+    """Starts copies of all active lanes, of which `reading` read the source and the others bring zeros."""
+    outer, origin = run.mask, np.int64(-width)
+    if reading is None:
+        _checked(run, node, name, "global", source, j)
+    else:
+        run.mask = reading
+        origin, good = locate(run, node, name, "global", source, j, width)
+        run.mask = outer
+        bad = reading.full if good is None else reading.full & ~good.full
+        left = outer.without(bad) if bad.any() else outer
+        if left is None:
+            return
+        reading, run.mask = good, left
+    element, mask = locate(run, node, name, "shared", shared, i, width)
+    run.mask = outer
+    if mask is None:
+        return
+    values = np.zeros((width, *run.lanes_shape), np.float32)
+    if reading is not None and mask is not outer:
+        reading = mask.split(np.broadcast_to(reading.full, run.lanes_shape))[0]
+    if reading is not None:
+        _note(run, source, origin, reading, trace.LOAD, node, width)
+        run.mask = reading
+        values[:] = [np.broadcast_to(one, run.lanes_shape) for one in _fetch(run, source, origin, width)]
+        run.mask = outer
+        if reading is not mask:
+            values[:, ~reading.full] = 0
+            origin = np.where(reading.full, origin, -width)
+    _note(run, shared, element, mask, trace.STORE, node, width)
+    if run.tracing and width == WIDTH and reading is not None:  # what was found in recorded counters is of 16 bytes
+        at = [np.broadcast_to(one * 4, run.lanes_shape).astype(np.int64) for one in (origin, element)]
+        run.trace.copied_again += trace.count_copies(*at, reading.full)
+    element = np.ascontiguousarray(np.broadcast_to(element, run.lanes_shape))
+    lanes = mask.full.copy()
+    if shared.root.in_flight is None:
+        shared.root.in_flight = np.zeros((run.nb, shared.root.row_bytes // 4), np.int32)
+    _mark(run, shared, element, lanes, run.event(node, shared.name), width)
+    origin = np.broadcast_to(origin, run.lanes_shape)
+    group = np.full(run.lanes_shape, -1, np.int32)
+    run.copies.append(Copy(shared, element, lanes, group, values, node, source, origin))
 
 
 def commit(run: Execution, node: ast.Call) -> None:
@@ -121,8 +156,9 @@ def commit(run: Execution, node: ast.Call) -> None:
 
 def wait(run: Execution, node: ast.Call, groups: object) -> None:
     """Lands the copies of all groups but each active lane's youngest `groups`."""
-    groups = run.number(groups, node)
-    if not isinstance(node.args[0], ast.Constant) or groups.dtype.kind != "i" or groups < 0:
+    groups, given = run.number(groups, node), node.args[0]
+    known = isinstance(given, (ast.Constant, ast.Name)) and run.is_literal(given)
+    if not known or groups.dtype.kind != "i" or groups < 0:
         raise run.refuse(node, "ptx.wait takes a literal number of groups, 0 or more", "ptx.wait(0) waits for all")
     oldest_left = np.broadcast_to(run.groups, run.lanes_shape) - int(groups)
     waiting = run.mask.full
@@ -186,24 +222,31 @@ def overwritten(run: Execution, array: Array, element: Lanes, mask: Mask, node: 
             return
 
 
-def locate(
-    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object, width: int = WIDTH
-) -> tuple[Lanes, Mask | None]:
-    """(number of the first of the elements within the allocation, lanes in bounds and aligned)."""
+def _checked(
+    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object
+) -> tuple[Lanes, Lanes]:
+    """(elements of the array, the index), once they are a float32 array of that memory and whole numbers."""
     if not isinstance(array, Array) or array.space != space:
         kind = f"a {array.space} array" if hasattr(array, "space") else "no array"
         raise run.refuse(node, f"{name} takes a {space} array; this is {kind}")
     if array.dtype != types.FLOAT32:
         raise run.refuse(node, f"{name} takes a float32 array; {array.name} is {array.dtype}")
-    step = 1
+    size = 1
     for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
-        if stride != step and not (extent.ndim == 0 and extent == 1):
+        if stride != size and not (extent.ndim == 0 and extent == 1):
             raise run.refuse(node, f"{name} takes a C-contiguous array; {array.name} is not")
-        step = step * int(extent) if extent.ndim == 0 else step * extent
+        size = size * int(extent) if extent.ndim == 0 else size * extent
     index = run.number(index, node)
     if index.dtype.kind not in "iu":
         raise run.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
-    index = index.astype(np.int64)
+    return size, index.astype(np.int64)
+
+
+def locate(
+    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object, width: int = WIDTH
+) -> tuple[Lanes, Mask | None]:
+    """(number of the first of the elements within the allocation, lanes in bounds and aligned)."""
+    step, index = _checked(run, node, name, space, array, index)
     mask: Mask | None = run.mask
     bad, mask = mask.split((index < 0) | (index + width > step))
     if bad is not None:

@@ -58,7 +58,8 @@ class Row:
     candidates of a search.
 
     Regrets are fractions: model, random, optuna at that number, default of the shipped candidate; None: not known.
-    counted: what stands for times was counted. date: of the newest line. note: why something is not known.
+    counted: what stands for times was counted. date: of the newest line. note: why something is not known. changed:
+    whether the kernel that was timed is another one today, while the default and the model's order are today's.
     """
 
     stage: str
@@ -76,6 +77,7 @@ class Row:
     counted: bool
     date: str = ""
     note: str = ""
+    changed: bool = False
 
 
 def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = None) -> Row:
@@ -99,7 +101,7 @@ def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = No
         key.subject, key.problem, key.dtype, key.gpu, len(found), measured, most,
         sweep.best_us, default if math.isfinite(default) else None,
         None if order is None else replay.regret_at(sweep, strategies.ordered(order), [most])[0],
-        mean(strategies.random), theirs, key.counted, max(one.date for one in tried.values()), note,
+        mean(strategies.random), theirs, key.counted, max(one.date for one in tried.values()), note, _changed(key),
     )  # fmt: skip
 
 
@@ -114,6 +116,13 @@ def _ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None
         return found, what.order(problem, found, gpu, known, seen), ""
     except Exception as error:  # what was recorded outlives stages, their fields and their models
         return replay.recorded_space(tried), None, f"no model orders it today ({type(error).__name__}: {error})"
+
+
+def _changed(key: Key) -> bool:
+    try:
+        return subject(key.subject).digest != key.kernel
+    except Exception:  # as above
+        return True
 
 
 def _of_others(what: Subject, problem: Problem) -> list[choices.Sample]:
@@ -154,11 +163,15 @@ def middle(regrets: Iterable[float | None]) -> tuple[float, float] | None:
 
 
 def claims(found: Sequence[Row]) -> list[tuple[str, int, dict[str, tuple[float, float] | None]]]:
-    """(which sweeps, how many, strategy -> `middle`) of all sweeps, and of those whose budget is more than one."""
-    made = []
+    """(which sweeps, how many, strategy -> `middle`) of all sweeps, of those whose budget is more than one, and of the
+    latter those whose kernel is still the same, if that are fewer.
+    """
+    made, large = [], [one for one in found if one.space >= MANY]
+    same = [one for one in large if not one.changed]
     for which, some in (
         ("all spaces", found),
-        (f"spaces of {MANY} candidates or more", [one for one in found if one.space >= MANY]),
+        (f"spaces of {MANY} candidates or more", large),
+        ("of these, kernels unchanged since", same if len(same) < len(large) else []),
     ):
         by = {name: middle(getattr(one, name) for one in some) for name in ("default", "model", "random", "optuna")}
         made += [(which, len(some), by)] if some else []
@@ -288,7 +301,7 @@ def _claims(found: Sequence[Row]) -> str:
 def _sweeps(found: Sequence[Row]) -> str:
     body = [
         [
-            f"`{one.stage}`", one.problem, one.gpu, one.date[:10] or "–",
+            f"`{one.stage}`", one.problem, one.gpu, (one.date[:10] or "–") + ", an earlier kernel" * one.changed,
             *map(str, (one.space, one.measured, one.at)), f"{one.best_us:,.2f}",
             *map(_percent, (one.default, one.model, one.random, one.optuna)),
         ]

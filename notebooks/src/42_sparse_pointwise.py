@@ -240,16 +240,17 @@ for name, layout in (("tensor", "NHWC"), ("rows", "NCHW")):
 #
 # ## Measure
 #
-# First a bound. Kept products take N / M of the time, and bytes of x and y stay. At the recorded bandwidth, and at the rate of dense
-# float16 products that an H200's tensor cores reach in our kernels' model, 32 images:
+# First a bound. Kept products take N / M of the time, and bytes of x and y stay. At the recorded bandwidth, and at the rate at which
+# an H200's tensor cores multiply float16 at their highest clock, 32 images:
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.kernels.pointwise.wgmma_tiles import PER_NS
+from dwlab.gpu import occupancy
 from dwlab.model import sparse
 from dwlab.problems import networks
 
 gpu = device.shown()
-ceilings = gpu.ceilings.copy_gbps, PER_NS * 132 / 1e3
+per_clock = 2 * occupancy.limits(gpu.compute_capability).tensor_fmas  # FLOPs of a multiprocessor
+ceilings = gpu.ceilings.copy_gbps, per_clock * gpu.sms * gpu.sm_mhz / 1e6
 cases = {"1024 → 4096, 8192 pixels": SparsePointwise(128, 1024, 4096, 1, 64)}
 for one in networks.network("mobilenet_v1", batch=32, layout="NHWC", dtype="float16").layers:
     if one.problem.op == "pointwise":

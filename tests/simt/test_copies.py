@@ -135,3 +135,106 @@ def test_a_store_beside_what_is_copied_is_none():
         y[t] = tile[4 * t]
 
     assert simt.xray(kernel, 1, 32, np.zeros(256, np.float32), np.zeros(32, np.float32)).hazards == ()
+
+
+# ---- zeros in place of a copy
+
+
+def filler(edge, far=0, mistake=""):
+    """y = x up to element `edge`, 0 beyond, where x is not looked at: its index is `far` elements off there."""
+    WAIT = mistake != "wait"
+
+    @cuda.jit
+    def kernel(x, y):
+        tile = cuda.shared.array(128, float32, 16)
+        t = cuda.threadIdx.x
+        ptx.store4_shared(tile, 4 * t, float32(-1), float32(-1), float32(-1), float32(-1))
+        inside = 4 * t < edge
+        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t if inside else 4 * t + far, inside)
+        ptx.commit()
+        if WAIT:
+            ptx.wait(0)
+        a, b, c, d = ptx.load4_shared(tile, 4 * t)
+        ptx.store4(y, 4 * t, a, b, c, d)
+
+    return kernel
+
+
+@pytest.mark.parametrize("edge", [0, 4, 68, 128])
+def test_what_lies_beyond_comes_as_zeros_and_is_not_read(edge):
+    x, y = np.arange(1, edge + 1, dtype=np.float32), np.full(128, np.nan, np.float32)
+    x = x if edge else np.ones(4, np.float32)
+    filler(edge, far=10**6)[1, 32](x, y)
+    np.testing.assert_array_equal(y, [*x[:edge], *[0] * (128 - edge)])
+    report = simt.xray(filler(edge, far=10**6), 1, 32, x, y)
+    assert report.hazards == ()
+    assert report.totals.global_load_sectors == edge // 8 + (edge % 8 > 0)
+    assert report.totals.global_load_requests == (edge > 0)
+
+
+def test_zeros_on_the_way_are_in_flight_too():
+    x, y = np.ones(128, np.float32), np.zeros(128, np.float32)
+    for edge in (0, 64, 128):
+        found = simt.xray(filler(edge, mistake="wait"), 1, 32, x, y).hazards
+        assert [one.kind for one in found] == ["race"] and "is still in flight" in found[0].message
+
+
+def test_what_is_inside_is_checked_as_a_copy_is_and_what_is_not_may_be_overwritten():
+    @cuda.jit
+    def beyond(x, y):
+        tile = cuda.shared.array(128, float32, 16)
+        t = cuda.threadIdx.x
+        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t, t < 17)
+        ptx.commit()
+        ptx.wait(0)
+        y[t] = tile[4 * t]
+
+    found = simt.xray(beyond, 1, 32, np.ones(64, np.float32), np.zeros(32, np.float32)).hazards
+    assert found[0].kind == "out of bounds" and "elements 64 to 67" in found[0].message
+
+    @cuda.jit
+    def over(x, y):
+        tile = cuda.shared.array(128, float32, 16)
+        t = cuda.threadIdx.x
+        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t, t < 16)
+        ptx.commit()
+        x[64 + t] = 1
+        ptx.wait(0)
+        y[t] = tile[4 * t]
+
+    assert simt.xray(over, 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32)).hazards == ()
+
+
+def test_whether_it_is_inside_is_a_truth_value():
+    @cuda.jit
+    def kernel(x, y):
+        tile = cuda.shared.array(128, float32, 16)
+        ptx.copy4_async_zfill(tile, 4 * cuda.threadIdx.x, x, 0, cuda.threadIdx.x)
+
+    with pytest.raises(simt.UnsupportedError, match="takes a truth value for inside, not int"):
+        simt.xray(kernel, 1, 32, np.ones(4, np.float32), np.zeros(4, np.float32))
+
+
+def test_groups_that_a_wait_leaves_are_known_when_the_kernel_is_made():
+    def made(groups, counted=False):
+        @cuda.jit
+        def kernel(x, y):
+            tile = cuda.shared.array(128, float32, 16)
+            t = cuda.threadIdx.x
+            ptx.copy4_async(tile, 4 * t, x, 4 * t)
+            ptx.commit()
+            if counted:
+                left = t - t
+                ptx.wait(left)
+            else:
+                ptx.wait(groups)
+            y[t] = tile[4 * t]
+
+        return kernel
+
+    arrays = np.ones(128, np.float32), np.zeros(32, np.float32)
+    assert simt.xray(made(0), 1, 32, *arrays).hazards == ()
+    assert [one.kind for one in simt.xray(made(1), 1, 32, *arrays).hazards] == ["race"]
+    for kernel in (made(0, counted=True), made(-1)):
+        with pytest.raises(simt.UnsupportedError, match="takes a literal number of groups, 0 or more"):
+            simt.xray(kernel, 1, 32, *arrays)

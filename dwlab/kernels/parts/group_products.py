@@ -1,4 +1,4 @@
-"""A warp group's share of a matrix product, 64 rows by wgmma: its tile, and the loop over chunks of the channels.
+"""A warp group's share of a matrix product, 64 rows by wgmma: its tile, its copies, the loop over chunks of channels.
 
 The four warps of a group start products that read both operands from shared memory, and go on: the sums of one chunk
 are on the way while the copies of a later one start, and while the next chunk is waited for. Lines of a chunk are 32
@@ -16,7 +16,7 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import ptx_wgmma as wgmma
 from dwlab.kernels.parts.fragments import lanes_of
-from dwlab.kernels.parts.pipeline import WAITS
+from dwlab.kernels.parts.swizzle import place
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 
 ROWS, WORDS = 64, 32  # of a group's tile; of a line in a chunk
@@ -30,7 +30,45 @@ def warp_of_group(N: int) -> WarpTile:
 
 def ahead(stages: int, chunks: int) -> int:
     """Chunks whose copies start before the first product: all, or those that leave the last two products' places."""
-    return chunks if chunks <= min(stages, len(WAITS)) else min(stages - 2, len(WAITS))
+    return chunks if chunks <= stages else stages - 2
+
+
+@functools.cache
+def load_lines(lines: int, threads: int, limit: int, width: int) -> Any:
+    """load(shared, s0, source, line0, chunk, thread): starts the copies of a chunk of a matrix's lines from line0 on.
+
+    Of `limit` lines of `width` words; what lies beyond comes as zeros, without a branch between the copies.
+    """
+    VECTORS, here = WORDS // 4, place(WORDS)
+    ROUNDS, EVEN = -(-lines * VECTORS // threads), lines * VECTORS % threads == 0
+    INSIDE, WHOLE = limit % lines == 0, width % WORDS == 0
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(shared, s0, source, line0, chunk, thread):
+        for round in range(ROUNDS):
+            vector = uint32(thread + uint32(round * threads))
+            line, word = uint32(vector // uint32(VECTORS)), uint32(vector % uint32(VECTORS) * uint32(4))
+            to = uint32(s0 + here(line, word))
+            line, word = uint32(line + line0), uint32(word + chunk * uint32(WORDS))
+            at = uint32(line * uint32(width) + word)
+            if EVEN or vector < uint32(lines * VECTORS):
+                if INSIDE and WHOLE:
+                    ptx.copy4_async(shared, to, source, at)
+                else:
+                    ptx.copy4_async_zfill(shared, to, source, at, line < uint32(limit) and word < uint32(width))
+
+    return load
+
+
+@functools.cache
+def waiting(groups: int) -> Any:
+    """wait(): until at most so many groups of copies, the youngest, are in flight."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def wait():
+        ptx.wait(groups)
+
+    return wait
 
 
 @functools.cache
@@ -58,7 +96,7 @@ def group_pipeline(stages: int, stage_words: int, chunks: int, load: Any, dtype:
     starts take the place of the chunk before the last.
     """
     AHEAD, multiplied = ahead(stages, chunks), multiply(dtype, N)
-    wait, LAST, FIRST = WAITS[AHEAD - 1], (stages - 1) * stage_words, AHEAD % stages * stage_words
+    wait, LAST, FIRST = waiting(AHEAD - 1), (stages - 1) * stage_words, AHEAD % stages * stage_words
 
     @cuda.jit(device=True, forceinline=True)
     def run(acc, shared, a0, b0, tile):

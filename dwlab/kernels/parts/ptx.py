@@ -7,6 +7,8 @@
     store2_shared(array, index, a, b)            two to a shared array (st.shared.v2.f32)
     copy4_async(shared, i, source, j)            16 bytes from global to shared memory, past the registers and without
                                                  waiting (cp.async.cg.shared.global)
+    copy4_async_zfill(shared, i, source, j,      the same where `inside`, or else 16 bytes of zeros, and nothing is read
+                      inside)                    (cp.async with a source size of 16 or 0)
     copy2_async, copy1_async                     8 and 4 bytes (cp.async.ca.shared.global: through L1, as no wider ones)
     commit()                                     makes a group of this thread's copies so far (cp.async.commit_group)
     wait(n)                                      until at most the n youngest groups are in flight, n a literal
@@ -107,6 +109,7 @@ from dwlab.kernels.parts.ptx_memory import (
     copy1_async,
     copy2_async,
     copy4_async,
+    copy4_async_zfill,
     grid_dependency_wait,
     load2,
     load4,

@@ -46,6 +46,11 @@ def copy4_async(shared: Any, i: int, source: Any, j: int) -> None:
     outside("copy4_async")
 
 
+def copy4_async_zfill(shared: Any, i: int, source: Any, j: int, inside: bool) -> None:
+    """copy4_async where inside, else shared[i : i + 4] = 0, in flight as a copy is; j may then be any number."""
+    outside("copy4_async_zfill")
+
+
 def copy2_async(shared: Any, i: int, source: Any, j: int) -> None:
     """Starts shared[i : i + 2] = source[j : j + 2], source a global array."""
     outside("copy2_async")
@@ -73,6 +78,6 @@ def grid_dependency_wait() -> None:
 
 NAMES = (
     "load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared", "copy4_async",
-    "copy2_async", "copy1_async", "commit", "wait", "grid_dependency_wait",
+    "copy4_async_zfill", "copy2_async", "copy1_async", "commit", "wait", "grid_dependency_wait",
 )  # fmt: skip
 publish(globals(), NAMES)

@@ -10,14 +10,15 @@ from dwlab.kernels.tiling.cost import Cost, share, waves
 
 SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 rows each
     (192, 192, 192), (192, 128, 128), (128, 256, 256), (256, 128, 128), (192, 256, 256), (256, 192, 192),
-    (128, 192, 192), (128, 128, 128),
+    (128, 192, 192), (128, 128, 128), (128, 160, 160), (192, 160, 160), (128, 224, 224), (192, 96, 96),
     (64, 256, 256), (64, 192, 192), (64, 128, 128), (256, 64, 64), (192, 64, 64), (128, 64, 64), (64, 64, 64),
     (256, 96, 96), (128, 96, 96), (64, 96, 96), (256, 32, 32), (128, 32, 32), (64, 32, 32),
 )  # fmt: skip
-REGISTERS = 65536  # of a multiprocessor
-DEPTHS = (6, 5, 4, 3, 2)  # chunks in shared memory at a time
-PER_NS, READ, WRITTEN, SHARED, DEVICE = 6400, 40, 20, 200, 4200  # FLOPs; bytes a ns: of a multiprocessor; of all
-START, CHUNK, LATENCY = 1000, 120, 700  # ns: until a block's first chunk has come; of a chunk; of a copy
+REGISTERS, SECTOR = 65536, 8  # of a multiprocessor; words
+BLOCKS, DEEPEST = (1, 2, 3, 4), 12  # on a multiprocessor; chunks in shared memory
+PER_NS, READ, WRITTEN, DEVICE = 4680, 90, 68, 4200  # FLOPs; bytes a ns: of a multiprocessor; of all
+LAUNCH, START, LATENCY, RESIDUAL = 1840, 230, 800, 255  # ns: of a launch; a block; a copy; 32 columns of a residual
+ASKEW = 2  # times as slow are copies of lines that are no whole sectors: of every second one each is fetched twice
 
 
 @functools.lru_cache(1 << 12)
@@ -33,11 +34,25 @@ def config_of(layer, BM, BN, N, depth):
 
 
 def configs(layer, images, gpu):
-    """Of each shape those whose copies have a chunk ahead, with most chunks of which as many blocks fit as of any."""
+    """Of each shape as many chunks as fit beside none to three other blocks, of which copies have one ahead."""
+    most, beside = gpu.limits.shared_per_sm, gpu.limits.shared_reserved
     for shape in SHAPES:
-        deep = [config_of(layer, *shape, depth) for depth in DEPTHS]
+        one = config_of(layer, *shape, 1)
+        chunk, rest = 4 * layout_of(layer, images, one).stage_words, beside + bias_bytes(layer, one)
+        deep = [(most // blocks - rest) // chunk for blocks in BLOCKS]
+        deep = [config_of(layer, *shape, min(depth, DEEPEST)) for depth in deep if depth > 0]
         deep = [one for one in deep if ahead(one.pipeline_stages, layout_of(layer, images, one).chunks) > 0]
         yield from dict.fromkeys(deep)
+
+
+def bias_bytes(layer, config):
+    """Of a block's bias in shared memory."""
+    return config.block_n * layer.itemsize * layer.bias
+
+
+def shared_bytes(layer, config):
+    """Of a block: its chunks, then its bias."""
+    return layout_of(layer.kernel_key, layer.N, config).shared_bytes + bias_bytes(layer, config)
 
 
 def most_registers(config):
@@ -46,29 +61,20 @@ def most_registers(config):
 
 
 def resources(layer, config):
-    layout = layout_of(layer, 1, config)
-    return Resources(config.threads, min(most_registers(config), layout.tile.size + 56), layout.shared_bytes)
+    size = layout_of(layer, 1, config).tile.size
+    return Resources(config.threads, min(most_registers(config), size + 56), shared_bytes(layer, config))
 
 
 def cost(layer, images, config, gpu):
-    """In ns: what binds all blocks, or a block's own way where few are there; the first loads, the last outputs."""
+    """In ns: the blocks of a multiprocessor, wave after wave, or a block's own way where few are there; and memory."""
     layout, one = layout_of(layer, images, config), product(layer, images)
-    here, groups = share(layout.blocks, gpu), config.warps // 4
-    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), here))
-    edges = (config.block_m + config.block_n) * layout.chunks * WORDS * 4  # bytes of a block's operands
-    read = groups * (ROWS + config.warp_n) * layout.chunks * WORDS * 4  # of them by products
-    products = 2 * config.block_m * config.block_n * layout.chunks * layout.terms / PER_NS
-    shared, outputs = (edges + read) / SHARED, config.block_m * config.block_n * layer.itemsize / WRITTEN
-    chunk = max(CHUNK, LATENCY / ahead(config.pipeline_stages, layout.chunks))
-    block = max(products, shared, edges / READ, layout.chunks * chunk)
+    BM, BN, chunks = config.block_m, config.block_n, layout.chunks
+    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(layout.blocks, gpu)))
+    copied = (BM + BN) * chunks * WORDS * 4 * (ASKEW if one.words % SECTOR else 1)
+    busy = max(2 * BM * BN * chunks * layout.terms / PER_NS, copied / READ)
+    alone = max(busy, chunks * LATENCY / ahead(config.pipeline_stages, chunks))
+    outputs = BM * BN * layer.itemsize / WRITTEN + layer.residual * RESIDUAL * config.warp_n / 32
+    wave = max(START + alone + outputs, resident * (busy + outputs))
     moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
-    return Cost(
-        {"waves": START, "epilogue": outputs},
-        {
-            "tensor cores": here * products,
-            "shared memory": here * shared,
-            "L2": layout.blocks * (edges / READ + outputs / 2) / gpu.sms,
-            "device memory": moved / DEVICE,
-            "latency": waves(layout.blocks, resident, gpu) * (START + block + outputs) - START - outputs,
-        },
-    )
+    together = {"throughput": waves(layout.blocks, resident, gpu) * wave, "device memory": moved / DEVICE}
+    return Cost({"launch": LAUNCH}, together, norm=2)

@@ -1,0 +1,119 @@
+"""The end of a warp group's block: bias and activation, a residual, and stores of 16 bytes. Of 16-bit outputs.
+
+As gemm_epilogue.eights, for a warp of 16 rows: the lanes of four trade their sums of 32 columns, and a lane then has
+eight neighbours. A block that is alone on its multiprocessor has nothing to do while its epilogue waits for memory. So
+nothing is read where it is used: the block's bias comes to shared memory with the first chunk, and a residual's vectors
+are requested 32 columns before they are added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32, uint32
+
+from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.kernels.parts.matrix_product import Product
+from dwlab.kernels.parts.pieces import PACK, UNPACK
+from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
+from dwlab.kernels.traffic import warp_traffic
+from dwlab.problems.layers import Pointwise
+
+
+def load_bias(BN: int, N: int, at: int) -> Any:
+    """load(shared, b, across, thread): starts the copy of the bias of a block's BN <= 256 columns, to word `at`."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(shared, b, across, thread):
+        if thread < uint32(BN // 8):
+            n = uint32(across * uint32(BN) + thread * uint32(8))
+            ptx.copy4_async_zfill(shared, uint32(uint32(at) + thread * uint32(4)), b, uint32(n // 2), n < uint32(N))
+
+    return load
+
+
+def bias_traffic(BN: int, N: int) -> Any:
+    """[requests, sectors] of `load_bias` of all blocks along the columns."""
+    n = np.arange(0, N, BN)[:, None] + 8 * np.arange(32)
+    return warp_traffic(np.where((n < N) & (np.arange(32) < BN // 8), n // 8, -1), 2)
+
+
+def finish(layer: Pointwise, one: Product, tile: WarpTile, at: int) -> Any:
+    """store(acc, lane, shared, y, r, m0, n0, column): a warp's sums, its first row m0 and column n0, to y.
+
+    at: where the block's bias is (`load_bias`), `column` its first column that is the warp's.
+    """
+    activate, bias, residual = epilogue.activate(layer.activation), layer.bias, layer.residual
+    unpack, pack, M, N, NJ = UNPACK[layer.dtype], PACK[layer.dtype], one.M, one.N, tile.N // 8
+
+    @cuda.jit(device=True, forceinline=True)
+    def fetch(ahead, r, lane, m0, n):
+        if residual:
+            for h in range(2):
+                m = uint32(m0 + uint32(8 * h) + lane // uint32(4))
+                if m < uint32(M) and n < uint32(N):
+                    words = ptx.load4(r, uint32((m * uint32(N) + n) // uint32(2)))
+                    for k in range(4):
+                        ahead[4 * h + k] = words[k]
+
+    def rows(q: int, h: int) -> Any:  # 8 rows of 32 columns
+        c = 4 * q + 2 * h
+
+        @cuda.jit(device=True, forceinline=True)
+        def rows(acc, lane, y, more, added, m0, n):
+            for j in range(4):
+                for e in range(2):
+                    acc[c + 4 * j + e] = activate(acc[c + 4 * j + e] + more[2 * j + e])
+            if residual:
+                u0, u2, u4, u6 = transpose4(lane, acc[c], acc[c + 4], acc[c + 8], acc[c + 12])
+                u1, u3, u5, u7 = transpose4(lane, acc[c + 1], acc[c + 5], acc[c + 9], acc[c + 13])
+                r0, r1 = unpack(added[4 * h])
+                r2, r3 = unpack(added[4 * h + 1])
+                r4, r5 = unpack(added[4 * h + 2])
+                r6, r7 = unpack(added[4 * h + 3])
+                w0, w1 = pack(u0 + r0, u1 + r1), pack(u2 + r2, u3 + r3)
+                w2, w3 = pack(u4 + r4, u5 + r5), pack(u6 + r6, u7 + r7)
+            else:
+                w0, w1 = pack(acc[c], acc[c + 1]), pack(acc[c + 4], acc[c + 5])
+                w2, w3 = pack(acc[c + 8], acc[c + 9]), pack(acc[c + 12], acc[c + 13])
+                w0, w1, w2, w3 = transpose4(lane, w0, w1, w2, w3)
+            m = uint32(m0 + uint32(8 * h) + lane // uint32(4))
+            if m < uint32(M) and n < uint32(N):
+                ptx.store4(y, uint32((m * uint32(N) + n) // uint32(2)), w0, w1, w2, w3)
+
+        return rows
+
+    def columns(q: int) -> Any:  # 32 columns
+        every, LAST = in_turn([rows(q, h) for h in range(2)]), q + 4 == NJ
+
+        @cuda.jit(device=True, forceinline=True)
+        def columns(acc, ahead, lane, shared, y, r, m0, n0, column):
+            more, added = cuda.local.array(8, float32), cuda.local.array(8, float32)
+            n, t = uint32(n0 + uint32(8 * q) + uint32(8) * (lane % uint32(4))), uint32(lane % uint32(4))
+            for k in range(8):
+                more[k], added[k] = float32(0), ahead[k]
+            if not LAST:
+                fetch(ahead, r, lane, m0, uint32(n + uint32(32)))
+            if bias:
+                for j in range(4):
+                    word = uint32(column // uint32(2) + uint32(4 * (q + j)) + t)
+                    more[2 * j], more[2 * j + 1] = unpack(shared[uint32(uint32(at) + word)])
+            every(acc, lane, y, more, added, m0, n)
+
+        return columns
+
+    every = in_turn([columns(q) for q in range(0, NJ, 4)])
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(acc, lane, shared, y, r, m0, n0, column):
+        ahead = cuda.local.array(8, float32)
+        for k in range(8):
+            ahead[k] = float32(0)
+        fetch(ahead, r, lane, m0, uint32(n0 + uint32(8) * (lane % uint32(4))))
+        every(acc, ahead, lane, shared, y, r, m0, n0, column)
+
+    return store
