@@ -7,7 +7,7 @@ from dwlab.kernels.parts.group_products import ROWS
 from dwlab.kernels.parts.group_sparse import ahead
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_sparse import mma_sparse
-from dwlab.kernels.pointwise.wgmma_tiles import DEVICE, most_registers
+from dwlab.kernels.pointwise.wgmma_tiles import most_registers
 from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
@@ -18,7 +18,7 @@ SHAPES = (  # of a block's tile, pixels and filters, and pixels of a group's: 64
     (128, 128, 128), (256, 64, 256), (128, 64, 128), (128, 64, 64), (64, 128, 64), (64, 64, 64), (32, 64, 32),
 )  # fmt: skip
 DEPTHS = (6, 5, 4, 3, 2)  # K-tiles in shared memory at a time
-PER_NS, READ, WRITTEN, SHARED = 3400, 80, 37, 200  # FLOPs; bytes a ns: as the rest fitted on an H100
+PER_NS, READ, WRITTEN, SHARED, DEVICE = 3400, 80, 37, 200, 4200  # FLOPs; bytes a ns: fitted on an H100, as the rest
 START, GAP, LATENCY = 1700, 44, 1270  # ns: until a block's first chunk has come; between K-tiles' products; of a copy
 WORDS, FILTERS, ALIGNED = 32, ROWS // 4, 256  # of a pixel in a chunk; of a warp; words that lines are swizzled within
 
