@@ -59,7 +59,7 @@ class Row:
 
     Regrets are fractions: model, random, optuna at that number, default of the shipped candidate; None: not known.
     counted: what stands for times was counted. date: of the newest line. note: why something is not known. changed:
-    whether the kernel that was timed is another one today, while the default and the model's order are today's.
+    whether the source of what was timed is another one today, while the default and the model's order are today's.
     """
 
     stage: str
@@ -164,14 +164,14 @@ def middle(regrets: Iterable[float | None]) -> tuple[float, float] | None:
 
 def claims(found: Sequence[Row]) -> list[tuple[str, int, dict[str, tuple[float, float] | None]]]:
     """(which sweeps, how many, strategy -> `middle`) of all sweeps, of those whose budget is more than one, and of the
-    latter those whose kernel is still the same, if that are fewer.
+    latter those whose source is still the same, if that are fewer.
     """
     made, large = [], [one for one in found if one.space >= MANY]
     same = [one for one in large if not one.changed]
     for which, some in (
         ("all spaces", found),
         (f"spaces of {MANY} candidates or more", large),
-        ("of these, kernels unchanged since", same if len(same) < len(large) else []),
+        ("of these, sources unchanged since", same if len(same) < len(large) else []),
     ):
         by = {name: middle(getattr(one, name) for one in some) for name in ("default", "model", "random", "optuna")}
         made += [(which, len(some), by)] if some else []
@@ -301,7 +301,7 @@ def _claims(found: Sequence[Row]) -> str:
 def _sweeps(found: Sequence[Row]) -> str:
     body = [
         [
-            f"`{one.stage}`", one.problem, one.gpu, (one.date[:10] or "–") + ", an earlier kernel" * one.changed,
+            f"`{one.stage}`", one.problem, one.gpu, (one.date[:10] or "–") + ", an earlier source" * one.changed,
             *map(str, (one.space, one.measured, one.at)), f"{one.best_us:,.2f}",
             *map(_percent, (one.default, one.model, one.random, one.optuna)),
         ]

@@ -13,7 +13,7 @@ strip is a single row of outputs, and all it needs of x is requested at once (`a
     sum (x - zero_x) * w = sum x * w - zero_x * sum w
 
 so sums begin at - zero_x * sum w, and what lies outside the map is zero_x. In the end a sum becomes int8 again: bias,
-factor of its channel, rounding, zero_y, limits (`storage.requantise`); four of them are stored as a word.
+factor of its channel, rounding, zero_y, limits (`requantisation.requantise`); four of them are stored as a word.
 
 Predicted: a quarter of float32's bytes, and for an output of K = 3 some 25 instructions, of which 3 are products; a
 multiprocessor could start 14 while memory brings a byte for each lane and takes one. So arithmetic is the limit, and

@@ -22,7 +22,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import int8_words, ptx, storage
+from dwlab.kernels.parts import int8_words, ptx, requantisation
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic, vector_words
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
@@ -75,7 +75,7 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
     lanes come. halves: 8 columns at a time, put(y, row, column, w0, w1) and get(r, row, column) -> w0, w1.
     """
     ZERO, BIAS, F, NJ, SIZE = layer.zero_x, layer.bias, layer.F, tile.N // 8, tile.size
-    requantise = storage.requantise(replace(layer, bias=True), packed=True)  # of what a sum begins with
+    requantise = requantisation.requantise(replace(layer, bias=True), packed=True)  # of what a sum begins with
     store_lane, residual = _by_eights(put, get) if halves else _by_sixteens(put, get)
     if not layer.residual:
         residual = _nothing

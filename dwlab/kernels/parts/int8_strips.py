@@ -9,7 +9,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import int8_words, ptx, storage
+from dwlab.kernels.parts import int8_words, ptx, requantisation
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.traffic import warp_traffic
 
@@ -39,7 +39,7 @@ def strip(layer, T, put, pitch, across, down, single=False):
     GROUPS, SUMS, OUTSIDE = -(-COLUMNS // 4), DEEP * T * 4, (layer.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
     ROW = T * GROUPS * 4  # words of a filter's row: for each output, group of columns and channel
     TAPS, GROUPED, WORDS = K * ROW, 4 * GROUPS, K * GROUPS * 4
-    requantise, ADDED = storage.requantise(layer, packed=True), layer.residual
+    requantise, ADDED = requantisation.requantise(layer, packed=True), layer.residual
 
     def filter_row(i):
         @cuda.jit(device=True, forceinline=True)

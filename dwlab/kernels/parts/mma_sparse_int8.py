@@ -19,7 +19,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import int8_words, ptx, storage
+from dwlab.kernels.parts import int8_words, ptx, requantisation
 from dwlab.kernels.parts.fragments import load_a, load_b
 from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.mma_ss import ONES
@@ -114,7 +114,7 @@ def requantise_runs(layer: Any, one: Product, tile: WarpTile) -> Any:
     """
     RUN, SIZE, ZERO = tile.run, tile.size, layer.zero_x
     M, F, BIAS, RESIDUAL, WORDS, row = one.M, layer.F, layer.bias, layer.residual, tile.run // 4, tile.row
-    requantise = storage.requantise(replace(layer, bias=True), packed=True)  # of what a sum begins with
+    requantise = requantisation.requantise(replace(layer, bias=True), packed=True)  # of what a sum begins with
     PAIRS, some = WORDS == 2 and F % 8 == 0, read(4)
 
     def pixel(i: int) -> Any:

@@ -9,7 +9,7 @@ words and does 16 dp4a, 64 multiply-adds.
     sum (x - zero_x) w = sum x w - zero_x sum w
 
 so the products are of the bytes as they are, and a dp4a with four ones adds up the filter. In the end each sum becomes
-int8 again: bias, factor of its filter, rounding, zero_y, limits (`storage.requantise`). A thread's filters are
+int8 again: bias, factor of its filter, rounding, zero_y, limits (`requantisation.requantise`). A thread's filters are
 neighbours: their four bytes are stored as a word.
 
 Traffic: x once for each 64 filters, w once for each 64 pixels.
@@ -19,8 +19,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import int8_words, ptx, storage
-from dwlab.kernels.parts.matrix_product import product
+from dwlab.kernels.parts import int8_words, ptx_int8, ptx_memory, requantisation
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
@@ -30,23 +29,24 @@ PITCH = TILE + 1
 ONES = 0x01010101  # four int8
 
 
+def sizes(layer, images):
+    """Rows and columns of Y, pixels and filters, and words of a sum's channels."""
+    return images * layer.H * layer.W, layer.F, layer.C // 4
+
+
 @by_shape
 def kernel(layer, images):
-    one, requantise, ADDED = product(layer, images), storage.requantise(layer, packed=True), layer.residual
-    M, N, WORDS, ZERO, BIAS = one.M, one.N, one.words, layer.zero_x, layer.bias
+    ZERO, BIAS, ADDED, requantise = layer.zero_x, layer.bias, layer.residual, requantisation.requantise(layer, True)
+    M, N, WORDS = sizes(layer, images)
     ACROSS = -(-N // TILE)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
         left = cuda.shared.array((SIDE, PITCH), float32)  # word of channels, pixel
         right = cuda.shared.array((SIDE, PITCH), float32)  # word of channels, filter: first every fourth one
-        sums = cuda.local.array(16, int32)
-        of_w = cuda.local.array(4, int32)
-        total = cuda.local.array(4, int32)
-        p = cuda.local.array(4, int32)
-        q = cuda.local.array(4, int32)
-        bias = cuda.local.array(4, int32)
-        factor = cuda.local.array(4, float32)
+        sums, of_w, total = cuda.local.array(16, int32), cuda.local.array(4, int32), cuda.local.array(4, int32)
+        p, q = cuda.local.array(4, int32), cuda.local.array(4, int32)
+        bias, factor = cuda.local.array(4, int32), cuda.local.array(4, float32)
         i, j = uint32(cuda.threadIdx.y), uint32(cuda.threadIdx.x)
         m0, f0 = uint32(uint32(cuda.blockIdx.x) // ACROSS * TILE), uint32(uint32(cuda.blockIdx.x) % ACROSS * TILE)
         for k in range(16):
@@ -67,51 +67,51 @@ def kernel(layer, images):
             cuda.syncthreads()
             for k in range(SIDE):
                 for e in range(4):
-                    p[e] = ptx.word_of_float(left[k, uint32(i + e * SIDE)])
-                    q[e] = ptx.word_of_float(right[k, uint32(j + e * SIDE)])
-                    of_w[e] = ptx.dp4a(q[e], int32(ONES), of_w[e])
+                    p[e] = ptx_int8.word_of_float(left[k, uint32(i + e * SIDE)])
+                    q[e] = ptx_int8.word_of_float(right[k, uint32(j + e * SIDE)])
+                    of_w[e] = ptx_int8.dp4a(q[e], int32(ONES), of_w[e])
                 for e in range(4):
                     for f in range(4):
-                        sums[4 * e + f] = ptx.dp4a(p[e], q[f], sums[4 * e + f])
+                        sums[4 * e + f] = ptx_int8.dp4a(p[e], q[f], sums[4 * e + f])
             cuda.syncthreads()
         f = uint32(f0 + j * 4)
         if f < N:
-            factor[0], factor[1], factor[2], factor[3] = ptx.load4(m, f)
+            factor[0], factor[1], factor[2], factor[3] = ptx_memory.load4(m, f)
             if BIAS:
-                b0, b1, b2, b3 = ptx.load4(b, f)
-                bias[0], bias[1] = ptx.word_of_float(b0), ptx.word_of_float(b1)
-                bias[2], bias[3] = ptx.word_of_float(b2), ptx.word_of_float(b3)
+                b0, b1, b2, b3 = ptx_memory.load4(b, f)
+                bias[0], bias[1] = ptx_int8.word_of_float(b0), ptx_int8.word_of_float(b1)
+                bias[2], bias[3] = ptx_int8.word_of_float(b2), ptx_int8.word_of_float(b3)
             for e in range(4):
                 if m0 + i + e * SIDE < M:
                     at, added = uint32(((m0 + i + e * SIDE) * N + f) // 4), int32(0)
                     if ADDED:
-                        added = ptx.word_of_float(r[at])
+                        added = ptx_int8.word_of_float(r[at])
                     for k in range(4):
                         total[k] = int32(sums[4 * e + k] - int32(ZERO) * of_w[k])
                     y0 = requantise(total[0], bias, factor, 0, int8_words.byte(added, 0))
                     y1 = requantise(total[1], bias, factor, 1, int8_words.byte(added, 1))
                     y2 = requantise(total[2], bias, factor, 2, int8_words.byte(added, 2))
                     y3 = requantise(total[3], bias, factor, 3, int8_words.byte(added, 3))
-                    y[at] = ptx.float_of_word(ptx.pack_s8(y0, y1, y2, y3))
+                    y[at] = ptx_int8.float_of_word(ptx_int8.pack_s8(y0, y1, y2, y3))
 
     return kernel
 
 
 def traffic(layer):
-    one = product(layer)
+    M, N, words = sizes(layer, layer.N)
     i, j = np.divmod(np.arange(SIDE * SIDE), SIDE)
-    m0, f0 = np.arange(0, one.M, TILE), np.arange(0, one.N, TILE)
+    m0, f0 = np.arange(0, M, TILE), np.arange(0, N, TILE)
     line = np.arange(TILE).reshape(4, SIDE)[:, i]  # in each turn of a block
 
     def brought(first, lines):  # all tiles of a matrix, once
         row = (first[:, None, None] + line)[:, None]
-        k = np.arange(0, one.words, SIDE)[:, None, None] + j
-        return warp_traffic(np.where((row < lines) & (k < one.words), row * one.words + k, -1).reshape(-1, SIDE * SIDE))
+        k = np.arange(0, words, SIDE)[:, None, None] + j
+        return warp_traffic(np.where((row < lines) & (k < words), row * words + k, -1).reshape(-1, SIDE * SIDE))
 
     f, m = f0[:, None] + 4 * j, (m0[:, None, None] + line)[:, :, None]
-    load = len(f0) * brought(m0, one.M) + len(m0) * brought(f0, one.N)
-    load += (1 + layer.bias) * len(m0) * warp_traffic(np.where(f < one.N, f // 4, -1), 2)
-    at = np.where((f < one.N) & (m < one.M), (m * one.N + f) // 4, -1)
+    load = len(f0) * brought(m0, M) + len(m0) * brought(f0, N)
+    load += (1 + layer.bias) * len(m0) * warp_traffic(np.where(f < N, f // 4, -1), 2)
+    at = np.where((f < N) & (m < M), (m * N + f) // 4, -1)
     store = warp_traffic(at.reshape(-1, SIDE * SIDE))
     return Traffic(*(load + layer.residual * store), *store)
 
@@ -125,5 +125,5 @@ def supports(layer):
     needs=("dp4a", "pack_s8"), lesson="43",
 )  # fmt: skip
 def launch(layer):
-    one = product(layer)
-    return Launch((-(-one.M // TILE) * -(-one.N // TILE),), (SIDE, SIDE))
+    M, N, _ = sizes(layer, layer.N)
+    return Launch((-(-M // TILE) * -(-N // TILE),), (SIDE, SIDE))

@@ -8,7 +8,7 @@ Sums are int32, in which nothing is ever rounded: whatever the order, the result
 
 so the products are those of the bytes as they are. sum w, one number a filter, is a by-product: each lane adds up the
 words of w that it holds for mma anyway, two dp4a for each 8 columns and 32 channels, where mma is M / 16. In the end
-int32 becomes int8 again: bias, factor of the filter, rounding, zero_y, limits (`storage.requantise`); then four lanes
+int32 becomes int8 again: bias, factor of the filter, rounding, zero_y, limits (`requantisation`); then four lanes
 trade bytes, so that each stores 16 of them (`int8_epilogue`).
 
 Rows of 24 or 728 channels are no whole vectors of 16 bytes: a copy takes 8 then, or 4, and a store 8 bytes of a row.

@@ -1,7 +1,7 @@
 """Bytes: the naive stage for int8, of every pattern, on any GPU; its sums are exact.
 
 A thread walks along the kept weights of one filter as in `naive`, and subtracts zero_x of each x as it comes; what is
-left out is zero, so nothing else must be. In the end it requantises its sum (parts/storage.py).
+left out is zero, so nothing else must be. In the end it requantises its sum (parts/requantisation.py).
 
 Traffic: as of `naive`, its elements one byte; besides a factor m for each output.
 """
