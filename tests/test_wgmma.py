@@ -172,6 +172,20 @@ def test_every_tile_is_right_and_counted(shape, depth):
         assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
 
 
+@counts
+@pytest.mark.parametrize(("depth", "channels"), [(7, 520), (12, 840), (12, 768)])
+def test_many_chunks_in_flight_are_right_and_counted(depth, channels):
+    """More chunks than places, and as many: each wait leaves more copies in flight than other stages' do."""
+    one = layer(channels, 40, 9, 8, dtype="bfloat16", bias=True, residual=True)
+    config = wgmma_tiles.config_of(one, 64, 32, 32, depth)
+    assert config.pipeline_stages == depth and channels > 64 * (depth - 1)
+    stage = WGMMA.with_config(config)
+    worst, seen = launched(
+        one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
+    )
+    assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
+
+
 def test_only_hopper_takes_it_and_the_others_are_told_why():
     one = layer(64, 64, 7, 7)
     assert WGMMA.supports(one, (9, 0)) and not WGMMA.supports(one, (8, 0)) and not WGMMA.supports(one, (10, 0))

@@ -110,11 +110,11 @@ def _start(
         run.mask = reading
         origin, good = locate(run, node, name, "global", source, j, width)
         run.mask = outer
-        bad = reading.full if good is None else reading.full & ~good.full
-        left = outer.without(bad) if bad.any() else outer
-        if left is None:
-            return
-        reading, run.mask = good, left
+        if good is not reading:  # without the lanes that were reported
+            left = outer.without(reading.full if good is None else reading.full & ~good.full)
+            if left is None:
+                return
+            reading, run.mask = good, left
     element, mask = locate(run, node, name, "shared", shared, i, width)
     run.mask = outer
     if mask is None:
