@@ -155,17 +155,15 @@ def datasheet(name: str) -> Machine | None:
 
 
 def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]:
-    """Name -> GPU with the ceilings of its newest record; empty where nothing is recorded."""
+    """Name -> GPU with its newest measured ceilings; empty where nothing is recorded."""
     found: dict[str, Machine] = {}
-    for run in records.load_runs() if runs is None else runs:
-        if not run.ceilings:
-            continue
+    for gpu, run in records.calibrated(runs).items():
         fields = {k: v for k, v in run.machine.items() if k in Machine.__dataclass_fields__}
         try:
             machine = Machine(**{**fields, "compute_capability": tuple(fields["compute_capability"])})
         except (KeyError, TypeError):
             continue  # a record without its machine: its times still count, its GPU cannot be described
-        found[run.gpu] = replace(machine, ceilings=ceilings_of(run))
+        found[gpu] = replace(machine, ceilings=ceilings_of(run))
     return found
 
 

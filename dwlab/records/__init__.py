@@ -303,6 +303,22 @@ def shown_runs(runs: Sequence[Record] | None = None, gpu: str | None = None) -> 
     return [run for run in runs if run.gpu == gpu]
 
 
+def calibrated(runs: Sequence[Record] | None = None) -> dict[str, Record]:
+    """GPU -> the newest of these runs (the project's own if None) that measured most of its ceilings.
+
+    A ceiling that a run could not measure does not hide the one of a run before it.
+    """
+    found: dict[str, Record] = {}
+    for run in load_runs() if runs is None else runs:
+        if run.ceilings and (run.gpu not in found or _measured(run) >= _measured(found[run.gpu])):
+            found[run.gpu] = run
+    return found
+
+
+def _measured(run: Record) -> int:
+    return sum(value is not None for value in run.ceilings.values())
+
+
 def best(
     op: str | None = None,
     path: str | None = None,

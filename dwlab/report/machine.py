@@ -13,10 +13,9 @@ _HOW = "On a GPU: `python benchmarks/{}.py`.\n"
 
 
 def ceilings_table(runs: Runs = None) -> Markdown:
-    """The newest measured ceilings of the GPU that is shown, of a run that has all of them if there is one."""
-    shown = [run for run in shown_runs(runs) if run.ceilings]
-    newest = {run.gpu: run for run in shown} | {run.gpu: run for run in shown if run.ceilings.get("l2_gbps")}
-    if not newest:
+    """The newest measured ceilings of the GPU that is shown."""
+    shown = records.calibrated(shown_runs(runs))
+    if not shown:
         return Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
 
     def ceiling(head: str, name: str) -> Col:
@@ -27,7 +26,7 @@ def ceilings_table(runs: Runs = None) -> Markdown:
         ceiling("FP32 FMA (TFLOP/s)", "fma_tflops"), ceiling("plain launch (µs)", "launch_us"),
         Col("measured with", lambda run: run.where().removeprefix(run.gpu).lstrip(", "), left=True),
     ]  # fmt: skip
-    return Markdown(of_rows(columns, [newest[gpu] for gpu in sorted(newest)]).removesuffix("\n"))
+    return Markdown(of_rows(columns, [shown[gpu] for gpu in sorted(shown)]).removesuffix("\n"))
 
 
 def copies_table(runs: Runs = None) -> Markdown:
