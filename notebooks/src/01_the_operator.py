@@ -123,8 +123,8 @@ axes.set_ylabel("weight")
 axes.legend()
 with_alt(
     figure,
-    "The filters of three channels over 48 taps, told apart by line style. Each oscillates and decays at a rate of its "
-    "own. The table above has every eighth tap.",
+    "The filters of three channels over 48 taps, distinguished by line style. Each oscillates and decays at a "
+    "rate of its own. The table above has every eighth tap.",
 )
 
 # %% [markdown]

@@ -190,16 +190,16 @@ assert (requests, sectors) == (totals.requests, totals.sectors)
 # %%
 from dwlab import PAPER
 
-asked = naive.traffic(PAPER)
-assert (asked.requests, asked.sectors) == expected(PAPER)
+requested = naive.traffic(PAPER)
+assert (requested.requests, requested.sectors) == expected(PAPER)
 
 # %% tags=["folded"]
 compulsory = PAPER.compulsory_bytes("forward")
 print(PAPER)
-print(f"{asked.requests:,} requests, {asked.sectors_per_request:.1f} sectors in each")
-for name, size in (("requested", asked.bytes_moved), ("compulsory", compulsory)):
+print(f"{requested.requests:,} requests, {requested.sectors_per_request:.1f} sectors in each")
+for name, size in (("requested", requested.bytes_moved), ("compulsory", compulsory)):
     print(f"{name:10} {size / 1e9:7.3f} GB, {PAPER.flops / size:.3f} FLOP for each byte")
-print(f"{asked.bytes_moved / compulsory:.0f} times as many bytes requested as compulsory")
+print(f"{requested.bytes_moved / compulsory:.0f} times as many bytes requested as compulsory")
 
 # %% tags=["nbval-ignore-output", "folded"]
 loads = {a.array: a for a in report.accesses if a.kind == "load"}
@@ -208,7 +208,7 @@ for name, yours, counted in (
     ("rows in a warp", predicted_rows, rows),
     ("sectors a request, x", predicted_x_sectors, loads["x"].sectors_per_request),
     ("sectors a request, w", predicted_w_sectors, loads["w"].sectors_per_request),
-    ("bytes asked for over compulsory", predicted_times_compulsory, asked.bytes_moved / compulsory),
+    ("requested bytes over compulsory", predicted_times_compulsory, requested.bytes_moved / compulsory),
     ("part of the FLOPs in float64", predicted_float64, totals.flops64 / totals.flops),
 ):
     print(f"{name:34}{yours:10,.4g}{counted:10,.4g}")
@@ -234,7 +234,7 @@ if counters:
     print(tabular.wrapped(recorded_on))
     print(f"{'':18}{'formula':>16}{'hardware':>16}")
     for what in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
-        print(f"{what.replace('_', ' '):18}{getattr(asked, what):16,}{counters[what]:16,}")
+        print(f"{what.replace('_', ' '):18}{getattr(requested, what):16,}{counters[what]:16,}")
 else:
     print("No counters are recorded.")
 
@@ -341,18 +341,18 @@ copy_gbps, l2_gbps, us = gpu.ceilings.copy_gbps, gpu.ceilings.l2_gbps, times.get
 print(f"{'compulsory bytes at copy speed':34}{floor_us:10,.0f} µs")
 if us:
     print(f"{'measured':34}{us:10,.0f} µs")
-print(f"{'all bytes asked for at copy speed':34}{asked.bytes_moved / copy_gbps / 1e3:10,.0f} µs")
+print(f"{'requested bytes at copy speed':34}{requested.bytes_moved / copy_gbps / 1e3:10,.0f} µs")
 if us:
-    print(f"\nasked for: {asked.bytes_moved / us / 1e3:,.0f} GB/s", end="")
+    print(f"\nrequested: {requested.bytes_moved / us / 1e3:,.0f} GB/s", end="")
     print(f"; device memory copies {copy_gbps:,.0f}", end="")
     print(f", the L2 cache delivers {l2_gbps:,.0f}" if l2_gbps else "")
     for name, gbps in (("device memory", copy_gbps), ("the L2 cache", l2_gbps)):
         if gbps:
-            part = gbps * us * 1e3 / asked.bytes_moved
+            part = gbps * us * 1e3 / requested.bytes_moved
             print(f"at most {100 * min(1, part):.0f} % of that came from {name}")
-    in_turn = us * gpu.sms / asked.requests * 1e3
-    print(f"a multiprocessor has {in_turn:.1f} ns for a request", end="")
-    print(f", so {in_turn / asked.sectors_per_request:.2f} ns for a sector")
+    per_request = us * gpu.sms / requested.requests * 1e3
+    print(f"a multiprocessor has {per_request:.1f} ns for a request", end="")
+    print(f", so {per_request / requested.sectors_per_request:.2f} ns for a sector")
 
 # %% [markdown]
 # The same in the roofline. With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it
@@ -364,7 +364,7 @@ from dwlab.model import roofline
 if us:
     point = roofline.point("naive", PAPER.flops, compulsory, us, gpu.ceilings)
     try:
-        roofline.point("naive, by the bytes asked for", PAPER.flops, asked.bytes_moved, us, gpu.ceilings)
+        roofline.point("naive, by the requested bytes", PAPER.flops, requested.bytes_moved, us, gpu.ceilings)
     except roofline.RooflineError as error:
         print(tabular.wrapped(error))
 roofline.for_machine(gpu, (point,) if us else ())
@@ -384,7 +384,7 @@ roofline.for_machine(gpu, (point,) if us else ())
 groups = (PAPER.B // 8) * (PAPER.H // 8)  # of 8 windows by 8 channels
 passes = range(1, PAPER.L // 8 + 1)
 bill_of_reads = {
-    "requested": 32 * asked.load_sectors,
+    "requested": 32 * requested.load_sectors,
     "L2 to L1": 32 * groups * (64 + 8) * sum(passes),
     "memory to L2, each pass anew": 32 * PAPER.B * PAPER.H * sum(passes),
     "the same, in pairs": 64 * PAPER.B * PAPER.H * sum(-(-k // 2) for k in passes),

@@ -89,7 +89,6 @@ coalesced = stage("depthwise1d/forward/coalesced").with_kernel(kernel)
 print(check(coalesced, seed=1).raise_if_wrong())
 
 # %% [markdown]
-# %% [markdown]
 # A row of 48 takes two tiles, so 16 lanes of the second tile have no hour. Without their guard they would store into the
 # next row, where another warp may write at the same moment. The problems of the judge have rows of all lengths for this: a
 # test with L = 64 alone would not see it.
@@ -159,16 +158,16 @@ for name, pairs in (("naive", pairs_naive), ("coalesced", pairs_coalesced)):
     print(f"{name:12}{pairs:6.2f}{np.count_nonzero(inside) / pairs:6.1f}")
 
 rows = PAPER.B * PAPER.H  # of the study's shape
-asked = {"naive": naive.traffic(PAPER), "coalesced": coalesced.traffic(PAPER)}
-assert asked["naive"].load_requests == 2 * rows * pairs_naive
-assert asked["coalesced"].load_requests == 2 * rows * pairs_coalesced
+requested = {"naive": naive.traffic(PAPER), "coalesced": coalesced.traffic(PAPER)}
+assert requested["naive"].load_requests == 2 * rows * pairs_naive
+assert requested["coalesced"].load_requests == 2 * rows * pairs_coalesced
 print(f"\n{PAPER}")
-for name, traffic in asked.items():
+for name, traffic in requested.items():
     print(f"{name:12}{traffic.requests:13,} requests {traffic.sectors:15,} sectors", end="")
     print(f"{traffic.bytes_moved / 1e9:7.1f} GB requested")
 
 # %% tags=["nbval-ignore-output", "folded"]
-one, two = asked["naive"], asked["coalesced"]
+one, two = requested["naive"], requested["coalesced"]
 x_loads = after.array("x", "load")
 print(f"{'':34}{'you':>8}{'counted':>10}")
 for name, yours, counted in (
@@ -197,7 +196,7 @@ def lanes_over_t(problem):
 
 by_block = replace(naive, launch=lanes_over_t, name="by block")
 assert loads(look(by_block)) == loads(after)
-asked["by block"] = asked["coalesced"]
+requested["by block"] = requested["coalesced"]
 print("naive, blocks of (1, 1, 64): requests, sectors and lanes as in the coalesced kernel")
 
 # %% [markdown]
@@ -216,7 +215,7 @@ if mode == "gpu":
         times = {kind.name: prepared.time(kind).median_us for kind in (naive, by_block, coalesced)}
 else:
     gpu = device.shown()
-    found = {name: records.best("depthwise1d", "forward", name, PAPER, gpu=gpu.name) for name in asked}
+    found = {name: records.best("depthwise1d", "forward", name, PAPER, gpu=gpu.name) for name in requested}
     times = {name: row.time_us for name, row in found.items() if row}
 
 compulsory = PAPER.compulsory_bytes("forward")
@@ -226,9 +225,9 @@ if len(times) < 2:
     times = {}
     print("No times are recorded yet. On a GPU: python -m dwlab study --record FILE")
 else:
-    print(f"{'':12}{'time (µs)':>10}{'effective GB/s':>16}{'asked GB/s':>12}")
+    print(f"{'':12}{'time (µs)':>10}{'effective GB/s':>16}{'requested GB/s':>16}")
     for name, us in times.items():
-        print(f"{name:12}{us:10,.0f}{compulsory / us / 1e3:16,.0f}{asked[name].bytes_moved / us / 1e3:12,.0f}")
+        print(f"{name:12}{us:10,.0f}{compulsory / us / 1e3:16,.0f}{requested[name].bytes_moved / us / 1e3:16,.0f}")
     speedup = times["naive"] / times["coalesced"]
     print(f"\n{speedup:.2f} times faster; you predicted {predicted_speedup:g}")
     if "by block" in times:
@@ -253,7 +252,7 @@ else:
 lanes_of_sm = 64 if gpu.compute_capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128
 ghz = gpu.ceilings.fma_tflops * 1e3 / (2 * lanes_of_sm * gpu.sms)
 print(f"{gpu.name}: {gpu.sms} multiprocessors at about {ghz:.2f} GHz")
-clocks = {name: us * 1e3 * ghz * gpu.sms / asked[name].requests for name, us in times.items()}
+clocks = {name: us * 1e3 * ghz * gpu.sms / requested[name].requests for name, us in times.items()}
 for name, each in clocks.items():
     print(f"{name:12}{each:6.1f} clocks of a multiprocessor for a request")
 if times:

@@ -454,8 +454,8 @@ if both:
     print(f"{'':12}{'forward (µs)':>14}{'input grad (µs)':>17}{'ratio':>8}{'requests':>10}{'you':>8}")
 for name in both:
     forth, back = (times[path][name] for path in ("forward", "input_grad"))
-    asked = ways[name][1].requests / ways[name][0].requests
-    print(f"{name:12}{forth:14,.0f}{back:17,.0f}{back / forth:8.2f}{asked:10.2f}{predicted_ratio[name]:8.2f}")
+    requested = ways[name][1].requests / ways[name][0].requests
+    print(f"{name:12}{forth:14,.0f}{back:17,.0f}{back / forth:8.2f}{requested:10.2f}{predicted_ratio[name]:8.2f}")
 if not both:
     print("No time of both ways is recorded yet. On a GPU: python -m dwlab study --record FILE")
 print("the study's own ratios, on a P100†:")
@@ -493,9 +493,9 @@ from dwlab.model import timemodel
 
 for name in both:
     forth, back = (times[path][name] for path in ("forward", "input_grad"))
-    asked = ways[name][1].requests / ways[name][0].requests
+    requested = ways[name][1].requests / ways[name][0].requests
     few = [timemodel.counts(stage(f"depthwise1d/{path}/{name}"), PAPER).instructions for path in times]
-    print(f"{name:12} by its requests {asked:.2f}, by its instructions {few[1] / few[0]:.2f}, measured {back / forth:.2f}")
+    print(f"{name:12} by its requests {requested:.2f}, by its instructions {few[1] / few[0]:.2f}, measured {back / forth:.2f}")
 if not both:
     print("No time of both ways is recorded yet.")
 

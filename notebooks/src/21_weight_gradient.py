@@ -356,9 +356,9 @@ for one in later:
 every, clock = PAPER.B * PAPER.H, gpu.sm_mhz or np.nan
 steps = PAPER.B * PAPER.L
 if "naive" in times:
-    asked = four["naive"].traffic(PAPER)
+    requested = four["naive"].traffic(PAPER)
     print(f"naive: {steps:,} steps in {times['naive']:,.0f} µs, {times['naive'] * 1e3 / steps:.0f} ns for each;", end=" ")
-    print(f"{asked.bytes_moved / times['naive'] / 1e3:,.0f} GB/s asked for")
+    print(f"{requested.bytes_moved / times['naive'] / 1e3:,.0f} GB/s requested")
 if "coalesced" in times:
     each = times["coalesced"] * 1e3 * gpu.sms / four["coalesced"].traffic(PAPER).requests
     print(f"coalesced: a multiprocessor has {each:.2f} ns for a request", end="")

@@ -327,7 +327,7 @@ if naive is None:
     print("No epoch is recorded yet. On a GPU with PyTorch: python benchmarks/epoch_time.py")
 else:
     print(tabular.wrapped(where))
-    print(f"{'':28}{'epoch (s)':>10}{'convolution':>13}{'× naive':>9}{'Amdahl':>8}{'losses apart':>14}")
+    print(f"{'':28}{'epoch (s)':>10}{'convolution':>13}{'× naive':>9}{'Amdahl':>8}{'loss differs':>14}")
     for one in sorted(measured, key=lambda one: -one.epoch_s):
         print(
             f"{epochs.label(one)[:27]:28}{one.epoch_s:10.3f}{one.share:13.0%}{naive.epoch_s / one.epoch_s:9.2f}"
@@ -375,14 +375,14 @@ axes.plot(theirs["convolution"], theirs["epoch"], "k^", label="the study's, P100
 beside, marked = [("our stages, recorded", "o", run.ways) for run in epochs.load_all()[-1:]], []
 if measured and not where.startswith("recorded"):
     beside.append(("our stages here, 1/16 of the batch", "s", measured))
-for said, marker, ways in beside:
+for name, marker, ways in beside:
     slow = next((one for one in ways if one.way == "naive"), None)
     for one in ways:
         if slow and one.ours and one is not slow:
             alone, whole = slow.convolution_ms / one.convolution_ms, slow.epoch_s / one.epoch_s
             axes.plot(alone, whole, "k" + marker, fillstyle="none")
-            marked.append(f"{said}, {one.way}: {whole:.2f} at {alone:.0f}")
-    axes.plot([], [], "k" + marker, fillstyle="none", label=said)
+            marked.append(f"{name}, {one.way}: {whole:.2f} at {alone:.0f}")
+    axes.plot([], [], "k" + marker, fillstyle="none", label=name)
 axes.set(xscale="log", yscale="log", xlabel="convolution, times as fast", ylabel="step, times as fast", ylim=(0.9, 60))
 axes.legend(loc="upper left", ncols=2)
 with_alt(

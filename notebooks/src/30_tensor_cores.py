@@ -75,8 +75,8 @@ lane_of, number_of = (
 drawings.grids(
     "Which lane holds which element",
     "Three grids, A of 16 × 8, B of 8 × 8 and C of 16 × 8, in each cell the lane that holds it. A: four lanes a row, "
-    "twice, rows 8 apart alike. B: four lanes a column, twice. C: each lane two neighbouring columns, rows 8 apart "
-    "alike. Fills: a0 to a3, b0 and b1, c0 to c3. Lane 14 is framed: it has rows 3 and 11 of A and C and column 3 of B.",
+    "twice, rows r and r + 8 alike. B: four lanes a column, twice. C: each lane two neighbouring columns, rows r and "
+    "r + 8 alike. Fills: a0 to a3, b0 and b1, c0 to c3. Lane 14 is framed: it has rows 3 and 11 of A and C and column 3 of B.",
     lane_of,
     number_of,
     framed=14,

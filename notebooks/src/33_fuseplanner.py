@@ -303,9 +303,9 @@ head = ("GPU, L2", "batch", "maps that stay", "pairs fused", "accesses, MB unfus
 tabular.columns(head, rows)
 
 # %% tags=["nbval-ignore-output", "folded"]
-for name, said in (("t4", predicted_fused_t4), ("h200", predicted_fused_h200)):
+for name, predicted in (("t4", predicted_fused_t4), ("h200", predicted_fused_h200)):
     count = sum(step.fused for step in plans[name, 1].steps)
-    print(f"fused pairs of MobileNetV1, one image, {plans[name, 1].gpu.name}: {count}; you predicted {said}")
+    print(f"fused pairs of MobileNetV1, one image, {plans[name, 1].gpu.name}: {count}; you predicted {predicted}")
 
 # %% [markdown]
 # A GTX 1660 has 1.5 MiB of L2; there fusion saves device memory traffic even for one image. On an A100 or

@@ -233,12 +233,12 @@ x = rng.standard_normal((4, 32, 8, 8)).astype("f4")
 own = held.weights["dense"]["1.depthwise"]
 w, b = np.ascontiguousarray(own["w"].reshape(32, 9)), own["b"]
 y = np.full_like(x, np.nan)
-turned = [np.ascontiguousarray(one.transpose(0, 2, 3, 1)) for one in (x, y)]  # the same maps in NHWC
+nhwc = [np.ascontiguousarray(one.transpose(0, 2, 3, 1)) for one in (x, y)]  # the same maps in NHWC
 versions = {
     "global": (small_kernels.depthwise_global(), x, w, b, y),
     "constant": (small_kernels.depthwise_constant(w), x, w, b, y),
     "shared": (small_kernels.depthwise_shared(), x, w, b, y),
-    "NHWC": (small_kernels.depthwise_nhwc(), turned[0], np.ascontiguousarray(w.T), b, turned[1]),
+    "NHWC": (small_kernels.depthwise_nhwc(), nhwc[0], np.ascontiguousarray(w.T), b, nhwc[1]),
 }
 print(f"{'version':10}{'requests of x':>14}{'sectors':>9}{'requests of w':>15}{'sectors':>9}{'wavefronts':>12}")
 for name, (kernel, *arguments) in versions.items():

@@ -333,8 +333,8 @@ for (name, values), line in zip(means.items(), ("-", "--", ":", "-."), strict=Tr
     axes.step(range(1, len(values) + 1), [100 * one for one in values], line, where="post", label=name)
 axes.set(xlabel="candidates tried", ylabel="slower than the fastest (%)")
 axes.legend()
-said = ", ".join(f"{name} {values[near - 1]:.1%}" for name, values in means.items())
-with_alt(figure, f"Regret of four orders falls to none; after {near} candidates it is: {said}. The table has all.")
+regrets = ", ".join(f"{name} {values[near - 1]:.1%}" for name, values in means.items())
+with_alt(figure, f"Regret of four orders falls to none; after {near} candidates it is: {regrets}. The table has all.")
 
 # %% [markdown]
 # One sweep proves little: `yours` finds the fastest tile at once here, by luck. The workbook has many, of this kernel

@@ -297,10 +297,8 @@ def largest(form, layout):
 
 for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
     for row in filter(None, (rows.get(records.shape_text(largest(form, layout))) for layout in ("NHWC", "NCHW"))):
-        print(
-            f"{form:9}{row['stage']:8}{row['time_us']:7.1f} µs; a copy of its bytes takes {row['copy_bound_us']:.1f} µs; "
-            f"cuBLAS {row['peers']['cuBLAS']:.1f} µs"
-        )
+        time_us, copy_us, dense_us = row["time_us"], row["copy_bound_us"], row["peers"]["cuBLAS"]
+        print(f"{form:9}{row['stage']:8}{time_us:7.1f} µs; a copy of its bytes takes {copy_us:.1f} µs; cuBLAS {dense_us:.1f} µs")
 
 # %% [markdown]
 # ## Explain
