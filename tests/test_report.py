@@ -336,7 +336,19 @@ def test_where_nothing_is_recorded_a_sentence_says_what_to_do(name, script):
     assert (f"`python benchmarks/{script}`" in text or f"`python -m dwlab {script}" in text) == bool(script)
 
 
-def test_what_lesson_35_says_of_fusions_energy_is_what_is_recorded():
+def test_the_lessons_tables_are_rows_of_the_pages():
+    for name, short, some in (("networks/energy", "least", 16), ("fusion/networks", "three", 15)):
+        whole, part = (set(map(tuple, cells(report.tables()[one]()))) for one in (name, f"{name}/{short}"))
+        assert len(part) == some < len(whole) and part < whole, name
+        assert not [row for row in whole if any(cell.startswith("apart") for cell in row)]
+    energies: dict[tuple, list[float]] = {}
+    for network, dtype, way, *_, joules, _above, _times in cells(report.tables()["networks/energy"]()):
+        energies.setdefault((network, dtype, way.partition(",")[0]), []).append(float(joules))
+    for network, dtype, way, *_, joules, _above, _times in cells(report.tables()["networks/energy/least"]()):
+        assert float(joules) == min(energies[network, dtype, way.partition(",")[0]])
+
+
+def test_what_lesson_37_says_of_fusions_energy_is_what_is_recorded():
     """Above rest each network takes more fused than layer by layer; MobileNetV1 in float16 as much as PyTorch."""
     rows, _ = records.newest_rows("energy_tries", lambda one: (one["network"], one["dtype"], one["batch"], one["way"]))
     above: dict[tuple, dict[str, list[float]]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from dwlab import records
@@ -193,8 +193,11 @@ def _joined(groups: Sequence[Group]) -> list[str]:
     return [f"{what} {' and '.join(f'{batch}' for _, _, batch in here)}" for what, here in batches.items()]
 
 
-def fusion_networks(runs: Runs = None) -> Markdown:
-    """Of each network what our kernels bring, what fusing brings beside, and which way it therefore runs."""
+def fusion_networks(runs: Runs = None, names: Container[str] | None = None) -> Markdown:
+    """Of each network what our kernels bring, what fusing brings beside, and which way it therefore runs.
+
+    names: the networks that have rows, all if None; the sentences below are of all in any case.
+    """
     found, used = brought_to_networks(runs)
     if not found:
         return Markdown(NO_NETWORKS)
@@ -213,7 +216,7 @@ def fusion_networks(runs: Runs = None) -> Markdown:
     ]
     slower = [f"{one} {one.fusion:.2f}" for one in found if one.fusion is not None and one.fusion <= 1]
     none = [f"{one}" for one in found if one.fused_us is None]
-    return of_rows(columns, found, [
+    return of_rows(columns, [one for one in found if names is None or one.name in names], [
         f"{_fusion_means(found)}  ",
         f"Slower fused, and so run layer by layer, {len(slower)} of {len(found)}{listed(slower)}.  ",
         f"No pair was faster in one kernel in {len(none)} of {len(found)}{listed(none)}.  ",

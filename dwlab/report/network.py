@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -246,9 +247,10 @@ def _overlap(rows: Sequence[Row]) -> list[str]:
     return [f"Kernels that start while the one before runs {effect} networks.  "]
 
 
-def energy_ablations_table(runs: Runs = None) -> Markdown:
+def energy_ablations_table(runs: Runs = None, best_order: bool = False) -> Markdown:
     """Ways to run a network that might take less energy: W and J of each, and of PyTorch's way of least energy.
 
+    best_order: of layer by layer, fused and by least energy only the order of launches that took least.
     That is one of the same run; where it has none, the least of any record of whole networks. A line
     compares our least with that one in any case: torch.compile does not make the same of a network each time.
     """
@@ -272,10 +274,11 @@ def energy_ablations_table(runs: Runs = None) -> Markdown:
         body += [
             (row, None if row is best or row["way"] == EMPTY else over(least, row["joules"]))
             for row in found
-            if row not in theirs or row is best
+            if row is best or row not in theirs and (not best_order or row in _least(found))
         ]
     columns = [
-        *(Col(name, lambda one, name=name: one[0][name], left=True) for name in ("network", "dtype", "way")),
+        *(Col(name, lambda one, name=name: one[0][name], left=True) for name in ("network", "dtype")),
+        Col("way", lambda one: re.sub(r"^apart\b", "layer by layer", one[0]["way"]), left=True),
         Col("kernels of ours", lambda one: one[0]["kernels"] or None),
         Col("time (µs)", lambda one: one[0]["time_us"], rounded),
         Col("W", lambda one: one[0]["watts"], "{:.0f}".format),
@@ -288,8 +291,9 @@ def energy_ablations_table(runs: Runs = None) -> Markdown:
     batches = " and ".join(f"{one}" for one in sorted({row["batch"] for row in rows}))
     notes = [
         f"An image at batch {batches}, as a CUDA graph. At rest the GPU took {min(rest):.0f} to {max(rest):.0f} W; "
-        f"windows of {min(windows):.1f} s and more. {EMPTY}: as many as the fused graph has, with its grids and "
-        "blocks. × PyTorch: the least energy of PyTorch's ways over ours.  ",
+        f"windows of {min(windows):.1f} s and more. "
+        f"{'' if best_order else EMPTY + ': as many as the fused graph has, with its grids and blocks. '}"
+        "× PyTorch: the least energy of PyTorch's ways over ours.  ",
     ]
     if elsewhere:
         at_rest = sorted(one for one in elsewhere if one)
@@ -302,3 +306,12 @@ def energy_ablations_table(runs: Runs = None) -> Markdown:
             f"{', '.join(strictly)}.  "
         )
     return of_rows(columns, body, [*notes, measured_on(used)])
+
+
+def _least(rows: Sequence[Row]) -> list[Row]:
+    """Of each plan, named by the words before the comma, the row of least energy; not EMPTY, and none of PyTorch's."""
+    plans = grouped(
+        [row for row in rows if row["way"] != EMPTY and not row["way"].startswith("PyTorch ")],
+        lambda row: row["way"].partition(",")[0],
+    )
+    return [min(plan, key=lambda row: row["joules"]) for plan in plans.values()]

@@ -15,6 +15,9 @@ from dwlab.report import counters, drawn, fusion, layer, machine, method, model,
 from dwlab.report.epoch import epoch_table
 from dwlab.report.shared import Runs, all_of
 
+THREE_NETWORKS = "mobilenet_v1", "mobilenet_v2", "ceit_t"
+"""Of a lesson's table, for which all are too many: two that gain by fusion, and one that does not always."""
+
 OF_RUNS: Mapping[str, Callable[..., str]] = {
     "ceilings": machine.ceilings_table,
     "copies": machine.copies_table,
@@ -27,10 +30,12 @@ OF_RUNS: Mapping[str, Callable[..., str]] = {
     "layers/counters": counters.counters_summary,
     "networks/summary": network.networks_summary,
     "networks/energy": network.energy_ablations_table,
+    "networks/energy/least": functools.partial(network.energy_ablations_table, best_order=True),
     "headline": fusion.headline,
     "losses": fusion.losses,
     "fusion/pairs": fusion.fusion_pairs,
     "fusion/networks": fusion.fusion_networks,
+    "fusion/networks/three": functools.partial(fusion.fusion_networks, names=THREE_NETWORKS),
     "sparse": sparse.sparse_table,
     "sparse/summary": sparse.sparse_summary,
     "sparse/bounds": sparse.sparse_bounds,

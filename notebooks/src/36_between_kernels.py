@@ -178,13 +178,13 @@ if one and one.fusion:
 # ### What fusion brings to the whole
 #
 # All ways in one graph each, of the same weights. *Kernels* is PyTorch's best over ours layer by layer, *fusion* ours layer by
-# layer over ours fused:
+# layer over ours fused. Three networks; the sentences below the table are of all:
 #
-# <!-- begin:fusion/networks -->
-# <!-- end:fusion/networks -->
+# <!-- begin:fusion/networks/three -->
+# <!-- end:fusion/networks/three -->
 #
-# Every network, type and batch, with energies: [docs/results/networks.md](../docs/results/networks.md). In `gpu` mode with
-# PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed, as is PyTorch.
+# Every network, type and batch: [fusion](../docs/results/fusion.md), and [with energies](../docs/results/networks.md). In `gpu`
+# mode with PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed, as is PyTorch.
 
 # %% tags=["nbval-ignore-output", "folded"]
 import importlib.util
