@@ -446,15 +446,14 @@ class Bench:
             lambda: held.update(y=self.functional.max_pool2d(self.x, 2)), self.judge(lambda: held["y"], want)
         )
 
-    def stage(self, problem: Any, arrays: Mapping[str, Any], want: Any, near: float, seen: Any = None) -> Candidate:
+    def stage(self, problem: Any, arrays: Mapping[str, Any], want: Any, near: float) -> Candidate:
         """dwlab's fastest stage of a layer, by its records. arrays: tensors; y is among them."""
         from dwlab.gpu import machine
         from dwlab.inference import selection
 
         one = selection.choose(problem, gpu=machine.present().name)
         start = one.starter(problem, {name: self.cuda.as_cuda_array(tensor) for name, tensor in arrays.items()})
-        seen = arrays["y"] if seen is None else seen
-        return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: seen, want, near))
+        return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: arrays["y"], want, near))
 
     def depthwise_stage(self) -> Candidate:
         problem = digits.network(SAMPLE).layer("1.depthwise").problem

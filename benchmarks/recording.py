@@ -203,7 +203,7 @@ def record(
 ) -> int:  # fmt: skip
     """Measures what is planned beside PyTorch, in several processes, and writes one record, which is there with the
     first answer and replaced every SAVED seconds. The exit status: 2 without a GPU or PyTorch, and for a plan of what
-    there is not; 0 where nothing is to do or all is listed; else as `status` has it, or 1 if nothing was measured.
+    there is not; 0 where nothing is to do or all is listed; 1 if a result was wrong or nothing was measured, else 0.
 
     plan: what is asked for. work: as `shared` has it; an answer is the rows of each part of a record, and "notes".
     given: (machine, seconds that are left, processes) -> what `work` takes beside its queues. shown: the record's
@@ -272,7 +272,7 @@ def record(
     run = save()
     print(f"\n{run.file}\n\n{shown(run)}", *run.notes, sep="\n")
     tell("done")
-    return status([row for rows in run.sections.values() for row in rows])
+    return int(any("WRONG" in (row.get("failure") or "") for rows in run.sections.values() for row in rows))
 
 
 def _sections(made: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
@@ -310,8 +310,3 @@ def written(
     return records.read_run(
         writing.write(folder, rows, environment, found[0], machine=found[1], sections=sections, **more)
     )
-
-
-def status(rows: Sequence[Mapping[str, Any]]) -> int:
-    """1 if a row says that a result was wrong."""
-    return int(any("WRONG" in (row.get("failure") or "") for row in rows))
