@@ -283,7 +283,7 @@ def drawn_row(
 ) -> dict[str, Any]:
     """Times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
     on, wrong = Buffers(problem, path, machine), []
-    row: dict[str, Any] = named(problem, path) | {"cold": on.cold, "times": {}, "kernels": {}}
+    row: dict[str, Any] = named(problem, path) | {"cold": on.cold, "times": {}}
     ways = [(one,) for one in reversed(takers(problem, path))]  # those that take long are the first on the list
     if path == "backward" and all(name in fastest for name in PAIR):
         ways.insert(0, tuple(fastest[name] for name in PAIR))
@@ -298,9 +298,6 @@ def drawn_row(
             took = alone_us(launches[0])
             if took <= SLOW * min(row["times"].values(), default=math.inf):
                 took = timing.time_launches(launches, cold=on.cold, clock=clock, **DRAWN).median_us
-                for one in way:
-                    code = ahead.code_digest(one, problem)
-                    row["kernels"] |= {one.id: code[:16]} if code else {}
             row["times"][name] = round(took, 3)
         except Exception as error:
             wrong.append(f"{name}: {said(error)}")
