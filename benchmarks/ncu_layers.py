@@ -5,36 +5,32 @@ the largest share of the network's bytes and one of a small map (a large, if tha
 kernel is launched once under Nsight Compute. Beside what that counted stands what the stage's formula predicts,
 requests and sectors.
 
-With --pairs: instead of these every pair that may share a kernel, of MobileNetV1, MobileNetV2, Xception and
-ProxylessNAS-GPU, in NHWC, each by one stage: that which was the fastest when the pair was recorded
-(benchmarks/record_layers.py), where none was the last that takes it.
-
 Writes one record into FOLDER (the project's own if none is given), with these rows in its section `layer_counters`, and
 prints its table.
 
 Kernels are compiled in several processes first, in two fifths of the time; then one process launches those that are
-ready until the time is over: the last stages first, of pairs those with the largest share of their networks' bytes.
-Exit status 1 if nothing was counted.
+ready until the time is over, the last stages first. Exit status 1 if nothing was counted.
 
 examples: ncu_layers.py --seconds 120
           ncu_layers.py --op fused/dwpw --dtype float16 --seconds 60
           ncu_layers.py --op fused/dwpw --op fused/pwdw --op fused/pwpw
-          ncu_layers.py --pairs --dtype int8 --missing --seconds 900
+          ncu_layers.py --dtype int8 --missing --seconds 900
           ncu_layers.py --list             what would be launched, in which order; needs no GPU
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from record_layers import NETWORKS, Problem, plan, variant
-from recording import Parser, above, at_least, needs_gpu, tell, written
+from record_layers import Problem, plan, variant
+from recording import BEGAN, Parser, at_least, needs_gpu, tell, written
 
 from dwlab import records, report
 from dwlab.compiler import precompile as ahead
@@ -43,8 +39,7 @@ from dwlab.kernels.registry import Stage
 from dwlab.measure import counters
 
 NETWORK = "mobilenet_v2"
-PAIRS = ("fused/dwpw", "fused/pwdw", "fused/pwpw")
-OPS = ("depthwise2d", "pointwise", *PAIRS)
+OPS = ("depthwise2d", "pointwise", "fused/dwpw", "fused/pwdw", "fused/pwpw")
 DTYPES = ("float32", "float16")
 BATCHES = (1, 32)
 SMALL = 14  # side of a small map
@@ -54,18 +49,16 @@ ENDING = 10  # seconds for what comes after the last launch
 
 @dataclass(frozen=True)
 class Task:
-    """One launch: a stage on a problem, and the place of the layer among those of its stage, or of the pair of all."""
+    """One launch: a stage on a problem."""
 
     stage: Stage
     problem: Problem
-    place: int
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """As `key` has it of a row, and stage and layout."""
-        one = self.problem
-        layer = self.stage.op, self.stage.path, report.layer_text(one), one.N, one.dtype
-        return *layer, self.stage.name, one.layout
+        """What tells its row in a record from others: op, path, layer, batch, type, stage, layout."""
+        one, stage = self.problem, self.stage
+        return stage.op, stage.path, report.layer_text(one), one.N, one.dtype, stage.name, one.layout
 
     def __str__(self) -> str:
         return f"{self.stage.id}  {report.layer_text(self.problem)}  {self.problem.N} × {self.problem.dtype}"
@@ -90,39 +83,14 @@ def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Seq
                     stages_operands = stage.order > 1
                     if stage.supports(one) and (stages_operands or (place, turn) == (0, 0)):
                         order = (place, turn, back) if stages_operands else (2, turn, back)
-                        found.append((order, Task(stage, one, place)))
+                        found.append((order, Task(stage, one)))
     return [task for _, task in sorted(found, key=lambda one: one[0])]
-
-
-def pairs(
-    ops: Sequence[str] = PAIRS, dtypes: Sequence[str] = DTYPES, batches: Sequence[int] = BATCHES,
-    runs: Sequence[records.Record] | None = None,
-) -> list[Task]:  # fmt: skip
-    """A launch for each pair of all networks that may share a kernel and each batch, by one stage, in NHWC.
-
-    That of the fastest time in the records (all of the project's if no runs are given), else the last one.
-    """
-    best = {key(row): row["stage"] for row in report.layers(runs)[0] if row.get("layout") == "NHWC"}
-    found = []
-    for place, group in enumerate(plan(ops, dtypes, NETWORKS)):
-        for batch in batches:
-            problem = variant(group.problem, batch, "NHWC")
-            fastest = best.get((problem.op, problem.main_path, report.layer_text(problem), batch, problem.dtype))
-            here = registry.stages(problem.op, problem.main_path)
-            takes = [one for one in here if one.name == fastest]  # without asking it, for which it would make its plan
-            stage = takes[0] if takes else next((one for one in reversed(here) if one.supports(problem)), None)
-            found += [Task(stage, problem, place)] if stage else []
-    return found
-
-
-def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a row of a record's section is about, but for its stage and layout."""
-    return tuple(row[name] for name in ("op", "path", "layer", "batch", "dtype"))
 
 
 def missing(todo: Sequence[Task], runs: Sequence[records.Record] | None = None) -> list[Task]:
     """The launches that no record has counters of (all of the project's if no runs are given)."""
-    known = {(*key(row), row["stage"], row["layout"]) for row in report.layer_counters(runs)[0]}
+    names = ("op", "path", "layer", "batch", "dtype", "stage", "layout")
+    known = {tuple(row[name] for name in names) for row in report.layer_counters(runs)[0]}
     return [task for task in todo if task.key not in known]
 
 
@@ -160,30 +128,14 @@ def compiled(todo: Sequence[Task], seconds: float, processes: int | None, file: 
     return [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]
 
 
-def arguments(given: Sequence[str] | None = None) -> Any:
-    """The command line."""
+def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--pairs", action="store_true", help="every pair of all networks, each by its fastest stage")
-    parser.each("--op", (), "only these ops", choices=OPS)
+    parser.each("--op", OPS, "only these ops", choices=OPS)
     parser.each("--dtype", DTYPES, "storage type (default: float32 and float16)", choices=(*DTYPES, "int8"))
     parser.each("--batch", BATCHES, "images (default: 1 and 32)", type=at_least(1))
-    parser.add_argument("--seconds", type=above(2 * ENDING), default=120, help="for all of it (default: %(default)s)")
-    parser.add_argument("--processes", type=at_least(1), help="that compile (default: one a CPU, at most 16)")
-    parser.add_argument("--most", type=at_least(1), help="so many launches only")
-    parser.add_argument("--missing", action="store_true", help="only launches that no record has counters of")
-    parser.add_argument("--list", action="store_true", help="list the launches and count nothing")
+    parser.tasks(120, min(16, os.cpu_count() or 1), 2 * ENDING)
     options = parser.parse_args(given)
-    for op in options.op if options.pairs else ():
-        if op not in PAIRS:
-            parser.error(f"--op {op}: with --pairs only {', '.join(PAIRS)}")
-    options.op = options.op or list(PAIRS if options.pairs else OPS)
-    return options
-
-
-def main(given: Sequence[str] | None = None) -> int:
-    started = time.monotonic()
-    options = arguments(given)
-    todo = (pairs if options.pairs else tasks)(options.op, options.dtype, options.batch)
+    todo = tasks(options.op, options.dtype, options.batch)
     todo = (missing(todo) if options.missing else todo)[: options.most]
     if options.list:
         print(*todo, f"{len(todo)} launches", sep="\n")
@@ -201,11 +153,11 @@ def main(given: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "kernels"
         ready = compiled(todo, COMPILING * options.seconds, options.processes, file)
-        tell(started, f"{len(ready)} of {len(todo)} kernels are compiled")
+        tell(f"{len(ready)} of {len(todo)} kernels are compiled")
         if not ready:
             print("no kernel could be compiled in the time: give more --seconds", file=sys.stderr)
             return 1
-        left = options.seconds - ENDING - (time.monotonic() - started)
+        left = BEGAN + options.seconds - ENDING - time.monotonic()
         try:
             found = counters.count(
                 [(task.stage, task.problem) for task in ready], compiled=file, seconds=max(1.0, left)
@@ -214,13 +166,11 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"ncu_layers: {error}", file=sys.stderr)
             return 1
     rows = [row_of(task, one) for task, one in zip(ready, found, strict=True) if one is not None]
-    tell(started, f"{len(rows)} launches are counted")
-    what = f"pairs of {', '.join(NETWORKS)}" if options.pairs else f"layers of {NETWORK}"
-    what += " that no record had" if options.missing else ""
+    what = f"layers of {NETWORK}" + (" that no record had" if options.missing else "")
     notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
     run = written(folder, {"layer_counters": rows}, notes=notes)
     print(f"\n{run.file}\n\n{report.counters_summary([run])}", *run.notes, sep="\n")
-    print(f"{time.monotonic() - started:.0f} s")
+    tell("done")
     return 0
 
 

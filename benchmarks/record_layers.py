@@ -4,10 +4,10 @@ Each distinct depthwise layer, pointwise layer and pair of the two that may shar
 Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
 network's bytes first, operators and storage types in turn, until the time is over. Ours: the last stages that take the
 layer, in either layout; theirs: what dwlab.measure.layer_baselines finds, in either memory format. int8 is measured
-against their float16, and fused layers of int8 against our own two kernels, too. Both sides run in CUDA graphs on
-several sets of buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a
-time is taken, ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a
-measurement for each stage, layout and layer, and in the section `layers` our best beside theirs.
+against their float16. Both sides run in CUDA graphs on several sets of buffers, together larger than the L2 as far as
+64 sets are. Results are checked against float64 before a time is taken, ours on fresh inputs after it too. Writes one
+record into FOLDER (the project's own if none is given): a measurement for each stage, layout and layer, and in the
+section `layers` our best beside theirs.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
 torch.compile; a layer for which that is not done after two thirds of the time is not measured. Who interrupts it gets
@@ -27,11 +27,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, ahead, at_least, record, said, taken
+from recording import CONTEXT, Parser, ahead, at_least, beside, record, said, taken
 
 from dwlab import records, report, study
 from dwlab.compiler import precompile
@@ -67,6 +67,10 @@ class Group:
     def key(self) -> tuple[str, str, str]:
         """Op, path and storage type."""
         return self.problem.op, self.problem.main_path, self.problem.dtype
+
+    def __str__(self) -> str:
+        text = report.layer_text(self.problem)
+        return f"{'/'.join(self.key)}  {text}  {100 * self.share:.1f} %  {in_networks(self.where)}"
 
 
 # ---------------------------------------------------------------------------------------------------------- the plan
@@ -129,27 +133,6 @@ def candidates(problem: Problem, last: int) -> list[Any]:
     return [stage for stage in registry.stages(problem.op, problem.main_path) if stage.supports(problem)][-last:]
 
 
-def apart(problem: Problem) -> list[tuple[Any, Problem]]:
-    """(stage, layer) of two int8 layers that are fused, each by its last stage: what PyTorch has no kernels for.
-
-    Empty for other problems, and where a layer has no stage.
-    """
-    if problem.op != "fused" or problem.dtype != "int8":
-        return []
-    found = [(candidates(layer, 1), layer) for layer in (problem.first, problem.second)]
-    return [(tried[0], layer) for tried, layer in found] if all(tried for tried, _ in found) else []
-
-
-def with_stages(groups: Sequence[Group]) -> tuple[list[Group], list[str]]:
-    """The groups of whose op, path and storage type there are stages at all, and a note on the others."""
-    there = {(stage.op, stage.path, dtype) for stage in registry.stages() for dtype in stage.dtypes}
-    without = dict.fromkeys(
-        f"{op}/{path} in {dtype}" for op, path, dtype in (g.key for g in groups) if (op, path, dtype) not in there
-    )
-    notes = [f"layers: there is no stage yet for {', '.join(without)}."] if without else []
-    return [group for group in groups if group.key in there], notes
-
-
 def in_networks(where: Iterable[str]) -> str:
     """The networks that have a layer, and how often: "mobilenet_v1 5×, xception"."""
     counted = Counter(one.split(" ")[0] for one in where)
@@ -162,32 +145,6 @@ def compile_ahead(stage: Any, problem: Problem) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- measuring
-
-
-class Apart:
-    """Our own kernels of two int8 layers, one after the other, the map between them in memory: as a stage of both."""
-
-    id = "layer by layer"
-
-    def __init__(self, problem: Problem) -> None:
-        self.parts = apart(problem)
-
-    def starter(self, problem: Problem, arrays: Mapping[str, Any]) -> Callable[[Any], Any]:
-        """A function of the stream that launches both."""
-        from dwlab.gpu.target import cuda
-
-        (one, first), (two, second) = self.parts
-        middle = cuda.device_array(first.shapes()["y"], first.storage_of("y"))
-        given: dict[Any, dict[str, Any]] = {first: {"y": middle}, second: {"x": middle}}
-        for name, array in arrays.items():
-            layer, own = problem.layer_of(name)
-            given[layer][own] = array
-        starts = one.starter(first, given[first]), two.starter(second, given[second])
-        return lambda stream=0: [start(stream) for start in starts]
-
-    def run(self, problem: Problem, arrays: Mapping[str, Any]) -> None:
-        """Launches both."""
-        self.starter(problem, arrays)()
 
 
 def timed(on: Any, stage: Any) -> timing.Timing | str:
@@ -221,11 +178,10 @@ def layer_row(
     tried: Sequence[tuple[Any, Problem, records.Measurement | str]],
     ran: Sequence[baselines.Baseline],
     machine: Machine,
-    separate: timing.Timing | str = "",
 ) -> dict[str, Any]:
     """The row of the section `layers`: our fastest stage and layout beside the fastest peer.
 
-    tried: stage, problem, and its measurement or what is wrong with it. separate: the same of `Apart`, if it ran.
+    tried: stage, problem, and its measurement or what is wrong with it.
     """
     right = [(row.time_us, i) for i, (_, _, row) in enumerate(tried) if isinstance(row, records.Measurement)]
     wrong = [f"WRONG: {stage.name}, {problem.layout}: {row}" for stage, problem, row in tried if isinstance(row, str)]
@@ -236,26 +192,14 @@ def layer_row(
         "dtype": problem.dtype, "problem": records.describe_problem(problem), "networks": in_networks(group.where),
         "copy_bound_us": nbytes / machine.ceilings.copy_gbps / 1e3, "compulsory_bytes": nbytes,
     }  # fmt: skip
-    failed = wrong
+    if not tried:
+        return made | {"failure": "no stage takes it"}
     if right:
         stage, problem, row = tried[min(right)[1]]
         made |= {"problem": records.describe_problem(problem), "stage": stage.name, "layout": problem.layout}
         made |= {key: getattr(row, key) for key in ("time_us", "p10_us", "p90_us", "fraction_of_copy", "cold")}
-    elif not tried:
-        failed = ["no stage takes it"]
-    peer = baselines.fastest(ran)
-    if peer is not None:
-        made |= {"peer": peer.name, "peer_time_us": peer.time.median_us}
-        if right:
-            made["speedup_vs_peer"] = peer.time.median_us / made["time_us"]
-    elif tried:
-        failed = [*failed, "; ".join(f"{one.way}: {one.failure}" for one in ran) or "PyTorch was not tried"]
-    if isinstance(separate, timing.Timing):
-        made |= {"apart": " then ".join(stage.id for stage, _ in apart(problem)), "apart_time_us": separate.median_us}
-        if right:
-            made["speedup_vs_apart"] = separate.median_us / made["time_us"]
-    elif separate:
-        failed = [*failed, f"WRONG: layer by layer: {separate}"]
+    made |= beside(ran, made.get("time_us"))
+    failed = [*wrong, *filter(None, [made.get("failure")])]
     return made | ({"failure": "; ".join(failed)} if failed else {})
 
 
@@ -265,11 +209,10 @@ def measure(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> 
     for batch in options["batches"]:
         tried: list[tuple[Any, Problem, records.Measurement | str]] = []
         ran: list[baselines.Baseline] = []
-        separate: timing.Timing | str = ""
         for problem, chosen in todo(group.problem, batch, options["layouts"], options["last"]):
-            for stage, one in [*((stage, problem) for stage in chosen), *apart(problem)]:
+            for stage in chosen:
                 with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                    compile_ahead(stage, one)
+                    compile_ahead(stage, problem)
             try:
                 with bench.prepare(problem, problem.main_path) as on:
                     for stage in chosen:
@@ -278,7 +221,6 @@ def measure(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> 
                             row = measured(stage, problem, found, bench.machine, group.where)
                             found = above(row, problem, bench.machine) or row
                         tried.append((stage, problem, found))
-                    separate = separate or (timed(on, Apart(problem)) if apart(problem) else "")
                     ran = ran or on.baselines()
             except study.OutOfMemory as error:
                 tried += [(stage, problem, said(error)) for stage in chosen]
@@ -286,7 +228,7 @@ def measure(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> 
         for _, _, row in tried:
             if isinstance(row, records.Measurement):
                 made["measurements"].append(study.with_baseline(row, peer).to_dict())
-        made["layers"].append(layer_row(group, batch, tried, ran, bench.machine, separate))
+        made["layers"].append(layer_row(group, batch, tried, ran, bench.machine))
         made["peers"] += peer_rows(layer_baselines.baseline_problem(tried[0][1]), ran) if tried else []
     return made
 
@@ -373,65 +315,32 @@ def missing(
     ]
 
 
-def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
-    """Rows of the section `layers` for people."""
-    for row in answer["layers"]:
-        text = row.get("failure") or f"{row['time_us']:.2f} µs, × {row['speedup_vs_peer']:.2f}"
-        if row.get("speedup_vs_apart"):
-            text += f", × {row['speedup_vs_apart']:.2f} over our own layer by layer"
-        yield (
-            f"{row['op']}/{row['path']} {row['layer']} batch {row['batch']} {row['dtype']} {row.get('stage', '')} "
-            f"{row.get('layout', '')}: {text}"
-        )
-
-
-def arguments(given: Sequence[str] | None = None) -> Any:
-    """The command line."""
+def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--op", (), "only these ops", choices=OPS)
     parser.each("--network", NETWORKS, "only these networks' layers")
     parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=at_least(1))
     parser.each("--dtype", ("float32", "float16"), "storage type (default: float32 and float16)", choices=DTYPES)
     parser.each("--layout", ("NHWC", "NCHW"), "of our stages (default: both)", choices=LAYOUTS)
-    parser.add_argument(
-        "--last", type=at_least(0), default=2, help="so many last stages, 0: all (default: %(default)s)"
-    )
+    parser.add_argument("--last", type=at_least(0), default=2, help="so many last stages, 0: all (%(default)s)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
-    parser.add_argument("--most", type=at_least(1), help="so many layers only")
-    parser.add_argument("--missing", action="store_true", help="only what no record has, with --compiled: so measured")
-    parser.add_argument("--list", action="store_true", help="list the layers and measure nothing")
-    parser.limits(170, min(12, (os.cpu_count() or 2) * 3 // 4))
-    return parser.parse_args(given)
+    parser.tasks(170, min(12, (os.cpu_count() or 2) * 3 // 4))
+    options = parser.parse_args(given)
 
+    def planned() -> list[Group]:
+        groups = plan(options.op, options.dtype, options.network)
+        runs = records.load_runs() if options.missing else ()
+        return missing(groups, options.batch, runs, options.compiled) if options.missing else groups
 
-def main(given: Sequence[str] | None = None) -> int:
-    started = time.monotonic()
-    options = arguments(given)
-    try:
-        groups, notes = with_stages(plan(options.op, options.dtype, options.network))
-    except (ValueError, records.RecordError) as error:  # a network or a size that there is not
-        print(f"record_layers: {error}", file=sys.stderr)
-        return 2
-    if options.missing:
-        groups = missing(groups, options.batch, records.load_runs(), options.compiled)
-    groups = groups[: options.most]
-    if options.list:
-        for group in groups:
-            text = report.layer_text(group.problem)
-            print(f"{'/'.join(group.key)}  {text}  {100 * group.share:.1f} %  {in_networks(group.where)}")
-        print(*notes, f"{len(groups)} layers, each at batch {' and '.join(map(str, options.batch))}", sep="\n")
-        return 0
-    count = min(options.processes, len(groups))
-
-    def given(machine: Machine, left: float) -> Sequence[Any]:
-        how = {"batches": options.batch, "layouts": options.layout, "last": options.last, "compiled": options.compiled}
-        return CONTEXT.Barrier(count), machine, how | {"until": time.monotonic() + COMPILING * left}
+    def how(machine: Machine, left: float, count: int) -> Sequence[Any]:
+        named = {"batches": options.batch, "layouts": options.layout, "last": options.last}
+        more = {"compiled": options.compiled, "until": time.monotonic() + COMPILING * left}
+        return CONTEXT.Barrier(count), machine, named | more
 
     tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
     tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."
     return record(
-        "record_layers", options, started, groups, work, count, "layers", given, lines,
-        lambda run: report.layers_summary([run]), [tried, *notes],
+        "record_layers", options, planned, work, "layers", how, lambda run: report.layers_summary([run]), [tried],
     )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ examples: record_method.py --seconds 100
 
 from __future__ import annotations
 
-import functools
 import statistics
 import sys
 import time
@@ -25,10 +24,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from recording import Parser, above, at_least, needs_gpu, said, tell
+from recording import BEGAN, Parser, above, at_least, needs_gpu, said, tell
 
 from dwlab.records import kinds, method, tabular
 from dwlab.records.method import Step, Time
+from dwlab.report import method as report
 from dwlab.training import digits, small_kernels
 
 IMAGES = 65_536
@@ -157,7 +157,7 @@ class Job:
 
         from dwlab.gpu.target import cuda
 
-        self.torch, self.cuda, self.setup = torch, cuda, setup
+        self.torch, self.setup = torch, setup
         torch.backends.cudnn.benchmark = setup.search
         self.count = len(images)
         kind = np.uint8 if setup.stored == "uint8" else np.float32
@@ -220,14 +220,14 @@ class Slot:
         from dwlab.gpu.target import cuda
         from dwlab.inference import current_stream
 
-        self.torch, self.setup, self.stream, self.current_stream = torch, setup, stream, current_stream
+        self.setup, self.stream, self.current_stream = setup, stream, current_stream
         side = digits.SIDE
         self.x = torch.zeros((setup.batch, 1, side, side), device="cuda")
         self.bytes = torch.zeros((setup.batch, 1, side, side), dtype=torch.uint8, device="cuda")
         self.x_array = cuda.as_cuda_array(self.x.view(-1))
         self.bytes_array = cuda.as_cuda_array(self.bytes.view(-1))
         self.kernel = small_kernels.made(small_kernels.unpack)
-        self.graph = self.model = None
+        self.graph = None
         self.net = self._network(weights)
         if setup.graph:
             from dwlab.measure import baselines
@@ -244,12 +244,12 @@ class Slot:
 
             net = digits.network(setup.batch, "NHWC", setup.dtype)
             partition = inference.selection.decide(net).pieces
-            self.model = inference.prepare(net, weights, partition, fallback=True, overlap=False)
+            model = inference.prepare(net, weights, partition, fallback=True, overlap=False)
 
             def ours(x: Any) -> Any:
-                self.model.maps["input"].view(-1).copy_(x.view(-1))
-                inference.enqueue(self.model)
-                return inference.output(self.model)
+                model.maps["input"].view(-1).copy_(x.view(-1))
+                inference.enqueue(model)
+                return inference.output(model)
 
             return ours
         if setup.network == "joined":
@@ -305,7 +305,7 @@ def in_turn(jobs: Sequence[Callable[[], Any]], rounds: int) -> tuple[Time, Time,
 
 def steps_of_the_job(
     changes: Sequence[Change], kept: Setup, theirs: Setup, images: np.ndarray, labels: np.ndarray, truth: np.ndarray,
-    weights: Mapping[str, Any], until: float, told: Callable[[str], None],
+    weights: Mapping[str, Any], until: float,
 ) -> tuple[list[Step], Setup, Setup]:  # fmt: skip
     """Changes in order, and what is then kept, of all setups and of those that PyTorch runs alone.
 
@@ -334,13 +334,13 @@ def steps_of_the_job(
             step = replace(step, before=before, after=after, accuracy=accuracy, agreement=agreement, ahead=ahead)
             step = replace(step, kept=step.clear and step.gain > 1 and agreement == 1.0 and not one.aside)
             found.append(step)
-            told(f"{one.name}: {before.median_us:,.0f} to {after.median_us:,.0f} µs, × {step.gain:.2f}")
+            tell(f"{one.name}: {before.median_us:,.0f} to {after.median_us:,.0f} µs, × {step.gain:.2f}")
             if step.kept:
                 kept, best = setup, trial
                 theirs = theirs if setup.network == "ours" else setup
         except Exception as error:  # the others go on; what failed says why
             found.append(replace(step, failure=said(error)))
-            told(f"{one.name}: {said(error)}")
+            tell(f"{one.name}: {said(error)}")
         trial = base = None
         torch.cuda.empty_cache()
     return found, kept, theirs
@@ -446,15 +446,14 @@ class Bench:
             lambda: held.update(y=self.functional.max_pool2d(self.x, 2)), self.judge(lambda: held["y"], want)
         )
 
-    def stage(self, problem: Any, arrays: Mapping[str, Any], want: Any, near: float, seen: Any = None) -> Candidate:
+    def stage(self, problem: Any, arrays: Mapping[str, Any], want: Any, near: float) -> Candidate:
         """dwlab's fastest stage of a layer, by its records. arrays: tensors; y is among them."""
         from dwlab.gpu import machine
         from dwlab.inference import selection
 
         one = selection.choose(problem, gpu=machine.present().name)
         start = one.starter(problem, {name: self.cuda.as_cuda_array(tensor) for name, tensor in arrays.items()})
-        seen = arrays["y"] if seen is None else seen
-        return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: seen, want, near))
+        return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: arrays["y"], want, near))
 
     def depthwise_stage(self) -> Candidate:
         problem = digits.network(SAMPLE).layer("1.depthwise").problem
@@ -615,7 +614,7 @@ def comparisons() -> tuple[Comparison, ...]:
     )  # fmt: skip
 
 
-def steps_of_kernels(weights: Mapping[str, Any], until: float, told: Callable[[str], None]) -> list[Step]:
+def steps_of_kernels(weights: Mapping[str, Any], until: float) -> list[Step]:
     """Single kernels of the network, one thing changed in each."""
     found, bench = [], Bench(weights)
     for name, scope, change, hypothesis, expected, before, after in comparisons():
@@ -626,10 +625,10 @@ def steps_of_kernels(weights: Mapping[str, Any], until: float, told: Callable[[s
             (one, says), (other, too) = bench.timed(lambda: before(bench)), bench.timed(lambda: after(bench))  # noqa: B023
             step = replace(step, before=one, after=other, facts_before=says, facts_after=too)
             step = replace(step, kept=step.clear and step.gain > 1)
-            told(f"{scope}, {name}: {one.median_us:.1f} to {other.median_us:.1f} µs, × {step.gain:.2f}")
+            tell(f"{scope}, {name}: {one.median_us:.1f} to {other.median_us:.1f} µs, × {step.gain:.2f}")
         except Exception as error:  # the others go on; what failed says why
             step = replace(step, failure=said(error))
-            told(f"{scope}, {name}: {said(error)}")
+            tell(f"{scope}, {name}: {said(error)}")
         found.append(step)
     return found
 
@@ -653,7 +652,6 @@ def the_images(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    started = time.monotonic()
     parser = Parser(__doc__, method.FOLDER)
     parser.add_argument(
         "--images", type=at_least(digits.TEST), default=IMAGES, help="of the job (default: %(default)s)"
@@ -675,33 +673,26 @@ def main(given: Sequence[str] | None = None) -> int:
         print("record_method needs a GPU and PyTorch, the peer that it starts from", file=sys.stderr)
         return 2
 
-    told = functools.partial(tell, started)
     weights = digits.held().weights["dense"]
     images, labels, truth = the_images(options.images)
-    told(f"{len(images):,} images")
+    tell(f"{len(images):,} images")
     with baselines.full_precision():  # TF32 off
-        told(f"{compile_ahead()} kernels of stages compiled")
-        until, given = started + options.seconds, (images, labels, truth, weights)
+        tell(f"{compile_ahead()} kernels of stages compiled")
+        until, given = BEGAN + options.seconds, (images, labels, truth, weights)
         own, asides = [[one for one in CHANGES if one.aside == aside] for aside in (False, True)]
-        steps, kept, theirs = steps_of_the_job(own, Setup(), Setup(), *given, until, told)
-        alone = steps_of_kernels(weights, until, told)
-        last, *_ = steps_of_the_job(asides, kept, theirs, *given, until, told)  # what takes the compiler long
+        steps, kept, theirs = steps_of_the_job(own, Setup(), Setup(), *given, until)
+        alone = steps_of_kernels(weights, until)
+        last, *_ = steps_of_the_job(asides, kept, theirs, *given, until)  # what takes the compiler long
         steps += last + alone
-        lines = time_lines(kept, images[:FEWER], weights, told)
+        lines = time_lines(kept, images[:FEWER], weights)
     job = {
         "images": len(images), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,
         "bytes": {"float32": images.size * 4, "uint8": images.size, "classes": len(images) * 8}, "drawn": FEWER,
     }  # fmt: skip
     file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, steps=steps, timelines=lines)
     run = kinds.read(file, method.MethodRun)
-    rows = [
-        [step.scope, step.name, f"{step.expected:g}", f"{step.gain:.2f}" if step.gain else step.failure,
-         "kept" if step.kept else ""]
-        for step in run.steps
-    ]  # fmt: skip
-    print(f"\n{file.name}\n")
-    print(tabular.columns(["scope", "step", "expected", "gain", ""], rows, (0, 1, 4)))
-    told("done")
+    print(f"\n{file.name}\n\n{report.job_table(run)}\n{report.kernels_table(run)}")
+    tell("done")
     return int(any("WRONG" in step.failure for step in run.steps))
 
 
@@ -717,9 +708,7 @@ def where_the_time_goes(job: Job) -> dict[str, float | str]:
         return {"profile": said(error)}
 
 
-def time_lines(
-    kept: Setup, images: np.ndarray, weights: Mapping[str, Any], told: Callable[[str], None]
-) -> dict[str, dict[str, Any]]:
+def time_lines(kept: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The first job's time line and the last one's, on fewer images."""
     from dwlab.measure.profile import profile
 
@@ -732,9 +721,9 @@ def time_lines(
             with profile() as seen:
                 job.run()
             found[name] = seen.timeline.to_dict()
-            told(f"the {name} job profiled:\n{seen.timeline}\n")
+            tell(f"the {name} job profiled:\n{seen.timeline}\n")
         except Exception as error:
-            told(f"the {name} job could not be profiled: {said(error)}")
+            tell(f"the {name} job could not be profiled: {said(error)}")
     return found
 
 

@@ -9,11 +9,10 @@ call before them too, and with --compiled through torch.compile; CUDA graphs, cu
 beside int8, of which PyTorch has no such kernels, float16. Both with random weights. Kernels of int8 are held against
 integers bit by bit, the whole against the float network.
 
-Writes one record into FOLDER (the project's own if none is given): measurements of op `network`, the section
-`networks`, and in `network_kernels` what each kernel took. Networks compile in several processes while one at a time
-uses the GPU; with --energy, J an image of ours and of PyTorch's best. What is there when the time is over, or on
-Ctrl-C, is written.
-Exit status 1 if a result was wrong or nothing was measured.
+Writes one record into FOLDER (the project's own if none is given): the section `networks`, and in `network_kernels`
+what each kernel took. Networks compile in several processes while one at a time uses the GPU; with --energy, J an image
+of ours and of PyTorch's best. What is there when the time is over, or on Ctrl-C, is written. Exit status 1 if a result
+was wrong or nothing was measured.
 
 examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --batch 1 --energy --seconds 240
           record_networks.py --missing        what no record has yet
@@ -28,11 +27,11 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, above, ahead, at_least, record, said, taken
+from recording import CONTEXT, Parser, above, ahead, at_least, beside, record, said, taken
 
 from dwlab import inference, planner, records, report
 from dwlab.inference import comparison, images, int8, selection, timing
@@ -58,6 +57,9 @@ class Task:
     layout: str
     batch: int
 
+    def __str__(self) -> str:
+        return self.network().summary()
+
     def network(self) -> Network:
         """The table."""
         return networks.network(self.name, self.batch, self.layout, self.dtype)
@@ -77,16 +79,19 @@ def _calibrated(task: Task) -> Mapping[str, Any]:
     return int8.calibrate(task.network())
 
 
-def plan(options: Any, known: Sequence[tuple[Any, ...]] = ()) -> list[Task]:
+def plan(options: Any, runs: Sequence[records.Record] = ()) -> list[Task]:
     """The tasks in order, the first batch's before the next: MobileNets first, float32 before float16.
 
-    known: `_key` of those that are left out. Raises NetworkError for an unknown name, with the nearest.
+    runs: whose networks are left out that have times of ours and of a peer. Raises NetworkError for an unknown name,
+    with the nearest.
     """
+    rows = [row for run in runs for row in run.sections.get("networks", ()) if row.get("speedup_vs_peer")]
+    known = {Task(row["network"], row["dtype"], row["layout"], row["batch"]) for row in rows}
     names = {name: networks.network(name).name.startswith("mobilenet") for name in options.network}
     inside = itertools.product(options.batch, options.layout, (True, False), options.dtype, names.items())
     found = [Task(name, dtype, layout, batch) for batch, layout, first, dtype, (name, is_first) in inside
              if is_first == first]  # fmt: skip
-    return [one for one in found if (one.name, one.batch, one.dtype, one.layout) not in known]
+    return [one for one in found if one not in known]
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
@@ -95,21 +100,14 @@ def plan(options: Any, known: Sequence[tuple[Any, ...]] = ()) -> list[Task]:
 def measure(task: Task, options: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Rows of a record's parts, and notes, of all of a network, while this process has the GPU.
 
-    options: "gpu", for the planner; "last", stages that are tried; "compiled"; "energy", seconds of a window or None;
-    "copy_gbps".
+    options: "gpu", for the planner; "last", stages that are tried; "compiled"; "energy", seconds of a window or None.
     """
     network = task.network()
     row: dict[str, Any] = {
         "network": task.name, "batch": task.batch, "dtype": task.dtype, "layout": task.layout,
         "resolution": network.resolution,
     }  # fmt: skip
-    made: dict[str, list[Any]] = {
-        "measurements": [],
-        "networks": [row],
-        "network_kernels": [],
-        "peers": [],
-        "notes": [],
-    }
+    made: dict[str, list[Any]] = {"networks": [row], "network_kernels": [], "peers": [], "notes": []}
     try:
         ready = task.ready()
         tuned = timing.tune(ready, options["last"])
@@ -124,18 +122,17 @@ def measure(task: Task, options: Mapping[str, Any]) -> dict[str, list[Any]]:
             raise Wrong("; ".join(found))
         timed = {what: baselines.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
-        beside = timing.measure(models[best], compiled=options["compiled"], **HOW)
-        timed[best] = beside.ours
+        compared = timing.measure(models[best], compiled=options["compiled"], **HOW)
+        timed[best] = compared.ours
         plain = {what: baselines.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         if wrong := wrong_after(models):
             raise Wrong(wrong)
-        row["checked"] = checked(network)
-        row |= times(models, timed, beside.baselines, plain)
+        row |= times(models, timed, compared.baselines, plain)
         row |= {"peer_dtype": "float16"} if task.dtype == "int8" else {}
-        made["measurements"] += measurements(row, options["copy_gbps"])
-        shown = {"path": "forward", "dtype": task.dtype, "shape": problem_of(row)}
-        made["peers"] += [one.to_dict() | shown for one in beside.baselines]
-        row |= energies(models[best], beside.best, options["energy"]) if options["energy"] else {}
+        shape = {"network": task.name, "N": task.batch, "layout": task.layout, "resolution": network.resolution}
+        shown = {"path": "forward", "dtype": task.dtype, "shape": shape}
+        made["peers"] += [one.to_dict() | shown for one in compared.baselines]
+        row |= energies(models[best], compared.best, options["energy"]) if options["energy"] else {}
     except Wrong as error:
         row["failure"] = f"WRONG: {error}"
     except Exception as error:
@@ -169,14 +166,6 @@ def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
                 "layers": " + ".join(names), "stage": stage, "time_us": times[problem][stage],
             }  # fmt: skip
     return list(made.values())
-
-
-def checked(network: Network) -> str:
-    """What was held against float64, in words."""
-    steps = "each step on its own input, and " if network.batch == 1 else ""
-    if network.dtype == "int8":
-        steps = steps.replace("input,", "input, kernels bit by bit,")
-    return f"{steps}the whole output of {network.batch} image{'s' * (network.batch > 1)}, and of fresh ones after"
 
 
 def wrong_before(model: inference.Model) -> str:
@@ -223,13 +212,7 @@ def times(
         "operations": last.launches[1],
         "cold": timed["apart"].cold,
     }
-    peer = baselines.fastest(ran)
-    if peer is None:
-        why = "; ".join(f"{one.way}: {one.failure}" for one in ran) or "PyTorch was not tried"
-        return made | {"failure": f"no peer: {why}"}
-    ours = min(one.median_us for one in timed.values())
-    us = peer.time.median_us
-    return made | {"peer": peer.name, "peer_time_us": us, "speedup_vs_peer": us / ours}
+    return made | beside(ran, min(one.median_us for one in timed.values()))
 
 
 def energies(model: inference.Model, peer: baselines.Baseline | None, seconds: float) -> dict[str, Any]:
@@ -282,62 +265,6 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: 
         results.put(answer)
 
 
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["network"], row["batch"], row["dtype"], row["layout"]
-
-
-def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
-    """An answer for people."""
-    yield from answer["notes"]
-    for row in answer["networks"]:
-        text = f"{row['network']} {row['dtype']} batch {row['batch']} {row['layout']}: "
-        text += f"{len(answer['network_kernels'])} kernels timed"
-        if "apart_us" in row:
-            text += f", apart {row['apart_us']:,.1f} µs"
-        if "fused_us" in row:
-            text += f", fused {row['fused_us']:,.1f} µs ({row['pairs']} pairs)"
-        if "peer" in row:
-            text += f", {row['peer']} {row['peer_time_us']:,.1f} µs, × {row['speedup_vs_peer']:.2f}"
-        if "joules" in row:
-            text += f"; {1e3 * row['joules']:,.2f} mJ an image"
-        if "peer_joules" in row:
-            text += f", peer {1e3 * row['peer_joules']:,.2f} mJ, × {row['peer_joules'] / row['joules']:.2f}"
-        yield "; ".join([text, *(row[name] for name in ("failure", "energy_failure") if row.get(name))])
-
-
-# -------------------------------------------------------------------------------------------------------------- record
-
-
-def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands for a network's sizes in a measurement."""
-    return {"network": row["network"], "N": row["batch"], "layout": row["layout"], "resolution": row["resolution"]}
-
-
-def measurements(row: Mapping[str, Any], copy_gbps: float) -> list[records.Measurement]:
-    """The measurements of a row of the section `networks`: a stage "apart" and a stage "fused"."""
-    network = networks.network(row["network"], row["batch"], row["layout"], row["dtype"], row["resolution"])
-    nbytes, flops, made = network.compulsory_bytes, 2 * network.macs, []
-    for order, what in enumerate(("apart", "fused"), 1):
-        us = row.get(f"{what}_us")
-        if us is None:
-            continue
-        gbps, peer = nbytes / us / 1e3, row.get("peer")
-        made.append(records.Measurement(
-            gpu="", date="", op="network", path="forward", stage=what, problem=problem_of(row), dtype=row["dtype"],
-            time_us=us, p10_us=row[f"{what}_p10_us"], p90_us=row[f"{what}_p90_us"], rounds=HOW["rounds"], launches=1,
-            method="graph", cold=row["cold"], compulsory_bytes=nbytes, effective_gbps=gbps, copy_gbps=copy_gbps,
-            fraction_of_copy=gbps / copy_gbps, flops=flops, intensity=flops / nbytes, order=order, peer=peer,
-            peer_time_us=row.get("peer_time_us"), speedup_vs_peer=row["peer_time_us"] / us if peer else None,
-            note=row["checked"],
-        ))  # fmt: skip
-    return made
-
-
-def known(runs: Sequence[records.Record]) -> set[tuple[Any, ...]]:
-    """(name, batch, dtype, layout) of the networks that a record has with times of ours and of a peer."""
-    return {_key(row) for run in runs for row in run.sections.get("networks", ()) if row.get("speedup_vs_peer")}
-
-
 # ------------------------------------------------------------------------------------------------------------- command
 
 
@@ -352,39 +279,29 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: a minute and more a network")
     parser.add_argument("--energy", action="store_true", help="J an image too, ours and PyTorch's best")
     parser.add_argument("--window", type=above(0), default=2.0, help="seconds of energy's window (%(default)s)")
-    parser.add_argument("--missing", action="store_true", help="only what no record has")
-    parser.add_argument("--list", action="store_true", help="list the networks and measure nothing")
-    parser.limits(500, min(16, (os.cpu_count() or 3) - 2))
+    parser.tasks(500, min(16, (os.cpu_count() or 3) - 2))
     return parser.parse_args(given)
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    began = time.monotonic()
     options = arguments(given)
-    try:
-        tasks = plan(options, known(records.load_runs()) if options.missing else ())
-    except networks.NetworkError as error:
-        print(f"record_networks: {error}", file=sys.stderr)
-        return 2
-    if options.list:
-        print(*(task.network().summary() for task in tasks), sep="\n")
-        return 0
-    count = min(len(tasks), MOST_PROCESSES)
 
-    def given(machine: Any, left: float) -> Sequence[Any]:
-        how = {
+    def planned() -> list[Task]:
+        return plan(options, records.load_runs() if options.missing else ())
+
+    def how(machine: Any, left: float, count: int) -> Sequence[Any]:
+        named = {
             "last": options.last, "compiled": options.compiled, "processes": options.processes,
             "energy": options.window if options.energy else None, "gpu": "present",
-            "copy_gbps": machine.ceilings.copy_gbps, "until": time.monotonic() + COMPILING * left,
+            "until": time.monotonic() + COMPILING * left,
         }  # fmt: skip
-        return CONTEXT.Barrier(count), CONTEXT.Lock(), how
+        return CONTEXT.Barrier(count), CONTEXT.Lock(), named
 
     compiled = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
     return record(
-        "record_networks", options, began, tasks, work, count, "networks", given, lines,
-        lambda run: report.networks_summary([run]),
+        "record_networks", options, planned, work, "networks", how, lambda run: report.networks_summary([run]),
         [f"networks: the last {options.last} stages that take a layer or pair were timed; {compiled}."],
-        threads=2, quick=True, daemon=False,  # they have processes of their own
+        most=MOST_PROCESSES, threads=2, quick=True, daemon=False,  # they have processes of their own
     )  # fmt: skip
 
 

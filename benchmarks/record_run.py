@@ -1,17 +1,15 @@
 """Checks and measures this machine's GPU in one go, and records it: ``python benchmarks/record_run.py [FOLDER]``.
 
 Runs the doctor, the tests that need a GPU, and the study of every path: all stages at the paper's shape with the
-hardware's counters, and at seven other shapes the stages that are meant for the memory roof, with PyTorch as the peer
-where it is installed. Then copies of several sizes: the copy bandwidth is measured with hundreds of MB, and a launch
-that moves less does not reach it, copy or not (records.copy_us). Writes one new record into FOLDER (the project's own
-records if none is given), with what the tests said of interpreter and GPU, and prints its tables last. Exit status 1 if
-any step failed. In a checkout without .git, set DWLAB_REVISION to the git revision.
+hardware's counters, and at seven other shapes, and with rows of 16 bits, the stages that are meant for the memory roof,
+with PyTorch as the peer where it is installed. Then copies of several sizes: the copy bandwidth is measured with
+hundreds of MB, and a launch that moves less does not reach it, copy or not (records.copy_us). Writes one new record
+into FOLDER (the project's own records if none is given), with what the tests said of interpreter and GPU, and prints
+its tables last. Exit status 1 if any step failed. In a checkout without .git, set DWLAB_REVISION to the git revision.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
 import subprocess
 import sys
@@ -23,13 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recording import ROOT, Parser, above, needs_gpu
+from recording import ROOT, Parser, above, needs_gpu, tell
 
 from dwlab import problems, records, report, study
 from dwlab.gpu import machine, target
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.measure import device, timing
+from dwlab.report import written
 
 # The paper's shape, padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, above any L2.
 SHAPES = (
@@ -136,21 +135,15 @@ def judge(passed: set[str], shapes: Sequence[Any]) -> Callable[..., Any]:
 
 
 def measure(
-    shapes: Sequence[Any],
-    todo: Sequence[Any],
-    passed: set[str],
-    seconds: float,
-    quick: bool,
-    told: Callable[[str], None],
-    alone: bool = False,
+    shapes: Sequence[Any], todo: Sequence[Any], passed: set[str], seconds: float, quick: bool
 ) -> tuple[Any, list[str]]:
     """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds.
 
-    quick: few rounds, no peers. alone: all rounds, but neither peers nor counters.
+    quick: few rounds, no peers.
     """
     started = time.monotonic()
     bench = study.GpuBench(quick=quick)
-    told(f"ceilings: {time.monotonic() - started:.0f} s")
+    tell("ceilings measured")
     made, left_out = None, []
     for i, shape in enumerate(shapes):
         if made and time.monotonic() - started > seconds:
@@ -158,10 +151,10 @@ def measure(
             continue
         here = chosen(todo, shape, i == 0)
         checks = study.Checks(judge(passed, shapes), hardware=i == 0)
-        one = study.study(problem=shape, quick=quick or alone, stages=here, bench=bench, checks=checks, runs=[])
+        one = study.study(problem=shape, quick=quick, stages=here, bench=bench, checks=checks, runs=[])
         both = {} if made is None else {"rows": made.rows + one.rows, "baselines": made.baselines + one.baselines}
         made = one if made is None else replace(made, **both)
-        told(f"{shape}: {len(here)} stages, {time.monotonic() - started:.0f} s in all")
+        tell(f"{shape}: {len(here)} stages")
     date = made.environment["date"]  # one record has one date
     rows = [replace(row, measured=replace(row.measured, date=date)) if row.measured else row for row in made.rows]
     notes = ["Stages whose kernel is made for each shape were judged at the first shape only."]
@@ -178,7 +171,6 @@ def measure(
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
-    parser.add_argument("--sixteen", action="store_true", help="only the paper's shape with rows of 16 bits, no peers")
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.add_argument("--seconds", type=above(0), default=300, help="no new shape after so long (%(default)s)")
@@ -196,29 +188,21 @@ def main(given: Sequence[str] | None = None) -> int:
     print("\n=== study", flush=True)
     started = time.monotonic()
     todo = [stage for path in options.path for stage in registry.stages("depthwise1d", path=path)]
-    told = functools.partial(print, flush=True)
-    shapes = [study.QUICK_PROBLEM] if options.quick else [problems.problem(shape) for shape in SHAPES]
-    if options.sixteen:
-        shapes = [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
-    passed = judged(tests)
-    made, notes = measure(shapes, todo, passed, options.seconds, options.quick, told, alone=options.sixteen)
+    shapes = [study.QUICK_PROBLEM]
+    if not options.quick:
+        shapes = [problems.problem(shape) for shape in SHAPES]
+        shapes += [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
+    made, notes = measure(shapes, todo, judged(tests), options.seconds, options.quick)
     print(made.table())
     sections = {"comparisons": comparisons(tests)} if tests else {}
-    sections |= {} if options.quick or options.sixteen else {"copies": copies(machine.present())}
+    sections |= {} if options.quick else {"copies": copies(machine.present())}
     file = made.write(folder, sections=sections, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))
 
     print("\n=== what was recorded")
     run = records.read_run(file)
-    print(f"{file.name}\n\n{report.ceilings_table([run])}\n{report.totals_table(runs=[run])}")
-    for path, dtype in itertools.product(options.path, dict.fromkeys(shape.dtype for shape in shapes)):
-        one = {"path": path, "dtype": dtype, "runs": [run]}
-        print(f"{path}, {dtype}\n\n{report.table(**one)}\n{report.traffic_table(**one)}")
-        print(report.shapes_table(**one))
-    if tests:
-        print(report.comparisons_table([run]))
-    if "copies" in sections:
-        print(report.copies_table([run]))
+    print(f"{file.name}\n\n{written.markdown(run)}")
+    print(*(show([run]) for show in (report.comparisons_table, report.copies_table)), sep="\n")
     for title, status, seconds in steps:
         print(f"{title}: {'passed' if status == 0 else f'FAILED (status {status})'}, {seconds:.0f} s")
     return 0 if all(status == 0 for _, status, _ in steps) else 1

@@ -10,9 +10,8 @@ time is taken, ours on fresh inputs after it too. Dense stages get the same filt
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
 `sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
-processes, and one at a time uses the GPU. A stage or a library's way that ends its process, or takes the GPU's context
-with it, is not tried again on that problem, which goes back to the other processes; the library then has no time there,
-for it may have been its fastest. Exit status 1 if a result was wrong or nothing was measured.
+processes, and one at a time uses the GPU. A way that ends its process, or takes the GPU's context with it, costs that
+problem; another process goes on. Exit status 1 if a result was wrong or nothing was measured.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
@@ -24,32 +23,23 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import pickle
 import sys
-import tempfile
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 import record_layers
-from record_layers import candidates, compile_ahead
-from recording import Parser, at_least, record, said
+from record_layers import candidates, compile_ahead, peer_rows, timed
+from recording import Parser, at_least, record, said, taken
 
 from dwlab import records, report, study
 from dwlab.gpu.machine import Machine
 from dwlab.measure import baselines, sparse_baselines, timing
 from dwlab.model.sparse import dense_layer
-from dwlab.problems import ProblemError
 from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
-from dwlab.records.journal import locked
-from dwlab.records.tabular import columns
-from dwlab.report.shared import grouped
 from dwlab.report.sparse import SOURCE
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
@@ -61,7 +51,6 @@ OF_LAYERS = ("64:2:16", "2:4")
 MULTIPLY_ADDS = 1 << 31  # of the dense product: larger ones have no use for CUDA cores, and long to compile
 HOW = {"rounds": 5, "min_seconds": 0.01, "most_seconds": 0.15}
 DENSE, FEW = 3, 1024  # of the last dense stages; pixels
-ENDED = "ended its process, or took the GPU's context with it"
 
 
 @dataclass(frozen=True)
@@ -70,6 +59,9 @@ class Group:
 
     problem: SparsePointwise
     where: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}  {self.where}"
 
 
 def plan(patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True) -> list[Group]:
@@ -165,83 +157,16 @@ def prepare(group: Group) -> Ready:
     return Ready(stages, inputs, dense, dense_stages, dense_inputs, filters)
 
 
-@dataclass(frozen=True)
-class Trials:
-    """What ended a process, or left its context useless, told in files of a folder that the processes share.
-
-    A trial's name and group stand in `trying` while it runs. Who gets the GPU and finds them there knows that the
-    process before it died in that trial: it writes the name to `ended`, and puts the group back.
-    """
-
-    folder: Path
-
-    @contextlib.contextmanager
-    def gpu(self, tasks: Any) -> Iterator[None]:
-        """The GPU for this process alone. A lock of the system's, which it frees when its owner dies."""
-        with open(self.folder / "gpu", "w") as file, locked(file):
-            with contextlib.suppress(FileNotFoundError, EOFError):  # the usual case; dead while it wrote
-                name, group = pickle.loads((self.folder / "trying").read_bytes())
-                with open(self.folder / "ended", "a") as ended:
-                    print(name, group.problem, sep="\t", file=ended)
-                print(f"{name} {ENDED}: {group.problem}", flush=True)
-                tasks.put(group)
-            (self.folder / "trying").unlink(missing_ok=True)
-            yield
-
-    def ended(self) -> list[tuple[str, str]]:
-        """(name, the problem that it died with) of each."""
-        if not (self.folder / "ended").exists():
-            return []
-        lines = (self.folder / "ended").read_text().splitlines()
-        return [(name, problem) for name, problem in (line.split("\t") for line in lines)]
-
-    def run(self, name: str, group: Group, call: Callable[[], Any]) -> Any:
-        """call(). Raises RuntimeError if it `ended` with this problem; leaves the process if the context is gone."""
-        import torch
-
-        if (name, str(group.problem)) in self.ended():
-            raise RuntimeError(f"it {ENDED}")
-        (self.folder / "trying").write_bytes(pickle.dumps((name, group)))
-        try:
-            return call()
-        finally:
-            try:
-                torch.cuda.synchronize()
-            except Exception as error:
-                print(f"{name}: {said(error)}", file=sys.stderr, flush=True)
-                os._exit(1)  # what would be freed on the usual way out fails, too, and PyTorch aborts
-            (self.folder / "trying").unlink()
-
-
-def measure(group: Group, bench: study.GpuBench, ready: Ready, trials: Trials) -> dict[str, list[Any]]:
+def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list[Any]]:
     """All of a group while this process has the GPU."""
     import torch
 
-    def times(on: Any, stages: Sequence[Any]) -> dict[Any, timing.Timing | str]:
-        found: dict[Any, timing.Timing | str] = {}
-        for stage in stages:
-            try:
-                found[stage] = trials.run(stage.id, group, lambda stage=stage: on.time(stage))
-            except Exception as error:
-                found[stage] = said(error)
-        return found
-
-    def tried(on: Any, sets: Sequence[Any], way: str) -> list[baselines.Baseline]:
-        def verify(out: dict[str, Any]) -> str:
-            y = out["y"].contiguous().float().cpu().numpy()
-            return on.wrong("y", y, sparse_baselines.relative_error())
-
-        def call() -> list[baselines.Baseline]:
-            return sparse_baselines.measure(problem, sets, verify, cold=on.cold, only=[way], **HOW)
-
-        try:
-            return trials.run(way, group, call)
-        except Exception as error:
-            return [baselines.Baseline(way.replace(":", ",", 1), way, failure=said(error))]
+    def verify(out: dict[str, Any]) -> str:
+        return on.wrong("y", out["y"].contiguous().float().cpu().numpy(), sparse_baselines.relative_error())
 
     problem, copy_gbps = group.problem, bench.machine.ceilings.copy_gbps
     with bench.prepare(ready.dense, "forward", ready.dense_inputs) as on:
-        found = times(on, ready.dense_stages)
+        found = {stage: timed(on, stage) for stage in ready.dense_stages}
     ours = {stage.id: one.median_us for stage, one in found.items() if isinstance(one, timing.Timing)}
     wrong = [f"WRONG: {stage.id}: {one}" for stage, one in found.items() if isinstance(one, str)]
     measured = [
@@ -249,149 +174,77 @@ def measure(group: Group, bench: study.GpuBench, ready: Ready, trials: Trials) -
         for stage, one in found.items() if isinstance(one, timing.Timing)
     ]  # fmt: skip
     with bench.prepare(problem, "forward", ready.inputs) as on:
-        found = times(on, ready.stages)
+        found = {stage: timed(on, stage) for stage in ready.stages}
         w = torch.from_numpy(ready.filters).cuda()
         sets = [{"x": baselines.tensor_of(problem, "x", one["x"]), "w": w.clone()} for one in on.sets]
-        ran = [one for way in sparse_baselines.ways(problem) for one in tried(on, sets, way)]
+        ran = sparse_baselines.measure(problem, sets, verify, cold=on.cold, **HOW)
         sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
-    died = {sparse_baselines.library(name) for name, text in trials.ended() if text == str(problem)}
-    died &= set(sparse_baselines.LIBRARIES)  # and not a stage of ours
-    best = sparse_baselines.fastest_of_each(one for one in ran if sparse_baselines.library(one.way) not in died)
+    best = sparse_baselines.fastest_of_each(ran)
     theirs = {name: one.time.median_us for name, one in best.items()}
     names = {name: one.name for name, one in best.items()}
     rows = []
     for stage, one in found.items() or [(None, "no stage takes it")]:
         if isinstance(one, timing.Timing):
             row = study.measurement(stage, problem, one, copy_gbps, note=group.where)
-            measured.append(row if died else study.with_baseline(row, baselines.fastest(ran)))
+            measured.append(study.with_baseline(row, baselines.fastest(ran)))
         elif stage is not None:
             one = f"WRONG: {one}"
         rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
     if wrong:
         rows[0]["failure"] = "; ".join([*filter(None, [rows[0].get("failure")]), *wrong])
-    peers = record_layers.peer_rows(problem, ran)
-    return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peers}
+    return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peer_rows(problem, ran)}
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: Machine, folder: Path) -> None:
+def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
     """A process: takes groups until there are none, compiles, and measures while it has the GPU.
 
-    gpu: not taken; a process that dies would keep it. folder: of `Trials`.
+    It leaves when its context is gone: nothing runs in it any more.
     """
-    import queue
+    import torch
 
-    try:
-        import torch
-
-        bench, trials, empty = study.GpuBench(machine=machine, how=HOW, few=True), Trials(folder), False
-        torch.cuda.init()
-        while True:
-            try:
-                group = tasks.get(timeout=1)
-            except queue.Empty:
-                if empty:
-                    return
-                with trials.gpu(tasks):  # the one before may have died, and its group be back
-                    empty = True
-                continue
-            empty = False
-            try:
-                ready = prepare(group)
-                with trials.gpu(tasks):
-                    made = measure(group, bench, ready, trials)
-                    torch.cuda.synchronize()
-            except Exception as error:
-                traceback.print_exc()
-                row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
-                made = {"measurements": [], "peers": [], "sparse": [row]}
-            results.put(made)
-    except Exception as error:  # this process ends, the others go on
-        traceback.print_exc()
-        results.put(said(error))
-
-
-# ---------------------------------------------------------------------------------------------------------- tables
-
-
-def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
-    """Rows of the section `sparse` for people."""
-    for row in answer["sparse"]:
-        shown = row.get("failure") or f"{row['time_us']:.2f} µs" + "".join(
-            f", × {x:.2f} {name.split('/')[-1]}" for name, x in row["speedups"].items()
-        )
-        name = f"{row['layer']} batch {row['batch']} {row['problem']['layout']} {row['pattern']}"
-        yield f"{name} {row.get('stage') or ''}: {shown}"
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Each pattern's speedups of our best stage, geometric mean and range: the source's shapes, networks' layers."""
-    names = [*sparse_baselines.LIBRARIES, "ours, dense"]
-    best: dict[str, Mapping[str, Any]] = {}
-    for row in rows:
-        key = records.shape_text(row["problem"])
-        if row.get("time_us") and (key not in best or row["time_us"] < best[key]["time_us"]):
-            best[key] = row
-    groups = grouped(best.values(), lambda row: (row["networks"] != SOURCE, row["problem"]["layout"], row["pattern"]))
-    body = []
-    for (of_layers, *form), here in sorted(groups.items(), key=lambda one: one[0][0]):
-        cells = []
-        for name in names:
-            found = [x for x in (_speedup(row, name) for row in here) if x]
-            cells.append(f"{geometric_mean(found):.2f} ({min(found):.2f} to {max(found):.2f})" if found else "")
-        body.append(["layers" if of_layers else "source", " ".join(form), str(len(here)), *cells])
-    return str(columns(["", "pattern", "problems", *names], body, (0, 1)))
-
-
-def _speedup(row: Mapping[str, Any], name: str) -> float | None:
-    """Over a library, or over the fastest of our dense stages."""
-    if name in sparse_baselines.LIBRARIES:
-        return row["speedups"].get(name)
-    return min((row["speedups"][one] for one in row["dense"]), default=None)
+    bench = study.GpuBench(machine=machine, how=HOW, few=True)
+    torch.cuda.init()
+    for group in taken(tasks):
+        try:
+            ready = prepare(group)
+            with gpu:
+                made = measure(group, bench, ready)
+                torch.cuda.synchronize()
+        except Exception as error:
+            traceback.print_exc()
+            row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
+            made = {"measurements": [], "peers": [], "sparse": [row]}
+        results.put(made)
+        try:
+            torch.cuda.synchronize()
+        except Exception:
+            results.close()
+            results.join_thread()
+            os._exit(1)  # what would be freed on the usual way out fails, too, and PyTorch aborts
 
 
 # ---------------------------------------------------------------------------------------------------------- command
 
 
-def arguments(given: Sequence[str] | None = None) -> Any:
-    """The command line."""
+def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--pattern", (), "only this pattern, of all shapes")
     parser.each("--batch", (1, 32), "images of networks' layers (default: 1 and 32)", type=at_least(1))
     parser.add_argument("--matrices", action="store_true", help="the source's shapes alone")
-    parser.add_argument("--most", type=at_least(1), help="so many problems only")
-    parser.add_argument("--missing", action="store_true", help="only what no record has")
-    parser.add_argument("--list", action="store_true", help="list the problems and measure nothing")
-    parser.limits(330, min(14, (os.cpu_count() or 2) - 1))
-    return parser.parse_args(given)
+    parser.tasks(330, min(14, (os.cpu_count() or 2) - 1))
+    options = parser.parse_args(given)
 
-
-def main(given: Sequence[str] | None = None) -> int:
-    started = time.monotonic()
-    options = arguments(given)
-    try:
+    def planned() -> list[Group]:
         groups = plan([str(pattern(one)) for one in options.pattern], options.batch, not options.matrices)
-    except ProblemError as error:
-        print(f"record_sparse: {error}", file=sys.stderr)
-        return 2
-    if options.missing:
-        there = known(records.load_runs())
-        groups = [group for group in groups if records.shape_text(group.problem) not in there]
-    groups = groups[: options.most]
-    if options.list:
-        for group in groups:
-            print(f"{group.problem}  {group.where}")
-        print(f"{len(groups)} problems")
-        return 0
-    with tempfile.TemporaryDirectory() as scratch:
-        trials = Trials(Path(scratch))
+        there = known(records.load_runs()) if options.missing else ()
+        return [group for group in groups if records.shape_text(group.problem) not in there]
 
-        return record(
-            "record_sparse", options, started, groups, work, options.processes, "problems",
-            lambda machine, left: (machine, trials.folder), lines, lambda run: table(run.sections["sparse"]),
-            ["sparse: filters pruned by magnitude from random ones; dense stages have the same."],
-            ended=lambda: [f"{name} {ENDED}: {problem}." for name, problem in trials.ended()],
-        )  # fmt: skip
+    return record(
+        "record_sparse", options, planned, work, "problems", lambda machine, *_: (machine,),
+        lambda run: report.sparse_summary([run]),
+        ["sparse: filters pruned by magnitude from random ones; dense stages have the same."],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import os
 import queue
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from dwlab import records  # noqa: E402
 from dwlab.records import writing  # noqa: E402
+from dwlab.tuning.worker import GpuLock  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("spawn")
 """How processes begin; locks and barriers that they share are made by it, too."""
 
+BEGAN = time.monotonic()  # as this process did
 SAVED = 20.0  # seconds between two writings of a record
 LINGER = 60.0  # seconds that is waited for a process which runs torch.compile when the time for that is over
 
@@ -57,10 +60,18 @@ class Parser(argparse.ArgumentParser):
         """An option that may be repeated."""
         self.add_argument(name, action=_Each, default=list(default), help=f"{text}; may be repeated", **more)
 
-    def limits(self, seconds: float, processes: int) -> None:
-        """--seconds and --processes."""
-        self.add_argument("--seconds", type=above(0), default=seconds, help="stop after so long (default: %(default)s)")
+    def limits(self, seconds: float, processes: int, least: float = 0) -> None:
+        """--seconds, more than so many, and --processes."""
+        how = {"type": above(least), "default": seconds}
+        self.add_argument("--seconds", **how, help="stop after so long (default: %(default)s)")
         self.add_argument("--processes", type=at_least(1), default=max(1, processes), help="at once")
+
+    def tasks(self, *limits: float) -> None:
+        """What `record` and `chosen` understand. limits: see there."""
+        self.add_argument("--most", type=at_least(1), help="so many only, the first ones")
+        self.add_argument("--missing", action="store_true", help="only what no record has")
+        self.add_argument("--list", action="store_true", help="list what would be measured, in which order; no GPU")
+        self.limits(*limits)
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -111,59 +122,39 @@ def shared(
     """What processes make of tasks, one by one, until all are done, the seconds are over, or no process is left.
 
     work(tasks, results, gpu, *args): takes tasks until there is none, and holds the lock `gpu` while it uses the GPU.
-    daemon: of processes that have none of their own.
+    For one that is killed, or leaves with a status, another begins; the task that it had is lost. daemon: of processes
+    that have none of their own.
     """
-    todo, results, gpu = CONTEXT.Queue(), CONTEXT.Queue(), CONTEXT.RLock()
+    todo, results = CONTEXT.Queue(), CONTEXT.Queue()
     for task in tasks:
         todo.put(task)
     until, done = time.monotonic() + seconds, 0
-    given = (work, todo, results, gpu, *args)
-    workers = [CONTEXT.Process(target=guarded, args=given, daemon=daemon) for _ in range(min(count, len(tasks)))]
-    for worker in workers:
-        worker.start()
-    try:
-        while done < len(tasks) and time.monotonic() < until:
-            try:
-                found = results.get(timeout=1)
-            except queue.Empty:
-                if not any(worker.is_alive() for worker in workers):
-                    return
-                continue
-            done += not isinstance(found, str)  # a text says why a process ended
-            yield found
-    finally:
-        todo.cancel_join_thread()  # tasks that nobody takes any more: else this process waits at its end
+    with tempfile.TemporaryDirectory() as folder:
+        given = (work, todo, results, GpuLock(Path(folder) / "gpu"), *args)
+        workers = [CONTEXT.Process(target=guarded, args=given, daemon=daemon) for _ in range(min(count, len(tasks)))]
         for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.join(10)
-
-
-def gathered(
-    work: Callable[..., None], tasks: Sequence[Any], args: Sequence[Any], count: int, seconds: float,
-    take: Callable[[Any], None], what: str, **more: Any,
-) -> list[str]:  # fmt: skip
-    """Hands `take` what processes make of tasks (`shared`), until all is done, the seconds are over, or someone
-    interrupts or ends this process. Returns notes on what went wrong and on how many tasks were not reached.
-    """
-    notes, done = [], 0
-    before = signal.signal(signal.SIGTERM, _interrupted)
-    found = shared(work, tasks, args, count, seconds, **more)
-    try:
-        for one in found:
-            if isinstance(one, str):
-                notes.append(f"A process ended early: {one}.")
-            else:
-                take(one)
-                done += 1
-    except KeyboardInterrupt:
-        notes.insert(0, "The run was interrupted.")
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        found.close()
-    if done < len(tasks):
-        notes.append(f"{len(tasks) - done} of {len(tasks)} {what} were not reached in {seconds:.0f} s.")
-    return notes
+            worker.start()
+        try:
+            while done < len(tasks) and time.monotonic() < until:
+                try:
+                    found = results.get(timeout=1)
+                except queue.Empty:
+                    for i, worker in enumerate(workers):
+                        if worker.exitcode:
+                            workers[i] = CONTEXT.Process(target=guarded, args=given, daemon=daemon)
+                            workers[i].start()
+                            yield f"exit status {worker.exitcode}"
+                    if not any(worker.is_alive() for worker in workers):
+                        return
+                    continue
+                done += not isinstance(found, str)  # a text says why a process ended
+                yield found
+        finally:
+            todo.cancel_join_thread()  # tasks that nobody takes any more: else this process waits at its end
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                worker.join(10)
 
 
 def _interrupted(*_: Any) -> None:
@@ -193,7 +184,7 @@ def ahead(tasks: Any, prepare: Callable[[Any], None], start: Any, until: float) 
         prepare(task)
         mine.append(task)
     with contextlib.suppress(threading.BrokenBarrierError):  # a process has ended, or takes too long
-        start.wait(max(0.0, until - time.monotonic()) + LINGER)
+        start.wait(max(0.0, until + LINGER - time.monotonic()))
     return mine
 
 
@@ -206,64 +197,103 @@ def said(error: BaseException) -> str:
 
 
 def record(
-    script: str, options: Any, began: float, tasks: Sequence[Any], work: Callable[..., None], count: int, what: str,
-    given: Callable[[Any, float], Sequence[Any]], lines: Callable[[Mapping[str, list[Any]]], Iterable[str]],
-    shown: Callable[[records.Record], Any], notes: Sequence[str] = (), *, threads: int | None = 1, quick: bool = False,
-    ended: Callable[[], Sequence[str]] = tuple, **how: Any,
+    script: str, options: Any, plan: Callable[[], Sequence[Any]], work: Callable[..., None], what: str,
+    given: Callable[[Any, float, int], Sequence[Any]], shown: Callable[[records.Record], Any],
+    notes: Sequence[str] = (), *, most: int | None = None, threads: int | None = 1, quick: bool = False, **how: Any,
 ) -> int:  # fmt: skip
-    """Measures tasks beside PyTorch, in so many processes, and writes one record, which is there with the first answer
-    and replaced every SAVED seconds. The exit status: 2 without a GPU or PyTorch, 0 where nothing is to do, else as
-    `status` has it, or 1 if nothing was measured.
+    """Measures what is planned beside PyTorch, in several processes, and writes one record, which is there with the
+    first answer and replaced every SAVED seconds. The exit status: 2 without a GPU or PyTorch, and for a plan of what
+    there is not; 0 where nothing is to do or all is listed; 1 if a result was wrong or nothing was measured, else 0.
 
-    work: as `shared` has it; an answer is the rows of each part of a record, and "notes". given: (machine, seconds
-    that are left) -> what `work` takes beside its queues. lines: an answer for people. shown: the record's table.
-    ended: more notes, at the end. threads: of each process. quick: ceilings in fewer rounds.
+    plan: what is asked for. work: as `shared` has it; an answer is the rows of each part of a record, and "notes".
+    given: (machine, seconds that are left, processes) -> what `work` takes beside its queues. shown: the record's
+    table. most: processes, in place of options.processes. threads: of each. quick: ceilings in fewer rounds.
     """
     from dwlab.measure import baselines, device
 
+    try:
+        tasks = plan()[: options.most]
+    except (ValueError, records.RecordError) as error:  # a network, a size or a pattern that there is not
+        print(f"{script}: {error}", file=sys.stderr)
+        return 2
+    if options.list:
+        print(*tasks, f"{len(tasks)} {what}", sep="\n")
+        return 0
     folder = needs_gpu(options.folder, threads)
     if not baselines.available():
         print(f"{script} needs a GPU and PyTorch, the peer that it measures", file=sys.stderr)
         return 2
     if not tasks:
-        print("there is nothing to measure: a record has all that is asked for", *notes, sep="\n", file=sys.stderr)
+        print("there is nothing to measure: a record has all that is asked for", file=sys.stderr)
         return 0
     machine = device.measure(quick=quick)
-    tell(began, f"ceilings measured; {len(tasks)} {what}")
+    tell(f"ceilings measured; {len(tasks)} {what}")
     made: dict[str, list[Any]] = {"measurements": [], "peers": [], "notes": [*notes]}
-    run, saved = None, -math.inf
+    run, saved, done = None, -math.inf, 0
 
     def save(*more: str) -> records.Record:
-        sections = {name: rows for name, rows in made.items() if name not in ("measurements", "peers", "notes")}
         beside = {"peers": made["peers"], "notes": [*made["notes"], *more]}
-        newer = written(folder, sections, machine, made["measurements"], **beside)
+        newer = written(folder, _sections(made), machine, made["measurements"], **beside)
         if run is not None:
             (folder / run.file).unlink()
         return newer
 
     def take(answer: Mapping[str, list[Any]]) -> None:
-        nonlocal run, saved
+        nonlocal run, saved, done
         for name, rows in answer.items():
             made.setdefault(name, []).extend(rows)
-        for text in lines(answer):
-            tell(began, text)
+        done += 1
+        failed = [row for rows in _sections(answer).values() for row in rows if row.get("failure")]
+        said = [f"{' '.join(map(str, list(row.values())[:5]))}: {row['failure']}" for row in failed]
+        tell("\n        ".join([f"{done} of {len(tasks)}", *answer.get("notes", ()), *said]))
         if time.monotonic() - saved > SAVED:
             run, saved = save("Not the whole run."), time.monotonic()
 
-    left = options.seconds - (time.monotonic() - began)
-    made["notes"] += gathered(work, tasks, given(machine, left), count, left, take, what, **how)
-    made["notes"] += ended()
+    left = options.seconds - (time.monotonic() - BEGAN)
+    count = min(most or options.processes, len(tasks))
+    before = signal.signal(signal.SIGTERM, _interrupted)
+    found = shared(work, tasks, given(machine, left, count), count, left, **how)
+    try:
+        for one in found:
+            if isinstance(one, str):
+                made["notes"].append(f"A process ended early: {one}.")
+            else:
+                take(one)
+    except KeyboardInterrupt:
+        made["notes"].append("The run was interrupted.")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        found.close()
+    if done < len(tasks):
+        made["notes"].append(f"{len(tasks) - done} of {len(tasks)} {what} were not reached in {options.seconds:g} s.")
     if run is None:
         print("nothing was measured", *made["notes"], sep="\n", file=sys.stderr)
         return 1
     run = save()
-    print(f"\n{run.file}\n\n{shown(run)}", *run.notes, f"{time.monotonic() - began:.0f} s", sep="\n")
-    return status([row for rows in run.sections.values() for row in rows])
+    print(f"\n{run.file}\n\n{shown(run)}", *run.notes, sep="\n")
+    tell("done")
+    return int(any("WRONG" in (row.get("failure") or "") for rows in run.sections.values() for row in rows))
 
 
-def tell(began: float, text: str) -> None:
-    """A line with the seconds since then."""
-    print(f"{time.monotonic() - began:4.0f} s  {text}", flush=True)
+def _sections(made: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Those of an answer, or of all of them."""
+    return {name: rows for name, rows in made.items() if name not in ("measurements", "peers", "notes")}
+
+
+def beside(ran: Sequence[Any], us: float | None = None) -> dict[str, Any]:
+    """A row's fields on the fastest of PyTorch's ways, and how many times ours is as fast; or why there is none."""
+    from dwlab.measure import baselines
+
+    peer = baselines.fastest(ran)
+    if peer is None:
+        return {"failure": "; ".join(f"{one.way}: {one.failure}" for one in ran) or "PyTorch was not tried"}
+    found = {"peer": peer.name, "peer_time_us": peer.time.median_us}
+    return found | ({"speedup_vs_peer": peer.time.median_us / us} if us else {})
+
+
+def tell(text: str) -> None:
+    """A line with the seconds since this process began."""
+    print(f"{time.monotonic() - BEGAN:4.0f} s  {text}", flush=True)
 
 
 def written(
@@ -280,8 +310,3 @@ def written(
     return records.read_run(
         writing.write(folder, rows, environment, found[0], machine=found[1], sections=sections, **more)
     )
-
-
-def status(rows: Sequence[Mapping[str, Any]]) -> int:
-    """1 if a row says that a result was wrong."""
-    return int(any("WRONG" in (row.get("failure") or "") for row in rows))

@@ -18,12 +18,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recording import Parser, needs_gpu, written
+from recording import BEGAN, Parser, needs_gpu, tell, written
 
 if TYPE_CHECKING:
     from dwlab.kernels.registry import Stage
@@ -37,18 +36,6 @@ SECONDS = 480  # longest that a child may take
 SHAPES = ("3,13,48,48", "5,3,31,7,same", "2,3,97,31,same", "1,2,260,4", "2,3,5,9,same")
 MOST = 4  # of the shapes on which `check` judges other storage types and ops: the least, the largest, and between
 SMALL = 7  # longest side of the output of a pair of networks that memcheck sees
-
-Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
-
-
-def command(tool: str, stage: str, sanitizer: str = "compute-sanitizer") -> list[str]:
-    """What runs a stage, by its id, under a tool."""
-    # CUDA's Python bindings ask the driver for entry points that it may lack: an error of the API, not of a kernel.
-    memcheck = ["--report-api-errors", "no"] if tool == "memcheck" else []
-    return [
-        sanitizer, "--tool", tool, *memcheck, "--error-exitcode", str(ERRORS), "--print-limit", "10",
-        sys.executable, str(Path(__file__).resolve()), "--tool", tool, "--child", stage,
-    ]  # fmt: skip
 
 
 def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
@@ -65,16 +52,16 @@ def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
     return False, f"status {done.returncode}: {last}"
 
 
-def row_of(tool: str, stage: Stage, version: str, run: Run) -> dict[str, Any]:
-    """What a tool says of a stage as its kernel is now."""
-    clean, message = verdict(run(command(tool, stage.id)))
-    row = {"tool": tool, "stage": stage.id, "clean": clean, "version": version, "kernel_sha256": stage.digest}
-    return row if clean else row | {"message": message}
-
-
-def _run(command: Sequence[str], seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
+def run(tool: str, stage: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Runs a stage, by its id, under a tool, in a process of its own."""
     from dwlab.gpu import target
 
+    # CUDA's Python bindings ask the driver for entry points that it may lack: an error of the API, not of a kernel.
+    memcheck = ["--report-api-errors", "no"] if tool == "memcheck" else []
+    command = [
+        "compute-sanitizer", "--tool", tool, *memcheck, "--error-exitcode", str(ERRORS), "--print-limit", "10",
+        sys.executable, str(Path(__file__).resolve()), "--tool", tool, "--child", stage,
+    ]  # fmt: skip
     environment = target.environment("gpu") | {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     try:
@@ -135,13 +122,6 @@ def child(id: str, tool: str) -> int:
     return 0
 
 
-def version_of(sanitizer: str) -> str:
-    """compute-sanitizer's version, in its own words."""
-    text = subprocess.run([sanitizer, "--version"], capture_output=True, text=True).stdout
-    found = re.search(r"[Vv]ersion\s+([\w.]+)", text)
-    return f"compute-sanitizer {found[1]}" if found else "compute-sanitizer"
-
-
 def main() -> int:
     parser = Parser(__doc__)
     parser.each("--op", (), "only this op (all if not given)")
@@ -153,8 +133,7 @@ def main() -> int:
     os.environ["DWLAB_TARGET"] = "gpu"
     if options.child:
         return child(options.child, options.tool[0])
-    sanitizer = shutil.which("compute-sanitizer")
-    if sanitizer is None:
+    if shutil.which("compute-sanitizer") is None:
         print("compute-sanitizer is not on the PATH: it comes with the CUDA toolkit", file=sys.stderr)
         return 2
     folder = needs_gpu(options.folder)
@@ -162,8 +141,8 @@ def main() -> int:
     from dwlab import report
     from dwlab.kernels import registry
 
-    started = time.monotonic()
-    version = version_of(sanitizer)
+    text = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True).stdout
+    version = " ".join(["compute-sanitizer", *re.findall(r"[Vv]ersion\s+([\w.]+)", text)[:1]])
     asked = [
         stage
         for stage in registry.stages()
@@ -177,12 +156,13 @@ def main() -> int:
     tasks.sort(key=lambda task: (task[0], task[1].id, task[1].digest) in known)
 
     def row(task: tuple[str, Stage]) -> dict[str, Any] | None:
-        left = options.seconds - (time.monotonic() - started)
-        if left <= 0:
-            return None
-        found = row_of(*task, version, lambda command: _run(command, min(SECONDS, left)))
-        # A run that the time cut off says nothing of its stage.
-        return found if time.monotonic() - started < options.seconds else None
+        tool, stage = task
+        left = BEGAN + options.seconds - time.monotonic()
+        clean, message = verdict(run(tool, stage.id, min(SECONDS, left))) if left > 0 else (False, "")
+        if time.monotonic() - BEGAN >= options.seconds:
+            return None  # a run that the time cut off says nothing of its stage
+        found = {"tool": tool, "stage": stage.id, "clean": clean, "version": version, "kernel_sha256": stage.digest}
+        return found if clean else found | {"message": message}
 
     with ThreadPoolExecutor(options.processes) as pool:
         rows = [found for found in pool.map(row, tasks) if found]
@@ -190,9 +170,9 @@ def main() -> int:
         print(f"{len(tasks) - len(rows)} of {len(tasks)} runs were not reached in {options.seconds:.0f} s.")
     if not rows:
         return 1
-    run = written(folder, {"sanitizer": rows})
-    print(f"\n{run.file}\n", report.sanitizer_table([run], {one.id: one.digest for one in asked}))
-    print(f"{time.monotonic() - started:.0f} s")
+    made = written(folder, {"sanitizer": rows})
+    print(f"\n{made.file}\n", report.sanitizer_table([made], {one.id: one.digest for one in asked}))
+    tell("done")
     return 0 if all(row["clean"] for row in rows) else 1
 
 

@@ -24,11 +24,11 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from recording import Parser, at_least, record, said, taken
+from recording import Parser, at_least, beside, record, said, taken
 
 from dwlab import problems, records, report
 from dwlab.compiler import precompile as ahead
@@ -53,6 +53,10 @@ SIZES = (100_000, 10_000_000, 200_000_000)  # B*H*L, near to it
 CHANNELS = 128
 FEW_TAPS = (4, 15, 48)  # at the least size
 FFT = "FFT: rfft, product, irfft"
+GRID = (
+    f"The grid: L {LENGTHS[0]} to {LENGTHS[-1]:,}, K {TAPS[0]} to {TAPS[-1]}, B*H*L near 1e5, 1e7 and 2e8, causal and "
+    "same: at 1e7 every L and K, at 1e5 three K for each L, at 2e8 one, paddings in turn."
+)
 
 
 # ---------------------------------------------------------------------------------------------------------- the shapes
@@ -274,18 +278,12 @@ def named(problem: DepthwiseConv1d, path: str) -> dict[str, Any]:
     return {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
 
 
-def with_peer(row: dict[str, Any], tried: Sequence[baselines.Baseline]) -> dict[str, Any]:
-    """A row with PyTorch's fastest way."""
-    best = baselines.fastest(tried)
-    return row if best is None else row | {"peer": best.name, "peer_time_us": best.time.median_us}
-
-
 def drawn_row(
     problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: dict[str, Any]
 ) -> dict[str, Any]:
     """Times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
     on, wrong = Buffers(problem, path, machine), []
-    row: dict[str, Any] = named(problem, path) | {"cold": on.cold, "times": {}, "kernels": {}}
+    row: dict[str, Any] = named(problem, path) | {"cold": on.cold, "times": {}}
     ways = [(one,) for one in reversed(takers(problem, path))]  # those that take long are the first on the list
     if path == "backward" and all(name in fastest for name in PAIR):
         ways.insert(0, tuple(fastest[name] for name in PAIR))
@@ -300,9 +298,6 @@ def drawn_row(
             took = alone_us(launches[0])
             if took <= SLOW * min(row["times"].values(), default=math.inf):
                 took = timing.time_launches(launches, cold=on.cold, clock=clock, **DRAWN).median_us
-                for one in way:
-                    code = ahead.code_digest(one, problem)
-                    row["kernels"] |= {one.id: code[:16]} if code else {}
             row["times"][name] = round(took, 3)
         except Exception as error:
             wrong.append(f"{name}: {said(error)}")
@@ -310,12 +305,13 @@ def drawn_row(
     if "," not in best:
         fastest[path] = registry.stage(best)
     tried = on.baselines(DRAWN, ("FFT", "bmm") if slow(problem) else ())
-    return with_peer(row, tried) | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
+    theirs = {name: one for name, one in beside(tried).items() if name != "failure"}
+    return row | theirs | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
 
 
-def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Machine) -> dict[str, Any]:
+def bounds(problem: DepthwiseConv1d, path: str, machine: Machine) -> dict[str, Any]:
     """A row of the grid without its times."""
-    size, fma = problem.compulsory_bytes(path), machine.ceilings.fma_tflops
+    way, size, fma = dispatch.launches(problem, path), problem.compulsory_bytes(path), machine.ceilings.fma_tflops
     return named(problem, path) | {
         "stage": way[0].name if len(way) == 1 else ", ".join(f"{one.path}/{one.name}" for one in way),
         "cold": timing.cache_state(size, machine.l2_bytes or 0, sets_of(problem, path, machine)),
@@ -326,20 +322,15 @@ def bounds(problem: DepthwiseConv1d, path: str, way: Sequence[Any], machine: Mac
 
 def grid_row(problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: Any) -> dict[str, Any]:
     """The time of what dispatch chooses, its least times, and PyTorch's best of LIBRARY_WAYS."""
-    way = dispatch.launches(problem, path)
-    row, on = bounds(problem, path, way, machine), Buffers(problem, path, machine)
-    launches = on.launches(way)
+    row, on = bounds(problem, path, machine), Buffers(problem, path, machine)
+    launches = on.launches(dispatch.launches(problem, path))
     wrong = on.wrong(launches[0])
     if wrong:
         return row | {"failure": f"WRONG: {wrong}"}
     timed = timing.time_launches(launches, cold=on.cold, clock=clock, **OF_GRID)
     row |= {"time_us": timed.median_us, "p10_us": timed.p10_us, "p90_us": timed.p90_us}
     row["fraction_of_copy"] = row["copy_bound_us"] / timed.median_us
-    tried = on.baselines(OF_GRID, baselines.LIBRARY_WAYS)
-    row = with_peer(row, tried)
-    if "peer" in row:
-        return row | {"speedup_vs_peer": row["peer_time_us"] / timed.median_us}
-    return row | {"failure": "; ".join(f"{one.name}: {one.failure}" for one in tried) or "PyTorch was not tried"}
+    return row | beside(on.baselines(OF_GRID, baselines.LIBRARY_WAYS), timed.median_us)
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[str], of_grid: bool) -> None:
@@ -357,29 +348,17 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[s
             for problem in group:
                 fastest: dict[str, Any] = {}
                 for path in paths:
+                    row = bounds(problem, path, machine) if of_grid else named(problem, path) | {"times": {}}
                     try:
-                        row = (grid_row if of_grid else drawn_row)(problem, path, machine, clock, fastest)
+                        row |= (grid_row if of_grid else drawn_row)(problem, path, machine, clock, fastest)
                     except Exception as error:
-                        row = {"failure": f"WRONG: {said(error)}"}
-                        if of_grid:
-                            row |= bounds(problem, path, dispatch.launches(problem, path), machine)
-                        else:
-                            row |= named(problem, path) | {"times": {}}
+                        row |= {"failure": f"WRONG: {said(error)}"}
                     rows.append(row)
             torch.cuda.empty_cache()  # other processes want the memory
         results.put({"grid" if of_grid else "shapes": rows})
 
 
 # ------------------------------------------------------------------------------------------------------------- command
-
-
-def lines(answer: Mapping[str, list[Any]]) -> Iterator[str]:
-    """An answer for people."""
-    for rows in answer.values():
-        yield f"{len(rows)} rows"
-        for row in rows:
-            if "failure" in row:
-                yield f"{row['path']} {row['problem']} {row['failure']}"
 
 
 def table(run: records.Record) -> str:
@@ -389,35 +368,29 @@ def table(run: records.Record) -> str:
     return "\n".join(drawn_report.tables([*records.load_runs(), run]))
 
 
-def planned(options: Any) -> tuple[list[list[DepthwiseConv1d]], str]:
-    """The groups of shapes that are asked for, and a note on which these are."""
+def planned(options: Any) -> list[list[DepthwiseConv1d]]:
+    """The groups of shapes that are asked for."""
     if not options.grid:
         found = drawn(options.shapes, options.seed)
-        found = missing(found, options.path) if options.missing else found
-        what = f"Shapes of benchmarks/shapes.py, seed {options.seed}: every stage that takes them."
-        return [[one] for one in found], what
+        return [[one] for one in (missing(found, options.path) if options.missing else found)]
     known = [one["problem"] for one in records.grid_rows()[0]] if options.missing else ()
     kept = [[one for one in group if records.describe_problem(one) not in known] for group in grid()]
-    return [group for group in kept if group], (
-        f"The grid: L {LENGTHS[0]} to {LENGTHS[-1]:,}, K {TAPS[0]} to {TAPS[-1]}, B*H*L near 1e5, 1e7 and 2e8, causal "
-        "and same: at 1e7 every L and K, at 1e5 three K for each L, at 2e8 one, paddings in turn."
-    )
+    return [group for group in kept if group]
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    began = time.monotonic()
     parser = Parser(__doc__)
     parser.add_argument("--grid", action="store_true", help="what dispatch chooses, on a grid of shapes")
     parser.add_argument("--shapes", type=at_least(1), default=200, help="how many are drawn (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default: %(default)s)")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
-    parser.add_argument("--missing", action="store_true", help="only shapes that no record has, drawn ones every stage")
-    parser.limits(440, min(14, (os.cpu_count() or 2) - 1))
+    parser.tasks(440, min(14, (os.cpu_count() or 2) - 1))
     options = parser.parse_args(given)
-    groups, what = planned(options)
+    what = f"Shapes of benchmarks/shapes.py, seed {options.seed}: every stage that takes them."
     return record(
-        "shapes", options, began, groups, work, options.processes, "groups of shapes",
-        lambda machine, left: (machine, tuple(options.path), options.grid), lines, table, [what], threads=None,
+        "shapes", options, lambda: planned(options), work, "groups of shapes",
+        lambda machine, *_: (machine, tuple(options.path), options.grid), table, [GRID if options.grid else what],
+        threads=None,
     )  # fmt: skip
 
 

@@ -9,11 +9,11 @@ LARGEST tiles the space is the NEAR of them that are nearest to a tile that ship
 parameters, and by the fewest doublings. Stages with more than LISTED tiles, of which the list alone takes long, are
 left out.
 
-Spaces in which 5 % are more than one candidate come first, of them those of least expected time for a problem. What the
-journal has already is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes
-compile, one at a time uses the GPU, and a kernel is compiled once for both batches. A candidate that hangs, or keeps
-the GPU, costs its process alone: it is recorded as a timeout, and another process goes on. The last table has the
-sweeps, and what was left out. Exit status 1 if a problem had no right candidate or nothing was measured.
+Spaces in which 5 % are more than one candidate come first, the smaller before the larger. What the journal has already
+is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, one at a
+time uses the GPU, and a kernel is compiled once for both batches. A candidate that hangs, or keeps the GPU, costs its
+process alone: it is recorded as a timeout, and another process goes on. The last table has the sweeps, and what was
+left out. Exit status 1 if a problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
           sweep.py --only fused/dwpw --only fused/pwpw --seconds 300
@@ -39,13 +39,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from record_layers import plan, variant
 from recording import Parser, at_least, needs_gpu
 
 from dwlab.kernels import choices
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
-from dwlab.problems import PAPER, DepthwiseConv1d, Problem, networks
+from dwlab.problems import PAPER, DepthwiseConv1d, Problem
 from dwlab.records import tabular
 from dwlab.records.journal import Candidate, Journal, JournalError, Key, text
 from dwlab.report import VALIDATED
@@ -70,9 +71,6 @@ LARGEST = 200
 NEAR = 60
 LISTED = 5_000
 EACH = 6  # layers of an op, path and storage type
-COMPILE_S = {"fused": 6.0, "pointwise": 3.5, "sparse": 4.0, "depthwise2d": 2.0, "depthwise1d": 1.3}
-"""Of a candidate, by op: about, with as many processes as cores."""
-GPU_S = 0.1  # of a candidate on a problem, in which no other one can use the GPU: about
 PROCESSES = 14
 CANDIDATE_S = 120.0
 """For an answer, while others compile and take their turns: who has the GPU to itself has `worker.HELD_SECONDS`."""
@@ -103,11 +101,6 @@ class Group:
         """Of each of them."""
         return self.tasks[0].space.candidates
 
-    def seconds(self, processes: int = PROCESSES) -> float:
-        """That it takes, about: so many processes compile, and one at a time uses the GPU."""
-        compiling = COMPILE_S[self.tasks[0].problem.op] / processes
-        return len(self.candidates) * max(compiling, GPU_S * len(self.tasks))
-
 
 # ------------------------------------------------------------------------------------------------------- the problems
 
@@ -119,28 +112,15 @@ def problems() -> Iterator[tuple[str, str, list[tuple[Problem, ...]]]]:
     for path in ("forward", "weight_grad"):
         yield "depthwise1d", path, [(one,) for one in (PAPER, *ROWS)]
     for dtype in DTYPES:
-        shares: dict[tuple[str, str], dict[Any, float]] = {}
-        batches: dict[Any, list[Problem]] = {}
-        for name, batch in itertools.product(NETWORKS, BATCHES):
-            for problem, share in _of_network(name, batch, dtype):
-                layer, here = _layer(problem), shares.setdefault((problem.op, problem.main_path), {})
-                here[layer] = here.get(layer, 0.0) + share
-                batches.setdefault(layer, []).extend([problem] if problem not in batches.get(layer, ()) else [])
-        for (op, path), both in LAYERS.items():
-            for one in both:
-                if one.layout == "NHWC" and one.dtype == dtype and one not in batches.get(_layer(one), ()):
-                    shares.setdefault((op, path), {}).setdefault(_layer(one), 0.0)
-                    batches.setdefault(_layer(one), []).append(one)
-        for (op, path), here in shares.items():
-            yield op, path, [tuple(batches[layer]) for layer in sorted(here, key=lambda one: (-here[one], str(one)))]
-
-
-def _of_network(name: str, batch: int, dtype: str) -> Iterator[tuple[Problem, float]]:
-    """Its layers and the pairs that may share a kernel, with their share of the bytes of all layers."""
-    network = networks.network(name, batch, "NHWC", dtype)
-    total = sum(one.compulsory_bytes(one.main_path) for names, one in network.kernels.items() if len(names) == 1)
-    for one in network.kernels.values():
-        yield one, one.compulsory_bytes(one.main_path) / total
+        layers: dict[tuple[str, str], list[tuple[Problem, ...]]] = {}
+        for group in plan(("depthwise2d", "pointwise", "fused"), (dtype,), NETWORKS):
+            batches = tuple(variant(group.problem, batch, "NHWC") for batch in BATCHES)
+            layers.setdefault(group.key[:2], []).append(batches)
+        for key, both in LAYERS.items():
+            own = [(one,) for one in both if one.layout == "NHWC" and one.dtype == dtype]
+            layers.setdefault(key, []).extend(own)
+        for (op, path), here in layers.items():
+            yield op, path, here
 
 
 def _layer(problem: Problem) -> Any:
@@ -201,8 +181,8 @@ def _tiles(stage: Stage, problem: Problem, gpu: gpus.Gpu) -> int:
 
 
 def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Group]:
-    """The sweeps: those of at least LEAST candidates first, then those of least expected time of each. only: of these
-    "OP/PATH", or of all.
+    """The sweeps: those of at least LEAST candidates first, and of each those of the fewest. only: of these "OP/PATH",
+    or of all.
     """
     groups: dict[Any, list[Task]] = {}
     for op, path, layers in problems():
@@ -221,7 +201,7 @@ def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[G
 
 def _place(group: Group) -> tuple[Any, ...]:
     first = group.tasks[0]
-    return len(group.candidates) < LEAST, group.seconds() / len(group.tasks), first.subject.id, str(first.problem)
+    return len(group.candidates) < LEAST, len(group.candidates), first.subject.id, str(first.problem)
 
 
 # ------------------------------------------------------------------------------------------------------- measuring
@@ -374,12 +354,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report.optuna_curves((options.journal or Path(tuned.FOLDER) / "any.jsonl").parent).name)
         return 0
     if options.list:
-        total = problems = 0
-        for group in planned(gpus.H200, options.each, options.only):
-            total, problems = total + group.seconds(options.processes), problems + len(group.tasks)
-            for task in group.tasks:
-                print(f"{total:8,.0f} s  {len(task.space):5,}  {task.subject.id:28}  {task.problem}")
-        print(f"{problems} problems, about {total:,.0f} s with {options.processes} processes, on {gpus.H200.name}")
+        todo = [task for group in planned(gpus.H200, options.each, options.only) for task in group.tasks]
+        for task in todo:
+            print(f"{len(task.space):5,}  {task.subject.id:28}  {task.problem}")
+        print(f"{len(todo)} problems, {sum(len(task.space) for task in todo):,} candidates on {gpus.H200.name}")
         return 0
     needs_gpu(options.journal.parent if options.journal else Path(tuned.FOLDER))
     here = gpus.at_hand()

@@ -1,6 +1,7 @@
 """The scripts that record a GPU: what they plan, how they read others' answers, what they write. No GPU needed."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 import types
@@ -377,6 +378,19 @@ def test_processes_share_tasks_and_one_that_ends_is_heard():
     assert list(recording.shared(doubled, [1], (recording.CONTEXT.Barrier(1),), 1, 0.0)) == []
 
 
+def ending(tasks, results, gpu):
+    """What a process does in the test below: 1 ends it while it has the GPU."""
+    for task in recording.taken(tasks):
+        with gpu:
+            if task == 1:
+                os._exit(3)
+            results.put([task])
+
+
+def test_for_a_process_that_dies_with_the_gpu_another_one_begins():
+    assert list(recording.shared(ending, [1, 2, 3], (), 1, 60.0)) == ["exit status 3", [2], [3]]
+
+
 @pytest.fixture
 def recorded_here(monkeypatch):
     """`recording.record` of three tasks; answers: what comes of them. Returns its status and the runs that it wrote."""
@@ -385,7 +399,7 @@ def recorded_here(monkeypatch):
     monkeypatch.setattr(provenance, "environment", lambda machine: ENVIRONMENT)
     monkeypatch.setenv("DWLAB_TARGET", "simulated")
 
-    def record(folder, answers, tasks=(1, 2, 3), **how):
+    def record(folder, answers, tasks=(1, 2, 3), listed=False):
         def shared(work, tasks, args, count, seconds):
             for answer in answers:
                 if answer is KeyboardInterrupt:
@@ -393,11 +407,18 @@ def recorded_here(monkeypatch):
                 yield answer
 
         monkeypatch.setattr(recording, "shared", shared)
-        options = types.SimpleNamespace(folder=folder, seconds=30)
+        options = types.SimpleNamespace(folder=folder, seconds=30, processes=1, most=None, list=listed)
+        monkeypatch.setattr(recording, "BEGAN", recording.time.monotonic())
         status = recording.record(
-            "script", options, recording.time.monotonic(), tasks, print, 1, "things", lambda machine, left: (),
-            lambda answer: ["a line"], lambda run: "the table", ["First."], **how,
-        )  # fmt: skip
+            "script",
+            options,
+            lambda: tasks,
+            print,
+            "things",
+            lambda machine, left, count: (),
+            lambda run: "the table",
+            ["First."],
+        )
         return status, records.load_runs(folder)
 
     return record
@@ -410,23 +431,29 @@ GRID, NOTE = {"grid": [grid_row()]}, "Between."
 @pytest.mark.parametrize(
     "answers, status, rows, notes",
     [
-        ([GRID, GRID, GRID | {"notes": [NOTE]}], 0, 3, ["First.", NOTE, "Last."]),
-        ([GRID, {"grid": [WRONG]}, GRID], 1, 3, ["First.", "Last."]),
+        ([GRID, GRID, GRID | {"notes": [NOTE]}], 0, 3, ["First.", NOTE]),
+        ([GRID, {"grid": [WRONG]}, GRID], 1, 3, ["First."]),
         ([GRID, "why"], 0, 1,
-         ["First.", "A process ended early: why.", "2 of 3 things were not reached in 30 s.", "Last."]),
+         ["First.", "A process ended early: why.", "2 of 3 things were not reached in 30 s."]),
         ([GRID, GRID, KeyboardInterrupt], 0, 2,
-         ["First.", "The run was interrupted.", "1 of 3 things were not reached in 30 s.", "Last."]),
+         ["First.", "The run was interrupted.", "1 of 3 things were not reached in 30 s."]),
     ],
 )  # fmt: skip
 def test_what_was_measured_is_one_record(
     recorded_here, tmp_path, capsys, monkeypatch, answers, status, rows, notes, saved
 ):
     monkeypatch.setattr(recording, "SAVED", saved)
-    found, (run,) = recorded_here(tmp_path, answers, ended=lambda: ["Last."])
+    found, (run,) = recorded_here(tmp_path, answers)
     assert found == status and len(run.sections["grid"]) == rows and list(run.notes) == notes
     assert run.ceilings["copy_gbps"] == MACHINE.ceilings.copy_gbps and run.machine["name"] == run.gpu
     out = capsys.readouterr().out
-    assert out.count("a line") == rows and f"\n{run.file}\n\nthe table\n" in out
+    assert f"{rows} of 3\n" in out and f"{rows + 1} of 3\n" not in out and f"\n{run.file}\n\nthe table\n" in out
+    assert (WRONG["failure"] in out) == status and (NOTE in out) == (NOTE in notes)
+
+
+def test_what_would_be_measured_is_listed_and_what_there_is_not_refused(recorded_here, tmp_path, capsys, monkeypatch):
+    assert recorded_here(tmp_path, [], listed=True) == (0, [])
+    assert capsys.readouterr().out == "1\n2\n3\n3 things\n"
 
 
 def test_where_nothing_is_to_do_or_was_done_no_record_is_written(recorded_here, tmp_path, capsys, monkeypatch):

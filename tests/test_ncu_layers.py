@@ -12,7 +12,7 @@ from dwlab.judge import formulas
 from dwlab.measure import counters
 from dwlab.problems.layers import Fused
 
-ncu_layers = script("ncu_layers")
+ncu_layers, record_layers = map(script, ("ncu_layers", "record_layers"))
 
 IDS = ("fused/dwpw/slide", "depthwise2d/forward/wide", "pointwise/forward/naive")
 tasks = functools.cache(ncu_layers.tasks)  # seconds of looking for plans: when a test asks, not when it is found
@@ -44,20 +44,12 @@ def text_of(task):
     return report.layer_text(task.problem)
 
 
-def test_the_projects_records_say_what_is_the_fastest():
-    rows = [row for row in report.layers()[0] if row.get("layout") == "NHWC" and row["dtype"] == "float16"]
-    fastest = {(row["path"], row["layer"], row["batch"]): row["stage"] for row in rows}
-    tasks = ncu_layers.pairs(["fused/dwpw"], ["float16"])
-    found = [((task.stage.path, text_of(task), task.problem.N), task.stage.name) for task in tasks]
-    known = [(one, name) for one, name in found if one in fastest]
-    assert len(known) > 50 and all(fastest[one] == name for one, name in known)
-
-
 def of_small_maps(dtype):
     """Launches, for one image, of the networks' pairs with outputs of 7 x 7."""
-    found = [task for task in ncu_layers.pairs(dtypes=[dtype], batches=[1]) if task.problem.second.P <= 7]
-    assert len(found) == 19
-    return found
+    pairs = [one.problem for one in record_layers.plan(["fused"], [dtype]) if one.problem.second.P <= 7]
+    assert len(pairs) == 19
+    stages = [record_layers.candidates(one, 1)[0] for one in pairs]
+    return [ncu_layers.Task(stage, one) for stage, one in zip(stages, pairs, strict=True)]
 
 
 def channels(problem):

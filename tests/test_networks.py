@@ -126,26 +126,27 @@ def test_a_map_that_a_shortcut_needs_is_not_fused_away():
     assert made.joint(index(made, "2.project")) == "3.project adds what 2.project writes"
     # The next block strides, so nobody else needs the map; but it is a sum, and a fused kernel adds at its end only.
     assert made.joint(index(made, "3.project")) == "3.project adds a map, which only a last layer can"
-    assert {len(chain) for chain in made.chains} == {3, 4, 5}
+    assert len(made.pairs) == 35
 
 
 def test_pools_and_shortcuts_of_xception_are_not_crossed():
     made = network("xception")
     assert made.joint(index(made, "1.shortcut")) == "1.depthwise1 reads stem.2"
     assert made.joint(index(made, "1.pointwise2")) == "1.pool is no depthwise or pointwise layer"
-    assert [layer.name for layer in made.chains[-1]] == [
-        "13.depthwise1", "13.pointwise1", "13.depthwise2", "13.pointwise2",
+    assert list(made.kernels)[-3:] == [
+        ("13.depthwise1", "13.pointwise1"), ("13.pointwise1", "13.depthwise2"), ("13.depthwise2", "13.pointwise2"),
     ]  # fmt: skip
-    assert [len(chain) for chain in made.chains] == [1, 4, 1, 4, 1, 4, *[6] * 8, 1, 4, 4]
+    assert len(made.pairs) == 3 * 3 + 8 * 5 + 2 * 3
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_chains_hold_every_planned_layer_once(name):
+def test_what_the_second_layer_of_a_pair_reads_nobody_else_does(name):
     made = network(name)
-    assert [layer for chain in made.chains for layer in chain] == [layer for layer in made.layers if layer.planned]
-    for chain in made.chains:
-        for first, second in zip(chain, chain[1:], strict=False):
-            assert second.input == first.name and made.readers(first.name) == (second.name,)
+    assert made.pairs
+    for place in made.pairs:
+        first, second = made.layers[place : place + 2]
+        assert first.planned and second.planned
+        assert second.input == first.name and made.readers(first.name) == (second.name,)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

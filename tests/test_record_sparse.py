@@ -1,5 +1,6 @@
 """What benchmarks/record_sparse.py plans, writes and prints, and the libraries that it asks. No GPU needed."""
 
+import contextlib
 import dataclasses
 import itertools
 import queue
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from fakes import recorded, script, timed
 
-from dwlab import study
+from dwlab import records, study
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.measure import sparse_baselines, timing
@@ -105,15 +106,6 @@ def test_a_row_has_every_librarys_time_and_goes_through_a_record(tmp_path):
             recorded(tmp_path / name, ceilings={}, sections={"sparse": [row() | {name: value}]})
 
 
-def test_the_table_has_each_patterns_best_stage_and_the_faster_dense_one():
-    other = record_sparse.Group(dataclasses.replace(LAYER, pattern="2:4"), record_sparse.SOURCE)
-    slow = row(8.0)
-    text = record_sparse.table([row(4.0), slow, row(2.0, other), row(9.0) | {"time_us": None}])
-    lines = [line.split() for line in text.splitlines()[2:]]
-    assert [line[:4] for line in lines] == [["source", "NHWC", "2:4", "1"], ["layers", "NHWC", "64:2:16", "1"]]
-    assert lines[1][4:7] == ["1.50", "(1.50", "to"] and lines[0][4] == "3.00" and lines[0][-4] == "2.50"
-
-
 def test_each_librarys_fastest_way_counts_and_failures_do_not():
     tried = [
         Baseline("a", "cuSPARSE: pixels first", timed(9.0)), Baseline("b", "cuBLAS: pixels first", timed(3.0)),
@@ -196,7 +188,7 @@ def test_a_time_of_the_host_is_none_of_the_library(no_gpu, cusparselt, monkeypat
     by_events = dataclasses.replace(timed(1.0), method="events", note=note)
     monkeypatch.setattr(timing, "time_launches", lambda launches, **how: by_events)
     group = record_sparse.Group(LAYER, "mobilenet_v1")
-    made = record_sparse.measure(group, bench(), record_sparse.prepare(group), record_sparse.Trials(tmp_path))
+    made = record_sparse.measure(group, bench(), record_sparse.prepare(group))
     assert all(set(row["peers"]) == {"cuBLAS"} for row in made["sparse"])
     failed = [row["failure"] for row in made["peers"] if row["way"].startswith("cuSPARSELt")]
     assert failed == [f"it would be the host's time: {note}"] * 5
@@ -227,7 +219,7 @@ def no_gpu(monkeypatch):
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 def test_a_problem_is_measured_beside_every_library_that_runs(no_gpu, tmp_path):
     group = record_sparse.Group(LAYER, "mobilenet_v1")
-    made = record_sparse.measure(group, bench(), record_sparse.prepare(group), record_sparse.Trials(tmp_path))
+    made = record_sparse.measure(group, bench(), record_sparse.prepare(group))
     assert [row["stage"] for row in made["sparse"]] == [one.name for one in record_sparse.stages_of(LAYER)]
     for row in made["sparse"]:
         assert "failure" not in row and row["peers"] == {"cuBLAS": pytest.approx(1000)}
@@ -264,61 +256,39 @@ def test_a_wrong_result_has_no_time_and_says_so(no_gpu, monkeypatch, tmp_path):
         )
         monkeypatch.setattr(record_sparse, "stages_of", lambda problem, chosen=chosen: chosen[problem.op])
         group = record_sparse.Group(LAYER, "")
-        made = record_sparse.measure(group, bench(), record_sparse.prepare(group), record_sparse.Trials(tmp_path))
+        made = record_sparse.measure(group, bench(), record_sparse.prepare(group))
         (row,) = made["sparse"]
         assert "WRONG" in row["failure"] and "99" in row["failure"]
         assert ("time_us" in row) == (one is not LAYER) and len(made["measurements"]) == 1
 
 
-class Gone(BaseException):
-    """A process that ended."""
-
-
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
-def test_what_takes_the_context_with_it_ends_its_process_and_costs_that_way_alone(no_gpu, monkeypatch, tmp_path):
+def test_a_process_whose_context_is_gone_leaves_and_says_of_its_problem_why(no_gpu, monkeypatch):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
-    group, trials = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path)
-    ready, broken, back = record_sparse.prepare(group), [], queue.Queue()
-    measure = sparse_baselines.measure
-
-    def crashing(*args, only, **how):
-        broken.extend(way for way in only if way.startswith("cuSPARSELt search:"))
-        return measure(*args, only=only, **how)
+    tasks, results, left, on = queue.Queue(), queue.Queue(), [], bench()
+    for layer in (LAYER, dataclasses.replace(LAYER, F=64)):
+        tasks.put(record_sparse.Group(layer, "mobilenet_v1"))
 
     def synchronize():
-        if broken:
+        if tasks.qsize() == 1:
             raise RuntimeError("CUDA error: an illegal instruction was encountered")
 
-    def left(status):
-        raise Gone
+    def leave(status):
+        left.append(status)
+        raise SystemExit
 
-    monkeypatch.setattr(sparse_baselines, "measure", crashing)
+    results.close = results.join_thread = lambda: None
+    monkeypatch.setattr("torch.cuda.init", lambda: None)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-    monkeypatch.setattr(record_sparse.os, "_exit", left)
-    for died in range(3):  # a process each, of the three ways
-        with pytest.raises(Gone), trials.gpu(back):
-            record_sparse.measure(group, bench(), ready, trials)
-        assert len(broken) == 1 and len(trials.ended()) == died
-        broken.clear()
-        with trials.gpu(back):  # the next process
-            assert back.get_nowait() == group and len(trials.ended()) == died + 1
-    with trials.gpu(back):
-        made = record_sparse.measure(group, bench(), ready, trials)
-    assert back.empty() and {problem for _, problem in trials.ended()} == {str(LAYER)}
-    failed = [row for row in made["peers"] if row["way"].startswith("cuSPARSELt search:")]
-    assert len(failed) == 3 and all("took the GPU's context with it" in row["failure"] for row in failed)
-    assert all(row["speedups"]["cuBLAS"] for row in made["sparse"])
-    other = record_sparse.Group(dataclasses.replace(LAYER, F=64), "")
-    assert trials.run("cuSPARSELt search: pixels first", other, lambda: "tried") == "tried"  # given up there alone
-
-
-@pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
-def test_a_library_of_which_a_way_died_has_no_time_there(no_gpu, tmp_path):
-    group, trials = record_sparse.Group(LAYER, "mobilenet_v1"), record_sparse.Trials(tmp_path)
-    (tmp_path / "ended").write_text(f"cuBLAS: pixels first\t{LAYER}\n")
-    made = record_sparse.measure(group, bench(), record_sparse.prepare(group), trials)
-    assert all(row["time_us"] and "cuBLAS" not in row["peers"] and "peer" not in row for row in made["sparse"])
-    assert [row["way"] for row in made["peers"] if not row["failure"]] == ["cuBLAS: filters first"]
+    monkeypatch.setattr(study, "GpuBench", lambda **how: on)
+    monkeypatch.setattr(record_sparse, "measure", lambda group, *_: {"sparse": [row(group=group)]})
+    monkeypatch.setattr(record_sparse.os, "_exit", leave)
+    with pytest.raises(SystemExit):
+        record_sparse.work(tasks, results, contextlib.nullcontext(), MACHINE)
+    (failed,) = results.get()["sparse"]
+    assert left == [1] and results.empty() and tasks.qsize() == 1
+    assert failed["failure"].startswith("WRONG: RuntimeError: CUDA error: an illegal")
+    assert failed["problem"] == records.describe_problem(LAYER) and "time_us" not in failed
 
 
 def test_it_lists_what_it_would_measure(capsys):

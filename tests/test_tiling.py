@@ -1,7 +1,6 @@
 """Tiles of every stage: blocks that each GPU of the data sheets can start, and what choosing them goes by."""
 
 import functools
-import itertools
 import math
 
 import pytest
@@ -89,8 +88,7 @@ def test_every_pair_of_the_mobilenets_gets_a_tile_of_its_fastest_stage(id):
         pair
         for name in ("mobilenet_v1", "mobilenet_v2")
         for batch, dtype in ((1, "float32"), (32, "float32"), (32, "float16"))
-        for chain in networks.network(name, batch, "NHWC", dtype).chains
-        for pair in (layers.Fused(one.problem, two.problem) for one, two in itertools.pairwise(chain))
+        for pair in networks.network(name, batch, "NHWC", dtype).pairs.values()
         if pair.kind == stage.path
     }
     assert len(pairs) >= 3 * {"dwpw": 20, "pwdw": 14}.get(stage.path, 1)

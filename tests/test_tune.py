@@ -457,12 +457,12 @@ def groups():
         return sweep.planned(gpus.H200, 1)
 
 
-def test_spaces_in_which_a_part_is_a_number_come_first_then_what_takes_least(groups):
+def test_spaces_in_which_a_part_is_a_number_come_first_and_the_smaller_before_the_larger(groups):
     large = [len(one.candidates) >= sweep.LEAST for one in groups]
     assert large == sorted(large, reverse=True) and len(set(large)) == 2
     for size in (True, False):
-        seconds = [one.seconds() / len(one.tasks) for one, its in zip(groups, large, strict=True) if its is size]
-        assert seconds == sorted(seconds)
+        sizes = [len(one.candidates) for one, its in zip(groups, large, strict=True) if its is size]
+        assert sizes == sorted(sizes)
     assert all(1 < len(one.candidates) <= sweep.LARGEST for one in groups)
     assert {one.subject.is_stage for group in groups for one in group.tasks} == {True, False}
     assert "fused" in {group.tasks[0].problem.op for group in groups}

@@ -22,7 +22,7 @@ from typing import Any
 
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.kernels import digests, registry
+from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.problems import Problem
 
@@ -118,20 +118,6 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
     if how.parts:  # the workspace
         arrays[-1] = types.Array(types.float32, len(shapes[problem.arrays(stage.path)[-1]]) + 1, "C")
     return (*arrays, *(typeof(scalar) for scalar in how.scalars))
-
-
-def code_digest(stage: Stage, problem: Problem) -> str | None:
-    """SHA-256 of the PTX of the kernel that a problem was launched with, and of how it is launched; None if not known.
-
-    Rows whose stage has another digest by now are of the same kernel where this is equal
-    (dwlab.kernels.digests.of_code).
-    """
-    found = getattr(stage.kernel_for(problem), "overloads", {}).get(types_of(stage, problem))
-    try:
-        ptx = found.inspect_asm()
-    except Exception:  # not compiled here, or of what another process sent the binary alone is left
-        return None
-    return digests.of_code(ptx, stage.launch(problem))
 
 
 def save(path: str | os.PathLike[str], jobs: Sequence[Job], payloads: Sequence[bytes | None]) -> None:

@@ -80,12 +80,10 @@ def measure(
     verify: Callable[[dict[str, Any]], str],
     *,
     cold: str,
-    only: Sequence[str] = (),
     **how: Any,
 ) -> list[Baseline]:
     """Every way, timed. sets: dicts of tensors x and w, as `ways` has them, to rotate among; verify: as in
-    dwlab.measure.layer_baselines.measure. only: these ways, or all of these LIBRARIES; all if none are given. An empty
-    list without a GPU.
+    dwlab.measure.layer_baselines.measure. An empty list without a GPU.
     """
     if not baselines.available():
         return []
@@ -94,8 +92,6 @@ def measure(
     clock, found = TorchClock(), []
     with baselines.full_precision(), torch.no_grad():
         for way, prepare in ways(layer).items():
-            if only and not {way, library(way)} & set(only):
-                continue
             always = {"graph_below_us": math.inf} if library(way) in HOST_BOUND else {}
             one = baselines.timed(way, way.replace(":", ",", 1), prepare, sets, verify, clock, cold, how | always)
             if always and one.time is not None and one.time.method != "graph":

@@ -259,19 +259,6 @@ class Network:
         return found
 
     @property
-    def chains(self) -> tuple[tuple[Layer, ...], ...]:
-        """Runs of depthwise and pointwise layers in which each may be fused with the next."""
-        runs: list[tuple[Layer, ...]] = []
-        for index, one in enumerate(self.layers):
-            if not one.planned:
-                continue
-            if runs and index and runs[-1][-1] is self.layers[index - 1] and not self.joint(index - 1):
-                runs[-1] = (*runs[-1], one)
-            else:
-                runs.append((one,))
-        return tuple(runs)
-
-    @property
     def macs(self) -> int:
         """Multiply-adds of all layers."""
         return sum(macs(one.problem) for one in self.layers)

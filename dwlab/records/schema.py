@@ -67,8 +67,7 @@ class Measurement:
     `peer`, peer_time_us, speedup_vs_peer: the baseline, the fastest library that computed the same, None where none was
     measured.
     kernel_sha256: the stage's digest (dwlab.kernels.digests), so that a row of an earlier kernel is known; of
-    records that have another digest, what `kernels.csv` says in its place. ptx_sha256: of the machine-independent code
-    of the kernel that was launched, and how (dwlab.compiler.precompile.code_digest), where it is known.
+    records that have another digest, what `kernels.csv` says in its place. ptx_sha256: None in all records.
     """
 
     gpu: str
@@ -253,7 +252,7 @@ class Shape(_Kernel, _Beside):
     """One path of a drawn shape.
 
     times: of every stage that takes it, id -> µs, or of two that are launched one after the other, "ID, ID"; kernels:
-    id -> the first digits of dwlab.compiler.precompile.code_digest.
+    empty in all records.
     """
 
     times: ReadOnly

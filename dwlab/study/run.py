@@ -375,7 +375,6 @@ def measurement(
         intensity=flops / size,
         order=stage.order,
         kernel_sha256=stage.digest,
-        ptx_sha256=ahead.code_digest(stage, shape),
         note=timed.note if note is None else note,
         **more,
     )

@@ -35,7 +35,8 @@ HELD_SECONDS = 10.0
 
 
 class GpuLock:
-    """A GPU that several processes use one after the other: a context manager, which one process at a time is within.
+    """A GPU that several processes use one after the other: a context manager, which one process at a time is within,
+    as often as it likes.
 
     path: a file that they share. A process that is killed gives it back, for the lock is the file's. The file
     says who has the lock, and since when.
@@ -44,8 +45,12 @@ class GpuLock:
     def __init__(self, path: str | os.PathLike[str], seconds: float = HELD_SECONDS):
         self.path, self.seconds = Path(path), seconds
         self._within: Any = None
+        self._times = 0
 
     def __enter__(self) -> GpuLock:
+        self._times += 1
+        if self._times > 1:
+            return self
         self._within = contextlib.ExitStack()
         file = self._within.enter_context(open(self.path, "ab", buffering=0))
         self._within.enter_context(locked(file))
@@ -54,8 +59,10 @@ class GpuLock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.truncate(self.path, 0)
-        self._within.close()
+        self._times -= 1
+        if not self._times:
+            os.truncate(self.path, 0)
+            self._within.close()
 
     def is_over(self, pid: int) -> bool:
         """Whether this process has had the lock for longer than it may."""
