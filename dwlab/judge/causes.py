@@ -52,6 +52,17 @@ RACES = {
     "give each element to one block, add with cuda.atomic.add, or read it in another launch",
 }
 
+ONE_LINE = (
+    "both accesses are on one line. Where both threads change the same element, as `+=` does, cuda.atomic.add reads, "
+    "adds and writes at once, and no barrier helps; where each changes its own, a barrier belongs between two turns of "
+    "the loop"
+)
+
+
+def on_one_line(race: Any) -> bool:
+    """Whether a race of a block's threads is between a load and a store of one source line."""
+    return race.line == race.other_line and "another launch" not in race.message and " read" in race.message
+
 
 def as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
     found = []
@@ -59,7 +70,7 @@ def as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
         look, key = LOOK.get(one.kind, "the line that is named"), ""
         if one.kind == "race":
             cure = next((cure for cure in RACES if cure in one.message), "cuda.syncthreads()")
-            look = RACES[cure]
+            look = ONE_LINE if on_one_line(one) else RACES[cure]
             key = "race between blocks" if cure.startswith("another") else "race"
         found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
     return found
