@@ -26,7 +26,7 @@ def momentum(g, v, p, m, r):
 
 HINTS = (
     "A thread for each element, and a test for the end.",
-    "p takes the new v. Keep it in a variable: what is in a register need not be read again.",
+    "p takes the new v. Keep it in a variable, and g[i] too: what is in a register need not be read again.",
     "speed = m * v[i] + g[i]; v[i] = speed; p[i] -= r * speed, behind the tests for the end and for NaN.",
 )
 NAN = ("NaN is the only number that is not equal to itself.", *HINTS[2:])
