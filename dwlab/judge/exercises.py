@@ -1065,8 +1065,8 @@ def _run(
         if kind == "uninitialised" and found.array in outputs:
             kind = "uninitialised output"
         first = (HAZARD_HINTS[kind],) if kind in HAZARD_HINTS else ()
-        if found.kind == "race" and causes.on_one_line(found):
-            first = (f"{causes.ONE_LINE[0].upper()}{causes.ONE_LINE[1:]}.",)
+        if found.kind == "race" and (look := causes.on_one_line(found)):
+            first = (f"{look[0].upper()}{look[1:].rstrip('?')}.",)
         raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
     return report.build(run, binder.float64), run
 
