@@ -182,7 +182,8 @@ def unpacked(data: Any) -> Any:
         flat = np.frombuffer(base64.b64decode(value), dtype).copy()
         if data["shape"] is not None:
             return flat.reshape(data["shape"])
-        return flat[0].item() if dtype in (np.int64, np.float64, np.bool_) else flat[0]  # Python has these itself
+        # Python has these itself.
+        return flat[0].item() if dtype in (np.int64, np.float64, np.complex128, np.bool_) else flat[0]
     if kind == "int":
         return int(value, 16)
     if kind == "float":
