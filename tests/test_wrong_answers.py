@@ -894,6 +894,8 @@ HINTED = [
     ("16_2", "    ptx.wait(0)\n => ", "A copy that was started is not there yet"),
     ("21_1", "cuda.atomic.add(of_block, k, 1) => of_block[k] += 1", "cuda.atomic.add reads, adds and writes at once"),
     ("24_2", "+ share = 66.7", "The digits are right"),
+    ("34_2", "+ zero_x = 64", "Its size is right, its sign is not"),
+    ("39_3", "+ strips = 142", "The digits are right"),
     ("34_1", "(cuda.threadIdx.x, y.shape[1], 32) => (2 * cuda.threadIdx.x, y.shape[1], 1)", "in two turns of a loop"),
     ("28_2", "f[k] = w[c, k // 3, k % 3] => f[k] = w[c, 2 - k // 3, 2 - k % 3]", "other way round in both directions"),
     ("33_1", "w2[f0 + f, i, j] => w2[f0 + f, 2 - i, 2 - j]", "In the second layer the filter is the other way round"),

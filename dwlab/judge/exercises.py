@@ -1412,13 +1412,15 @@ def predicted(
         else:
             side = f"that is too {'low' if counted > value else 'high'}"
         shown, right = (_counted(one, unit) for one in (value, counted))
-        power = round(math.log10(value / counted)) if value * counted > 0 else 0
-        scaled = math.isclose(value, counted * 10.0**power, rel_tol=max(tolerance, 1e-3))
-        digits = scaled and abs(power) > 1 and (not pieces or unit == "bytes")
+        power = round(math.log10(abs(value)) - math.log10(abs(counted))) if value and counted else 0
+        scaled = counted * float(f"1e{power}")
+        alike = math.isclose(value, scaled, rel_tol=max(tolerance, 1e-3)) or value == float(f"{scaled:.3g}")
+        about = [UNITS] if alike and abs(power) > 1 and (not pieces or unit == "bytes") else []
+        about += [SIGN] if value == -counted else []
         raise Wrong(
             f"`{name}`: you predicted {shown}; {side}.",
             (
-                *[UNITS] * digits,
+                *about,
                 *hints,
                 f"{right} {'was' if counted == 1 else 'were'} counted." if pieces else f"It is {right}.",
             ),
@@ -1428,6 +1430,7 @@ def predicted(
 
 
 WRITTEN = "Write it as Python has it, 1536 or 3 * 512: without quotation marks, unit or comma."
+SIGN = "Its size is right, its sign is not."
 UNITS = "The digits are right. Which unit is wanted, and is it a part of one or percent?"
 
 
