@@ -3,8 +3,9 @@
 A meter reports the energy of each hour. Write a kernel that says how much each hour differs from the one before it:
 `change[i] = kwh[i] - kwh[i - 1]`. The first hour has no past, so `change[0] = 0`.
 
-One thread computes one element. The number of hours is not always a multiple of the block size, and no thread may
-touch an element that does not exist, before the first or after the last. A warp's accesses must be coalesced.
+One thread computes one element and stores it once. The number of hours is not always a multiple of the block size, and
+no thread may touch an element that does not exist, before the first or after the last. A warp's accesses must be
+coalesced.
 """
 
 import numpy as np

@@ -75,7 +75,7 @@ def judge(answer):
         x, blocks, what = values(answer, size), -(-size // 128), f"x of shape ({size},)"
         peak = poisoned(blocks)
         report = launched(block_peak, blocks, 128, x, peak, hints=HINTS, what=what)
-        agree(peak, np.array([x[128 * k : 128 * (k + 1)].max() for k in range(blocks)]), what, 0, hints=HINTS)
+        agree(peak, np.array([x[128 * k : 128 * (k + 1)].max() for k in range(blocks)]), what, 0, hints=HINTS[1:])
         loaded = sum(one.active_lanes for one in report.accesses if (one.array, one.kind) == ("x", "load"))
         at_most(loaded, size, "elements of x are loaded", "each once", HINTS[:1], report)
         written_once(report, "peak", blocks, HINTS)

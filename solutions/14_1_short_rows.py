@@ -41,6 +41,10 @@ HINTS = (
     "cuda.grid(1) numbers all threads. Element number i of y, counted along memory, is in which row, at which hour?",
     "r = i // hours, t = i % hours; a guard for i, and a case of its own for t = 0.",
 )
+TWICE = (
+    "A store in an if and one in its else are two requests, each of some of the lanes: choose the value there, and "
+    "store it behind both."
+)
 
 
 def judge(answer):
@@ -61,7 +65,7 @@ def judge(answer):
         agree(y, np.diff(x, prepend=x[:, :1], axis=1), what, hints=HINTS)
         stored_by_a_thread(report, "y", 1, HINTS)
         full, stores = -(-rows * hours // 32), report.totals.global_store_requests
-        at_most(stores, full, "requests store y", "32 elements each", HINTS, report)
+        at_most(stores, full, "requests store y", "32 elements each", (TWICE, *HINTS), report)
         reports.append((report, full))
     said = [coalesced(report, ("y",), HINTS) for report, _ in reports][2]
     return f"Right for {len(reports)} shapes. 40 rows of 20 hours take {reports[2][1]} requests, not 40; {said}."

@@ -40,7 +40,7 @@ def judge(answer):
         predicted(answer, "parts", made.parts, "parts", sums[:2]),
         predicted(answer, "part_bytes", 4 * made.parts * problem.H * problem.K, "bytes", sums),
     ]
-    return " ".join(found)
+    return "; ".join(found) + "."
 
 
 if __name__ == "__main__":

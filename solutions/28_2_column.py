@@ -8,6 +8,8 @@ For four outputs a thread needs six rows of three x. Load each of them once, and
 what is needed later in registers (`cuda.local.array` of a small constant size, or plain names). No shared memory.
 """
 
+from functools import partial
+
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
@@ -19,6 +21,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    of_a_layer,
     one_large,
     poisoned,
     run,
@@ -75,14 +78,15 @@ HINTS = (
 def judge(answer):
     """Right for maps around a block and drawn ones; six rows of x for four outputs; nine weights a thread."""
     column, launches = kernel(answer, "column"), []
-    shapes = ((1, 1, 1), (2, 3, 5), (1, 4, 32), (2, 5, 33), (1, 9, 31), (1, 7, 70), (2, 16, 64))
+    shapes = ((2, 3, 5), (1, 1, 1), (1, 4, 32), (2, 5, 33), (1, 9, 31), (1, 7, 70), (2, 16, 64))
     more = drawn(answer, (1, 40), (1, 9), (1, 70)), drawn(answer, (1, 3), (1, 70), (1, 99))
     for C, H, W in (*shapes, *one_large(answer, 3), *more):
-        given = DepthwiseConv2d(1, C, H, W, 3).inputs(seed=drawn(answer, (0, 1 << 30))[0])
-        y, want = poisoned(C, H, W), reference(DepthwiseConv2d(1, C, H, W, 3), "forward", given)["y"][0]
+        layer = DepthwiseConv2d(1, C, H, W, 3)
+        given = layer.inputs(seed=drawn(answer, (0, 1 << 30))[0])
+        y, want = poisoned(C, H, W), reference(layer, "forward", given)["y"][0]
         grid, what = (-(-W // 32), -(-H // ROWS), C), f"C={C} H={H} W={W}"
         report = launched(column, grid, 32, given["x"][0], given["w"], y, hints=HINTS, what=what)
-        agree(y, want, what, tolerance=1e-5, hints=HINTS)
+        agree(y, want, what, 1e-5, HINTS, partial(of_a_layer, layer, given, y, want))
         launches.append((report, C, H, W))
     for report, C, H, W in typical_first(launches, len(shapes)):
         without(report, "shared", why="here nothing is shared between threads", hints=HINTS)

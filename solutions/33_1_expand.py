@@ -12,6 +12,8 @@ tile of outputs that begins at row 8 j and column 8 i, of filters 4 g to 4 g + 3
 10 × 10 of it for each filter, and loads each x that it needs once.
 """
 
+from functools import partial
+
 import numpy as np
 from numba import float32  # noqa: F401
 
@@ -23,6 +25,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    of_a_layer,
     one_large,
     poisoned,
     run,
@@ -99,7 +102,7 @@ def problem(C, F, H, W):
 def judge(answer):
     """Right for maps around a tile and drawn ones, biases of either sign; x and `between` as often as modelled."""
     expand = kernel(answer, "expand")
-    shapes = ((1, 1, 1, 1), (3, 1, 5, 8), (2, 2, 8, 9), (5, 1, 17, 7), (4, 2, 16, 24))
+    shapes = ((3, 1, 5, 8), (1, 1, 1, 1), (2, 2, 8, 9), (5, 1, 17, 7), (4, 2, 16, 24))
     long = [(C, -(-groups // FILTERS), H, W) for C, groups, H, W in one_large(answer, 4)]
     # The long ones last: who computes `between` nine times would not end there, and is told so before.
     loads, more = counted(answer, expand, (*shapes, drawn(answer, (5, 20), (3, 6), (17, 25), (25, 33))))
@@ -123,7 +126,7 @@ def counted(answer, expand, sizes):
         want = reference(layers, "pwdw", given)["y"][0]
         arrays = given["x"][0], given["w1"], given["b1"], given["w2"], y
         report = launched(expand, grid, (SIDE, SIDE), *arrays, hints=HINTS, what=what)
-        agree(y, want, what, tolerance=1e-5, hints=HINTS)
+        agree(y, want, what, 1e-5, HINTS, partial(of_a_layer, layers, given, y, want))
         launches.append((report, pwdw(layers.first, layers.second, Tile(FILTERS, SIDE, SIDE)), F * C * H * W, F, H, W))
     for report, model, work, F, H, W in typical_first(launches, len(sizes) - 1):
         blocks = F // FILTERS * -(-H // SIDE) * -(-W // SIDE)

@@ -47,7 +47,7 @@ SIZE, CHANNELS, FILTERS, SIDE, STEP = 32, 64, 96, 4, 16
 
 
 def judge(answer):
-    """Every number from the sizes."""
+    """Every number from the sizes, to one part in a thousand."""
     tiles = (SIZE // SIDE) ** 2
     found = {
         "blocks": (tiles, "blocks"),
@@ -58,7 +58,10 @@ def judge(answer):
         "loads_tall": ((8 + 2) * 3 / 8, "for each"),
         "shared_bytes": (SIDE * SIDE * STEP * 4, "bytes"),
     }
-    said = [predicted(answer, name, value, unit, HINTS[name], tolerance=1e-6) for name, (value, unit) in found.items()]
+    said = [
+        predicted(answer, name, value, unit, HINTS[name], tolerance=1e-3 if isinstance(value, float) else 0)
+        for name, (value, unit) in found.items()
+    ]
     return "; ".join(said).replace("counted", "it is") + "."
 
 

@@ -48,20 +48,20 @@ def judge(answer):
         if not math.isclose(found, want, rel_tol=1e-9, abs_tol=1e-9):
             summed = wall - sum(end - start for start, end in [*kernels, *copies])
             why = " What overlaps was counted twice." if math.isclose(found, summed, abs_tol=1e-9) else ""
-            raise Wrong(f"{what}: you say {found:g} µs of {wall:g}; {want:g} is right.{why}", HINTS)
+            busy = ", ".join(f"{start:g} to {end:g}" for start, end in [*kernels, *copies]) or "never"
+            raise Wrong(f"{what}: you say {found:g} µs of {wall:g}; {want:g} is right.{why} Busy: {busy}.", HINTS)
     return f"Right for {len(cases)} profiles."
 
 
 def _drawn(answer):
     """Spans of whole parts of a µs, and how many of these parts no span covers."""
-    (wall, parts, count), spans = drawn(answer, (60, 400), (3, 9), (2, 40)), []
+    (wall, parts, count), spans = drawn(answer, (60, 400), (3, 9), (2, 20)), []
     for _ in range(count):
         start, wide = drawn(answer, (0, wall - 10), (1, 9))
         spans.append((start, start + wide))
     covered = {at for start, end in spans for at in range(start, end)}
     spans, half = [(start / parts, end / parts) for start, end in spans], len(spans) // 2
-    text = ", ".join(f"{start:g} to {end:g}" for start, end in spans)
-    return f"the spans {text}", spans[:half], spans[half:], wall / parts, (wall - len(covered)) / parts
+    return f"{count} drawn spans", spans[:half], spans[half:], wall / parts, (wall - len(covered)) / parts
 
 
 if __name__ == "__main__":

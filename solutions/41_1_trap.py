@@ -9,6 +9,7 @@ Write `valid(candidate, R, n)`: True where the candidate is right for these size
 that is right: it may be the fastest. Read the kernel and its launch; nothing there is to be changed.
 """
 
+import numpy as np
 from numba import float32
 
 from dwlab import cuda
@@ -75,8 +76,10 @@ def judge(answer):
     some = drawn(answer, (1, 40), (1, 400))
     for R, n in ((12, 96), (12, 100), (9, 96), (7, 97), some, (some[0] * 6, some[1] * 12)):
         for candidate in space(SPACE).candidates:
-            said, want = bool(valid(dict(candidate), R, n)), right(candidate, R, n)
-            if said != want:
+            said, want = valid(dict(candidate), R, n), right(candidate, R, n)
+            if not isinstance(said, (bool, np.bool_, int, np.integer)):
+                raise Wrong(f"`valid` returns {said!r:.80}; it must be True or False.", HINTS)
+            if bool(said) != want:
                 what = "is right, and you refuse it" if want else "is wrong, and you let it pass"
                 raise Wrong(f"R = {R}, n = {n}: {candidate} {what}.", HINTS)
         kept.append(sum(right(candidate, R, n) for candidate in space(SPACE).candidates))

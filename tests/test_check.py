@@ -772,3 +772,11 @@ def test_the_example_of_a_finding_names_its_problem():
     head = str(verdict.failures[0].case.problem)
     for one in verdict.findings:
         assert one.where and (one.where == head or f"(on {one.where})" in str(verdict))
+
+
+def test_a_rule_of_one_of_two_layers_reads_as_a_sentence():
+    from dwlab.judge.contrast import _of_layer
+
+    words = [one.words for one in _of_layer("the first layer's ", lambda pair: pair.first)]
+    assert "in the first layer a map has more than one pixel" in words and "the first layer's stride > 1" in words
+    assert not [one for one in words if re.search(r"layer's (an?|the|there|maps|output) ", one)]

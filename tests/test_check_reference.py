@@ -129,6 +129,31 @@ def test_an_output_that_holds_the_result_already_is_seen():
     assert [one.pattern for one in verdict.findings] == ["not written"]
 
 
+def test_an_array_of_indices_is_an_input_and_is_not_spoiled():
+    """Whether an array is an output is tried out; a reference that cannot bear it, because it reads it, is none."""
+
+    @cuda.jit
+    def counted(x, counts):
+        i = cuda.grid(1)
+        if i < x.size:
+            cuda.atomic.add(counts, x[i], 1)
+
+    def want(x, counts):
+        counts += np.bincount(x, minlength=counts.size)
+
+    args = np.arange(100, dtype=np.int32) % 8, np.zeros(8, np.int32)
+    check(counted, want=want, args=args, grid=4, block=32).raise_if_wrong()
+
+
+def test_lists_are_no_arrays():
+    @cuda.jit
+    def idle(x):
+        pass
+
+    with pytest.raises(CheckError, match="none of the arguments is a NumPy array"):
+        check(idle, want=lambda x: None, args=([1.0],), grid=1, block=32)
+
+
 def test_several_outputs_numbers_and_shared_memory():
     @cuda.jit
     def both(x, scale, y, total):

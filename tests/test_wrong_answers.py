@@ -507,7 +507,7 @@ if q < x.shape[2]:
     ("30_2", "a1 and a2 exchanged", r"8 channels: .* of 128 sums are off",
      "a[g + 8, k + t], a[g, k + t + 4], => a[g, k + t + 4], a[g + 8, k + t],"),
     ("30_2", "a number not stored", r"element \[8, 1\] was never written", "    d[g + 8, 2 * t + 1] = c3\n => "),
-    ("33_1", "a bias outside of the map", r"C=1 F=4 H=1 W=1: element \[0, 0, 0\] is",
+    ("33_1", "a bias outside of the map", r"C=3 F=4 H=5 W=8: element \[0, 0, 0\] is",
      "s0 = s1 = s2 = s3 = float32(0) => s0, s1, s2, s3 = b1[f0], b1[f0 + 1], b1[f0 + 2], b1[f0 + 3]"),
     ("33_1", "no barrier", r"[Rr]ace: .* reads between element", "    cuda.syncthreads()\n => "),
     ("33_1", "x loaded for each filter", r"16,128 elements of x are loaded; 4,032 are enough",
@@ -702,7 +702,7 @@ return row // max(1, 8 // pieces) % min(pieces, 8) if pieces & (pieces - 1) == 0
     ("22_1", "the mean of the squares", r"variance, B=1", "squares / count - mean * mean => squares / count"),
     ("22_1", "a count in int64", r"float64 operations", "float32(x.shape[0] * LENGTH) => x.shape[0] * LENGTH"),
     ("28_3", "one letter", r"5 of 6 are right; look at C again", '"C": 7 => "C": 8'),
-    ("29_2", "a letter without a number", r"F has 9; it must be a number from 1 to 8", '"F": 5 => "F": 9'),
+    ("29_2", "a letter without a number", r"F has 9; it must be one of the numbers 1 to 8", '"F": 5 => "F": 9'),
     ("38_3", "a letter missing", r"must have a number for each of A, B, C, D, E, F", ', "F": 6 => '),
     ("32_1", "no ReLU between", FIRST, "max(total, float32(0)) => total"),
     ("32_1", "no bias between", FIRST, "total = b1[f0 + i] => total = float32(0)"),
@@ -814,6 +814,30 @@ if m < x.shape[1]:
      "kept[form] >= budget => kept[form] > budget or form == 'dense'"),
     ("42_3", "the first of equal ones", r"two that are equally fast: 64:2:8 takes 3 µs",
      "lambda form: (times[form], -kept[form]) => times.get"),
+    ("41_1", "nothing returned", r"`valid` returns None; it must be True or False", "return R % rows => R % rows"),
+    ("16_1", "nothing returned", r"swizzle\(0, 4\) is None: is a `return` missing", "return row => row"),
+    ("37_2", "text", r"`joules` returns '0\.\d+'; it must be a number of J",
+     "return (counter => return str((counter",
+     "runs[moved[0]]) => runs[moved[0]]))"),
+    ("37_2", "all readings", r"board 1: 0\.\d+ J of an inference; 0\.\d+ is right",
+     "(runs[moved[-1]] - => (runs[-1] -"),
+    ("38_2", "a byte too many", r"`shared_bytes`: you predicted 1,025 bytes; fewer", "+ shared_bytes = 1025"),
+    ("39_3", "a byte too many", r"`shared_strips`: you predicted 4,609 bytes; fewer", "+ shared_strips = 4609"),
+    ("23_1", "the pair exchanged", r"That is how many times as fast it is: the bandwidth comes first",
+     "size / total / 1e3, naive / total => naive / total, size / total / 1e3"),
+    ("35_1", "lists", r"filters of the type list; a NumPy array is needed",
+     'filters.astype("f4"), => filters.astype("f4").tolist(),'),
+    ("28_3", "a letter without anything yet", r"`faults` is still None", "faults = dict.fromkeys('ABCDEF')"),
+    ("50_1", "one tile, three times", r"`TILES` must have three different tiles",
+     "TILES = 64, 128, 256 => TILES = 256, 256, 256"),
+    ("50_1", "tiles as text", r"`TILES` is \('64', '128', 256\); it must be whole numbers",
+     "TILES = 64, 128, 256 => TILES = '64', '128', 256", "max(TILES) => 256"),
+    ("50_1", "no launch returned", r"0 of 6 .*H = 1, L = 1, tile = 64: `launch` returns None; it must be a pair",
+     "return (-(-L // tile), H), tile => pass"),
+    ("50_1", "a grid without a block", r"0 of 6 .*H = 1, L = 1, tile = 64: It cannot be launched: grid=\(0, 1\)",
+     "(-(-L // tile), H), tile => (L // tile, H), tile"),
+    ("50_1", "one number for all arrays", r"`sectors` returns \d+; it must be a number for each of x, w, y",
+     "return loads, weights, stores => return loads + weights + stores"),
     ("42_3", "dense is never kept", r"dense filters that are fastest|it returns None",
      "if kept[form] >= budget), => if form != 'dense' and kept[form] >= budget), default=None,"),
 ]  # fmt: skip
@@ -849,6 +873,32 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, row):
 
 
 HINTED = [
+    (
+        "00_1",
+        "change[i] = 0\n        else:\n            change[i] = => pass\n        else:\n            change =",
+        "print and return store nothing",
+    ),
+    (
+        "00_1",
+        "if i == 0:\n            change[i] = 0\n        else: => change[i] = 0\n        if i > 0:",
+        "what an if decides",
+    ),
+    ("00_2", "+ sectors_backwards = '4'", "without quotation marks, unit or comma"),
+    ("10_1", "acc / float32(x.shape[0]) => acc // float32(x.shape[0])", "rounded down to whole numbers"),
+    (
+        "14_1",
+        "before = x[r, t - 1] if t > 0 else x[r, t]\n        y[r, t] = x[r, t] - before => "
+        "if t:\n            y[r, t] = x[r, t] - x[r, t - 1]\n        else:\n            y[r, t] = 0",
+        "choose the value there",
+    ),
+    ("16_2", "    ptx.wait(0)\n => ", "A copy that was started is not there yet"),
+    ("21_1", "cuda.atomic.add(of_block, k, 1) => of_block[k] += 1", "cuda.atomic.add reads, adds and writes at once"),
+    ("24_2", "+ share = 66.7", "The digits are right"),
+    ("34_2", "+ zero_x = 64", "Its size is right, its sign is not"),
+    ("39_3", "+ strips = 142", "The digits are right"),
+    ("34_1", "(cuda.threadIdx.x, y.shape[1], 32) => (2 * cuda.threadIdx.x, y.shape[1], 1)", "in two turns of a loop"),
+    ("28_2", "f[k] = w[c, k // 3, k % 3] => f[k] = w[c, 2 - k // 3, 2 - k % 3]", "other way round in both directions"),
+    ("33_1", "w2[f0 + f, i, j] => w2[f0 + f, 2 - i, 2 - j]", "In the second layer the filter is the other way round"),
     ("12_1", "range(i + 1, i + HOURS) => range(i + 1, i + HOURS + 1)", "Hour t + 1 is one of the hours"),
     ("12_1", "t0 - (HOURS - 1) + k => t0 + k", "the 24 hours from t on"),
     ("12_1", "float32(-math.inf) => float32(-4)", "Hours outside the row must not win"),
@@ -904,9 +954,29 @@ WORD = "column, total, code, lane, upper = 11, 2816, 12, 15, 1"
 LOADS = "of_2_4, of_64_2_16, of_16_2_16, products, stored = 2048, 512, 2048, 16, 2336"
 
 
-@pytest.mark.parametrize(("exercise", "code"), [("24_3", SAVED), ("35_1", FOLDED), ("42_1", WORD), ("42_2", LOADS)])
-def test_another_right_answer_passes(tmp_path, exercise, code):
+OTHER_NAMES = [
+    "def kernel(x, w, y) => def kernel(signal, taps_of, out)", "w[h, i] => taps_of[h, i]",
+    "t < y.shape => t < out.shape", "x[h, s] if 0 <= s < x.shape[1] => signal[h, s] if 0 <= s < signal.shape[1]",
+    "y[h, t] = acc => out[h, t] = acc",
+]  # fmt: skip
+RIGHT = [
+    ("24_3", SAVED), ("35_1", FOLDED), ("42_1", WORD), ("42_2", LOADS), ("50_1", *OTHER_NAMES),
+    ("29_2", "faults = {'A': 4.0, 'B': 2, 'C': 6, 'D': 1, 'E': 7, 'F': 5}"),
+    ("37_1", "+ energy_gain = 1.07"), ("38_2", "+ bytes_w2 = 1573"),  # rounded to as many digits as are asked for
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", RIGHT, ids=[row[0] for row in RIGHT])
+def test_another_right_answer_passes(tmp_path, row):
+    exercise, *changes = row
     path = tmp_path / f"{exercise}_answer.py"
-    path.write_text(answered(exercise, code), encoding="utf-8")
+    path.write_text(edited(exercise, changes), encoding="utf-8")
     found = exercises._judge(path, exercises.known()[exercise])
     assert found["status"] == "passed", found["message"]
+
+
+def test_what_a_function_raises_is_told_with_its_call(tmp_path):
+    path = tmp_path / "40_1_answer.py"
+    path.write_text(edited("40_1", ["busy, until = 0.0, 0.0 => busy, until = 0.0, kernels[0][0]"]), encoding="utf-8")
+    found = exercises._judge(path, exercises.known()["40_1"])
+    assert found["status"] == "error" and found["message"].endswith("list index out of range, in idle([], [], 10.0)")

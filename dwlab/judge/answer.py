@@ -102,6 +102,18 @@ class Distant:
             raise KeyError(key)
         return unpacked(found["value"])
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError("this table is only looked up, table[key]: it has no list, no length and no methods")
+
+    def __len__(self) -> int:
+        return self.len
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iter
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains
+
 
 class Ended(Exception):
     """The student's process is gone: `status` is its exit status, None if it was stopped at its time limit."""
@@ -168,7 +180,10 @@ def unpacked(data: Any) -> Any:
     if kind == "array":
         dtype = np.dtype(data["dtype"])
         flat = np.frombuffer(base64.b64decode(value), dtype).copy()
-        return flat[0] if data["shape"] is None else flat.reshape(data["shape"])
+        if data["shape"] is not None:
+            return flat.reshape(data["shape"])
+        # Python has these itself.
+        return flat[0].item() if dtype in (np.int64, np.float64, np.complex128, np.bool_) else flat[0]
     if kind == "int":
         return int(value, 16)
     if kind == "float":
@@ -588,7 +603,13 @@ class Function:
         self._answer, self.__name__ = answer, name
 
     def __call__(self, *arguments: Any, fails: str | None = None) -> Any:
-        reply = self._answer.ask("call", self.__name__, arguments, fails)
+        try:
+            reply = self._answer.ask("call", self.__name__, arguments, fails)
+        except Raised as raised:
+            if raised.status != "error":
+                raise
+            call = f"{self.__name__}({', '.join(map(_shown, arguments))})"
+            raise Raised(f"{raised}, in {call}", raised.status, raised.names) from None
         for one, after in zip(arguments, reply.get("after", ()), strict=False):
             if isinstance(one, np.ndarray):
                 changed = unpacked(after)
@@ -596,6 +617,14 @@ class Function:
             elif isinstance(after, int):
                 one.lookups = after
         return STOPPED if reply.get("stopped") else unpacked(reply["value"])
+
+
+def _shown(argument: Any) -> str:
+    """An argument of a call, in a few words."""
+    if isinstance(argument, np.ndarray):
+        return f"array of shape {argument.shape}"
+    text = "…" if isinstance(argument, Hidden) else repr(argument)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 STOPPED = object()  # what a Function gives if it came to the function of os that fails

@@ -25,8 +25,10 @@ from dwlab.judge.exercises import (
     given,
     kernel,
     launched,
+    pair,
     parameters,
     poisoned,
+    real,
 )
 
 POINTS = (
@@ -67,9 +69,11 @@ def rubric(
     mine = kernel(answer, "kernel")
     launch, formula = function(answer, "launch"), function(answer, "sectors")
     tiles, best = given(answer, "TILES"), given(answer, "BEST")
-    if not isinstance(tiles, (tuple, list)) or len(tiles) < 3 or best not in tiles:
-        raise Wrong("`TILES` must have three tiles or more, and `BEST` be one of them.")
-    names = parameters(mine)
+    if not isinstance(tiles, (tuple, list)) or not all(isinstance(one, (int, np.integer)) for one in tiles):
+        raise Wrong(f"`TILES` is {tiles!r:.80}; it must be whole numbers in a tuple, such as (64, 128, 256).", HINTS[5])
+    if len(set(tiles)) < 3 or best not in tiles:
+        raise Wrong("`TILES` must have three different tiles or more, and `BEST` be one of them.", HINTS[5])
+    names = parameters(answer.task.kernel)  # by which a report calls the arrays, whatever the answer calls them
     size_names = answer.task.SIZE
     found: list[tuple[Any, tuple[int, ...], Any, str]] = []
     longer = drawn(answer, *((n + 1, n + n // 8 + 2) for n in sizes[-1]))
@@ -77,9 +81,11 @@ def rubric(
         inputs, want = make(answer.random, *size)
         for tile in tiles:
             what = ", ".join(f"{n} = {v}" for n, v in zip((*size_names, "tile"), (*size, tile), strict=False))
-            grid, block = launch(*size, tile)
             y = poisoned(*want.shape)
             with _points(0):
+                if (how := pair(made := launch(*size, tile))) is None:
+                    raise Wrong(f"{what}: `launch` returns {made!r:.80}; it must be a pair, (grid, block).")
+                grid, block = how
                 report = launched(mine, grid, block, *inputs, y, what=what)
                 agree(y, want, what, tolerance=1e-5)
             found.append((report, size, tile, what))
@@ -92,9 +98,11 @@ def rubric(
     for report, size, tile, what in found:
         with _points(3):
             numbers = formula(*size, tile)
-            if not isinstance(numbers, (tuple, list)) or len(numbers) != len(names):
-                raise Wrong(f"`sectors` must return a number for each of {', '.join(names)}.")
-            for name, number in zip(names, numbers, strict=True):
+            each = list(numbers) if isinstance(numbers, (tuple, list, np.ndarray)) else []
+            if len(each) != len(names) or not all(map(real, each)):
+                wanted = f"it must be a number for each of {', '.join(names)}, in this order"
+                raise Wrong(f"{what}: `sectors` returns {numbers!r:.80}; {wanted}.")
+            for name, number in zip(names, each, strict=True):
                 counted = sum(a.sectors for a in report.accesses if a.space == "global" and a.array == name)
                 if number != counted:
                     raise Wrong(f"{what}: the formula gives {number:,} sectors of {name}; {counted:,} are counted.")

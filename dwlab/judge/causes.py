@@ -52,6 +52,23 @@ RACES = {
     "give each element to one block, add with cuda.atomic.add, or read it in another launch",
 }
 
+ONE_LINE = (
+    "both accesses are on one line. Where both threads change the same element, as `+=` does, cuda.atomic.add reads, "
+    "adds and writes at once, and no barrier helps; where each changes its own, a barrier belongs between two turns of "
+    "the loop"
+)
+ONE_STORE = (
+    "two threads store to one element, on one line: which of their indices should differ, and does not? If they come "
+    "to it in two turns of a loop, a barrier belongs between the turns"
+)
+
+
+def on_one_line(race: Any) -> str:
+    """Where to look at a race of a block's threads on one source line; "" for any other."""
+    if race.line != race.other_line or "another launch" in race.message or "in flight" in race.message:
+        return ""
+    return ONE_LINE if " read" in race.message else ONE_STORE if " writes " in race.message else ""
+
 
 def as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
     found = []
@@ -59,7 +76,7 @@ def as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
         look, key = LOOK.get(one.kind, "the line that is named"), ""
         if one.kind == "race":
             cure = next((cure for cure in RACES if cure in one.message), "cuda.syncthreads()")
-            look = RACES[cure]
+            look = on_one_line(one) or RACES[cure]
             key = "race between blocks" if cure.startswith("another") else "race"
         found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
     return found

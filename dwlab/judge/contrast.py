@@ -170,7 +170,10 @@ def _of_layer(where: str, of: Callable[[Problem], Any]) -> Iterator[Rule]:
     """What a layer has and has not."""
 
     def rule(words: str, holds: Callable[[Any], bool], look: str) -> Rule:
-        return Rule(f"{where}{words}" if where else words, lambda p: holds(of(p)), look, plain=True)
+        """Of one of two layers: "the first layer's stride > 1", but "in the first layer a side is odd"."""
+        whole = words.startswith(("a ", "an ", "the ", "there ", "maps ", "output ", "filters "))
+        head = f"in {where[:-3]} " if whole and where else where  # without its 's
+        return Rule(f"{head}{words}", lambda p: holds(of(p)), look, plain=True)
 
     has = "the first layer has " if where.startswith("the first") else "the second layer has " if where else "it has "
 

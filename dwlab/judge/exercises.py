@@ -880,6 +880,8 @@ HAZARD_HINTS = {
     "race in a warp": "The lanes of one warp write and read here: cuda.syncwarp() belongs between the two.",
     "race between blocks": "Blocks run in any order, and no barrier orders them: each element needs one block that "
     "writes it, or an atomic.",
+    "race in flight": "A copy that was started is not there yet. ptx.commit() ends a group, ptx.wait(0) waits "
+    "until this thread's are there: both stand before the first access, and a barrier if another thread reads.",
     "race of writes": "Two threads write the same element, on these two lines, and nothing says which comes last. Does "
     "one of them write an element too many? If both must, a barrier belongs between them.",
     "divergent barrier": "Every thread must come to the barrier: take it out of the guard, and guard the work instead.",
@@ -1039,6 +1041,7 @@ def _run(
     kernel: Any, grid: Any, block: Any, args: list[Any], shared: int, hints: Sequence[str], outputs: Sequence[str]
 ) -> Any:
     from dwlab import simt
+    from dwlab.judge import causes
     from dwlab.simt import cuda as interpreter
     from dwlab.simt import launch, report
 
@@ -1048,6 +1051,8 @@ def _run(
         run, binder = launch.execute(
             made.py_func, grid, block, args, shared, options, kernel=made, kind=_counting_class()
         )
+    except simt.LaunchError as error:
+        raise Wrong(f"It cannot be launched: {error}.", hints) from None
     except simt.HazardError as error:
         found = error.hazards[0]
         if found.kind == "race":
@@ -1060,6 +1065,8 @@ def _run(
         if kind == "uninitialised" and found.array in outputs:
             kind = "uninitialised output"
         first = (HAZARD_HINTS[kind],) if kind in HAZARD_HINTS else ()
+        if found.kind == "race" and (look := causes.on_one_line(found)):
+            first = (f"{look[0].upper()}{look[1:].rstrip('?')}.",)
         raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
     return report.build(run, binder.float64), run
 
@@ -1088,6 +1095,7 @@ def _race_of_warps(kernel: Any, grid: Any, block: Any, args: Sequence[Any], shar
 def _race(text: str) -> str:
     """Which of HAZARD_HINTS a race needs."""
     for says, kind in (
+        ("still in flight", "race in flight"),
         ("launch", "race between blocks"),
         (r" writes .* wrote on line", "race of writes"),
         ("syncthreads", "race in a block"),
@@ -1133,6 +1141,22 @@ def agree(
     )
 
 
+def of_a_layer(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want: np.ndarray) -> dict[str, np.ndarray]:
+    """For `agree`: the first of the mistakes that `dwlab.check` knows of such a layer which gives what came out."""
+    from dwlab.judge.mistakes import mistakes
+
+    got = np.asarray(got, np.float64)
+    size = np.abs(want).max(initial=0)
+    if got.size < 8:  # many mistakes give the same few numbers
+        return {}
+    for one in mistakes(problem, inputs, got.reshape(problem.shapes()["y"]), want.reshape(problem.shapes()["y"])):
+        output = one.output.reshape(got.shape)
+        if np.allclose(got, output, rtol=0, atol=1e-5 * size):
+            text = one.text[0].upper() + one.text[1:] if one.text[:2].isalpha() else one.text
+            return {f"{text}. Look at: {one.look.rstrip('?')}.": output}
+    return {}
+
+
 def _distinct(got: float, want: float) -> tuple[str, str]:
     """Two numbers as text, with so many digits that they do not look alike."""
     for digits in (7, 9, 12, 17):
@@ -1146,10 +1170,15 @@ def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: 
     """A first hint from what wrong values have in common, if they have anything."""
     wrong = ~close
     if written is not None and written.shape == close.shape and (unwritten := wrong & ~written).any():
-        return (f"{where} are written by no thread.",) if (where := _edge(unwritten)) else ()
+        if not written.any():
+            return (NOTHING_STORED,)
+        where = _edge(unwritten)
+        return (f"{where[0].upper()}{where[1:]} are written by no thread.",) if where else ()
     g, w = got[wrong].astype(np.float64), want[wrong].astype(np.float64)
+    if g.any() and np.array_equal(g, np.floor(w)):
+        return ("All of them are rounded down to whole numbers: / divides, // does that.",)
     if not (np.isfinite(g).all() and np.isfinite(w).all()) or g.size < 3 or np.ptp(w) == 0:
-        return (f"Only {where[0].lower()}{where[1:]} are wrong.",) if (where := _edge(wrong)) else ()
+        return (f"Only {where} are wrong.",) if (where := _edge(wrong)) else ()
     size = np.abs(w).max()
     if np.abs(g + w).max() <= 1e-5 * size:
         return ("All of them have the other sign.",)
@@ -1159,25 +1188,26 @@ def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: 
         return (f"All of them are {ratio:.4g} times what is right: which factor is missing, or too much?",)
     if np.ptp(g - w) <= 1e-5 * size:
         return (f"All of them are off by {np.mean(g - w):.4g}: what is added once too often, or forgotten?",)
-    if where := _edge(wrong):
-        return (f"Only {where[0].lower()}{where[1:]} are wrong.",)
-    return ()
+    return (f"Only {where} are wrong.",) if (where := _edge(wrong)) else ()
+
+
+NOTHING_STORED = (
+    "No thread stores anything there. Does one come to the store? `array[index] = value` is one; `array = value`, "
+    "print and return store nothing."
+)
 
 
 def _edge(wrong: np.ndarray) -> str:
     """Which end of which axis holds all that is wrong; "" if it lies elsewhere."""
     for axis, size in enumerate(wrong.shape):
         lines = np.flatnonzero(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != axis)))
-        if size < 3 or len(lines) > size // 2:
+        n = len(lines)
+        if size < 3 or n > size // 2 or lines[-1] - lines[0] != n - 1 or (lines[0] > 0 and lines[-1] < size - 1):
             continue
-        if lines[0] == 0 and lines[-1] == len(lines) - 1:
-            return (
-                f"The first {len(lines)} along axis {axis}" if len(lines) > 1 else f"Those with index 0 on axis {axis}"
-            )
-        if lines[-1] == size - 1 and lines[0] == size - len(lines):
-            if len(lines) > 1:
-                return f"The last {len(lines)} along axis {axis}"
-            return f"Those with the last index on axis {axis}"
+        some = "" if wrong.sum() == n * (wrong.size // size) else "some of "
+        if n == 1:
+            return f"{some}those with {'index 0' if lines[0] == 0 else 'the last index'} on axis {axis}"
+        return f"{some}the {'first' if lines[0] == 0 else 'last'} {n} along axis {axis}"
     return ""
 
 
@@ -1328,7 +1358,10 @@ def written_once(report: Any, array: str, elements: int, hints: Sequence[str] = 
     at_most(stores, elements, f"elements are stored to {array}", "each once", hints, report)
 
 
-STORED_OFTEN = "Add up in a variable, and store it once, when it is done; elements of others are for their threads."
+STORED_OFTEN = (
+    "Store an element once, when it is done: what is not finished, and what an if decides, is kept in a variable. "
+    "Elements of others are for their threads."
+)
 
 
 def stored_by_a_thread(report: Any, array: str, most: int = 1, hints: Sequence[str] = ()) -> None:
@@ -1356,8 +1389,9 @@ def _many(number: float, unit: str) -> str:
 def predicted(
     answer: Answer, name: str, counted: float, unit: str, hints: Sequence[str] = (), tolerance: float = 0.0
 ) -> str:
-    """Wrong unless the number that the student wrote down as `name` is what was counted (to a relative `tolerance`).
+    """Wrong unless the number that the student wrote down as `name` is what was counted.
 
+    To a relative `tolerance`; where this is a thousandth or more, rounded to three digits will do as well.
     Only the last hint has the count itself; of `hints` the last one says how it comes about. Returns the sentence for a
     judge to end with.
     """
@@ -1368,21 +1402,36 @@ def predicted(
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iuf":
         value = value[()]
     if not (number := real(value)) or not math.isfinite(number[0]):
-        raise Wrong(f"`{name}` is {_described(value)}; it must be a number.")
+        raise Wrong(f"`{name}` is {_described(value)}; it must be a number.", (WRITTEN,))
     (value,), counted = number, float(counted)
-    if not abs(value - counted) <= tolerance * abs(counted):
+    rounded = tolerance >= 1e-3 and value == float(f"{counted:.3g}")
+    if not rounded and not abs(value - counted) <= tolerance * abs(counted):
         pieces = " " not in unit and unit.endswith("s") and len(unit) > 2  # "7 requests", not "3 as its lane" or "2 ms"
         if pieces:
             side = f"{'more' if counted > value else 'fewer'} were counted"
         else:
             side = f"that is too {'low' if counted > value else 'high'}"
         shown, right = (_counted(one, unit) for one in (value, counted))
+        power = round(math.log10(abs(value)) - math.log10(abs(counted))) if value and counted else 0
+        scaled = counted * float(f"1e{power}")
+        alike = math.isclose(value, scaled, rel_tol=max(tolerance, 1e-3)) or value == float(f"{scaled:.3g}")
+        about = [UNITS] if alike and abs(power) > 1 and (not pieces or unit == "bytes") else []
+        about += [SIGN] if value == -counted else []
         raise Wrong(
             f"`{name}`: you predicted {shown}; {side}.",
-            (*hints, f"{right} {'was' if counted == 1 else 'were'} counted." if pieces else f"It is {right}."),
+            (
+                *about,
+                *hints,
+                f"{right} {'was' if counted == 1 else 'were'} counted." if pieces else f"It is {right}.",
+            ),
         )
     answer.why += [f"`{name}`: {hints[-1]}"] if hints else []
     return f"`{name}`: counted {_counted(counted, unit)}"
+
+
+WRITTEN = "Write it as Python has it, 1536 or 3 * 512: without quotation marks, unit or comma."
+SIGN = "Its size is right, its sign is not."
+UNITS = "The digits are right. Which unit is wanted, and is it a part of one or percent?"
 
 
 def _counted(number: float, unit: str) -> str:
@@ -1408,10 +1457,11 @@ def pair(value: Any) -> tuple[Any, Any] | None:
 
 def whole(value: Any, what: str, hints: Sequence[str] = ()) -> int:
     """A whole number that a function returned; Wrong says what it is instead."""
-    if value is None or value is Ellipsis:
-        raise Unsolved(f"{what} is still {value}.")
+    if value is None:
+        raise Wrong(f"{what} is None: is a `return` missing?", hints)
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
-        raise Wrong(f"{what} is {_text(value)}; it must be a whole number: // divides whole numbers.", hints)
+        division = ": // divides whole numbers" if isinstance(value, float) else ""
+        raise Wrong(f"{what} is {_text(value)}; it must be a whole number{division}.", hints)
     return int(value)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import float32
 
 from dwlab.judge.answer import Answer, Wrong
-from dwlab.judge.exercises import Unsolved, given
+from dwlab.judge.exercises import Unsolved, given, real
 from dwlab.records import tabular
 from dwlab.simt import cuda
 
@@ -265,13 +265,14 @@ def diagnosed(answer: Answer, exercise: str, name: str = "faults", hints: Sequen
     Returns the sentence for a judge to end with.
     """
     value = given(answer, name)
-    if value is None:
+    empty = value.values() if isinstance(value, dict) and value else (value,)
+    if all(one is None or one is ... for one in empty):
         raise Unsolved(f"`{name}` is still None: write your prediction down, then run this again.")
     right = TASKS[exercise].faults
     if not isinstance(value, dict) or set(value) != set(right):
         raise Wrong(f"`{name}` must have a number for each of {', '.join(right)}, such as {{'A': 1, …}}.")
-    if bad := [one for one in right if not isinstance(value[one], int) or value[one] not in FAULTS]:
-        raise Wrong(f"`{name}`: {bad[0]} has {value[bad[0]]!r}; it must be a number from 1 to {len(FAULTS)}.")
+    if bad := [one for one in right if not real(value[one]) or value[one] not in FAULTS]:
+        raise Wrong(f"`{name}`: {bad[0]} has {value[bad[0]]!r}; it must be one of the numbers 1 to {len(FAULTS)}.")
     off = [letter for letter, fault in right.items() if value[letter] != fault]
     if off:
         raise Wrong(f"{len(right) - len(off)} of {len(right)} are right; look at {off[0]} again.",

@@ -27,4 +27,4 @@ def judge(answer):
         predicted(answer, "parts", made.parts, "parts", sums[:2]),
         predicted(answer, "part_bytes", 4 * made.parts * problem.H * problem.K, "bytes", sums),
     ]
-    return " ".join(found)
+    return "; ".join(found) + "."

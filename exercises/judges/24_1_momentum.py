@@ -26,7 +26,7 @@ def momentum(g, v, p, m, r):
 
 HINTS = (
     "A thread for each element, and a test for the end.",
-    "p takes the new v. Keep it in a variable: what is in a register need not be read again.",
+    "p takes the new v. Keep it in a variable, and g[i] too: what is in a register need not be read again.",
     "speed = m * v[i] + g[i]; v[i] = speed; p[i] -= r * speed, behind the tests for the end and for NaN.",
 )
 NAN = ("NaN is the only number that is not equal to itself.", *HINTS[2:])
@@ -60,7 +60,7 @@ def judge(answer):
         once(size, 0.1)
     for size in (32 * drawn(answer, (1, 99))[0], 8 * THREADS):
         once(size, 0)
-    for report, size in typical_first(launches, len(launches)):
+    for report, size in typical_first(launches, len(launches) - 1):
         why = "g, v and p read once, v and p written once"
         said = moves_at_most(report, 5 * 32 * -(-size // 8), why, HINTS[1:])
         coalesced(report)

@@ -1,5 +1,7 @@
 """The judge of exercise 29_1, and its hints."""
 
+from functools import partial
+
 import numpy as np
 from numba import float32  # noqa: F401
 
@@ -12,6 +14,7 @@ from dwlab.judge.exercises import (
     float32_only,
     kernel,
     launched,
+    of_a_layer,
     one_large,
     poisoned,
     stored_by_a_thread,
@@ -21,6 +24,7 @@ from dwlab.judge.exercises import (
     written_once,
 )
 from dwlab.judge.faster import faster
+from dwlab.problems.layers import Pointwise
 
 FILTERS = 4
 
@@ -63,7 +67,8 @@ def judge(answer):
         x, w, y = values(answer, C, M), values(answer, F, C), poisoned(F, M)
         grid, what = (-(-M // 32), -(-F // FILTERS)), f"C={C} F={F} M={M}"
         report = launched(four, grid, 32, x, w, y, hints=HINTS, what=what)
-        agree(y, w.astype(np.float64) @ x, what, tolerance=1e-5, hints=HINTS)
+        given, want = {"x": x.reshape(1, C, 1, M), "w": w}, w.astype(np.float64) @ x
+        agree(y, want, what, 1e-5, HINTS, partial(of_a_layer, Pointwise(1, C, F, 1, M), given, y, want))
         launches.append((report, C, F, M))
     for report, C, F, M in typical_first(launches, len(shapes)):
         without(report, "shared", why="here nothing is shared but the weights, and these by broadcast", hints=HINTS)

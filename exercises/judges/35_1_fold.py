@@ -99,11 +99,13 @@ def judge(answer):
 def _arrays(made, what, shape):
     """Filters and bias, if they are what was asked for."""
     if (both := pair(made)) is None:
-        found = getattr(made, "type", type(made).__name__)
+        found = "None" if made is None else getattr(made, "type", type(made).__name__)
         raise Wrong(f"{what}: it returns {found}; return (filters, bias).", HINTS)
     for name, array, wanted in (("filters", both[0], shape), ("bias", both[1], shape[:1])):
-        if getattr(array, "shape", None) != wanted:
-            raise Wrong(f"{what}: {name} of shape {getattr(array, 'shape', None)}; {wanted} is needed.", HINTS[1:])
+        if not isinstance(array, np.ndarray):
+            raise Wrong(f"{what}: {name} of the type {type(array).__name__}; a NumPy array is needed.", HINTS)
+        if array.shape != wanted:
+            raise Wrong(f"{what}: {name} of shape {array.shape}; {wanted} is needed.", HINTS[1:])
         if array.dtype != np.float32:
             raise Wrong(f"{what}: {name} are {array.dtype}; float32 is needed.", HINTS)
     return both

@@ -34,8 +34,10 @@ def judge(answer):
         moved = np.flatnonzero(np.diff(counter)) + 1
         want = (counter[moved[-1]] - counter[moved[0]]) / (runs[moved[-1]] - runs[moved[0]])
         got = given(counter.copy(), runs.copy())
-        if not isinstance(got, (int, float)) or not abs(got - want) <= 1e-9 * want:
-            raise Wrong(f"board {number + 1}: {got!r} J of an inference; {want:.6g} is right.", HINTS)
+        if not real(got):
+            raise Wrong(f"board {number + 1}: `joules` returns {got!r:.80}; it must be a number of J.", HINTS)
+        if not abs(got - want) <= 1e-9 * want:
+            raise Wrong(f"board {number + 1}: {got:.6g} J of an inference; {want:.6g} is right.", HINTS)
     few = np.array([1.0, 1.0, 2.0, 2.0, 4.0, 4.0]), np.array([0, 3, 5, 6, 13, 20])
     if not real(got := given(*few)) or not abs(got - 0.25) <= 1e-9:
         raise Wrong(f"a counter that moves twice, from 2 J at 5 runs to 4 J at 13: {got!r}; 0.25 is right.", HINTS)
