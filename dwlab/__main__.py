@@ -51,12 +51,12 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see: {self.prog} --help)")
 
 
-def _file(suffix: str) -> Callable[[str], str]:
+def _file(*suffixes: str) -> Callable[[str], str]:
     """The type of an option that takes the name of a file to write."""
 
     def name(text: str) -> str:
-        if not text.endswith(suffix):
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in {suffix}")
+        if not text.endswith(suffixes):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in {' or '.join(suffixes)}")
         return text
 
     return name
@@ -317,7 +317,10 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument(
         "--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786"
     )
-    one.add_argument("--plot", metavar="FILE", help="draw the best against candidates tried, PNG, SVG or PDF")
+    one.add_argument(
+        "--plot", type=_file(".png", ".svg", ".pdf"), metavar="FILE",
+        help="draw the best against candidates tried, PNG, SVG or PDF",
+    )  # fmt: skip
     one.add_argument("--t4", metavar="FILE", help="write what was tried in the auto-tuning community's format, JSON")
     one.add_argument("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
     one.add_argument(
