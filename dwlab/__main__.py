@@ -51,12 +51,12 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see: {self.prog} --help)")
 
 
-def _file(suffix: str) -> Callable[[str], str]:
+def _file(*suffixes: str) -> Callable[[str], str]:
     """The type of an option that takes the name of a file to write."""
 
     def name(text: str) -> str:
-        if not text.endswith(suffix):
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in {suffix}")
+        if not text.endswith(suffixes):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in {' or '.join(suffixes)}")
         return text
 
     return name
@@ -106,12 +106,22 @@ def _prog() -> str:
     return "dwlab" if Path(sys.argv[0]).stem == "dwlab" else "python -m dwlab"
 
 
-NETWORKS = "mobilenet_v1, mobilenet_v2, xception, proxylessnas, ceit_t, ceit_s, ceit_b or cmt_s"
 STAGE = "as `stages` lists them; the end of an id, such as slide, where no other ends so"
 LAYERS = "of layers 'DW 3×3 s2 96@112→56', 'PW 64→128 @56', two with + between, or 'N=1 C=32 H=56 W=56 K=3 NHWC'"
 
 
-def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
+def _networks(command: str) -> str:
+    """The names that a command takes; "" for one that takes none, and need not wait for their import."""
+    if command not in ("plan", "infer"):
+        return ""
+    from dwlab.problems import networks
+
+    return f"{', '.join(networks.NETWORKS[:-1])} or {networks.NETWORKS[-1]}"
+
+
+def _parsers(given: str = "") -> tuple[_Parser, dict[str, _Parser]]:
+    """The parser, and that of each command. given: the command that the help is for."""
+    names = _networks(given)
     parser = _Parser(
         prog=_prog(),
         description="The workbook's tools. Each command has its own --help.",
@@ -163,7 +173,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "what the compiler makes of a stage, with a GPU or without",
         "Compiles a stage and prints registers, spills, shared memory, occupancy, float64 instructions and\n"
         "memory access opcodes; or the code. Needs numba-cuda and its compiler, and no GPU.\n"
-        "For kernels of your own, in Python: dwlab.compiler.inspect.compile(kernel, signature=…).",
+        "For kernels of your own, in Python: dwlab.inspect.compile(kernel, signature=…).",
         "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass",
     )
     one.add_argument("stage", metavar="OP/PATH/STAGE", help=STAGE)
@@ -202,7 +212,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png\n"
         "          python -m dwlab plan mobilenet_v1 --validate",
     )
-    one.add_argument("network", metavar="NETWORK", help=NETWORKS)
+    one.add_argument("network", metavar="NETWORK", help=names)
     one.add_argument(
         "--gpu",
         default="h200",
@@ -238,7 +248,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
         "          python -m dwlab infer mobilenet_v1 --dtype int8 --tune\n"
         "          python -m dwlab infer mobilenet_v2 --weights mobilenet_v2.pt --image cat.jpg",
     )
-    one.add_argument("network", metavar="NETWORK", help=NETWORKS)
+    one.add_argument("network", metavar="NETWORK", help=names)
     one.add_argument("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, torchvision's names")
     one.add_argument("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
     one.add_argument("--batch", type=_whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
@@ -317,7 +327,10 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     one.add_argument(
         "--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786"
     )
-    one.add_argument("--plot", metavar="FILE", help="draw the best against candidates tried, PNG, SVG or PDF")
+    one.add_argument(
+        "--plot", type=_file(".png", ".svg", ".pdf"), metavar="FILE",
+        help="draw the best against candidates tried, PNG, SVG or PDF",
+    )  # fmt: skip
     one.add_argument("--t4", metavar="FILE", help="write what was tried in the auto-tuning community's format, JSON")
     one.add_argument("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
     one.add_argument(
@@ -431,8 +444,8 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line's meaning. Raises UserError, with the nearest name for a command or option that is wrong."""
-    parser, commands = _parsers()
     first = next((word for word in arguments if not word.startswith("-")), None)
+    parser, commands = _parsers(first or "")
     if first is not None and first not in commands:
         raise UserError(f"there is no command {first!r}{_nearest(first, tuple(commands))}")
     if empty := next((word for word in arguments if re.fullmatch(r"--[\w-]+=(--)?", word)), None):

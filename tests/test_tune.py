@@ -2,7 +2,11 @@
 
 import contextlib
 import functools
+import itertools
 import json
+import math
+import os
+import sys
 import time
 from dataclasses import asdict, replace
 
@@ -22,7 +26,7 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
 from dwlab.tuning import bench, levels, race, replay, report, search, space, stages, strategies, tables
-from dwlab.tuning.worker import Inline, Lost, Worker
+from dwlab.tuning.worker import Inline, Lost, Worker, WorkerError
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
 
@@ -116,6 +120,21 @@ def test_a_run_without_a_gpu_says_that_it_counted(run, tmp_path):
     made = json.loads(out)
     assert made["known_before"] == made["tried"] == 2 and "time_us" not in out
     assert made["best"]["counted_us"] > 1 and len(made["curve"]["counted_us"]) == 2
+
+
+def test_a_plot_that_cannot_be_written_costs_itself_alone(run, tmp_path):
+    status, out, err = run("tune", TENSOR, "--most", "1", "--plot", str(tmp_path / "no" / "p.svg"))
+    assert status == 2 and "best " in out and "cannot be written" in err
+    assert run("tune", TENSOR, "--plot", "p.txt")[1:] == (
+        "", "dwlab: argument --plot: 'p.txt' does not end in .png or .svg or .pdf (see: python -m dwlab tune --help)\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--journal", "--replay"])
+@pytest.mark.parametrize("path", [".", "/", os.devnull])
+def test_a_folder_and_a_device_are_no_journal(run, option, path):
+    status, out, err = run("tune", TENSOR, option, path)
+    assert (status, out) == (2, "") and err.startswith("dwlab: cannot ") and err.count("\n") == 1
 
 
 def test_a_replay_says_what_was_measured_and_where(run, tmp_path):
@@ -291,10 +310,24 @@ def test_candidates_of_ones_own_may_run_in_another_process():
     "changes, error, says",
     [
         ({"reference": lambda x, y: 1 / 0}, bench.BenchError, "the reference raises ZeroDivisionError"),
+        ({"reference": lambda x, y: sys.exit(3)}, bench.BenchError, "the reference raises SystemExit"),
+        ({"args": numbers()[0]}, bench.BenchError, "args is a ndarray: give a tuple"),
+        ({"tolerance": math.nan}, bench.BenchError, "tolerance=nan is no number"),
         ({"parameters": {"block": ()}}, space.SpaceError, "has no values"),
+        ({"parameters": {"block": 32}}, space.SpaceError, "'block': 32 is to be a text -> its values"),
+        ({"parameters": {"block": "32"}}, space.SpaceError, "'block': '32' is to be a text -> its values"),
+        ({"parameters": [32]}, space.SpaceError, "has no parameters"),
+        ({"parameters": {"block": itertools.count()}}, space.SpaceError, "more than the 1,000,000 values"),
+        ({"parameters": {"block": (32, math.nan)}}, space.SpaceError, "nan is no finite number, text or boolean"),
+        ({"parameters": {"block": (32, 32.0)}}, space.SpaceError, "has a value twice: 32, 32.0"),
+        ({"cost": lambda c: None}, space.SpaceError, 'the cost raises TypeError: .*, of {"block":32}'),
+        ({"cost": lambda c: math.nan}, space.SpaceError, "nan is no cost"),
+        ({"make": lambda c: doubling(c), "isolated": True}, WorkerError, "must be a function of a module"),
+        ({"make": lambda c: sys.exit(3)}, search.SearchError, "every candidate failed: 1 × crashed: SystemExit: 3"),
         ({"parameters": {"block": (32,), "bug": (1, 2)}}, search.SearchError, "every candidate failed: 1 × incorrect"),
         ({"strategy": "model"}, strategies.StrategyError, "needs predicted costs"),
         ({"journal": "/dev/null/j.jsonl"}, JournalError, "cannot write"),
+        ({"journal": os.devnull}, JournalError, "Is no regular file"),
         ({"make": lambda c: (1, 2)}, search.SearchError, "gives 2 values: kernel, grid, block"),
     ],
 )
@@ -302,6 +335,24 @@ def test_what_cannot_be_tuned_is_one_error(changes, error, says):
     given = {"make": doubling, "parameters": {"block": (32,)}, "reference": doubled, "args": numbers()} | changes
     with pytest.raises(error, match=says):
         tune(given.pop("make"), given.pop("parameters"), **given)
+
+
+def test_what_is_handed_out_changes_no_candidate_and_equal_counts_are_told():
+    def careless(candidate):
+        return doubling({"block": candidate.pop("block")})
+
+    every = {"clears": lambda c: c.clear() is None}
+    made = space.space({"block": 32 * np.arange(1, 3), "unused": (0, 1)}, every)
+    before = [dict(one) for one in made.candidates]
+    found = tune(careless, made, reference=doubled, args=numbers(), cost=lambda c: c.pop("block"))
+    assert [dict(one) for one in made.candidates] == before and type(before[0]["block"]) is int
+    assert found.winner == 0 and set(found.tied) >= {0, 1}
+    assert f"{len(found.tied)} candidates do not differ; the first of them is taken" in str(found)
+
+
+def test_halves_are_right_within_their_own_precision():
+    given = tuple(one.astype(np.float16) for one in numbers())
+    assert tune(doubling, {"block": (32,)}, reference=lambda x, y: doubled(x * np.float16(1.001), y), args=given)
 
 
 def test_in_this_process_a_lost_context_ends_the_search():

@@ -201,6 +201,15 @@ def test_a_journal_that_cannot_be_written_says_so_and_keeps_what_it_has(tmp_path
         journal.append(KEY, Tried({"a": 2}, times_us=(1.0,)))
     assert journal.path.read_bytes() == before
     monkeypatch.undo()
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, limits[1]))  # room for a part of the line
+    try:
+        with pytest.raises(JournalError, match="too large; nothing in it is lost"):
+            journal.append(KEY, Tried({"a": 2}, times_us=(1.0,)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert journal.path.read_bytes() == before
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="cannot write"):
         Journal(tmp_path / "file" / "j.jsonl").append(KEY, Tried({"a": 1}))

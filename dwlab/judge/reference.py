@@ -86,7 +86,7 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
             _bytes(given[place])[:] = poison
         try:
             returned = want(*given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise CheckError(f"the reference raises {message(error)}") from error
         if returned is not None and not outputs and all(map(_same, args, given)):
             raise CheckError(

@@ -138,22 +138,23 @@ class Journal:
     @property
     def exists(self) -> bool:
         """Whether there is a file, be it packed."""
-        return self.path.exists() or self.packed.exists()
+        return self.path.exists() or bool(self.path.name) and self.packed.exists()
 
     def append(self, key: Key, tried: Tried) -> None:
         """Adds a line, whole and on the disk when this returns. Raises JournalError (full disk, no permission)."""
         line = encoded(key, tried)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab+") as file, locked(file):
+            with open(self.path, "ab+", buffering=0) as file, locked(file):
                 end = file.seek(0, os.SEEK_END)
                 if end:
                     file.seek(end - 1)
                     if file.read(1) != b"\n":  # whoever wrote last was killed in the middle
                         line = b"\n" + line
                 try:
-                    file.write(line)
-                    file.flush()
+                    rest = memoryview(line)
+                    while rest:
+                        rest = rest[file.write(rest) :]
                     os.fsync(file.fileno())
                 except OSError:
                     file.truncate(end)  # half a line on a full disk
@@ -165,7 +166,14 @@ class Journal:
         """Every sound line in order; `damaged` then has the numbers of the others. A missing file has none."""
         yield from self._sound(lambda line: True)
 
+    def _check_file(self, what: str) -> None:
+        """Raises JournalError for a folder, and for a device or a pipe, which may have no end."""
+        if self.path.exists() and not self.path.is_file():
+            kind = "a directory" if self.path.is_dir() else "no regular file"
+            raise JournalError(f"cannot {what} {self.path}: Is {kind}")
+
     def _sound(self, wanted: Callable[[bytes], bool]) -> Iterator[tuple[Key, Tried]]:
+        self._check_file("read")
         try:
             lines = [line for read in (self._unpacked, self.path.read_bytes) for line in _lines(read)]
         except (OSError, EOFError, zlib.error) as error:
@@ -222,6 +230,7 @@ class Journal:
 
     def check_writable(self) -> None:
         """Raises JournalError if no line can be added; nothing is."""
+        self._check_file("write")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab"):
@@ -260,7 +269,7 @@ def encoded(key: Key, tried: Tried) -> bytes:
 
 
 def _parsed(line: bytes) -> tuple[Key, Tried] | None:
-    with contextlib.suppress(ValueError, TypeError, KeyError, JournalError):
+    with contextlib.suppress(ValueError, TypeError, KeyError, JournalError, RecursionError):
         outer = json.loads(line)
         body = outer["line"]
         if zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()) != outer["crc"]:

@@ -348,7 +348,12 @@ def _arrays(value: object) -> list[Array]:
 def _argument_type(value: object) -> nt.Type:
     """The Numba type of a launch argument, arrays as C-contiguous ones."""
     if hasattr(value, "ndim") and hasattr(value, "dtype") and not isinstance(value, np.generic):
-        return nt.Array(types.numba_type(np.dtype(value.dtype).newbyteorder("=")), value.ndim, "C")
+        try:
+            dtype = np.dtype(value.dtype)
+        except TypeError:  # a tensor's is its own
+            there = getattr(value, "__cuda_array_interface__", None)
+            dtype = np.dtype(there["typestr"]) if there else np.asarray(value).dtype
+        return nt.Array(types.numba_type(dtype.newbyteorder("=")), value.ndim, "C")
     if isinstance(value, tuple):
         return nt.Tuple([_argument_type(v) for v in value])
     return (

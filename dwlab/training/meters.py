@@ -217,7 +217,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise MeterError(f"{path.name} is damaged or cut short ({error}): fetch it again") from None
     except OSError as error:
-        raise MeterError(f"{path.name} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise MeterError(f"{path.name or path} cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 def repair_exchanged_days(series: Series) -> Series:
@@ -355,7 +355,7 @@ def _zone(name: str) -> ZoneInfo | tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
+        raise MeterError(
             f"no time zone {name!r}: use a name such as 'Europe/London'; "
             "where the system has no time zone data (Windows), pip install tzdata"
         ) from None

@@ -574,6 +574,9 @@ def main(args: argparse.Namespace) -> int:
     gpu = target.mode == "gpu" and torch.cuda.is_available()
     device = args.device or ("cuda" if gpu else "cpu")
     stage = args.stage or ("best" if gpu and device == "cuda" else "torch")
+    from dwlab.training.s4convd import convolution
+
+    convolution(stage)  # refuses a name before anything is read or printed
     if args.plot:
         _check_plot(Path(args.plot))
     data = load_data(args.data, stride=args.stride, zone=args.zone)
@@ -594,19 +597,19 @@ def main(args: argparse.Namespace) -> int:
             config, data, epochs=args.epochs, steps=args.steps, checkpoint=args.checkpoint, resume=args.resume,
             save_every=args.save_every, progress=progress,
         )  # fmt: skip
-    if args.plot:
-        plot(done.losses, Path(args.plot), f"S4ConvD, convolution: {stage}")
-        terminal.wrote(args.plot)
     if args.checkpoint:
         terminal.wrote(args.checkpoint)
     if args.json:
         print(json.dumps(done.to_dict() | {"windows": len(data), "data": list(data.about)}, indent=1))
-        return 0
-    print(curve_text(done.losses))
-    if done.resumed_at:
-        print(f"resumed after step {done.resumed_at:,}")
-    if len(done.losses) == done.resumed_at:
-        print(f"nothing was left to do: all {done.resumed_at:,} steps are done; give more --epochs or --steps")
+    else:
+        print(curve_text(done.losses))
+        if done.resumed_at:
+            print(f"resumed after step {done.resumed_at:,}")
+        if len(done.losses) == done.resumed_at:
+            print(f"nothing was left to do: all {done.resumed_at:,} steps are done; give more --epochs or --steps")
+    if args.plot:  # comes last: one that cannot be written costs itself alone
+        plot(done.losses, Path(args.plot), f"S4ConvD, convolution: {stage}")
+        terminal.wrote(args.plot)
     return 0
 
 

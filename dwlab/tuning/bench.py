@@ -7,6 +7,7 @@ shared memory, operations at the multiply-adds' rate. It has no waits and no occ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,8 @@ class KernelBench:
 
     make: candidate -> (kernel, grid, block) or (kernel, grid, block, shared_bytes). reference: does on NumPy arrays
     what the kernel does, in place, with the same arguments. args: NumPy arrays and numbers. tolerance: relative, of
-    floating-point outputs, beside the largest value of each. Raises BenchError.
+    floating-point outputs, beside the largest value of each; None for that of its storage type, as `check` has it.
+    Raises BenchError.
     """
 
     def __init__(
@@ -45,8 +47,12 @@ class KernelBench:
         make: Callable[[Candidate], Made],
         reference: Callable[..., object],
         args: Sequence[Any],
-        tolerance: float = 1e-5,
+        tolerance: float | None = None,
     ):
+        if not isinstance(args, (tuple, list)):
+            raise BenchError(f"args is a {type(args).__name__}: give a tuple of what the kernel takes, (x, y)")
+        if tolerance is not None and not 0 <= tolerance < math.inf:
+            raise BenchError(f"tolerance={tolerance!r} is no number of at least 0")
         self.make, self.args, self.tolerance = make, tuple(args), tolerance
         try:
             self.wanted = wanted(reference, self.args)
@@ -97,7 +103,7 @@ class KernelBench:
     def _of(self, candidate: Candidate) -> Made:
         name = repr(sorted(candidate.items()))
         if name not in self._made:
-            made = tuple(self.make(candidate))
+            made = tuple(self.make(dict(candidate)))
             if len(made) not in (3, 4):
                 raise BenchError(f"make(…) gives {len(made)} values: kernel, grid, block, and shared bytes if any")
             self._made[name] = (*made, 0)[:4]

@@ -96,21 +96,20 @@ def _searched(
             return _none(error, args)
     found.how = task.how
     title = f"{task.subject.id} on {task.problem}"
-    if args.plot:
-        tables.plot(found, args.plot, title)
-    if args.t4:
-        t4.write(args.t4, task.key, found.tried.values())
     if args.json:
         print(tables.as_json(found, **_head(task.subject, task.problem), strategy=args.strategy, seed=args.seed))
     else:
         print(f"{title}\n{tables.summary(found, terminal.width())}")
-    if written := [one for one in (args.plot, args.t4) if one]:
-        terminal.wrote(*written)
     if found.unsaved:
         _warn(f"{found.trouble}. The {len(found.unsaved)} lines that it lacks follow:")
         sys.stderr.write("".join(line.decode() for line in found.unsaved))
-        return 2
-    return 0
+    if args.plot:  # files come last: one that cannot be written costs itself alone
+        tables.plot(found, args.plot, title)
+        terminal.wrote(args.plot)
+    if args.t4:
+        t4.write(args.t4, task.key, found.tried.values())
+        terminal.wrote(args.t4)
+    return 2 if found.unsaved else 0
 
 
 def _none(error: SearchError, args: argparse.Namespace) -> int:

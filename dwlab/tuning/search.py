@@ -111,7 +111,8 @@ class Found:
     def __str__(self) -> str:
         from dwlab.tuning import tables
 
-        return tables.summary(self)
+        lost = f"\n{self.trouble}. `unsaved` has the {len(self.unsaved)} lines that it lacks" if self.trouble else ""
+        return tables.summary(self) + lost
 
 
 def search(
@@ -219,7 +220,8 @@ def _race(
         if len(finalists) == 1 or settled or getattr(bench, "exact", False):  # nothing to compare, or it is compared
             before = [one for one in finalists if won is not None and found.space.candidates[one] == won.candidate]
             found.winner = before[0] if before and settled else min(finalists, key=lambda one: (medians[one], one))
-            found.tied = (found.winner,)
+            equal = (one for one in sorted(medians) if medians[one] == medians[found.winner] and one != found.winner)
+            found.tied = (found.winner, *equal)
             return
         result = race(
             finalists,

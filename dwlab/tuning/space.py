@@ -76,19 +76,10 @@ def space(
     the first valid one if None. Raises SpaceError for a parameter without values or with one twice, a default that is
     not valid, and where nothing is left.
     """
-    if not parameters:
+    if not parameters or not isinstance(parameters, Mapping):
         raise SpaceError("the space has no parameters: give at least one, {'block': (64, 128)}")
-    values = {name: tuple(given) for name, given in parameters.items()}
-    size = 1
-    for name, given in values.items():
-        if not given:
-            raise SpaceError(f"parameter {name!r} has no values")
-        if len(set(map(repr, given))) < len(given):
-            raise SpaceError(f"parameter {name!r} has a value twice: {', '.join(map(repr, given))}")
-        for value in given:
-            if not isinstance(value, (bool, int, float, str)):
-                raise SpaceError(f"parameter {name!r}: {value!r} is no number, text or boolean, which a journal holds")
-        size *= len(given)
+    values = {name: _values(name, given) for name, given in parameters.items()}
+    size = math.prod(map(len, values.values()))
     if size > MOST:
         raise SpaceError(f"{size:,} combinations are more than the {MOST:,} that are enumerated: use fewer values")
     found: list[Candidate] = []
@@ -103,8 +94,9 @@ def space(
     if not found:
         raise SpaceError(f"no candidate of {size:,} is valid: {_counts(refused)}")
     if default is not None:
-        if set(default) != set(values):
-            raise SpaceError(f"the default has {', '.join(default)}; the space has {', '.join(values)}")
+        if not isinstance(default, Mapping) or set(default) != set(values):
+            its = ", ".join(map(str, default)) or "nothing"
+            raise SpaceError(f"the default has {its}; the space has {', '.join(values)}")
         if why := _refusal(default, constraints or {}):
             raise SpaceError(f"the default {text(default)} is not valid: {why}")
         if default not in found:
@@ -113,10 +105,29 @@ def space(
     return Space(values, tuple(found), dict(refused))
 
 
+def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
+    """Of one parameter, NumPy's scalars as Python's. Raises SpaceError."""
+    if not isinstance(name, str) or isinstance(given, str) or not isinstance(given, Iterable):
+        raise SpaceError(f"parameter {name!r}: {given!r:.80} is to be a text -> its values, {{'block': (64, 128)}}")
+    found = [one.item() if isinstance(one, np.generic) else one for one in itertools.islice(given, MOST + 1)]
+    if not found:
+        raise SpaceError(f"parameter {name!r} has no values")
+    if len(found) > MOST:
+        raise SpaceError(f"parameter {name!r} has more than the {MOST:,} values that are enumerated: use fewer")
+    for value in found:
+        if not isinstance(value, (bool, int, float, str)) or (isinstance(value, float) and not math.isfinite(value)):
+            raise SpaceError(
+                f"parameter {name!r}: {value!r:.80} is no finite number, text or boolean, which a journal holds"
+            )
+    if len(set(found)) < len(found):  # equal ones, 1 and True, are one value to most kernels
+        raise SpaceError(f"parameter {name!r} has a value twice: {', '.join(map(repr, found)):.200}")
+    return tuple(found)
+
+
 def _refusal(candidate: Candidate, constraints: Mapping[str, Callable[[Candidate], bool]]) -> str:
     for name, holds in constraints.items():
         try:
-            if not holds(candidate):
+            if not holds(dict(candidate)):
                 return name
         except Exception as error:
             raise SpaceError(

@@ -69,7 +69,7 @@ def summary(found: Found, columns: int | None = None) -> str:
     else:
         lines.append("         which is the default")
     if len(found.tied) > 1:
-        lines.append(f"{len(found.tied)} candidates do not differ by their rounds; the first of them is taken")
+        lines.append(f"{len(found.tied)} candidates do not differ; the first of them is taken")
     if table := rejected(found, columns):
         lines += ["", table]
     return "\n".join(lines)

@@ -19,10 +19,10 @@ import numpy as np
 
 from dwlab._version import __version__
 from dwlab.gpu import machine, provenance, target
-from dwlab.records.journal import COUNTED, Candidate, Journal, Key
+from dwlab.records.journal import COUNTED, Candidate, Journal, Key, text
 from dwlab.tuning.bench import KernelBench, Made
 from dwlab.tuning.search import Found, search
-from dwlab.tuning.space import Space, space
+from dwlab.tuning.space import Space, SpaceError, space
 from dwlab.tuning.strategies import named
 from dwlab.tuning.worker import Inline, Worker
 
@@ -41,7 +41,7 @@ def tune(
     most: int | None = None,
     seconds: float = math.inf,
     seed: int = 0,
-    tolerance: float = 1e-5,
+    tolerance: float | None = None,
     journal: str | os.PathLike[str] | None = None,
     isolated: bool = False,
     progress: Callable[[int, float], None] = lambda place, best: None,
@@ -57,15 +57,15 @@ def tune(
     reference are then functions of a module that can be imported.
 
     Without a GPU no time is measured: `found.how` says that candidates were compared by what the interpreter counts.
-    Raises SpaceError, BenchError (a reference that fails), StrategyError, JournalError, or SearchError where every
-    candidate failed.
+    Raises SpaceError, BenchError (a reference that fails), StrategyError, JournalError, WorkerError (isolated, and make
+    or reference are no functions of a module), or SearchError where every candidate failed.
     """
     found = parameters if isinstance(parameters, Space) else space(parameters)
     if os.environ.get(SWITCH) == "off":
         return off(found)
     order = None
     if cost is not None:
-        costs = [cost(one) for one in found.candidates]
+        costs = [_costs(cost, one) for one in found.candidates]
         order = sorted(range(len(found)), key=lambda i: (i != 0, costs[i], i))
     chosen = named(strategy or ("exhaustive" if order is None else "model"), seed, order)
     bench = KernelBench(make, reference, args, tolerance)  # here too: a reference that fails is one error
@@ -76,11 +76,21 @@ def tune(
     key = _key(make, reference, found, args)
     if isolated:
         with Worker(functools.partial(KernelBench, make, reference, args, tolerance)) as worker:
+            worker.exact = bench.exact
             made = search(found, worker, chosen, key=key, **given)
     else:
         made = search(found, Inline(bench), chosen, key=key, **given)
     made.how = how(key)
     return made
+
+
+def _costs(cost: Callable[[Candidate], float], candidate: Candidate) -> float:
+    try:
+        if not math.isnan(found := float(cost(dict(candidate)))):
+            return found
+        raise ValueError("nan is no cost")
+    except Exception as error:
+        raise SpaceError(f"the cost raises {type(error).__name__}: {error}, of {text(candidate)}") from error
 
 
 def off(found: Space) -> Found:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -32,6 +33,10 @@ START_SECONDS = 300.0
 
 HELD_SECONDS = 10.0
 """For which one worker of several may keep the GPU to itself: a check or a round takes well below one."""
+
+
+class WorkerError(ValueError):
+    """What another process cannot be given, as a lambda or a function within a function."""
 
 
 class GpuLock:
@@ -141,8 +146,14 @@ class Worker(Remote):
         here = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU that its parent uses
         self._pipe, theirs = here.Pipe()
         self._process = here.Process(target=_serve, args=(theirs, self.make), daemon=True)
-        with _starting(self.environment):
-            self._process.start()
+        try:
+            with _starting(self.environment):
+                self._process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # depends on what cannot be pickled
+            self._process = None
+            raise WorkerError(
+                f"what is to run in another process must be a function of a module, at its top level: {error}"
+            ) from error
         theirs.close()
         try:
             self._answer(START_SECONDS)
@@ -263,7 +274,7 @@ def _answered(bench: Bench, what: str, candidate: Candidate) -> tuple[Any, ...]:
         return "ok", getattr(bench, what)(candidate)
     except Out as why:
         return "out", why.state, why.reason, False
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         state, over = state_of(error)
         return "out", state, _message(error), over
 
