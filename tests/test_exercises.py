@@ -316,6 +316,12 @@ def test_a_busy_machine_changes_no_verdict(busy, tmp_path):
     assert ended.status == "timeout" and "stopped after 1 s of computing" in ended.message
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited there only")
+def test_a_file_that_fills_the_memory_is_stopped_and_told_so(tmp_path):
+    result = judged(tmp_path, "00_1", "kept = bytearray(1 << 33)\n")
+    assert result.status == "error" and "Line 1, `kept" in result.message and "more than 4 GiB" in result.message
+
+
 def test_a_file_that_sleeps_is_stopped_in_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr("dwlab.judge.answer.WALL_LIMIT_S", 4)
     path = tmp_path / "00_1_answer.py"

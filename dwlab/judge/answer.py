@@ -303,6 +303,8 @@ def failure(error: BaseException, file: Path) -> dict[str, Any]:
         text += f": import it above, `{_IMPORTED[error.name]}`"
     where = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file]
     at = f"Line {where[-1].lineno}, `{where[-1].line}`: " if where else ""
+    if isinstance(error, MemoryError) and not text:
+        text = f"more than {MOST_BYTES >> 30} GiB; a loop that does not end, or too many cases at a time"
     status, message = "error", f"{at}{type(error).__name__}: {text}".rstrip(": ")
     if "dwlab.simt" in sys.modules:
         from dwlab import simt
@@ -406,6 +408,7 @@ def _serve(file: Path, seconds: float) -> None:
     os.dup2(null, 0)
     os.dup2(2, 1)  # what the file prints is read from one pipe
     limit_cpu(seconds)
+    limit_memory()
     sys.argv = [str(file)]  # what a student's file sees when it is run
     _guard(file)
     served = Served(file)
@@ -462,6 +465,19 @@ def limit_cpu(seconds: float) -> None:
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if hard == resource.RLIM_INFINITY or hard > most + 1:
         resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
+
+
+MOST_BYTES = 4 << 30
+
+
+def limit_memory() -> None:
+    """This process gets a MemoryError where it wants more than MOST_BYTES. Nothing but on Linux."""
+    if sys.platform == "linux":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if soft == resource.RLIM_INFINITY or soft > MOST_BYTES:
+            resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, hard))
 
 
 # in the judge's process
