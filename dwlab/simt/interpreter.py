@@ -978,7 +978,17 @@ class Execution(Accesses):
                 out.extend(value)
             else:
                 out.append(self.eval(part))
+                if isinstance(out[-1], Closure):
+                    self.handed_on(out[-1], part)
         return out
+
+    def handed_on(self, function: Closure, node: ast.AST) -> None:
+        """Refuses a function made here and handed on if it sees what changes: Numba compiles it apart."""
+        around = function.frame
+        fixed = around.literals - around.source.varying
+        seen = [n for n in function.source.free if n in around.names and n not in fixed]
+        if seen:
+            raise self.refuse(node, f"a function handed on uses the variable {min(seen)!r}", "give it as an argument")
 
     def on_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):

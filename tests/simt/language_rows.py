@@ -582,7 +582,12 @@ t = cuda.local.array(2, float16); t[0] = 1; t[1] = 0; out[i] = np.count_nonzero(
 out[i] = np.nansum(a.view(np.uint64)) - 121  # want: [-1.0] * 8
 t = cuda.local.array(2, np.complex64); t[0] = 1j; t[1] = 3; out[i] = t.var() + 2 * np.nanstd(t)**2  # want: [7.5] * 8
 a[...] = 2; out[...] = a[1, 1] + n
+m = 3; out[i] = apply1(lambda v: v + m, i)
+t = (lambda v: v + ONE, i); out[i] = t[0](t[1])
 ## refused, a row a line
+m = i; out[i] = apply1(lambda v: v + m, i)  # why: give it as an argument
+m = 3; m = 4; out[i] = apply1(lambda v: v + m, i)  # why: uses the variable 'm'
+t = (lambda v: v + n, i); out[i] = t[0](t[1])  # why: uses the variable 'n'
 h = float16(x[i]); out[i] = 1 if h else 2  # why: a float16 is no condition; compare it with 0
 h = float16(x[i]); out[i] = 1 if not h else 2  # why: is no condition
 h = float16(x[i]); out[i] = h or i  # why: is no condition
