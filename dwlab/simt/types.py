@@ -328,7 +328,7 @@ def truth(value: Value) -> Value:
     return value if value.dtype == BOOL else value != 0
 
 
-def _at_poles(function: Callable, value: float) -> float:
+def at_poles(function: Callable, value: float) -> float:
     """gamma or lgamma: infinite at 0 and where it is too large, at negative integers NaN and infinite."""
     try:
         return function(value)
@@ -339,7 +339,7 @@ def _at_poles(function: Callable, value: float) -> float:
 
 
 _NO_UFUNC = {math.erf: math.erf, math.erfc: math.erfc} | {
-    one: functools.partial(_at_poles, one) for one in (math.gamma, math.lgamma)
+    one: functools.partial(at_poles, one) for one in (math.gamma, math.lgamma)
 }
 _OF_TWO = {math.atan2, math.fmod, math.hypot, math.copysign, math.pow, math.nextafter, math.remainder, math.ldexp}
 _REMAINDER = np.vectorize(

@@ -584,6 +584,13 @@ t = cuda.local.array(2, np.complex64); t[0] = 1j; t[1] = 3; out[i] = t.var() + 2
 a[...] = 2; out[...] = a[1, 1] + n
 m = 3; out[i] = apply1(lambda v: v + m, i)
 t = (lambda v: v + ONE, i); out[i] = t[0](t[1])
+out[i] = libdevice.umax(-i, 0) + libdevice.umulhi(-1, i)  # want: [-float(j > 0) for j in range(8)]
+out[i] = libdevice.float2uint_rn(float32(4e9)) + libdevice.double2ull_rz(1e19)  # want: [4e9 - 2**32 + 1e19 - 2**64] * 8
+out[i] = libdevice.tgamma(i - 3.0)  # want: [math.nan] * 3 + [math.inf] + [math.gamma(j - 3) for j in range(4, 8)]
+out[i] = libdevice.lgammaf(float32(i - 9))  # want: [math.inf] * 8
+out[i] = libdevice.sinpi(i - 3.0) + libdevice.cospif(float32(i + 0.5))  # want: [0.0] * 8
+out[i] = libdevice.erfcx(1e200) * 1e200 + libdevice.erfcx(30.0)  # want: [math.pi**-0.5 + 0.01879571643224137] * 8
+out[i] = libdevice.fast_powf(-x[i], float32(2))  # want: [math.nan] * 8
 ## refused, a row a line
 m = i; out[i] = apply1(lambda v: v + m, i)  # why: give it as an argument
 m = 3; m = 4; out[i] = apply1(lambda v: v + m, i)  # why: uses the variable 'm'
