@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 def attribute(run: Execution, array: AnyArray | Chosen, name: str, node: ast.AST) -> object:
     """array.name: a value, or a Method to be called. Raises UnsupportedError for what a kernel has not."""
+    if name in ("itemsize", "nbytes", "reshape", "view") and array.space == "const":
+        raise run.refuse(
+            node, f"{array.name}.{name}: Numba-CUDA leaves the size of a constant array's elements unset",
+            "take it outside the kernel, or pass the array as an argument",
+        )  # fmt: skip
     if name == "shape":
         return array.shape
     if name == "size":

@@ -329,11 +329,13 @@ def truth(value: Value) -> Value:
 
 
 def at_poles(function: Callable, value: float) -> float:
-    """gamma or lgamma: infinite at 0 and where it is too large, at negative integers NaN and infinite."""
+    """gamma or lgamma: infinite at 0 (with its sign) and where too large, at negative integers NaN and infinite."""
     try:
         return function(value)
     except ValueError:
-        return math.nan if function is math.gamma and value < 0 else math.inf
+        if function is math.gamma:
+            return math.nan if value < 0 else math.copysign(math.inf, value)
+        return math.inf
     except OverflowError:
         return math.inf
 

@@ -591,6 +591,7 @@ out[i] = libdevice.lgammaf(float32(i - 9))  # want: [math.inf] * 8
 out[i] = libdevice.sinpi(i - 3.0) + libdevice.cospif(float32(i + 0.5))  # want: [0.0] * 8
 out[i] = libdevice.erfcx(1e200) * 1e200 + libdevice.erfcx(30.0)  # want: [math.pi**-0.5 + 0.01879571643224137] * 8
 out[i] = libdevice.fast_powf(-x[i], float32(2))  # want: [math.nan] * 8
+out[i] = math.gamma(-0.0)  # want: [-math.inf] * 8
 ## refused, a row a line
 m = i; out[i] = apply1(lambda v: v + m, i)  # why: give it as an argument
 m = 3; m = 4; out[i] = apply1(lambda v: v + m, i)  # why: uses the variable 'm'
@@ -862,6 +863,9 @@ out[i] = np.size(x[i])  # why: numpy.size takes an array
 out[i] = np.bitwise_and(x[i], x[i])  # why: takes no float32
 out[i] = np.nansum(x[i])  # why: an array is needed
 ## stricter, a row a line
+out[i] = TABLE.view(np.int32)[1]  # why: leaves the size of a constant array's elements unset
+out[i] = TABLE.reshape(5, 2)[1, 1]  # why: pass the array as an argument
+out[i] = TABLE.itemsize + TABLE.nbytes  # why: take it outside the kernel
 out[i] = type(n) is int  # why: types are not compared here
 out[i] = sometimes(i)  # why: on some paths only
 out[i] = np.searchsorted(x, 2.0)  # why: searchsorted
