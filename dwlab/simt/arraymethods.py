@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 def attribute(run: Execution, array: AnyArray | Chosen, name: str, node: ast.AST) -> object:
     """array.name: a value, or a Method to be called. Raises UnsupportedError for what a kernel has not."""
+    if name in ("itemsize", "nbytes", "reshape", "view") and array.space == "const":
+        raise run.refuse(
+            node, f"{array.name}.{name}: Numba-CUDA leaves the size of a constant array's elements unset",
+            "take it outside the kernel, or pass the array as an argument",
+        )  # fmt: skip
     if name == "shape":
         return array.shape
     if name == "size":
@@ -185,6 +190,8 @@ def fill(run: Execution, node: ast.AST, array: AnyArray | Chosen, value: Lanes) 
 
 
 def _folded(run: Execution, node: ast.AST, array: AnyArray, first: Lanes, step: Callable) -> Lanes:
+    if first.dtype != types.INT64:  # halves can be counted
+        _no_half(run, node, array.dtype)
     total = first
     for at in places(run, node, array):
         outer = run.mask
@@ -193,8 +200,14 @@ def _folded(run: Execution, node: ast.AST, array: AnyArray, first: Lanes, step: 
     return total
 
 
+def _no_half(run: Execution, node: ast.AST, dtype: np.dtype) -> None:
+    if dtype == types.FLOAT16:
+        raise run.refuse(node, "Numba-CUDA compiles no such function of float16", "write the loop out")
+
+
 def contains(run: Execution, node: ast.AST, array: AnyArray | Chosen, wanted: object) -> Lanes:
     """`wanted in array`: elements are read until one is equal."""
+    _no_half(run, node, array.dtype)
     outer, found = run.mask, np.bool_(False)
     for at in places(run, node, array):
         left, _ = run.mask.split(np.logical_not(found))
@@ -247,7 +260,9 @@ def _square_off(mean: Lanes) -> Callable:
 
     def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
         off = run.apply(operator.sub, v, mean, node)
-        return run.apply(operator.add, total, run.apply(operator.mul, off, off, node), node)
+        for part in (off.real, off.imag) if off.dtype.kind == "c" else (off,):
+            total = run.apply(operator.add, total, run.apply(operator.mul, part, part, node), node)
+        return total
 
     return step
 
@@ -258,13 +273,16 @@ def _std(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
 
 def _extreme_at(compare: Callable) -> Callable:
     def method(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
+        _no_half(run, node, array.dtype)
+        if array.dtype.kind == "c":
+            raise run.refuse(node, "complex numbers have no order", "compare their parts or their abs()")
         best, at, k = None, np.int64(0), 0
         for place in places(run, node, array):
             value = run.load(array, place, node)
             if best is None:
                 best = value
             else:
-                better = compare(value, best)
+                better = compare(value, best) | (value != value) & (best == best)  # the first NaN there is
                 best = np.where(better, value, best)[()]
                 at = np.where(better, np.int64(k), at)[()]
             k += 1
@@ -317,6 +335,7 @@ def _ndenumerate(run: Execution, node: ast.AST, array: object) -> Items:
 def _of_array(name: str) -> Callable:
     def function(run: Execution, node: ast.AST, array: object, *more: object) -> object:
         if name in ("any", "all") and isinstance(array, NUMBERS) and not more:
+            _no_half(run, node, array.dtype)
             return types.truth(array)
         if not isinstance(array, ARRAYS) or more:
             raise run.refuse(node, f"numpy.{name} takes one array here")
@@ -343,14 +362,16 @@ def _without_nan(first: Callable, step: Callable) -> Callable:
     return function
 
 
-_nansum = _without_nan(lambda dtype: _wide(dtype).type(0), _applied(operator.add))
-_nanprod = _without_nan(lambda dtype: _wide(dtype).type(1), _applied(operator.mul))
-_float64_sum = _without_nan(lambda dtype: np.float64(0), _applied(operator.add))
+_nansum, _nanprod = (  # of unsigned numbers too it is an int64
+    _without_nan(lambda dtype, first=first: (dtype if dtype.kind in "fc" else types.INT64).type(first), _applied(op))
+    for op, first in ((operator.add, 0), (operator.mul, 1))
+)
+_wide_sum = _without_nan(lambda dtype: (np.complex128 if dtype.kind == "c" else np.float64)(0), _applied(operator.add))
 _there = _without_nan(lambda dtype: np.int64(0), lambda run, node, total, v: total + np.int64(1))
 
 
 def _nanmean(run: Execution, node: ast.AST, array: object) -> Lanes:
-    return run.apply(operator.truediv, _float64_sum(run, node, array), _there(run, node, array), node)
+    return run.apply(operator.truediv, _wide_sum(run, node, array), _there(run, node, array), node)
 
 
 def _nanvar(run: Execution, node: ast.AST, array: object) -> Lanes:
@@ -370,12 +391,17 @@ def _count_nonzero(run: Execution, node: ast.AST, array: object) -> Lanes:
 
 
 def _angle(run: Execution, node: ast.AST, value: object) -> Lanes:
-    return np.angle(run.number(value, node))
+    value = run.number(value, node)
+    _no_half(run, node, value.dtype)
+    return np.angle(value)
 
 
 def _sinc(run: Execution, node: ast.AST, value: object) -> Lanes:
     value = run.number(value, node)
-    return np.sinc(value).astype(value.dtype if value.dtype.kind in "fc" else types.FLOAT64)[()]
+    if value.dtype == types.BOOL:
+        raise run.refuse(node, "numpy.sinc takes no bool", "float64(…) converts")
+    kept = value.dtype.kind in "fc" and value.dtype != types.FLOAT16
+    return np.sinc(value if kept else types.cast(value, types.FLOAT64))[()]
 
 
 def _has_kind(kinds: str, yes: bool) -> Callable:

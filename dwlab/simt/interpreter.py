@@ -720,7 +720,10 @@ class Execution(Accesses):
         result = self.eval(node)
         return result if isinstance(result, NUMBERS) else self.number(result, node)
 
-    def condition(self, node: ast.expr) -> Lanes:
+    def condition(self, node: ast.expr, half: bool = False) -> Lanes:
+        """Whether an expression is true. half: of a float16 too, of which Numba-CUDA makes a `not` but no branch."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return np.logical_not(self.condition(node.operand, half))
         result = self.eval(node)
         self.no_member(node, result)
         if isinstance(result, (tuple, str)):
@@ -728,6 +731,8 @@ class Execution(Accesses):
         if result is None:
             return np.bool_(False)
         result = self.number(result, node)
+        if result.dtype == types.FLOAT16 and not half:
+            raise self.refuse(node, "a float16 is no condition", "compare it with 0")
         if self.watch is not None and result.dtype == types.FLOAT64:
             self.watch.tested(result, node)
         return types.truth(result)
@@ -909,20 +914,22 @@ class Execution(Accesses):
         if isinstance(base, (Range, slice)) and name in ("start", "stop", "step"):
             part = getattr(base, name)
             return np.int64(1) if part is None and name == "step" else part
-        if isinstance(base, (np.ndarray, np.generic)):
+        if isinstance(base, (np.ndarray, np.generic)) and (base.dtype != types.BOOL or name == "item"):
             if name in ("real", "imag"):
                 return (
                     getattr(base, name) if base.dtype.kind == "c" else (base if name == "real" else base.dtype.type(0))
                 )
             if name == "bit_count" and base.dtype.kind in "iu":
-                return Method(lambda run, node: np.bitwise_count(np.abs(base)).astype(np.int64))
+                bits = base.view(f"u{base.dtype.itemsize}")
+                return Method(lambda run, node: np.bitwise_count(bits).astype(np.int64))
             if name == "conjugate":
                 return Method(lambda run, node: np.conjugate(base))
             if name == "view":
                 return Method(lambda run, node: run.reinterpreted(base, node))
             if name == "item":
                 return Method(lambda run, node: base)
-            raise self.refuse(node, f"a number has no {name!r} in a kernel")
+        if isinstance(base, (np.ndarray, np.generic)):
+            raise self.refuse(node, f"{kind_name(base)} has no {name!r} in a kernel")
         if isinstance(base, Group) and name == "sync":
             return Method(Execution.grid_sync)
         if isinstance(base, tuple) and hasattr(base, "_fields") and name in base._fields:
@@ -971,11 +978,21 @@ class Execution(Accesses):
                 out.extend(value)
             else:
                 out.append(self.eval(part))
+                if isinstance(out[-1], Closure):
+                    self.handed_on(out[-1], part)
         return out
+
+    def handed_on(self, function: Closure, node: ast.AST) -> None:
+        """Refuses a function made here and handed on if it sees what changes: Numba compiles it apart."""
+        around = function.frame
+        fixed = around.literals - around.source.varying
+        seen = [n for n in function.source.free if n in around.names and n not in fixed]
+        if seen:
+            raise self.refuse(node, f"a function handed on uses the variable {min(seen)!r}", "give it as an argument")
 
     def on_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):
-            return np.logical_not(self.condition(node.operand))
+            return np.logical_not(self.condition(node.operand, True))
         return self.tried(node, types.unary, _UNARY[type(node.op)], self.value(node.operand))
 
     def on_BinOp(self, node: ast.BinOp) -> object:
@@ -1222,6 +1239,8 @@ class Execution(Accesses):
             index = self.indices_of(node)
             if index and isinstance(index[0], str) and not isinstance(base, Chosen):
                 return self.field(base, self.field_name(node), node)
+            if len(index) == 1 and index[0] is Ellipsis:
+                raise self.refuse(node, f"{base.name}[...] is not available in a kernel", "write [:]")
             return self.load(base, index, node)
         if isinstance(base, enum.EnumType):
             name = self.eval(node.slice)
@@ -1460,6 +1479,8 @@ class Execution(Accesses):
                    for one in function.types if "O" not in one):  # fmt: skip
             given = " and ".join(str(v.dtype) for v in values)
             raise self.refuse(node, f"numpy.{name} takes no {given}", "int32(…) converts")
+        if function.resolve_dtypes((*(v.dtype for v in values), None))[-1] == types.FLOAT16:  # for Numba there is none
+            values = [types.cast(v, types.FLOAT32) for v in values]
         result = function(*values)
         free = function.__name__ in _FREE_UFUNCS
         if self.watch is not None and any(v.dtype == types.FLOAT64 for v in (*values, result)):

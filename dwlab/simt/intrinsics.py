@@ -84,7 +84,7 @@ def length_of(whole: Range) -> Lanes:
 def _extreme(run: Execution, node: ast.Call, *arguments: object, function: Callable) -> Lanes:
     """min() and max(). Of two floats it is PTX's min or max, which passes over a NaN.
 
-    Of more, or of a tuple, it is `b if b < a else a`, one after the other, so a NaN wins that stands first.
+    Of more, of a float16 or of a tuple, it is `b if b < a else a`, one after the other: a NaN wins that stands first.
     """
     run.no_member(node, *arguments)
     if len(arguments) == 1 and not isinstance(arguments[0], (tuple, *ARRAYS)):
@@ -100,7 +100,7 @@ def _extreme(run: Execution, node: ast.Call, *arguments: object, function: Calla
     dtype = types.unify(*(v.dtype for v in values))
     if run.watch is not None and dtype == types.FLOAT64:
         run.watch.computed(None, values, node)
-    if len(arguments) == 2 and values[0].dtype.kind == values[1].dtype.kind == "f":
+    if len(arguments) == 2 and {v.dtype for v in values} <= {types.FLOAT32, types.FLOAT64}:
         return (np.fmin if function is min else np.fmax)(*(types.cast(v, dtype) for v in values))
     compare = operator.lt if function is min else operator.gt
     best = types.cast(values[0], dtype)
@@ -118,8 +118,9 @@ def _round(run: Execution, node: ast.Call, *arguments: object) -> Lanes:
     if value.dtype.kind == "c":
         raise run.refuse(node, "round() takes real numbers")
     if digits:
-        return _round_to(value, *digits)
-    return types.cast(np.rint(value), types.INT64) if value.dtype.kind == "f" else value
+        return _round_to(value, types.cast(digits[0], types.INT64))
+    wide = value if value.dtype.kind == "f" else types.cast(value, types.FLOAT64)  # an integer as well
+    return types.cast(np.rint(wide), types.INT64)
 
 
 def _round_to(value: Lanes, digits: Lanes) -> Lanes:
@@ -239,8 +240,8 @@ def _cast(run: Execution, node: ast.Call, function: Callable, arguments: list[ob
     run.no_member(node, *arguments)
     if len(arguments) == 2 and function is complex:
         parts = [run.number(a, node) for a in arguments]
-        if any(v.dtype == types.BOOL for v in parts):
-            raise run.refuse(node, "Numba-CUDA has no complex() of a bool", "float64(…) converts")
+        if any(v.dtype in (types.BOOL, types.FLOAT16) for v in parts):
+            raise run.refuse(node, "Numba-CUDA has no complex() of a bool or a float16", "float64(…) converts")
         real, imag = (types.cast(v, types.FLOAT64) for v in parts)
         return real + np.complex128(1j) * imag
     if len(arguments) != 1:

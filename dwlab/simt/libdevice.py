@@ -7,6 +7,7 @@ and up; ll is 64 bits, a first u unsigned. The fast_ ones are computed exactly h
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -32,6 +33,24 @@ def _slowly(function: Callable[[float], float]) -> Meaning:
     """A function of one float64 of the math module, lane by lane."""
     one = np.vectorize(function, otypes=[np.float64])
     return lambda x: np.asarray(one(x.astype(np.float64)), x.dtype)[()]
+
+
+def _erfcx(v: float) -> float:
+    """exp(v * v) * erfc(v), where the one is too large and the other too small by its series."""
+    if v < 26.0:
+        return math.inf if v < -26.6 else math.exp(v * v) * math.erfc(v)
+    x = 0.5 / v / v
+    return (1.0 - x + 3.0 * x**2 - 15.0 * x**3) / v / math.sqrt(math.pi)
+
+
+def _times_pi(function: np.ufunc, zero: float) -> Meaning:
+    """function(pi * x), 0 where it should be. zero: a place of it, as all others are whole numbers away."""
+
+    def meaning(x: Lanes) -> Lanes:
+        there = np.abs(np.fmod(x, x.dtype.type(1))) == zero
+        return np.where(there, 0.0, function(np.pi * np.fmod(x.astype(np.float64), 2.0))).astype(x.dtype)[()]
+
+    return meaning
 
 
 def _away(x: Lanes) -> Lanes:
@@ -122,17 +141,18 @@ def _fill() -> None:
         _both(name, 1, getattr(np, name))
     for name in "acos acosh asin asinh atan atanh".split():
         _both(name, 1, getattr(np, name.replace("a", "arc", 1)))
-    for name, function in (("erf", math.erf), ("erfc", math.erfc), ("tgamma", math.gamma), ("lgamma", math.lgamma)):
+    for name, function in (("erf", math.erf), ("erfc", math.erfc), ("erfcx", _erfcx)):
         _both(name, 1, _slowly(function))
+    for name, function in (("tgamma", math.gamma), ("lgamma", math.lgamma)):
+        _both(name, 1, _slowly(functools.partial(types.at_poles, function)))
     _both("normcdf", 1, _slowly(lambda v: 0.5 * math.erfc(-v / math.sqrt(2.0))))
-    _both("erfcx", 1, _slowly(lambda v: math.exp(v * v) * math.erfc(v)))
     _both("exp10", 1, lambda x: np.power(x.dtype.type(10), x))
     _both("nearbyint", 1, np.rint)
     _both("round", 1, _away)
     _both("rsqrt", 1, lambda x: (1 / np.sqrt(_wider(x))).astype(x.dtype))
     _both("rcbrt", 1, lambda x: (1 / np.cbrt(x.astype(np.float64))).astype(x.dtype))
-    _both("sinpi", 1, lambda x: np.sin(np.pi * np.fmod(x.astype(np.float64), 2.0)).astype(x.dtype))
-    _both("cospi", 1, lambda x: np.cos(np.pi * np.fmod(x.astype(np.float64), 2.0)).astype(x.dtype))
+    _both("sinpi", 1, _times_pi(np.sin, 0.0))
+    _both("cospi", 1, _times_pi(np.cos, 0.5))
     _both("logb", 1, lambda x: np.floor(np.log2(np.abs(x))).astype(x.dtype))
     _both("sincos", 1, lambda x: (np.sin(x), np.cos(x)))
     _both("sincospi", 1, lambda x: tuple(FUNCTIONS[one][1](x) for one in ("sinpi", "cospi")))
@@ -150,7 +170,7 @@ def _fill() -> None:
     FUNCTIONS["fast_exp10f"] = ((F,), lambda x: np.power(np.float32(10), x))
     FUNCTIONS["fast_sincosf"] = ((F,), lambda x: (np.sin(x), np.cos(x)))
     FUNCTIONS["fast_fdividef"] = ((F, F), np.true_divide)
-    FUNCTIONS["fast_powf"] = ((F, F), np.power)
+    FUNCTIONS["fast_powf"] = ((F, F), lambda x, y: np.exp2(y * np.log2(x)))
     FUNCTIONS["frsqrt_rn"] = ((F,), FUNCTIONS["rsqrtf"][1])
     FUNCTIONS["saturatef"] = (
         (F,),
@@ -263,6 +283,8 @@ def call(run: Execution, node: ast.Call, name: str, arguments: list[object]) -> 
     values = [types.cast(run.number(a, node), dtype) for a, dtype in zip(arguments, wanted, strict=True)]
     run.operate(values)
     result = meaning(*values)
+    if getattr(result, "dtype", F).kind == "u":  # Numba-CUDA declares none but signed integers
+        result = _bits(result, np.dtype(f"i{result.dtype.itemsize}"))
     out = result[0] if isinstance(result, tuple) else result
     if out.dtype.kind == "f":
         run.count_flops(node, out.dtype, 1)

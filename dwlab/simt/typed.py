@@ -141,7 +141,8 @@ class Typing(Execution):
 
     def apply(self, op: object, left: object, right: object, node: ast.AST) -> object:
         try:
-            return self.kept(node, super().apply(op, left, right, node))
+            result = super().apply(op, left, right, node)  # of a call's, there are many within one expression
+            return self.kept(node, result) if isinstance(node, (ast.BinOp, ast.AugAssign)) else result
         except UnsupportedError as error:
             if not any(id(part) in self.mixed for part in ast.iter_child_nodes(node)):
                 raise
@@ -388,7 +389,7 @@ class Typing(Execution):
         for part in node.values:
             value = self.number(self.eval(part), node)
             result = value if result is None else self.merge(self.alive, result, value, "the result of and / or")
-            if self.static(part) is isinstance(node.op, ast.Or):
+            if part is not node.values[-1] and self.static(part) is isinstance(node.op, ast.Or):
                 break
         self.note_type(node, result)
         return result

@@ -201,7 +201,7 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
         common = np.promote_types(left, right)
         return _UFUNCS[op], common, common, BOOL
     if op is operator.pow and left in (FLOAT16, FLOAT32) and right.kind in "iu":  # CUDA's rules keep it a float32
-        return _UFUNCS[op], FLOAT32, INT64, FLOAT32
+        return _UFUNCS[op], FLOAT32, UINT64 if right.kind == "u" else INT64, FLOAT32
     (a, b), result = call_type(op, left, right)
     if result.kind in "iu" or op in (operator.pow, operator.truediv):
         kept = b if op is operator.pow and b.kind == "u" and result.kind == "i" else result
@@ -216,8 +216,10 @@ def _binary_plan(
     """(what computes it, the types that both sides and the result are converted to, None where they have them)."""
     ufunc, a, b, result = _binary_rule(op, left, right)
     with np.errstate(all="ignore"):
-        if op is operator.pow and result == FLOAT32 and b == INT64:
+        if op is operator.pow and result == FLOAT32 and b.kind in "iu":
             compute = _float_power
+        elif op in (operator.floordiv, operator.mod) and result.kind == "f":
+            compute = functools.partial(_float_division, op)
         elif result.kind in "iu" and op in (operator.pow, operator.floordiv, operator.mod):
             compute = _integer_power if op is operator.pow else functools.partial(_integer_division, op)
         else:  # the operator: of two scalars it is much quicker than the ufunc that it stands for
@@ -277,6 +279,12 @@ def _integer_division(op: Callable, left: Value, right: Value) -> Value:
     return out
 
 
+def _float_division(op: Callable, left: Value, right: Value) -> Value:
+    """`//` or `%` of one type of floats. By an infinity it is a NaN: compiled, left % right is left - n * right."""
+    out = op(left, right)
+    return np.where(np.isinf(right), right.dtype.type(np.nan), out)[()] if np.isinf(right).any() else out
+
+
 def binary(op: Callable, left: Value, right: Value) -> Value:
     """`left op right` with Numba's types; integers wrap around."""
     compute, a, b, result = _binary_plan(op, left.dtype, right.dtype)
@@ -320,21 +328,25 @@ def truth(value: Value) -> Value:
     return value if value.dtype == BOOL else value != 0
 
 
-def _at_poles(function: Callable, value: float) -> float:
-    """gamma or lgamma: infinite at 0 and where it is too large, at negative integers NaN and infinite."""
+def at_poles(function: Callable, value: float) -> float:
+    """gamma or lgamma: infinite at 0 (with its sign) and where too large, at negative integers NaN and infinite."""
     try:
         return function(value)
     except ValueError:
-        return math.nan if function is math.gamma and value < 0 else math.inf
+        if function is math.gamma:
+            return math.nan if value < 0 else math.copysign(math.inf, value)
+        return math.inf
     except OverflowError:
         return math.inf
 
 
 _NO_UFUNC = {math.erf: math.erf, math.erfc: math.erfc} | {
-    one: functools.partial(_at_poles, one) for one in (math.gamma, math.lgamma)
+    one: functools.partial(at_poles, one) for one in (math.gamma, math.lgamma)
 }
 _OF_TWO = {math.atan2, math.fmod, math.hypot, math.copysign, math.pow, math.nextafter, math.remainder, math.ldexp}
-_REMAINDER = np.vectorize(math.remainder, otypes=[np.float64])
+_REMAINDER = np.vectorize(
+    lambda a, b: math.nan if b == 0 or math.isinf(a) else math.remainder(a, b), otypes=[np.float64]
+)
 
 
 def ieee_remainder(a: Value, b: Value) -> Value:

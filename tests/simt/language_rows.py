@@ -561,7 +561,56 @@ out[i] = w[i].m[1, i % 3]
 out[i] = len(w[i].v) + w[i].v.shape[0]
 out[i] = r["u"][i]
 out[i] = r.u[i]
+out[i] = round(uint64(2**53 + 1)) + round(uint8(i)) - 9  # want: [2.0**53 + j - 9 for j in range(8)]
+out[i] = round(x[i] / 3, 1.5)  # want: [round(float(np.float32((1 + 0.5 * j) / 3)), 1) for j in range(8)]
+out[i] = math.remainder(x[i], i - 3) + math.remainder(np.inf, x[i])  # want: [math.nan] * 8
+out[i] = math.remainder(float(i), 0.0)  # want: [math.nan] * 8
+out[i] = x[i] ** (uint64(18446744073709551615) - uint64(i))  # want: [1.0] + [math.inf] * 7
+out[i] = np.inf % x[i] + x[i] % 0.5 * i  # want: [math.nan] * 8
+out[i] = x[i] % -np.inf  # want: [math.nan] * 8
+out[i] = x[i] // np.inf  # want: [math.nan] * 8
+out[i] = int8(-i).bit_count() + int64(-1).bit_count()  # want: [64.0 + (256 - j & 255).bit_count() for j in range(8)]
+x[2:4] = np.nan; out[i] = x.argmin() + 10 * x.argmax()  # want: [22.0] * 8
+out[i] = np.sin(i > 3)  # want: [float(np.sin(np.float32(j > 3))) for j in range(8)]
+out[i] = np.arctan2(i > 3, int8(2))  # want: [float(np.arctan2(np.float32(j > 3), np.float32(2))) for j in range(8)]
+h = float16(np.nan); out[i] = max(h, x[i])  # want: [math.nan] * 8
+h = float16(np.nan); out[i] = max(x[i], h)
+h = float16(x[i] - 2); out[i] = i and h  # want: [0.0] + [0.5 * j - 1 for j in range(1, 8)]
+h = float16(x[i] - 2); v = not h; out[i] = v
+h = float16(x[i]); out[i] = np.sinc(h)  # want: [float(np.sinc(1 + 0.5 * j)) for j in range(8)]
+t = cuda.local.array(2, float16); t[0] = 1; t[1] = 0; out[i] = np.count_nonzero(t)  # want: [1.0] * 8
+out[i] = np.nansum(a.view(np.uint64)) - 121  # want: [-1.0] * 8
+t = cuda.local.array(2, np.complex64); t[0] = 1j; t[1] = 3; out[i] = t.var() + 2 * np.nanstd(t)**2  # want: [7.5] * 8
+a[...] = 2; out[...] = a[1, 1] + n
+m = 3; out[i] = apply1(lambda v: v + m, i)
+t = (lambda v: v + ONE, i); out[i] = t[0](t[1])
+out[i] = libdevice.umax(-i, 0) + libdevice.umulhi(-1, i)  # want: [-float(j > 0) for j in range(8)]
+out[i] = libdevice.float2uint_rn(float32(4e9)) + libdevice.double2ull_rz(1e19)  # want: [4e9 - 2**32 + 1e19 - 2**64] * 8
+out[i] = libdevice.tgamma(i - 3.0)  # want: [math.nan] * 3 + [math.inf] + [math.gamma(j - 3) for j in range(4, 8)]
+out[i] = libdevice.lgammaf(float32(i - 9))  # want: [math.inf] * 8
+out[i] = libdevice.sinpi(i - 3.0) + libdevice.cospif(float32(i + 0.5))  # want: [0.0] * 8
+out[i] = libdevice.erfcx(1e200) * 1e200 + libdevice.erfcx(30.0)  # want: [math.pi**-0.5 + 0.01879571643224137] * 8
+out[i] = libdevice.fast_powf(-x[i], float32(2))  # want: [math.nan] * 8
+out[i] = math.gamma(-0.0)  # want: [-math.inf] * 8
 ## refused, a row a line
+m = i; out[i] = apply1(lambda v: v + m, i)  # why: give it as an argument
+m = 3; m = 4; out[i] = apply1(lambda v: v + m, i)  # why: uses the variable 'm'
+t = (lambda v: v + n, i); out[i] = t[0](t[1])  # why: uses the variable 'n'
+h = float16(x[i]); out[i] = 1 if h else 2  # why: a float16 is no condition; compare it with 0
+h = float16(x[i]); out[i] = 1 if not h else 2  # why: is no condition
+h = float16(x[i]); out[i] = h or i  # why: is no condition
+h = float16(x[i]); out[i] = complex(h, h).real  # why: complex() of
+h = float16(x[i]); out[i] = np.any(h)  # why: float16
+t = cuda.local.array(2, float16); out[i] = t.sum()  # why: float16
+t = cuda.local.array(2, float16); out[i] = t.all()  # why: float16
+t = cuda.local.array(2, float16); out[i] = t.argmax()  # why: float16
+t = cuda.local.array(2, float16); out[i] = np.nansum(t)  # why: float16
+t = cuda.local.array(2, float16); out[i] = t[0] in t  # why: float16
+t = cuda.local.array(2, np.complex64); out[i] = t.argmax()  # why: no order
+out[i] = (i > 3).real  # why: bool has no 'real' in a kernel
+out[i] = (i > 3).conjugate()  # why: bool has no 'conjugate'
+out[i] = np.sinc(i > 3)  # why: takes no bool
+out[i] = x[...][i]  # why: write [:]
 out[0:2] = x[0:n]
 print(x[i] + 1j)
 print(None)
@@ -814,6 +863,9 @@ out[i] = np.size(x[i])  # why: numpy.size takes an array
 out[i] = np.bitwise_and(x[i], x[i])  # why: takes no float32
 out[i] = np.nansum(x[i])  # why: an array is needed
 ## stricter, a row a line
+out[i] = TABLE.view(np.int32)[1]  # why: leaves the size of a constant array's elements unset
+out[i] = TABLE.reshape(5, 2)[1, 1]  # why: pass the array as an argument
+out[i] = TABLE.itemsize + TABLE.nbytes  # why: take it outside the kernel
 out[i] = type(n) is int  # why: types are not compared here
 out[i] = sometimes(i)  # why: on some paths only
 out[i] = np.searchsorted(x, 2.0)  # why: searchsorted

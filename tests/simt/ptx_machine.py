@@ -371,7 +371,9 @@ class Thread:
             if name == "bfi":
                 kinds[2:] = ["u32", "u32"]
             x = [self.value(one, k) for one, k in zip(a[1:], kinds, strict=True)]
-            self.set(a[0], _OF_BITS[name](wide, *x), "u32" if name in ("popc", "clz", "bfind") else kind)
+            bits = _OF_BITS[name](wide, *x)
+            bits = wide - 1 - bits if "shiftamt" in how and bits >= 0 else bits
+            self.set(a[0], bits, "u32" if name in ("popc", "clz", "bfind") else kind)
         elif name == "prmt":
             both = cut(self.bits(a[2]), 32) << 32 | cut(self.bits(a[1]), 32)
             parts = [(both >> 8 * (c & 7) & 255, c & 8) for c in (self.bits(a[3]) >> 4 * k & 15 for k in range(4))]

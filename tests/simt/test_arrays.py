@@ -156,7 +156,7 @@ ALIASES = {
     "slice": ["a = x[2:]", "a[t // 2] = t"],
     "slice of a slice": ["a = x[1:][1:]", "a[t // 2] = t"],
     "stride": ["a = x[::2]", "a[t // 2] = t"],
-    "ellipsis": ["a = x[...]", "a[t // 2] = t"],
+    "ellipsis": ["a = x[..., :]", "a[t // 2] = t"],
     "device function": ["put(x, t // 2, t)"],
     "keyword": ["put(v=t, i=t // 2, x=x)"],
     "alias to a device function": ["a = x", "put(a, t // 2, t)"],
