@@ -1,7 +1,7 @@
 """Exercise 02_1: a quarter turn
 
-A picture is turned clockwise by a quarter: `turned[c, R - 1 - r] = picture[r, c]`, where the picture has R rows. Fill
-in what is left out of the kernel `quarter(picture, turned)`. A block of (32, 32) threads takes one tile, whose first
+A picture is rotated clockwise by a quarter: `rotated[c, R - 1 - r] = picture[r, c]`, where the picture has R rows. Fill
+in what is left out of the kernel `quarter(picture, rotated)`. A block of (32, 32) threads takes one tile, whose first
 element is `picture[row, column]`. Loads and stores must be coalesced, and the tile read without a bank conflict.
 """
 
@@ -12,14 +12,14 @@ from dwlab.judge.exercises import run
 
 
 @cuda.jit
-def by_element(picture, turned):
+def by_element(picture, rotated):
     c, r = cuda.grid(2)
     if r < picture.shape[0] and c < picture.shape[1]:
-        turned[c, picture.shape[0] - 1 - r] = picture[r, c]
+        rotated[c, picture.shape[0] - 1 - r] = picture[r, c]
 
 
 @cuda.jit
-def quarter(picture, turned):
+def quarter(picture, rotated):
     i = cuda.threadIdx.x  # noqa: F841
     j = cuda.threadIdx.y  # noqa: F841
     row = cuda.blockIdx.y * 32  # noqa: F841

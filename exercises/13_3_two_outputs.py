@@ -1,9 +1,9 @@
-"""Exercise 13_3: two outputs a lane, next to each other or apart
+"""Exercise 13_3: two outputs a lane, next to each other or 32 outputs from each other
 
 A warp computes a row of 64 outputs with 10 taps, two for each lane. In `near` lane l has the outputs 2 l and 2 l + 1:
-it keeps an x in a register for the next tap, as the lesson's kernel does. In `apart` it has l and l + 32, and reads
+it keeps an x in a register for the next tap, as the lesson's kernel does. In `far` it has l and l + 32, and reads
 both x of each tap anew. Window and filter lie in shared memory. Write down how many wavefronts the reads of shared
-memory take for a row: `near_wavefronts` and `apart_wavefronts`; and `three_wavefronts`, those of a kernel like `near`
+memory take for a row: `near_wavefronts` and `far_wavefronts`; and `three_wavefronts`, those of a kernel like `near`
 for rows of 96, with three neighbouring outputs a lane.
 """
 
@@ -39,7 +39,7 @@ def near(x, w, y):
 
 
 @cuda.jit
-def apart(x, w, y):
+def far(x, w, y):
     window = cuda.shared.array(WINDOW, float32)
     weights = cuda.shared.array(TAPS, float32)
     lane = cuda.threadIdx.x
@@ -59,7 +59,7 @@ def apart(x, w, y):
 
 # Your code here.
 near_wavefronts = None
-apart_wavefronts = None
+far_wavefronts = None
 three_wavefronts = None
 
 

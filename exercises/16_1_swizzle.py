@@ -1,14 +1,14 @@
 """Exercise 16_1: a swizzle for rows of any length
 
 Rows of n elements (float32, n a multiple of 4) follow each other in shared memory without a gap. Row r begins at word
-r * n and has n / 4 pieces of 16 bytes; piece m of row r is to lie where piece m ^ s would, s = swizzle(r, n). Write
+r * n and has n / 4 vectors of 16 bytes; vector m of row r is to lie where vector m ^ s would, s = swizzle(r, n). Write
 `swizzle(row, n)`, a plain function of two whole numbers, so that
 
-- each row keeps its pieces: for all m < n / 4, m ^ s < n / 4 as well;
-- eight lanes find their pieces in eight different groups of four banks: for each m, and for rows 8 k to 8 k + 7, the
+- each row keeps its vectors: for all m < n / 4, m ^ s < n / 4 as well;
+- eight lanes find their vectors in eight different groups of four banks: for each m, and for rows 8 k to 8 k + 7, the
   numbers r * n / 4 + (m ^ s), modulo 8, are all different.
 
-For n = 64, with 16 pieces a row, row % 8 will do. Think of which lengths need nothing, and what the others have in
+For n = 64, with 16 vectors a row, row % 8 will do. Think of which lengths need nothing, and what the others have in
 common with 8.
 """
 

@@ -21,7 +21,7 @@ LEFT, RIGHT = ROWS + 1, COLUMNS + 1  # a word more, so that neighbouring channel
 
 @cuda.jit
 def tiled(x, w, y):
-    """A block of 16 × 8 threads computes 32 pixels × 64 filters, each thread rows 8 apart and columns 16 apart."""
+    """A block of 16 × 8 threads computes 32 pixels × 64 filters, each thread every 8th row and every 16th column."""
     left = cuda.shared.array((CHUNK, LEFT), float32)
     right = cuda.shared.array((CHUNK, RIGHT), float32)
     sums = cuda.local.array((4, 4), float32)

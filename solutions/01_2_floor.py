@@ -39,12 +39,12 @@ def judge(answer):
     plain = stage("depthwise1d/forward/coalesced")
     totals = counted(plain.kernel, plain.launch, problem).totals
     touched = totals.footprint_bytes
-    said = [
+    texts = [
         predicted(answer, "flops", totals.flops, "FLOPs", HINTS["flops"]),
         predicted(answer, "compulsory", touched, "bytes", HINTS["compulsory"]),
         predicted(answer, "microseconds", touched / 1e12 * 1e6, "µs", HINTS["microseconds"], tolerance=0.01),
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

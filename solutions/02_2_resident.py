@@ -42,12 +42,12 @@ CASES = {
 
 def judge(answer):
     """Each number is compared with what the rules of allocation give."""
-    said = []
+    texts = []
     for name, (block, *hints) in CASES.items():
         found = occupancy(*block, compute_capability=(9, 0))
         hints[1:1] = [f"What allows no more is: {' and '.join(found.limited_by)}."]
-        said.append(predicted(answer, name, found.warps_per_sm, "warps", hints))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, found.warps_per_sm, "warps", hints))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

@@ -41,15 +41,15 @@ def judge(answer):
     naive = stage("depthwise1d/forward/naive")
     problem = DepthwiseConv1d(32, 32, 32, 8)
     sizes = (problem.B, problem.H, problem.L)
-    said = []
+    texts = []
     for index, block in BLOCKS.items():
         how = Launch(tuple(-(-n // edge) for n, edge in zip(sizes, block, strict=True)), block, (problem.shift,))
         report = counted(naive.kernel, lambda _, how=how: how, problem)
         for array in ("x", "w"):
             access = report.array(array, "load")
             name = f"{array}_sectors_{index}"
-            said.append(predicted(answer, name, access.sectors / access.requests, "sectors", (*hints, lanes[index])))
-    return "; ".join(said) + "."
+            texts.append(predicted(answer, name, access.sectors / access.requests, "sectors", (*hints, lanes[index])))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

@@ -61,13 +61,13 @@ def judge(answer):
         reports.append(launched(centred, grid, (32, 8), x, mean, y, hints=RIGHT, what=what))
         agree(y, (x - mean[:, None].astype(np.float64)) / 2.1, what, 1e-5, hints=RIGHT)
     for report in typical_first(reports, len(sizes)):
-        said = coalesced(report, hints=HINTS)
+        text = coalesced(report, hints=HINTS)
         stored_by_a_thread(report, "y", 1, RIGHT)
         float32_only(report, hints=DOUBLE)
     x, mean, y = values(answer, 2048, 4096), values(answer, 2048), np.empty((2048, 4096), np.float32)
     given = (broken, (64, 512), (32, 8))
     timed = faster((centred, (128, 512), (32, 8)), given, x, mean, y, least=1.5, hints=HINTS)
-    return f"Right for {len(reports)} sizes, in float32, and coalesced: {said}. {timed}."
+    return f"Right for {len(reports)} sizes, in float32, and coalesced: {text}. {timed}."
 
 
 if __name__ == "__main__":

@@ -71,12 +71,12 @@ def judge(answer):
         reports.append(launched(channels_last, *launch_of(B, L, H), x, w, y, hints=HINTS[1:], what=what))
         agree(y, want, what, tolerance=1e-5, hints=HINTS[1:])
     for report in typical_first(reports, len(shapes)):
-        said = coalesced(report, hints=HINTS)
+        text = coalesced(report, hints=HINTS)
         stored_by_a_thread(report, "y", 1, HINTS[1:])
         float32_only(report, hints=HINTS[2:])
     loads = [a for a in report.accesses if a.kind == "load"]
     lanes = sum(a.active_lanes for a in loads) / sum(a.requests for a in loads)
-    return f"Right for {len(reports)} shapes, in float32, and coalesced: {said}, {lanes:.3g} lanes at work in a load."
+    return f"Right for {len(reports)} shapes, in float32, and coalesced: {text}, {lanes:.3g} lanes at work in a load."
 
 
 if __name__ == "__main__":

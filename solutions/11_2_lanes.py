@@ -50,12 +50,12 @@ def judge(answer):
     report = counted(coalesced.kernel, coalesced.launch, DepthwiseConv1d(4, 8, 80, 40))
     totals = report.totals
     lanes = sum(a.active_lanes for a in report.accesses if a.kind == "load") / totals.global_load_requests
-    said = [
+    texts = [
         predicted(answer, "load_requests", totals.global_load_requests, "requests", HINTS["load_requests"]),
         predicted(answer, "lanes", lanes, "lanes", HINTS["lanes"], tolerance=0.01),
         predicted(answer, "store_sectors", totals.global_store_sectors, "sectors", HINTS["store_sectors"]),
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def launch_of(problem):
 def judge(answer):
     """Right on the judge's problems, coalesced, float32 only, at most three requests where the lesson's has four."""
     two_windows = kernel(answer, "two_windows")
-    said = convolves(two_windows, launch_of)
+    text = convolves(two_windows, launch_of)
     plain = stage("depthwise1d/forward/coalesced")
     problems = [DepthwiseConv1d(8, 4, 48, 48)]
     for pairs in drawn(answer, (1, 5), (1, 5), (1, 5)):
@@ -84,7 +84,7 @@ def judge(answer):
                 "are enough, three for each four of two windows.",
                 HINTS[1:],
             )
-    return f"{said}, in float32, coalesced, and {after:,} load requests in place of {before:,}."
+    return f"{text}, in float32, coalesced, and {after:,} load requests in place of {before:,}."
 
 
 if __name__ == "__main__":

@@ -71,12 +71,12 @@ def judge(answer):
         "padded_column": "33 l is bank l modulo 32: the padding moves each row on by one bank.",
         "four_in_bank_0": "Words 0, 32, 64 and 96 are different ones of bank 0.",
     }
-    said = []
+    texts = []
     for way, name in enumerate(NAMES):
         report = xray(read, 1, 32, np.zeros(32, np.float32), way)
         hints = (rule, twelfth if name == "every_twelfth" else first, banks[name])
-        said.append(predicted(answer, name, report.array("words", "load").wavefronts, "wavefronts", hints))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, report.array("words", "load").wavefronts, "wavefronts", hints))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

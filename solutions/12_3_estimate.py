@@ -90,13 +90,13 @@ def judge(answer):
     staging = sum(a.wavefronts for a in shared if a.kind == "store")
     elements = report.array("x", "load").active_lanes
     microseconds = (inner + staging) / 32 * 2_000_000 / 80 / 1500
-    said = [
+    texts = [
         predicted(answer, "loaded", elements, "elements", HINTS["loaded"]),
         predicted(answer, "inner", inner, "wavefronts", HINTS["inner"]),
         predicted(answer, "staging", staging, "wavefronts", HINTS["staging"]),
         predicted(answer, "microseconds", microseconds, "µs", HINTS["microseconds"], tolerance=0.01),
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

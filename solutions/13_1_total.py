@@ -82,7 +82,7 @@ def judge(answer):
     for report, meters, hours in typical_first(launches, len(sizes)):
         why = "the lanes' parts can be added without any"
         without(report, "shared", "atomics", "barriers", why=why, hints=HINTS[1:])
-        said = coalesced(report, ["kwh"], hints=HINTS)
+        text = coalesced(report, ["kwh"], hints=HINTS)
         requests, enough = report.array("kwh", "load").requests, meters * -(-hours // 32)
         at_most(requests, enough, "requests load kwh", "32 lanes load 32 hours at a time", HINTS, report)
         written_once(report, "total", meters, HINTS[1:])
@@ -91,7 +91,7 @@ def judge(answer):
     given = (a_thread_a_row, (32,), (256,))
     timed = faster((totals, (8192 // WARPS,), (32, WARPS)), given, kwh, total, least=1.5, hints=HINTS)
     return (
-        f"Right for {len(launches)} sizes, with registers alone: {said}. `a_thread_a_row` needs no shuffle, and has 32 "
+        f"Right for {len(launches)} sizes, with registers alone: {text}. `a_thread_a_row` needs no shuffle, and has 32 "
         f"sectors a request. {timed}."
     )
 

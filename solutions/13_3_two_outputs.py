@@ -1,9 +1,9 @@
-"""Exercise 13_3: two outputs a lane, next to each other or apart
+"""Exercise 13_3: two outputs a lane, next to each other or 32 outputs from each other
 
 A warp computes a row of 64 outputs with 10 taps, two for each lane. In `near` lane l has the outputs 2 l and 2 l + 1:
-it keeps an x in a register for the next tap, as the lesson's kernel does. In `apart` it has l and l + 32, and reads
+it keeps an x in a register for the next tap, as the lesson's kernel does. In `far` it has l and l + 32, and reads
 both x of each tap anew. Window and filter lie in shared memory. Write down how many wavefronts the reads of shared
-memory take for a row: `near_wavefronts` and `apart_wavefronts`; and `three_wavefronts`, those of a kernel like `near`
+memory take for a row: `near_wavefronts` and `far_wavefronts`; and `three_wavefronts`, those of a kernel like `near`
 for rows of 96, with three neighbouring outputs a lane.
 """
 
@@ -40,7 +40,7 @@ def near(x, w, y):
 
 
 @cuda.jit
-def apart(x, w, y):
+def far(x, w, y):
     window = cuda.shared.array(WINDOW, float32)
     weights = cuda.shared.array(TAPS, float32)
     lane = cuda.threadIdx.x
@@ -60,22 +60,22 @@ def apart(x, w, y):
 
 ### BEGIN SOLUTION
 near_wavefronts = 10 * (1 + 2) + 2
-apart_wavefronts = 10 * (1 + 2)
+far_wavefronts = 10 * (1 + 2)
 three_wavefronts = 10 * (1 + 1) + 2
 ### BEGIN STUB
 # near_wavefronts = None
-# apart_wavefronts = None
+# far_wavefronts = None
 # three_wavefronts = None
 ### END SOLUTION
 
 HINTS = {
     "near_wavefronts": (
         "A read takes as many wavefronts as the bank that is wanted most has different words to give. Lanes two words "
-        "apart: how many of 32 lanes meet in a bank?",
+        "from each other: how many of 32 lanes meet in a bank?",
         "Lanes l and l + 16 want two words of one bank: two wavefronts. Before the loop there is a read, too.",
         "10 taps with one wavefront for the weight and two for the new x, and two for the first x before the loop.",
     ),
-    "apart_wavefronts": (
+    "far_wavefronts": (
         "Here neighbouring lanes read neighbouring words, and each tap reads two x.",
         "10 taps with one wavefront for the weight and one for each of two x. The reuse of `near` saved a read and "
         "paid for it with a bank conflict.",
@@ -116,16 +116,16 @@ def three(x, w, y):
 
 def judge(answer):
     """All counted by the interpreter, on kernels whose outputs are compared with NumPy's."""
-    said = []
-    for kernel, outputs in ((near, 2), (apart, 2), (three, 3)):
+    texts = []
+    for kernel, outputs in ((near, 2), (far, 2), (three, 3)):
         x = np.arange(32 * outputs + TAPS - 1, dtype=np.float32)
         w, y = np.arange(1, TAPS + 1, dtype=np.float32), np.zeros(32 * outputs, np.float32)
         report = xray(kernel, 1, 32, x, w, y, keep=True)
         assert np.allclose(report.outputs["y"], np.correlate(x, w, "valid"))
         waves = sum(a.wavefronts for a in report.accesses if (a.space, a.kind) == ("shared", "load"))
         name = f"{kernel.py_func.__name__}_wavefronts"
-        said.append(predicted(answer, name, waves, "wavefronts", HINTS[name]))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, waves, "wavefronts", HINTS[name]))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Exercise 16_1: a swizzle for rows of any length
 
 Rows of n elements (float32, n a multiple of 4) follow each other in shared memory without a gap. Row r begins at word
-r * n and has n / 4 pieces of 16 bytes; piece m of row r is to lie where piece m ^ s would, s = swizzle(r, n). Write
+r * n and has n / 4 vectors of 16 bytes; vector m of row r is to lie where vector m ^ s would, s = swizzle(r, n). Write
 `swizzle(row, n)`, a plain function of two whole numbers, so that
 
-- each row keeps its pieces: for all m < n / 4, m ^ s < n / 4 as well;
-- eight lanes find their pieces in eight different groups of four banks: for each m, and for rows 8 k to 8 k + 7, the
+- each row keeps its vectors: for all m < n / 4, m ^ s < n / 4 as well;
+- eight lanes find their vectors in eight different groups of four banks: for each m, and for rows 8 k to 8 k + 7, the
   numbers r * n / 4 + (m ^ s), modulo 8, are all different.
 
-For n = 64, with 16 pieces a row, row % 8 will do. Think of which lengths need nothing, and what the others have in
+For n = 64, with 16 vectors a row, row % 8 will do. Think of which lengths need nothing, and what the others have in
 common with 8.
 """
 
@@ -19,7 +19,7 @@ from dwlab.judge.exercises import Wrong, drawn, function, run, whole
 
 def swizzle(row, n):
     ### BEGIN SOLUTION
-    together = gcd(n // 4, 8)  # pieces that may change places; rows that would meet in a group
+    together = gcd(n // 4, 8)  # vectors that may change places; rows that would meet in a group
     return row * together // 8 % together
     ### END SOLUTION
 
@@ -36,27 +36,27 @@ ROWS = range(64)
 
 
 def judge(answer):
-    """Whole numbers; every row keeps its pieces; eight lanes meet in no group, for every length, row and piece."""
+    """Whole numbers; every row keeps its vectors; eight lanes meet in no group, for every length, row and vector."""
     swizzle = function(answer, "swizzle", HINTS)
     far, long = drawn(answer, (9, 10_000), (65, 500))
     for n in (*LENGTHS, 4 * long):
-        pieces = n // 4
+        vectors = n // 4
         rows = (*ROWS, *range(8 * far, 8 * far + 8)) if n % 16 == 0 else ROWS
         s = {row: whole(swizzle(row, n), f"swizzle({row}, {n})", HINTS) for row in rows}
         for row in rows:
-            for m in range(pieces):
-                if not 0 <= m ^ s[row] < pieces:
+            for m in range(vectors):
+                if not 0 <= m ^ s[row] < vectors:
                     raise Wrong(
-                        f"n = {n}, row {row}: swizzle is {s[row]}, so piece {m} would lie at {m ^ s[row]}; the "
-                        f"last of a row is piece {pieces - 1}.",
+                        f"n = {n}, row {row}: swizzle is {s[row]}, so vector {m} would lie at {m ^ s[row]}; the "
+                        f"last of a row is vector {vectors - 1}.",
                         HINTS[1:],
                     )
         for first in rows[::8]:
-            for m in range(pieces):
-                groups = [(row * pieces + (m ^ s[row])) % 8 for row in range(first, first + 8)]
+            for m in range(vectors):
+                groups = [(row * vectors + (m ^ s[row])) % 8 for row in range(first, first + 8)]
                 if len(set(groups)) < 8:
                     raise Wrong(
-                        f"n = {n}, piece {m} of rows {first} to {first + 7} lies in groups "
+                        f"n = {n}, vector {m} of rows {first} to {first + 7} lies in groups "
                         f"{' '.join(map(str, groups))}: {len(set(groups))} different ones, not 8.",
                         HINTS,
                     )

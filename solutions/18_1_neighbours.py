@@ -100,7 +100,7 @@ def judge(answer):
             raise Wrong(
                 f"{report.what}: Line {worst.line}, {worst.kind} of {worst.array}: {worst.wavefronts:,} wavefronts in "
                 f"{worst.requests:,} requests, {worst.bank_conflicts:,} bank conflicts.",
-                ("Lanes three words apart read 32 different banks. How far apart are they on this line?",),
+                ("Lanes three words apart read 32 different banks. With which stride do they read on this line?",),
             )
         if reads > enough:
             raise Wrong(

@@ -72,8 +72,8 @@ HINTS = {
         "A read of the window takes 4 wavefronts, a read of a weight still one. Before the loop there are 3 reads.",
     ),
     "store_sectors_five": (
-        "At one moment the lanes store outputs that are 5 apart, 20 bytes. How many bytes lie between the first lane's "
-        "and the last one's, and is there a sector among them that no lane touches?",
+        "At one moment the lanes store outputs with a stride of 5, 20 bytes. How many bytes lie between the first "
+        "lane's and the last one's, and is there a sector among them that no lane touches?",
         "32 lanes, 20 bytes apart, span 640 bytes, 20 sectors, and each is touched. There are five such stores.",
     ),
     "products_a_wavefront_five": ("A row has 160 outputs with 32 products each.",),
@@ -90,7 +90,7 @@ def judge(answer):
         reads[each] = sum(a.wavefronts for a in report.accesses if (a.space, a.kind) == ("shared", "load"))
         stores[each] = report.array("y", "store").sectors
     each_wavefront = 160 * TAPS / reads[5]
-    said = [
+    texts = [
         predicted(answer, "reads_five", reads[5], "wavefronts", HINTS["reads_five"]),
         predicted(answer, "reads_four", reads[4], "wavefronts", HINTS["reads_four"]),
         predicted(answer, "store_sectors_five", stores[5], "sectors", HINTS["store_sectors_five"]),
@@ -103,7 +103,7 @@ def judge(answer):
             tolerance=0.01,
         ),
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

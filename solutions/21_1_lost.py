@@ -58,9 +58,9 @@ def judge(answer):
         agree(counts, want, what, 0, hints=HINTS)
         atomics = sum(one.active_lanes for one in report.accesses if one.array == "counts")
         at_most(atomics, CLASSES * blocks, "accesses to counts", f"{CLASSES} for a block", HINTS[1:], report)
-        said = coalesced(report, ("kwh",))
+        text = coalesced(report, ("kwh",))
         reports.append(report)
-    return f"Right for {len(reports)} sizes, {atomics:,} atomics for {size:,} readings; {said}."
+    return f"Right for {len(reports)} sizes, {atomics:,} atomics for {size:,} readings; {text}."
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ HINTS = {
         "and each warp stores once.",
     ),
     "w_sectors": (
-        "The 32 lanes of a warp have 8 channels. At a tap they read 8 elements of w: how far apart?",
+        "The 32 lanes of a warp have 8 channels. At a tap they read 8 elements of w: with which stride?",
         "8 rows of w, a sector each, at every tap that makes a request.",
     ),
     "x_sectors": (
@@ -75,7 +75,7 @@ HINTS = {
         "Tiles begin at multiples of 4. 48 warps, 8 sectors each.",
     ),
     "memory_read": (
-        "Which bytes must come from memory once, however often warps ask for them? What is written is not read.",
+        "Which bytes must come from memory once, however often warps request them? What is written is not read.",
         "4 bytes for each element of x and of w.",
     ),
 }
@@ -93,10 +93,10 @@ def judge(answer):
         "y_sectors": (report.array("y", "store").sectors, "sectors"),
         "memory_read": (size["x"] + size["w"], "bytes"),
     }
-    said = [predicted(answer, name, *found[name], HINTS[name]) for name in found]
-    asked = report.array("x", "load").sectors + report.array("w", "load").sectors
-    more = 32 * asked / (size["x"] + size["w"])
-    return "; ".join(said) + f". The warps load {more:.1f} times what memory must deliver."
+    texts = [predicted(answer, name, *found[name], HINTS[name]) for name in found]
+    sectors_loaded = report.array("x", "load").sectors + report.array("w", "load").sectors
+    more = 32 * sectors_loaded / (size["x"] + size["w"])
+    return "; ".join(texts) + f". The warps load {more:.1f} times what memory must deliver."
 
 
 if __name__ == "__main__":

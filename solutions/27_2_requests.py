@@ -80,17 +80,17 @@ HINTS = {
 
 def judge(answer):
     """All counted by the interpreter."""
-    said = []
+    texts = []
     for name, side, outputs, K, stride in (("naive_5x5", 28, 28, 5, 1), ("naive_stride_2", 56, 28, 3, 2)):
         x, y = np.ones((side, side), np.float32), np.zeros((outputs, outputs), np.float32)
         count = xray(each_output, outputs, outputs, x, y, K, stride).array("x", "load").active_lanes
-        said.append(predicted(answer, name, count, "elements", HINTS[name]))
+        texts.append(predicted(answer, name, count, "elements", HINTS[name]))
     for name, *how in (
         ("sectors_left", 8, 1, 1, -1), ("sectors_stride_2", 0, 2, 1, 0), ("sectors_channels", 0, 2, 24, 0)
     ):  # fmt: skip
         seen = xray(one_tap, 1, 32, np.ones(4096, np.float32), np.zeros(32, np.float32), *how)
-        said.append(predicted(answer, name, seen.array("x", "load").sectors, "sectors", HINTS[name]))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, seen.array("x", "load").sectors, "sectors", HINTS[name]))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

@@ -97,9 +97,9 @@ def judge(answer):
         at_most(weights, enough, "requests load w", "nine a warp", HINTS[2:], report)
         stored_by_a_thread(report, "y", ROWS, HINTS)
         written_once(report, "y", C * H * W, HINTS)
-        said = coalesced(report, ("x", "y"), hints=HINTS)
+        text = coalesced(report, ("x", "y"), hints=HINTS)
         float32_only(report)
-    return f"Right for {len(launches)} maps; {loads / (C * H * W):.2f} loads of x for an output; {said}."
+    return f"Right for {len(launches)} maps; {loads / (C * H * W):.2f} loads of x for an output; {text}."
 
 
 if __name__ == "__main__":

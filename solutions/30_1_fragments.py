@@ -95,16 +95,16 @@ HINTS = {
 
 def judge(answer):
     """All computed or counted by the interpreter."""
-    said, d = [], poisoned(16, 8)
+    texts, d = [], poisoned(16, 8)
     for at, (of, name) in {who: ("lane", "number"), marked: ("lane_d", "number_d")}.items():
         launched(at, 1, 32, d := poisoned(16, 8))
         held = int(d[11, 6])
-        said.append(predicted(answer, of, held // 4, "as its lane", HINTS[of]))
-        said.append(predicted(answer, name, held % 4, "as its number", HINTS[name]))
+        texts.append(predicted(answer, of, held // 4, "as its lane", HINTS[of]))
+        texts.append(predicted(answer, name, held % 4, "as its number", HINTS[name]))
     for name, products in (("instructions", 1), ("instructions_float32", 3)):
         flops = xray(tile, 1, 32, np.zeros(32, np.float32), 32, 24, 40, products).totals.flops
-        said.append(predicted(answer, name, flops // (2 * 16 * 8 * 8), "instructions", HINTS[name]))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, flops // (2 * 16 * 8 * 8), "instructions", HINTS[name]))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def mistakes(x, w1, b1, w2):
         "The outputs are exchanged: thread (lane, row) has the outputs 4 row to 4 row + 3, one below the other.": (
             right.reshape(4, ROWS, -1).transpose(1, 0, 2).reshape(right.shape)
         ),
-        "Sums of the outputs 4 row to 4 row + 3 are stored 8 outputs apart: they lie one below the other.": (
+        "Sums of the outputs 4 row to 4 row + 3 are stored with a stride of 8: they lie one below the other.": (
             right.reshape(ROWS, 4, -1).transpose(1, 0, 2).reshape(right.shape)
         ),
     }

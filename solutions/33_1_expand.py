@@ -104,7 +104,7 @@ def judge(answer):
     expand = kernel(answer, "expand")
     shapes = ((3, 1, 5, 8), (1, 1, 1, 1), (2, 2, 8, 9), (5, 1, 17, 7), (4, 2, 16, 24))
     long = [(C, -(-groups // FILTERS), H, W) for C, groups, H, W in one_large(answer, 4)]
-    # The long ones last: who computes `between` nine times would not end there, and is told so before.
+    # The long ones last: who computes `between` nine times would not end there, and hears so before.
     loads, more = counted(answer, expand, (*shapes, drawn(answer, (5, 20), (3, 6), (17, 25), (25, 33))))
     counted(answer, expand, long)
     return (

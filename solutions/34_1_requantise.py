@@ -2,7 +2,7 @@
 
 Write the kernel that turns a layer's int32 sums into its int8 outputs. sums and y are (M, F), b is (F,) int32, m is
 (F,) float32; zero is the output's zero point and low its least value (zero itself after a relu). Block i is one warp
-and has pixel i; its lanes go along the filters, 32 apart. M and F may be any numbers.
+and has pixel i; its lanes go along the filters, in steps of 32. M and F may be any numbers.
 
     y[i, f] = clamp(rint(float32(sums[i, f] + b[f]) * m[f]) + zero, low, 127)
 

@@ -63,8 +63,8 @@ def judge(answer):
         "swapped_us": ended(kernels[::-1], 4.0),
         "early_us": sum(kernels) - 0.5 * (len(kernels) - 1),
     }
-    said = [predicted(answer, name, value, "µs", HINTS[name], tolerance=1e-6) for name, value in found.items()]
-    return "; ".join(said).replace("counted", "it is") + "."
+    texts = [predicted(answer, name, value, "µs", HINTS[name], tolerance=1e-6) for name, value in found.items()]
+    return "; ".join(texts).replace("counted", "it is") + "."
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Exercise 36_2: the mean at the end of a network, faster
 
 At the end of a network stands the mean of each channel's map: y[c] is the mean of x[c, 0] … x[c, M - 1]. The kernel
-`slow` is right. A thread has a channel, so neighbouring lanes read a whole map apart. Make it faster: write `mean(x,
-y)`, launched with blocks of (32, 8) threads, in which a warp, `cuda.blockIdx.x * 8 + cuda.threadIdx.y`, has a
+`slow` is right. A thread has a channel, so neighbouring lanes read with a stride of a map. Make it faster: write
+`mean(x, y)`, launched with blocks of (32, 8) threads, in which a warp, `cuda.blockIdx.x * 8 + cuda.threadIdx.y`, has a
 channel. x is (C, M) float32; there may be more warps than channels. Sums are float32, without shared memory, barriers
 or atomics. On a GPU it must be twice as fast as `slow` as well.
 """
@@ -76,7 +76,7 @@ def judge(answer):
         launches.append((report, C, M))
     for report, C, M in typical_first(launches, len(sizes)):
         without(report, "shared", "barriers", "atomics", why="a warp adds up its lanes by shuffles", hints=HINTS[1:])
-        said = coalesced(report, ["x"], HINTS)
+        text = coalesced(report, ["x"], HINTS)
         requests = report.array("x", "load").requests
         at_most(requests, C * -(-M // 32), "requests load x", "32 elements each", HINTS, report)
         written_once(report, "y", C, HINTS)
@@ -84,7 +84,7 @@ def judge(answer):
     x = values(answer, 4096, 784)
     y = np.empty(4096, np.float32)
     timed = faster((mean, (512,), (32, 8)), (slow, (16,), (256,)), x, y, least=2.0, hints=HINTS)
-    return f"Right for {len(launches)} shapes; {said}; `slow` has 32 sectors a request. {timed}."
+    return f"Right for {len(launches)} shapes; {text}; `slow` has 32 sectors a request. {timed}."
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def readings(random, each, step, count):
 
 
 def judge(answer):
-    """Right for boards of many steps, and None where nothing can be said."""
+    """Right for boards of many steps, and None where the counter tells nothing."""
     given = function(answer, "joules", HINTS)
     seeds = drawn(answer, (0, 1 << 20), (0, 1 << 20), (0, 1 << 20))
     for number, seed in enumerate(seeds):
@@ -57,7 +57,7 @@ def judge(answer):
     for what, counter, done in (("stands still", still, runs), ("moves once", once, np.arange(4)),
                                 ("moves while no inference is done", idle, np.zeros(3, int))):  # fmt: skip
         if (got := given(counter, done)) is not None:
-            raise Wrong(f"a counter that {what}: it returns {got!r}; nothing can be said, so None is right.", HINTS)
+            raise Wrong(f"a counter that {what}: it returns {got!r}; nothing follows from it, so None is right.", HINTS)
     return f"Right for {len(seeds)} boards, and silent where a counter says nothing."
 
 

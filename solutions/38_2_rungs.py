@@ -58,11 +58,11 @@ def judge(answer):
         "loads_tall": ((8 + 2) * 3 / 8, "for each"),
         "shared_bytes": (SIDE * SIDE * STEP * 4, "bytes"),
     }
-    said = [
+    texts = [
         predicted(answer, name, value, unit, HINTS[name], tolerance=1e-3 if isinstance(value, float) else 0)
         for name, (value, unit) in found.items()
     ]
-    return "; ".join(said).replace("counted", "it is") + "."
+    return "; ".join(texts).replace("counted", "it is") + "."
 
 
 if __name__ == "__main__":

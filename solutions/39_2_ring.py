@@ -91,9 +91,9 @@ def judge(answer):
         at_most(read.active_lanes, F * C * once, "elements of x are loaded", why, HINTS, report)
         at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
         written_once(report, "y", F * L, HINTS)
-        said = coalesced(report, ("x",), HINTS)
+        text = coalesced(report, ("x",), HINTS)
         float32_only(report)
-    return f"Right for {len(launches)} sizes: outside of the row there is 0, and not the bias; {said}."
+    return f"Right for {len(launches)} sizes: outside of the row there is 0, and not the bias; {text}."
 
 
 if __name__ == "__main__":

@@ -56,11 +56,11 @@ def judge(answer):
     found = {name: (one.pointwise_macs / macs(pair[0]), "times its work") for name, one in of.items()}
     found["blocks_strips"] = of["strips"].blocks, "blocks"
     found["shared_strips"] = 4 * of["strips"].shared["between"], "bytes"
-    said = [
+    texts = [
         predicted(answer, name, value, unit, HINTS[name], tolerance=1e-3 if isinstance(value, float) else 0)
         for name, (value, unit) in found.items()
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

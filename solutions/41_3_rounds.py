@@ -55,13 +55,13 @@ def judge(answer):
     rounds = next(n for n in range(1, 20) if interval(range(n))[0] > -math.inf)
     wins = next(k for k in range(5, 11) if faster([0] * k + [2] * (10 - k), [1] * 10))
     best = interval([10.0, 10.1, 10.1, 10.2, 10.2, 10.3, 10.3, 10.4])
-    said = [
+    texts = [
         predicted(answer, "all_above", 100 * 2 / 2**6, "%", HINTS["all_above"], tolerance=0.01),
         predicted(answer, "least_rounds", rounds, "rounds", HINTS["least_rounds"]),
         predicted(answer, "wins", wins, "wins", HINTS["wins"]),
         predicted(answer, "dropped", best[1], "µs", HINTS["dropped"], tolerance=0.001),
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

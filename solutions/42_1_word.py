@@ -79,9 +79,9 @@ ORDERED = 0x44444444  # every group keeps its places 0 and 1
 def judge(answer):
     """The word decoded by the library; the lane found out by changing one lane's metadata after the other."""
     kept = places_of({"wi": np.array([[WORD]], np.uint32).view(np.int32)})[0]
-    said = [predicted(answer, "column", kept[5], "as its column", HINTS["column"])]
-    said.append(predicted(answer, "total", (np.arange(1, 17) * kept).sum(), "in all", HINTS["total"]))
-    said.append(predicted(answer, "code", 0b1100, "as its code", HINTS["code"]))
+    texts = [predicted(answer, "column", kept[5], "as its column", HINTS["column"])]
+    texts.append(predicted(answer, "total", (np.arange(1, 17) * kept).sum(), "in all", HINTS["total"]))
+    texts.append(predicted(answer, "code", 0b1100, "as its code", HINTS["code"]))
     sums = {}
     for number in range(32):
         for half in (0, 1):
@@ -91,9 +91,9 @@ def judge(answer):
             sums[number, half] = y[11, 0]
     least = min(sums.values())
     found = max(place for place, total in sums.items() if total > least)  # the later of row 11's two lanes
-    said.append(predicted(answer, "lane", found[0], "as its lane", HINTS["lane"]))
-    said.append(predicted(answer, "upper", found[1], "as its half", HINTS["upper"]))
-    return "; ".join(said) + "."
+    texts.append(predicted(answer, "lane", found[0], "as its lane", HINTS["lane"]))
+    texts.append(predicted(answer, "upper", found[1], "as its half", HINTS["upper"]))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

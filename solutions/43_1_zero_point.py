@@ -46,7 +46,7 @@ def less_zero(a, b, zero, d):
 HINTS = (
     "First without the zero point, as in lesson 43: one_mma in a loop over k, its sums handed from one to the next.",
     "A dp4a of a word of b with the word of four ones adds up its four bytes. So lane (g, t) gets its share of column "
-    "g: two words of each 8. Two cuda.shfl_xor_sync, by 1 and by 2, add the shares of the four lanes of a group.",
+    "g: two words of each 8. Two cuda.shfl_xor_sync, by 1 and by 2, add up what the four lanes of a group have.",
     "Column 2 t is the group g = 2 t, whose first lane is 8 t: cuda.shfl_sync(0xFFFFFFFF, share, 8 * t); column "
     "2 t + 1 is that of lane 8 t + 4.",
 )

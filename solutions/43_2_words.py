@@ -75,13 +75,13 @@ def judge(answer):
         launched(who, 1, 32, np.ascontiguousarray(places.astype(np.int8)).view(np.int32).reshape(32, 4), d)
         held.append(int(d[5, 0]) << 3 * part)
     place = sum(held)
-    said = [predicted(answer, "lane", place // 16, "as its lane", HINTS["lane"])]
-    said.append(predicted(answer, "number", place // 4 % 4, "as its number", HINTS["number"]))
-    said.append(predicted(answer, "byte", place % 4, "as its byte", HINTS["byte"]))
+    texts = [predicted(answer, "lane", place // 16, "as its lane", HINTS["lane"])]
+    texts.append(predicted(answer, "number", place // 4 % 4, "as its number", HINTS["number"]))
+    texts.append(predicted(answer, "byte", place % 4, "as its byte", HINTS["byte"]))
     launched(marked, 1, 32, sums := poisoned(16, 8, dtype="int32"))
-    said.append(predicted(answer, "lane_d", int(sums[5, 3]) // 4, "as its lane", HINTS["lane_d"]))
-    said.append(predicted(answer, "number_d", int(sums[5, 3]) % 4, "as its number", HINTS["number_d"]))
-    return "; ".join(said) + "."
+    texts.append(predicted(answer, "lane_d", int(sums[5, 3]) // 4, "as its lane", HINTS["lane_d"]))
+    texts.append(predicted(answer, "number_d", int(sums[5, 3]) % 4, "as its number", HINTS["number_d"]))
+    return "; ".join(texts) + "."
 
 
 if __name__ == "__main__":

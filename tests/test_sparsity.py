@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwlab.problems import ProblemError
-from dwlab.problems.sparsity import compress, kept_magnitude, pattern, product
+from dwlab.problems.sparsity import compress, kept_magnitude, pattern, product, stored
 
 FORMS = st.sampled_from(["1:2", "2:4", "2:1:4", "4:2:8", "8:2:16", "3:2:7", "64:2:32"])
 
@@ -89,6 +89,7 @@ def test_patterns_have_the_sparsity_of_the_tables(form, sparsity):
     "form, says",
     [
         ("2-4", "is no pattern"),
+        ("9" * 5000 + ":4", "^'9{79} is no pattern"),
         ("2:8", "without rows that share columns"),
         ("0:2:4", "V of a pattern must be"),
         ("4:3:8", "a pattern is 1:2"),
@@ -112,6 +113,8 @@ def test_weights_without_a_magnitude_and_arrays_that_are_no_filters():
             compress(np.zeros(shape), "2:4")
     with pytest.raises(ProblemError, match=r"need \(4, n\)"):
         product(compress(np.ones((4, 4)), "2:4"), np.ones((5, 2)))
+    with pytest.raises(ProblemError, match="16 bits or int8, not float32"):
+        stored(compress(np.ones((4, 4), np.float32), "2:4"))
     with pytest.raises(ProblemError, match="not of 1:2"):
         compress(np.ones((4, 4)), "1:2").metadata()
     assert kept_magnitude(np.zeros((4, 4)), "2:4") == 1

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 RECORDS = ROOT / "dwlab" / "records"
 
-CLEAN = ("README.md", "CONTRIBUTING.md", "docs", "notebooks/src") + tuple(
+CLEAN = ("README.md", "CONTRIBUTING.md", "docs", "notebooks/src", "solutions") + tuple(
     f"dwlab/{one.name}"
     for one in sorted((ROOT / "dwlab").iterdir())
     if one.suffix == ".py" or (one.is_dir() and any(one.glob("*.py")))

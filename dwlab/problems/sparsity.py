@@ -58,9 +58,9 @@ def pattern(text: str | Pattern) -> Pattern:
     """ "2:4" or "64:2:16". Raises ProblemError."""
     if isinstance(text, Pattern):
         return text
-    found = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", str(text).strip())
+    found = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", str(text).strip())
     if not found:
-        raise ProblemError(f"{text!r} is no pattern: write N:M, such as 2:4, or V:N:M, such as 64:2:16")
+        raise ProblemError(f"{text!r:.80} is no pattern: write N:M, such as 2:4, or V:N:M, such as 64:2:16")
     return Pattern(int(found[1] or 1), int(found[2]), int(found[3]))
 
 
@@ -126,8 +126,12 @@ def stored(filters: Compressed) -> dict[str, np.ndarray]:
     w: (rows, k / 2), the kept weights, zeros behind them. wi: (k / 32, rows) int32, the metadata, eight groups of four
     in a word, the first lowest, 2 bits a place among the four, 2, 3 behind the end. wc: (blocks, k) uint8, each
     column's place within its M, only where a pattern has a choice. Two groups of 1:M are stored as one of four: in the
-    first half one weight, in the second half one.
+    first half one weight, in the second half one. Raises ProblemError for values that are not 16 bits or 8.
     """
+    if filters.values.itemsize > 2:
+        raise ProblemError(
+            f"kernels take filters of 16 bits or int8, not {filters.values.dtype}: compress(w.astype(…))"
+        )
     one, k = filters.pattern, stored_columns(filters.pattern, filters.C, filters.values.itemsize)
     rows, have = filters.values.shape
     behind = ((0, 0), (0, k // 2 - have))

@@ -40,5 +40,5 @@ def judge(answer):
         agree(change, np.diff(kwh, prepend=kwh[0]), what, hints=HINTS)
     for report in typical_first(reports, 10):
         stored_by_a_thread(report, "change", 1, HINTS)
-        said = coalesced(report)
-    return f"Right for {len(reports)} sizes, and coalesced: {said}."
+        text = coalesced(report)
+    return f"Right for {len(reports)} sizes, and coalesced: {text}."

@@ -42,5 +42,5 @@ def judge(answer):
         float32_only(report)
         why = f"x and y read once, y written once, and a sector of d for each of {warps:,} warps"
         moved = moves_at_most(report, 32 * (3 * sectors + warps), why, HINTS)
-        said = coalesced(report)
-    return f"Right for {len(reports)} shapes, in float32, {moved}, {said}."
+        text = coalesced(report)
+    return f"Right for {len(reports)} shapes, in float32, {moved}, {text}."

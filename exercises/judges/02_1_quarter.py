@@ -20,14 +20,14 @@ from dwlab.judge.faster import faster
 
 
 @cuda.jit
-def by_element(picture, turned):
+def by_element(picture, rotated):
     c, r = cuda.grid(2)
     if r < picture.shape[0] and c < picture.shape[1]:
-        turned[c, picture.shape[0] - 1 - r] = picture[r, c]
+        rotated[c, picture.shape[0] - 1 - r] = picture[r, c]
 
 
 @cuda.jit
-def quarter(picture, turned):
+def quarter(picture, rotated):
     i = cuda.threadIdx.x  # noqa: F841
     j = cuda.threadIdx.y  # noqa: F841
     row = cuda.blockIdx.y * 32  # noqa: F841
@@ -46,8 +46,8 @@ def quarter(picture, turned):
 
 HINTS = (
     "It is `transpose_tile` of the lesson; only the place of the store is another one.",
-    "Lanes are neighbours in i. So i belongs into the last index of `picture` and, with a minus, of `turned`.",
-    "tile[j, i] = picture[row + j, column + i]; behind the barrier turned[column + j, R - 1 - row - i] = tile[i, j], "
+    "Lanes are neighbours in i. So i belongs into the last index of `picture` and, with a minus, of `rotated`.",
+    "tile[j, i] = picture[row + j, column + i]; behind the barrier rotated[column + j, R - 1 - row - i] = tile[i, j], "
     "each behind a guard of its own; the tile has 33 words per row.",
 )
 CONFLICT = ("A column of the tile lies in one bank if its rows have 32 words. What if they have one more?",)
@@ -58,18 +58,18 @@ def judge(answer):
     quarter, reports = kernel(answer, "quarter"), []
     sizes = ((1, 1), (3, 40), (33, 31), (32, 64), (64, 96))
     for R, C in (*sizes, drawn(answer, (1, 100), (1, 100)), drawn(answer, (80, 110), (80, 110))):
-        picture, turned, what = values(answer, R, C), poisoned(C, R), f"picture of shape ({R}, {C})"
+        picture, rotated, what = values(answer, R, C), poisoned(C, R), f"picture of shape ({R}, {C})"
         grid = -(-C // 32), -(-R // 32)
-        reports.append(launched(quarter, grid, (32, 32), picture, turned, hints=HINTS, what=what))
-        written_once(reports[-1], "turned", R * C, HINTS)
-        agree(turned, np.rot90(picture, -1), what, tolerance=0, hints=HINTS)
+        reports.append(launched(quarter, grid, (32, 32), picture, rotated, hints=HINTS, what=what))
+        written_once(reports[-1], "rotated", R * C, HINTS)
+        agree(rotated, np.rot90(picture, -1), what, tolerance=0, hints=HINTS)
     for report in typical_first(reports, len(sizes)):
-        said = coalesced(report, hints=HINTS[1:])
+        text = coalesced(report, hints=HINTS[1:])
         at_most(report.totals.bank_conflicts, 0, "bank conflicts", "a lane has a bank of its own", CONFLICT, report)
-    picture, turned = values(answer, 2048, 4096), np.empty((4096, 2048), np.float32)
+    picture, rotated = values(answer, 2048, 4096), np.empty((4096, 2048), np.float32)
     how = (128, 64), (32, 32)
-    timed = faster((quarter, *how), (by_element, *how), picture, turned, least=1.1, hints=HINTS[1:])
+    timed = faster((quarter, *how), (by_element, *how), picture, rotated, least=1.1, hints=HINTS[1:])
     return (
-        f"Right for {len(reports)} sizes, without a bank conflict, and coalesced: {said}. An element at a time, "
+        f"Right for {len(reports)} sizes, without a bank conflict, and coalesced: {text}. An element at a time, "
         f"`by_element`, stores 32 sectors a request. {timed}."
     )

@@ -49,6 +49,6 @@ def judge(answer):
         loaded = sum(one.active_lanes for one in report.accesses if (one.array, one.kind) == ("x", "load"))
         at_most(loaded, size, "elements of x are loaded", "each once", HINTS[:1], report)
         written_once(report, "peak", blocks, HINTS)
-        said = coalesced(report, hints=("Neighbouring lanes load neighbouring readings.",))
+        text = coalesced(report, hints=("Neighbouring lanes load neighbouring readings.",))
         reports.append(report)
-    return f"Right for {len(reports)} sizes, without a race; {said}."
+    return f"Right for {len(reports)} sizes, without a race; {text}."

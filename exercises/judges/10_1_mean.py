@@ -61,7 +61,7 @@ def judge(answer):
         reports.append(launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS[1:2], what=what))
         agree(mean, x.astype(np.float64).mean(axis=0), what, 1e-5, HINTS[1:2], lambda x=x: mistakes(x))
     for report in typical_first(reports, len(shapes)):
-        said = coalesced(report, hints=HINTS[:2])
+        text = coalesced(report, hints=HINTS[:2])
         stored_by_a_thread(report, "mean", 1, HINTS[1:2])
         float32_only(report, hints=HINTS[2:])
-    return f"Right for {len(reports)} shapes, in float32, and coalesced: {said}."
+    return f"Right for {len(reports)} shapes, in float32, and coalesced: {text}."

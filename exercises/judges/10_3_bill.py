@@ -26,9 +26,9 @@ def judge(answer):
     """Requests, bytes and float64 operations, as counted."""
     naive = stage("depthwise1d/forward/naive")
     totals = counted(naive.kernel, naive.launch, DepthwiseConv1d(16, 8, 96, 16)).totals
-    said = [
+    texts = [
         predicted(answer, "requests", totals.requests, "requests", HINTS["requests"]),
         predicted(answer, "bytes_moved", totals.bytes_moved, "bytes", HINTS["bytes_moved"]),
         predicted(answer, "float64", totals.flops64, "operations", HINTS["float64"]),
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."

@@ -60,6 +60,6 @@ def judge(answer):
         read, most = report.array("x", "load"), 6 * len(blocks) * (-(-WINDOW // 32) + 1)
         at_most(read.active_lanes, enough, "elements of x are loaded", "each once", HINTS, report)
         at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
-        said = coalesced(report, ("x", "y"))
+        text = coalesced(report, ("x", "y"))
         reports.append(report)
-    return f"Right for {len(reports)} lengths, each element loaded once for a block; {said}."
+    return f"Right for {len(reports)} lengths, each element loaded once for a block; {text}."

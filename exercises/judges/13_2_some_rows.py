@@ -64,6 +64,6 @@ def judge(answer):
         loaded = sum(one.active_lanes for one in report.accesses if (one.array, one.kind) == ("x", "load"))
         at_most(loaded, rows * hours, "elements of x are loaded", "each once", HINTS, report)
         without(report, "shared", "atomics", why="a shuffle is enough", hints=HINTS)
-        said = coalesced(report, ("x",))
+        text = coalesced(report, ("x",))
         reports.append(report)
-    return f"Right for {len(reports)} shapes, by shuffles alone; {said}."
+    return f"Right for {len(reports)} shapes, by shuffles alone; {text}."

@@ -33,7 +33,7 @@ def near(x, w, y):
 
 
 @cuda.jit
-def apart(x, w, y):
+def far(x, w, y):
     window = cuda.shared.array(WINDOW, float32)
     weights = cuda.shared.array(TAPS, float32)
     lane = cuda.threadIdx.x
@@ -53,17 +53,17 @@ def apart(x, w, y):
 
 # Your code here.
 near_wavefronts = None
-apart_wavefronts = None
+far_wavefronts = None
 three_wavefronts = None
 
 HINTS = {
     "near_wavefronts": (
         "A read takes as many wavefronts as the bank that is wanted most has different words to give. Lanes two words "
-        "apart: how many of 32 lanes meet in a bank?",
+        "from each other: how many of 32 lanes meet in a bank?",
         "Lanes l and l + 16 want two words of one bank: two wavefronts. Before the loop there is a read, too.",
         "10 taps with one wavefront for the weight and two for the new x, and two for the first x before the loop.",
     ),
-    "apart_wavefronts": (
+    "far_wavefronts": (
         "Here neighbouring lanes read neighbouring words, and each tap reads two x.",
         "10 taps with one wavefront for the weight and one for each of two x. The reuse of `near` saved a read and "
         "paid for it with a bank conflict.",
@@ -104,13 +104,13 @@ def three(x, w, y):
 
 def judge(answer):
     """All counted by the interpreter, on kernels whose outputs are compared with NumPy's."""
-    said = []
-    for kernel, outputs in ((near, 2), (apart, 2), (three, 3)):
+    texts = []
+    for kernel, outputs in ((near, 2), (far, 2), (three, 3)):
         x = np.arange(32 * outputs + TAPS - 1, dtype=np.float32)
         w, y = np.arange(1, TAPS + 1, dtype=np.float32), np.zeros(32 * outputs, np.float32)
         report = xray(kernel, 1, 32, x, w, y, keep=True)
         assert np.allclose(report.outputs["y"], np.correlate(x, w, "valid"))
         waves = sum(a.wavefronts for a in report.accesses if (a.space, a.kind) == ("shared", "load"))
         name = f"{kernel.py_func.__name__}_wavefronts"
-        said.append(predicted(answer, name, waves, "wavefronts", HINTS[name]))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, waves, "wavefronts", HINTS[name]))
+    return "; ".join(texts) + "."

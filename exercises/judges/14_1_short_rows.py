@@ -53,5 +53,5 @@ def judge(answer):
         full, stores = -(-rows * hours // 32), report.totals.global_store_requests
         at_most(stores, full, "requests store y", "32 elements each", (TWICE, *HINTS), report)
         reports.append((report, full))
-    said = [coalesced(report, ("y",), HINTS) for report, _ in reports][2]
-    return f"Right for {len(reports)} shapes. 40 rows of 20 hours take {reports[2][1]} requests, not 40; {said}."
+    text = [coalesced(report, ("y",), HINTS) for report, _ in reports][2]
+    return f"Right for {len(reports)} shapes. 40 rows of 20 hours take {reports[2][1]} requests, not 40; {text}."

@@ -26,7 +26,7 @@ HINTS = {
 
 def judge(answer):
     """Elements and lanes, as counted."""
-    shared, said, rows = stage("depthwise1d/forward/shared"), [], 6
+    shared, texts, rows = stage("depthwise1d/forward/shared"), [], 6
     reports = {}
     for width in (32, 80):
 
@@ -37,9 +37,9 @@ def judge(answer):
     for width, report in reports.items():
         found = report.array("x", "load").active_lanes / rows
         name = f"loaded_{width}"
-        said.append(predicted(answer, name, found, "elements", (*HINTS["loaded"], *HINTS[name])))
+        texts.append(predicted(answer, name, found, "elements", (*HINTS["loaded"], *HINTS[name])))
     for width, report in reports.items():
         stores = report.array("y", "store")
         idle = (32 * stores.requests - stores.active_lanes) / rows
-        said.append(predicted(answer, f"idle_{width}", idle, "lanes", HINTS["idle"]))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, f"idle_{width}", idle, "lanes", HINTS["idle"]))
+    return "; ".join(texts) + "."

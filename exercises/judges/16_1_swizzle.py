@@ -22,27 +22,27 @@ ROWS = range(64)
 
 
 def judge(answer):
-    """Whole numbers; every row keeps its pieces; eight lanes meet in no group, for every length, row and piece."""
+    """Whole numbers; every row keeps its vectors; eight lanes meet in no group, for every length, row and vector."""
     swizzle = function(answer, "swizzle", HINTS)
     far, long = drawn(answer, (9, 10_000), (65, 500))
     for n in (*LENGTHS, 4 * long):
-        pieces = n // 4
+        vectors = n // 4
         rows = (*ROWS, *range(8 * far, 8 * far + 8)) if n % 16 == 0 else ROWS
         s = {row: whole(swizzle(row, n), f"swizzle({row}, {n})", HINTS) for row in rows}
         for row in rows:
-            for m in range(pieces):
-                if not 0 <= m ^ s[row] < pieces:
+            for m in range(vectors):
+                if not 0 <= m ^ s[row] < vectors:
                     raise Wrong(
-                        f"n = {n}, row {row}: swizzle is {s[row]}, so piece {m} would lie at {m ^ s[row]}; the "
-                        f"last of a row is piece {pieces - 1}.",
+                        f"n = {n}, row {row}: swizzle is {s[row]}, so vector {m} would lie at {m ^ s[row]}; the "
+                        f"last of a row is vector {vectors - 1}.",
                         HINTS[1:],
                     )
         for first in rows[::8]:
-            for m in range(pieces):
-                groups = [(row * pieces + (m ^ s[row])) % 8 for row in range(first, first + 8)]
+            for m in range(vectors):
+                groups = [(row * vectors + (m ^ s[row])) % 8 for row in range(first, first + 8)]
                 if len(set(groups)) < 8:
                     raise Wrong(
-                        f"n = {n}, piece {m} of rows {first} to {first + 7} lies in groups "
+                        f"n = {n}, vector {m} of rows {first} to {first + 7} lies in groups "
                         f"{' '.join(map(str, groups))}: {len(set(groups))} different ones, not 8.",
                         HINTS,
                     )

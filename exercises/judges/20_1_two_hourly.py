@@ -63,11 +63,11 @@ def judge(answer):
         launches.append((report, B * H, L, K))
     for report, rows, L, K in typical_first(launches, len(shapes)):
         without(report, "atomics", why="an element of dx has one thread, which keeps its sum", hints=HINTS)
-        said = coalesced(report, hints=HINTS)
+        text = coalesced(report, hints=HINTS)
         requests, enough = report.array("dy", "load").requests, rows * -(-L // 32) * (K // 2 + 1)
         why = f"of {K} taps each lane has {(K + 1) // 2} at most"
         at_most(requests, enough, "requests load dy", why, HINTS[1:], report)
         stored_by_a_thread(report, "dx", 1, HINTS)
         written_once(report, "dx", rows * L, HINTS)
         float32_only(report)
-    return f"Right for {len(launches)} shapes, {requests:,} requests for dy, and coalesced: {said}."
+    return f"Right for {len(launches)} shapes, {requests:,} requests for dy, and coalesced: {text}."

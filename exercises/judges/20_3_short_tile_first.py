@@ -43,7 +43,7 @@ def launch(problem):
 def judge(answer):
     """Right for every shape of the judge's family, as few requests as announced, coalesced, float32."""
     short_tile_first = kernel(answer, "short_tile_first")
-    said = convolves(short_tile_first, launch)
+    text = convolves(short_tile_first, launch)
     problems = [DepthwiseConv1d(4, 8, 48, 48), DepthwiseConv1d(4, 8, 80, 40)]
     # A short tile behind a full one costs more where a filter is longer than it: so in one of the drawn ones at least.
     tiles, short = drawn(answer, (1, 5), (1, 25))
@@ -66,4 +66,4 @@ def judge(answer):
         rows = problem.B * problem.H
         why = f"{taps:,} taps for each of {rows:,} rows"
         at_most(report.totals.global_load_requests, 2 * rows * taps, "requests load x and w", why, HINTS, report)
-    return f"{said}; at L=48 K=48 a row goes through 64 taps, as its gradient does."
+    return f"{text}; at L=48 K=48 a row goes through 64 taps, as its gradient does."

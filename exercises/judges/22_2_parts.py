@@ -14,7 +14,7 @@ def judge(answer):
     channels, problem = stage("depthwise1d/weight_grad/channels"), DepthwiseConv1d(512, 48, 32, 16)
     made = channels.launch(problem)
     hints = (
-        "A row of 32 is 8 pieces of 16 bytes, and 32 rows of one array are brought by 8 requests of a warp.",
+        "A row of 32 is 8 vectors of 16 bytes, and 32 rows of one array are loaded by 8 requests of a warp.",
         "512 · 48 / 32 groups of 32 rows, of dy and of x, 8 requests each.",
     )
     sums = (

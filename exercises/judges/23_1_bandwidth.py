@@ -70,10 +70,10 @@ def _compare(got, problem, us):
 def _bandwidth(got, want, problem, us, name, total):
     """What such a bandwidth may have counted; "" if nobody knows."""
     alike = [one for path in us for one in stages("depthwise1d", path) if one.name == name]
-    asked = sum(one.traffic(problem).bytes_moved for one in alike)
+    requested = sum(one.traffic(problem).bytes_moved for one in alike)
     each = [problem.compulsory_bytes(path) / times[name] / 1e3 for path, times in us.items()]
-    if _same(got, asked / total / 1e3):
-        return "These are the bytes that the kernel asks for: one that asks for more would look better."
+    if _same(got, requested / total / 1e3):
+        return "These are the bytes that the kernel requests: one that requests more would look better."
     if _same(got, len(us) * problem.compulsory_bytes("forward") / total / 1e3):
         return "These are forward's bytes, for each path."
     if _same(got, 3 * 4 * len(us) * problem.B * problem.H * problem.L / total / 1e3):

@@ -62,7 +62,7 @@ def judge(answer):
         once(size, 0)
     for report, size in typical_first(launches, len(launches) - 1):
         why = "g, v and p read once, v and p written once"
-        said = moves_at_most(report, 5 * 32 * -(-size // 8), why, HINTS[1:])
+        text = moves_at_most(report, 5 * 32 * -(-size // 8), why, HINTS[1:])
         coalesced(report)
         float32_only(report)
-    return f"Right for ten lengths, with NaN and without: {said} for {size:,} parameters."
+    return f"Right for ten lengths, with NaN and without: {text} for {size:,} parameters."

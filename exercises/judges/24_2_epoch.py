@@ -26,7 +26,7 @@ def judge(answer):
     """All four to one part in a thousand."""
     step, calls, times, faster = 210.0, 4, (7.0, 8.0, 20.0), (1.0, 1.0, 5.0)
     rest = step - calls * sum(times)
-    said = [
+    texts = [
         predicted(answer, "share", 1 - rest / step, "of the step", HINTS["share"], tolerance=1e-3),
         predicted(answer, "step_ms", rest + calls * sum(faster), "ms", HINTS["step_ms"], tolerance=1e-3),
         predicted(answer, "limit", step / rest, "times as fast", HINTS["limit"], tolerance=1e-3),
@@ -34,4 +34,4 @@ def judge(answer):
             answer, "weight_ms", (step / 2 - rest) / calls - faster[0] - faster[1], "ms", HINTS["weight_ms"], 1e-3
         ),
     ]
-    return "; ".join(said).replace("counted", "it is") + "."
+    return "; ".join(texts).replace("counted", "it is") + "."

@@ -73,12 +73,12 @@ def _same(got, want, when):
 
 def _survives(answer, save, load, path, old, new):
     """Stops a save when it first calls for the disk, and when it renames: the old state must still be there."""
-    asked = set()
+    called = set()
     for name in ("replace", "rename", "fsync", "fdatasync"):
         if save(path, new, fails=name) is not STOPPED:
             save(path, old)
             continue
-        asked.add(name)
+        called.add(name)
         answer.restart()
         try:
             found = load(path)
@@ -86,9 +86,9 @@ def _survives(answer, save, load, path, old, new):
             what = f"A save was stopped at os.{name}, and load then raised {error.names[0]}"
             raise Wrong(f"{what}: {error}", HINTS) from None
         _same(found, old, f"a save was stopped at os.{name}")
-    if not asked & {"replace", "rename"}:
+    if not called & {"replace", "rename"}:
         raise Wrong("save writes over the file itself: if it is stopped half-way, the old state is gone.", HINTS)
-    if not asked & {"fsync", "fdatasync"}:
+    if not called & {"fsync", "fdatasync"}:
         raise Wrong("save gives the name before it is sure that the content is on the disk.", HINTS[1:])
 
 

@@ -62,12 +62,12 @@ def judge(answer):
     """What the three kernels give, run by the interpreter in float32."""
     x = np.ones(65, np.float32)
     x[0] = LARGE
-    said = []
+    texts = []
     for kernel, threads, name in (
         (forwards, 1, "one_thread"),
         (backwards, 1, "one_thread_backwards"),
         (lanes, 32, "by_lanes"),
     ):
         report = xray(kernel, 1, threads, x, np.full(1, np.nan, np.float32), keep=True)
-        said.append(predicted(answer, name, float(report.outputs["y"][0]) - LARGE, "above 2 ** 24", HINTS[name]))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, float(report.outputs["y"][0]) - LARGE, "above 2 ** 24", HINTS[name]))
+    return "; ".join(texts) + "."

@@ -62,9 +62,9 @@ def judge(answer):
         agree(y, want(x), what, tolerance=0, hints=HINTS)
         launches.append((report, C, x.size))
     for report, C, _ in typical_first(launches, len(shapes)):
-        # Of few channels the nine x lie apart, whatever the kernel; outputs are neighbours always.
-        said = coalesced(report, () if C % 8 == 0 and C >= 32 else ("y",), hints=HINTS)
+        # Of few channels the nine x are no neighbours, whatever the kernel; outputs are neighbours always.
+        text = coalesced(report, () if C % 8 == 0 and C >= 32 else ("y",), hints=HINTS)
         stored_by_a_thread(report, "y", 1, HINTS)
         float32_only(report)
     times = report.array("x", "load").active_lanes / launches[-1][2]
-    return f"Right for {len(launches)} maps; {said}; each x is loaded {times:.2f} times."
+    return f"Right for {len(launches)} maps; {text}; each x is loaded {times:.2f} times."

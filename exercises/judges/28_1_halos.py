@@ -75,9 +75,9 @@ def judge(answer):
         "sectors_nchw": xray(row_of_a_map, (10, 8), 32, np.ones((8, 56, 56), np.float32), np.zeros((8, 10, 18), "f4")),
         "sectors_nhwc": xray(pixel, (18, 10), 32, np.ones((56, 56, 8), np.float32), np.zeros((10, 18, 8), "f4")),
     }
-    said = []
+    texts = []
     for name, report in found.items():
         x = report.array("x", "load")
         count, unit = (x.sectors, "sectors") if name.startswith("sectors") else (x.active_lanes, "elements")
-        said.append(predicted(answer, name, count, unit, HINTS[name]))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, count, unit, HINTS[name]))
+    return "; ".join(texts) + "."

@@ -79,11 +79,11 @@ def judge(answer):
         at_most(report.array("w", "load").requests, FILTERS * groups * C * warps, "requests load w", why, HINTS, report)
         stored_by_a_thread(report, "y", FILTERS, HINTS)
         written_once(report, "y", F * M, HINTS)
-        said = coalesced(report, ("x", "y"), hints=HINTS)
+        text = coalesced(report, ("x", "y"), hints=HINTS)
         float32_only(report)
     x, w, y = values(answer, 128, 3136), values(answer, 256, 128), np.empty((256, 3136), np.float32)
     timed = faster((four, (98, 64), (32,)), (one, (98, 256), (32,)), x, w, y, least=1.0, hints=HINTS)
     return (
         f"Right for {len(launches)} layers; an x is loaded once for {C * F * M / loads:.3g} multiply-adds, by `one` "
-        f"for each; {said}. {timed}."
+        f"for each; {text}. {timed}."
     )

@@ -74,9 +74,9 @@ def judge(answer):
     assert np.array_equal(report.outputs["y"], x @ w.T)
     reads = sum(a.active_lanes for a in report.accesses if (a.space, a.kind) == ("shared", "load"))
     x_loads, w_loads = (report.array(name, "load").active_lanes for name in ("x", "w"))
-    said = [
+    texts = [
         predicted(answer, "x_loads", x_loads, "elements", HINTS["x_loads"]),
         predicted(answer, "w_loads", w_loads, "elements", HINTS["w_loads"]),
         predicted(answer, "shared_reads", 2 * reads / report.totals.flops, "numbers", HINTS["shared_reads"], 0.01),
     ]
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."

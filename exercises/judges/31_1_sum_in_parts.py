@@ -73,6 +73,6 @@ def judge(answer):
         at_most(report.array("x", "load").active_lanes, C * M * F, what, "one for each", HINTS, report)
         stored_by_a_thread(report, "parts", 1, HINTS)
         written_once(report, "parts", W * F * M, HINTS)
-        said = coalesced(report, ("x", "parts"), hints=HINTS)
+        text = coalesced(report, ("x", "parts"), hints=HINTS)
         float32_only(report)
-    return f"Right for {len(launches)} layers, each part and their sum; {said}."
+    return f"Right for {len(launches)} layers, each part and their sum; {text}."

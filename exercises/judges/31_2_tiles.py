@@ -13,7 +13,7 @@ LEFT, RIGHT = ROWS + 1, COLUMNS + 1  # a word more, so that neighbouring channel
 
 @cuda.jit
 def tiled(x, w, y):
-    """A block of 16 × 8 threads computes 32 pixels × 64 filters, each thread rows 8 apart and columns 16 apart."""
+    """A block of 16 × 8 threads computes 32 pixels × 64 filters, each thread every 8th row and every 16th column."""
     left = cuda.shared.array((CHUNK, LEFT), float32)
     right = cuda.shared.array((CHUNK, RIGHT), float32)
     sums = cuda.local.array((4, 4), float32)
@@ -75,8 +75,8 @@ def judge(answer):
     report = xray(tiled, grid, (16, 8), np.ones((M, C), "f4"), np.ones((F, C), "f4"), poisoned(M, F))
     shared = sum(a.active_lanes for a in report.accesses if a.space == "shared" and a.kind == "load")
     products = grid[0] * grid[1] * ROWS * COLUMNS * C
-    said = [predicted(answer, "blocks", grid[0] * grid[1], "blocks", HINTS["blocks"])]
+    texts = [predicted(answer, "blocks", grid[0] * grid[1], "blocks", HINTS["blocks"])]
     for name in ("x", "w"):
-        said.append(predicted(answer, name, report.array(name, "load").active_lanes, "elements", HINTS[name]))
-    said.append(predicted(answer, "reads", shared / products, "reads", HINTS["reads"], tolerance=1e-6))
-    return "; ".join(said) + "."
+        texts.append(predicted(answer, name, report.array(name, "load").active_lanes, "elements", HINTS[name]))
+    texts.append(predicted(answer, "reads", shared / products, "reads", HINTS["reads"], tolerance=1e-6))
+    return "; ".join(texts) + "."

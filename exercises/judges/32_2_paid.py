@@ -43,7 +43,7 @@ def work(side, stride):
 
 def judge(answer):
     """Counted by the interpreter in the workbook's stages, or by the model of accesses that agrees with it."""
-    said = [
+    texts = [
         predicted(answer, "work_tiles", work(20, 1), "multiply-adds", HINTS["work_tiles"]),
         predicted(answer, "work_stride_2", work(28, 2), "multiply-adds", HINTS["work_stride_2"]),
     ]
@@ -51,14 +51,14 @@ def judge(answer):
     pair = Fused(Pointwise(1, 1, 8, 20, 20), DepthwiseConv2d(1, 8, 20, 20, 3))
     how = whole.launch(pair)
     shared = xray(whole.kernel_for(pair), how.grid, how.block, *whole.example(pair)).shared_bytes
-    said.append(predicted(answer, "shared_map", shared, "bytes", HINTS["shared_map"]))
+    texts.append(predicted(answer, "shared_map", shared, "bytes", HINTS["shared_map"]))
 
     def accesses(C, F, side, tile):
         return dwpw(DepthwiseConv2d(1, C, side, side, 3), Pointwise(1, C, F, side, side), tile)
 
     equal = next(F for F in range(1, 1025) if accesses(8, F, 32, Tile(F, 8, 8)).elements["w2"] >= 2 * 8 * 32 * 32)
-    said.append(predicted(answer, "filters_equal", equal, "filters", HINTS["filters_equal"]))
+    texts.append(predicted(answer, "filters_equal", equal, "filters", HINTS["filters_equal"]))
     times = accesses(8, 512, 16, Tile(64, 4, 4)).depthwise_macs // accesses(8, 512, 16, Tile(512, 4, 4)).depthwise_macs
-    said.append(predicted(answer, "times_depthwise", times, "times", HINTS["times_depthwise"]))
-    said.append(predicted(answer, "blocks", accesses(8, 256, 7, Tile(64, 4, 4)).blocks, "blocks", HINTS["blocks"]))
-    return "; ".join(said) + "."
+    texts.append(predicted(answer, "times_depthwise", times, "times", HINTS["times_depthwise"]))
+    texts.append(predicted(answer, "blocks", accesses(8, 256, 7, Tile(64, 4, 4)).blocks, "blocks", HINTS["blocks"]))
+    return "; ".join(texts) + "."

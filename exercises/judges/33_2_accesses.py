@@ -90,9 +90,9 @@ def judge(answer):
     pixels = SIDE * SIDE
     two = (3 * C + F) * pixels + C * 9 + F * C
     work = reports["small"].totals.flops / (2 * pixels * (C * 9 + F * C)) - 1
-    said = [predicted(answer, name, found["small"][name], "elements", HINTS[name]) for name in ("x", "w1", "w2")]
-    said.append(predicted(answer, "more_work", 100 * work, "percent", HINTS["more_work"], tolerance=0.01))
+    texts = [predicted(answer, name, found["small"][name], "elements", HINTS[name]) for name in ("x", "w1", "w2")]
+    texts.append(predicted(answer, "more_work", 100 * work, "percent", HINTS["more_work"], tolerance=0.01))
     more, fewer = sum(found["small"].values()) - two, two - sum(found["whole"].values())
-    said.append(predicted(answer, "more_small_tile", more, "elements", HINTS["more_small_tile"]))
-    said.append(predicted(answer, "fewer_whole", fewer, "elements", HINTS["fewer_whole"]))
-    return "; ".join(said) + "."
+    texts.append(predicted(answer, "more_small_tile", more, "elements", HINTS["more_small_tile"]))
+    texts.append(predicted(answer, "fewer_whole", fewer, "elements", HINTS["fewer_whole"]))
+    return "; ".join(texts) + "."

@@ -35,12 +35,12 @@ def judge(answer):
     x, y = of_range(-1, 3), of_range(0, 4)
     q, scales = of_filters(np.array([[-0.5, 0.1, 0.25]]), 0)
     layer = Pointwise(1, 64, 96, 14, 14, layout="NHWC", bias=True)
-    said = [predicted(answer, "scale_x", x.scale, "as the scale", HINTS["scale_x"], tolerance=1e-3)]
-    said.append(predicted(answer, "zero_x", x.zero, "as the zero point", HINTS["zero_x"]))
-    said.append(predicted(answer, "zero_y", y.zero, "as the zero point", HINTS["zero_y"]))
-    said.append(predicted(answer, "w", int(q[0, 1]), "as the int8", HINTS["w"]))
+    texts = [predicted(answer, "scale_x", x.scale, "as the scale", HINTS["scale_x"], tolerance=1e-3)]
+    texts.append(predicted(answer, "zero_x", x.zero, "as the zero point", HINTS["zero_x"]))
+    texts.append(predicted(answer, "zero_y", y.zero, "as the zero point", HINTS["zero_y"]))
+    texts.append(predicted(answer, "w", int(q[0, 1]), "as the int8", HINTS["w"]))
     m = float(factors(x.scale, scales, y.scale)[0])
-    said.append(predicted(answer, "m", m, "as the factor", HINTS["m"], tolerance=1e-3))
+    texts.append(predicted(answer, "m", m, "as the factor", HINTS["m"], tolerance=1e-3))
     less = layer.compulsory_bytes() - stored(layer, "int8").compulsory_bytes()
-    said.append(predicted(answer, "saved", less, "bytes", HINTS["saved"]))
-    return "; ".join(said) + "."
+    texts.append(predicted(answer, "saved", less, "bytes", HINTS["saved"]))
+    return "; ".join(texts) + "."

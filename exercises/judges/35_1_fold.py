@@ -97,7 +97,7 @@ def judge(answer):
 
 
 def _arrays(made, what, shape):
-    """Filters and bias, if they are what was asked for."""
+    """Filters and bias, if they are as they should be."""
     if (both := pair(made)) is None:
         found = "None" if made is None else getattr(made, "type", type(made).__name__)
         raise Wrong(f"{what}: it returns {found}; return (filters, bias).", HINTS)

@@ -36,5 +36,5 @@ def judge(answer):
         "limit": (150 / (150 - 10 * 8.0), "times as fast"),
         "both": (150 / (150 - 10 * (3.0 + 8.0) / 2), "times as fast"),
     }
-    said = [predicted(answer, name, value, unit, HINTS[name], tolerance=1e-3) for name, (value, unit) in found.items()]
-    return "; ".join(said).replace("counted", "it is") + "."
+    texts = [predicted(answer, name, value, unit, HINTS[name], tolerance=1e-3) for name, (value, unit) in found.items()]
+    return "; ".join(texts).replace("counted", "it is") + "."

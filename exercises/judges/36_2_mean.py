@@ -59,7 +59,7 @@ def judge(answer):
         launches.append((report, C, M))
     for report, C, M in typical_first(launches, len(sizes)):
         without(report, "shared", "barriers", "atomics", why="a warp adds up its lanes by shuffles", hints=HINTS[1:])
-        said = coalesced(report, ["x"], HINTS)
+        text = coalesced(report, ["x"], HINTS)
         requests = report.array("x", "load").requests
         at_most(requests, C * -(-M // 32), "requests load x", "32 elements each", HINTS, report)
         written_once(report, "y", C, HINTS)
@@ -67,4 +67,4 @@ def judge(answer):
     x = values(answer, 4096, 784)
     y = np.empty(4096, np.float32)
     timed = faster((mean, (512,), (32, 8)), (slow, (16,), (256,)), x, y, least=2.0, hints=HINTS)
-    return f"Right for {len(launches)} shapes; {said}; `slow` has 32 sectors a request. {timed}."
+    return f"Right for {len(launches)} shapes; {text}; `slow` has 32 sectors a request. {timed}."

@@ -49,19 +49,19 @@ def issued(kernels, start):
 
 def judge(answer):
     """Every number to one part in a thousand, from the list of kernels."""
-    apart = [3.0, 7.0] * 13 + [5.0] * 4
+    unfused = [3.0, 7.0] * 13 + [5.0] * 4
     fused = [8.0] * 9 + [3.0, 7.0] * 4 + [5.0] * 4
-    total, depthwise = sum(apart), 13 * 3.0
-    energy = {"apart": 300 * total, "fused": 320 * sum(fused)}
+    total, depthwise = sum(unfused), 13 * 3.0
+    energy = {"unfused": 300 * total, "fused": 320 * sum(fused)}
     found = {
         "depthwise_part": (depthwise / total, "of the time"),
         "limit": (total / (total - depthwise), "times as fast"),
         "fused_us": (sum(fused), "µs"),
         "pointwise_us": ((total / 2 - (total - 13 * 7.0)) / 13, "µs"),
-        "one_by_one_us": (issued(apart, 10.0), "µs"),
+        "one_by_one_us": (issued(unfused, 10.0), "µs"),
         "one_by_one_fused_us": (issued(fused, 10.0), "µs"),
-        "millijoules": (energy["apart"] / 1e3, "mJ"),
-        "energy_gain": (energy["apart"] / energy["fused"], "times less"),
+        "millijoules": (energy["unfused"] / 1e3, "mJ"),
+        "energy_gain": (energy["unfused"] / energy["fused"], "times less"),
     }
-    said = [predicted(answer, name, value, unit, HINTS[name], tolerance=1e-3) for name, (value, unit) in found.items()]
-    return "; ".join(said).replace("counted", "it is") + "."
+    texts = [predicted(answer, name, value, unit, HINTS[name], tolerance=1e-3) for name, (value, unit) in found.items()]
+    return "; ".join(texts).replace("counted", "it is") + "."

@@ -71,9 +71,9 @@ def judge(answer):
         at_most(read.active_lanes, F * C * once, "elements of x are loaded", why, HINTS, report)
         at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
         written_once(report, "y", F * -(-L // 2), HINTS)
-        said = coalesced(report, ("x",), HINTS)
+        text = coalesced(report, ("x",), HINTS)
         float32_only(report)
-    return f"Right for {len(launches)} sizes, with zeros where they belong; {said}."
+    return f"Right for {len(launches)} sizes, with zeros where they belong; {text}."
 
 
 def _padded(between, width):

@@ -64,10 +64,10 @@ def judge(answer):
     some = drawn(answer, (1, 40), (1, 400))
     for R, n in ((12, 96), (12, 100), (9, 96), (7, 97), some, (some[0] * 6, some[1] * 12)):
         for candidate in space(SPACE).candidates:
-            said, want = valid(dict(candidate), R, n), right(candidate, R, n)
-            if not isinstance(said, (bool, np.bool_, int, np.integer)):
-                raise Wrong(f"`valid` returns {said!r:.80}; it must be True or False.", HINTS)
-            if bool(said) != want:
+            allowed, want = valid(dict(candidate), R, n), right(candidate, R, n)
+            if not isinstance(allowed, (bool, np.bool_, int, np.integer)):
+                raise Wrong(f"`valid` returns {allowed!r:.80}; it must be True or False.", HINTS)
+            if bool(allowed) != want:
                 what = "is right, and you refuse it" if want else "is wrong, and you let it pass"
                 raise Wrong(f"R = {R}, n = {n}: {candidate} {what}.", HINTS)
         kept.append(sum(right(candidate, R, n) for candidate in space(SPACE).candidates))

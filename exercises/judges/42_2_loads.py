@@ -58,12 +58,12 @@ HINTS = {
 
 def judge(answer):
     """Loads counted by the interpreter, of the filters pruned; 16:2:16 of filters made to choose what is worst."""
-    said = []
+    texts = []
     x = np.ones((PIXELS, C), np.float32)
     for name, form in (("of_2_4", "2:4"), ("of_64_2_16", "64:2:16")):
         channels = np.unique(sparsity.channels_of(filters(form), form))
         report = launched(load, 1, 64, x, channels[channels < C].astype(np.int32), poisoned(PIXELS))
-        said.append(predicted(answer, name, report.array("x", "load").active_lanes, "elements", HINTS[name]))
+        texts.append(predicted(answer, name, report.array("x", "load").active_lanes, "elements", HINTS[name]))
     worst = np.zeros((F, C), np.float16)
     for f in range(F):  # block b has columns 4 b to 4 b + 3 of 16, an even filter the first two, an odd one the others
         worst[f, np.arange(C) // 2 % 8 == f // 16 * 2 + f % 2] = 1
@@ -71,10 +71,10 @@ def judge(answer):
     channels = np.unique(sparsity.channels_of(arrays, "16:2:16")).astype(np.int32)
     report = launched(load, 1, 64, x, channels, poisoned(PIXELS))
     lanes = report.array("x", "load").active_lanes
-    said.append(predicted(answer, "of_16_2_16", lanes, "elements", HINTS["of_16_2_16"]))
+    texts.append(predicted(answer, "of_16_2_16", lanes, "elements", HINTS["of_16_2_16"]))
     arrays = filters("64:2:16")
     kept = arrays["w"].shape[1]
-    said.append(predicted(answer, "products", kept, "multiply-adds", HINTS["products"]))
+    texts.append(predicted(answer, "products", kept, "multiply-adds", HINTS["products"]))
     nbytes = sum(one.nbytes for one in arrays.values())
-    said.append(predicted(answer, "stored", nbytes, "bytes", HINTS["stored"]))
-    return "; ".join(said) + "."
+    texts.append(predicted(answer, "stored", nbytes, "bytes", HINTS["stored"]))
+    return "; ".join(texts) + "."
