@@ -186,9 +186,9 @@ def test_another_right_answer_passes(tmp_path):
 def test_hints_come_in_steps(tmp_path):
     text = answered("00_1", "pass")
     first, second, last = (str(judged(tmp_path, "00_1", text, hint=n)) for n in (1, 2, 99))
-    assert "hint 1 of 3" in first and "hint 2 of 3" not in first and 'grade("00_1", hint=2)' in first
-    assert "hint 2 of 3" in second and 'grade("00_1", hint=3)' in second
-    assert "hint 3 of 3" in last and "next hint" not in last
+    assert "hint 1 of 4" in first and "hint 2 of 4" not in first and 'grade("00_1", hint=2)' in first
+    assert "hint 2 of 4" in second and 'grade("00_1", hint=3)' in second
+    assert "hint 4 of 4" in last and "next hint" not in last
 
 
 def test_the_count_is_told_by_the_last_hint_only(tmp_path):

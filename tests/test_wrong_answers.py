@@ -303,8 +303,8 @@ sums[c] = acc
     ("21_1", "still broken", r"race|two writers", "\n\n\nHINTS => \n\n\nclasses = broken\nHINTS"),
     ("21_1", "all in global memory", r"16 for a block",
      "cuda.atomic.add(of_block, k, 1) => cuda.atomic.add(counts, k, 1)"),
-    ("23_1", "the bytes that the kernel asks for",
-     r"GB/s; [\d.]+ is right\. These are the bytes that the kernel asks for",
+    ("23_1", "the bytes that the kernel requests",
+     r"GB/s; [\d.]+ is right\. These are the bytes that the kernel requests",
      "found[name] = size => size = sum(stage(f'depthwise1d/{p}/{name}').traffic(problem).bytes_moved for p in"
      " us)\n            found[name] = size"),
     ("23_1", "forward's bytes for every path", r"forward's bytes, for each path",
@@ -656,13 +656,13 @@ return w, ((0 if b is None else b) - mean) * s + beta
     ("37_1", "a start more", r"`one_by_one_fused_us`: you predicted 225 .* high", "+ one_by_one_fused_us = 225"),
     ("37_1", "J", r"`millijoules`: you predicted 0.045 mJ; .* low", "+ millijoules = 0.045"),
     ("37_1", "the same power", r"`energy_gain`: you predicted 1.13636 .* high", "+ energy_gain = 150 / 132"),
-    ("16_1", "no swizzle", r"n = 8, piece 0 of rows 0 to 7 lies in groups 0 2 4 6 0 2 4 6: 4 different", "return 0"),
+    ("16_1", "no swizzle", r"n = 8, vector 0 of rows 0 to 7 lies in groups 0 2 4 6 0 2 4 6: 4 different", "return 0"),
     ("16_1", "that of 64 for all",
-     r"n = 4, row 1: swizzle is 1, so piece 0 would lie at 1; the last of a row is piece 0", "return row % 8"),
+     r"n = 4, row 1: swizzle is 1, so vector 0 would lie at 1; the last of a row is vector 0", "return row % 8"),
     ("16_1", "the row modulo what is in common",
-     r"n = 8, piece 0 of rows 0 to 7 lies in groups 0 3 4 7 0 3 4 7: 4 different ones, not 8",
+     r"n = 8, vector 0 of rows 0 to 7 lies in groups 0 3 4 7 0 3 4 7: 4 different ones, not 8",
      "return row % gcd(n // 4, 8)"),
-    ("16_1", "only for lengths that divide 32", r"n = 24, piece 0 of rows 0 to 7", """
+    ("16_1", "only for lengths that divide 32", r"n = 24, vector 0 of rows 0 to 7", """
 pieces = n // 4
 return row // max(1, 8 // pieces) % min(pieces, 8) if pieces & (pieces - 1) == 0 else 0
 """),
@@ -908,7 +908,7 @@ HINTED = [
     ("32_1", "w2[4 * row + k, f0 + i] => w2[4 * row + k, i]", "same 16 columns of w2"),
     ("32_1", "w2[4 * row + k, f0 + i] => w2[row + 8 * k, f0 + i]", "outputs are exchanged"),
     ("32_1", "= sums[k] => = max(sums[k], float32(0))", "second ReLU"),
-    ("32_1", "y[4 * row + k, m] => y[8 * k + row, m]", "stored 8 outputs apart"),
+    ("32_1", "y[4 * row + k, m] => y[8 * k + row, m]", "stored with a stride of 8"),
     ("32_1", "b1[f0 + i] => b1[i]", "same 16 biases"),
     ("32_1", "w1[f0 + i, c] => w1[i, c]", "same 16 rows of w1"),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -278,7 +277,7 @@ def energy_ablations_table(runs: Runs = None, best_order: bool = False) -> Markd
         ]
     columns = [
         *(Col(name, lambda one, name=name: one[0][name], left=True) for name in ("network", "dtype")),
-        Col("way", lambda one: re.sub(r"^apart\b", "layer by layer", one[0]["way"]), left=True),
+        Col("way", lambda one: one[0]["way"].replace("apart", "layer by layer"), left=True),
         Col("kernels of ours", lambda one: one[0]["kernels"] or None),
         Col("time (µs)", lambda one: one[0]["time_us"], rounded),
         Col("W", lambda one: one[0]["watts"], "{:.0f}".format),

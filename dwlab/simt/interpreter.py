@@ -983,7 +983,7 @@ class Execution(Accesses):
         return out
 
     def handed_on(self, function: Closure, node: ast.AST) -> None:
-        """Refuses a function made here and handed on if it sees what changes: Numba compiles it apart."""
+        """Refuses a function made here and handed on if it sees what changes: Numba compiles it separately."""
         around = function.frame
         fixed = around.literals - around.source.varying
         seen = [n for n in function.source.free if n in around.names and n not in fixed]
