@@ -128,7 +128,7 @@ def shared(
     todo, results = CONTEXT.Queue(), CONTEXT.Queue()
     for task in tasks:
         todo.put(task)
-    until, done = time.monotonic() + seconds, 0
+    until, done, died = time.monotonic() + seconds, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         given = (work, todo, results, GpuLock(Path(folder) / "gpu"), *args)
         workers = [CONTEXT.Process(target=guarded, args=given, daemon=daemon) for _ in range(min(count, len(tasks)))]
@@ -140,7 +140,8 @@ def shared(
                     found = results.get(timeout=1)
                 except queue.Empty:
                     for i, worker in enumerate(workers):
-                        if worker.exitcode:
+                        if worker.exitcode and died < len(tasks):  # more than tasks: they die before they take one
+                            died += 1
                             workers[i] = CONTEXT.Process(target=guarded, args=given, daemon=daemon)
                             workers[i].start()
                             yield f"exit status {worker.exitcode}"
@@ -232,8 +233,8 @@ def record(
     run, saved, done = None, -math.inf, 0
 
     def save(*more: str) -> records.Record:
-        beside = {"peers": made["peers"], "notes": [*made["notes"], *more]}
-        newer = written(folder, _sections(made), machine, made["measurements"], **beside)
+        rest = {"peers": made["peers"], "notes": [*made["notes"], *more]}
+        newer = written(folder, _sections(made), machine, made["measurements"], **rest)
         if run is not None:
             (folder / run.file).unlink()
         return newer

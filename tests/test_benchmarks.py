@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -389,6 +390,17 @@ def ending(tasks, results, gpu):
 
 def test_for_a_process_that_dies_with_the_gpu_another_one_begins():
     assert list(recording.shared(ending, [1, 2, 3], (), 1, 60.0)) == ["exit status 3", [2], [3]]
+
+
+def never(tasks, results, gpu):
+    """What a process does that cannot even begin."""
+    os._exit(3)
+
+
+def test_processes_that_die_before_they_take_a_task_are_as_many_as_tasks():
+    began = time.monotonic()
+    assert list(recording.shared(never, [1, 2], (), 1, 600.0)) == ["exit status 3"] * 2
+    assert time.monotonic() - began < 300
 
 
 @pytest.fixture

@@ -157,7 +157,8 @@ def datasheet(name: str) -> Machine | None:
 def recorded(runs: Sequence[records.Record] | None = None) -> dict[str, Machine]:
     """Name -> GPU with its newest measured ceilings; empty where nothing is recorded."""
     found: dict[str, Machine] = {}
-    for gpu, run in records.calibrated(runs).items():
+    runs = records.load_runs() if runs is None else runs
+    for gpu, run in records.calibrated([run for run in runs if run.machine]).items():
         fields = {k: v for k, v in run.machine.items() if k in Machine.__dataclass_fields__}
         try:
             machine = Machine(**{**fields, "compute_capability": tuple(fields["compute_capability"])})

@@ -102,17 +102,10 @@ class Distant:
             raise KeyError(key)
         return unpacked(found["value"])
 
-    def __getattr__(self, name: str) -> Any:
+    def _refused(self, *_: Any) -> Any:
         raise AttributeError("this table is only looked up, table[key]: it has no list, no length and no methods")
 
-    def __len__(self) -> int:
-        return self.len
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.iter
-
-    def __contains__(self, key: Any) -> bool:
-        return self.contains
+    __getattr__ = __len__ = __iter__ = __contains__ = _refused
 
 
 class Ended(Exception):

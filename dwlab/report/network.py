@@ -270,10 +270,11 @@ def energy_ablations_table(runs: Runs = None, best_order: bool = False) -> Markd
         ours = min((row["joules"] for row in found if row not in theirs and row["way"] != EMPTY), default=None)
         if ours and key in recorded:
             strictly.append(f"{times(recorded[key]['peer_joules'] / ours)} ({key[0]}, {key[2]})")
+        shown = _least(found) if best_order else [row for row in found if row not in theirs]
         body += [
             (row, None if row is best or row["way"] == EMPTY else over(least, row["joules"]))
             for row in found
-            if row is best or row not in theirs and (not best_order or row in _least(found))
+            if row is best or row in shown
         ]
     columns = [
         *(Col(name, lambda one, name=name: one[0][name], left=True) for name in ("network", "dtype")),

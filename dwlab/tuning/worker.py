@@ -53,14 +53,15 @@ class GpuLock:
         self._times = 0
 
     def __enter__(self) -> GpuLock:
-        self._times += 1
-        if self._times > 1:
+        if self._times:
+            self._times += 1
             return self
         self._within = contextlib.ExitStack()
         file = self._within.enter_context(open(self.path, "ab", buffering=0))
         self._within.enter_context(locked(file))
         file.truncate(0)
         file.write(f"{os.getpid()} {time.monotonic()}".encode())
+        self._times = 1
         return self
 
     def __exit__(self, *_: object) -> None:
