@@ -3,7 +3,7 @@
 Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, strategy exhaustive), into one journal a
 GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU (`python -m dwlab
 tune --report`), and its winners are the tiles that launches get. Of each op, path and storage type come the layers of
-the image networks with the largest share of their network's bytes, at batch 1 and 32, and the study's problems; what
+the image networks with the largest share of their network's bytes, at batch 1 and 32, the study's problems, and the sparse source's products; what
 is tuned is the stage that runs there, if it has many tiles, else all stages of the path. Of a stage that has more than
 LARGEST tiles the space is the NEAR of them that are nearest to a tile that ships: which differ from it in the fewest
 parameters, and by the fewest doublings. Stages with more than LISTED tiles, of which the list alone takes long, are
@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import record_sparse
 from record_layers import plan, variant
 from recording import Parser, at_least, needs_gpu
 
@@ -47,6 +48,7 @@ from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem
+from dwlab.problems.layers import LAYOUTS
 from dwlab.records import tabular
 from dwlab.records.journal import Candidate, Journal, JournalError, Key, text
 from dwlab.report import VALIDATED
@@ -121,6 +123,9 @@ def problems() -> Iterator[tuple[str, str, list[tuple[Problem, ...]]]]:
             layers.setdefault(key, []).extend(own)
         for (op, path), here in layers.items():
             yield op, path, here
+    for layout in LAYOUTS:  # the sparse source's largest products
+        found = [one.problem for one in record_sparse.plan(layers=False) if one.problem.layout == layout]
+        yield "sparse", "forward", [(one,) for one in found]
 
 
 def _layer(problem: Problem) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -139,8 +140,12 @@ def test_the_job_runs_from_its_first_step_to_its_record(on_the_host, monkeypatch
     (file,) = tmp_path.iterdir()
     run = kinds.read(file, method.MethodRun)
     assert status == 0 and {one.name: one.failure for one in run.steps if one.failure} == {}
-    assert {one.name for one in run.steps} == {one.name for one in few}
-    assert all(one.agreement == 1 and one.kept == ("ours" not in one.change) for one in run.steps)
+    (whole,) = (one for one in run.steps if one.scope == method.WHOLE)
+    steps = [one for one in run.steps if one is not whole]
+    assert {one.name for one in steps} == {one.name for one in few}
+    assert all(one.agreement == 1 and one.kept == ("ours" not in one.change) for one in steps)
+    assert whole.agreement == 1 and whole.gain == 2 and "wait end" in whole.change
+    assert whole.expected == pytest.approx(math.prod(one.expected for one in steps if one.kept))
 
 
 def test_images_that_are_no_whole_batches_are_refused(capsys):

@@ -21,6 +21,8 @@ from dwlab.records.kinds import Kind, KindRun
 from dwlab.records.schema import Count, Number, Positive
 
 FOLDER = records.FOLDER / "working_method"
+WHOLE = "whole job"
+DRIFT = 0.02
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -57,7 +59,7 @@ class Time:
 class Step:
     """One change, measured in turn with what was best before it.
 
-    scope: "job", or the kernel or layer that was changed alone. hypothesis: why it should help. expected: how many
+    scope: "job", WHOLE for the first job against the last one, or the kernel or layer that was changed alone. hypothesis: why it should help. expected: how many
     times as fast, said before it was measured. before, after: None where it could not be measured, and failure says
     why. kept: whether the steps after it build on it, of single kernels whether it is faster. accuracy: share of the
     test images that the job classifies rightly; agreement: share of the job's images with the class that float64 gives.
@@ -87,11 +89,15 @@ class Step:
 
     @property
     def clear(self) -> bool:
-        """Whether nine in ten rounds agree which is faster; where none ran in turn, whether the spreads do not meet."""
+        """Whether nine in ten rounds agree which is faster; where none ran in turn, whether the spreads do not meet and
+        the medians differ by DRIFT, as clocks drift between the two.
+        """
         if not (self.before and self.after):
             return False
         if self.ahead is not None:
             return max(self.ahead, 1 - self.ahead) >= 0.9
+        if max(self.gain, 1 / self.gain) < 1 + DRIFT:
+            return False
         return self.after.p90_us < self.before.p10_us or self.before.p90_us < self.after.p10_us
 
 

@@ -53,17 +53,17 @@ def job_table(run: method.MethodRun | None = None) -> Markdown:
         Col("classes as in float64", "agreement", "{:.2%}".format),
         Col("", _kept, left=True),
     ]
-    kept = [step for step in steps if step.kept and step.before and step.after]
-    whole = ""
-    if kept:
-        gain = kept[0].before.median_us / kept[-1].after.median_us
-        whole = (
-            f"From {rounded(kept[0].before.median_us)} to {rounded(kept[-1].after.median_us)} µs: {gain:.1f} times as "
-            f"fast, by {len(kept)} of {len(steps)} changes. "
+    whole = next((step for step in run.steps if step.scope == method.WHOLE and step.gain), None)
+    summary = ""
+    if whole:
+        kept = sum(step.kept for step in steps)
+        summary = (
+            f"The first job and the last one, run in turn: {rounded(whole.before.median_us)} and "
+            f"{rounded(whole.after.median_us)} µs, {whole.gain:.1f} times as fast by {kept} of {len(steps)} changes. "
         )
     job = run.job
     return of_rows(columns, steps, [
-        f"{whole}{job['images']:,} images of 8 × 8, from the host's memory to their classes there, by the host's "
+        f"{summary}{job['images']:,} images of 8 × 8, from the host's memory to their classes there, by the host's "
         "clock: median of rounds in which before and after ran in turn. A change is kept if nine in ten "
         "rounds were faster and no class is another. What comes after it builds on it, but torch.compile, which is "
         "compared with the best that PyTorch did alone.",
@@ -74,7 +74,7 @@ def job_table(run: method.MethodRun | None = None) -> Markdown:
 def kernels_table(run: method.MethodRun | None = None) -> Markdown:
     """The newest recorded single kernels, a row a change: times, registers, local memory, occupancy."""
     run = run or method.newest(method.MethodRun)
-    steps = [step for step in run.steps if step.scope != "job"] if run else []
+    steps = [step for step in run.steps if step.scope not in ("job", method.WHOLE)] if run else []
     if not steps:
         return Markdown(NOTHING)
 
