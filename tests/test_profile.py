@@ -307,6 +307,17 @@ def test_times_of_a_gpu_are_plausible_and_in_order():
     assert any(one.kind == "range" for one in timeline.items)
 
 
+@on_gpu
+def test_a_program_of_more_calls_than_events_made_ahead_is_noted(monkeypatch):
+    x, y = cuda.device_array(256, np.float32), cuda.device_array(256, np.float32)
+    for events, notes in ((64, 1), (5, 2)):
+        monkeypatch.setattr(importlib.import_module("dwlab.measure.profile"), "EVENTS", events + 9)  # 9: the base's
+        with profile() as p:
+            for _ in range(3):
+                double[1, 256](x, y)
+        assert len(p.timeline.notes) == notes
+
+
 @pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
 def test_copies_are_seen_where_all_of_numbas_come_by(monkeypatch):
     from numba.cuda.cudadrv import driver
@@ -380,7 +391,7 @@ def step(name="pinned", before=(100, 99, 101), after=(50, 49, 51), **more):
 
 
 def written(tmp_path, *steps):
-    job = {"images": 1000, "sample": 8}
+    job = {"images": 1000, "sample": 8, "profiled": 500}
     return kinds.write(
         tmp_path, method.MethodRun, ENVIRONMENT, job=job, steps=steps, timelines={"first": TIMED.to_dict()}
     )

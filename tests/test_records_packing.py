@@ -285,10 +285,10 @@ def test_a_packed_journal_is_read_before_what_came_later(tmp_path):
         journal.append(key, Tried({"a": a}, times_us=(1.0,), won=a == 2))
     loose = journal.path.read_bytes()
     for a in (3, 2):
-        assert [one.name for one in packing.pack(tmp_path)] == ["j.jsonl.gz"]
+        assert [one.name for one in packing.pack(tmp_path)] == ["j.jsonl.xz"]
         assert journal.exists and not journal.path.exists() and journal.winner(key).candidate["a"] == 2
         journal.append(key, Tried({"a": a}, times_us=(float(a),)))
-    assert gzip.decompress(journal.packed.read_bytes()).startswith(loose)
+    assert lzma.decompress(journal.packed.read_bytes()).startswith(loose)
     assert [one.candidate["a"] for _, one in journal.read()] == [1, 2, 3, 2] and journal.damaged == ()
     assert journal.results(key)['{"a":2}'].times_us == (2.0,)
     assert tuned.journals(tmp_path / "tuning") == [journal.path]

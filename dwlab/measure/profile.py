@@ -508,12 +508,17 @@ class OnGpu(Recorder):
             if "last" in item:
                 item["device"] = self.span(item)
             made.append(Item(**{name: value for name, value in item.items() if name in _FIELDS}))
-        return Timeline(tuple(made), machine.present().name, self.wall, (NOTE,))
+        notes = (NOTE,) if self.unused else (NOTE, MADE)
+        return Timeline(tuple(made), machine.present().name, self.wall, notes)
 
 
 NOTE = (
     "By events and the host's clock, which agree to some µs. Two events a call cost the host some µs and lengthen what "
     "the GPU waits for it. Work counts from the end of its call, so kernels of a few µs are known to a few µs."
+)
+MADE = (
+    "The program has more calls than events were made for ahead. To make one while it runs costs the host far more, and "
+    "kernels seem longer: profile a smaller part."
 )
 EVENTS, CALIBRATIONS = 4096, 8  # events made ahead: making one while a program runs costs it time
 _FIELDS = frozenset(one.name for one in dataclasses.fields(Item))

@@ -4,14 +4,14 @@ A line has its key (GPU, driver, versions, kernel, space, problem, storage type,
 it ended, its times, the date, and a checksum of all that. Two processes may write to one file: a line is appended
 whole, under a lock. A process that is killed leaves at most one line without its end, which the next writer closes; a
 line that does not parse or has another checksum is left where it is, counted, and not used. Nothing is ever rewritten;
-`pack` puts all lines of FILE.jsonl into FILE.jsonl.gz, which is read before it.
+`pack` puts all lines of FILE.jsonl into FILE.jsonl.xz, which is read before it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
+import lzma
 import os
 import re
 import time
@@ -133,7 +133,7 @@ class Journal:
     @property
     def packed(self) -> Path:
         """The compressed file with the lines that came before those of `path`."""
-        return self.path.with_name(f"{self.path.name}.gz")
+        return self.path.with_name(f"{self.path.name}.xz")
 
     @property
     def exists(self) -> bool:
@@ -176,7 +176,7 @@ class Journal:
         self._check_file("read")
         try:
             lines = [line for read in (self._unpacked, self.path.read_bytes) for line in _lines(read)]
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, EOFError, lzma.LZMAError) as error:
             raise JournalError(f"cannot read {self.path}: {getattr(error, 'strerror', '') or error}") from error
         damaged = []
         for number, line in enumerate(lines, 1):
@@ -190,7 +190,7 @@ class Journal:
         self.damaged = tuple(damaged)
 
     def _unpacked(self) -> bytes:
-        return gzip.decompress(self.packed.read_bytes())
+        return lzma.decompress(self.packed.read_bytes())
 
     def pack(self) -> Path:
         """Moves all lines into the compressed file, and says which. Raises JournalError; then nothing has changed."""
@@ -200,8 +200,8 @@ class Journal:
         part = self.packed.with_name(f"{self.packed.name}.part")
         try:
             text = b"".join(line + b"\n" for read in (self._unpacked, self.path.read_bytes) for line in _lines(read))
-            part.write_bytes(gzip.compress(text, 9, mtime=0))
-            if gzip.decompress(part.read_bytes()) != text:
+            part.write_bytes(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
+            if lzma.decompress(part.read_bytes()) != text:
                 raise OSError(f"what was written to {part} is not what is to be packed")
             os.replace(part, self.packed)
             self.path.unlink(missing_ok=True)

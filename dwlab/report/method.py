@@ -64,7 +64,7 @@ def job_table(run: method.MethodRun | None = None) -> Markdown:
     job = run.job
     return of_rows(columns, steps, [
         f"{summary}{job['images']:,} images of 8 × 8, from the host's memory to their classes there, by the host's "
-        "clock: median of rounds in which before and after ran in turn. A change is kept if nine in ten "
+        "clock: median of rounds in which before and after ran in turn. A change is kept if three in four "
         "rounds were faster and no class is another. What comes after it builds on it, but torch.compile, which is "
         "compared with the best that PyTorch did alone.",
         *_failures(steps), f"Measured on {run.where()}.",
@@ -114,7 +114,7 @@ def where_table(run: method.MethodRun | None = None) -> Markdown:
         *(Col(name, lambda row, name=name: row[1].get(name), rounded) for name in SHARES),
     ]
     return of_rows(columns, rows, [
-        "Of a profile of the whole job, µs. Host: launching, waiting. GPU: copies, kernels, gaps in which it did "
+        f"Of a profile of the job on {run.job['profiled']:,} images, µs. Host: launching, waiting. GPU: copies, kernels, gaps in which it did "
         "neither. The events of a profile cost time themselves, most where calls are many: these columns are for "
         "proportions, the times above for gains.",
         f"Measured on {run.where()}.",

@@ -44,7 +44,7 @@ def journals(place: str | os.PathLike[str]) -> list[Path]:
     path = Path(place)
     if not path.is_dir():
         return [path]
-    return sorted({one.with_name(one.name.removesuffix(".gz")) for one in path.glob("*.jsonl*")})
+    return sorted({one.with_name(one.name.removesuffix(".xz")) for one in path.glob("*.jsonl*")})
 
 
 def winner(id: str, file: str, problem: Problem, gpu: Gpu) -> Tuned | None:
