@@ -708,7 +708,8 @@ def main(given: Sequence[str] | None = None) -> int:
         lines = time_lines(kept, images[:FEWER], weights)
     job = {
         "images": len(images), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,
-        "bytes": {"float32": images.size * 4, "uint8": images.size, "classes": len(images) * 8}, "drawn": FEWER, "profiled": min(PROFILED, len(images)),
+        "bytes": {"float32": images.size * 4, "uint8": images.size, "classes": len(images) * 8}, "drawn": FEWER,
+        "profiled": min(PROFILED, len(images)),
     }  # fmt: skip
     file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, steps=steps, timelines=lines)
     run = kinds.read(file, method.MethodRun)

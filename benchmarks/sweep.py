@@ -3,11 +3,11 @@
 Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, strategy exhaustive), into one journal a
 GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU (`python -m dwlab
 tune --report`), and its winners are the tiles that launches get. Of each op, path and storage type come the layers of
-the image networks with the largest share of their network's bytes, at batch 1 and 32, the study's problems, and the sparse source's products; what
-is tuned is the stage that runs there, if it has many tiles, else all stages of the path. Of a stage that has more than
-LARGEST tiles the space is the NEAR of them that are nearest to a tile that ships: which differ from it in the fewest
-parameters, and by the fewest doublings. Stages with more than LISTED tiles, of which the list alone takes long, are
-left out.
+the image networks with the largest share of their network's bytes, at batch 1 and 32, the study's problems, and the
+sparse source's products; what is tuned is the stage that runs there, if it has many tiles, else all stages of the path.
+Of a stage that has more than LARGEST tiles the space is the NEAR of them that are nearest to a tile that ships: which
+differ from it in the fewest parameters, and by the fewest doublings. Stages with more than LISTED tiles, of which the
+list alone takes long, are left out.
 
 Spaces in which 5 % are more than one candidate come first, the smaller before the larger. What the journal has already
 is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, one at a

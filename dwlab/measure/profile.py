@@ -517,7 +517,7 @@ NOTE = (
     "the GPU waits for it. Work counts from the end of its call, so kernels of a few µs are known to a few µs."
 )
 MADE = (
-    "The program has more calls than events were made for ahead. To make one while it runs costs the host far more, and "
+    "The program has more calls than events were made for ahead. To make one while it runs costs the host more, and "
     "kernels seem longer: profile a smaller part."
 )
 EVENTS, CALIBRATIONS = 4096, 8  # events made ahead: making one while a program runs costs it time

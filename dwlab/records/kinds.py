@@ -69,8 +69,9 @@ def _run(data: bytes, name: str, kinds: tuple[type[Kind], ...]) -> Kind:
 
 
 def load_all(folder: str | os.PathLike[str], *kinds: type[Kind]) -> list[Kind]:
-    """Every run in a folder, which are of these kinds, oldest first; `xz FILE` packs one. Raises RecordError for one that
-    cannot be read.
+    """Every run in a folder, which are of these kinds, oldest first; a file may be packed (`xz FILE`).
+
+    Raises RecordError for one that cannot be read.
     """
     files = [path for path in Path(folder).iterdir() if path.name.endswith((".json", ".json.xz"))]
     runs = [read(path, *kinds) for path in sorted(files)]

@@ -59,12 +59,13 @@ class Time:
 class Step:
     """One change, measured in turn with what was best before it.
 
-    scope: "job", WHOLE for the first job against the last one, or the kernel or layer that was changed alone. hypothesis: why it should help. expected: how many
-    times as fast, said before it was measured. before, after: None where it could not be measured, and failure says
-    why. kept: whether the steps after it build on it, of single kernels whether it is faster. accuracy: share of the
-    test images that the job classifies rightly; agreement: share of the job's images with the class that float64 gives.
-    ahead: share of the rounds in which the two ran in turn that were shorter after the change; None where they did not
-    run in turn. facts_before, facts_after: what the compiler or the profile says of the two.
+    scope: "job", or the kernel or layer that was changed alone; of the first job against the last one WHOLE.
+    hypothesis: why it should help. expected: how many times as fast, said before it was measured. before, after: None
+    where it could not be measured, and failure says why. kept: whether the steps after it build on it, of single
+    kernels whether it is faster. accuracy: share of the test images that the job classifies rightly; agreement: share
+    of the job's images with the class that float64 gives. ahead: share of the rounds in which the two ran in turn that
+    were shorter after the change; None where they did not run in turn. facts_before, facts_after: what the compiler or
+    the profile says of the two.
     """
 
     name: str
@@ -89,8 +90,8 @@ class Step:
 
     @property
     def clear(self) -> bool:
-        """Whether three in four rounds agree which is faster (of 41 rounds by chance once in 700). Where the two did not
-        run in turn, whether the spreads do not meet and the medians differ by DRIFT, as clocks drift between the two.
+        """Whether three in four rounds agree which is faster (of 41 rounds by chance once in 700). Where the two did
+        not run in turn, whether the spreads do not meet and the medians differ by more than clocks drift, DRIFT.
         """
         if not (self.before and self.after):
             return False

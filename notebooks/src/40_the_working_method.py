@@ -280,8 +280,10 @@ else:
 # %% [markdown]
 # **Fast maths** replaces exact division and functions by short approximations: look at the softmax, and at the depthwise kernel,
 # which has neither. A **register cap** makes room for more warps on an SM, where registers are what limits them; else it only
-# spills. **Link-time optimisation** inlines across files that were compiled one by one, and Numba compiles a kernel with all its
-# device functions as one: there is nothing to inline.
+# spills. **Link-time optimisation** hands the linker the compiler's intermediate code in place of PTX, and the linker
+# optimises the whole program once more. One expects little of it where a kernel is one function. Yet look at the depthwise
+# kernel's instructions and registers without it: with so many more, fewer warps fit on an SM, and the table of single kernels
+# below says what that costs. Numba uses it unless it is told not to.
 #
 # ## Measure
 #
