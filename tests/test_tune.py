@@ -228,6 +228,23 @@ def test_regrets_by_budget_and_on_another_gpu(tmp_path, monkeypatch):
     assert report.curves(tmp_path)["optuna"] == [(0.5, 0.5)] * len(report.BUDGETS)
 
 
+def test_a_sweep_without_the_tile_that_ships_compares_nothing(run, tmp_path, monkeypatch):
+    """Its first candidate is another tile, and each search would begin with that."""
+    few = SPACE.candidates[1:]
+    for one in few:
+        Journal(tmp_path / "a.jsonl").append(key(space=space.digest(few)), Tried(one, times_us=(5.0,)))
+    (row,) = report.rows([tmp_path / "a.jsonl"])
+    assert row.measured == len(few) and "none of its candidates" in row.note
+    assert row.default is row.model is row.random is row.optuna is None and report.claims([row]) == []
+    monkeypatch.setattr(report, "MANY", len(few))
+    assert report.curves(tmp_path) == {}
+    status, out, _ = run("tune", "--report", str(tmp_path))
+    assert status == 0 and "none of its candidates" in out and "median" not in out
+    sweep_of(tmp_path / "b.jsonl")
+    status, out, _ = run("tune", "--report", str(tmp_path))
+    assert "median and 90th percentile, 1 all spaces: default 100.0%" in out
+
+
 def test_a_model_knows_nothing_of_the_layer_at_hand():
     what, problem = space.subject("pointwise/forward"), layers.problem("N=32 C=728 F=728 H=14 W=14 NHWC bias relu")
     known = choices.recorded("pointwise")["pointwise", "forward"]

@@ -26,7 +26,7 @@ from dwlab.kernels import choices
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records import tabular, terminal
-from dwlab.records.journal import Journal, Key, Tried
+from dwlab.records.journal import Journal, Key, Tried, text
 from dwlab.tuning import replay, strategies
 from dwlab.tuning.space import Space, Subject, subject
 
@@ -57,7 +57,8 @@ class Row:
     """A sweep. space: valid candidates; measured: those that were right and timed, none if they were counted; at:
     candidates of a search.
 
-    Regrets are fractions: model, random, optuna at that number, default of the shipped candidate; None: not known.
+    Regrets are fractions: model, random, optuna at that number, default of the shipped candidate; None: not known,
+    all of them if the shipped tile is none of the candidates.
     counted: what stands for times was counted. date: of the newest line. note: why something is not known. changed:
     whether the source of what was timed is another one today, while the default and the model's order are today's.
     """
@@ -72,7 +73,7 @@ class Row:
     best_us: float
     default: float | None
     model: float | None
-    random: float
+    random: float | None
     optuna: float | None
     counted: bool
     date: str = ""
@@ -88,30 +89,38 @@ def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = No
     sweep = replay.Sweep(found, tried.values())
     most = at(PART, len(found))
     measured = 0 if key.counted else sum(one.ok for one in tried.values())
-    default = sweep.regret(0) if order is not None else math.inf
+    default = model = random = theirs = None
+    if order is not None:
 
-    def mean(make: Callable[[int], strategies.Strategy]) -> float:
-        return statistics.mean(replay.regret_at(sweep, make(seed), [most])[0] for seed in SEEDS)
+        def mean(make: Callable[[int], strategies.Strategy]) -> float:
+            return statistics.mean(replay.regret_at(sweep, make(seed), [most])[0] for seed in SEEDS)
 
-    if kept is not None:
-        theirs = sweep.regret(0) if most == 1 else kept.get(name_of(key))  # each search begins with the default
-    else:
-        theirs = mean(strategies.optuna) if importlib.util.find_spec("optuna") else None
+        default = sweep.regret(0) if math.isfinite(sweep.regret(0)) else None
+        model = replay.regret_at(sweep, strategies.ordered(order), [most])[0]
+        random = mean(strategies.random)
+        if kept is not None:
+            theirs = sweep.regret(0) if most == 1 else kept.get(name_of(key))  # each search begins with the default
+        else:
+            theirs = mean(strategies.optuna) if importlib.util.find_spec("optuna") else None
     return Row(
-        key.subject, key.problem, key.dtype, key.gpu, len(found), measured, most,
-        sweep.best_us, default if math.isfinite(default) else None,
-        None if order is None else replay.regret_at(sweep, strategies.ordered(order), [most])[0],
-        mean(strategies.random), theirs, key.counted, max(one.date for one in tried.values()), note, _changed(key),
+        key.subject, key.problem, key.dtype, key.gpu, len(found), measured, most, sweep.best_us, default, model, random,
+        theirs, key.counted, max(one.date for one in tried.values()), note, _changed(key),
     )  # fmt: skip
 
 
 def _ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None, str]:
-    """The recorded space, the model's order of it, and why there is none: a stage or a tile of another time."""
+    """The recorded space, the model's order of it, and why there is none: a stage or a tile of another time.
+
+    Without an order the first candidate is not what ships; searches begin with that, so none is compared then.
+    """
     try:
         what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
         gpu = replay.gpu_of(key)
         known = _of_others(what, problem)
-        found = replay.recorded_space(tried, what.default(problem, gpu, known=known))
+        default = what.default(problem, gpu, known=known)
+        if text(default) not in tried:
+            return replay.recorded_space(tried), None, "the tile that ships today is none of its candidates"
+        found = replay.recorded_space(tried, default)
         seen = replay.seen(tuned.journals(tuned.FOLDER), problem)
         return found, what.order(problem, found, gpu, known, seen), ""
     except Exception as error:  # what was recorded outlives stages, their fields and their models
@@ -163,9 +172,10 @@ def middle(regrets: Iterable[float | None]) -> tuple[float, float] | None:
 
 
 def claims(found: Sequence[Row]) -> list[tuple[str, int, dict[str, tuple[float, float] | None]]]:
-    """(which sweeps, how many, strategy -> `middle`) of all sweeps, of those whose budget is more than one, and of the
-    latter those whose source is still the same, if that are fewer.
+    """(which sweeps, how many, strategy -> `middle`) of all sweeps that searches are compared on, of those whose budget
+    is more than one, and of the latter those whose source is still the same, if that are fewer.
     """
+    found = [one for one in found if not one.note]
     made, large = [], [one for one in found if one.space >= MANY]
     same = [one for one in large if not one.changed]
     for which, some in (
@@ -187,12 +197,15 @@ def at(part: float, size: int) -> int:
 
 
 def curve(key: Key, tried: dict[str, Tried], seeds: Iterable[int] = SEEDS) -> dict[str, list[float]]:
-    """Strategy -> regret at each of BUDGETS, of random the mean over seeds; exhaustive: in the space's order."""
+    """Strategy -> regret at each of BUDGETS, of random the mean over seeds; exhaustive: in the space's order. Nothing
+    where the shipped tile is none of the candidates.
+    """
     found, order, _ = _ordered(key, tried)
+    if order is None:
+        return {}
     sweep = replay.Sweep(found, tried.values())
-    made = {"exhaustive": [strategies.exhaustive], "random": [strategies.random(seed) for seed in seeds]}
-    if order is not None:
-        made["model"] = [strategies.ordered(order)]
+    made = {"exhaustive": [strategies.exhaustive], "random": [strategies.random(seed) for seed in seeds],
+            "model": [strategies.ordered(order)]}  # fmt: skip
     return {name: _mean(sweep, all_) for name, all_ in made.items()}
 
 
@@ -205,8 +218,8 @@ def optuna_curves(folder: Path, seeds: Iterable[int] = range(5)) -> Path:
     """Writes what Optuna loses at each of BUDGETS on a folder's sweeps of MANY candidates or more. Needs Optuna."""
     made = {}
     for key, tried in whole(tuned.journals(folder)):
-        found, _, _ = _ordered(key, tried)
-        if len(found) >= MANY:
+        found, order, _ = _ordered(key, tried)
+        if len(found) >= MANY and order is not None:
             sweep = replay.Sweep(found, tried.values())
             made[name_of(key)] = [round(one, 5) for one in _mean(sweep, [strategies.optuna(seed) for seed in seeds])]
     path = folder / OPTUNA
@@ -231,10 +244,10 @@ def curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
     of the same sweeps.
     """
     sweeps = [(key, tried) for key, tried in whole(tuned.journals(folder)) if len(tried) >= MANY and not key.counted]
-    all_ = [curve(key, tried) for key, tried in sweeps]
+    all_ = {name_of(key): one for key, tried in sweeps if (one := curve(key, tried))}
     known = kept(folder)
-    theirs = [known.get(name_of(key)) for key, _ in sweeps]
-    found = {name: [one[name] for one in all_ if name in one] for name in ("model", "random", "exhaustive")}
+    theirs = [known.get(name) for name in all_]
+    found = {name: [one[name] for one in all_.values()] for name in ("model", "random", "exhaustive")}
     if all(theirs):
         found["optuna"] = theirs
     return {name: [middle(one) for one in zip(*runs, strict=True)] for name, runs in found.items() if runs}  # type: ignore[misc]
@@ -320,7 +333,7 @@ def _curves(found: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     return f"{picture}\n\n{tabular.markdown(head, body, {0})}"
 
 
-def _moved(found: Sequence[tuple[str, str, str, str, float, float]]) -> str:
+def _moved(found: Sequence[tuple[str, str, str, str, float, float | None]]) -> str:
     if not found:
         return "Sweeps of one GPU are recorded so far."
     body = [[f"`{one[0]}`", *one[1:4], _percent(one[4]), _percent(one[5])] for one in found]
@@ -332,22 +345,26 @@ def _moved(found: Sequence[tuple[str, str, str, str, float, float]]) -> str:
 # --------------------------------------------------------------------------------------------------------- other GPUs
 
 
-def moved(journals: Iterable[Path]) -> list[tuple[str, str, str, str, float, float]]:
+def moved(journals: Iterable[Path]) -> list[tuple[str, str, str, str, float, float | None]]:
     """(stage, problem, from GPU, to GPU, what the first's fastest costs on the second, what the default does), of
     sweeps of the same kernel, space and problem on two GPUs: fractions over the second's fastest.
     """
     by: dict[tuple[str, ...], dict[str, replay.Sweep]] = {}
+    ships = set()
     for key, tried in whole(journals):
-        found, _, _ = _ordered(key, tried)
+        found, order, _ = _ordered(key, tried)
         place = key.subject, key.problem, key.dtype, key.kernel, key.space
         by.setdefault(place, {})[key.gpu] = replay.Sweep(found, tried.values())
+        if order is not None:
+            ships.add((place, key.gpu))
     return [
-        (place[0], place[1], one, other, replay.moved(here[one], here[other]), here[other].regret(0))
+        (place[0], place[1], one, other, replay.moved(here[one], here[other]),
+         here[other].regret(0) if (place, other) in ships else None)
         for place, here in by.items()
         for one in here
         for other in here
         if one != other
-    ]
+    ]  # fmt: skip
 
 
 def table(found: list[Row], columns: int | None = None) -> str:
@@ -364,7 +381,7 @@ def table(found: list[Row], columns: int | None = None) -> str:
     for which, count, by in claims(found):
         shown = "; ".join(f"{name} {one[0]:.1%}, {one[1]:.1%}" for name, one in by.items() if one is not None)
         lines.append(f"regret with {PART:.0%} of the space, median and 90th percentile, {count} {which}: {shown}")
-    if any(one.optuna is None for one in found):
+    if any(one.optuna is None and not one.note for one in found):
         lines.append("Optuna is not installed: its column is empty (pip install '.[search]')")
     if any(one.counted for one in found):
         lines.append("rows whose gpu is none: nothing was measured there, what was compared was counted")
