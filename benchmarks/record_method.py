@@ -525,13 +525,6 @@ def facts(kernel: Any, block: int) -> dict[str, float | str]:
     return {"registers": registers, "local_bytes": local, "shared_bytes": shared, "occupancy": fits.fraction}
 
 
-def unlinked(kernel: Any) -> Any:
-    """The kernel without link-time optimisation. As a decorator without a signature cuda.jit forgets that option."""
-    from dwlab.gpu.target import cuda
-
-    return cuda.jit(kernel.py_func, lto=False)
-
-
 def pointwise(pattern: str) -> Any:
     """Layer 2's product without bias in float16, for SAMPLE images; pattern "dense" or one of sparse filters."""
     from dwlab.problems.layers import Pointwise, SparsePointwise
@@ -614,7 +607,7 @@ def comparisons() -> tuple[Comparison, ...]:
          0.9, plain(), plain(max_registers=24)),
         ("no link-time optimisation", scope, "lto=False",
          "The kernel is one function: a linker has nothing to put together, and the SASS is the same.",
-         1.0, plain(), lambda bench: bench.depthwise(unlinked(s.made(s.depthwise_global)))),
+         1.0, plain(), plain(lto=False)),
         ("fast maths", "softmax", "fastmath=True",
          "20 exponentials and 10 divisions for 80 bytes an image become a few instructions each.",
          1.2, lambda bench: bench.softmax(), lambda bench: bench.softmax(fastmath=True)),

@@ -25,7 +25,6 @@ THREADS = 256
 def depthwise_global(**options: Any) -> Any:
     """3×3, padding 1, bias, ReLU. x, y: (N, C, H, W); w: (C, 9); b: (C,). The filter is read from global memory."""
 
-    @cuda.jit(**options)
     def depthwise_global(x, w, b, y):
         i = cuda.grid(1)
         N, C, H, W = y.shape
@@ -43,7 +42,7 @@ def depthwise_global(**options: Any) -> Any:
                         total += w[c, 3 * u + v] * x[n, c, row, column]
             y[n, c, p, q] = max(total, np.float32(0))
 
-    return depthwise_global
+    return cuda.jit(depthwise_global, **options)  # as a decorator without a signature cuda.jit forgets lto
 
 
 def depthwise_fixed(C: int, H: int, W: int, epilogue: bool = True, **options: Any) -> Any:
@@ -188,7 +187,6 @@ def max_pool(**options: Any) -> Any:
 def softmax(**options: Any) -> Any:
     """Each image's probabilities. x, y: (N, 10); one thread an image."""
 
-    @cuda.jit(**options)
     def softmax(x, y):
         i = cuda.grid(1)
         if i < x.shape[0]:
@@ -201,7 +199,7 @@ def softmax(**options: Any) -> Any:
             for k in range(10):
                 y[i, k] = math.exp(x[i, k] - most) / total
 
-    return softmax
+    return cuda.jit(softmax, **options)  # as a decorator without a signature cuda.jit forgets lto
 
 
 def unpack(**options: Any) -> Any:

@@ -324,7 +324,7 @@ if "last" in lines:
 # <!-- end:method/kernels -->
 
 # %% tags=["nbval-ignore-output", "folded"]
-steps = () if run is None else [step for step in run.steps if step.gain]
+steps = () if run is None else [step for step in run.steps if step.gain and step.scope != method.WHOLE]
 for name, predicted in (("pinned memory", predicted_pinned), ("constant memory", predicted_constant)):
     for step in steps:
         if step.name == name:
