@@ -73,6 +73,6 @@ def load_all(folder: str | os.PathLike[str], *kinds: type[Kind]) -> list[Kind]:
 
     Raises RecordError for one that cannot be read.
     """
-    files = [path for path in Path(folder).iterdir() if path.name.endswith((".json", ".json.xz"))]
+    files = (path for form in ("*.json", "*.json.xz") for path in Path(folder).glob(form))
     runs = [read(path, *kinds) for path in sorted(files)]
     return sorted(runs, key=lambda run: (records.instant(run.environment["date"]), run.file))

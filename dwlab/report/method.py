@@ -114,9 +114,9 @@ def where_table(run: method.MethodRun | None = None) -> Markdown:
         *(Col(name, lambda row, name=name: row[1].get(name), rounded) for name in SHARES),
     ]
     return of_rows(columns, rows, [
-        f"Of a profile of the job on {run.job['profiled']:,} images, µs. Host: launching, waiting. GPU: copies, "
-        "kernels, gaps in which it did neither. The events of a profile cost time themselves, most where calls are "
-        "many: these columns are for proportions, the times above for gains.",
+        f"Of a profile of the job on {run.job.get('profiled', run.job['images']):,} images, µs. Host: launching, "
+        "waiting. GPU: copies, kernels, gaps in which it did neither. The events of a profile cost time themselves, "
+        "most where calls are many: these columns are for proportions, the times above for gains.",
         f"Measured on {run.where()}.",
     ])  # fmt: skip
 
