@@ -64,9 +64,10 @@ def job_table(run: method.MethodRun | None = None) -> Markdown:
     job = run.job
     return of_rows(columns, steps, [
         f"{summary}{job['images']:,} images of 8 × 8, from the host's memory to their classes there, by the host's "
-        "clock: median of rounds in which before and after ran in turn. A change is kept if three in four "
-        "rounds were faster and no class is another. What comes after it builds on it, but torch.compile, which is "
-        "compared with the best that PyTorch did alone.",
+        "clock: median of rounds in which before and after ran in turn. Compare within a row: the same job takes "
+        "longer at another minute, as the host does other things too. A change is kept if three in four rounds were "
+        "faster and no class is another. What comes after it builds on it, but torch.compile, which is compared with "
+        "the best that PyTorch did alone.",
         *_failures(steps), f"Measured on {run.where()}.",
     ])  # fmt: skip
 

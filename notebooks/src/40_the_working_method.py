@@ -283,7 +283,7 @@ else:
 # spills. **Link-time optimisation** hands the linker the compiler's intermediate code in place of PTX, and the linker
 # optimises the whole program once more. One expects little of it where a kernel is one function. Yet look at the depthwise
 # kernel's instructions and registers without it: with so many more, fewer warps fit on an SM, and the table of single kernels
-# below says what that costs. Numba uses it unless it is told not to.
+# below says what that costs. Numba uses it by default.
 #
 # ## Measure
 #
