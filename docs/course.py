@@ -20,7 +20,7 @@ MISTAKES = (  # exercise, what is wrong, a text of our answer and what stands in
     ("12_4", "no barrier", "    cuda.syncthreads()\n", ""),
     ("13_1", "a step of the reduction is missing", "(16, 8, 4, 2, 1)", "(16, 8, 4, 2)"),
     ("13_1", "every lane writes", "        if lane == 0:\n", "        if True:\n"),
-    ("27_1", "the border counts as 0", "float32(-math.inf)", "float32(0)"),
+    ("27_1", "the largest starts at 0", "float32(-math.inf)", "float32(0)"),
     ("50_1", "the halo is shifted by one", "t0 - HALO + k\n", "t0 - HALO + k + 1\n"),
     ("50_1", "a formula that is nearly right", "return loads, weights", "return loads + 1, weights"),
 )  # fmt: skip

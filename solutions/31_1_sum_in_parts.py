@@ -11,6 +11,8 @@ A part without channels is 0. M need not be a multiple of 32, nor C of W. `add` 
 the same order, so that each run gives the same bits.
 """
 
+from functools import partial
+
 import numpy as np
 from numba import float32  # noqa: F401
 
@@ -67,6 +69,24 @@ HINTS = (
 )
 
 
+def summed(x, w, W, part):
+    """parts, of which part k has the channels part(k), a slice."""
+    return np.stack([w[:, part(k)].astype(np.float64) @ x[part(k)] for k in range(W)])
+
+
+def mistakes(x, w, W):
+    """What comes of typical ones."""
+    size, down = -(-len(x) // W), len(x) // W
+    typical = {
+        "Each part has all channels.": lambda k: slice(None),
+        "S is rounded down here.": lambda k: slice(down * k, down * (k + 1)),
+        "S is one too large where W divides C.": lambda k: slice((down + 1) * k, (down + 1) * (k + 1)),
+        "Part k has the channels k, k + W, … here: those of a part are neighbours.": lambda k: slice(k, None, W),
+        "Each part has one channel too many, the next part's first.": lambda k: slice(size * k, size * (k + 1) + 1),
+    }
+    return {text: summed(x, w, W, part) for text, part in typical.items()}
+
+
 def judge(answer):
     """Each part right, for sizes around a block and drawn ones; and their sum."""
     split, launches = kernel(answer, "split"), []
@@ -80,10 +100,9 @@ def judge(answer):
         x, w, parts, y = values(answer, C, M), values(answer, F, C), poisoned(W, F, M), poisoned(F, M)
         what = f"C={C} F={F} M={M} W={W}"
         report = launched(split, (-(-M // 32), F, W), 32, x, w, parts, hints=HINTS, what=what)
-        size, want = -(-C // W), np.zeros((W, F, M))
-        for k in range(W):
-            want[k] = w[:, size * k : size * (k + 1)].astype(np.float64) @ x[size * k : size * (k + 1)]
-        agree(parts, want, what, tolerance=1e-5, hints=HINTS)
+        size = -(-C // W)
+        want = summed(x, w, W, lambda k, size=size: slice(size * k, size * (k + 1)))
+        agree(parts, want, what, 1e-5, HINTS, partial(mistakes, x, w, W))
         launched(add, (-(-M // 32), F), 32, np.asarray(parts), y)
         agree(y, want.sum(axis=0), f"{what}, added up", tolerance=1e-5, hints=HINTS)
         launches.append((report, C, F, M, W))

@@ -7,13 +7,27 @@ of one row. x, w and y are flat: x[m * C + c], w[f * C + c], y[m * F + f]; C is 
 faster as well.
 """
 
+from functools import partial
+
 import numpy as np
 from numba import float32, uint32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, drawn, kernel, launched, poisoned, run, typical_first, values
+from dwlab.judge.exercises import (
+    agree,
+    at_most,
+    drawn,
+    kernel,
+    launched,
+    of_a_layer,
+    poisoned,
+    run,
+    typical_first,
+    values,
+)
 from dwlab.judge.faster import faster
 from dwlab.kernels.parts import ptx_memory as ptx  # noqa: F401
+from dwlab.problems.layers import Pointwise
 
 PIXELS = 8
 
@@ -74,7 +88,7 @@ HINTS = (
 def judge(answer):
     """Right around a block and for drawn sizes; a request for each four weights; on a GPU faster than `plain`."""
     vectors, launches = kernel(answer, "vectors"), []
-    sizes = ((1, 1, 4), (8, 32, 8), (9, 33, 12), (7, 70, 4), (24, 64, 32))
+    sizes = ((8, 32, 8), (1, 1, 4), (9, 33, 12), (7, 70, 4), (24, 64, 32))
     *two, quarter = drawn(answer, (1, 60), (1, 90), (1, 12))
     long = [drawn(answer, *[(50, 110) if axis == k else (1, 3) for axis in range(3)]) for k in range(3)]
     drawn_ones = (*two, 4 * quarter), (*drawn(answer, (40, 90), (33, 120)), 20), *((a, b, 4 * c) for a, b, c in long)
@@ -82,7 +96,9 @@ def judge(answer):
         x, w, y, what = values(answer, M, C), values(answer, F, C), poisoned(M * F), f"M={M} F={F} C={C}"
         grid = -(-F // 32), -(-M // PIXELS)
         report = launched(vectors, grid, 32, x.ravel(), w.ravel(), y, M, F, C, hints=HINTS, what=what)
-        agree(y, (x.astype(np.float64) @ w.T.astype(np.float64)).ravel(), what, 1e-5, hints=HINTS)
+        want = (x.astype(np.float64) @ w.T.astype(np.float64)).ravel()
+        layer, given = Pointwise(1, C, F, 1, M, layout="NHWC"), {"x": x.reshape(1, 1, M, C), "w": w}
+        agree(y, want, what, 1e-5, HINTS, partial(of_a_layer, layer, given, y, want))
         launches.append((report, grid, M, C))
     for report, grid, M, C in typical_first(launches, len(sizes)):
         blocks = grid[0] * grid[1]

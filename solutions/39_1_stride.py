@@ -9,6 +9,9 @@ Fill in `halved(x, w1, b1, w2, y)`. Block (i, f) has 64 threads and the outputs 
 element of `between` that it needs is computed once, into shared memory, and never reaches global memory.
 """
 
+from functools import partial
+
+import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
@@ -71,10 +74,25 @@ HINTS = (
 )
 
 
+def outputs(between, w2, stride=2):
+    """What the three taps make of the elements between the layers."""
+    wide = np.pad(between, ((0, 0), (1, 1)))
+    return sum(w2[:, [j]] * wide[:, j : j + between.shape[1] : stride] for j in range(3))
+
+
+def mistakes(sums, bias, w2):
+    """What comes of typical ones."""
+    return {
+        "This is what comes without the bias.": outputs(sums.clip(min=0), w2),
+        "This is what comes without the ReLU.": outputs(sums + bias, w2),
+        "The stride is 1 here.": outputs((sums + bias).clip(min=0), w2, 1)[:, : -(-sums.shape[1] // 2)],
+    }
+
+
 def judge(answer):
     """Right for rows around a tile and drawn ones; each element between the layers once; float32; coalesced."""
     halved, launches = kernel(answer, "halved"), []
-    sizes = ((1, 1, 1), (3, 2, 61), (2, 3, 62), (4, 2, 63), (5, 4, 130))
+    sizes = ((3, 2, 61), (1, 1, 1), (2, 3, 62), (4, 2, 63), (5, 4, 130))
     more = drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (6, 9), (1, 9), (130, 300))
     long = [drawn(answer, *[(most, 2 * most) if axis == k else (1, 3) for axis in range(3)])
             for k, most in enumerate((400, 80, 800))]  # fmt: skip
@@ -83,9 +101,9 @@ def judge(answer):
         y, what = poisoned(F, -(-L // 2)), f"C={C} F={F} L={L}"
         grid = -(-y.shape[1] // OUTPUTS), F
         report = launched(halved, grid, 64, x, w1, b1, w2, y, hints=HINTS, what=what)
-        between = (w1.astype("f8") @ x + b1[:, None]).clip(min=0)
-        wide = _padded(between, 2 * y.shape[1] + 1)
-        agree(y, sum(w2[:, j : j + 1] * wide[:, j : j + 2 * y.shape[1] : 2] for j in range(3)), what, 1e-5, hints=HINTS)
+        sums, bias = w1.astype("f8") @ x, b1[:, None]
+        want = outputs((sums + bias).clip(min=0), w2)
+        agree(y, want, what, 1e-5, HINTS, partial(mistakes, sums, bias, w2))
         launches.append((report, C, F, L, grid))
     for report, C, F, L, grid in typical_first(launches, len(sizes)):
         once = sum(min(L, 2 * OUTPUTS * i + WIDTH - 1) - max(0, 2 * OUTPUTS * i - 1) for i in range(grid[0]))
@@ -97,13 +115,6 @@ def judge(answer):
         text = coalesced(report, ("x",), HINTS)
         float32_only(report)
     return f"Right for {len(launches)} sizes, with zeros where they belong; {text}."
-
-
-def _padded(between, width):
-    """The map with a zero in front, and zeros behind it."""
-    import numpy as np
-
-    return np.pad(between, ((0, 0), (1, max(0, width - between.shape[1]))))
 
 
 if __name__ == "__main__":

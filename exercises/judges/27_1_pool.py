@@ -1,6 +1,7 @@
 """The judge of exercise 27_1, and its hints."""
 
 import math  # noqa: F401
+from functools import partial
 
 import numpy as np
 from numba import float32  # noqa: F401
@@ -39,18 +40,28 @@ HINTS = (
 )
 
 
-def want(x):
+def want(x, outside=-np.inf, taps=range(3), stride=2):
     """The maximum of each window, in NumPy."""
-    H, W, _ = x.shape
-    padded = np.pad(x, ((1, 2), (1, 2), (0, 0)), constant_values=-np.inf)
-    windows = [padded[i : i + H : 2, j : j + W : 2] for i in range(3) for j in range(3)]
+    P, Q = ((n + 1) // 2 * stride for n in x.shape[:2])
+    padded = np.pad(x, ((1, 2), (1, 2), (0, 0)), constant_values=outside)
+    windows = [padded[i : i + P : stride, j : j + Q : stride] for i in taps for j in taps]
     return np.max(windows, axis=0)
+
+
+def mistakes(x):
+    """What comes of typical ones."""
+    return {
+        "No y is less than 0 here, but an x may be: what does the largest start from?": want(x).clip(0),
+        "What lies outside the map counts as 0 here: it must never win.": want(x, outside=0),
+        "The windows have a stride of 1 here.": want(x, stride=1),
+        "Each window is one pixel too far down and right.": want(x, taps=range(1, 4)),
+    }
 
 
 def judge(answer):
     """Right for odd and even maps, drawn ones, any x, any number of channels; coalesced; float32 only."""
     pool, launches = kernel(answer, "pool"), []
-    shapes = ((1, 1, 1), (2, 3, 5), (7, 4, 33), (6, 9, 8), (5, 5, 40), (14, 14, 32))
+    shapes = ((7, 4, 33), (1, 1, 1), (2, 3, 5), (6, 9, 8), (5, 5, 40), (14, 14, 32))
     more = drawn(answer, (1, 20), (1, 20), (1, 70)), *one_large(answer, 3)
     rows, columns, groups = drawn(answer, (15, 25), (15, 25), (4, 9))
     large, last = (*drawn(answer, (1, 5), (1, 5), (1, 5)), 2.0**125), (rows, columns, 8 * groups, 1)
@@ -59,7 +70,7 @@ def judge(answer):
         x[H // 2 :] -= np.float32(4 * size)
         y, what = poisoned((H + 1) // 2, (W + 1) // 2, C), f"a map of {H} × {W} with {C} channels"
         report = launched(pool, -(-y.size // THREADS), THREADS, x, y, hints=HINTS, what=what)
-        agree(y, want(x), what, tolerance=0, hints=HINTS)
+        agree(y, want(x), what, 0, HINTS, partial(mistakes, x))
         launches.append((report, C, x.size))
     for report, C, _ in typical_first(launches, len(shapes)):
         # Of few channels the nine x are no neighbours, whatever the kernel; outputs are neighbours always.

@@ -1,5 +1,7 @@
 """The judge of exercise 39_2, and its hints."""
 
+from functools import partial
+
 import numpy as np
 from numba import float32
 
@@ -50,17 +52,32 @@ HINTS = (
 )
 
 
+def outputs(between, w2):
+    """What the three taps make of the elements between the layers."""
+    wide = np.pad(between, ((0, 0), (1, 1)))
+    return sum(w2[:, [j]] * wide[:, j : j + between.shape[1]] for j in range(3))
+
+
+def mistakes(sums, bias, w2):
+    """What comes of typical ones."""
+    return {
+        "This is what comes without any bias.": outputs(sums.clip(min=0), w2),
+        "This is what comes without the ReLU.": outputs(sums + bias, w2),
+    }
+
+
 def judge(answer):
     """Right with and without a bias, around a tile and for drawn rows; each element between once a block; coalesced."""
     ring, launches = kernel(answer, "ring"), []
-    sizes = ((1, 1, 1), (2, 3, 61), (3, 2, 62), (2, 2, 63), (4, 3, 150))
+    sizes = ((2, 3, 61), (1, 1, 1), (3, 2, 62), (2, 2, 63), (4, 3, 150))
     more = drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (6, 9), (1, 9), (130, 300))
     for C, F, L in (*sizes, *more, *one_large(answer, 3)):
         x, w1, b1, w2 = values(answer, C, L), values(answer, F, C), values(answer, F), values(answer, F, 3)
         y, what, grid = poisoned(F, L), f"C={C} F={F} L={L}", (-(-L // OUTPUTS), F)
         report = launched(ring, grid, 64, x, w1, b1, w2, y, hints=HINTS, what=what)
-        between = np.pad((w1.astype("f8") @ x + b1[:, None]).clip(min=0), ((0, 0), (1, 1)))
-        agree(y, sum(w2[:, j : j + 1] * between[:, j : j + L] for j in range(3)), what, 1e-5, hints=HINTS)
+        sums, bias = w1.astype("f8") @ x, b1[:, None]
+        want = outputs((sums + bias).clip(min=0), w2)
+        agree(y, want, what, 1e-5, HINTS, partial(mistakes, sums, bias, w2))
         launches.append((report, C, F, L, grid))
     for report, C, F, L, grid in typical_first(launches, len(sizes)):
         once = sum(min(L, OUTPUTS * i + WIDTH - 1) - max(0, OUTPUTS * i - 1) for i in range(grid[0]))
