@@ -224,6 +224,10 @@ OTHERS = (
     (SHAPE, "32", '"slide": stage("fused/dwpw/slide")}', r"^[\w ]+ +[\d.]+ µs$"),
     (SHAPE, "38", 'prepare(larger, "dwpw")', r"^[\w ]+ +[\d.]+ µs$"),
     (OWN, "36", "timing.measure", r"^PyTorch "),
+    (OWN, "40", "as pageable:", r"."),
+    (OWN, "40", "as overlapped:", r"."),
+    (OWN, "40", "as without:", r"^(pageable|pinned|zero-copy) "),
+    (OWN, "40", "digits.model(", r"."),
 )
 WITH_GPU = tuple(
     (path.stem[:2], number)
@@ -239,6 +243,10 @@ FROM_TABLES = re.compile(
 FROM_RECORDS = (
     ("35", "parts_of_networks()"),
     ("36", "launches([3.0] * 8"),
+    ("40", "timeline.of_dict(one)"),
+    ("40", 'display(lines["last"])'),
+    ("42", "found, _ = report.fastest_sparse()"),
+    ("42", "sparse.frontier(kept, times)"),
     ("41", "the formula's tile"),
 )
 

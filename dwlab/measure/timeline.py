@@ -190,7 +190,9 @@ class Timeline:
         """What is to be seen, in words."""
         if self.timed:
             words = ", ".join(f"{name} {us:,.0f} µs" for name, us in self.shares().items())
-            return f"One lane for the host and one for each of {len(self.lanes()) - 1} streams over time: {words}."
+            count = len(self.lanes()) - 1
+            streams = f"one for each of {count} streams" if count > 1 else "one for the stream"
+            return f"One lane for the host and {streams} over time: {words}."
         words = "; ".join(
             f"step {step}: " + ", ".join(
                 f"{item.name} ({item.kind}{', ' + item.stream if item.stream else ''})"

@@ -15,18 +15,16 @@ pytestmark = pytest.mark.quick
 
 
 def counted():
-    """(stage, load sectors, whether its kernel is the same still): the newest counters at the small problem."""
+    """(stage, load sectors, whether its kernel is the same still): a stage's newest counters at the small problem."""
+    found = {}
     for run in reversed(records.load_runs()):
-        here = [one for one in run.counters if one["problem"] == records.describe_problem(SMALL)]
         digests = {(row.path, row.stage): row.kernel_sha256 for row in run.measurements}
-        found = []
-        for one in here:
-            stage = registry.stage(f"{one['op']}/{one['path']}/{one['stage']}")
-            same = digests.get((one["path"], one["stage"])) == stage.digest
-            found.append((stage, one["load_sectors"], same))
-        if found:
-            return found
-    return []
+        for one in run.counters:
+            if one["problem"] == records.describe_problem(SMALL):
+                stage = registry.stage(f"{one['op']}/{one['path']}/{one['stage']}")
+                same = digests.get((one["path"], one["stage"])) == stage.digest
+                found.setdefault(stage.id, (stage, one["load_sectors"], same))
+    return list(found.values())
 
 
 @pytest.mark.parametrize("stage, sectors, same", counted(), ids=lambda one: getattr(one, "id", ""))
