@@ -69,6 +69,7 @@ EARLY = {
     "depthwise2d/forward/columns", "pointwise/forward/tensor", "pointwise/forward/split", "fused/dwpw/slide",
     "pointwise/forward/int8", "fused/dwpw/int8", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/int8",
     "pointwise/forward/wgmma",
+    "pointwise/forward/tma",
 }  # fmt: skip
 """Stages that ask for filters before they wait; others do so first of all."""
 HOW = ("NCHW", "float32"), ("NHWC", "float32"), ("NHWC", "int8"), ("NHWC", "float16")

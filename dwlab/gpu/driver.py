@@ -6,6 +6,7 @@ And the one permission that a kernel may need before it starts: `allow_shared`, 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 import weakref
@@ -130,6 +131,38 @@ SHARED_UNASKED = 48 * 1024
 
 # kernel -> (argument types, device) -> bytes of dynamic shared memory that it may be started with
 _allowed: weakref.WeakKeyDictionary[Any, dict[tuple, int]] = weakref.WeakKeyDictionary()
+
+
+_UINT32, _SWIZZLE_128B, _PROMOTED_128B = 2, 3, 2  # CUtensorMapDataType, …Swizzle, …L2promotion, cuda.h
+_UNIT, _PAGE = 4, 35  # of a map: bits of an address below its third coordinate, and below its fourth
+
+
+@functools.cache
+def tensor_map(lines: int, width: int, box: int) -> bytes:
+    """The 128 bytes that tell the GPU how copy_box_async finds a box in a matrix of `lines` lines of `width` words.
+
+    box: its lines, of 32 words. The map begins at address 0 and has four coordinates: the word, the line, and two that
+    make up the address of the matrix, by 16 bytes and by 2**35; so it is a constant of the kernel and not an argument
+    of each launch. Zeros where there is no driver to ask: what is compiled there is looked at and not started.
+    Raises ValueError for sizes that the driver refuses.
+    """
+    try:
+        encode = _library().cuTensorMapEncodeTiled
+    except (OSError, AttributeError):
+        return bytes(128)
+    space = ctypes.create_string_buffer(192)
+    start = -ctypes.addressof(space) % 64
+    sizes = (ctypes.c_uint64 * 4)(width, lines, 2 ** (_PAGE - _UNIT), 2**14)
+    strides = (ctypes.c_uint64 * 3)(4 * width, 2**_UNIT, 2**_PAGE)
+    boxes, steps = (ctypes.c_uint32 * 4)(32, box, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+    status = encode(
+        ctypes.byref(space, start), _UINT32, 4, None, sizes, strides, boxes, steps, 0, _SWIZZLE_128B, _PROMOTED_128B, 0
+    )
+    if status:
+        raise ValueError(
+            f"the driver makes no tensor map of boxes of {box} of {lines} lines of {width} words ({status})"
+        )
+    return space.raw[start : start + 128]
 
 
 def allow_shared(kernel: Any, args: Sequence[Any], nbytes: int) -> None:

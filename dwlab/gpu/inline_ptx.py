@@ -9,6 +9,8 @@ import functools
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from dwlab.gpu.driver import tensor_map
+
 NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared")
 NAMES += ("copy4_async", "copy4_async_zfill", "copy2_async", "copy1_async", "commit", "wait")
 NAMES += ("halves", "join_halves", "bfloats", "join_bfloats")
@@ -22,7 +24,8 @@ VARIANTS = (*HALVES, *HINTED_LOADS, *HINTED_STORES)
 """Instructions that do what another one does, by another text."""
 NAMES += VARIANTS
 _HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "wgmma_sp_wait")
-NAMES += (*_HOPPER, "fence_async")
+_BULK = ("mbarrier_init", "mbarrier_expect", "mbarrier_arrive", "mbarrier_wait", "copy_box_async")
+NAMES += (*_HOPPER, "fence_async", *_BULK)
 
 WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
@@ -31,7 +34,7 @@ _AMPERE = ("copy4_async", "copy4_async_zfill", "copy2_async", "copy1_async", "co
 _AMPERE += ("mma_tf32", "mma_f16", "mma_bf16", "mma_s8", "mma_sp_f16", "mma_sp_s8")
 _NEEDS = dict.fromkeys(_AMPERE, (8, 0)) | dict.fromkeys(("ldmatrix_x4", "ldmatrix_x4_trans"), (7, 5))
 _NEEDS |= dict.fromkeys(HALVES, (8, 0)) | {one: (7, 0) for one in HINTED_LOADS if not one.endswith("_nc")}
-_NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)} | dict.fromkeys((*_HOPPER, "fence_async"), (9, 0))
+_NEEDS |= {"pack_s8": (7, 2), "dp4a": (6, 1)} | dict.fromkeys((*_HOPPER, "fence_async", *_BULK), (9, 0))
 
 
 def needs(name: str) -> tuple[int, int]:
@@ -49,6 +52,15 @@ def lacks(name: str, compute_capability: tuple[int, ...]) -> str:
     if here >= least:
         return ""
     return f"ptx.{name} needs compute capability {least[0]}.{least[1]}; this GPU has {here[0]}.{here[1]}"
+
+
+def wrong_box(lines: int, width: int, box: int) -> str:
+    """What copy_box_async does not take of these sizes, for a message that begins with its name; "" if nothing."""
+    if not (1 <= lines < 2**31 and 1 <= width < 2**31):
+        return f"takes a matrix of 1 line and 1 word or more, below 2**31, not of {lines} and {width}"
+    if width % 4:
+        return f"takes lines of whole 16 bytes, not of {width} words"
+    return "" if 1 <= box <= 256 else f"takes boxes of 1 to 256 lines, not of {box}"
 
 
 def outside(name: str) -> NoReturn:
@@ -560,9 +572,76 @@ def intrinsics() -> SimpleNamespace:
 
         return one
 
+    def on_mbarrier(name: str, text: str) -> Any:
+        """An instruction on an mbarrier, two words of a shared array, with a number where its text has $1."""
+
+        def typed(shared: Any, index: Any, *number: Any) -> Any:
+            available(name)
+            checked(name, shared, index)
+            if not all(isinstance(one, types.Integer) for one in number):
+                raise errors.TypingError(f"ptx.{name} takes a whole number, not {number[0]}")
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                at = address(context, builder, shared, args[0], index, args[1], True)
+                line(builder, void, text, ",".join("r" * len(args[1:])), at, *(word(builder, one) for one in args[2:]))
+                return context.get_dummy_value()
+
+            return types.void(shared, index, *number), generate
+
+        def one(typing: Any, shared: Any, index: Any) -> Any:
+            return typed(shared, index)
+
+        def two(typing: Any, shared: Any, index: Any, number: Any) -> Any:
+            return typed(shared, index, number)
+
+        made = two if "$1" in text else one
+        made.__name__ = name
+        return intrinsic(made)
+
+    def word(builder: Any, number: Any) -> Any:
+        return builder.trunc(number, i32) if number.type.width > 32 else number
+
+    @intrinsic
+    def copy_box(
+        typing: Any, shared: Any, i: Any, source: Any, lines: Any, width: Any, box: Any, first: Any, at: Any, bar: Any
+    ) -> Any:
+        name = "copy_box_async"
+        available(name)
+        for array, index in ((shared, i), (source, first), (source, at), (shared, bar)):
+            checked(name, array, index)
+        sizes = lines, width, box
+        if not all(isinstance(one, types.IntegerLiteral) for one in sizes):  # Numba asks again with the values
+            raise errors.RequireLiteralValue(f"ptx.{name} takes literal numbers of lines, words and lines of a box")
+        sizes = tuple(one.literal_value for one in sizes)
+        if why := wrong_box(*sizes):
+            raise errors.TypingError(f"ptx.{name} {why}")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            symbol = "tensor_map_{}_{}_{}".format(*sizes)
+            constant = builder.module.globals.get(symbol)
+            if constant is None:
+                kind = ir.ArrayType(ir.IntType(8), 128)
+                constant = ir.GlobalVariable(builder.module, kind, symbol, addrspace=4)  # __constant__
+                constant.global_constant, constant.align, constant.linkage = True, 64, "internal"
+                constant.initializer = ir.Constant(kind, bytearray(tensor_map(*sizes)))
+            described = builder.ptrtoint(builder.addrspacecast(constant, ir.PointerType(constant.value_type)), i64)
+            where = builder.ptrtoint(context.make_array(source)(context, builder, args[2]).data, i64)
+            low = builder.and_(builder.trunc(builder.lshr(where, i64(4)), i32), i32(0x7FFFFFFF))
+            high = builder.trunc(builder.lshr(where, i64(35)), i32)
+            to = address(context, builder, shared, args[0], i, args[1], True)
+            done = address(context, builder, shared, args[0], bar, args[8], True)
+            text = "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+            text += "[$0], [$1, {$2, $3, $4, $5}], [$6];"
+            corner = word(builder, args[7]), word(builder, args[6]), low, high
+            line(builder, void, text, "r,l,r,r,r,r,r", to, described, *corner, done)
+            return context.get_dummy_value()
+
+        return types.void(shared, i, source, lines, width, box, first, at, bar), generate
+
     whole, real = types.int32, types.float32
     packed = "{ .reg .b32 w; cvt.pack.sat.s8.s32.b32 w, $4, $3, 0; cvt.pack.sat.s8.s32.b32 $0, $2, $1, w; }"
     rounded = "{ .reg .b32 w; cvt.rna.tf32.f32 w, $1; mov.b32 $0, w; }"
+    waited = "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra on; bra again; on: }"
 
     return SimpleNamespace(
         tf32=plain("tf32", rounded, real, real),
@@ -620,4 +699,9 @@ def intrinsics() -> SimpleNamespace:
         wgmma_wait=group_wait,
         wgmma_sp_wait=sparse_group_wait,
         fence_async=bare("fence_async", "fence.proxy.async.shared::cta;"),
+        mbarrier_init=on_mbarrier("mbarrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;"),
+        mbarrier_expect=on_mbarrier("mbarrier_expect", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"),
+        mbarrier_arrive=on_mbarrier("mbarrier_arrive", "mbarrier.arrive.shared::cta.b64 _, [$0];"),
+        mbarrier_wait=on_mbarrier("mbarrier_wait", waited),
+        copy_box_async=copy_box,
     )

@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 from numba.core import types as nt
 
-from dwlab.simt import arraymethods, groups, trace, types, wide
+from dwlab.simt import arraymethods, bulk, groups, trace, types, wide
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
 from dwlab.simt.names import DeviceName
 from dwlab.simt.state import Restart, State
@@ -431,6 +431,8 @@ class Accesses(State):
             wide.overwritten(self, array, element, mask, node)
         if root.in_use is not None and kind != trace.LOAD:
             groups.overwritten(self, array, element, mask, node)
+        if self.bulk is not None and root.space == "shared":
+            bulk.accessed(self, array, element, mask, kind, node)
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
         lanes = filled(element, self.lanes_shape)
@@ -546,6 +548,7 @@ class Accesses(State):
         here = self.mask.full
         rows = here.any(axis=1)
         self.epoch[rows] += 1
+        bulk.met(self, rows)
         if self.order is not None and self.order.fenced:
             for row in np.flatnonzero(rows):
                 self.order.barrier(int(self.block_numbers[row]), here[row])

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import narrow, sparse, tensor, trace, types
+from dwlab.simt import bulk, narrow, sparse, tensor, trace, types
 from dwlab.simt.memory import Array, Lanes, LocalArray, Mask
 
 if TYPE_CHECKING:
@@ -191,6 +191,7 @@ def wait(name: str, keeps: bool = False) -> Callable:
                 if run.hunting and one.metadata is not None:
                     _check_metadata(run, node, name, one, done, kept)
                 _use(run, one, done, -1)
+                bulk.products_ended(run, one.array.root, one.words, done)
                 one.lanes &= ~done
                 ended.append(one.acc)
         run.group_products = [one for one in run.group_products if one.lanes.any()]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dwlab.gpu import inline_ptx, target
-from dwlab.simt import groups, narrow, sparse, tensor, wide
+from dwlab.simt import bulk, groups, narrow, sparse, tensor, wide
 from dwlab.simt.intrinsics import register_meaning
 
 _MEANINGS = SimpleNamespace(
@@ -54,6 +54,11 @@ _MEANINGS = SimpleNamespace(
     wgmma_wait=groups.wait("ptx.wgmma_wait"),
     wgmma_sp_wait=groups.wait("ptx.wgmma_sp_wait", keeps=True),
     fence_async=groups.fence_async,
+    mbarrier_init=bulk.mbarrier_init,
+    mbarrier_expect=bulk.mbarrier_expect,
+    mbarrier_arrive=bulk.mbarrier_arrive,
+    mbarrier_wait=bulk.mbarrier_wait,
+    copy_box_async=bulk.copy_box_async,
 )
 
 _KINDS = ("tf32", "float16", "bfloat16", "int8")

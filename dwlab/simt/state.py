@@ -15,6 +15,7 @@ from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
 from dwlab.simt.order import Order
 
 if TYPE_CHECKING:
+    from dwlab.simt.bulk import Clocks
     from dwlab.simt.float64 import Watch
     from dwlab.simt.strands import Scheduler
 
@@ -204,6 +205,7 @@ class State:
         self.group_products: list = []  # of warp groups, that run (dwlab.simt.groups)
         self.product_groups: int | np.ndarray = 0  # of them that each lane has committed
         self.fenced: int | np.ndarray = 0  # the access after which each lane last came to fence_async()
+        self.bulk: Clocks | None = None  # where there are mbarriers (dwlab.simt.bulk)
         self.rows = np.arange(count, dtype=np.int64)[:, None]
         self.steps = 0
         self.watchers: list[Watch] = []

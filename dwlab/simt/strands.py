@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _BLOCK_FIELDS = (
     "nb", "lanes_shape", "block_numbers", "block_index", "epoch", "warp_epoch", "lane_epoch", "lane_known",
-    "grid_epoch", "shared", "shared_used", "local", "dynamic_root", "copies", "groups", "rows", "alive",
+    "grid_epoch", "shared", "shared_used", "local", "dynamic_root", "copies", "groups", "bulk", "rows", "alive",
 )  # fmt: skip
 _OWN_FIELDS = ("frames", "frame", "mask", "node", "discard", "steps", "watchers")
 _STACK = 16 << 20  # bytes of a thread's stack: a compiler may run on it

@@ -191,10 +191,12 @@ def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, nod
         row, lane, who = run.first_lane(event != 0)
         at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
         line, _ = run.events[int(event[row, lane])]
+        boxed = run.bulk is not None and run.bulk.brings(array.root, row, int(word[row, lane]) + k)
+        need = "ptx.mbarrier_wait" if boxed else "ptx.commit() and ptx.wait(0)"
         run.hazard(
             "race", node.lineno, array.name,
             f"{who} touches {array.name} element {run.place(array, at)} while the asynchronous copy of line {line} is "
-            "still in flight (it takes ptx.commit() and ptx.wait(0) first)", who, line,
+            f"still in flight (it takes {need} first)", who, line,
         )  # fmt: skip
         return
 

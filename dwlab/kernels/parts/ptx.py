@@ -38,6 +38,10 @@
     wgmma_sp_wait(acc, n, groups, first, second) wgmma_wait of sparse products, whose metadata stay until then
     fence_async()                                what a thread has put into shared memory is there for products
                                                  (fence.proxy.async)
+    copy_box_async(shared, i, source, lines,     a box of a matrix, which the GPU's copy engine brings for one thread
+                   width, box, first, at, mbarrier)  (cp.async.bulk.tensor, TMA)
+    mbarrier_init, mbarrier_expect,              phases of arrivals and of copies' bytes, which threads wait for
+    mbarrier_arrive, mbarrier_wait               (mbarrier.init, .arrive.expect_tx, .arrive, .try_wait.parity)
     ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma
     ldmatrix_x4_trans                            takes them, and transposed (ldmatrix.sync.aligned.m8n8.x4.shared.b16)
     dp4a(a, b, c) -> int32                       c + the products of four int8 with four int8 (dp4a.s32.s32)
@@ -92,16 +96,24 @@ for them it compiles to nothing.
 
 In gpu mode these are Numba intrinsics around inline PTX (dwlab.gpu.inline_ptx); in simulated mode dwlab.simt executes
 what they mean, counts it and finds what is wrong (dwlab.simt.instructions). Source: PTX ISA 8.7, "ld", "st",
-"cp.async", "cvt", "mma", "mma.sp", "wgmma", "add", "ldmatrix", "dp4a", "prmt", "cvt.pack", "griddepcontrol". wgmma is
-of compute capability 9.0 alone; parts/ptx_wgmma.py says where its numbers lie. Where another
-instruction is missing on a GPU (`needs`), compiling says so. A kernel's file may import the family it needs alone:
-ptx_memory, ptx_halves, ptx_int8, ptx_mma, ptx_rounding, ptx_sparse, ptx_wgmma. ptx_variants has those that do what
-another one does by another text, which a search of instructions tries.
+"cp.async", "cvt", "mma", "mma.sp", "wgmma", "cp.async.bulk.tensor", "mbarrier", "add", "ldmatrix", "dp4a", "prmt",
+"cvt.pack", "griddepcontrol". wgmma is of compute capability 9.0 alone; parts/ptx_wgmma.py says where its numbers lie,
+and parts/ptx_bulk.py how boxes lie. Where another instruction is missing on a GPU (`needs`), compiling says so. A
+kernel's file may import the family it needs alone: ptx_memory, ptx_bulk, ptx_halves, ptx_int8, ptx_mma, ptx_rounding,
+ptx_sparse, ptx_wgmma. ptx_variants has those that do what another one does by another text, which a search of
+instructions tries.
 """
 
 # ruff: noqa: F401
 
 from dwlab.gpu.inline_ptx import NAMES, WAITS_FROM, intrinsics, lacks, needs
+from dwlab.kernels.parts.ptx_bulk import (
+    copy_box_async,
+    mbarrier_arrive,
+    mbarrier_expect,
+    mbarrier_init,
+    mbarrier_wait,
+)  # fmt: skip
 from dwlab.kernels.parts.ptx_halves import bfloats, halves, join_bfloats, join_halves, tf32
 from dwlab.kernels.parts.ptx_int8 import dp4a, float_of_word, pack_s8, prmt, word_of_float
 from dwlab.kernels.parts.ptx_memory import (

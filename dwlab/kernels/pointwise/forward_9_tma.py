@@ -1,0 +1,71 @@
+"""Tma: one thread has boxes of x and w brought by the GPU's copy engine, and warps wait for these, not for each other.
+
+In `wgmma` every thread computes addresses and starts copies of 16 bytes, waits for its own, and meets all others at a
+barrier, chunk after chunk. Here one thread starts two copies a chunk (cp.async.bulk.tensor, by the Tensor Memory
+Accelerator), which bring swizzled lines of 128 bytes, and zeros beyond the edge. An mbarrier that counts bytes tells
+what has come, and one at which warps arrive what is free again (parts/bulk_products.py). So a warp group starts its
+next products as soon as their operands are there.
+
+A copy describes its matrix by a tensor map, 128 bytes that the driver makes, as a rule of a pointer, for an argument of
+the kernel. These are constants of the kernel: their matrix begins at address 0, and two more coordinates lead to x and
+w (gpu/driver.py).
+
+The epilogue is that of `wgmma`, its bias on the way from the start. NHWC, compute capability 9.0 alone. Traffic: as
+`wgmma`'s: x once for each BN filters and w once for each BM pixels, counted as copies of 16 bytes; y once.
+"""
+
+from numba import float32, uint32
+
+from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import bulk_products, group_epilogue
+from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.kernels.parts.group_products import ROWS
+from dwlab.kernels.pointwise.forward_8_wgmma import supports, traffic
+from dwlab.kernels.pointwise.tma_tiles import configs, cost, mbarriers_at, resources, shared_bytes
+from dwlab.kernels.pointwise.wgmma_tiles import layout_of, most_registers
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.tiling.config import Tiles
+
+
+@by_shape
+def kernel(layer, images, config):
+    layout = layout_of(layer, images, config)
+    one, tile, ACROSS, GROUPS = layout.one, layout.tile, layout.across, config.warps_n
+    BM, BN, N, A_WORDS, SIZE, zero = config.block_m, config.block_n, tile.N, layout.a_words, tile.size, tile.zero
+    A_GROUP, B_GROUP, MOST, BIAS = ROWS * layout.a_pitch, N * layout.b_pitch, most_registers(config), layer.bias
+    bias_at = config.pipeline_stages * layout.stage_words
+    chunks = bulk_products.pipeline(layout, mbarriers_at(layer, config), layer.dtype)
+    start, run = chunks.start, chunks.run
+    load_bias = group_epilogue.load_bias(BN, one.N, bias_at)
+    store = group_epilogue.finish(layer, one, tile, bias_at)
+
+    @cuda.jit(max_registers=MOST)
+    def kernel(x, w, b, unused, r, y):
+        shared = cuda.shared.array(0, float32, 1024)
+        acc = cuda.local.array(SIZE, float32)
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        lane, warp = uint32(thread % 32), uint32(thread // 32)
+        row, column = uint32(block // ACROSS * BM), uint32(block % ACROSS * BN)
+        group_m, group_n = uint32(warp // 4 // GROUPS), uint32(warp // 4 % GROUPS)
+        if BIAS:
+            load_bias(shared, b, uint32(block % ACROSS), thread)
+            ptx.commit()
+        zero(acc)
+        start(shared, x, w, row, column, thread)
+        run(acc, shared, uint32(group_m * A_GROUP), uint32(A_WORDS + group_n * B_GROUP), x, w, row, column, thread)
+        if BIAS:
+            ptx.wait(0)
+            cuda.syncthreads()
+        m0, n0 = uint32(row + group_m * ROWS + warp % 4 * 16), uint32(group_n * N)
+        store(acc, lane, shared, y, r, m0, uint32(column + n0), n0)
+
+    return kernel
+
+
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16", "bfloat16"), view="words", aligned=16,
+    needs=("copy_box_async", "wgmma_f16"), tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
+    layout = layout_of(layer.kernel_key, layer.N, config)
+    return Launch((layout.blocks,), (config.threads,), shared_bytes=shared_bytes(layer, config))

@@ -1,0 +1,394 @@
+"""Boxes of a matrix that the GPU's copy engine brings, and mbarriers, by which threads and copies wait for each other.
+
+One thread starts the copy of a box (cp.async.bulk.tensor, TMA) and goes on. What it brings is there for a thread that
+has waited on the copy's mbarrier: two words of shared memory that count, phase by phase, arrivals of threads and bytes
+of copies. A phase ends when all have come, and the next one begins, of as many arrivals. A wait names the parity of the
+phase whose end it waits for.
+
+Here a copy lands when its phase ends, and all warps of a block go through a kernel in lockstep: what a thread waits for
+must have been started, and have arrived, by then. A wait for what nothing brings, or only a warp that goes another way
+(warp specialisation), is refused.
+
+Arrivals tell what is behind: of each warp, up to which access it had come. A wait takes that over (a vector clock). So
+it is reported if a copy goes to words that another warp may still read, and if a thread reads words that it has not
+waited for. To the requests and sectors that are counted, a box is what warps' copies of 16 bytes would be, four lines
+each. Source: PTX ISA 8.7, "mbarrier", "cp.async.bulk.tensor"; CUDA Programming Guide, "Tensor Memory Access".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.gpu import inline_ptx
+from dwlab.simt import trace, types, wide
+from dwlab.simt.memory import Array, Lanes, Mask, Root
+
+if TYPE_CHECKING:
+    from dwlab.simt.interpreter import Execution
+
+WORDS, UNIT = 32, 256  # of a line of a box; of eight lines, at a multiple of which a box begins
+GROUP = 4  # warps of a warp group
+MOST = 2**20 - 1  # arrivals of a phase, and bytes
+
+
+@dataclass
+class Box:
+    """A copy in flight: to these words of a block's shared memory come these values."""
+
+    root: Root
+    words: np.ndarray
+    values: np.ndarray
+
+
+@dataclass
+class Mbarrier:
+    """One block's. left, transfer: the arrivals and bytes that its phase waits for. ended: phases so far.
+
+    born: the access at which `lane` made it, and epoch: the block's barriers by then. come: what the arrivals of this
+    phase know, told: those of ended ones. last: the number of the last ended phase among all mbarriers'.
+    """
+
+    count: int
+    born: int
+    epoch: int
+    lane: int
+    come: np.ndarray
+    told: np.ndarray
+    left: int = 0
+    transfer: int = 0
+    ended: int = 0
+    last: int = 0
+    boxes: list[Box] = field(default_factory=list)
+
+
+class Clocks:
+    """The mbarriers of the running blocks, by (address of the root, row, word), and what their threads know.
+
+    known: by each thread (row, lane), of each warp, the access up to which it knows it to have come. read: of each root
+    the access at which a warp group's last product of a word had ended, (rows, groups, words). landed: of each root the
+    phase that brought a word, (rows, words), 0 if none did. Of each phase seen: the lanes that have waited for its
+    end, and epochs: the block's barriers behind which all threads may read, 0 before a thread has waited.
+    """
+
+    def __init__(self, run: Execution):
+        self.mbarriers: dict[tuple[int, int, int], Mbarrier] = {}
+        self.known = np.zeros((run.nb, run.padded, run.padded // 32), np.int64)
+        self.read: dict[int, np.ndarray] = {}
+        self.landed: dict[int, np.ndarray] = {}
+        self.seen = np.zeros((1, run.padded), np.bool_)
+        self.epochs = np.zeros(1, np.int64)
+        self.phases = 0
+
+    def brings(self, root: Root, row: int, word: int) -> bool:
+        """Whether a box is on the way to a word."""
+        return any(
+            box.root is root and (box.words == word).any()
+            for (_, at, _), one in self.mbarriers.items() if at == row for box in one.boxes
+        )  # fmt: skip
+
+    def phase(self) -> int:
+        """The number of a phase that ends now."""
+        self.phases += 1
+        if self.phases == len(self.epochs):
+            self.seen = np.concatenate([self.seen, np.zeros_like(self.seen)])
+            self.epochs = np.concatenate([self.epochs, np.zeros_like(self.epochs)])
+        return self.phases
+
+
+# ------------------------------------------------------------------------------------------------------- mbarriers
+
+
+def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, count: object) -> None:
+    """Makes an mbarrier of `count` arrivals a phase, at word i."""
+    for row, lanes, word, number in _calls(run, node, "mbarrier_init", shared, i, count):
+        run.access_number += 1
+        none = np.zeros(run.padded // 32, np.int64)
+        key = shared.root.address, row, word
+        _clocks(run).mbarriers[key] = Mbarrier(
+            number, run.access_number, int(run.epoch[row]), int(lanes[0]), none, none.copy(), number
+        )
+
+
+def mbarrier_expect(run: Execution, node: ast.Call, shared: object, i: object, nbytes: object) -> None:
+    """An arrival, and so many bytes of copies that the phase waits for as well."""
+    for row, lanes, word, number in _calls(run, node, "mbarrier_expect", shared, i, nbytes):
+        one = _mbarrier(run, node, "mbarrier_expect", shared, row, lanes, word)
+        one.transfer += number * len(lanes)
+        _arrive(run, node, one, row, lanes)
+
+
+def mbarrier_arrive(run: Execution, node: ast.Call, shared: object, i: object) -> None:
+    """An arrival."""
+    for row, lanes, word, _ in _calls(run, node, "mbarrier_arrive", shared, i):
+        one = _mbarrier(run, node, "mbarrier_arrive", shared, row, lanes, word)
+        _arrive(run, node, one, row, lanes)
+
+
+def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: object, parity: object) -> None:
+    """Until the phase of this parity has ended."""
+    for row, lanes, word, number in _calls(run, node, "mbarrier_wait", shared, i, parity):
+        one = _mbarrier(run, node, "mbarrier_wait", shared, row, lanes, word)
+        if one.ended % 2 == number % 2:
+            who = run.thread_name(int(run.block_numbers[row]), int(lanes[0]))
+            raise run.refuse(
+                node,
+                f"{who} waits for the end of phase {one.ended} of {shared.name} element {word}, and of {one.count} "
+                f"arrivals {one.left} are missing, and {one.transfer - _on_the_way(one):,} bytes of copies",
+                "warps go through a kernel in lockstep here: what arrives, or copies, does so before others wait",
+            )
+        clocks = run.bulk
+        clocks.known[row, lanes] = np.maximum(clocks.known[row, lanes], one.told)
+        clocks.seen[one.last, lanes] = True
+        clocks.epochs[one.last] = clocks.epochs[one.last] or run.epoch[row] + 1
+
+
+def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.ndarray) -> None:
+    if run.hunting and len(lanes) > one.left:
+        who = run.thread_name(int(run.block_numbers[row]), int(lanes[-1]))
+        run.hazard("race", node.lineno, None, f"{who} arrives in a phase of which all {one.count} arrivals have "
+                   "come, and whose copies have not: what comes out is undefined", who)  # fmt: skip
+    one.left -= len(lanes)
+    known = run.bulk.known[row, lanes]
+    known[np.arange(len(lanes)), lanes // 32] = run.access_number
+    one.come = np.maximum(one.come, known.max(0))
+
+
+def _on_the_way(one: Mbarrier) -> int:
+    return sum(4 * len(box.words) for box in one.boxes)
+
+
+def _settle(run: Execution, one: Mbarrier, row: int) -> None:
+    """Ends the phase if all arrivals have come, and copies of as many bytes are on the way: they land."""
+    if one.left > 0 or one.transfer != _on_the_way(one):
+        return
+    clocks = run.bulk
+    one.last, one.ended, one.left, one.transfer = clocks.phase(), one.ended + 1, one.count, 0
+    one.told, one.come = np.maximum(one.told, one.come), np.zeros_like(one.come)
+    for box in one.boxes:
+        root, words = box.root, box.words
+        root.view(types.UINT32)[words + row * (root.row_bytes // 4)] = box.values
+        root.in_flight[row, words] = 0
+        _by_word(run, clocks.landed, root)[row, words] = one.last
+        if run.hunting and root.tracked:
+            each = root.granules(4)
+            shadow = root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()]
+            shadow[...] = np.zeros((), shadow.dtype)  # a copy is no thread's store; races with it are looked for here
+            shadow["written"][:, trace.WRITE] = True
+            root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()] = shadow
+    one.boxes = []
+
+
+def _clocks(run: Execution) -> Clocks:
+    if run.bulk is None:
+        run.bulk = Clocks(run)
+    return run.bulk
+
+
+def _by_word(run: Execution, kept: dict[int, np.ndarray], root: Root, *of: int) -> np.ndarray:
+    found = kept.get(root.address)
+    if found is None:
+        found = kept[root.address] = np.zeros((run.nb, *of, root.row_bytes // 4), np.int64)
+    return found
+
+
+def _calls(
+    run: Execution, node: ast.Call, name: str, shared: object, i: object, number: object = 0
+) -> Iterator[tuple[int, np.ndarray, int, int]]:
+    """(row, lanes, word, number) of the active lanes, those together that have the same."""
+    name = f"ptx.{name}"
+    element, mask = wide.locate(run, node, name, "shared", shared, i, 2)
+    number = run.number(number, node)
+    if number.dtype.kind not in "iu":
+        raise run.refuse(node, f"{name} takes a whole number, not {number.dtype}")
+    run.operate([])
+    if mask is None or not run.exact:
+        return
+    element, number = (np.broadcast_to(one, run.lanes_shape) for one in (element, number))
+    for row in np.flatnonzero(mask.full.any(1)):
+        lanes = np.flatnonzero(mask.full[row])
+        pairs = np.stack([element[row, lanes], number[row, lanes].astype(np.int64)])
+        for pair in np.unique(pairs, axis=1).T:
+            yield int(row), lanes[(pairs == pair[:, None]).all(0)], int(pair[0]), int(pair[1])
+
+
+def _mbarrier(
+    run: Execution, node: ast.AST, name: str, shared: Array, row: int, lanes: np.ndarray, word: int
+) -> Mbarrier:
+    """The mbarrier at a word, up to date. Refuses one that is none; reports one that may not be there yet."""
+    one = None if run.bulk is None else run.bulk.mbarriers.get((shared.root.address, row, word))
+    lane = int(lanes[0])
+    who = run.thread_name(int(run.block_numbers[row]), lane)
+    if one is None:
+        raise run.refuse(node, f"ptx.{name} of {who} finds no mbarrier at {shared.name} element {word}",
+                         "one thread makes it by ptx.mbarrier_init")  # fmt: skip
+    strangers = lanes[lanes != one.lane]
+    if run.hunting and len(strangers) and run.epoch[row] == one.epoch:
+        who = run.thread_name(int(run.block_numbers[row]), int(strangers[0]))
+        run.hazard("race", node.lineno, shared.name, f"{who} uses the mbarrier of {shared.name} element {word} with no "
+                   "cuda.syncthreads() since it was made", who)  # fmt: skip
+    _settle(run, one, row)
+    return one
+
+
+# ----------------------------------------------------------------------------------------------------------- copies
+
+
+def copy_box_async(
+    run: Execution, node: ast.Call, shared: object, i: object, source: object, lines: object, width: object,
+    box: object, first: object, at: object, mbarrier: object,
+) -> None:  # fmt: skip
+    """Starts a copy of `box` lines of 32 words, from line `first` and word `at` on, of a matrix (lines, width)."""
+    name = "ptx.copy_box_async"
+    sizes = [run.number(one, node) for one in (lines, width, box)]
+    if not all(run.is_literal(one) for one in node.args[3:6]) or any(one.dtype.kind != "i" for one in sizes):
+        raise run.refuse(node, f"{name} takes literal numbers of lines, words and lines of a box")
+    lines, width, box = (int(one) for one in sizes)
+    if why := inline_ptx.wrong_box(lines, width, box):
+        raise run.refuse(node, f"{name} {why}")
+    corner = [run.number(one, node) for one in (first, at)]
+    if any(one.dtype.kind not in "iu" for one in corner):
+        raise run.refuse(node, f"{name} takes whole numbers for the first line and word")
+    held, _ = wide._checked(run, node, name, "global", source, first)
+    run.operate([])
+    begins, mask = wide.locate(run, node, name, "shared", shared, i)
+    if mask is None or not run.exact:
+        return
+    bad, who = (source.offset * 4 + source.root.address) % 16, run.first_name(mask)
+    if bad or int(held) < lines * width:
+        kind, what = ("misaligned", "begins at no multiple of 16 bytes") if bad else ("out of bounds", f"has {held}")
+        run.hazard(kind, node.lineno, source.name, f"{source.name} {what} elements; {name} takes {lines} lines of "
+                   f"{width}, in {who}", who, fatal=True)  # fmt: skip
+        return
+    first, at, begins = (np.broadcast_to(one, run.lanes_shape).astype(np.int64) for one in (*corner, begins))
+    turn = np.where(mask.full, np.cumsum(mask.full, 1), 0)
+    for number in range(1, int(turn.max()) + 1):  # lanes of a block, one after the other
+        row, lane = np.nonzero(turn == number)
+        _count(run, node, source, width, lines, box, row, first[row, lane], at[row, lane])
+        for one in zip(row.tolist(), lane.tolist(), strict=True):
+            _start(run, node, shared, source, (lines, width, box), one, int(begins[one]), int(first[one]), int(at[one]),
+                   mbarrier)  # fmt: skip
+
+
+def _count(
+    run: Execution, node: ast.AST, source: Array, width: int, lines: int, box: int, rows: np.ndarray, first: np.ndarray,
+    at: np.ndarray,
+) -> None:  # fmt: skip
+    """Counts a box of each of these blocks as copies of 16 bytes a lane, and looks at what they read for races."""
+    vector = np.arange(-(-box * 8 // run.padded) * run.padded).reshape(-1, run.padded)
+    for some in vector:
+        line, word = first[:, None] + some // 8, at[:, None] + some % 8 * 4
+        inside = np.zeros(run.lanes_shape, np.bool_)
+        inside[rows] = (some < box * 8) & (line >= 0) & (line < lines) & (word >= 0) & (word < width)
+        element = np.zeros(run.lanes_shape, np.int64)
+        element[rows] = source.offset + line * width + word
+        if inside.any():
+            wide._note(run, source, np.where(inside, element, 0), Mask(inside, run.lanes_shape), trace.LOAD, node)
+
+
+def _start(
+    run: Execution, node: ast.AST, shared: Array, source: Array, sizes: tuple[int, int, int], who: tuple[int, int],
+    begin: int, first: int, at: int, mbarrier: object,
+) -> None:  # fmt: skip
+    lines, width, box = sizes
+    (row, lane), root = who, shared.root
+    name = run.thread_name(int(run.block_numbers[row]), lane)
+    index = begin - int(shared.offset)
+    if begin % UNIT or index + box * WORDS > int(shared.shape[0]):
+        kind = "misaligned" if begin % UNIT else "out of bounds"
+        run.hazard(kind, node.lineno, shared.name, f"{shared.name}: a box of {box} lines from element {index} on in "
+                   f"{name}; ptx.copy_box_async takes multiples of {UNIT} ({4 * UNIT:,} bytes), within the array's "
+                   f"{int(shared.shape[0])}", name, fatal=True)  # fmt: skip
+        return
+    place = int(np.broadcast_to(run.number(mbarrier, node), run.lanes_shape)[who]) + int(shared.offset)
+    one = _mbarrier(run, node, "copy_box_async", shared, row, np.array([lane]), place)
+    line, word = np.arange(box), np.arange(WORDS)
+    inside = ((first + line >= 0) & (first + line < lines))[:, None] & ((at + word >= 0) & (at + word < width))
+    element = int(source.offset) + (first + line)[:, None] * width + at + word
+    values = np.where(inside, source.root.view(types.UINT32).take(element, mode="clip"), np.uint32(0)).ravel()
+    words = (begin + line[:, None] * WORDS + ((word // 4 ^ line[:, None] % 8) * 4 + word % 4)).ravel()
+    if run.hunting:
+        _check_start(run, node, shared, one, row, lane, words, name)
+    if root.in_flight is None:
+        root.in_flight = np.zeros((run.nb, root.row_bytes // 4), np.int32)
+    root.in_flight[row, words] = run.event(node, shared.name)
+    one.boxes.append(Box(root, words, values))
+
+
+def _check_start(
+    run: Execution, node: ast.AST, shared: Array, one: Mbarrier, row: int, lane: int, words: np.ndarray, who: str
+) -> None:
+    """Reports a copy to words that may be in use, or on an mbarrier that the copy engine may not see."""
+    root, clocks = shared.root, run.bulk
+    known = clocks.known[row, lane].copy()
+    known[lane // 32] = run.access_number
+    why = ""
+    if np.broadcast_to(run.fenced, run.lanes_shape)[row, one.lane] < one.born:
+        why = "on an mbarrier with no ptx.fence_async() between ptx.mbarrier_init and the barrier"
+    elif root.in_flight is not None and root.in_flight[row, words].any():
+        line, _ = run.events[int(root.in_flight[row, words].max())]
+        why = f"to words of {shared.name} to which the copy of line {line} is still on the way"
+    elif root.in_use is not None and (root.in_use[row, words] > 0).any():
+        why = f"to words of {shared.name} that a product may still read (it takes ptx.wgmma_wait first)"
+    elif root.address in clocks.read:
+        late = clocks.read[root.address][row][:, words].max(1)
+        knows = known[: len(late) * GROUP].reshape(-1, GROUP).min(1)
+        if (late > knows).any():
+            group = int(np.argmax(late > knows))
+            why = f"to words of {shared.name} that products of warps {GROUP * group} to {GROUP * group + 3} have read"
+    if not why and root.tracked and run.order is None:
+        each = root.granules(4)
+        past = root.shadow[row, words * each][:, (trace.READ, trace.WRITE)]
+        other = np.maximum(past["thread"] - 1, 0) % run.padded // 32
+        late = (past["thread"] > 0) & (past["epoch"] == run.epoch[row]) & (past["access"] > known[other])
+        if late.any():
+            at, kind = np.argwhere(late)[0]
+            line, _ = run.events[int(past["event"][at, kind])]
+            why = f"to words of {shared.name} that other threads have {('read', 'written')[kind]} on line {line}"
+    if why:
+        run.hazard("race", node.lineno, shared.name, f"{who} starts a copy {why}, with nothing to order the two (an "
+                   "arrival of each warp behind its accesses, and a wait for that phase)", who)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------- what other accesses tell and ask
+
+
+def products_ended(run: Execution, root: Root, words: np.ndarray, lanes: np.ndarray) -> None:
+    """Groups of these lanes have waited for a product that read `words`, (blocks, groups, words)."""
+    if run.bulk is None:
+        return
+    run.access_number += 1
+    row, group = np.nonzero(lanes.reshape(run.nb, -1, 32 * GROUP).any(2))
+    read = _by_word(run, run.bulk.read, root, run.padded // (32 * GROUP))
+    read[row[:, None], group[:, None], words[row, group]] = run.access_number
+
+
+def met(run: Execution, rows: np.ndarray) -> None:
+    """All threads of these blocks have come to a barrier."""
+    if run.bulk is not None:
+        run.bulk.known[rows] = run.access_number
+
+
+def accessed(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+    """Reports lanes that read what a copy has brought without having waited for it; what they store is no copy's."""
+    landed = run.bulk.landed.get(array.root.address)
+    if landed is None:
+        return
+    rows = np.broadcast_to(run.rows, run.lanes_shape)
+    word = np.where(mask.full, np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4, 0)
+    if kind != trace.LOAD:
+        landed[rows[mask.full], word[mask.full]] = 0
+        return
+    phase = np.where(mask.full, landed[rows, word], 0)
+    epochs = run.bulk.epochs[phase]
+    behind = (epochs > 0) & (run.epoch[:, None] >= epochs)
+    hit = (phase > 0) & ~behind & ~run.bulk.seen[phase, np.arange(run.padded)]
+    if hit.any():
+        row, lane, who = run.first_lane(hit)
+        at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
+        run.hazard("race", node.lineno, array.name, f"{who} reads {array.name} element {run.place(array, at)}, which a "
+                   "copy has brought, and has not waited for the copy's mbarrier", who)  # fmt: skip
