@@ -70,15 +70,17 @@ class Clocks:
     """The mbarriers of the running blocks, by (address of the root, row, word), and what their threads know.
 
     known: by each thread (row, lane), of each warp, the access up to which it knows it to have come. read: of each root
-    the access at which a warp group's last product of a word had ended, (rows, groups, words). landed: of each root the
-    phase that brought a word, (rows, words), 0 if none did. Of each phase seen: the lanes that have waited for its
-    end, and epochs: the block's barriers behind which all threads may read, 0 before a thread has waited.
+    the access at which a warp group's last product of a word had ended, (rows, groups, words). loads: the same of a
+    word's last load, times the warps of a block plus its warp, (rows, words). landed: the phase that brought a word,
+    (rows, words), 0 if none did. Of each phase seen: the lanes that have waited for its end, and epochs: the block's
+    barriers behind which all threads may read, 0 before a thread has waited.
     """
 
     def __init__(self, run: Execution):
         self.mbarriers: dict[tuple[int, int, int], Mbarrier] = {}
         self.known = np.zeros((run.nb, run.padded, run.padded // 32), np.int64)
         self.read: dict[int, np.ndarray] = {}
+        self.loads: dict[int, np.ndarray] = {}
         self.landed: dict[int, np.ndarray] = {}
         self.seen = np.zeros((1, run.padded), np.bool_)
         self.epochs = np.zeros(1, np.int64)
@@ -118,6 +120,7 @@ def mbarrier_expect(run: Execution, node: ast.Call, shared: object, i: object, n
     """An arrival, and so many bytes of copies that the phase waits for as well."""
     for row, lanes, word, number in _calls(run, node, "mbarrier_expect", shared, i, nbytes):
         one = _mbarrier(run, node, "mbarrier_expect", shared, row, lanes, word)
+        _settle(run, one, row)
         one.transfer += number * len(lanes)
         _arrive(run, node, one, row, lanes)
 
@@ -126,6 +129,7 @@ def mbarrier_arrive(run: Execution, node: ast.Call, shared: object, i: object) -
     """An arrival."""
     for row, lanes, word, _ in _calls(run, node, "mbarrier_arrive", shared, i):
         one = _mbarrier(run, node, "mbarrier_arrive", shared, row, lanes, word)
+        _settle(run, one, row)
         _arrive(run, node, one, row, lanes)
 
 
@@ -133,6 +137,8 @@ def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: object, par
     """Until the phase of this parity has ended."""
     for row, lanes, word, number in _calls(run, node, "mbarrier_wait", shared, i, parity):
         one = _mbarrier(run, node, "mbarrier_wait", shared, row, lanes, word)
+        if one.ended % 2 == number % 2:  # else it does not wait, and copies land as late as may be
+            _settle(run, one, row)
         if one.ended % 2 == number % 2:
             who = run.thread_name(int(run.block_numbers[row]), int(lanes[0]))
             raise run.refuse(
@@ -219,7 +225,7 @@ def _calls(
 def _mbarrier(
     run: Execution, node: ast.AST, name: str, shared: Array, row: int, lanes: np.ndarray, word: int
 ) -> Mbarrier:
-    """The mbarrier at a word, up to date. Refuses one that is none; reports one that may not be there yet."""
+    """The mbarrier at a word. Refuses one that is none; reports one that may not be there yet."""
     one = None if run.bulk is None else run.bulk.mbarriers.get((shared.root.address, row, word))
     lane = int(lanes[0])
     who = run.thread_name(int(run.block_numbers[row]), lane)
@@ -231,7 +237,6 @@ def _mbarrier(
         who = run.thread_name(int(run.block_numbers[row]), int(strangers[0]))
         run.hazard("race", node.lineno, shared.name, f"{who} uses the mbarrier of {shared.name} element {word} with no "
                    "cuda.syncthreads() since it was made", who)  # fmt: skip
-    _settle(run, one, row)
     return one
 
 
@@ -306,6 +311,7 @@ def _start(
         return
     place = int(np.broadcast_to(run.number(mbarrier, node), run.lanes_shape)[who]) + int(shared.offset)
     one = _mbarrier(run, node, "copy_box_async", shared, row, np.array([lane]), place)
+    _settle(run, one, row)
     line, word = np.arange(box), np.arange(WORDS)
     inside = ((first + line >= 0) & (first + line < lines))[:, None] & ((at + word >= 0) & (at + word < width))
     element = int(source.offset) + (first + line)[:, None] * width + at + word
@@ -340,15 +346,11 @@ def _check_start(
         if (late > knows).any():
             group = int(np.argmax(late > knows))
             why = f"to words of {shared.name} that products of warps {GROUP * group} to {GROUP * group + 3} have read"
-    if not why and root.tracked and run.order is None:
-        each = root.granules(4)
-        past = root.shadow[row, words * each][:, (trace.READ, trace.WRITE)]
-        other = np.maximum(past["thread"] - 1, 0) % run.padded // 32
-        late = (past["thread"] > 0) & (past["epoch"] == run.epoch[row]) & (past["access"] > known[other])
+    if not why and root.address in clocks.loads:
+        access, warp = np.divmod(clocks.loads[root.address][row, words], run.padded // 32)
+        late = access > known[warp]
         if late.any():
-            at, kind = np.argwhere(late)[0]
-            line, _ = run.events[int(past["event"][at, kind])]
-            why = f"to words of {shared.name} that other threads have {('read', 'written')[kind]} on line {line}"
+            why = f"to words of {shared.name} that warp {int(warp[late][0])} has read"
     if why:
         run.hazard("race", node.lineno, shared.name, f"{who} starts a copy {why}, with nothing to order the two (an "
                    "arrival of each warp behind its accesses, and a wait for that phase)", who)  # fmt: skip
@@ -375,14 +377,15 @@ def met(run: Execution, rows: np.ndarray) -> None:
 
 def accessed(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
     """Reports lanes that read what a copy has brought without having waited for it; what they store is no copy's."""
-    landed = run.bulk.landed.get(array.root.address)
-    if landed is None:
-        return
+    landed = _by_word(run, run.bulk.landed, array.root)
     rows = np.broadcast_to(run.rows, run.lanes_shape)
     word = np.where(mask.full, np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4, 0)
+    here = rows[mask.full], word[mask.full]
     if kind != trace.LOAD:
-        landed[rows[mask.full], word[mask.full]] = 0
+        landed[here] = 0
         return
+    warps = np.broadcast_to(np.arange(run.padded) // 32, run.lanes_shape)[mask.full]
+    _by_word(run, run.bulk.loads, array.root)[here] = run.access_number * (run.padded // 32) + warps
     phase = np.where(mask.full, landed[rows, word], 0)
     epochs = run.bulk.epochs[phase]
     behind = (epochs > 0) & (run.epoch[:, None] >= epochs)

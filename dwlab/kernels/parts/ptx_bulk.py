@@ -1,4 +1,4 @@
-"""Boxes of a matrix, brought by the GPU's copy engine (TMA), and mbarriers, which say when they have come (parts/ptx.py)."""
+"""Boxes of a matrix, brought by the copy engine (TMA), and mbarriers, which say when they have come (parts/ptx.py)."""
 
 from typing import Any
 

@@ -1,0 +1,341 @@
+"""Boxes that the copy engine brings, and mbarriers: what they do, which mistakes are found, the stage made of them."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+from launched import launched
+from numba import float32, uint32
+
+from dwlab import simt
+from dwlab.compiler import inspect
+from dwlab.gpu import driver, inline_ptx, machine, target
+from dwlab.gpu.driver import allow_shared
+from dwlab.gpu.target import cuda
+from dwlab.kernels import registry, traffic
+from dwlab.kernels.parts import ptx, swizzle
+from dwlab.kernels.pointwise import tma_tiles, wgmma_tiles
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.problems.layers import Pointwise
+
+pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
+simulated = pytest.mark.skipif(target.mode != "simulated", reason="looks for mistakes: simulated mode only")
+TMA = registry.stage("pointwise/forward/tma")
+place = swizzle.place(32)
+
+
+def hopper():
+    """Skips where there is a GPU without the instruction."""
+    if target.mode == "gpu" and machine.present().compute_capability < (9, 0):
+        pytest.skip("copy_box_async is of compute capability 9.0 and up")
+
+
+def hazards(kernel, grid, block, *args, shared_bytes):
+    """What an xray finds; or the first of it, where the mistake also keeps away what is waited for."""
+    try:
+        return simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes).hazards
+    except simt.UnsupportedError:
+        options = simt.Options(hazards="raise", trace=True)
+        with pytest.raises(simt.HazardError) as error:
+            simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes, options=options)
+        return error.value.hazards
+
+
+# ---- a box, read by loads
+
+
+@functools.cache
+def boxed(lines, width, box, mistake=""):
+    """A kernel of 64 threads a block: y[block] (2, box, 32) = two boxes of x, from corners on, one after the other."""
+    BARRIER, WORDS = 32 * box, box * 32
+    WAIT, MEET, SECOND = mistake != "wait", mistake != "meet", 1 if mistake == "parity" else 0
+
+    @cuda.jit
+    def copy(x, corners, y):
+        shared = cuda.shared.array(0, float32, 1024)
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        if thread == uint32(0):
+            ptx.mbarrier_init(shared, BARRIER, 1)
+            ptx.fence_async()
+        cuda.syncthreads()
+        for k in range(2):
+            if thread == uint32(0):
+                ptx.mbarrier_expect(shared, BARRIER, 128 * box)
+                line, word = corners[block, k, 0], corners[block, k, 1]
+                ptx.copy_box_async(shared, uint32(0), x, lines, width, box, line, word, BARRIER)
+            if WAIT or thread < uint32(32):
+                ptx.mbarrier_wait(shared, BARRIER, uint32(k ^ SECOND))
+            for i in range(thread, WORDS, 64):
+                y[block, k, i] = shared[place(uint32(i // 32), uint32(i % 32))]
+            if MEET:
+                cuda.syncthreads()
+
+    return copy
+
+
+def boxes(lines, width, box, blocks, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((lines, width)).astype(np.float32)
+    corners = np.stack(
+        [rng.integers(-box, lines + box, (blocks, 2)), rng.integers(-40, width + 40, (blocks, 2))], axis=-1
+    ).astype(np.int32)
+    line, word = (
+        corners[..., k, None, None] + np.arange(n).reshape(-1, *m) for k, n, m in ((0, box, (1,)), (1, 32, ()))
+    )
+    inside = (line >= 0) & (line < lines) & (word >= 0) & (word < width)
+    wanted = np.where(inside, x[np.clip(line, 0, lines - 1), np.clip(word, 0, width - 1)], np.float32(0))
+    y = np.full((blocks, 2, box * 32), np.nan, np.float32)
+    return x.reshape(-1), corners, y, wanted.reshape(y.shape)
+
+
+@pytest.mark.parametrize(
+    ("lines", "width", "box"), [(40, 96, 16), (7, 32, 8), (3, 4, 8), (300, 44, 256), (50, 364, 1), (9, 36, 13)], ids=str
+)
+def test_a_box_is_what_the_matrix_has_there_and_zeros_beyond(lines, width, box):
+    hopper()
+    x, corners, y, wanted = boxes(lines, width, box, 5)
+    kernel, shared = boxed(lines, width, box), 128 * box + 16
+    allow_shared(kernel, (x, corners, y), shared)
+    kernel[5, 64, 0, shared](x, corners, y)
+    np.testing.assert_array_equal(y, wanted)
+
+
+@simulated
+def test_its_sectors_are_those_of_copies_of_16_bytes():
+    x, corners, y, wanted = boxes(64, 96, 16, 1)
+    corners[:] = [[[3, 32], [40, 0]]]
+    seen = simt.xray(boxed(64, 96, 16), 1, 64, x, corners, y, shared_bytes=128 * 16 + 16)
+    assert seen.hazards == ()
+    (of_x,) = [one for one in seen.accesses if one.array == "x"]
+    assert (of_x.requests, of_x.sectors) == (2 * 16 // 4, 2 * 16 * 4)
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        ("wait", "has not waited for the copy's mbarrier"),
+        ("meet", "that warp 1 has read"),
+        ("parity", "still in flight (it takes ptx.mbarrier_wait first)"),
+    ],
+)
+def test_reads_that_nothing_orders_are_races(mistake, says):
+    x, corners, y, _ = boxes(40, 96, 16, 2)
+    found = hazards(boxed(40, 96, 16, mistake), 2, 64, x, corners, y, shared_bytes=128 * 16 + 16)
+    assert any(one.kind == "race" and says in one.message for one in found), found
+
+
+# ---- boxes as operands, place after place
+
+N, GROUPS, STAGES, CHUNKS = 24, 2, 2, 5
+SUMS, WARPS, A_WORDS = N // 2, 4 * GROUPS, GROUPS * 64 * 32
+STEP = A_WORDS + 32 * 32  # b's 24 lines end where the next eight lines may begin
+FULL = STAGES * STEP
+MATRIX, OTHER = (100, 32 * CHUNKS - 12), (N, 32 * CHUNKS - 12)  # lines and words: rows and sums end within a box
+
+
+@functools.cache
+def product(mistake=""):
+    """A kernel of two warp groups: y = a b^T of (100, 296) and (24, 296) float16 in five chunks, with one mistake."""
+    FENCE, MADE, COUNT = mistake != "fence", mistake != "made", WARPS + (mistake == "few")
+    BYTES, FREE, ALL = 128 * (128 + N) - 128 * (mistake == "bytes"), mistake != "free", mistake != "unasked"
+    EARLY, NONE, SHIFT = mistake == "early", 4 if mistake == "none" else 0, 128 if mistake == "shifted" else 0
+    LINES, FAR = MATRIX[0] + 50 * (mistake == "small"), 2 * STEP if mistake == "beyond" else 0
+    (A, WIDTH), B = MATRIX, OTHER[0]
+
+    @cuda.jit
+    def load(shared, a, b, stage, chunk):
+        full, k = uint32(FULL + 4 * stage), uint32(32 * chunk)
+        ptx.mbarrier_expect(shared, full, BYTES)
+        ptx.copy_box_async(
+            shared, uint32(stage * STEP + SHIFT + FAR), a, LINES, WIDTH, 128, 0, k, uint32(full + NONE * 8)
+        )
+        ptx.copy_box_async(shared, uint32(stage * STEP + A_WORDS), b, B, WIDTH, N, 0, k, full)
+
+    @cuda.jit
+    def multiply(a, b, y):
+        shared = cuda.shared.array(0, float32, 1024)
+        acc = cuda.local.array(SUMS, float32)
+        thread = uint32(cuda.threadIdx.x)
+        group, warp, lane = uint32(thread // 128), uint32(thread // 32), uint32(thread % 32)
+        for i in range(SUMS):
+            acc[i] = float32(0)
+        if thread == uint32(0):
+            for stage in range(STAGES):
+                ptx.mbarrier_init(shared, uint32(FULL + 4 * stage), 1)
+                ptx.mbarrier_init(shared, uint32(FULL + 4 * stage + 2), COUNT)
+            if FENCE:
+                ptx.fence_async()
+        if MADE:
+            cuda.syncthreads()
+        if thread == uint32(0):
+            for stage in range(STAGES):
+                load(shared, a, b, uint32(stage), uint32(stage))
+        for chunk in range(CHUNKS):
+            stage, before, parity = uint32(chunk % STAGES), uint32((chunk - 1) % STAGES), uint32(chunk // STAGES % 2)
+            if ALL or group == uint32(0):
+                ptx.mbarrier_wait(shared, uint32(FULL + 4 * stage), parity)
+            ptx.wgmma_fence(acc, N)
+            for k in range(4):
+                a0 = uint32(stage * STEP + group * 2048 + 8 * k)
+                ptx.wgmma_f16(acc, N, shared, a0, uint32(stage * STEP + A_WORDS + 8 * k))
+            ptx.wgmma_commit()
+            if EARLY and lane == uint32(0):
+                ptx.mbarrier_arrive(shared, uint32(FULL + 4 * stage + 2))
+            ptx.wgmma_wait(acc, N, 1)
+            if chunk > 0 and chunk - 1 + STAGES < CHUNKS:
+                free = uint32(FULL + 4 * before + 2)
+                if not EARLY and lane == uint32(0):
+                    ptx.mbarrier_arrive(shared, free)
+                if thread == uint32(0):
+                    if FREE:
+                        ptx.mbarrier_wait(shared, free, uint32((chunk - 1) // STAGES % 2))
+                    load(shared, a, b, before, uint32(chunk - 1 + STAGES))
+        ptx.wgmma_wait(acc, N, 0)
+        for j in range(N // 8):
+            for c in range(4):
+                row = uint32(warp * 16 + lane // 4 + uint32(8 * (c // 2)))
+                if row < uint32(A):
+                    y[row, uint32(8 * j + c % 2) + lane % 4 * 2] = acc[4 * j + c]
+
+    return multiply
+
+
+SHARED = 4 * (FULL + 4 * STAGES + 64)
+
+
+def operands(seed=0):
+    rng = np.random.default_rng(seed)
+    a, b = (rng.standard_normal((n, 2 * width)).astype(np.float16) for n, width in (MATRIX, OTHER))
+    wanted = a.astype(np.float64) @ b.T.astype(np.float64)
+    return *(one.view(np.float32).reshape(-1) for one in (a, b)), np.full(wanted.shape, np.nan, np.float32), wanted
+
+
+def test_products_of_boxes_are_right():
+    if target.mode == "gpu" and machine.present().compute_capability != (9, 0):
+        pytest.skip("wgmma is of compute capability 9.0 alone")
+    a, b, y, wanted = operands()
+    allow_shared(product(), (a, b, y), SHARED)
+    product()[1, 32 * WARPS, 0, SHARED](a, b, y)
+    np.testing.assert_allclose(y, wanted, rtol=0, atol=296 * 8 * 2**-23)
+
+
+@simulated
+def test_nothing_is_found_in_what_is_right():
+    a, b, y, _ = operands()
+    assert simt.xray(product(), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED).hazards == ()
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("mistake", "kind", "says"),
+    [
+        ("fence", "race", "with no ptx.fence_async() between ptx.mbarrier_init and the barrier"),
+        ("made", "race", "with no cuda.syncthreads() since it was made"),
+        ("free", "race", "that products of warps 0 to 3 have read"),
+        ("unasked", "race", "has not waited for the copy's mbarrier"),
+        ("early", "race", "that products of warps"),
+        ("shifted", "misaligned", "takes multiples of 256 (1,024 bytes)"),
+        ("beyond", "out of bounds", "a box of 128 lines from element"),
+        ("small", "out of bounds", "a has 14800 elements; ptx.copy_box_async takes 150 lines of 148"),
+    ],
+)
+def test_what_is_forgotten_is_named(mistake, kind, says):
+    a, b, y, _ = operands()
+    found = hazards(product(mistake), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED)
+    assert any(one.kind == kind and says in one.message for one in found), found
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        ("bytes", "of 1 arrivals 0 are missing, and -128 bytes of copies"),
+        ("few", "of 9 arrivals 1 are missing"),
+        ("none", "finds no mbarrier at shared element"),
+    ],
+)
+def test_a_wait_that_nothing_ends_is_refused(mistake, says):
+    a, b, y, _ = operands()
+    with pytest.raises(simt.UnsupportedError, match=says):
+        simt.xray(product(mistake), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED)
+
+
+def test_sizes_that_no_map_takes_are_refused():
+    says = [inline_ptx.wrong_box(*sizes) for sizes in ((0, 32, 8), (8, 30, 8), (8, 32, 0), (8, 32, 257), (8, 32, 256))]
+    assert ["below 2**31" in says[0], "whole 16 bytes" in says[1], "1 to 256" in says[2], "257" in says[3]] == [
+        True
+    ] * 4
+    assert says[4] == ""
+    assert [inline_ptx.lacks("copy_box_async", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, True]
+    if not driver.query().found:
+        assert driver.tensor_map(8, 32, 8) == bytes(128)  # looked at, never started
+
+
+# ---- the stage
+
+
+def layer(C, F, H, W, images=1, dtype="float16", **more):
+    return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
+
+
+def fits(one, shape, depth):
+    return (shape[0] + shape[1]) * 128 * min(depth, -(-one.C // 64)) < 220_000
+
+
+@simulated
+@pytest.mark.parametrize(("shape", "depth"), [*itertools.product(wgmma_tiles.SHAPES, (2, 3))], ids=str)
+def test_every_tile_is_right_and_counted(shape, depth):
+    # Rows, columns and sums that end within a tile; more chunks than places, and as many.
+    for one in (layer(400, 264, 9, 19, bias=True, activation="relu", residual=True), layer(136, 72, 9, 8)):
+        if not fits(one, shape, depth):
+            continue
+        stage = TMA.with_config(wgmma_tiles.config_of(one, *shape, depth))
+        worst, seen = launched(
+            one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
+        )
+        assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
+
+
+@simulated
+@pytest.mark.parametrize(("depth", "channels"), [(7, 520), (12, 840), (12, 768), (1, 64)])
+def test_deep_pipelines_and_a_single_chunk_are_right_and_counted(depth, channels):
+    one = layer(channels, 40, 9, 8, images=3, dtype="bfloat16", bias=True, residual=True)
+    stage = TMA.with_config(wgmma_tiles.config_of(one, 64, 32, 32, depth))
+    worst, seen = launched(
+        one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
+    )
+    assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
+
+
+@simulated
+def test_one_place_for_several_chunks_is_a_deadlock_and_no_choice():
+    one = layer(136, 72, 9, 8)
+    stage = TMA.with_config(wgmma_tiles.config_of(one, 64, 64, 64, 1))
+    with pytest.raises(simt.UnsupportedError, match="waits for the end of phase 1"):
+        launched(one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y"))
+    found = list(tma_tiles.configs(one, 1, gpus.of((9, 0))))
+    assert found and all(config.pipeline_stages > 1 for config in found)
+
+
+def test_only_hopper_takes_it_and_the_others_are_told_why():
+    one = layer(64, 64, 7, 7)
+    assert TMA.supports(one, (9, 0)) and not TMA.supports(one, (8, 0)) and not TMA.supports(one, (10, 0))
+    assert "needs compute capability 9.0" in TMA.lacks("float16", (8, 0))
+    assert not TMA.supports(layer(64, 64, 7, 7, dtype="float32"), (9, 0))
+    assert not TMA.supports(Pointwise(1, 64, 64, 7, 7, layout="NCHW", dtype="float16"), (9, 0))
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(192, 128, 128), (192, 192, 192), (192, 256, 256), (256, 192, 192)], ids=str)
+def test_one_thread_copies_and_nothing_is_spilled(shape):
+    one = layer(512, 512, 14, 14, images=32, bias=True, activation="relu")
+    stage = TMA.with_config(wgmma_tiles.config_of(one, *shape, 3))
+    found = inspect.compile(stage, problem=one, cc="9.0")
+    assert found.spill_stores == found.local_bytes == 0
+    if found.sass:
+        assert found.opcodes["UTMALDG.4D"] >= 4 and any(code.startswith("HGMMA") for code in found.opcodes)
+        assert "LDGSTS.E.BYPASS.128" not in found.opcodes or found.opcodes["LDGSTS.E.BYPASS.128"] == 1  # the bias
