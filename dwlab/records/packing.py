@@ -29,7 +29,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "peers": ("name", "way", "path", "shape", "dtype"),
     "counters": ("op", "path", "stage", "problem", "dtype"),
     "grid": ("op", "path", "problem", "dtype"),
-    "layers": ("op", "path", "layer", "batch", "dtype"),
+    "layers": ("op", "path", "layer", "batch", "dtype", "stage", "layout"),
     "layer_counters": ("op", "path", "stage", "layer", "batch", "layout", "dtype"),
     "tiles": ("op", "path", "stage", "problem", "dtype", "tiles", "cold"),
     "energy_tries": ("network", "batch", "dtype", "layout", "way"),

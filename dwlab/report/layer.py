@@ -64,15 +64,30 @@ def layers_of(name: str, dtype: str) -> frozenset[tuple[str, str, str]]:
 
 
 def layers(runs: Runs = None) -> tuple[list[Row], list[Record]]:
-    """(rows, runs): the newest row of each layer, batch and storage type on one GPU, and the runs that they are from.
+    """(rows, runs): a row of each layer, batch and storage type on one GPU, and the runs that they are from.
 
-    PyTorch's time is the fastest that any record has of the same version: not every run tries all of its ways;
-    compiled: whether torch.compile was among them. file: of the record.
+    Each is of our fastest stage: of the newest row of each stage, without those whose stage was timed again since and
+    was not the fastest of that run. PyTorch's time is the fastest that any record has of the same version: not every run
+    tries all of its ways; compiled: whether torch.compile was among them. file: of the record.
     """
     names = ("op", "path", "layer", "batch", "dtype")
     runs = all_of(runs)
-    rows, used = records.newest_rows("layers", lambda row: tuple(row[name] for name in names), runs)
+    key = (*names, "stage", "layout")
+    rows, used = records.newest_rows("layers", lambda row: tuple(row.get(name) for name in key), runs)
     here = [run for run in runs if used and run.gpu == used[-1].gpu and "layers" in run.sections]
+    places = {id(row): place for place, run in enumerate(here) for row in run.sections["layers"]}
+    last = {
+        (one.id, records.shape_text(one.problem), one.dtype): place
+        for place, run in enumerate(here) for one in run.measurements
+    }  # fmt: skip
+
+    def rank(row: Row) -> tuple[Any, ...]:
+        timed = f"{row['op']}/{row['path']}/{row.get('stage')}", records.shape_text(row["problem"]), row["dtype"]
+        known = bool(row.get("time_us")) and last.get(timed, -1) <= places[id(row)]
+        return not known, row["time_us"] if known else -places[id(row)]
+
+    rows = [min(some, key=rank) for some in grouped(rows, lambda row: tuple(row[name] for name in names)).values()]
+    used = [run for run in used if any(here[places[id(row)]] is run for row in rows)]
     timed = (one for run in here for one in run.peers if one.get("time") and one.get("shape") and one.get("dtype"))
     ways = grouped(timed, lambda one: _computed(one, "shape", "name"))
     files = {id(row): run.file for run in used for row in run.sections["layers"]}
@@ -81,7 +96,8 @@ def layers(runs: Runs = None) -> tuple[list[Row], list[Record]]:
     ]
 
     def place(row: Row) -> tuple[Any, ...]:
-        return order_of(row), row["path"], -len(row["dtype"]), row["dtype"], row["batch"]
+        size = -row.get("compulsory_bytes", 0)
+        return order_of(row), row["path"], -len(row["dtype"]), row["dtype"], row["batch"], size, row["layer"]
 
     return sorted(rows, key=place), used
 

@@ -50,7 +50,7 @@ class Mbarrier:
     """One block's. left, transfer: the arrivals and bytes that its phase waits for. ended: phases so far.
 
     born: the access at which `lane` made it, and epoch: the block's barriers by then. come: what the arrivals of this
-    phase know, told: those of ended ones. last: the number of the last ended phase among all mbarriers'.
+    phase know, past: those of ended ones. last: the number of the last ended phase among all mbarriers'.
     """
 
     count: int
@@ -58,7 +58,7 @@ class Mbarrier:
     epoch: int
     lane: int
     come: np.ndarray
-    told: np.ndarray
+    past: np.ndarray
     left: int = 0
     transfer: int = 0
     ended: int = 0
@@ -148,7 +148,7 @@ def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: object, par
                 "warps go through a kernel in lockstep here: what arrives, or copies, does so before others wait",
             )
         clocks = run.bulk
-        clocks.known[row, lanes] = np.maximum(clocks.known[row, lanes], one.told)
+        clocks.known[row, lanes] = np.maximum(clocks.known[row, lanes], one.past)
         clocks.seen[one.last, lanes] = True
         clocks.epochs[one.last] = clocks.epochs[one.last] or run.epoch[row] + 1
 
@@ -174,7 +174,7 @@ def _settle(run: Execution, one: Mbarrier, row: int) -> None:
         return
     clocks = run.bulk
     one.last, one.ended, one.left, one.transfer = clocks.phase(), one.ended + 1, one.count, 0
-    one.told, one.come = np.maximum(one.told, one.come), np.zeros_like(one.come)
+    one.past, one.come = np.maximum(one.past, one.come), np.zeros_like(one.come)
     for box in one.boxes:
         root, words = box.root, box.words
         root.view(types.UINT32)[words + row * (root.row_bytes // 4)] = box.values
@@ -270,9 +270,9 @@ def copy_box_async(
                    f"{width}, in {who}", who, fatal=True)  # fmt: skip
         return
     first, at, begins = (np.broadcast_to(one, run.lanes_shape).astype(np.int64) for one in (*corner, begins))
-    turn = np.where(mask.full, np.cumsum(mask.full, 1), 0)
-    for number in range(1, int(turn.max()) + 1):  # lanes of a block, one after the other
-        row, lane = np.nonzero(turn == number)
+    place = np.where(mask.full, np.cumsum(mask.full, 1), 0)
+    for number in range(1, int(place.max()) + 1):  # lanes of a block, one after the other
+        row, lane = np.nonzero(place == number)
         _count(run, node, source, width, lines, box, row, first[row, lane], at[row, lane])
         for one in zip(row.tolist(), lane.tolist(), strict=True):
             _start(run, node, shared, source, (lines, width, box), one, int(begins[one]), int(first[one]), int(at[one]),

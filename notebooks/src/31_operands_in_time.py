@@ -166,8 +166,9 @@ tabular.Columns(tables.layers_text([row for row in rows if row["op"] == "pointwi
 # - `tensor` takes tiles as large as registers allow, and then few warps fit, and latencies show. And layers with tens of operations
 #   for a byte are bound by bytes once more.
 # - Compute capability 9.0 has an instruction, `wgmma`, that reads its operands from shared memory by itself, for four warps at
-#   once. `tensor` and `split` use `mma`, which every GPU since Ampere has. The stage `wgmma`, for float16, is our fastest for
-#   most layers with 32 images. Many of them lose still: the head of that group says how many.
+#   once, and a copy engine (TMA) that brings whole boxes of a matrix for one thread. `tensor` and `split` use `mma`, which every
+#   GPU since Ampere has. The stages `wgmma` and `tma`, for float16, are our fastest for most layers with 32 images. Some of them
+#   lose still: the head of that group says how many.
 # - For one image it is not the rate that decides but how much of the GPU has something to do, and how long a sum takes.
 #
 # A network has a depthwise layer before and after. What is computed here was just written there, and read back. If both

@@ -22,19 +22,24 @@ brought, and where cuBLAS is ahead still.
 NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters and w once for each BM pixels; y once.
 """
 
-from dataclasses import replace
-
 from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
-from dwlab.kernels.parts import gemm, gemm_epilogue, group_epilogue
+from dwlab.kernels.parts import group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, ahead, group_pipeline, load_lines
-from dwlab.kernels.pointwise.wgmma_tiles import configs, cost, layout_of, most_registers, resources, shared_bytes
+from dwlab.kernels.pointwise.wgmma_tiles import (
+    configs,
+    cost,
+    group_traffic,
+    layout_of,
+    most_registers,
+    resources,
+    shared_bytes,
+    supports,
+)
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
-from dwlab.kernels.traffic import Traffic
-from dwlab.problems.layers import small_indices
 
 
 @by_shape
@@ -84,19 +89,7 @@ def kernel(layer, images, config):
 
 
 def traffic(layer, config):
-    layout = layout_of(layer.kernel_key, layer.N, config)
-    last = gemm_epilogue.stored(replace(layer, bias=False), layout.tile)
-    load = gemm.loaded(layout)
-    if layer.bias:
-        load = load + layout.down * group_epilogue.bias_traffic(config.block_n, layer.F)
-    return Traffic(
-        int(load[0]) + last.load_requests, int(load[1]) + last.load_sectors, last.store_requests, last.store_sectors
-    )
-
-
-def supports(layer):
-    whole = layer.C % 8 == 0 and layer.C >= 16 and layer.F % 8 == 0
-    return layer.layout == "NHWC" and whole and small_indices(layer)
+    return group_traffic(layer, config)
 
 
 @register(

@@ -20,9 +20,8 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import bulk_products, group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS
-from dwlab.kernels.pointwise.forward_8_wgmma import supports, traffic
 from dwlab.kernels.pointwise.tma_tiles import configs, cost, mbarriers_at, resources, shared_bytes
-from dwlab.kernels.pointwise.wgmma_tiles import layout_of, most_registers
+from dwlab.kernels.pointwise.wgmma_tiles import group_traffic, layout_of, most_registers, supports
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 
@@ -60,6 +59,10 @@ def kernel(layer, images, config):
         store(acc, lane, shared, y, r, m0, uint32(column + n0), n0)
 
     return kernel
+
+
+def traffic(layer, config):
+    return group_traffic(layer, config)
 
 
 @register(

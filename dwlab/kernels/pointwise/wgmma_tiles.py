@@ -1,12 +1,16 @@
-"""Tiles of pointwise/forward/wgmma: which are worth a look for a layer, what a block takes, what a launch costs."""
+"""Tiles of pointwise/forward/wgmma: which are worth a look for a layer, what a block takes and moves, what it costs."""
 
 import functools
+from dataclasses import replace
 
+from dwlab.kernels.parts import gemm, gemm_epilogue, group_epilogue
 from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.group_products import ROWS, WORDS, ahead, warp_of_group
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.traffic import Traffic
+from dwlab.problems.layers import small_indices
 
 SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 rows each
     (192, 192, 192), (192, 128, 128), (128, 256, 256), (256, 128, 128), (192, 256, 256), (256, 192, 192),
@@ -78,3 +82,21 @@ def cost(layer, images, config, gpu):
     moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
     together = {"throughput": waves(layout.blocks, resident, gpu) * wave, "device memory": moved / DEVICE}
     return Cost({"launch": LAUNCH}, together, norm=2)
+
+
+def supports(layer):
+    """Whether warp groups take a layer: NHWC, its channels and filters whole vectors of 16 bytes."""
+    whole = layer.C % 8 == 0 and layer.C >= 16 and layer.F % 8 == 0
+    return layer.layout == "NHWC" and whole and small_indices(layer)
+
+
+def group_traffic(layer, config):
+    """Of warp groups: x and w in copies of 16 bytes, a block's bias, and stores of 16 bytes."""
+    layout = layout_of(layer.kernel_key, layer.N, config)
+    last = gemm_epilogue.stored(replace(layer, bias=False), layout.tile)
+    load = gemm.loaded(layout)
+    if layer.bias:
+        load = load + layout.down * group_epilogue.bias_traffic(config.block_n, layer.F)
+    return Traffic(
+        int(load[0]) + last.load_requests, int(load[1]) + last.load_sectors, last.store_requests, last.store_sectors
+    )
