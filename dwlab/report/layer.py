@@ -66,9 +66,9 @@ def layers_of(name: str, dtype: str) -> frozenset[tuple[str, str, str]]:
 def layers(runs: Runs = None) -> tuple[list[Row], list[Record]]:
     """(rows, runs): a row of each layer, batch and storage type on one GPU, and the runs that they are from.
 
-    Each is of our fastest stage: of the newest row of each stage, without those whose stage was timed again since and
-    was not the fastest of that run. PyTorch's time is the fastest that any record has of the same version: not every run
-    tries all of its ways; compiled: whether torch.compile was among them. file: of the record.
+    Each is of our fastest stage: of the newest row of each stage, but for stages that were timed again since and were
+    not the fastest then. PyTorch's time is the fastest that any record has of the same version: not every run tries all
+    of its ways; compiled: whether torch.compile was among them. file: of the record.
     """
     names = ("op", "path", "layer", "batch", "dtype")
     runs = all_of(runs)
@@ -78,13 +78,14 @@ def layers(runs: Runs = None) -> tuple[list[Row], list[Record]]:
     places = {id(row): place for place, run in enumerate(here) for row in run.sections["layers"]}
     last = {
         (one.id, records.shape_text(one.problem), one.dtype): place
-        for place, run in enumerate(here) for one in run.measurements
+        for place, run in enumerate(here) for one in run.measurements if records.calm(one.to_dict())
     }  # fmt: skip
 
     def rank(row: Row) -> tuple[Any, ...]:
         timed = f"{row['op']}/{row['path']}/{row.get('stage')}", records.shape_text(row["problem"]), row["dtype"]
-        known = bool(row.get("time_us")) and last.get(timed, -1) <= places[id(row)]
-        return not known, row["time_us"] if known else -places[id(row)]
+        calm = records.calm(row)
+        known = calm and bool(row.get("time_us")) and last.get(timed, -1) <= places[id(row)]
+        return not known, not calm, row["time_us"] if known else -places[id(row)]
 
     rows = [min(some, key=rank) for some in grouped(rows, lambda row: tuple(row[name] for name in names)).values()]
     used = [run for run in used if any(here[places[id(row)]] is run for row in rows)]
