@@ -264,6 +264,18 @@ def test_a_wait_that_nothing_ends_is_refused(mistake, says):
         simt.xray(product(mistake), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED)
 
 
+@simulated
+@pytest.mark.parametrize("count", [0, -1, 2**20])
+def test_a_phase_of_no_arrivals_is_refused(count):
+    @cuda.jit
+    def kernel():
+        shared = cuda.shared.array(16, float32)
+        ptx.mbarrier_init(shared, 0, count)
+
+    with pytest.raises(simt.UnsupportedError, match="takes 1 to 1,048,575 arrivals a phase"):
+        kernel[1, 1]()
+
+
 def test_sizes_that_no_map_takes_are_refused():
     says = [inline_ptx.wrong_box(*sizes) for sizes in ((0, 32, 8), (8, 30, 8), (8, 32, 0), (8, 32, 257), (8, 32, 256))]
     assert ["below 2**31" in says[0], "whole 16 bytes" in says[1], "1 to 256" in says[2], "257" in says[3]] == [

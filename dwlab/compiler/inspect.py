@@ -586,6 +586,7 @@ def _stand_in(cc: tuple[int, int]) -> str:
             f"the compiler of CUDA {version} does not know compute capability {_dotted(cc)}, but "
             f"{', '.join(map(_dotted, known))}{older}"
         )
+    driver.query()  # where there is a driver it has to be started before it makes a kernel's tensor maps
     device = SimpleNamespace(compute_capability=cc)
     context = SimpleNamespace(device=device)
     devices.get_context = lambda number=None: context

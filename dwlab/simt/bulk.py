@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WORDS, UNIT = 32, 256  # of a line of a box; of eight lines, at a multiple of which a box begins
 GROUP = 4  # warps of a warp group
-MOST = 2**20 - 1  # arrivals of a phase, and bytes
+MOST = 2**20 - 1  # arrivals of a phase
 
 
 @dataclass
@@ -108,6 +108,8 @@ class Clocks:
 def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, count: object) -> None:
     """Makes an mbarrier of `count` arrivals a phase, at word i."""
     for row, lanes, word, number in _calls(run, node, "mbarrier_init", shared, i, count):
+        if not 1 <= number <= MOST:
+            raise run.refuse(node, f"ptx.mbarrier_init takes 1 to {MOST:,} arrivals a phase, not {number}")
         run.access_number += 1
         none = np.zeros(run.padded // 32, np.int64)
         key = shared.root.address, row, word
