@@ -111,6 +111,10 @@ def test_its_sectors_are_those_of_copies_of_16_bytes():
     assert seen.hazards == ()
     (of_x,) = [one for one in seen.accesses if one.array == "x"]
     assert (of_x.requests, of_x.sectors) == (2 * 16 // 4, 2 * 16 * 4)
+    corners[:] = [[[60, 94], [-8, -3]]]  # what is of the matrix: 4 lines from word 94, 8 lines to word 28
+    seen = simt.xray(boxed(64, 96, 16), 1, 64, x, corners, y, shared_bytes=128 * 16 + 16)
+    (of_x,) = [one for one in seen.accesses if one.array == "x"]
+    assert of_x.sectors == 4 * 1 + 8 * 4
 
 
 @simulated

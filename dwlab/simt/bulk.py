@@ -285,12 +285,15 @@ def _count(
     run: Execution, node: ast.AST, source: Array, width: int, lines: int, box: int, rows: np.ndarray, first: np.ndarray,
     at: np.ndarray,
 ) -> None:  # fmt: skip
-    """Counts a box of each of these blocks as copies of 16 bytes a lane, and looks at what they read for races."""
-    vector = np.arange(-(-box * 8 // run.padded) * run.padded).reshape(-1, run.padded)
+    """Counts a box of each of these blocks as loads of 16 bytes a lane, and looks at what they read for races."""
+    before = at % 4  # words of the first 16 bytes of a line that are not the box's
+    each = 16 if before.any() else 8  # of a line; nine at most have something to bring, and a request has whole lines
+    vector = np.arange(-(-box * each // run.padded) * run.padded).reshape(-1, run.padded)
     for some in vector:
-        line, word = first[:, None] + some // 8, at[:, None] + some % 8 * 4
+        line, word = first[:, None] + some // each, (at - before)[:, None] + some % each * 4
         inside = np.zeros(run.lanes_shape, np.bool_)
-        inside[rows] = (some < box * 8) & (line >= 0) & (line < lines) & (word >= 0) & (word < width)
+        inside[rows] = (some < box * each) & (line >= 0) & (line < lines) & (word >= 0) & (word < width)
+        inside[rows] &= some % each < 8 + (before > 0)[:, None]
         element = np.zeros(run.lanes_shape, np.int64)
         element[rows] = source.offset + line * width + word
         if inside.any():
