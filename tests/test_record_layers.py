@@ -251,7 +251,9 @@ def test_beside_ours_stands_the_fastest_way_of_any_record(tmp_path):
         tmp_path / "old", [row(layer="b", problem={"N": 2})], "20",
         peers=[way(25.0), way(75.0, "conv2d: NCHW")],
     )  # fmt: skip
-    (_, found, other), used = report.layers([old, new])
+    rows, used = report.layers([old, new])
+    by_layer = {one["layer"]: one for one in rows}
+    found, other = by_layer["DW 3×3 32@112"], by_layer["a"]
     assert (found["peer"], found["peer_time_us"], found["speedup_vs_peer"]) == (way()["name"], 25.0, 0.5)
     assert found["compiled"] and not other["compiled"] and other["peer_time_us"] == 100.0
     assert found["file"] == new.file and used == [old, new]
