@@ -1,7 +1,6 @@
 """Boxes that the copy engine brings, and mbarriers: what they do, which mistakes are found, the stage made of them."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from dwlab.compiler import inspect
 from dwlab.gpu import driver, inline_ptx, machine, target
 from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.target import cuda
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import tma_tiles, wgmma_tiles
 from dwlab.kernels.tiling import gpu as gpus
@@ -282,9 +281,8 @@ def test_a_phase_of_no_arrivals_is_refused(count):
 
 def test_sizes_that_no_map_takes_are_refused():
     says = [inline_ptx.wrong_box(*sizes) for sizes in ((0, 32, 8), (8, 30, 8), (8, 32, 0), (8, 32, 257), (8, 32, 256))]
-    assert ["below 2**31" in says[0], "whole 16 bytes" in says[1], "1 to 256" in says[2], "257" in says[3]] == [
-        True
-    ] * 4
+    for part, text in zip(("below 2**31", "whole 16 bytes", "1 to 256", "not of 257"), says, strict=False):
+        assert part in text
     assert says[4] == ""
     assert [inline_ptx.lacks("copy_box_async", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, True]
     if not driver.query().found:
@@ -298,35 +296,6 @@ def layer(C, F, H, W, images=1, dtype="float16", **more):
     return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
 
 
-def fits(one, shape, depth):
-    return (shape[0] + shape[1]) * 128 * min(depth, -(-one.C // 64)) < 220_000
-
-
-@simulated
-@pytest.mark.parametrize(("shape", "depth"), [*itertools.product(wgmma_tiles.SHAPES, (2, 3))], ids=str)
-def test_every_tile_is_right_and_counted(shape, depth):
-    # Rows, columns and sums that end within a tile; more chunks than places, and as many.
-    for one in (layer(400, 264, 9, 19, bias=True, activation="relu", residual=True), layer(136, 72, 9, 8)):
-        if not fits(one, shape, depth):
-            continue
-        stage = TMA.with_config(wgmma_tiles.config_of(one, *shape, depth))
-        worst, seen = launched(
-            one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
-        )
-        assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
-
-
-@simulated
-@pytest.mark.parametrize(("depth", "channels"), [(7, 520), (12, 840), (12, 768), (1, 64)])
-def test_deep_pipelines_and_a_single_chunk_are_right_and_counted(depth, channels):
-    one = layer(channels, 40, 9, 8, images=3, dtype="bfloat16", bias=True, residual=True)
-    stage = TMA.with_config(wgmma_tiles.config_of(one, 64, 32, 32, depth))
-    worst, seen = launched(
-        one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
-    )
-    assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
-
-
 @simulated
 def test_one_place_for_several_chunks_is_a_deadlock_and_no_choice():
     one = layer(136, 72, 9, 8)
@@ -337,12 +306,8 @@ def test_one_place_for_several_chunks_is_a_deadlock_and_no_choice():
     assert found and all(config.pipeline_stages > 1 for config in found)
 
 
-def test_only_hopper_takes_it_and_the_others_are_told_why():
-    one = layer(64, 64, 7, 7)
-    assert TMA.supports(one, (9, 0)) and not TMA.supports(one, (8, 0)) and not TMA.supports(one, (10, 0))
+def test_older_gpus_are_told_why():
     assert "needs compute capability 9.0" in TMA.lacks("float16", (8, 0))
-    assert not TMA.supports(layer(64, 64, 7, 7, dtype="float32"), (9, 0))
-    assert not TMA.supports(Pointwise(1, 64, 64, 7, 7, layout="NCHW", dtype="float16"), (9, 0))
 
 
 @needs_compiler
@@ -354,4 +319,4 @@ def test_one_thread_copies_and_nothing_is_spilled(shape):
     assert found.spill_stores == found.local_bytes == 0
     if found.sass:
         assert found.opcodes["UTMALDG.4D"] >= 4 and any(code.startswith("HGMMA") for code in found.opcodes)
-        assert "LDGSTS.E.BYPASS.128" not in found.opcodes or found.opcodes["LDGSTS.E.BYPASS.128"] == 1  # the bias
+        assert found.opcodes["LDGSTS.E.BYPASS.128"] == 1  # the bias

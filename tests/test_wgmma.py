@@ -23,6 +23,8 @@ pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 WGMMA = registry.stage("pointwise/forward/wgmma")
+TMA = registry.stage("pointwise/forward/tma")  # the same products, of boxes: tests/test_tma.py
+both = pytest.mark.parametrize("stage", [WGMMA, TMA], ids=lambda one: one.name)
 LINES, N, GROUPS = 64, 24, 2
 SUMS, A_WORDS, B_WORDS = N // 2, GROUPS * LINES * 32, N * 32
 place = swizzle.place(32)
@@ -160,38 +162,43 @@ def layer(C, F, H, W, images=1, dtype="float16", **more):
     return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
 
 
-@counts
-@pytest.mark.parametrize(("shape", "depth"), [*itertools.product(wgmma_tiles.SHAPES, (3, 4))], ids=str)
-def test_every_tile_is_right_and_counted(shape, depth):
-    # Rows, columns and sums that end within a tile; more chunks than places; fewer, where `depth` is 4 and C is 136.
-    for one in (layer(400, 264, 9, 19, bias=True, activation="relu", residual=True), layer(136, 72, 9, 8)):
-        stage = WGMMA.with_config(wgmma_tiles.config_of(one, *shape, depth))
-        worst, seen = launched(
-            one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
-        )
-        assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
-
-
-@counts
-@pytest.mark.parametrize(("depth", "channels"), [(7, 520), (12, 840), (12, 768)])
-def test_many_chunks_in_flight_are_right_and_counted(depth, channels):
-    """More chunks than places, and as many: each wait leaves more copies in flight than other stages' do."""
-    one = layer(channels, 40, 9, 8, dtype="bfloat16", bias=True, residual=True)
-    config = wgmma_tiles.config_of(one, 64, 32, 32, depth)
-    assert config.pipeline_stages == depth and channels > 64 * (depth - 1)
-    stage = WGMMA.with_config(config)
+def right_and_counted(stage, one):
     worst, seen = launched(
         one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
     )
-    assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
+    return worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
 
 
-def test_only_hopper_takes_it_and_the_others_are_told_why():
+@counts
+@pytest.mark.parametrize(
+    ("stage", "shape", "depth"),
+    [*itertools.product([WGMMA], wgmma_tiles.SHAPES, (3, 4)), *itertools.product([TMA], wgmma_tiles.SHAPES, (2, 3))],
+    ids=lambda given: getattr(given, "name", str(given)),
+)
+def test_every_tile_is_right_and_counted(stage, shape, depth):
+    # Rows, columns and sums that end within a tile; more chunks than places; as many, or fewer, where C is 136.
+    for one in (layer(400, 264, 9, 19, bias=True, activation="relu", residual=True), layer(136, 72, 9, 8)):
+        assert right_and_counted(stage.with_config(wgmma_tiles.config_of(one, *shape, depth)), one)
+
+
+@counts
+@both
+@pytest.mark.parametrize(("depth", "channels", "images"), [(7, 520, 1), (12, 840, 1), (12, 768, 3), (1, 64, 3)])
+def test_many_chunks_in_flight_are_right_and_counted(stage, depth, channels, images):
+    """More chunks than places, as many, and one: each wait leaves more copies in flight than other stages' do."""
+    one = layer(channels, 40, 9, 8, images, dtype="bfloat16", bias=True, residual=True)
+    config = wgmma_tiles.config_of(one, 64, 32, 32, depth)
+    assert config.pipeline_stages == depth and channels > 64 * (depth - 1)
+    assert right_and_counted(stage.with_config(config), one)
+
+
+@both
+def test_only_hopper_takes_it_and_the_others_are_told_why(stage):
     one = layer(64, 64, 7, 7)
-    assert WGMMA.supports(one, (9, 0)) and not WGMMA.supports(one, (8, 0)) and not WGMMA.supports(one, (10, 0))
-    assert "9.0 alone" in WGMMA.lacks("float16", (10, 0))
-    assert not WGMMA.supports(layer(64, 64, 7, 7, dtype="float32"), (9, 0))
-    assert not WGMMA.supports(Pointwise(1, 64, 64, 7, 7, layout="NCHW", dtype="float16"), (9, 0))
+    assert stage.supports(one, (9, 0)) and not stage.supports(one, (8, 0)) and not stage.supports(one, (10, 0))
+    assert "9.0 alone" in stage.lacks("float16", (10, 0))
+    assert not stage.supports(layer(64, 64, 7, 7, dtype="float32"), (9, 0))
+    assert not stage.supports(Pointwise(1, 64, 64, 7, 7, layout="NCHW", dtype="float16"), (9, 0))
 
 
 @needs_compiler

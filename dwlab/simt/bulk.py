@@ -184,10 +184,11 @@ def _settle(run: Execution, one: Mbarrier, row: int) -> None:
         _by_word(run, clocks.landed, root)[row, words] = one.last
         if run.hunting and root.tracked:
             each = root.granules(4)
-            shadow = root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()]
-            shadow[...] = np.zeros((), shadow.dtype)  # a copy is no thread's store; races with it are looked for here
-            shadow["written"][:, trace.WRITE] = True
-            root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()] = shadow
+            at = (words[:, None] * each + np.arange(each)).ravel()
+            root.shadow[row, at] = np.zeros(
+                (), root.shadow.dtype
+            )  # no thread's store: races with it are looked for here
+            root.shadow["written"][row, at, trace.WRITE] = True
     one.boxes = []
 
 

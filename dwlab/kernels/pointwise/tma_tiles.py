@@ -3,11 +3,19 @@
 from dwlab.kernels.parts.bulk_products import WORDS_EACH
 from dwlab.kernels.parts.group_products import WORDS
 from dwlab.kernels.parts.matrix_product import product
-from dwlab.kernels.pointwise.wgmma_tiles import SECTOR, SHAPES, bias_bytes, config_of, layout_of, most_registers
+from dwlab.kernels.pointwise.wgmma_tiles import (
+    BLOCKS,
+    DEEPEST,
+    SECTOR,
+    SHAPES,
+    bias_bytes,
+    config_of,
+    layout_of,
+    most_registers,
+)
 from dwlab.kernels.tiling.config import Resources
 from dwlab.kernels.tiling.cost import Cost, share, waves
 
-BLOCKS, DEEPEST = (1, 2, 3, 4), 12  # on a multiprocessor; chunks in shared memory
 PER_NS, READ, WRITTEN, DEVICE = 6750, 94, 27, 3700  # FLOPs; bytes a ns: of a multiprocessor; of all
 LAUNCH, START, LATENCY, RESIDUAL = 2340, 50, 1730, 255  # ns: of a launch; a block; a copy; 32 columns of a residual
 ASKEW = 1.7  # times as slow are copies of lines that are no whole sectors
