@@ -68,7 +68,7 @@ def stages_of(layout, dtype):
 EARLY = {
     "depthwise2d/forward/columns", "pointwise/forward/tensor", "pointwise/forward/split", "fused/dwpw/slide",
     "pointwise/forward/int8", "fused/dwpw/int8", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/int8",
-    "pointwise/forward/wgmma",
+    "pointwise/forward/wgmma", "pointwise/forward/direct",
     "pointwise/forward/tma",
 }  # fmt: skip
 """Stages that ask for filters before they wait; others do so first of all."""

@@ -37,8 +37,6 @@ DIGESTED = {
     "dwlab/kernels/pointwise/forward_6_dp4a.py": {"turn"},
     "dwlab/kernels/pointwise/int8_tiles.py": {"turns"},
     "dwlab/kernels/pointwise/tensor_tiles.py": {"turns"},
-    "dwlab/kernels/pointwise/wgmma_tiles.py": {"ASKEW"},
-    "dwlab/kernels/pointwise/tma_tiles.py": {"ASKEW"},
 }
 """Names that the digests of recorded stages read (dwlab.kernels.digests): another name, and a record's time would be of
 an earlier kernel. One goes when its stage is changed and recorded again."""

@@ -47,6 +47,7 @@ from dwlab.gpu import occupancy as occupancy_rules
 from dwlab.gpu.occupancy import Occupancy
 from dwlab.kernels import registry as stage_list
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import problem as problem_named
 from dwlab.records.tabular import as_html, columns
@@ -290,11 +291,15 @@ def _capability(cc: tuple[int, int] | str | None) -> tuple[tuple[int, int], str]
 
 @dataclass(frozen=True)
 class _Job:
-    """One kernel to compile: a registered stage by its id and problem, any other pickled; arguments: see `_resolve`."""
+    """One kernel to compile: a registered stage by its id, problem and tile, any other pickled.
+
+    arguments: see `_resolve`.
+    """
 
     name: str
     stage: str
     problem: DepthwiseConv1d | None
+    config: TileConfig | None
     pickled: bytes
     arguments: Any
     threads: int | None
@@ -337,7 +342,7 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
         raise InspectError(f"block={block!r}, shared_bytes={shared_bytes!r}: give whole numbers") from None
     if dynamic < 0 or (threads is not None and threads < 1):
         raise InspectError(f"block={block!r}, shared_bytes={shared_bytes!r}: 1 thread and 0 bytes are the least")
-    return _Job(name, "", None, _pickled(kernel), signature, threads, dynamic)
+    return _Job(name, "", None, None, _pickled(kernel), signature, threads, dynamic)
 
 
 def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> _Job:
@@ -352,6 +357,7 @@ def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> _Job:
         name=one.id,
         stage=one.id if registered else "",
         problem=problem,
+        config=one.config(problem) if registered and one.supports(problem) else None,
         pickled=b"" if registered else _pickled(one.kernel_for(problem)),
         arguments=(*arrays, *(_argument(value) for value in how.scalars)),
         threads=how.threads,
@@ -457,7 +463,7 @@ _results: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
 
 def _key(job: _Job, cc: tuple[int, int]) -> str:
-    digest = hashlib.sha256(repr((job.stage, job.problem, job.arguments, cc, gpus.at_hand())).encode())
+    digest = hashlib.sha256(repr((job.stage, job.problem, job.config, job.arguments, cc, gpus.at_hand())).encode())
     digest.update(job.pickled)
     if job.stage:  # the other process reads the stage's file, and its parts, as they stand now
         for file in sorted((Path(__file__).parents[1] / "kernels").rglob("*.py")):
@@ -605,7 +611,8 @@ def _built(job: _Job, built: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     from numba.cuda.dispatcher import _Kernel
 
     if job.stage:
-        kernel = stage_list.stage(job.stage).kernel_for(job.problem)
+        one = stage_list.stage(job.stage)
+        kernel = (one.with_config(job.config) if job.config else one).kernel_for(job.problem)
     else:
         kernel = pickle.loads(job.pickled)
     if not hasattr(kernel, "targetoptions"):

@@ -134,7 +134,7 @@ _allowed: weakref.WeakKeyDictionary[Any, dict[tuple, int]] = weakref.WeakKeyDict
 
 
 _UINT32, _SWIZZLE_128B, _PROMOTED_128B = 2, 3, 2  # CUtensorMapDataType, …Swizzle, …L2promotion, cuda.h
-_UNIT, _PAGE = 4, 35  # of a map: bits of an address below its third coordinate, and below its fourth
+UNIT, PAGE = 4, 35  # of a map: bits of an address below its third coordinate, and below its fourth
 
 
 @functools.cache
@@ -144,16 +144,18 @@ def tensor_map(lines: int, width: int, box: int) -> bytes:
     box: its lines, of 32 words. The map begins at address 0 and has four coordinates: the word, the line, and two that
     make up the address of the matrix, by 16 bytes and by 2**35; so it is a constant of the kernel and not an argument
     of each launch. Zeros where there is no driver to ask: what is compiled there is looked at and not started.
-    Raises ValueError for sizes that the driver refuses.
+    Raises ValueError for sizes that the driver refuses, and for a driver that knows no maps.
     """
-    try:
-        encode = _library().cuTensorMapEncodeTiled
-    except (OSError, AttributeError):
+    library = _library()
+    if library is None:
         return bytes(128)
+    encode = getattr(library, "cuTensorMapEncodeTiled", None)
+    if encode is None:
+        raise ValueError("the driver makes no tensor maps: it is older than CUDA 12")
     space = ctypes.create_string_buffer(192)
     start = -ctypes.addressof(space) % 64
-    sizes = (ctypes.c_uint64 * 4)(width, lines, 2 ** (_PAGE - _UNIT), 2**14)
-    strides = (ctypes.c_uint64 * 3)(4 * width, 2**_UNIT, 2**_PAGE)
+    sizes = (ctypes.c_uint64 * 4)(width, lines, 2 ** (PAGE - UNIT), 2**14)
+    strides = (ctypes.c_uint64 * 3)(4 * width, 2**UNIT, 2**PAGE)
     boxes, steps = (ctypes.c_uint32 * 4)(32, box, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
     status = encode(
         ctypes.byref(space, start), _UINT32, 4, None, sizes, strides, boxes, steps, 0, _SWIZZLE_128B, _PROMOTED_128B, 0

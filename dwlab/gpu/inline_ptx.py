@@ -9,7 +9,7 @@ import functools
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from dwlab.gpu.driver import tensor_map
+from dwlab.gpu.driver import PAGE, UNIT, tensor_map
 
 NAMES = ("load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared")
 NAMES += ("copy4_async", "copy4_async_zfill", "copy2_async", "copy1_async", "commit", "wait")
@@ -626,8 +626,8 @@ def intrinsics() -> SimpleNamespace:
                 constant.initializer = ir.Constant(kind, bytearray(tensor_map(*sizes)))
             described = builder.ptrtoint(builder.addrspacecast(constant, ir.PointerType(constant.value_type)), i64)
             where = builder.ptrtoint(context.make_array(source)(context, builder, args[2]).data, i64)
-            low = builder.and_(builder.trunc(builder.lshr(where, i64(4)), i32), i32(0x7FFFFFFF))
-            high = builder.trunc(builder.lshr(where, i64(35)), i32)
+            low = builder.and_(builder.trunc(builder.lshr(where, i64(UNIT)), i32), i32(2 ** (PAGE - UNIT) - 1))
+            high = builder.trunc(builder.lshr(where, i64(PAGE)), i32)
             to = address(context, builder, shared, args[0], i, args[1], True)
             done = address(context, builder, shared, args[0], bar, args[8], True)
             text = "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "

@@ -27,20 +27,21 @@ WORDS_EACH = 4  # of a place's two mbarriers: that it is full, then that it is f
 class Pipeline:
     """start(shared, x, w, row, column, thread), by all threads: makes the mbarriers, and starts the first copies.
 
-    run(acc, shared, a0, b0, x, w, row, column, thread): acc += the products of all chunks. row, column: the block's
-    first of x's and of w's lines; a0, b0: where the group's lines of a chunk begin.
+    run(acc, shared, a0, b0, x, w, row, column, thread, where): the products of all chunks of the block's tiles, one
+    tile after the other, each then handed to finish(acc, row, where). row, column: the block's first of x's and of w's
+    lines; a0, b0: where the group's lines of a chunk begin.
     """
 
     start: Any
     run: Any
 
 
-def pipeline(layout: Layout, at: int, dtype: str) -> Pipeline:
+def pipeline(layout: Layout, at: int, dtype: str, finish: Any) -> Pipeline:
     """The pipeline of a block's chunks, its mbarriers from word `at` of shared memory on, a multiple of 2."""
     one, config, CHUNKS, STEP, A_WORDS = layout.one, layout.config, layout.chunks, layout.stage_words, layout.a_words
     BM, BN, N, CHUNK, STAGES = config.block_m, config.block_n, config.warp_n, config.block_k, config.pipeline_stages
-    M, F, WIDTH, BYTES, WARPS = one.M, one.N, one.words, 4 * STEP, config.threads // 32
-    FIRST, multiplied = min(STAGES, CHUNKS), multiply(dtype, N)
+    M, F, WIDTH, BYTES, WARPS, TILES = one.M, one.N, one.words, 4 * STEP, config.threads // 32, config.tiles_m
+    FIRST, multiplied, zero = min(STAGES, CHUNKS * TILES), multiply(dtype, N), layout.tile.zero
 
     @cuda.jit(device=True, forceinline=True)
     def load_w(shared, w, place, chunk, column):
@@ -68,30 +69,57 @@ def pipeline(layout: Layout, at: int, dtype: str) -> Pipeline:
         if thread == uint32(0):
             load_x(shared, x, uint32(0), uint32(0), row)
             for chunk in range(1, FIRST):
-                load_w(shared, w, uint32(chunk), uint32(chunk), column)
-                load_x(shared, x, uint32(chunk), uint32(chunk), row)
+                m, k = uint32(row + uint32(chunk // CHUNKS * BM)), uint32(chunk % CHUNKS)
+                if chunk < CHUNKS or m < uint32(M):
+                    load_w(shared, w, uint32(chunk), k, column)
+                    load_x(shared, x, uint32(chunk), k, m)
 
     @cuda.jit(device=True, forceinline=True)
-    def run(acc, shared, a0, b0, x, w, row, column, thread):
+    def refill(shared, x, w, place, phase, chunk, row, column, thread):
+        done = uint32(uint32(at + 2) + uint32(WORDS_EACH) * place)
+        if thread % uint32(32) == uint32(0):
+            ptx_bulk.mbarrier_arrive(shared, done)
+        if thread == uint32(0):
+            ptx_bulk.mbarrier_wait(shared, done, phase)
+            load_w(shared, w, place, chunk, column)
+            load_x(shared, x, place, chunk, row)
+
+    @cuda.jit(device=True, forceinline=True)
+    def run(acc, shared, a0, b0, x, w, row, column, thread, where):
         place, before, parity, free = uint32(0), uint32(0), uint32(0), uint32(0)
-        for chunk in range(CHUNKS):
-            ptx_bulk.mbarrier_wait(shared, uint32(at + uint32(WORDS_EACH) * place), parity)
-            here = uint32(place * uint32(STEP))
-            multiplied(acc, shared, uint32(here + a0), uint32(here + b0))
-            ptx_wgmma.wgmma_wait(acc, N, 1)
-            if chunk > 0 and chunk - 1 + STAGES < CHUNKS:  # the chunk before has been used, and its place is
-                done = uint32(uint32(at + 2) + uint32(WORDS_EACH) * before)
-                if thread % uint32(32) == uint32(0):
-                    ptx_bulk.mbarrier_arrive(shared, done)
-                if thread == uint32(0):
-                    ptx_bulk.mbarrier_wait(shared, done, free)
-                    load_w(shared, w, before, uint32(chunk - 1 + STAGES), column)
-                    load_x(shared, x, before, uint32(chunk - 1 + STAGES), row)
-            free = parity
-            before = place
-            place = uint32(place + uint32(1))
-            if place == uint32(STAGES):
-                place, parity = uint32(0), uint32(parity ^ uint32(1))
-        ptx_wgmma.wgmma_wait(acc, N, 0)
+        next, ahead, end = uint32(FIRST % CHUNKS), uint32(row + uint32(FIRST // CHUNKS * BM)), uint32(M)
+        if TILES * BM < M:
+            end = min(end, uint32(row + uint32(TILES * BM)))
+        zero(acc)
+        for tile in range(TILES):
+            if tile == 0 or row < uint32(M):
+                for chunk in range(CHUNKS):
+                    ptx_bulk.mbarrier_wait(shared, uint32(at + uint32(WORDS_EACH) * place), parity)
+                    here = uint32(place * uint32(STEP))
+                    multiplied(acc, shared, uint32(here + a0), uint32(here + b0))
+                    ptx_wgmma.wgmma_wait(acc, N, 1)
+                    if TILES == 1:
+                        next, more = uint32(chunk - 1 + STAGES), chunk - 1 + STAGES < CHUNKS
+                    else:
+                        more = ahead < end
+                    if chunk > 0 and more:  # the chunk before has been used, and its place is filled anew
+                        refill(shared, x, w, before, free, next, ahead, column, thread)
+                        if TILES > 1:
+                            next = uint32(next + uint32(1))
+                            if next == uint32(CHUNKS):
+                                next, ahead = uint32(0), uint32(ahead + uint32(BM))
+                    free, before, place = parity, place, uint32(place + uint32(1))
+                    if place == uint32(STAGES):
+                        place, parity = uint32(0), uint32(parity ^ uint32(1))
+                ptx_wgmma.wgmma_wait(acc, N, 0)
+                if TILES > 1 and ahead < end:
+                    refill(shared, x, w, before, free, next, ahead, column, thread)
+                    next = uint32(next + uint32(1))
+                    if next == uint32(CHUNKS):
+                        next, ahead = uint32(0), uint32(ahead + uint32(BM))
+                finish(acc, row, where)
+                if TILES > 1:
+                    row = uint32(row + uint32(BM))
+                    zero(acc)
 
     return Pipeline(start, run)

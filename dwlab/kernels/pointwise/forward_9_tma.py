@@ -20,7 +20,7 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import bulk_products, group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS
-from dwlab.kernels.pointwise.tma_tiles import configs, cost, mbarriers_at, resources, shared_bytes
+from dwlab.kernels.pointwise.tma_tiles import blocks, configs, cost, mbarriers_at, resources, shared_bytes
 from dwlab.kernels.pointwise.wgmma_tiles import group_traffic, layout_of, most_registers, supports
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
@@ -30,13 +30,22 @@ from dwlab.kernels.tiling.config import Tiles
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
     one, tile, ACROSS, GROUPS = layout.one, layout.tile, layout.across, config.warps_n
-    BM, BN, N, A_WORDS, SIZE, zero = config.block_m, config.block_n, tile.N, layout.a_words, tile.size, tile.zero
+    BM, BN, N, A_WORDS, SIZE = config.block_m, config.block_n, tile.N, layout.a_words, tile.size
     A_GROUP, B_GROUP, MOST, BIAS = ROWS * layout.a_pitch, N * layout.b_pitch, most_registers(config), layer.bias
-    bias_at = config.pipeline_stages * layout.stage_words
-    chunks = bulk_products.pipeline(layout, mbarriers_at(layer, config), layer.dtype)
-    start, run = chunks.start, chunks.run
+    bias_at, TILES = config.pipeline_stages * layout.stage_words, config.tiles_m
     load_bias = group_epilogue.load_bias(BN, one.N, bias_at)
     store = group_epilogue.finish(layer, one, tile, bias_at)
+
+    @cuda.jit(device=True, forceinline=True)
+    def finish(acc, row, where):
+        shared, y, r, lane, m0, n0, first, column = where
+        if BIAS and (TILES == 1 or row == first):
+            ptx.wait(0)
+            cuda.syncthreads()
+        store(acc, lane, shared, y, r, uint32(row + m0), uint32(column + n0), n0)
+
+    chunks = bulk_products.pipeline(layout, mbarriers_at(layer, config), layer.dtype, finish)
+    start, run = chunks.start, chunks.run
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w, b, unused, r, y):
@@ -44,19 +53,15 @@ def kernel(layer, images, config):
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        row, column = uint32(block // ACROSS * BM), uint32(block % ACROSS * BN)
+        row, column = uint32(block // ACROSS * (BM * TILES)), uint32(block % ACROSS * BN)
         group_m, group_n = uint32(warp // 4 // GROUPS), uint32(warp // 4 % GROUPS)
         if BIAS:
             load_bias(shared, b, uint32(block % ACROSS), thread)
             ptx.commit()
-        zero(acc)
         start(shared, x, w, row, column, thread)
-        run(acc, shared, uint32(group_m * A_GROUP), uint32(A_WORDS + group_n * B_GROUP), x, w, row, column, thread)
-        if BIAS:
-            ptx.wait(0)
-            cuda.syncthreads()
-        m0, n0 = uint32(row + group_m * ROWS + warp % 4 * 16), uint32(group_n * N)
-        store(acc, lane, shared, y, r, m0, uint32(column + n0), n0)
+        a0, b0 = uint32(group_m * A_GROUP), uint32(A_WORDS + group_n * B_GROUP)
+        where = shared, y, r, lane, uint32(group_m * ROWS + warp % 4 * 16), uint32(group_n * N), row, column
+        run(acc, shared, a0, b0, x, w, row, column, thread, where)
 
     return kernel
 
@@ -71,4 +76,4 @@ def traffic(layer, config):
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)
-    return Launch((layout.blocks,), (config.threads,), shared_bytes=shared_bytes(layer, config))
+    return Launch((blocks(layout),), (config.threads,), shared_bytes=shared_bytes(layer, config))

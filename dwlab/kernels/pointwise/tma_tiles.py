@@ -1,5 +1,8 @@
 """Tiles of pointwise/forward/tma: which are worth a look for a layer, what a block takes, what a launch costs."""
 
+import math
+from dataclasses import replace
+
 from dwlab.kernels.parts.bulk_products import WORDS_EACH
 from dwlab.kernels.parts.group_products import WORDS
 from dwlab.kernels.parts.matrix_product import product
@@ -16,21 +19,32 @@ from dwlab.kernels.pointwise.wgmma_tiles import (
 from dwlab.kernels.tiling.config import Resources
 from dwlab.kernels.tiling.cost import Cost, share, waves
 
-PER_NS, READ, WRITTEN, DEVICE = 6750, 94, 27, 3700  # FLOPs; bytes a ns: of a multiprocessor; of all
-LAUNCH, START, LATENCY, RESIDUAL = 2340, 50, 1730, 255  # ns: of a launch; a block; a copy; 32 columns of a residual
-ASKEW = 1.7  # times as slow are copies of lines that are no whole sectors
+PER_NS, READ, WRITTEN, BEHIND, DEVICE = 6625, 89, 34.5, 20.7, 3640  # FLOPs; bytes a ns: of a multiprocessor; of all
+LAUNCH, START, TILE, LATENCY = 2630, 140, 660, 990  # ns: of a launch; a block; a tile behind its first; a copy
+RESIDUAL = 255  # ns: of 32 columns of a residual
+UNALIGNED = 1.6  # times as slow are copies of lines that are no whole sectors
 
 
 def configs(layer, images, gpu):
-    """Of each shape as many chunks as fit beside none to three other blocks."""
+    """Of each shape as many chunks as fit beside none to three other blocks; a tile a block, or all blocks at once."""
     most, beside = gpu.limits.shared_per_sm, gpu.limits.shared_reserved
     for shape in SHAPES:
-        one = config_of(layer, *shape, 1)
-        chunk, rest = 4 * layout_of(layer, images, one).stage_words + 4 * WORDS_EACH, beside + bias_bytes(layer, one)
-        deep = [(most // blocks - rest) // chunk for blocks in BLOCKS]
-        deep = [config_of(layer, *shape, min(depth, DEEPEST)) for depth in deep if depth > 0]
-        whole = layout_of(layer, images, one).chunks == 1  # of one place a second chunk would wait for itself
-        yield from dict.fromkeys(one for one in deep if whole or one.pipeline_stages > 1)
+        one, found = config_of(layer, *shape, 1), []
+        layout, rest = layout_of(layer, images, one), beside + bias_bytes(layer, one)
+        for resident in BLOCKS:
+            deep = (most // resident - rest) // (4 * layout.stage_words + 4 * WORDS_EACH)
+            for tiles in (1, -(-layout.down // max(1, gpu.sms * resident // layout.across))):
+                chunks = layout.chunks * tiles
+                tile = replace(one, pipeline_stages=min(deep, DEEPEST, chunks), tiles_m=tiles)
+                alone = deep < 1 or (deep == 1 < chunks)  # of one place a second chunk would wait for itself
+                if not alone and (tiles == 1 or gpu.blocks_per_sm(resources(layer, tile)) >= resident):
+                    found.append(tile)
+        yield from dict.fromkeys(found)
+
+
+def blocks(layout):
+    """Of a launch."""
+    return layout.across * -(-layout.down // layout.config.tiles_m)
 
 
 def mbarriers_at(layer, config):
@@ -49,15 +63,22 @@ def resources(layer, config):
 
 
 def cost(layer, images, config, gpu):
-    """In ns: the blocks of a multiprocessor, wave after wave, or a block's own way where few are there; and memory."""
+    """In ns: the blocks of a multiprocessor, wave after wave, or a block's own way where few are there; and memory.
+
+    Behind a block's first tile the copies of the next are on the way while outputs are stored.
+    """
     layout, one = layout_of(layer, images, config), product(layer, images)
-    BM, BN, chunks = config.block_m, config.block_n, layout.chunks
-    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(layout.blocks, gpu)))
-    copied = (BM + BN) * chunks * WORDS * 4 * (ASKEW if one.words % SECTOR else 1)
-    busy = max(2 * BM * BN * chunks * layout.terms / PER_NS, copied / READ)
-    alone = max(busy, chunks * LATENCY / config.pipeline_stages)
+    BM, BN, chunks, more = config.block_m, config.block_n, layout.chunks, config.tiles_m - 1
+    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(blocks(layout), gpu)))
+    copied = (BM + BN) * chunks * WORDS * 4 * (UNALIGNED if one.words % SECTOR else 1) / READ
+    products = 2 * BM * BN * chunks * layout.terms / PER_NS
     outputs = BM * BN * layer.itemsize / WRITTEN + layer.residual * RESIDUAL * config.warp_n / 32
-    wave = max(START + alone + outputs, resident * (busy + outputs))
+    busy, places = max(products, copied), config.pipeline_stages
+    flight = chunks * LATENCY / (places if places >= chunks * config.tiles_m else max(1, places - 1))
+    first = max(START + max(busy, flight) + outputs, resident * (busy + outputs))
+    behind = resident * max(copied, products + BM * BN * layer.itemsize / BEHIND)
+    then = max(flight, TILE + products + outputs, behind)
     moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
-    together = {"throughput": waves(layout.blocks, resident, gpu) * wave, "device memory": moved / DEVICE}
-    return Cost({"launch": LAUNCH}, together, norm=2)
+    all_waves = waves(blocks(layout), resident, gpu) * (first + more * then)
+    together = {"throughput": all_waves, "device memory": moved / DEVICE}
+    return Cost({"launch": LAUNCH}, together, norm=math.inf if more else 2)

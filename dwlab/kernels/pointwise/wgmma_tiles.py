@@ -14,7 +14,7 @@ from dwlab.problems.layers import small_indices
 
 SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 rows each
     (192, 192, 192), (192, 128, 128), (128, 256, 256), (256, 128, 128), (192, 256, 256), (256, 192, 192),
-    (128, 192, 192), (128, 128, 128), (128, 160, 160), (192, 160, 160), (128, 224, 224), (192, 96, 96),
+    (128, 192, 192), (128, 128, 128), (128, 160, 160), (192, 160, 160), (192, 96, 96),
     (64, 256, 256), (64, 192, 192), (64, 128, 128), (256, 64, 64), (192, 64, 64), (128, 64, 64), (64, 64, 64),
     (256, 96, 96), (128, 96, 96), (64, 96, 96), (256, 32, 32), (128, 32, 32), (64, 32, 32),
 )  # fmt: skip
@@ -22,7 +22,7 @@ REGISTERS, SECTOR = 65536, 8  # of a multiprocessor; words
 BLOCKS, DEEPEST = (1, 2, 3, 4), 12  # on a multiprocessor; chunks in shared memory
 PER_NS, READ, WRITTEN, DEVICE = 4680, 90, 68, 4200  # FLOPs; bytes a ns: of a multiprocessor; of all
 LAUNCH, START, LATENCY, RESIDUAL = 1840, 230, 800, 255  # ns: of a launch; a block; a copy; 32 columns of a residual
-ASKEW = 2  # times as slow are copies of lines that are no whole sectors: of every second one each is fetched twice
+UNALIGNED = 2  # times as slow are copies of lines that are no whole sectors: of every second one each is fetched twice
 
 
 @functools.lru_cache(1 << 12)
@@ -74,7 +74,7 @@ def cost(layer, images, config, gpu):
     layout, one = layout_of(layer, images, config), product(layer, images)
     BM, BN, chunks = config.block_m, config.block_n, layout.chunks
     resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(layout.blocks, gpu)))
-    copied = (BM + BN) * chunks * WORDS * 4 * (ASKEW if one.words % SECTOR else 1)
+    copied = (BM + BN) * chunks * WORDS * 4 * (UNALIGNED if one.words % SECTOR else 1)
     busy = max(2 * BM * BN * chunks * layout.terms / PER_NS, copied / READ)
     alone = max(busy, chunks * LATENCY / ahead(config.pipeline_stages, chunks))
     outputs = BM * BN * layer.itemsize / WRITTEN + layer.residual * RESIDUAL * config.warp_n / 32
@@ -96,7 +96,7 @@ def group_traffic(layer, config):
     last = gemm_epilogue.stored(replace(layer, bias=False), layout.tile)
     load = gemm.loaded(layout)
     if layer.bias:
-        load = load + layout.down * group_epilogue.bias_traffic(config.block_n, layer.F)
+        load = load + -(-layout.down // config.tiles_m) * group_epilogue.bias_traffic(config.block_n, layer.F)
     return Traffic(
         int(load[0]) + last.load_requests, int(load[1]) + last.load_sectors, last.store_requests, last.store_sectors
     )
