@@ -29,7 +29,7 @@ class Pipeline:
 
     run(acc, shared, a0, b0, x, w, row, column, thread, where): the products of all chunks of the block's tiles, one
     tile after the other, each then handed to finish(acc, row, where). row, column: the block's first of x's and of w's
-    lines; a0, b0: where the group's lines of a chunk begin.
+    lines; a0, b0: where the group's lines of a chunk begin; acc: 0.
     """
 
     start: Any
@@ -40,7 +40,7 @@ def pipeline(layout: Layout, at: int, dtype: str, finish: Any) -> Pipeline:
     """The pipeline of a block's chunks, its mbarriers from word `at` of shared memory on, a multiple of 2."""
     one, config, CHUNKS, STEP, A_WORDS = layout.one, layout.config, layout.chunks, layout.stage_words, layout.a_words
     BM, BN, N, CHUNK, STAGES = config.block_m, config.block_n, config.warp_n, config.block_k, config.pipeline_stages
-    M, F, WIDTH, BYTES, WARPS, TILES = one.M, one.N, one.words, 4 * STEP, config.threads // 32, config.tiles_m
+    M, F, WIDTH, BYTES, WARPS, TILES = one.M, one.N, one.words, 4 * STEP, config.threads // 32, config.groups
     FIRST, multiplied, zero = min(STAGES, CHUNKS * TILES), multiply(dtype, N), layout.tile.zero
 
     @cuda.jit(device=True, forceinline=True)
@@ -85,41 +85,47 @@ def pipeline(layout: Layout, at: int, dtype: str, finish: Any) -> Pipeline:
             load_x(shared, x, place, chunk, row)
 
     @cuda.jit(device=True, forceinline=True)
+    def following(chunk, row):
+        chunk = uint32(chunk + uint32(1))
+        if chunk == uint32(CHUNKS):
+            chunk, row = uint32(0), uint32(row + uint32(BM))
+        return chunk, row
+
+    @cuda.jit(device=True, forceinline=True)
+    def products(acc, shared, a0, b0, x, w, column, thread, end, place, parity, next, ahead):
+        before = free = uint32(0)
+        for chunk in range(CHUNKS):
+            ptx_bulk.mbarrier_wait(shared, uint32(at + uint32(WORDS_EACH) * place), parity)
+            here = uint32(place * uint32(STEP))
+            multiplied(acc, shared, uint32(here + a0), uint32(here + b0))
+            ptx_wgmma.wgmma_wait(acc, N, 1)
+            if chunk > 0 and ahead < end:  # the chunk before has been used, and its place is filled anew
+                refill(shared, x, w, before, free, next, ahead, column, thread)
+                next, ahead = following(next, ahead)
+            free, before, place = parity, place, uint32(place + uint32(1))
+            if place == uint32(STAGES):
+                place, parity = uint32(0), uint32(parity ^ uint32(1))
+        ptx_wgmma.wgmma_wait(acc, N, 0)
+        if TILES > 1 and ahead < end:
+            refill(shared, x, w, before, free, next, ahead, column, thread)
+            next, ahead = following(next, ahead)
+        return place, parity, next, ahead
+
+    @cuda.jit(device=True, forceinline=True)
     def run(acc, shared, a0, b0, x, w, row, column, thread, where):
-        place, before, parity, free = uint32(0), uint32(0), uint32(0), uint32(0)
-        next, ahead, end = uint32(FIRST % CHUNKS), uint32(row + uint32(FIRST // CHUNKS * BM)), uint32(M)
-        if TILES * BM < M:
-            end = min(end, uint32(row + uint32(TILES * BM)))
-        zero(acc)
-        for tile in range(TILES):
-            if tile == 0 or row < uint32(M):
-                for chunk in range(CHUNKS):
-                    ptx_bulk.mbarrier_wait(shared, uint32(at + uint32(WORDS_EACH) * place), parity)
-                    here = uint32(place * uint32(STEP))
-                    multiplied(acc, shared, uint32(here + a0), uint32(here + b0))
-                    ptx_wgmma.wgmma_wait(acc, N, 1)
-                    if TILES == 1:
-                        next, more = uint32(chunk - 1 + STAGES), chunk - 1 + STAGES < CHUNKS
-                    else:
-                        more = ahead < end
-                    if chunk > 0 and more:  # the chunk before has been used, and its place is filled anew
-                        refill(shared, x, w, before, free, next, ahead, column, thread)
-                        if TILES > 1:
-                            next = uint32(next + uint32(1))
-                            if next == uint32(CHUNKS):
-                                next, ahead = uint32(0), uint32(ahead + uint32(BM))
-                    free, before, place = parity, place, uint32(place + uint32(1))
-                    if place == uint32(STAGES):
-                        place, parity = uint32(0), uint32(parity ^ uint32(1))
-                ptx_wgmma.wgmma_wait(acc, N, 0)
-                if TILES > 1 and ahead < end:
-                    refill(shared, x, w, before, free, next, ahead, column, thread)
-                    next = uint32(next + uint32(1))
-                    if next == uint32(CHUNKS):
-                        next, ahead = uint32(0), uint32(ahead + uint32(BM))
+        place, parity, next = uint32(0), uint32(0), uint32(FIRST % CHUNKS)
+        ahead, end = uint32(row + uint32(FIRST // CHUNKS * BM)), uint32(row + uint32(TILES * BM))
+        if TILES == 1:  # without a loop, or what comes after it would be computed before
+            products(acc, shared, a0, b0, x, w, column, thread, end, place, parity, next, ahead)
+            finish(acc, row, where)
+        else:
+            end = min(end, uint32(M))
+            while row < end:
+                place, parity, next, ahead = products(
+                    acc, shared, a0, b0, x, w, column, thread, end, place, parity, next, ahead
+                )
                 finish(acc, row, where)
-                if TILES > 1:
-                    row = uint32(row + uint32(BM))
-                    zero(acc)
+                row = uint32(row + uint32(BM))
+                zero(acc)
 
     return Pipeline(start, run)

@@ -20,20 +20,20 @@ def spans(N):
     return [(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
 
 
-def groups(layer):
+def chunks(layer):
     """Of CHUNK words, in a row of x."""
     return -(-product(layer).words // CHUNK)
 
 
 def blocks(layer, images, config):
     """Of a launch."""
-    return -(-product(layer, images).M // (config.block_m * config.tiles_m))
+    return -(-product(layer, images).M // (config.block_m * config.groups))
 
 
 def held(layer, config):
     """Words of operands and sums in a lane's registers."""
     M, N = config.warp_m, config.warp_n
-    return groups(layer) * (M + N) // 2 + M * N // 32 + N // 8
+    return chunks(layer) * (M + N) // 2 + M * N // 32 + N // 8
 
 
 def configs(layer, images, gpu):
@@ -43,7 +43,7 @@ def configs(layer, images, gpu):
             down = -(-WARPS // across)
             one = TileConfig(ROWS * down, layer.F, CHUNK, down, across)
             if held(layer, one) <= MOST:
-                yield from (replace(one, tiles_m=tiles) for tiles in TILES)
+                yield from (replace(one, groups=tiles) for tiles in TILES)
 
 
 def resources(layer, config):
@@ -53,12 +53,12 @@ def resources(layer, config):
 def cost(layer, images, config, gpu):
     """In ns: what multiprocessors read and store, 8 columns alone as if they were 24; and memory."""
     one, count = product(layer, images), blocks(layer, images, config)
-    read = count * config.warps * groups(layer) * config.warp_n * 64 + config.warps_n * one.M * 4 * one.words
+    read = count * config.warps * chunks(layer) * config.warp_n * 64 + config.warps_n * one.M * 4 * one.words
     stored = config.warps_n * one.M * sum(16 * size if size > 1 else 48 for _, size in spans(config.warp_n))
     stored *= 1 + layer.residual
     moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
     together = {"L2": (read / READ + stored / WRITTEN) / gpu.sms, "device memory": moved / DEVICE}
-    return Cost({"launch": LAUNCH, "waves": TILE * config.tiles_m}, together, norm=2)
+    return Cost({"launch": LAUNCH, "waves": TILE * config.groups}, together, norm=2)
 
 
 def supports(layer):

@@ -21,7 +21,7 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import zeros
-from dwlab.kernels.pointwise.direct_tiles import blocks, configs, cost, groups, resources, spans, supports
+from dwlab.kernels.pointwise.direct_tiles import blocks, chunks, configs, cost, resources, spans, supports
 from dwlab.kernels.pointwise.split_k import CHUNK, loads, products
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
@@ -30,8 +30,8 @@ from dwlab.kernels.traffic import Traffic, warp_traffic
 
 @by_shape
 def kernel(layer, images, config):
-    one, dtype, GROUPS, M, N = product(layer, images), layer.dtype, groups(layer), config.warp_m, config.warp_n
-    BM, ACROSS, TILES, LIMIT, F, WORDS = config.block_m, config.warps_n, config.tiles_m, one.M, one.N, one.words
+    one, dtype, GROUPS, M, N = product(layer, images), layer.dtype, chunks(layer), config.warp_m, config.warp_n
+    BM, ACROSS, TILES, LIMIT, F, WORDS = config.block_m, config.warps_n, config.groups, one.M, one.N, one.words
     LEFT, RIGHT, SIZE = GROUPS * M // 2, GROUPS * N // 2, M * N // 32
     EIGHTS, WHOLE, BIAS, RESIDUAL = N // 8, WORDS % CHUNK == 0, layer.bias, layer.residual
     load_x, compute, zero = loads(M, LIMIT, WORDS, GROUPS, 1), products(dtype, M, N, GROUPS), zeros(SIZE)
@@ -112,8 +112,8 @@ def kernel(layer, images, config):
 def traffic(layer, config):
     one, lane, N = product(layer), np.arange(32), config.warp_n
     count = blocks(layer, layer.N, config)
-    k = CHUNK * np.arange(groups(layer))[:, None] + lane % 4 * 4
-    m = np.arange(0, count * config.block_m * config.tiles_m, 8)[:, None] + lane // 4
+    k = CHUNK * np.arange(chunks(layer))[:, None] + lane % 4 * 4
+    m = np.arange(0, count * config.block_m * config.groups, 8)[:, None] + lane // 4
     x = np.minimum(m, one.M - 1)[:, None] * one.words + np.minimum(k, one.words - 4)
     load, store = config.warps_n * warp_traffic(x.reshape(-1, 32) // 4, 2), np.zeros(2, np.int64)
     for n0 in range(0, one.N, N):

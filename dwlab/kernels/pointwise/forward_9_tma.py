@@ -30,9 +30,9 @@ from dwlab.kernels.tiling.config import Tiles
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
     one, tile, ACROSS, GROUPS = layout.one, layout.tile, layout.across, config.warps_n
-    BM, BN, N, A_WORDS, SIZE = config.block_m, config.block_n, tile.N, layout.a_words, tile.size
+    BM, BN, N, A_WORDS, SIZE, zero = config.block_m, config.block_n, tile.N, layout.a_words, tile.size, tile.zero
     A_GROUP, B_GROUP, MOST, BIAS = ROWS * layout.a_pitch, N * layout.b_pitch, most_registers(config), layer.bias
-    bias_at, TILES = config.pipeline_stages * layout.stage_words, config.tiles_m
+    bias_at, TILES = config.pipeline_stages * layout.stage_words, config.groups
     load_bias = group_epilogue.load_bias(BN, one.N, bias_at)
     store = group_epilogue.finish(layer, one, tile, bias_at)
 
@@ -58,6 +58,7 @@ def kernel(layer, images, config):
         if BIAS:
             load_bias(shared, b, uint32(block % ACROSS), thread)
             ptx.commit()
+        zero(acc)
         start(shared, x, w, row, column, thread)
         a0, b0 = uint32(group_m * A_GROUP), uint32(A_WORDS + group_n * B_GROUP)
         where = shared, y, r, lane, uint32(group_m * ROWS + warp % 4 * 16), uint32(group_n * N), row, column

@@ -35,7 +35,7 @@ def configs(layer, images, gpu):
             deep = (most // resident - rest) // (4 * layout.stage_words + 4 * WORDS_EACH)
             for tiles in (1, -(-layout.down // max(1, gpu.sms * resident // layout.across))):
                 chunks = layout.chunks * tiles
-                tile = replace(one, pipeline_stages=min(deep, DEEPEST, chunks), tiles_m=tiles)
+                tile = replace(one, pipeline_stages=min(deep, DEEPEST, chunks), groups=tiles)
                 alone = deep < 1 or (deep == 1 < chunks)  # of one place a second chunk would wait for itself
                 if not alone and (tiles == 1 or gpu.blocks_per_sm(resources(layer, tile)) >= resident):
                     found.append(tile)
@@ -44,7 +44,7 @@ def configs(layer, images, gpu):
 
 def blocks(layout):
     """Of a launch."""
-    return layout.across * -(-layout.down // layout.config.tiles_m)
+    return layout.across * -(-layout.down // layout.config.groups)
 
 
 def mbarriers_at(layer, config):
@@ -68,13 +68,13 @@ def cost(layer, images, config, gpu):
     Behind a block's first tile the copies of the next are on the way while outputs are stored.
     """
     layout, one = layout_of(layer, images, config), product(layer, images)
-    BM, BN, chunks, more = config.block_m, config.block_n, layout.chunks, config.tiles_m - 1
+    BM, BN, chunks, more = config.block_m, config.block_n, layout.chunks, config.groups - 1
     resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(blocks(layout), gpu)))
     copied = (BM + BN) * chunks * WORDS * 4 * (UNALIGNED if one.words % SECTOR else 1) / READ
     products = 2 * BM * BN * chunks * layout.terms / PER_NS
     outputs = BM * BN * layer.itemsize / WRITTEN + layer.residual * RESIDUAL * config.warp_n / 32
     busy, places = max(products, copied), config.pipeline_stages
-    flight = chunks * LATENCY / (places if places >= chunks * config.tiles_m else max(1, places - 1))
+    flight = chunks * LATENCY / (places if places >= chunks * config.groups else max(1, places - 1))
     first = max(START + max(busy, flight) + outputs, resident * (busy + outputs))
     behind = resident * max(copied, products + BM * BN * layer.itemsize / BEHIND)
     then = max(flight, TILE + products + outputs, behind)

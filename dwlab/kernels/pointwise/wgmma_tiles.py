@@ -96,7 +96,7 @@ def group_traffic(layer, config):
     last = gemm_epilogue.stored(replace(layer, bias=False), layout.tile)
     load = gemm.loaded(layout)
     if layer.bias:
-        load = load + -(-layout.down // config.tiles_m) * group_epilogue.bias_traffic(config.block_n, layer.F)
+        load = load + -(-layout.down // config.groups) * group_epilogue.bias_traffic(config.block_n, layer.F)
     return Traffic(
         int(load[0]) + last.load_requests, int(load[1]) + last.load_sectors, last.store_requests, last.store_sectors
     )

@@ -27,9 +27,9 @@ class TileConfig:
     that a warp loads at a time.
     block_h, block_w: rows and columns of the map, where a block's pixels are a rectangle of it. thread_m, thread_n: the
     same of a thread's outputs, or of a strip that a thread slides down, as rows and columns.
-    groups: of block_n, that a block computes one after the other; tiles_m: of block_m, the same. split_n: blocks that
-    divide the filters of the same pixels. helper_warps: that copy or compute the depthwise layer and have no part of
-    the product.
+    groups: of block_n, or of block_m where a kernel goes from pixels to pixels, that a block computes one after the
+    other. split_n: blocks that divide the filters of the same pixels. helper_warps: that copy or compute the depthwise
+    layer and have no part of the product.
     inner_n, inner_k: block_n and block_k of the first of two fused products.
     """
 
@@ -47,7 +47,6 @@ class TileConfig:
     thread_m: int = 0
     thread_n: int = 0
     groups: int = 1
-    tiles_m: int = 1
     split_n: int = 1
     helper_warps: int = 0
     inner_n: int = 0
