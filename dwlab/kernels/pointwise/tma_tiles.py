@@ -20,8 +20,8 @@ from dwlab.kernels.tiling.config import Resources
 from dwlab.kernels.tiling.cost import Cost, share, waves
 
 PER_NS, READ, WRITTEN, BEHIND, DEVICE = 6625, 89, 34.5, 20.7, 3640  # FLOPs; bytes a ns: of a multiprocessor; of all
-LAUNCH, START, TILE, LATENCY = 2630, 140, 660, 990  # ns: of a launch; a block; a tile behind its first; a copy
-RESIDUAL = 255  # ns: of 32 columns of a residual
+LAUNCH, START, TILE, CHUNK = 2630, 140, 660, 230  # ns: of a launch; a block; a tile behind its first; a chunk's loop
+LATENCY, RESIDUAL = 990, 255  # ns: of a copy; of 32 columns of a residual
 UNALIGNED = 1.6  # times as slow are copies of lines that are no whole sectors
 
 
@@ -75,9 +75,10 @@ def cost(layer, images, config, gpu):
     outputs = BM * BN * layer.itemsize / WRITTEN + layer.residual * RESIDUAL * config.warp_n / 32
     busy, places = max(products, copied), config.pipeline_stages
     flight = chunks * LATENCY / (places if places >= chunks * config.groups else max(1, places - 1))
-    first = max(START + max(busy, flight) + outputs, resident * (busy + outputs))
+    alone = max(busy, flight, chunks * CHUNK)
+    first = max(START + alone + outputs, resident * (busy + outputs))
     behind = resident * max(copied, products + BM * BN * layer.itemsize / BEHIND)
-    then = max(flight, TILE + products + outputs, behind)
+    then = max(flight, chunks * CHUNK, TILE + products + outputs, behind)
     moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
     all_waves = waves(blocks(layout), resident, gpu) * (first + more * then)
     together = {"throughput": all_waves, "device memory": moved / DEVICE}
