@@ -592,7 +592,8 @@ def _stand_in(cc: tuple[int, int]) -> str:
             f"the compiler of CUDA {version} does not know compute capability {_dotted(cc)}, but "
             f"{', '.join(map(_dotted, known))}{older}"
         )
-    driver.query()  # where there is a driver it has to be started before it makes a kernel's tensor maps
+    if cc >= (9, 0):
+        driver.enter()  # whose kernels may have tensor maps, which a driver makes in a context
     device = SimpleNamespace(compute_capability=cc)
     context = SimpleNamespace(device=device)
     devices.get_context = lambda number=None: context

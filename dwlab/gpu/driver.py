@@ -126,6 +126,14 @@ def query() -> Driver:
     return Driver(True, cuda, release, tuple(devices), "" if devices else "the driver sees no GPU")
 
 
+def enter() -> None:
+    """Makes the first GPU's context the thread's, where there is a GPU: without one the driver makes no tensor maps."""
+    if query().devices:
+        library, context = _library(), ctypes.c_void_p()
+        if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0:
+            library.cuCtxSetCurrent(context)
+
+
 SHARED_UNASKED = 48 * 1024
 """Bytes of shared memory that a block gets by default (CUDA C++ Programming Guide, "Shared Memory")."""
 
