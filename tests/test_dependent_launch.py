@@ -123,7 +123,7 @@ def unwaited(text, arrays):
         if not re.match(r"bra|ret|exit", line) or lines[here].startswith("@"):
             ways.append(here + 1)
         if GLOBAL.match(line) and "[" in line:
-            address = re.findall(r"\[([^\]]*)\]", line)[-1 if line.startswith("cp") else 0]
+            address = re.findall(r"\[([^\]]*)\]", line)[1 if line.startswith("cp") else 0]
             numbers = set().union(*(found.get(one, set()) for one in re.findall(r"%\w+", address)))
             what = "load" if re.match(r"ld|cp", line) else "store"
             done |= {f"{what} {arrays[one // NUMBERS]}" for one in numbers} or {f"{what} {address}"}

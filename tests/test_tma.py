@@ -1,6 +1,7 @@
 """Boxes that the copy engine brings, and mbarriers: what they do, which mistakes are found, the stage made of them."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from dwlab.compiler import inspect
 from dwlab.gpu import driver, inline_ptx, machine, target
 from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.target import cuda
-from dwlab.kernels import registry
+from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import tma_tiles, wgmma_tiles
 from dwlab.kernels.tiling import gpu as gpus
@@ -306,6 +307,39 @@ def test_one_place_for_several_chunks_is_a_deadlock_and_no_choice():
     assert found and all(config.pipeline_stages > 1 for config in found)
 
 
+@simulated
+@pytest.mark.parametrize(
+    ("sizes", "shape", "places", "groups"),
+    [
+        ((136, 72, 19, 20), (64, 64, 64), 2, 2), ((136, 72, 19, 20), (64, 64, 64), 3, 3),
+        ((64, 96, 21, 22), (128, 96, 96), 2, 2), ((264, 40, 17, 18), (64, 32, 32), 4, 5),
+        ((72, 64, 25, 25), (64, 64, 64), 9, 4), ((64, 72, 20, 20), (64, 64, 64), 1, 7),
+        ((400, 64, 9, 30), (128, 64, 64), 7, 9), ((16, 8, 5, 5), (64, 32, 32), 2, 3),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_block_goes_from_tile_to_tile(sizes, shape, places, groups):
+    """Places that a tile's chunks fill once, more often, or not at all; a last block that has fewer tiles, or one."""
+    one = layer(*sizes, bias=True, activation="relu", residual=sizes[0] > 100)
+    config = replace(wgmma_tiles.config_of(one, *shape, 1), pipeline_stages=places, groups=groups)
+    stage = TMA.with_config(config)
+    names = ("x", "w", "b", "m", "r", "y")
+    worst, seen = launched(one, "forward", stage.kernel_for(one), stage.launch(one), names=names)
+    down = -(-one.N * one.H * one.W // shape[0])
+    assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
+    assert stage.launch(one).blocks == -(-one.F // shape[1]) * -(-down // groups)
+
+
+def test_tiles_follow_each_other_where_their_blocks_are_all_there():
+    one, gpu = layer(256, 728, 28, 28, images=32), gpus.of((9, 0))
+    for config in tma_tiles.configs(one.kernel_key, one.N, gpu):
+        blocks, resident = (
+            TMA.with_config(config).launch(one).blocks,
+            gpu.blocks_per_sm(tma_tiles.resources(one, config)),
+        )
+        assert config.groups == 1 or blocks <= resident * gpu.sms
+
+
 def test_older_gpus_are_told_why():
     assert "needs compute capability 9.0" in TMA.lacks("float16", (8, 0))
 
@@ -316,7 +350,7 @@ def test_one_thread_copies_and_nothing_is_spilled(shape):
     one = layer(512, 512, 14, 14, images=32, bias=True, activation="relu")
     stage = TMA.with_config(wgmma_tiles.config_of(one, *shape, 3))
     found = inspect.compile(stage, problem=one, cc="9.0")
-    assert found.spill_stores == found.local_bytes == 0
+    assert found.spill_stores == found.local_bytes == 0 and f"HGMMA.64x{shape[2]}x16.F32" in found.opcodes
     if found.sass:
         assert found.opcodes["UTMALDG.4D"] >= 4 and any(code.startswith("HGMMA") for code in found.opcodes)
         assert found.opcodes["LDGSTS.E.BYPASS.128"] == 1  # the bias

@@ -206,11 +206,8 @@ def test_only_hopper_takes_it_and_the_others_are_told_why(stage):
 def test_products_follow_each_other_without_a_wait_and_nothing_is_spilled(shape):
     one = layer(512, 512, 14, 14, images=32, bias=True, activation="relu")
     config = wgmma_tiles.config_of(one, *shape, 4)
-    how = WGMMA.with_config(config).launch(one)
-    found = inspect.compile(
-        WGMMA.kernel.for_problem(one, config), signature=f"void({', '.join(['float32[::1]'] * 6)})", cc="9.0",
-        block=how.block, shared_bytes=how.shared_bytes,
-    )  # fmt: skip
+    stage = WGMMA.with_config(config)
+    found, how = inspect.compile(stage, problem=one, cc="9.0"), stage.launch(one)
     assert (found.spill_stores, found.spill_loads, found.local_bytes) == (0, 0, 0)
     assert found.occupancy.blocks_per_sm > 0 and found.registers * how.threads <= 65536
     # Where the compiler cannot leave products in flight it waits after each: then there are as many waits.
