@@ -169,6 +169,8 @@ tabular.Columns(tables.layers_text([row for row in rows if row["op"] == "pointwi
 #   once, and a copy engine (TMA) that brings whole boxes of a matrix for one thread. `tensor` and `split` use `mma`, which every
 #   GPU since Ampere has. The stages `wgmma` and `tma`, for float16, are our fastest for most layers with 32 images. Some of them
 #   lose still: the head of that group says how many.
+# - Where channels are few, the bytes bind, and `direct` is the fastest: `split`'s loads, from memory to the registers of `mma`,
+#   without its split. Even filters are dealt to lanes so that each lane's sums are neighbours in y: no shared memory, no shuffle.
 # - For one image it is not the rate that decides but how much of the GPU has something to do, and how long a sum takes.
 #
 # A network has a depthwise layer before and after. What is computed here was just written there, and read back. If both
