@@ -104,7 +104,7 @@ def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
         files = {name: lines for name, lines in files.items() if lines or (folder / name).exists()}
         for name, lines in files.items():
             text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-            (Path(made) / name).write_bytes(lzma.compress(text, preset=9))
+            (Path(made) / name).write_bytes(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
         if records.load_runs(made, refuse) != before:
             raise RecordError("what was packed is not what the records content: nothing was changed")
         for name in files:
