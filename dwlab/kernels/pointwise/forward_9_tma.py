@@ -10,6 +10,9 @@ A copy describes its matrix by a tensor map, 128 bytes that the driver makes, as
 the kernel. These are constants of the kernel: their matrix begins at address 0, and two more coordinates lead to x and
 w (gpu/driver.py).
 
+Where there are more tiles than fit at a time, a block has several, one below the other, and goes from one to the next
+(`groups`): copies of the next are on the way while it stores. In `wgmma` nothing is read meanwhile.
+
 The epilogue is that of `wgmma`, its bias on the way from the start. NHWC, compute capability 9.0 alone. Traffic: as
 `wgmma`'s: x once for each BN filters and w once for each BM pixels, counted as copies of 16 bytes; y once.
 """
