@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -288,6 +289,23 @@ def test_sizes_that_no_map_takes_are_refused():
     assert [inline_ptx.lacks("copy_box_async", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, True]
     if not driver.query().found:
         assert driver.tensor_map(8, 32, 8) == bytes(128)  # looked at, never started
+
+
+def test_a_driver_that_makes_no_maps_is_named(monkeypatch):
+    monkeypatch.setattr(driver, "_library", SimpleNamespace)
+    with pytest.raises(ValueError, match="older than CUDA 12"):
+        driver.tensor_map.__wrapped__(8, 32, 8)
+
+
+@pytest.mark.parametrize(("devices", "status", "entered"), [((), 0, 0), (("a GPU",), 0, 1), (("a GPU",), 2, 0)])
+def test_who_compiles_enters_the_first_gpus_context(monkeypatch, devices, status, entered):
+    """Where there is one, and where it can be had: what else is wrong, the map says."""
+    current = []
+    monkeypatch.setattr(driver, "query", lambda: SimpleNamespace(devices=devices))
+    made = SimpleNamespace(cuDevicePrimaryCtxRetain=lambda *given: status, cuCtxSetCurrent=current.append)
+    monkeypatch.setattr(driver, "_library", lambda: made)
+    driver.enter()
+    assert len(current) == entered
 
 
 # ---- the stage
