@@ -278,6 +278,21 @@ def test_a_journals_winner_is_the_tile_that_a_launch_gets(tmp_path, monkeypatch)
     assert one.config(LAYER) == before
 
 
+@pytest.mark.parametrize("pattern", ["2:4", "64:2:16"])
+def test_a_winner_of_a_sparse_layer_decides_for_its_pattern(tmp_path, monkeypatch, pattern):
+    one = stage("sparse/forward/tensor")
+    layer = layers.problem(f"N=1 C=128 F=64 H=8 W=8 NHWC float16 {pattern}")
+    its, before = space.subject(one.id), one.config(layer)
+    other = next(config for config in one.tiles.configs(layer.kernel_key, 1, gpus.H200) if config != before)
+    won = Tried(asdict(other), times_us=(1.0,), won=True)
+    found = replace(key(), kernel=its.digest, subject=one.id, problem=str(layer), dtype="float16")
+    assert found.sparsity == pattern
+    Journal(tmp_path / "j.jsonl").append(found, won)
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
+    assert one.config(layer) == other
+    assert one.config(replace(layer, pattern="32:2:8")) == one.config(replace(layer, pattern="32:2:8"), measured=False)
+
+
 @pytest.mark.parametrize(
     "changes", [{"kernel": "x" * 64}, {"gpu": f"{COUNTED}, with the ceilings of NVIDIA H200"}, {"sparsity": "2:4"}]
 )

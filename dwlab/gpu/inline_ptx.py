@@ -24,6 +24,7 @@ VARIANTS = (*HALVES, *HINTED_LOADS, *HINTED_STORES)
 """Instructions that do what another one does, by another text."""
 NAMES += VARIANTS
 _HOPPER = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "wgmma_sp_wait")
+_HOPPER += ("wgmma_sp_f16_trans",)
 _BULK = ("mbarrier_init", "mbarrier_expect", "mbarrier_arrive", "mbarrier_wait", "copy_box_async")
 NAMES += (*_HOPPER, "fence_async", *_BULK)
 
@@ -52,6 +53,15 @@ def lacks(name: str, compute_capability: tuple[int, ...]) -> str:
     if here >= least:
         return ""
     return f"ptx.{name} needs compute capability {least[0]}.{least[1]}; this GPU has {here[0]}.{here[1]}"
+
+
+def wrong_rows(columns: int, pitch: int) -> str:
+    """What wgmma_sp_f16_trans does not take of these sizes, for a message that begins with its name; "" if nothing."""
+    if columns % 64 or not 64 <= columns <= 256:
+        return f"takes 64 to 256 columns, a multiple of 64, not {columns}"
+    if pitch % 256 or not 1024 <= pitch < 2**16:
+        return f"takes 1,024 words or more, whole lines of 8 rows, from 64 columns to the next, not {pitch}"
+    return ""
 
 
 def wrong_box(lines: int, width: int, box: int) -> str:
@@ -482,9 +492,11 @@ def intrinsics() -> SimpleNamespace:
 
         return wgmma
 
-    def sparse_group_product(name: str, kind: str) -> Any:
-        @intrinsic
-        def wgmma(typing: Any, acc: Any, n: Any, shared: Any, a: Any, b: Any, metadata: Any, selector: Any) -> Any:
+    def sparse_group_product(name: str, kind: str) -> tuple[Any, Any]:
+        """The product of B's columns, and that of its rows (_trans), which has their blocks' distance besides."""
+
+        def started(name: str, given: tuple[Any, ...], pitch: int) -> Any:
+            acc, n, shared, a, b, metadata, selector = given
             available(name)
             count = sums(name, acc, n)
             checked(name, shared, a)
@@ -492,24 +504,51 @@ def intrinsics() -> SimpleNamespace:
             numbers(name, metadata, kind=types.int32)
             chosen(name, selector)
 
-            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                def descriptor(index_type: Any, index: Any, row_bytes: int) -> Any:
+            def generate(context: Any, builder: Any, args: Any) -> Any:
+                def descriptor(index_type: Any, index: Any, row_bytes: int, apart: int = 16) -> Any:
                     at = address(context, builder, shared, args[2], index_type, index, True)
                     at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
-                    # 8 rows' bytes from 8 rows to the next 8; rows of 128 bytes or of 64, swizzled
-                    layout = {128: 1, 64: 2}[row_bytes] << 62 | (8 * row_bytes >> 4) << 32 | 1 << 16
+                    # 8 rows' bytes from 8 rows to the next 8; rows of 128 bytes or of 64, swizzled; of B's rows, those
+                    # of 64 columns begin so many bytes apart
+                    layout = {128: 1, 64: 2}[row_bytes] << 62 | (8 * row_bytes >> 4) << 32 | (apart >> 4) << 16
                     return builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
 
                 places = ", ".join(f"${k}" for k in range(count))
                 text = f"{{ .reg .b32 e; cvt.u32.u64 e, ${count + 2}; "  # on_sums takes 64 bits
                 text += f"wgmma.mma_async.sp.sync.aligned.m64n{2 * count}k32.f32.{kind}.{kind} {{{places}}}, "
-                text += f"${count}, ${count + 1}, e, {selector.literal_value}, 1, 1, 1, 0, 0; }}"
-                given = descriptor(a, args[3], 64), descriptor(b, args[4], 128), builder.zext(args[5], i64)
-                return on_sums(context, builder, acc, args[0], count, text, *given)
+                text += f"${count}, ${count + 1}, e, {selector.literal_value}, 1, 1, 1, 0, {int(pitch > 0)}; }}"
+                of_b = descriptor(b, args[4], 128, 4 * pitch or 16)
+                both = descriptor(a, args[3], 64), of_b, builder.zext(args[5], i64)
+                return on_sums(context, builder, acc, args[0], count, text, *both)
+
+            return generate
+
+        @intrinsic
+        def wgmma(typing: Any, acc: Any, n: Any, shared: Any, a: Any, b: Any, metadata: Any, selector: Any) -> Any:
+            start = started(name, (acc, n, shared, a, b, metadata, selector), 0)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return start(context, builder, args)
 
             return types.void(acc, n, shared, a, b, types.int32, selector), generate
 
-        return wgmma
+        @intrinsic
+        def wgmma_trans(
+            typing: Any, acc: Any, n: Any, shared: Any, a: Any, b: Any, pitch: Any, metadata: Any, selector: Any
+        ) -> Any:
+            if not isinstance(pitch, types.IntegerLiteral):  # Numba asks again with the literal's value
+                raise errors.RequireLiteralValue(f"ptx.{name}_trans takes a literal number of words")
+            columns = getattr(n, "literal_value", 64)
+            if why := wrong_rows(columns, pitch.literal_value):
+                raise errors.TypingError(f"ptx.{name}_trans {why}")
+            start = started(f"{name}_trans", (acc, n, shared, a, b, metadata, selector), pitch.literal_value)
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return start(context, builder, [*args[:5], *args[6:]])
+
+            return types.void(acc, n, shared, a, b, pitch, types.int32, selector), generate
+
+        return wgmma, wgmma_trans
 
     @intrinsic
     def group_fence(typing: Any, acc: Any, n: Any) -> Any:
@@ -643,6 +682,8 @@ def intrinsics() -> SimpleNamespace:
     rounded = "{ .reg .b32 w; cvt.rna.tf32.f32 w, $1; mov.b32 $0, w; }"
     waited = "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra on; bra again; on: }"
 
+    by_columns, by_rows = sparse_group_product("wgmma_sp_f16", "f16")
+
     return SimpleNamespace(
         tf32=plain("tf32", rounded, real, real),
         mma_tf32=product("mma_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
@@ -693,7 +734,8 @@ def intrinsics() -> SimpleNamespace:
         grid_dependency_wait=wait_for_grids,
         wgmma_f16=group_product("wgmma_f16", "f16"),
         wgmma_bf16=group_product("wgmma_bf16", "bf16"),
-        wgmma_sp_f16=sparse_group_product("wgmma_sp_f16", "f16"),
+        wgmma_sp_f16=by_columns,
+        wgmma_sp_f16_trans=by_rows,
         wgmma_fence=group_fence,
         wgmma_commit=bare("wgmma_commit", "wgmma.commit_group.sync.aligned;"),
         wgmma_wait=group_wait,

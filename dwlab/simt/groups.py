@@ -4,11 +4,11 @@ The four warps of a group start D = A B + D together, A (64, 16) and B (16, n) o
 they have waited for the product nothing may look at D or write to it, and nothing may overwrite A and B: both are
 reported here. Operands are read when a product starts, sums are there after the wait.
 
-wgmma.mma_async.sp is the same of B (32, n), and of A (64, 32) the 16 of a row that are kept. Each warp's 16 rows have
-their metadata in its lanes as dwlab.simt.sparse says of a warp's product. That register is an operand as shared memory
-is: the product reads it as long as it runs. The assembler, though, sees its last use where the product starts, and may
-give it to something else behind that; so a wait takes the metadata of the products that it ends, and what is missing or
-changed there is reported.
+wgmma.mma_async.sp is the same of B (32, n), which lies by columns or (_trans) by rows, and of A (64, 32) the 16 of a
+row that are kept. Each warp's 16 rows have their metadata in its lanes as dwlab.simt.sparse says of a warp's product.
+That register is an operand as shared memory is: the product reads it as long as it runs. The assembler, though, sees
+its last use where the product starts, and may give it to something else behind that; so a wait takes the metadata of
+the products that it ends, and what is missing or changed there is reported.
 
 Tensor cores read shared memory past the way of loads and stores (the "async proxy"). What a thread has stored there, or
 a copy of its has brought, they see if that thread has come to fence_async() behind it, and a barrier follows: reported
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dwlab.gpu import inline_ptx
 from dwlab.simt import bulk, narrow, sparse, tensor, trace, types
 from dwlab.simt.memory import Array, Lanes, LocalArray, Mask
 
@@ -69,22 +70,26 @@ def product(name: str, kind: str) -> Callable:
     return meaning
 
 
-def sparse_product(name: str) -> Callable:
-    """The meaning of acc += A B of float16, of A two of every four kept."""
+def sparse_product(name: str, rows: bool = False) -> Callable:
+    """The meaning of acc += A B of float16, of A two of every four kept. rows: B lies by rows, in blocks of columns."""
 
     def meaning(run: Execution, node: ast.Call, *given: object) -> None:
-        if len(given) != 7:
-            raise run.refuse(
-                node, f"{name} takes acc, n, shared, a, b, metadata and a selector, not {len(given)} values"
-            )
+        if len(given) != 7 + rows:
+            takes = "b, a pitch, metadata" if rows else "b, metadata"
+            raise run.refuse(node, f"{name} takes acc, n, shared, a, {takes} and a selector, not {len(given)} values")
+        *given, pitch = (*given[:5], *given[6:], given[5]) if rows else (*given, 0)
         metadata, selector = narrow.int32(run, node, name, given[5]), run.number(given[6], node)
-        if not isinstance(node.args[6], ast.Constant) or selector not in (0, 1):
+        if not isinstance(node.args[-1], ast.Constant) or selector not in (0, 1):
             raise run.refuse(node, f"{name} takes a literal selector, 0 or 1")
-        lines = _operands(run, node, name, given, (PITCH // 2, WORDS), (PITCH, 2 * WORDS))
+        blocks = _blocks(run, node, name, given[1], pitch) if rows else None
+        of_b = (PITCH, PITCH) if rows else (PITCH, 2 * WORDS)
+        lines = _operands(run, node, name, given, (PITCH // 2, WORDS), of_b, blocks)
         if lines is None:
             return
         places = sparse.kept_places(run, node, name, metadata, int(selector))
         a, b = _start(run, node, name, given, lines, "float16", metadata)
+        if rows:  # (…, blocks of columns, rows, columns) to columns
+            b = b.reshape(*b.shape[:2], -1, 4 * WORDS, 2 * PITCH).swapaxes(3, 4).reshape(*b.shape[:2], -1, 4 * WORDS)
         d = np.zeros((*a.shape[:3], b.shape[2]))
         with np.errstate(invalid="ignore", over="ignore"):
             for k, place in enumerate(np.stack(places, 3).reshape(*a.shape).transpose(3, 0, 1, 2)):
@@ -95,10 +100,24 @@ def sparse_product(name: str) -> Callable:
     return meaning
 
 
+def _blocks(run: Execution, node: ast.Call, name: str, n: object, pitch: object) -> range:
+    """Where the rows of each 64 columns begin, in words behind the first."""
+    n, pitch = run.number(n, node), run.number(pitch, node)
+    if pitch.ndim or pitch.dtype.kind not in "iu":
+        raise run.refuse(node, f"{name} takes a literal pitch")
+    if run.exact and (why := inline_ptx.wrong_rows(int(n), int(pitch))):
+        raise run.refuse(node, f"{name} {why}")
+    return range(0, int(n) // (2 * PITCH) * int(pitch), int(pitch)) if run.exact else range(1)
+
+
 def _operands(
-    run: Execution, node: ast.Call, name: str, given: tuple[object, ...], of_a: tuple[int, int], of_b: tuple[int, int]
-) -> list[np.ndarray] | None:
-    """`_lines` of A and B; refuses what the instruction does not take. of_a, of_b: words of a line, and those taken."""
+    run: Execution, node: ast.Call, name: str, given: tuple[object, ...], of_a: tuple[int, int],
+    of_b: tuple[int, int], blocks: range | None = None,
+) -> list[np.ndarray] | None:  # fmt: skip
+    """`_lines` of A and B; refuses what the instruction does not take. of_a, of_b: words of a line, and those taken.
+
+    blocks: of B by rows, 32 lines from each of these words behind the first on.
+    """
     _, n = _sums(run, node, name, *given[:2])
     array = given[2]
     if not isinstance(array, Array) or array.space != "shared" or array.dtype != types.FLOAT32:
@@ -106,8 +125,12 @@ def _operands(
     _whole_groups(run, node, name)
     if not run.exact:  # no lanes here, only types
         return None
-    lines = [_lines(run, node, name, array, *one) for one in ((given[3], ROWS, *of_a), (given[4], n, *of_b))]
-    return None if any(one is None for one in lines) else lines
+    parts = [(given[4], n, *of_b)]
+    if blocks is not None:
+        first = run.number(given[4], node)
+        parts = [(first + np.int64(behind), 4 * WORDS, *of_b) for behind in blocks]
+    a, *b = (_lines(run, node, name, array, *one) for one in ((given[3], ROWS, *of_a), *parts))
+    return None if a is None or any(one is None for one in b) else [a, np.concatenate(b, axis=2)]
 
 
 def _start(

@@ -49,6 +49,7 @@ _MEANINGS = SimpleNamespace(
     wgmma_f16=groups.product("ptx.wgmma_f16", "float16"),
     wgmma_bf16=groups.product("ptx.wgmma_bf16", "bfloat16"),
     wgmma_sp_f16=groups.sparse_product("ptx.wgmma_sp_f16"),
+    wgmma_sp_f16_trans=groups.sparse_product("ptx.wgmma_sp_f16_trans", rows=True),
     wgmma_fence=groups.fence,
     wgmma_commit=groups.commit,
     wgmma_wait=groups.wait("ptx.wgmma_wait"),

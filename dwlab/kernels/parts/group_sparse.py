@@ -30,15 +30,19 @@ def ahead(stages: int, tiles: int) -> int:
 
 
 def sparse_group_pipeline(
-    stages: int, chunk_words: int, unroll: int, tiles: int, load: Any, N: int, e_pitch: int
+    stages: int, chunk_words: int, unroll: int, tiles: int, load: Any, N: int, e_pitch: int, finish: Any,
+    groups: int = 1, x_pitch: int = 0,
 ) -> Any:  # fmt: skip
-    """run(acc, shared, a0, b0, e0, lane, tile): acc += the products of all K-tiles, 64 filters x N pixels of the group.
+    """run(acc, shared, a0, b0, e0, lane, count, tile): acc += the products of all K-tiles, 64 filters x N pixels.
 
     A K-tile, of which `stages` have a place, is `unroll` chunks, 1 or 2. Filters begin at word a0 of a chunk, pixels at
     b0, the warp's metadata at e0, a step's e_pitch words after those of the step before. The caller starts the copies
-    of `ahead` K-tiles, a group each; load(shared, at, tile, block) those of one.
+    of `ahead` K-tiles, a group each; load(shared, at, tile, block) those of one. Then finish(acc, group, tile) has the
+    sums. A block goes through `tiles` K-tiles of each of `count` groups of pixels, at most `groups`, one after the
+    other: the copies of the next are on the way while it stores, and to load they are K-tiles from `tiles` on.
+    x_pitch: x lies by kept columns, 32 words of 64 pixels of each; words from these to the next 64 pixels.
     """
-    AHEAD, STAGE, TWO = ahead(stages, tiles), unroll * chunk_words, unroll == 2
+    AHEAD, STAGE, TWO = ahead(stages, tiles * groups), unroll * chunk_words, unroll == 2
     wait, LAST, FIRST = WAITS[AHEAD - 1], (stages - 1) * STAGE, AHEAD % stages * STAGE
 
     @cuda.jit(device=True, forceinline=True)
@@ -49,15 +53,24 @@ def sparse_group_pipeline(
         half = int32(0x7632) if t % uint32(2) else int32(0x5410)
         return ptx_int8.prmt(ptx_int8.word_of_float(low), ptx_int8.word_of_float(high), half)
 
-    @cuda.jit(device=True, forceinline=True)
-    def multiply(acc, shared, a, b, places):
-        wgmma.wgmma_sp_f16(acc, N, shared, a, b, places, 0)
-        wgmma.wgmma_sp_f16(acc, N, shared, uint32(a + uint32(8)), uint32(b + uint32(16)), places, 1)
+    if x_pitch:
+
+        @cuda.jit(device=True, forceinline=True)
+        def multiply(acc, shared, a, b, places):
+            wgmma.wgmma_sp_f16_trans(acc, N, shared, a, b, x_pitch, places, 0)
+            second = uint32(b + uint32(32 * 32))  # 32 columns on
+            wgmma.wgmma_sp_f16_trans(acc, N, shared, uint32(a + uint32(8)), second, x_pitch, places, 1)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def multiply(acc, shared, a, b, places):
+            wgmma.wgmma_sp_f16(acc, N, shared, a, b, places, 0)
+            wgmma.wgmma_sp_f16(acc, N, shared, uint32(a + uint32(8)), uint32(b + uint32(16)), places, 1)
 
     @cuda.jit(device=True, forceinline=True)
-    def run(acc, shared, a0, b0, e0, lane, tile):
-        here, there = uint32(0), uint32(FIRST)
-        for chunk in range(tiles):
+    def products(acc, shared, a0, b0, e0, lane, here, there, next, end, tile):
+        for _ in range(tiles):
             wait()
             wgmma.fence_async()
             cuda.syncthreads()  # this K-tile has come for all, and what the last products read is out of use
@@ -69,11 +82,24 @@ def sparse_group_pipeline(
             if TWO:
                 multiply(acc, shared, uint32(a + uint32(chunk_words)), uint32(b + uint32(chunk_words)), second)
             wgmma.wgmma_commit()
-            if chunk + AHEAD < tiles:
-                load(shared, there, uint32(chunk + AHEAD), tile)
+            if next < end:
+                load(shared, there, next, tile)
             ptx_memory.commit()
             wgmma.wgmma_sp_wait(acc, N, 0, first, second)
             here = uint32(0) if here == LAST else uint32(here + uint32(STAGE))
             there = uint32(0) if there == LAST else uint32(there + uint32(STAGE))
+            next = uint32(next + uint32(1))
+        return here, there, next
+
+    @cuda.jit(device=True, forceinline=True)
+    def run(acc, shared, a0, b0, e0, lane, count, tile):
+        here, there, next, end = uint32(0), uint32(FIRST), uint32(AHEAD), uint32(count * uint32(tiles))
+        if groups == 1:
+            products(acc, shared, a0, b0, e0, lane, here, there, next, uint32(tiles), tile)
+            finish(acc, uint32(0), tile)
+        else:
+            for group in range(count):
+                here, there, next = products(acc, shared, a0, b0, e0, lane, here, there, next, end, tile)
+                finish(acc, uint32(group), tile)
 
     return run

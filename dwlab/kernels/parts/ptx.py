@@ -163,6 +163,7 @@ from dwlab.kernels.parts.ptx_wgmma import (
     wgmma_f16,
     wgmma_fence,
     wgmma_sp_f16,
+    wgmma_sp_f16_trans,
     wgmma_sp_wait,
     wgmma_wait,
 )  # fmt: skip

@@ -36,6 +36,17 @@ def wgmma_sp_f16(acc: Any, n: int, shared: Any, a: int, b: int, metadata: int, s
     outside("wgmma_sp_f16")
 
 
+def wgmma_sp_f16_trans(
+    acc: Any, n: int, shared: Any, a: int, b: int, pitch: int, metadata: int, selector: int
+) -> None:  # fmt: skip
+    """As wgmma_sp_f16, of B's rows: one of 64 columns is a line of 32 words, swizzled as swizzle.place(32) has them.
+
+    b: a 1,024-byte aligned place of lines, the first row's; the 32 rows follow each other. The same rows of the next 64
+    columns begin `pitch` words behind: a literal, a multiple of 256. n: 64, 128, 192 or 256.
+    """
+    outside("wgmma_sp_f16_trans")
+
+
 def wgmma_fence(acc: Any, n: int) -> None:
     """What a warp group has written into acc, n / 2 sums a lane, is there before its next product starts.
 
@@ -76,5 +87,5 @@ def fence_async() -> None:
 
 
 NAMES = ("wgmma_f16", "wgmma_bf16", "wgmma_sp_f16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "wgmma_sp_wait")
-NAMES += ("fence_async",)
+NAMES += ("fence_async", "wgmma_sp_f16_trans")
 publish(globals(), NAMES)

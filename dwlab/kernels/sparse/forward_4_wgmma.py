@@ -47,13 +47,20 @@ def kernel(layer, images, config):
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, tile, block):
-        x, w, wi, wc, m0, n0, thread = block
+        x, w, wi, wc, m0, n0, thread, _, _, _, _, _, _ = block
         for u in range(EACH):
             to, chunk = uint32(at + uint32(u * STEP)), uint32(tile * EACH + u)
             load_x(shared, to, x, uint32(0), m0, uint32(chunk * CHUNK), thread)
             load_w(shared, to, w, wi, wc, n0, chunk, thread)
 
-    run = sparse_group_pipeline(STAGES, STEP, EACH, TILES, load, N, tensor_tiles.e_pitch(config))
+    @cuda.jit(device=True, forceinline=True)
+    def finish(acc, group, block):
+        _, _, _, _, _, _, _, y, b, r, lane, row, column = block
+        for j in range(0, SIZE, 4):  # a pixel's two filters next to each other
+            acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]
+        store(acc, lane, y, b, r, row, column)
+
+    run = sparse_group_pipeline(STAGES, STEP, EACH, TILES, load, N, tensor_tiles.e_pitch(config), finish)
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w, wi, wc, b, r, y):
@@ -63,16 +70,14 @@ def kernel(layer, images, config):
         lane, warp = uint32(thread % 32), uint32(thread // 32)
         m0, n0 = uint32(block // ACROSS * BM), uint32(block % ACROSS * BN)
         warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
-        here = (x, w, wi, wc, m0, n0, thread)
+        row, column = uint32(m0 + warp_m * N), uint32(n0 + warp_n * FILTERS)
+        here = (x, w, wi, wc, m0, n0, thread, y, b, r, lane, row, column)
         zero(acc)
         for k in range(AHEAD):
             load(shared, uint32(k * EACH * STEP), uint32(k), here)
             ptx.commit()
         a0, b0 = uint32(W0 + warp_n // 4 * (ROWS * CHUNK // 2)), uint32(warp_m * (N * CHUNK))
-        run(acc, shared, a0, b0, uint32(E0 + warp_n * FILTERS), lane, here)
-        for j in range(0, SIZE, 4):  # a pixel's two filters next to each other
-            acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]
-        store(acc, lane, y, b, r, uint32(m0 + warp_m * N), uint32(n0 + warp_n * FILTERS))
+        run(acc, shared, a0, b0, uint32(E0 + warp_n * FILTERS), lane, uint32(1), here)
 
     return kernel
 

@@ -46,6 +46,16 @@ class Layout(tensor_tiles.Layout):
         return whole and layer.kept % (STEP * self.steps) == 0 and self.one.M % config.block_m == 0
 
     @property
+    def columns_at(self):
+        """The word of shared memory at which the block's columns begin."""
+        return self.config.pipeline_stages * self.places[-1]
+
+    @property
+    def place_x(self):
+        """place(row, word): where in a chunk a word of a row's pixels lies."""
+        return swizzle.place(self.config.block_m // 2)
+
+    @property
     def columns(self):
         """Kept columns of all chunks, the last one filled up."""
         return self.chunks * self.steps * STEP
@@ -116,8 +126,8 @@ def load_rows(layout):
     layer, config, S, (EACH, VECTORS) = layout.layer, layout.config, layout.steps, layout.vectors
     THREADS, KEPT, V, C, HW = config.threads, layer.kept, layer.form.V, layer.C, layer.H * layer.W
     CHOOSES, COLUMNS, M, EVERY = layer.chooses, layer.form.columns, layer.form.M, layout.every
-    C0, ALL, ROUNDS = config.pipeline_stages * layout.places[-1], layout.columns, STEP * S * VECTORS // THREADS
-    place_x, (copy, zeros), WIDE = swizzle.place(config.block_m // 2), copies(EACH), 4 if ROUNDS % 4 == 0 else 1
+    C0, ALL, ROUNDS = layout.columns_at, layout.columns, STEP * S * VECTORS // THREADS
+    place_x, (copy, zeros), WIDE = layout.place_x, copies(EACH), 4 if ROUNDS % 4 == 0 else 1
 
     @cuda.jit(device=True, forceinline=True)
     def words_to(channel):
@@ -195,5 +205,5 @@ def rows_traffic(layer, layout):
         total += warp_traffic(at.reshape(-1, threads) // each, 8 // each)
         if layer.chooses:
             at = np.where(four < layer.kept // 4, block * (layer.kept // 4) + four, -1)
-            total += down * warp_traffic(at)
+            total += -(-down // config.groups) * warp_traffic(at)
     return total

@@ -81,7 +81,8 @@ def _of(winners: _Winners, id: str, file: str, problem: Problem, gpu: str) -> Tu
     from dwlab.kernels import digests
 
     for key, tried, name in reversed(winners.get((id, str(problem), problem.dtype, gpu), ())):
-        if key.kernel == digests.of_stage(file) and key.sparsity == "dense" and (config := _config(tried.candidate)):
+        its = key.kernel == digests.of_stage(file) and key.sparsity == getattr(problem, "pattern", "dense")
+        if its and (config := _config(tried.candidate)):
             measured = ", ".join((name, *(f"{what} {version}" for what, version in sorted(key.versions.items()))))
             return Tuned(config, f"the fastest of a search on {gpu} ({measured})")
     return None
