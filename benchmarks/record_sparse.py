@@ -64,11 +64,14 @@ class Group:
         return f"{self.problem}  {self.where}"
 
 
-def plan(patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True) -> list[Group]:
+def plan(
+    patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True,
+    layouts: Sequence[str] = LAYOUTS,
+) -> list[Group]:  # fmt: skip
     """What is measured, the most important first. patterns: of all; if none are given PATTERNS and LATER, of layers
     OF_LAYERS. Maps of an odd number of pixels are left out in NCHW, where only the naive stage takes them."""
     made = []
-    for layout, pixels in itertools.product(LAYOUTS[::-1], PIXELS):
+    for layout, pixels in itertools.product(layouts[::-1], PIXELS):
         sizes = (pixels // ROW, 1) if layout == "NHWC" else (1, pixels // ROW)
         for forms in (patterns,) if patterns else (PATTERNS, LATER[layout]):
             for (F, C), form in itertools.product(MATRICES, forms):
@@ -76,7 +79,7 @@ def plan(patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers:
                 made.append(Group(layer, SOURCE))
     for found in record_layers.plan(("pointwise",), ("float16",)) if layers else ():
         one, where = found.problem, record_layers.in_networks(found.where)
-        for batch, form, layout in itertools.product(batches, patterns or OF_LAYERS, LAYOUTS):
+        for batch, form, layout in itertools.product(batches, patterns or OF_LAYERS, layouts):
             if layout == "NHWC" or one.H * one.W % 2 == 0:
                 layer = SparsePointwise(batch, one.C, one.F, one.H, one.W, layout, pattern=form)
                 made.append(Group(layer, where))
@@ -231,12 +234,15 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--pattern", (), "only this pattern, of all shapes")
     parser.each("--batch", (1, 32), "images of networks' layers (default: 1 and 32)", type=at_least(1))
+    parser.each("--layout", LAYOUTS, "of maps (default: both)", choices=LAYOUTS)
     parser.add_argument("--matrices", action="store_true", help="the source's shapes alone")
     parser.tasks(330, min(14, (os.cpu_count() or 2) - 1))
     options = parser.parse_args(given)
 
     def planned() -> list[Group]:
-        groups = plan([str(pattern(one)) for one in options.pattern], options.batch, not options.matrices)
+        groups = plan(
+            [str(pattern(one)) for one in options.pattern], options.batch, not options.matrices, options.layout
+        )
         there = known(records.load_runs()) if options.missing else ()
         return [group for group in groups if records.shape_text(group.problem) not in there]
 

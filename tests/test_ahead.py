@@ -134,7 +134,7 @@ def test_what_was_saved_is_loaded_into_the_kernels_of_stages(tmp_path, monkeypat
 @pytest.mark.parametrize(
     "id, problem",
     [
-        ("depthwise2d/forward/wide", DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC", dtype="float16", bias=True)),
+        ("depthwise2d/forward/columns", DepthwiseConv2d(1, 8, 6, 6, 3, layout="NHWC", dtype="float16", bias=True)),
         ("depthwise2d/forward/naive", LAYER),
         ("depthwise1d/weight_grad/channels", DepthwiseConv1d(2, 3, 16, 5, dtype="float16")),
         ("depthwise1d/forward/naive", DepthwiseConv1d(2, 3, 16, 5)),

@@ -392,7 +392,7 @@ def test_a_table_fits_the_width_that_there_is(columns, body, cut):
 
 
 USUAL = [
-    ("doctor",), ("stages",), ("xray", "depthwise2d/forward/wide"), ("predict", NAIVE), ("predict", "--gpus"),
+    ("doctor",), ("stages",), ("xray", "depthwise2d/forward/columns"), ("predict", NAIVE), ("predict", "--gpus"),
     ("plan", "mobilenet_v1", "--validate"), ("records", "--networks"), ("records", "--last", "5"),
     ("grade", "00_1", "10_1"),
 ]  # fmt: skip
@@ -492,14 +492,14 @@ def test_the_present_gpu_that_is_not_there_is_answered_for_the_command_line(run,
 
 
 def test_an_x_ray_of_several_files_names_them_keeps_indentation_and_says_where_most_comes_from(run):
-    _, out, _ = run("xray", "depthwise2d/forward/wide", "--problem", "DW 3×3 8@6 bias")
+    _, out, _ = run("xray", "depthwise2d/forward/planes", "--problem", "DW 3×3 8@6 bias NCHW")
     lines = out.splitlines()
-    assert any(line.strip().startswith("# ") and line.endswith("forward_4_wide.py") for line in lines)
+    assert any(line.strip().startswith("# ") and line.endswith("forward_5_planes.py") for line in lines)
     assert lines[2].startswith("most of")
-    last = next(i for i, line in enumerate(lines) if "sums[first" in line)
-    words = ("for e in", "for k in", "sums[first")
-    outer, inner, sums = (line.index(word) for line, word in zip(lines[last - 2 :], words, strict=False))
-    assert outer + 8 == inner + 4 == sums
+    last = next(i for i, line in enumerate(lines) if "sums[deep" in line)
+    words = ("for deep in", "for e in", "if s +", "sums[deep")
+    outer, inner, guard, sums = (line.index(word) for line, word in zip(lines[last - 3 :], words, strict=False))
+    assert outer + 12 == inner + 8 == guard + 4 == sums
 
 
 # --- pipes and encodings ----------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ PAIR = Fused(
     DepthwiseConv2d(2, 16, 6, 6, 3, 2, layout="NHWC", dtype="float16", bias=True),
 )
 LAUNCHES = [
-    (registry.stage("depthwise2d/forward/wide"), PAIR.second),
+    (registry.stage("depthwise2d/forward/columns"), PAIR.second),
     (registry.stage("pointwise/forward/shared"), PAIR.first),
     (registry.stage("fused/pwdw/strips"), PAIR),
 ]
@@ -135,7 +135,7 @@ def test_launches_of_layers_are_told_to_the_child_in_words(monkeypatch):
     start = ncu.command.index("dwlab.measure.counters") + 1
     assert counters.main(ncu.command[start:]) == 0
     assert launched == LAUNCHES and loaded == ["kernels"]
-    assert [one.stage for one in found] == ["wide", "shared", "strips"]
+    assert [one.stage for one in found] == ["columns", "shared", "strips"]
     assert found[2].path == "pwdw" and found[2].dtype == "float16" and set(found[2].problem) == {"first", "second"}
     assert found[1].predicted == LAUNCHES[1][0].traffic(PAIR.first).to_dict()
     assert (found[0].l2_sm_read_sectors, found[0].l2_sm_write_sectors) == (1_234_013, 1_234_014)
@@ -143,7 +143,7 @@ def test_launches_of_layers_are_told_to_the_child_in_words(monkeypatch):
 
 def test_launches_that_the_time_did_not_reach_are_none_only_where_a_time_was_given():
     found = counters.count(LAUNCHES, run=Ncu(output(2)), ncu="ncu", seconds=60)
-    assert [one and one.stage for one in found] == ["wide", "shared", None]
+    assert [one and one.stage for one in found] == ["columns", "shared", None]
     for answer, seconds in ((2, None), (4, 60), (0, 60)):
         with pytest.raises(CountersError, match=f"{answer} of 3 launches"):
             counters.count(LAUNCHES, run=Ncu(output(answer)), ncu="ncu", seconds=seconds)
@@ -161,7 +161,7 @@ def test_a_launch_that_fails_does_not_shift_the_others(monkeypatch, capsys):
     assert said == "launch 1 failed: ValueError: too large\n"
     found = counters.count(LAUNCHES, run=Ncu(said + output(2)), ncu="ncu", seconds=60)
     assert [one and (one.stage, one.load_requests) for one in found] == [
-        ("wide", 1_234_000), None, ("strips", 1_235_000),
+        ("columns", 1_234_000), None, ("strips", 1_235_000),
     ]  # fmt: skip
     with pytest.raises(ValueError, match="too large"):
         counters.main(child)

@@ -44,33 +44,6 @@ def right(name, problem):
     assert formulas.compare(stage(name), problem).raise_if_different().predicted.exact
 
 
-@pytest.mark.parametrize("bands", [1, 3, 5])
-@pytest.mark.parametrize(
-    "problem",
-    [
-        layer(2, 12, 11, 9, bias=True, activation="relu6", residual=True),
-        layer(1, 8, 9, 5, 5, 2, dtype="float16", bias=True),
-        layer(1, 24, 12, 5, 2, 3, dtype="bfloat16"),
-    ],
-    ids=str,
-)
-def test_wide_in_bands_of_several_rows(monkeypatch, problem, bands):
-    groups, mine, T, tiles = module("wide").shape(problem)
-    V = 4 if problem.dtype == "float32" else 8
-    rows = -(-problem.P // min(problem.P, bands))
-    with gpu.using(Gpu((9, 0), bands)):  # as many multiprocessors as leave so many bands
-        monkeypatch.setattr(module("wide"), "WANTED", problem.N * tiles * (problem.C // V))
-        assert stage("wide").config(problem).thread_m == rows and stage("wide").launch(problem).scalars == (rows,)
-        right("wide", problem)
-
-
-def test_wide_in_several_blocks_of_channels_and_of_columns():
-    problem = layer(1, 284, 2, 35)  # 71 pieces of channels and 18 pairs of columns: neither is a whole number of blocks
-    groups, mine, _, tiles = module("wide").shape(problem)
-    assert 71 > groups and 71 % groups and tiles == 18 > mine and stage("wide").launch(problem).grid[1] > 4
-    right("wide", problem)
-
-
 @pytest.mark.parametrize(
     "problem",
     [
@@ -124,7 +97,7 @@ def test_int8_strips_of_any_rows(rows, sizes):
     formulas.compare(one, problem).raise_if_different()
 
 
-@pytest.mark.parametrize("name", ["wide", "planes", "int8"])
+@pytest.mark.parametrize("name", ["columns", "planes", "int8"])
 def test_views_at_odd_addresses_are_refused(name):
     dtype, layout = "int8" if name == "int8" else "float32", "NCHW" if name == "planes" else "NHWC"
     problem = layer(1, 8, 4, 4, layout=layout, dtype=dtype, bias=True)
@@ -162,7 +135,7 @@ def test_formulas_that_count_what_repeats_once_count_it_all(name, layout, sizes)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("network", ["mobilenet_v1", "mobilenet_v2"])
 def test_the_fast_stages_take_every_depthwise_layer_of_the_mobilenets(network, dtype):
-    for layout, name in (("NHWC", "wide"), ("NCHW", "planes")):
+    for layout, name in (("NHWC", "columns"), ("NCHW", "planes")):
         for one in networks.network(network, batch=1, layout=layout, dtype=dtype).layers:
             if isinstance(one.problem, DepthwiseConv2d):
                 assert stage(name).supports(one.problem), one.problem
@@ -174,8 +147,6 @@ def test_the_fast_stages_take_every_depthwise_layer_of_the_mobilenets(network, d
     ("name", "problem"),
     [
         ("registers", layer(1, 96, 28, 28, 5, dtype="float16", bias=True)),
-        ("wide", layer(1, 96, 28, 28, bias=True, activation="relu6", residual=True)),
-        ("wide", layer(1, 96, 28, 28, 3, 2, dtype="float16", bias=True, activation="relu6")),
         ("planes", layer(1, 96, 28, 28, layout="NCHW", bias=True, activation="relu6", residual=True)),
         ("planes", layer(1, 96, 28, 28, 5, 2, layout="NCHW", dtype="float16")),
         ("int8", layer(1, 96, 28, 28, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-7)),

@@ -100,6 +100,7 @@ def test_layers_of_networks_get_tiles_that_the_registers_hold_and_blocks_with_fe
         (layer(32, 128, 28, 28, dtype="float16", bias=True, activation="relu6"), ""),
         (layer(32, 64, 31, 31, bias=True, activation="relu6", residual=True), ".64"),
         (layer(1, 64, 28, 28, 7, bias=True), ".64"),
+        (layer(1, 96, 28, 28, 3, 2, dtype="float16", bias=True, activation="relu6"), ""),
     ],
     ids=str,
 )

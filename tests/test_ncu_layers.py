@@ -14,7 +14,7 @@ from dwlab.problems.layers import Fused
 
 ncu_layers, record_layers = map(script, ("ncu_layers", "record_layers"))
 
-IDS = ("fused/dwpw/slide", "depthwise2d/forward/wide", "pointwise/forward/naive")
+IDS = ("fused/dwpw/slide", "depthwise2d/forward/columns", "pointwise/forward/naive")
 tasks = functools.cache(ncu_layers.tasks)  # seconds of looking for plans: when a test asks, not when it is found
 
 

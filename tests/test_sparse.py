@@ -22,8 +22,10 @@ from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import compress, dense_of, kept_magnitude, stored
 
-NAMES = ("naive", "columns", "tensor", "wgmma", "bytes", "int8", "rows")
-NAIVE, COLUMNS, TENSOR, WGMMA, BYTES, INT8, ROWS = (registry.stage(f"sparse/forward/{name}") for name in NAMES)
+NAMES = ("naive", "columns", "tensor", "wgmma", "bytes", "int8", "rows", "wgmma_rows")
+NAIVE, COLUMNS, TENSOR, WGMMA, BYTES, INT8, ROWS, WGMMA_ROWS = (
+    registry.stage(f"sparse/forward/{name}") for name in NAMES
+)
 FORMS = st.one_of(
     st.sampled_from(["2:4", "1:2", "64:2:8", "64:2:16", "16:2:16"]),
     st.builds("{}:{}:{}".format, st.sampled_from([1, 3, 16, 32, 48]), st.just(2), st.just(4)),
@@ -151,7 +153,7 @@ def test_every_tile_of_sparse_tensor_cores_is_right_and_counted(shape):
 )  # fmt: skip
 def test_any_layer_channel_by_channel_is_right_and_counted(form, N, C, half_f, half_w, bias, residual, activation):
     layer = of(C, 2 * half_f, 1, 2 * half_w, form, N, bias, activation, residual, "NCHW")
-    for stage in (NAIVE, ROWS):
+    for stage in (NAIVE, ROWS, WGMMA_ROWS):
         if not stage.supports(layer):
             layer = replace(layer, pattern="2:4")
         arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
@@ -292,6 +294,8 @@ def test_stages_say_what_they_do_not_take():
     for changes in ({"H": 3, "W": 3}, {"F": 7}, {"pattern": "3:2:7"}):
         with pytest.raises(StageError, match="use sparse/forward/naive"):
             ROWS.launch(replace(of(64, 64, 2, 2, "2:4", layout="NCHW"), **changes))
+    assert not WGMMA_ROWS.supports(of(64, 64, 2, 2, "32:2:8", layout="NCHW"), (9, 0))  # of 64 filters
+    assert "9.0 alone" in WGMMA_ROWS.lacks("float16", (10, 0))
 
 
 SP_WAIT = "wgmma.wgmma_sp_wait(acc, N, 0, first, second)"
@@ -333,12 +337,7 @@ EDITS = [
     (WGMMA, "t // uint32(2) * uint32(e_pitch) + lane // uint32(4)", "lane // uint32(4)", "group_sparse"),
     (WGMMA, "metadata(shared, uint32(e + uint32(chunk_words)), lane)", "first", "group_sparse"),
     (WGMMA, "uint32(a + uint32(chunk_words))", "a", "group_sparse"),
-    (
-        WGMMA,
-        "(shared, there, uint32(chunk + AHEAD), tile)",
-        "(shared, here, uint32(chunk + AHEAD), tile)",
-        "group_sparse",
-    ),
+    (WGMMA, "load(shared, there, next, tile)", "load(shared, here, next, tile)", "group_sparse"),
     (WGMMA, "uint32(at + uint32(8))", "at", "group_sparse"),
     (WGMMA, "wgmma.fence_async()", "pass", "group_sparse"),
     (WGMMA, SP_WAIT, "pass", "group_sparse"),
@@ -347,6 +346,16 @@ EDITS = [
     (WGMMA, SP_WAIT, "wgmma.wgmma_wait(acc, N, 0)", "group_sparse"),
     (WGMMA, "acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]", "acc[j + 1], acc[j + 2] = acc[j + 1], acc[j + 2]", ""),
     (WGMMA, "E0 + warp_n * FILTERS", "E0", ""),
+    (WGMMA_ROWS, "second, x_pitch, places, 1)", "second, x_pitch, places, 0)", "group_sparse"),
+    (WGMMA_ROWS, "uint32(b + uint32(32 * 32))", "b", "group_sparse"),
+    (WGMMA_ROWS, "wgmma.fence_async()", "pass", "group_sparse"),
+    (
+        WGMMA_ROWS,
+        "acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]",
+        "acc[j + 1], acc[j + 2] = acc[j + 1], acc[j + 2]",
+        "",
+    ),
+    (WGMMA_ROWS, "find(shared, wc, n0, thread)", "find(shared, wc, uint32(0), thread)", ""),
     (BYTES, "j // 2 * 4 +", "j // 2 * 2 +", ""),
     (BYTES, "int32(2 * (j % WEIGHTS))", "int32(j % WEIGHTS)", ""),
     (BYTES, "f // V * KEPT", "f * KEPT", ""),

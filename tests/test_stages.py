@@ -275,9 +275,6 @@ DWPW = "N=1 C=16 H=5 W=5 K=3 NHWC bias relu6 -> N=1 C=16 F=8 H=5 W=5 NHWC bias"
 PWDW = "N=1 C=16 F=16 H=5 W=5 NHWC bias relu6 -> N=1 C=16 H=5 W=5 K=3 NHWC bias"
 PWPW = "N=1 C=16 F=16 H=5 W=5 NHWC bias relu6 -> N=1 C=16 F=8 H=5 W=5 NHWC bias"
 NOT_TAKEN = [  # a stage, a problem that it takes, what is changed, the names of others that do
-    ("depthwise2d/forward/wide", ROWS, "C=8 => C=6", "naive or .*registers"),
-    ("depthwise2d/forward/wide", f"{ROWS} float16", "C=8 => C=12", "shared or .*registers"),
-    ("depthwise2d/forward/wide", ROWS, "K=3 => K=9 padding 1", "naive or depthwise2d/forward/shared$"),
     ("depthwise2d/forward/planes", "N=1 C=4 H=7 W=7 K=3 NCHW", "C=4 => C=3", "naive or "),
     ("depthwise2d/forward/planes", "N=1 C=4 H=2 W=400 K=3 NCHW", "W=400 => W=900", "naive or "),
     ("depthwise2d/forward/registers", ROWS, "K=3 => K=8 padding 1", "naive or depthwise2d/forward/shared$"),

@@ -337,9 +337,9 @@ def _lines(
 
 
 def _or(numbers: range) -> str:
-    """ "0, 8, 16 or 24"."""
+    """ "0, 8, 16 or 24", or "0"."""
     *first, last = map(str, numbers)
-    return f"{', '.join(first)} or {last}"
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _use(run: Execution, one: Product, lanes: np.ndarray, more: int) -> None:

@@ -28,7 +28,7 @@ from dwlab.problems import Problem, layers
 from dwlab.records import tabular, terminal
 from dwlab.records.journal import Journal, Key, Tried, text
 from dwlab.tuning import replay, strategies
-from dwlab.tuning.space import Space, Subject, subject
+from dwlab.tuning.space import Space, SpaceError, Subject, subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,6 +108,16 @@ def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = No
     )  # fmt: skip
 
 
+def _of_today(key: Key, tried: dict[str, Tried]) -> dict[str, Tried]:
+    """Without candidates of stages that are gone, which no search of today has; all of them if no other was right."""
+    try:
+        names = {None, *(one.name for one in subject(key.subject).stages)}
+    except SpaceError:
+        return tried
+    left = {name: one for name, one in tried.items() if one.candidate.get("stage") in names}
+    return left if any(one.ok for one in left.values()) else tried
+
+
 def _ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None, str]:
     """The recorded space, the model's order of it, and why there is none: a stage or a tile of another time.
 
@@ -144,7 +154,10 @@ def _of_others(what: Subject, problem: Problem) -> list[choices.Sample]:
 
 
 def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
-    """Every whole sweep of some journals with a right candidate; of others stderr says why they are left out."""
+    """Every whole sweep of some journals with a right candidate; of others stderr says why they are left out.
+
+    Of a path's sweep without what was tried of stages that are gone.
+    """
     for path in journals:
         journal, part, wrong = Journal(path), 0, 0
         known = journal.keys()
@@ -154,7 +167,7 @@ def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
             in_part, all_wrong = not replay.is_whole(key, tried), not any(one.ok for one in tried.values())
             part, wrong = part + in_part, wrong + (all_wrong and not in_part)
             if not in_part and not all_wrong:
-                yield key, tried
+                yield key, _of_today(key, tried)
         for count, why in ((part, "recorded in part"), (wrong, "without a right candidate")):
             if count:
                 print(f"dwlab: {path.name}, problems {why}, left out: {count}", file=sys.stderr)

@@ -235,8 +235,11 @@ for name, layout in (("tensor", "NHWC"), ("rows", "NCHW")):
 # %% [markdown]
 # With both stages every pattern counts what it keeps. Only with `rows` the loads of x shrink with it.
 #
-# Hopper's `wgmma.sp` is the same instruction for four warps and 64 filters, and reads both operands from shared memory. It wants x
-# there as it is: for chosen columns x would have to be gathered first. For 2:4 there is the stage `sparse/forward/wgmma`.
+# Hopper's `wgmma.sp` is the same instruction for four warps and 64 filters, and reads both operands from shared memory. x may lie
+# there by pixels or by channels. By pixels, chosen channels would have to be gathered first, two bytes at a time. So in NHWC the
+# stage `wgmma` takes patterns that choose none, such as 2:4. By channels, a kept channel of 64 pixels is a line of 128 bytes, and
+# the copies of `rows` bring these: `wgmma_rows`, for NCHW, is `rows` with the instruction of four warps. A block of it keeps its
+# filters' columns, and goes from pixels to pixels: copies of the next are on the way while it stores.
 #
 # ## Measure
 #
@@ -298,7 +301,7 @@ def largest(form, layout):
 for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
     for row in filter(None, (rows.get(records.shape_text(largest(form, layout))) for layout in ("NHWC", "NCHW"))):
         time_us, copy_us, dense_us = row["time_us"], row["copy_bound_us"], row["peers"]["cuBLAS"]
-        print(f"{form:9}{row['stage']:8}{time_us:7.1f} µs; a copy of its bytes takes {copy_us:.1f} µs; cuBLAS {dense_us:.1f} µs")
+        print(f"{form:9}{row['stage']:12}{time_us:7.1f} µs; a copy of its bytes takes {copy_us:.1f} µs; cuBLAS {dense_us:.1f} µs")
 
 # %% [markdown]
 # ## Explain
@@ -352,7 +355,7 @@ def cost(name, layer):
     return one.tiles.cost(layer.kernel_key, layer.N, one.config(layer, h200), h200).time / 1e3
 
 
-ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "wgmma")), ("NCHW", ("rows",))) for name in names]
+ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "wgmma")), ("NCHW", ("rows", "wgmma_rows"))) for name in names]
 times, measured = {}, {}
 for form in FORMS:
     there = [(f"sparse/forward/{name}", largest(form, layout)) for name, layout in ways]

@@ -19,13 +19,12 @@ def traffic(
     run: int,
     rows: Sequence[np.ndarray],
     columns: Sequence[int],
-    staged: bool = False,
 ) -> Traffic:
     """x for each thread that needs it, its filter and bias for each strip, its outputs.
 
     block: threads along the channels, `vector` elements each, and along the columns, `run` outputs each. rows: of x
     that each strip of a map loads, columns: that each thread loads, counted from its first; what lies outside of the
-    map is not loaded. staged: the filters go to shared memory, once a block.
+    map is not loaded.
     """
     H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     (G, TILES), count, tiles = block, layer.C // vector, -(-Q // run)
@@ -41,9 +40,7 @@ def traffic(
         for first in range(0, tiles, TILES):
             tile = first + down
             there = (c >= 0) & (tile < tiles)
-            for tap in range(0, K * K, TILES) if staged else ():
-                load += traffic_by_place(once, np.where((c >= 0) & (tap + down < K * K), c + (tap + down) * pixel, -1))
-            for tap in () if staged else range(K * K):
+            for tap in range(K * K):
                 load += traffic_by_place(once, np.where(there, c + tap * pixel, -1))
             if layer.bias:
                 load += traffic_by_place(once, np.where(there, c, -1))

@@ -1,6 +1,6 @@
 """Depthwise outputs of a column of x, down its rows in registers, to shared memory: a thread's part of a fused tile.
 
-As depthwise2d's `wide`, written out row by row: a row of x is part of the sums of up to K rows of outputs, and what
+As depthwise2d's `columns`, written out row by row: a row of x is part of the sums of up to K rows of outputs, and what
 sums it meets is known when the kernel is made. So no sum moves, and no product is computed that no output needs.
 """
 
