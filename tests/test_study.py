@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import sys
 from unittest import mock
 
 import numpy as np
@@ -15,7 +16,7 @@ from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.measure import baselines, timing
 from dwlab.measure.baselines import Baseline
-from dwlab.problems import PAPER, DepthwiseConv1d, references
+from dwlab.problems import PAPER, DepthwiseConv1d, layers, references
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise, SparsePointwise
 from dwlab.study import Study, StudyError, WrongResult, sizes
 from dwlab.study import bench as study_bench
@@ -361,6 +362,21 @@ def test_a_wrong_corner_is_found(at):
     inputs, name, values = solved()
     values[at] += 1
     assert study.spot_check(SPOT, "forward", inputs, name, values).startswith(f"y{list(at)} is ")
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("pattern", ["", "16:2:8"])
+def test_of_a_large_map_some_rows_are_checked_the_first_and_the_last_among_them(layout, pattern, monkeypatch):
+    monkeypatch.setattr(sys.modules["dwlab.study.spot_check"], "EXCERPT_PIXELS", 2**9)  # the name is the function's
+    more = f"float16 residual {pattern}".strip()
+    problem = layers.problem(f"N=1 C=24 F=32 H=40 W=6 {layout} {more}")
+    inputs, name, values = solved(problem)
+    assert study.spot_check(problem, "forward", inputs, name, values.astype(np.float16)) == ""
+    for row in (0, 39):
+        at = (0, 31, row, 5) if layout == "NCHW" else (0, row, 5, 31)
+        wrong = values.astype(np.float16)
+        wrong[at] += 3
+        assert study.spot_check(problem, "forward", inputs, name, wrong).startswith(f"y{list(at)} is ")
 
 
 def test_one_unwritten_element_anywhere_is_found():

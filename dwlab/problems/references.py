@@ -210,7 +210,10 @@ def _convolved(layer: DepthwiseConv2d | Pointwise, x: np.ndarray, w: np.ndarray)
     """The layer's sums of products in float64, without bias and activation; in its layout."""
     x, w = np.asarray(x, np.float64), np.asarray(w, np.float64)
     if isinstance(layer, Pointwise):
-        return np.einsum("nchw,fc->nfhw", x, w, optimize=True) if layer.layout == "NCHW" else x @ w.T
+        if layer.layout == "NHWC":
+            return x @ w.T
+        N, C, H, W = x.shape
+        return (w @ x.reshape(N, C, H * W)).reshape(N, len(w), H, W)
     pad, step = layer.padding, layer.stride
     nchw = layer.layout == "NCHW"
     sides = ((0, 0), (0, 0), (pad, pad), (pad, pad)) if nchw else ((0, 0), (pad, pad), (pad, pad), (0, 0))

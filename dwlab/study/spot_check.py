@@ -8,7 +8,7 @@ import numpy as np
 
 from dwlab import problems
 from dwlab.problems import DepthwiseConv1d, Problem, references
-from dwlab.problems.layers import DepthwiseConv2d, Fused, SparsePointwise
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 from dwlab.study.sizes import resized
 
 EXCERPT_PIXELS = 2**21  # elements of x, about, that are checked against float64
@@ -92,8 +92,8 @@ class Excerpt:
 def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
     """The part of a problem that is checked against float64 for one of its outputs.
 
-    Of rows some channels and entries; of layers some images, and some of the channels that come out. The first and the
-    last are always among them.
+    Of rows some channels and entries; of layers some images, and some of the channels that come out; of a pointwise
+    layer some rows of large maps. The first and the last are always among them.
     """
     if isinstance(problem, DepthwiseConv1d):
         channels = _sample(problem.H, 4)
@@ -107,6 +107,10 @@ def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
     sparse = isinstance(last, SparsePointwise)  # filters whose columns belong to a block of them: all are kept
     channels = np.arange(last.F) if sparse else _sample(last.channels_out, 8)
     small = resized(problem, N=len(images), out=len(channels))
+    rows = np.arange(first.H)
+    if isinstance(problem, Pointwise):
+        rows = _sample(problem.H, max(2, EXCERPT_PIXELS // (problem.C * problem.W * len(images))))
+        small = replace(small, H=len(rows))
     cuts = {}
     for key in problem.arrays(path):
         layer, own = problem.layer_of(key) if isinstance(problem, Fused) else (problem, key)
@@ -115,6 +119,8 @@ def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
         of_channels = {"w": 0, "b": 0, "m": 0, "r": 1, "y": 1}
         of_channels |= {"x": 1} if layer is last and isinstance(layer, DepthwiseConv2d) else {}
         cuts[key] = {0: images} if own in ("x", "r", "y") else {}
+        if cuts[key] and isinstance(problem, Pointwise):
+            cuts[key][2 if layer.layout == "NCHW" else 1] = rows
         if through and own in of_channels and not sparse:
             axis = of_channels[own]
             if own in ("x", "r", "y") and layer.layout == "NHWC":
