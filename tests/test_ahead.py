@@ -12,8 +12,9 @@ from compiler import needs_compiler
 from dwlab.compiler import precompile as ahead
 from dwlab.gpu import target
 from dwlab.kernels import registry
+from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import DepthwiseConv1d
-from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 
 pytestmark = pytest.mark.quick
 
@@ -41,6 +42,9 @@ class Stage:
     def kernel_for(self, problem):
         return self.kernel
 
+    def config(self, problem):
+        return None
+
 
 GPU = SimpleNamespace(get_current_device=lambda: SimpleNamespace(compute_capability=(9, 0)))
 
@@ -51,8 +55,8 @@ def answers(monkeypatch):
     started = []
 
     def start(jobs, cc):
-        started.append([id for id, _, _ in jobs])
-        return [None if id == "bad" else f"made {id}".encode() for id, _, _ in jobs]
+        started.append([id for id, *_ in jobs])
+        return [None if id == "bad" else f"made {id}".encode() for id, *_ in jobs]
 
     monkeypatch.setattr(ahead, "_start", start)
     monkeypatch.setattr(ahead, "_answer", lambda process, seconds: [] if b"made dead" in process else process)
@@ -115,7 +119,7 @@ def test_answers_longer_than_a_pipe_holds_are_read_from_all_processes_at_once(mo
         subprocess.Popen([sys.executable, "-c", text], stdin=-1, stdout=-1, pass_fds=(ready, write)) for text in texts
     ]
     monkeypatch.setattr(ahead, "_start", lambda jobs, cc: started.pop(0))
-    found = ahead.compiled([("a", LAYER, ()), ("b", LAYER, ())], processes=2, seconds=20)
+    found = ahead.compiled([("a", LAYER, (), None), ("b", LAYER, (), None)], processes=2, seconds=20)
     assert found == [b"a" * 2**20, b"b" * 2**20]
 
 
@@ -123,11 +127,27 @@ def test_what_was_saved_is_loaded_into_the_kernels_of_stages(tmp_path, monkeypat
     new, known = Stage("new", Kernel()), Stage("known", Kernel(("int",)))
     monkeypatch.setattr(registry, "stage", lambda id: {"new": new, "known": known}[id])
     monkeypatch.setattr(ahead, "rebuilt", lambda payload: payload.decode())
-    jobs = [("new", LAYER, ("int",)), ("new", LAYER, ("float",)), ("known", LAYER, ("int",))]
+    jobs = [(id, LAYER, (kind,), None) for id, kind in (("new", "int"), ("new", "float"), ("known", "int"))]
     ahead.save(tmp_path / "kernels", jobs, [b"made", None, b"again"])
     assert ahead.load(tmp_path / "kernels") == 2
     assert new.kernel.overloads == {("int",): "made"}  # what could not be compiled is not there
     assert known.kernel.overloads == {("int",): None}  # and what was there stays
+
+
+def test_a_job_names_the_tile_that_a_stage_was_given(monkeypatch):
+    """Not the one that the other process would choose; what was saved goes to that tile's kernel."""
+    one, layer = registry.stage("pointwise/forward/tensor"), Pointwise(1, 64, 64, 8, 8, "NHWC", "float16")
+    chosen = one.config(layer)
+    other = next(tile for tile in one.tiles.configs(layer.kernel_key, 1, gpus.of(None)) if tile != chosen)
+    seen = []
+    monkeypatch.setattr(ahead, "compiled", lambda jobs, processes: seen.extend(jobs) or [None] * len(jobs))
+    monkeypatch.setattr(registry.Stage, "kernel_for", lambda self, problem: Kernel())
+    monkeypatch.setattr(ahead, "types_of", lambda stage, problem: ())
+    ahead.compile_for([(one.with_config(other), layer), (one, layer)])
+    assert {config for *_, config in seen} == {other, chosen}
+    monkeypatch.undo()
+    assert ahead._kernel(one.id, layer, other) is one.with_config(other).kernel_for(layer)
+    assert ahead._kernel(one.id, layer, chosen) is one.kernel_for(layer) is not ahead._kernel(one.id, layer, other)
 
 
 @needs_compiler
@@ -170,7 +190,7 @@ def test_a_payload_becomes_a_kernel_with_its_code():
     from numba import types
 
     arguments = tuple(types.Array(types.float32, 1, "C") for _ in range(6))
-    jobs = [(NAIVE.id, LAYER, arguments), (NAIVE.id, LAYER, arguments[:2])]  # the second lacks arguments
+    jobs = [(NAIVE.id, LAYER, arguments, None), (NAIVE.id, LAYER, arguments[:2], None)]  # the second lacks arguments
     payload, none = ahead._answer(ahead._start(jobs, (9, 0)), 120)
     assert none is None and payload
     given = pickle.dumps(((9, 0), payload, arguments))

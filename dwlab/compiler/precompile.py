@@ -24,6 +24,7 @@ from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
+from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 
 PROCESSES = 16
@@ -32,8 +33,8 @@ PROCESSES = 16
 SECONDS = 600
 """After which a process is given up, and its kernels are left to the first launch."""
 
-Job = tuple[str, Problem, Any]
-"""A stage's id, a problem, and the Numba types of the kernel's arguments."""
+Job = tuple[str, Problem, Any, TileConfig | None]
+"""A stage's id, a problem, the Numba types of the kernel's arguments, and its tile: the other process chooses none."""
 
 
 def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processes: int | None = None) -> int:
@@ -62,7 +63,7 @@ def _want(
     kernels: dict[tuple[int, Any], tuple[Any, Job]], stage: Stage, problem: Problem, kernel: Any, types: Any
 ) -> None:
     if types not in kernel.overloads:
-        kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types)))
+        kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types, stage.config(problem))))
 
 
 def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | None = None) -> int:
@@ -74,7 +75,7 @@ def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | N
     mixed = list(kernels.values())
     random.Random(0).shuffle(mixed)  # those that take long often stand at regular places, which would be one share
     payloads = compiled([job for _, job in mixed], processes)
-    for (kernel, (_, _, types)), payload in zip(mixed, payloads, strict=True):
+    for (kernel, (_, _, types, _)), payload in zip(mixed, payloads, strict=True):
         if payload is not None:
             kernel.add_overload(rebuilt(payload), types)
             done += 1
@@ -120,6 +121,11 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
     return (*arrays, *(typeof(scalar) for scalar in how.scalars))
 
 
+def _kernel(id: str, problem: Problem, config: TileConfig | None) -> Any:
+    stage = registry.stage(id)
+    return (stage.with_config(config) if config else stage).kernel_for(problem)
+
+
 def save(path: str | os.PathLike[str], jobs: Sequence[Job], payloads: Sequence[bytes | None]) -> None:
     """Writes what was compiled, for `load` in another process of the same GPU."""
     with open(path, "wb") as file:
@@ -130,8 +136,8 @@ def load(path: str | os.PathLike[str]) -> int:
     """Makes the kernels of a file of `save` those of their stages here; returns their number."""
     with open(path, "rb") as file:
         found = pickle.load(file)
-    for (id, problem, types), payload in found:
-        kernel = registry.stage(id).kernel_for(problem)
+    for (id, problem, types, config), payload in found:
+        kernel = _kernel(id, problem, config)
         if types not in kernel.overloads:
             kernel.add_overload(rebuilt(payload), types)
     return len(found)
@@ -191,11 +197,11 @@ def _serve() -> None:
             out.flush()
 
 
-def _payload(id: str, problem: Problem, types: tuple[Any, ...]) -> bytes | None:
+def _payload(id: str, problem: Problem, types: tuple[Any, ...], config: TileConfig | None) -> bytes | None:
     from numba.cuda.dispatcher import _Kernel
 
     try:
-        kernel = registry.stage(id).kernel_for(problem)
+        kernel = _kernel(id, problem, config)
         made = _Kernel(kernel.py_func, types, **kernel.targetoptions)
         made.library.get_cubin(made.library._ensure_cc(None))  # kept in the library, and so in the payload
         return packed(made)
