@@ -32,7 +32,7 @@
     wgmma_f16(acc, n, shared, a, b), wgmma_bf16  starts acc += A B of 64 x 16 by 16 x n numbers out of shared memory, an
                                                  instruction of four warps that runs by itself (wgmma.mma_async)
     wgmma_sp_f16(acc, n, shared, a, b,           the same of 64 x 32 by 32 x n float16, of A two of every four kept
-                 metadata, selector)             (wgmma.mma_async.sp)
+                 metadata, selector)             (wgmma.mma_async.sp); wgmma_sp_f16_trans, the 32 x n matrix by rows
     wgmma_fence(acc, n)                          what the warps have written to acc is there for products (wgmma.fence)
     wgmma_commit(), wgmma_wait(acc, n, groups)   groups of products, as commit and wait have them of copies
     wgmma_sp_wait(acc, n, groups, first, second) wgmma_wait of sparse products, whose metadata stay until then

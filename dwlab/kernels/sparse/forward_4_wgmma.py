@@ -12,7 +12,7 @@ its 32: 64 N, and 2 KiB of weights, of 128 a clock. So at N = 256 shared memory 
 a copy has been written, and what a block reads from L2 is x undiminished beside half of w. Predicted therefore: not
 twice the dense stage but at most the bytes' ratio, of blocks of 256 x 128 some 1.2. V:N:M gains nothing: x would have
 to be gathered into shared memory for each V filters, as often as `tensor` gathers it into registers; so the stage takes
-patterns without chosen columns alone.
+patterns without chosen columns alone. In NCHW whole lines are gathered, and that pays (`wgmma_rows`).
 
 NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters, w and wi once for each BM pixels; y once.
 """
