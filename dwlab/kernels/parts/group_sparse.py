@@ -1,9 +1,9 @@
 """A warp group's share of a product with sparse filters, 64 of them by wgmma.sp: the loop over K-tiles of the channels.
 
-As parts/group_products.py, of chunks of 64 channels: lines of x are 128 bytes, of a pixel's channels or of 64 pixels of a
-channel; the kept half of a filter's is 64, and two words of metadata beside them. A product takes 32 channels, so a
-chunk is two. A lane holds the metadata of both in one register, those of the first if it is one of the first two of its
-four, and of the second otherwise.
+As parts/group_products.py, of chunks of 64 channels: lines of x are 128 bytes, of a pixel's channels or of 64 pixels
+of a channel; the kept half of a filter's is 64, and two words of metadata beside them. A product takes 32 channels, so
+a chunk is two. A lane holds the metadata of both in one register, those of the first if it is one of the first two of
+its four, and of the second otherwise.
 
 A product reads that register as long as it runs, so it must not be written before the wait for it. With the dense
 loop's wait, for the chunk before, it was, by an address of the next chunk's metadata, and an H200 gave wrong sums
