@@ -340,10 +340,13 @@ for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
 # ### A pattern for a budget
 #
 # Which pattern, then? Magnitude that is kept stands against time, for the same product, in the layout that suits the pattern. The
-# times are the *cost* on an H200 that tiles are chosen by, and those recorded; magnitudes are those of the first cell's filters.
+# times are the *cost* on an H200 that tiles are chosen by, and those recorded in its layout; magnitudes are those of the first
+# cell's filters.
 # On the frontier is what nothing beats in both.
 
 # %% tags=["nbval-ignore-output", "folded"]
+import math
+
 from matplotlib.figure import Figure
 
 from dwlab.simt.picture import with_alt
@@ -359,10 +362,11 @@ ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "wgmma")), ("NC
 times, measured = {}, {}
 for form in FORMS:
     there = [(f"sparse/forward/{name}", largest(form, layout)) for name, layout in ways]
-    times[form] = min(cost(id, layer) for id, layer in there if stage(id).supports(layer))
-    recorded = [rows[text] for _, layer in there if (text := records.shape_text(layer)) in rows]
-    measured[form] = min((row["time_us"] for row in recorded), default=None)
-    measured["dense"] = min((us for row in recorded for us in row["dense"].values()), default=measured.get("dense"))
+    id, layer = min((one for one in there if stage(one[0]).supports(one[1])), key=lambda one: cost(*one))
+    times[form] = cost(id, layer)
+    if row := rows.get(records.shape_text(layer)):
+        measured[form] = row["time_us"]
+        measured["dense"] = min(measured.get("dense", math.inf), *row["dense"].values())
 times["dense"] = cost("pointwise/forward/wgmma", sparse.dense_layer(largest("2:4", "NHWC")))
 kept = {form: kept_magnitude(w, form) for form in FORMS} | {"dense": 1.0}
 best = sparse.frontier(kept, times)
