@@ -23,6 +23,7 @@ CLEAN = ("README.md", "CONTRIBUTING.md", "docs", "notebooks/src", "solutions") +
     if one.suffix == ".py" or (one.is_dir() and any(one.glob("*.py")))
 )
 DIGESTED = {
+    "dwlab/gpu/inline_ptx.py": {"apart"},
     "dwlab/kernels/depthwise1d/channel_strips.py": {"turns"},
     "dwlab/kernels/fused/dwpw_4_slide.py": {"turn", "TURNS"},
     "dwlab/kernels/fused/dwpw_int8_tiles.py": {"turns"},
@@ -37,6 +38,7 @@ DIGESTED = {
     "dwlab/kernels/pointwise/forward_6_dp4a.py": {"turn"},
     "dwlab/kernels/pointwise/int8_tiles.py": {"turns"},
     "dwlab/kernels/pointwise/tensor_tiles.py": {"turns"},
+    "dwlab/kernels/sparse/wgmma_rows_tiles.py": {"apart"},
 }
 """Names that the digests of recorded stages read (dwlab.kernels.digests): another name, and a record's time would be of
 an earlier kernel. One goes when its stage is changed and recorded again."""
