@@ -11,7 +11,7 @@ from dwlab.problems import DepthwiseConv1d, Problem, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 from dwlab.study.sizes import resized
 
-EXCERPT_PIXELS = 2**21  # elements of x, about, that are checked against float64
+EXCERPT_PIXELS = 2**21  # elements of x, or of y if these are more, about, that are checked against float64
 
 
 def spot_check(
@@ -109,7 +109,8 @@ def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
     small = resized(problem, N=len(images), out=len(channels))
     rows = np.arange(first.H)
     if isinstance(problem, Pointwise):
-        rows = _sample(problem.H, max(2, EXCERPT_PIXELS // (problem.C * problem.W * len(images))))
+        most = EXCERPT_PIXELS // (max(problem.C, len(channels)) * problem.W * len(images))
+        rows = _sample(problem.H, max(2, most))
         small = replace(small, H=len(rows))
     cuts = {}
     for key in problem.arrays(path):
