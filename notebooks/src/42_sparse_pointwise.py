@@ -393,8 +393,8 @@ with_alt(
 
 # %% [markdown]
 # Only patterns above *dense* in the table are worth a thought: what is below it keeps less and costs more. The dense product is
-# our own; cuBLAS's is faster, as the times above say. Sixteen filters that share columns keep more than 64, and cost more: for
-# every 16 filters their rows are loaded again. V should be as wide as a block's tile.
+# our own. Sixteen filters that share columns keep more than 64, and cost more: for every 16 filters their rows are loaded again,
+# and products of four warps want 64 filters. V should be as wide as a block's tile.
 #
 # ## Key points
 #
