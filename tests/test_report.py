@@ -484,3 +484,7 @@ def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
         plain = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, "2:4")]
         mean = statistics.geometric_mean(one["peers"]["cuSPARSELt search"] / one["time_us"] for one in plain)
         assert (mean >= 0.9) == met
+        mean = statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in plain)
+        assert 0.95 < mean < 1.05  # "as fast as cuBLAS in either layout", says lesson 42
+    quarter = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == ("NCHW", "64:2:16")]
+    assert statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in quarter) >= 2  # "twice"

@@ -228,6 +228,23 @@ def test_regrets_by_budget_and_on_another_gpu(tmp_path, monkeypatch):
     assert report.curves(tmp_path)["optuna"] == [(0.5, 0.5)] * len(report.BUDGETS)
 
 
+def test_a_paths_sweep_is_searched_again_without_a_stage_that_is_gone(tmp_path):
+    """What it was timed at is no candidate of today, and no model orders it; if nothing else was right it stays."""
+    whole = space.subject("pointwise/forward")
+    here = whole.space(LAYER, gpus.H200).candidates
+    every = (*here, dict(here[0]) | {"stage": "gone"})
+    its = key(subject=whole.id, kernel=whole.digest, space=space.digest(every))
+    for i, one in enumerate(every):
+        Journal(tmp_path / "a.jsonl").append(its, Tried(one, times_us=(float(5 + i),) * 4))
+    (row,) = report.rows(tuned.journals(tmp_path))
+    assert row.space == len(here) and row.model is not None and row.note == ""
+    for one in every:
+        right = {"times_us": (5.0,)} if one["stage"] == "gone" else {"state": "crashed", "reason": "it did"}
+        Journal(tmp_path / "b.jsonl").append(its, Tried(one, **right))
+    ((_, left),) = report.whole([tmp_path / "b.jsonl"])
+    assert len(left) == len(every)
+
+
 def test_a_sweep_without_the_tile_that_ships_compares_nothing(run, tmp_path, monkeypatch):
     """Its first candidate is another tile, and each search would begin with that."""
     few = SPACE.candidates[1:]

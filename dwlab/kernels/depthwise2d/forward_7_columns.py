@@ -1,10 +1,10 @@
 """Columns: NHWC with two channels a thread, many threads, and many of their loads on the way at once.
 
 A thread could have 16 bytes of channels. In 16 bits these are 8 channels with sums and filters of their own: so many
-registers a thread that few threads are there to hide from each other how long memory takes: a stage that did so was
-slower on all layers recorded of both but one. Here a thread has two channels of T neighbouring columns. A warp's
-accesses are of whole sectors all the same, as neighbouring threads have neighbouring channels. With the registers that
-this leaves a thread loads rows of x before it computes with any.
+registers a thread that few threads are there to hide from each other how long memory takes, and a stage that did so
+was slower on nearly all layers. Here a thread has two channels of T neighbouring columns. A warp's accesses are of
+whole sectors all the same, as neighbouring threads have neighbouring channels. With the registers that this leaves a
+thread loads rows of x before it computes with any.
 
 It slides down a strip of R rows of outputs, which columns.py writes out, step by step: no loop, no sum that moves on,
 no condition where no thread needs one. Neighbours' columns of x come from the L1 cache, neighbouring strips' rows from

@@ -22,13 +22,11 @@ from numba import float32, uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
-from dwlab.kernels.parts.row_epilogue import store_rows, stored_rows
+from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
 from dwlab.kernels.sparse.rows_tiles import layout_of
 from dwlab.kernels.tiling.config import Tiles
-from dwlab.kernels.traffic import Traffic
-from dwlab.problems.layers import small_indices
 
 
 @by_shape
@@ -79,20 +77,11 @@ def kernel(layer, images, config):
 
 
 def traffic(layer, config):
-    layout = layout_of(layer.kernel_key, layer.N, config)
-    last, down = stored_rows(layer, layer.N, layout.tile), layout.blocks // layout.across
-    load = rows_tiles.rows_traffic(layer, layout) + down * tensor_tiles.filters_traffic(layout, columns=False)
-    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
-
-
-def supports(layer):
-    whole = not layer.chooses or layer.form.V % 16 == 0
-    even = layer.F % 2 == 0 and layer.H * layer.W % 2 == 0
-    return layer.layout == "NCHW" and whole and even and small_indices(layer)
+    return rows_tiles.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
+    kernel=kernel, traffic=traffic, supports=rows_tiles.supports, dtypes=("float16",), view="words", aligned=16,
     needs=("copy4_async", "mma_sp_f16"), lesson="42",
     tiles=Tiles(rows_tiles.configs, rows_tiles.resources, rows_tiles.cost),
 )  # fmt: skip

@@ -20,13 +20,11 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, WORDS
 from dwlab.kernels.parts.group_sparse import ahead, sparse_group_pipeline
-from dwlab.kernels.parts.row_epilogue import store_rows, stored_rows
+from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
-from dwlab.kernels.sparse.forward_7_rows import supports as rows_of
 from dwlab.kernels.sparse.wgmma_rows_tiles import FILTERS, blocks, configs, cost, layout_of, most_registers, resources
 from dwlab.kernels.tiling.config import Tiles
-from dwlab.kernels.traffic import Traffic
 
 
 @by_shape
@@ -95,14 +93,11 @@ def kernel(layer, images, config):
 
 
 def traffic(layer, config):
-    layout = layout_of(layer.kernel_key, layer.N, config)
-    last, down = stored_rows(layer, layer.N, layout.tile), layout.blocks // layout.across
-    load = rows_tiles.rows_traffic(layer, layout) + down * tensor_tiles.filters_traffic(layout, columns=False)
-    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
+    return rows_tiles.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
 
 
 def supports(layer):
-    return rows_of(layer) and (not layer.chooses or layer.form.V % 64 == 0)
+    return rows_tiles.supports(layer) and (not layer.chooses or layer.form.V % 64 == 0)
 
 
 @register(

@@ -12,10 +12,12 @@ from dwlab.kernels.parts import ptx_memory as memory
 from dwlab.kernels.parts.load_async import copies, vector_words
 from dwlab.kernels.parts.matrix_product import Product
 from dwlab.kernels.parts.mma_sparse import mma_sparse
+from dwlab.kernels.parts.row_epilogue import stored_rows
 from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
-from dwlab.kernels.traffic import warp_traffic
+from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.problems.layers import small_indices
 from dwlab.problems.sparsity import STEP
 
 SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
@@ -182,6 +184,20 @@ def load_rows(layout):
                 zeros(shared, to)
 
     return find, load
+
+
+def supports(layer):
+    """Whether a block's filters lie in one block of V, and rows are of whole words."""
+    whole = not layer.chooses or layer.form.V % 16 == 0
+    even = layer.F % 2 == 0 and layer.H * layer.W % 2 == 0
+    return layer.layout == "NCHW" and whole and even and small_indices(layer)
+
+
+def traffic(layer, layout):
+    """Of a launch of blocks that load rows, and store filter by filter."""
+    last, down = stored_rows(layer, layer.N, layout.tile), layout.blocks // layout.across
+    load = rows_traffic(layer, layout) + down * tensor_tiles.filters_traffic(layout, columns=False)
+    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
 
 
 def rows_traffic(layer, layout):

@@ -13,6 +13,7 @@ from dwlab.kernels.parts.group_products import ROWS, WORDS
 from dwlab.kernels.parts.group_sparse import ahead
 from dwlab.kernels.parts.matrix_product import Product
 from dwlab.kernels.parts.mma_sparse import mma_sparse
+from dwlab.kernels.pointwise.tma_tiles import blocks
 from dwlab.kernels.pointwise.wgmma_tiles import REGISTERS
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
 from dwlab.kernels.sparse.wgmma_tiles import ALIGNED, FILTERS
@@ -99,11 +100,6 @@ def _deep(layer, images, gpu, shape, layout):
             alone = fit < 1 or (fit == 1 < layout.chunks * tiles)  # of one place a second chunk would wait for itself
             if not alone and (tiles == 1 or gpu.blocks_per_sm(resources(layer, one)) >= resident):
                 yield one
-
-
-def blocks(layout):
-    """Of a launch."""
-    return layout.across * -(-layout.down // layout.config.groups)
 
 
 def flight_of(layout):
