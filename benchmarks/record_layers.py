@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, ahead, at_least, beside, record, said, taken
+from recording import CONTEXT, Parser, ahead, at_least, beside, record, recorded, said, taken
 
 from dwlab import records, report, study
 from dwlab.compiler import precompile
@@ -329,8 +329,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
     def planned() -> list[Group]:
         groups = plan(options.op, options.dtype, options.network)
-        runs = records.load_runs() if options.missing else ()
-        return missing(groups, options.batch, runs, options.compiled) if options.missing else groups
+        return missing(groups, options.batch, recorded(options), options.compiled)
 
     def how(machine: Machine, left: float, count: int) -> Sequence[Any]:
         named = {"batches": options.batch, "layouts": options.layout, "last": options.last}

@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, above, ahead, at_least, beside, record, said, taken
+from recording import CONTEXT, Parser, above, ahead, at_least, beside, record, recorded, said, taken
 
 from dwlab import inference, planner, records, report
 from dwlab.inference import comparison, images, int8, selection, timing
@@ -287,7 +287,7 @@ def main(given: Sequence[str] | None = None) -> int:
     options = arguments(given)
 
     def planned() -> list[Task]:
-        return plan(options, records.load_runs() if options.missing else ())
+        return plan(options, recorded(options))
 
     def how(machine: Any, left: float, count: int) -> Sequence[Any]:
         named = {

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import record_layers
 from record_layers import candidates, compile_ahead, peer_rows, timed
-from recording import Parser, at_least, record, said, taken
+from recording import Parser, at_least, record, recorded, said, taken
 
 from dwlab import records, report, study
 from dwlab.gpu.machine import Machine
@@ -243,7 +243,7 @@ def main(given: Sequence[str] | None = None) -> int:
         groups = plan(
             [str(pattern(one)) for one in options.pattern], options.batch, not options.matrices, options.layout
         )
-        there = known(records.load_runs()) if options.missing else ()
+        there = known(recorded(options))
         return [group for group in groups if records.shape_text(group.problem) not in there]
 
     return record(

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from dwlab import records  # noqa: E402
+from dwlab.gpu.machine import present_name  # noqa: E402
 from dwlab.records import writing  # noqa: E402
 from dwlab.tuning.worker import GpuLock  # noqa: E402
 
@@ -69,9 +70,14 @@ class Parser(argparse.ArgumentParser):
     def tasks(self, *limits: float) -> None:
         """What `record` and `chosen` understand. limits: see there."""
         self.add_argument("--most", type=at_least(1), help="so many only, the first ones")
-        self.add_argument("--missing", action="store_true", help="only what no record has")
+        self.add_argument("--missing", action="store_true", help="only what no record of this GPU has")
         self.add_argument("--list", action="store_true", help="list what would be measured, in which order; no GPU")
         self.limits(*limits)
+
+
+def recorded(options: Any) -> list[records.Record]:
+    """With --missing the runs of the GPU that kernels run on, of the shown one where none is; else none."""
+    return records.shown_runs(gpu=present_name()) if options.missing else []
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -471,20 +471,25 @@ def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios(
 
 def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
     rows = [one for one in report.fastest_sparse()[0] if one["networks"] == "shapes of the source"]
-    bound, recorded = [], {"64:2:16": 0, "64:2:32": 0}
-    for one in (one for one in rows if one["problem"]["layout"] == "NCHW" and one["pattern"] in recorded):
-        size, peers, us = one["problem"], one["peers"], one["time_us"]
-        assert size["H"] * size["W"] == 8192 and size["C"] * size["F"] > 768 * 768
-        assert peers["cuBLAS"] / us >= {"64:2:16": 1.3, "64:2:32": 2.0}[one["pattern"]]
-        assert peers["cuSPARSE"] / us >= 3.6 > peers["cuSPARSELt heuristic"] / us
+    goals, bound = {"64:2:16": 1.3, "128:2:16": 1.3, "64:2:32": 2.0, "128:2:32": 2.0}, []
+    met = {name: {goal: 0 for goal in goals} for name in ("all", "cuBLAS", "large", "cuSPARSELt heuristic")}
+    for one in (one for one in rows if one["problem"]["layout"] == "NCHW" and one["pattern"] in goals):
+        size, peers, us, goal = one["problem"], one["peers"], one["time_us"], one["pattern"]
+        reached = peers["cuBLAS"] / us >= goals[goal]
+        met["all"][goal] += 1
+        met["cuBLAS"][goal] += reached
+        met["large"][goal] += reached and size["C"] * size["F"] > 1024 * 1024
+        met["cuSPARSELt heuristic"][goal] += peers["cuSPARSELt heuristic"] / us >= 3.6
+        assert peers["cuSPARSE"] / us >= 3.6
         bound.append(peers["cuSPARSELt heuristic"] / one["copy_bound_us"])
-        recorded[one["pattern"]] += 1
-    assert min(recorded.values()) >= 4 and min(bound) < 3.6
+    assert set(met["all"].values()) == {18} and set(met["large"].values()) == {12} and min(bound) < 3.6
+    assert (met["cuBLAS"]["64:2:16"], met["cuBLAS"]["64:2:32"]) == (17, 13)
+    assert met["cuSPARSELt heuristic"] == {"64:2:16": 0, "128:2:16": 0, "64:2:32": 1, "128:2:32": 4}
     for layout, met in (("NHWC", True), ("NCHW", False)):
         plain = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, "2:4")]
         mean = statistics.geometric_mean(one["peers"]["cuSPARSELt search"] / one["time_us"] for one in plain)
         assert (mean >= 0.9) == met
         mean = statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in plain)
-        assert 0.95 < mean < 1.05  # "as fast as cuBLAS in either layout", says lesson 42
+        assert mean < 1.05  # "gains nothing over cuBLAS in either layout", says lesson 42
     quarter = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == ("NCHW", "64:2:16")]
-    assert statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in quarter) >= 2  # "twice"
+    assert statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in quarter) >= 1.75  # "nearly twice"

@@ -81,13 +81,13 @@ def boxes(lines, width, box, blocks, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((lines, width)).astype(np.float32)
     corners = np.stack(
-        [rng.integers(-box, lines + box, (blocks, 2)), rng.integers(-40, width + 40, (blocks, 2))], axis=-1
+        [rng.integers(0, lines, (blocks, 2)), 4 * rng.integers(0, width // 4, (blocks, 2))], axis=-1
     ).astype(np.int32)
     line, word = (
         corners[..., k, None, None] + np.arange(n).reshape(-1, *m) for k, n, m in ((0, box, (1,)), (1, 32, ()))
     )
-    inside = (line >= 0) & (line < lines) & (word >= 0) & (word < width)
-    wanted = np.where(inside, x[np.clip(line, 0, lines - 1), np.clip(word, 0, width - 1)], np.float32(0))
+    inside = (line < lines) & (word < width)
+    wanted = np.where(inside, x[np.minimum(line, lines - 1), np.minimum(word, width - 1)], np.float32(0))
     y = np.full((blocks, 2, box * 32), np.nan, np.float32)
     return x.reshape(-1), corners, y, wanted.reshape(y.shape)
 
@@ -112,10 +112,27 @@ def test_its_sectors_are_those_of_copies_of_16_bytes():
     assert seen.hazards == ()
     (of_x,) = [one for one in seen.accesses if one.array == "x"]
     assert (of_x.requests, of_x.sectors) == (2 * 16 // 4, 2 * 16 * 4)
-    corners[:] = [[[60, 94], [-8, -3]]]  # what is of the matrix: 4 lines from word 94, 8 lines to word 28
+    corners[:] = [[[60, 92], [56, 84]]]  # what is of the matrix: 4 lines from word 92, 8 lines from word 84
     seen = simt.xray(boxed(64, 96, 16), 1, 64, x, corners, y, shared_bytes=128 * 16 + 16)
     (of_x,) = [one for one in seen.accesses if one.array == "x"]
-    assert of_x.sectors == 4 * 1 + 8 * 4
+    assert of_x.sectors == 4 * 1 + 8 * 2
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("corner", "kind"),
+    [((-1, 0), "out of bounds"), ((0, -4), "out of bounds"), ((3, 2), "misaligned"), ((0, -3), "out of bounds"),
+     ((2**32 - 8, 0), "out of bounds"), ((2**32, 1), "misaligned"), ((40, 0), "out of bounds"),
+     ((0, 96), "out of bounds")],
+)  # fmt: skip
+def test_a_box_begins_in_the_matrix_at_whole_16_bytes(corner, kind):
+    """On a GPU (an H200) the one is an illegal address, as the map begins at 0, the other an illegal instruction."""
+    x, corners, y, _ = boxes(40, 96, 16, 2)
+    corners = corners.astype(np.int64)
+    corners[1, 1] = corner
+    found = hazards(boxed(40, 96, 16), 2, 64, x, corners, y, shared_bytes=128 * 16 + 16)
+    assert found[0].kind == kind and "takes one that begins in the matrix, 40 lines of 96, at a multiple of 4 words" in found[0].message
+    assert "thread 0 of block 1" in found[0].message
 
 
 @simulated

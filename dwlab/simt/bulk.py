@@ -272,7 +272,18 @@ def copy_box_async(
         run.hazard(kind, node.lineno, source.name, f"{source.name} {what} elements; {name} takes {lines} lines of "
                    f"{width}, in {who}", who, fatal=True)  # fmt: skip
         return
+    corner = [one.astype(np.int32) for one in corner]  # the GPU takes the low 32 bits of a number, as signed
     first, at, begins = (np.broadcast_to(one, run.lanes_shape).astype(np.int64) for one in (*corner, begins))
+    outside = mask.full & ((first < 0) | (first >= lines) | (at < 0) | (at >= width))
+    between = mask.full & (at % 4 > 0)
+    if outside.any() or between.any():
+        kind, which = ("out of bounds", outside) if outside.any() else ("misaligned", between)
+        row, lane = (int(one) for one in np.argwhere(which)[0])
+        who = run.thread_name(int(run.block_numbers[row]), lane)
+        run.hazard(kind, node.lineno, source.name, f"{source.name}: a box from line {first[row, lane]}, word "
+                   f"{at[row, lane]} on in {who}; {name} takes one that begins in the matrix, {lines} lines of {width}, "
+                   "at a multiple of 4 words", who, fatal=True)  # fmt: skip
+        return
     place = np.where(mask.full, np.cumsum(mask.full, 1), 0)
     for number in range(1, int(place.max()) + 1):  # lanes of a block, one after the other
         row, lane = np.nonzero(place == number)
@@ -287,14 +298,11 @@ def _count(
     at: np.ndarray,
 ) -> None:  # fmt: skip
     """Counts a box of each of these blocks as loads of 16 bytes a lane, and looks at what they read for races."""
-    before = at % 4  # words of the first 16 bytes of a line that are not the box's
-    each = 16 if before.any() else 8  # of a line; nine at most have something to bring, and a request has whole lines
-    vector = np.arange(-(-box * each // run.padded) * run.padded).reshape(-1, run.padded)
+    vector = np.arange(-(-box * 8 // run.padded) * run.padded).reshape(-1, run.padded)
     for some in vector:
-        line, word = first[:, None] + some // each, (at - before)[:, None] + some % each * 4
+        line, word = first[:, None] + some // 8, at[:, None] + some % 8 * 4
         inside = np.zeros(run.lanes_shape, np.bool_)
-        inside[rows] = (some < box * each) & (line >= 0) & (line < lines) & (word >= 0) & (word < width)
-        inside[rows] &= some % each < 8 + (before > 0)[:, None]
+        inside[rows] = (some < box * 8) & (line < lines) & (word < width)
         element = np.zeros(run.lanes_shape, np.int64)
         element[rows] = source.offset + line * width + word
         if inside.any():
@@ -319,7 +327,7 @@ def _start(
     one = _mbarrier(run, node, "copy_box_async", shared, row, np.array([lane]), place)
     _settle(run, one, row)
     line, word = np.arange(box), np.arange(WORDS)
-    inside = ((first + line >= 0) & (first + line < lines))[:, None] & ((at + word >= 0) & (at + word < width))
+    inside = (first + line < lines)[:, None] & (at + word < width)
     element = int(source.offset) + (first + line)[:, None] * width + at + word
     values = np.where(inside, source.root.view(types.UINT32).take(element, mode="clip"), np.uint32(0)).ravel()
     words = (begin + line[:, None] * WORDS + ((word // 4 ^ line[:, None] % 8) * 4 + word % 4)).ravel()

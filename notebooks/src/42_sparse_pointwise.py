@@ -273,9 +273,9 @@ print(f"64 → 128 channels on 56 × 56: {bounded:.2f}; you predicted {predicted
 # %% [markdown]
 # Where bytes bind the dense layer, and in a network of small layers they do, zeros gain what the filters get shorter: next to nothing.
 # Large products are where it can pay. The next table has those of the paper that these patterns come from: F × C filters, 2,048
-# to 8,192 pixels, in NCHW the largest. Layers of networks are among [an H100's](../docs/results/h100.md). It shows how many times
-# as fast our fastest sparse stage is as each library and as our dense kernels: the geometric mean, the least and the greatest.
-# **Below 1 we lose.** Libraries may lay x out as they like, before they are timed. A cell is empty where a library does not run.
+# to 8,192 pixels; and layers of networks. It shows how many times as fast our fastest sparse stage is as each library and as our
+# dense kernels: the geometric mean, the least and the greatest. **Below 1 we lose.** Libraries may lay x out as they like, before
+# they are timed. A cell is empty where a library does not run.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records, report
@@ -284,8 +284,8 @@ report.sparse_summary()  # of the newest records
 
 # %% [markdown]
 # CSR, which takes zeros anywhere, is far behind all. In NHWC, leaving zeros out does not beat cuBLAS, which multiplies them, before
-# 15 weights of 16 are zero (64:2:32). In NCHW it is twice as fast at seven of eight (64:2:16). Plain 2:4 is as fast as cuBLAS in
-# either layout, no faster. The largest product, pattern by pattern, and [all of them](../docs/results/sparse.md):
+# 15 weights of 16 are zero (64:2:32). In NCHW it is nearly twice as fast at seven of eight (64:2:16). Plain 2:4 gains nothing over
+# cuBLAS in either layout. The largest product, pattern by pattern, and [all of them](../docs/results/sparse.md):
 
 # %% tags=["nbval-ignore-output", "folded"]
 found, _ = report.fastest_sparse()

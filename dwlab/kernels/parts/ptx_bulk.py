@@ -35,7 +35,8 @@ def copy_box_async(
     """Starts a copy of `box` <= 256 lines of 32 words, from line `first` and word `at` on, to a shared array from i on.
 
     source: a global array that begins with a matrix of `lines` lines of `width` words, a multiple of 4; it begins at a
-    multiple of 16 bytes. What lies beyond the matrix comes as zeros. lines, width, box: literals.
+    multiple of 16 bytes. What lies beyond the matrix comes as zeros; but a box begins in it, at a multiple of 4 words,
+    or the GPU ends the launch: the map begins at address 0 (gpu/driver.py). lines, width, box: literals.
 
     A line is 128 bytes there, one after the other, swizzled as swizzle.place(32) has them; i is a multiple of 256. The
     128 * box bytes count at the mbarrier of that word. One thread does all that: the others need not come.
