@@ -151,8 +151,9 @@ def tensor_map(lines: int, width: int, box: int) -> bytes:
 
     box: its lines, of 32 words. The map begins at address 0 and has four coordinates: the word, the line, and two that
     make up the address of the matrix, by 16 bytes and by 2**35; so it is a constant of the kernel and not an argument
-    of each launch. For a box that begins outside the matrix the GPU looks at address 0, and ends the launch. Zeros where there is no driver to ask: what is compiled there is looked at and not started.
-    Raises ValueError for sizes that the driver refuses, and for a driver that knows no maps.
+    of each launch. For a box that begins outside the matrix the GPU looks at address 0, and ends the launch. Zeros
+    where there is no driver to ask: what is compiled there is looked at and not started. Raises ValueError for sizes
+    that the driver refuses, and for a driver that knows no maps.
     """
     library = _library()
     if library is None:
