@@ -143,6 +143,19 @@ def test_missing_truncated_and_false_archives(tmp_path):
     false.write_text("start,value\n")
     with pytest.raises(MeterError, match="damaged or cut short"):
         read_series(false)
+    long = write(tmp_path, "start,value\n" + "1" * 200_000 + ",1\n")
+    with pytest.raises(MeterError, match="damaged or cut short .*field"):
+        read_series(long)
+
+
+@pytest.mark.parametrize("place", ["", "/dev/zero"])
+def test_what_is_no_file_is_not_read(tmp_path, place):
+    """A device may never end."""
+    if not (tmp_path / place).exists():
+        pytest.skip(f"this system has no {place}")
+    for read in (read_series, meters.columns_of):
+        with pytest.raises(MeterError, match="cannot be read: it is no file"):
+            read(tmp_path / place)
 
 
 def test_wall_clock_stamps_in_autumn_and_spring(tmp_path):

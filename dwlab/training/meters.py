@@ -209,12 +209,14 @@ def columns_of(path: str | Path) -> tuple[str, str]:
 @contextmanager
 def _opened(path: Path) -> Iterator[TextIO]:
     """The file's text. What goes wrong while it is read becomes a MeterError with the file's name."""
+    if path.exists() and not path.is_file():  # a folder; or a device, which may never end
+        raise MeterError(f"{path.name or path} cannot be read: it is no file")
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
     except FileNotFoundError:
         raise MeterError(f"{path.name} is not there: looked in {path.parent}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, csv.Error) as error:
         raise MeterError(f"{path.name} is damaged or cut short ({error}): fetch it again") from None
     except OSError as error:
         raise MeterError(f"{path.name or path} cannot be read: {(error.strerror or str(error)).lower()}") from None
