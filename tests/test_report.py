@@ -492,4 +492,5 @@ def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
         mean = statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in plain)
         assert mean < 1.05  # "gains nothing over cuBLAS in either layout", says lesson 42
     quarter = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == ("NCHW", "64:2:16")]
-    assert statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in quarter) >= 1.75  # "nearly twice"
+    mean = statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in quarter)
+    assert 1.75 <= mean < 2  # "nearly twice"

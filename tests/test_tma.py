@@ -131,7 +131,7 @@ def test_a_box_begins_in_the_matrix_at_whole_16_bytes(corner, kind):
     corners = corners.astype(np.int64)
     corners[1, 1] = corner
     found = hazards(boxed(40, 96, 16), 2, 64, x, corners, y, shared_bytes=128 * 16 + 16)
-    assert found[0].kind == kind and "takes one that begins in the matrix, 40 lines of 96, at a multiple of 4 words" in found[0].message
+    assert found[0].kind == kind and "in the matrix, 40 lines of 96 words, at a multiple of 4" in found[0].message
     assert "thread 0 of block 1" in found[0].message
 
 

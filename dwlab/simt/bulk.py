@@ -281,8 +281,8 @@ def copy_box_async(
         row, lane = (int(one) for one in np.argwhere(which)[0])
         who = run.thread_name(int(run.block_numbers[row]), lane)
         run.hazard(kind, node.lineno, source.name, f"{source.name}: a box from line {first[row, lane]}, word "
-                   f"{at[row, lane]} on in {who}; {name} takes one that begins in the matrix, {lines} lines of {width}, "
-                   "at a multiple of 4 words", who, fatal=True)  # fmt: skip
+                   f"{at[row, lane]} on in {who}; {name} takes one that begins in the matrix, {lines} lines of {width} "
+                   "words, at a multiple of 4", who, fatal=True)  # fmt: skip
         return
     place = np.where(mask.full, np.cumsum(mask.full, 1), 0)
     for number in range(1, int(place.max()) + 1):  # lanes of a block, one after the other
