@@ -161,7 +161,7 @@ def prepare(group: Group) -> Ready:
 
 
 def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list[Any]]:
-    """All of a group while this process has the GPU."""
+    """All of a group. Others may use the GPU while results of ours are checked."""
     import torch
 
     def verify(out: dict[str, Any]) -> str:
@@ -178,10 +178,11 @@ def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list
     ]  # fmt: skip
     with bench.prepare(problem, "forward", ready.inputs) as on:
         found = {stage: timed(on, stage) for stage in ready.stages}
-        w = torch.from_numpy(ready.filters).cuda()
-        sets = [{"x": baselines.tensor_of(problem, "x", one["x"]), "w": w.clone()} for one in on.sets]
-        ran = sparse_baselines.measure(problem, sets, verify, cold=on.cold, **HOW)
-        sets = w = None
+        with bench.alone:
+            w = torch.from_numpy(ready.filters).cuda()
+            sets = [{"x": baselines.tensor_of(problem, "x", one["x"]), "w": w.clone()} for one in on.sets]
+            ran = sparse_baselines.measure(problem, sets, verify, cold=on.cold, **HOW)
+            sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
     best = sparse_baselines.fastest_of_each(ran)
     theirs = {name: one.time.median_us for name, one in best.items()}
@@ -206,14 +207,12 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
     """
     import torch
 
-    bench = study.GpuBench(machine=machine, how=HOW, few=True)
+    bench = study.GpuBench(machine=machine, how=HOW, alone=gpu, few=True)
     torch.cuda.init()
     for group in taken(tasks):
         try:
-            ready = prepare(group)
-            with gpu:
-                made = measure(group, bench, ready)
-                torch.cuda.synchronize()
+            made = measure(group, bench, prepare(group))
+            torch.cuda.synchronize()
         except Exception as error:
             traceback.print_exc()
             row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
