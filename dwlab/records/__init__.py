@@ -3,7 +3,8 @@
 A benchmark writes a run as one new JSON file, and never changes it: `schema` says what is in it. ``python -m dwlab
 records --pack`` puts such loose files into the packed ones (`packing`): NAME-OF-GPU.jsonl.xz, a line a run, with the
 newest calm rows and the fastest, which is what tables show and choices follow; and history.jsonl.xz, with all other
-rows. Each run keeps the name of its file.
+rows. Each run keeps the name of its file. What was left out of the history to keep it small, old times of baselines,
+the run's notes say.
 
 ``load_runs()`` reads them all, ``best(...)`` finds the row to show; `writing` writes a run, `tables` are for a lesson.
 Every failure is a RecordError with one sentence on what is wrong and what to do; no failure changes a file.
