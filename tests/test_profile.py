@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import json
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,6 +122,70 @@ def test_an_event_orders_two_streams_and_only_what_comes_after_its_wait():
 
 
 @simulated
+@pytest.mark.parametrize("way", ("events", "a wait of the host", "the default stream"))
+def test_what_a_stream_was_told_to_wait_for_counts_before_it_has_work_of_its_own(way):
+    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    first, between, last = cuda.stream(), cuda.stream() if way != "the default stream" else 0, cuda.stream()
+    a, b = cuda.event(), cuda.event()
+    with profile() as p:
+        double[4, 128, first](x, y)
+        a.record(first)
+        double[4, 128, first](x, y)  # nobody waits for it
+        a.wait(between)
+        if way == "events":
+            b.record(between)
+            b.wait(last)
+        elif way == "a wait of the host":
+            between.synchronize()
+        double[4, 128, last](x, y)
+    host = way == "a wait of the host"
+    assert [one.after for one in p.timeline.items] == [(), (0,), *([(0,)] if host else []), (2,) if host else (0,)]
+
+
+@simulated
+def test_launches_of_several_threads_are_all_there():
+    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+
+    def work():
+        for _ in range(5):
+            double[4, 128](x, y)
+
+    with profile() as p:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert [one.kind for one in p.timeline.items] == ["kernel"] * 20
+    assert p.timeline.steps() == tuple(range(1, 21))
+
+
+@simulated
+def test_elements_and_slices_are_copied_too():
+    x, host = cuda.device_array(N, np.float32), np.ones(N, np.float32)
+    with profile() as p:
+        x[:] = host
+        assert x[3] == 1 and x[:4].copy_to_host().sum() == 4
+        x[1:3] = x[5:7]
+    assert [(one.kind, one.bytes) for one in p.timeline.items] == [
+        ("to device", 4 * N), ("kernel", 0), ("wait", 0), ("to host", 4), ("to host", 16), ("kernel", 0), ("wait", 0)
+    ]  # fmt: skip
+    assert p.timeline.steps() == (1, 2, 3, 4, 5, 6, 7)
+
+
+@simulated
+def test_a_launch_that_does_not_start_is_none():
+    host = np.ones(N, np.float32)
+    with profile() as p:
+        for how, given in (((1, 64), (host,)), ((1, 2048), (host, host.copy()))):
+            with pytest.raises(Exception, match="argument|2,?048"):
+                double[how](*given)
+        with pytest.raises(IndexError):
+            cuda.to_device(host)[N]
+    assert [one.kind for one in p.timeline.items] == ["to device"]
+
+
+@simulated
 @pytest.mark.parametrize("how", ("device", "stream", "event"))
 def test_what_the_host_waited_for_is_done_before_its_next_call(how):
     x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
@@ -164,8 +229,9 @@ def test_after_a_profile_all_is_as_before_even_if_the_program_failed():
         cuda.to_device(np.zeros(4))
         1 / 0  # noqa: B018
     assert before == (cuda.to_device, hostapi.to_device, hostapi.Event.record, launch.Configured.__call__)
-    with pytest.raises(ProfileError, match="complete"):
+    with pytest.raises(ProfileError, match="not complete: its block ended with ZeroDivisionError"):
         p.timeline  # noqa: B018
+    assert "ended with ZeroDivisionError" in str(p)
     with profile() as again:
         cuda.to_device(np.zeros(4))
     assert len(again.timeline.items) == 1
@@ -194,6 +260,26 @@ def test_a_range_is_a_part_of_a_profile_and_calls_nvtx_in_pairs(monkeypatch):
     assert depth == 0
     with pytest.raises(ProfileError, match="within"), p.range("too late"):
         pass
+
+
+def test_a_range_is_seen_in_the_picture_as_long_as_what_is_within():
+    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    with profile() as p:
+        double[4, 128](x, y)
+        with p.range("both <1>"):
+            double[4, 128](x, y)
+            with p.range("nothing"):
+                pass
+            double[4, 128](x, y)
+    calls = [one for one in p.timeline.items if one.kind == "kernel"]
+    assert len(calls) == 3 and "Time line of 3 calls" in str(p)
+    page = p.timeline._repr_html_()
+    assert "both &lt;1&gt;: range" in page
+    if target.mode == "simulated":
+        assert [one.name for one in p.timeline.items][2:] == ["nothing", "double", "both <1>"]
+        assert p.timeline.steps() == (1, 2, 0, 3, 3) and "nothing: range" not in page
+        assert p.timeline.items[-1].after == (1, 3)
+        assert lines.of_dict(json.loads(json.dumps(p.timeline.to_dict()))) == p.timeline
 
 
 def test_nvtx_is_what_is_installed_or_nothing(monkeypatch):

@@ -118,3 +118,12 @@ def test_weights_without_a_magnitude_and_arrays_that_are_no_filters():
     with pytest.raises(ProblemError, match="not of 1:2"):
         compress(np.ones((4, 4)), "1:2").metadata()
     assert kept_magnitude(np.zeros((4, 4)), "2:4") == 1
+
+
+@pytest.mark.parametrize(
+    ("w", "form"), [(np.zeros((4, 4)), "banana"), (np.zeros(4), "2:4"), (np.zeros((0, 4)), "2:4"), (np.ones(4), "2:4")]
+)
+def test_what_cannot_be_pruned_keeps_no_share_either(w, form):
+    with pytest.raises(ProblemError):
+        kept_magnitude(w, form)
+    assert kept_magnitude(np.zeros((4, 4)), "2:4") == 1

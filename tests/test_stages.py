@@ -185,6 +185,7 @@ def changed(**changes):
         (changed(x=np.zeros((2, 3, 10))), "x is float64; float32 is needed: x.astype('float32')"),
         (changed(x=np.zeros((2, 3, 20), np.float32)[:, :, ::2]), "numpy.ascontiguousarray(x)"),
         (changed(y=np.zeros((2, 4, 10), np.float32)[:, :3]), "y is not C-contiguous"),
+        (changed(y=np.frombuffer(bytes(240), np.float32).reshape(2, 3, 10)), "y is read-only, and forward writes it"),
         (changed(w=[[1.0] * 4] * 3), "w is a list, not an array"),
         (changed(dw=np.zeros((3, 4), np.float32)), "forward has no array 'dw': it takes x, w, y"),
         ({"x": np.zeros((2, 3, 10), np.float32)}, "forward needs an array 'w' of shape (3, 4); given: x"),

@@ -360,8 +360,8 @@ class Stage:
     def args(self, problem: DepthwiseConv1d, arrays: dict[str, Any]) -> tuple[Any, ...]:
         """The kernel's arguments: the arrays in the path's order, then the launch's scalars.
 
-        Raises StageError for an array that is missing, has another shape or dtype, is not C-contiguous, or begins at
-        an address that the kernel's instructions cannot take.
+        Raises StageError for an array that is missing, has another shape or dtype, is not C-contiguous, is an output
+        and read-only, or begins at an address that the kernel's instructions cannot take.
         """
         checked = check_arrays(problem, self.path, arrays)
         if self.aligned > 1 and self.supports(problem):
@@ -576,6 +576,8 @@ def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) ->
                 f"{name} is not C-contiguous, its rows do not follow each other in memory: "
                 f"pass numpy.ascontiguousarray({name})"
             )
+        if name in problem.outputs(path) and isinstance(array, np.ndarray) and not array.flags.writeable:
+            raise StageError(f"{name} is read-only, and {path} writes it: pass {name}.copy()")
         if problem.dtype == "int8" and name.startswith("m") and isinstance(array, np.ndarray):
             try:  # what is on a device already is not looked at
                 check_positive(name, array)

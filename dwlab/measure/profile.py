@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import importlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,12 +42,13 @@ class Profile:
     def __init__(self) -> None:
         self._timeline: Timeline | None = None
         self._recorder: Any = None
+        self._incomplete = "read it after the with block"
 
     @property
     def timeline(self) -> Timeline:
-        """The time line. Raises ProfileError within the block."""
+        """The time line. Raises ProfileError within the block, and after one that ended with an exception."""
         if self._timeline is None:
-            raise ProfileError("the profile is not complete: read it after the with block")
+            raise ProfileError(f"the profile is not complete: {self._incomplete}")
         return self._timeline
 
     @contextlib.contextmanager
@@ -62,7 +64,7 @@ class Profile:
         return self.timeline.save(path)
 
     def __str__(self) -> str:
-        return str(self.timeline) if self._timeline is not None else "a profile that is being recorded"
+        return str(self.timeline) if self._timeline else f"a profile that is not complete: {self._incomplete}"
 
     def _repr_html_(self) -> str:
         return self.timeline._repr_html_()
@@ -86,6 +88,9 @@ def profile() -> Iterator[Profile]:
             recorder.begin()
             yield made
             recorder.end()
+    except BaseException as error:
+        made._incomplete = f"its block ended with {type(error).__name__}"
+        raise
     finally:
         _running, made._recorder = False, None
     made._timeline = recorder.timeline()
@@ -105,6 +110,14 @@ def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
     return lambda name: None, lambda: None
 
 
+class _Thread(threading.local):
+    """A thread's: how many calls it is inside of; the item that it has waited for, which is behind others; its last."""
+
+    inside = 0
+    waited: tuple[int, ...] = ()
+    last: tuple[int, ...] = ()
+
+
 class Recorder:
     """What both modes share: items in order, streams by label, ranges."""
 
@@ -112,8 +125,20 @@ class Recorder:
         self.items: list[dict[str, Any]] = []
         self.labels: dict[Any, str] = {0: DEFAULT}
         self.push, self.pop = _nvtx()
-        self.inside = 0
+        self.own = _Thread()
+        self.appending = threading.Lock()
         self.started = 0.0
+
+    @contextlib.contextmanager
+    def quiet(self, name: str) -> Iterator[None]:
+        """A call of a name, for NVTX; what it calls itself makes no items of its own."""
+        self.push(name)
+        self.own.inside += 1
+        try:
+            yield
+        finally:
+            self.own.inside -= 1
+            self.pop()
 
     def label(self, key: Any) -> str:
         """A stream's, numbered in the order of their first use."""
@@ -171,26 +196,29 @@ class Simulated(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.last: dict[Any, int] = {}  # stream -> its last item
-        self.awaited: dict[Any, tuple[int, ...]] = {}  # stream -> what it was told to wait for since its last item
+        self.reached: dict[Any, tuple[int, ...]] = {}  # stream -> its last item, and what it waits for since then
         self.events: dict[int, tuple[int, ...]] = {}
         self.kept: list[Any] = []  # events, whose ids must stay theirs
-        self.host: tuple[int, ...] = ()  # what the host has waited for
 
     @contextlib.contextmanager
     def ranged(self, name: str) -> Iterator[None]:
+        """Its item comes last, and has those of the block in place of a time."""
         self.push(name)
+        first = len(self.items)
         try:
             yield
         finally:
             self.pop()
+            with self.appending:
+                within = [k for k in range(first, len(self.items)) if self.items[k]["kind"] != lines.RANGE]
+                self.items.append({"kind": lines.RANGE, "name": name, "after": tuple(within)})
 
     def patch(self, undo: contextlib.ExitStack) -> None:
         from dwlab.simt import cuda, hostapi, launch
 
         def to_device(old: Any) -> Any:
             def copying(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-                if not copy or self.inside or hostapi.is_cuda_array(obj):
+                if not copy or self.own.inside or hostapi.is_cuda_array(obj):
                     return old(obj, stream, copy, to)
                 host = np.asarray(obj)
                 return self.copy("to device", host, stream, host.nbytes, lambda: old(obj, stream, copy, to))
@@ -210,21 +238,46 @@ class Simulated(Recorder):
 
             return copying
 
+        def element(old: Any) -> Any:
+            def reading(array: Any, item: Any, stream: Any = 0) -> Any:
+                given = old(array, item, stream)
+                if self.own.inside or isinstance(given, hostapi._DeviceBase):
+                    return given
+                return self.copy("to host", None, stream or array.stream, given.nbytes, lambda: given)
+
+            return reading
+
+        def assigned(old: Any) -> Any:
+            def assigning(array: Any, key: Any, value: Any, stream: Any = 0) -> None:
+                old(array, key, value, stream)
+                if self.own.inside:
+                    return
+                stream = stream or array.stream
+                if not isinstance(value, hostapi._DeviceBase):
+                    self.copy("to device", value, stream, np.asarray(value).nbytes, _nothing)
+                self.done(lines.KERNEL, "assign", stream)
+                if not stream:
+                    self.wait("stream.synchronize", self.of_stream(stream), _nothing)
+
+            return assigning
+
         def launched(old: Any) -> Any:
             def launching(configured: Any, *args: Any) -> Any:
-                if self.inside:
+                if self.own.inside:
                     return old(configured, *args)
+                name = configured.kernel.__name__
+                with self.quiet(name):
+                    given = old(configured, *args)
                 stream = self.key(configured.stream)
                 arrays = [getattr(one, "value", one) for one in args]
                 mine = [(hint, one) for hint, one in zip(args, arrays, strict=True) if type(one) is np.ndarray]
                 for hint, one in mine:
                     if not isinstance(hint, hostapi.Out):
-                        self.copy("to device", one, stream, one.nbytes, lambda: None)
-                name = configured.kernel.__name__
-                given = self.call(lines.KERNEL, name, stream, 0, lambda: old(configured, *args))
+                        self.copy("to device", one, stream, one.nbytes, _nothing)
+                self.done(lines.KERNEL, name, stream)
                 for hint, one in mine:
                     if not isinstance(hint, hostapi.In) and one.flags.writeable:
-                        self.copy("to host", one, stream, one.nbytes, lambda: None)
+                        self.copy("to host", one, stream, one.nbytes, _nothing)
                 return given
 
             return launching
@@ -232,9 +285,7 @@ class Simulated(Recorder):
         def recorded(old: Any) -> Any:
             def recording(event: Any, stream: Any = 0) -> None:
                 self.kept.append(event)
-                key = self.key(stream)
-                everything = self.last.values() if key == 0 else [self.last[key]] if key in self.last else []
-                self.events[id(event)] = tuple(everything)
+                self.events[id(event)] = self.of_stream(stream)
                 old(event, stream)
 
             return recording
@@ -242,7 +293,7 @@ class Simulated(Recorder):
         def awaited(old: Any) -> Any:
             def waiting(event: Any, stream: Any = 0) -> None:
                 key = self.key(stream)
-                self.awaited[key] = (*self.awaited.get(key, ()), *self.events.get(id(event), ()))
+                self.reached[key] = (*self.reached.get(key, ()), *self.events.get(id(event), ()))
                 old(event, stream)
 
             return waiting
@@ -253,13 +304,15 @@ class Simulated(Recorder):
 
             return waiting
 
-        everything = lambda _: tuple(self.last.values())  # noqa: E731
+        everything = lambda _: self.of_stream(0)  # noqa: E731
         for module in (hostapi, cuda):
             self.patched(undo, module, "to_device", to_device)
             self.patched(undo, module, "synchronize", lambda old: synchronized(old, everything, "cuda.synchronize"))
         for owner, name, wrap in (
             (hostapi._DeviceBase, "copy_to_device", filled),
             (hostapi._DeviceBase, "copy_to_host", read),
+            (hostapi.DeviceNDArray, "getitem", element),
+            (hostapi.DeviceNDArray, "setitem", assigned),
             (launch.Configured, "__call__", launched),
             (hostapi.Event, "record", recorded),
             (hostapi.Event, "wait", awaited),
@@ -276,18 +329,14 @@ class Simulated(Recorder):
         handle = getattr(stream, "handle", stream)
         return 0 if not handle or handle == 1 else handle
 
-    def of_stream(self, stream: Any) -> tuple[int, ...]:
-        key = self.key(stream)
-        return tuple(self.last.values()) if key == 0 else (self.last[key],) if key in self.last else ()
-
-    def before(self, key: Any) -> tuple[int, ...]:
-        """What an item of a stream waits for."""
-        own = self.last.values() if key == 0 else [self.last[one] for one in (key, 0) if one in self.last]
-        return tuple(sorted({*own, *self.awaited.pop(key, ()), *self.host}))
+    def of_stream(self, stream: Any, *others: Any) -> tuple[int, ...]:
+        """What has to be done for a stream to have come as far as it was told to; the default one waits for all."""
+        keys = [key, *others] if (key := self.key(stream)) else list(self.reached)
+        return tuple(sorted({number for one in keys for number in self.reached.get(one, ())}))
 
     def copy(self, kind: str, host: Any, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
         """A copy; where it goes through pageable memory, or has no stream, the host waits for it."""
-        if self.inside:
+        if self.own.inside:
             return do()
         from dwlab.simt import hostapi
 
@@ -295,30 +344,31 @@ class Simulated(Recorder):
         name = kind if kind == "on device" else f"{'pinned' if fast else 'pageable'} copy"
         given = self.call(kind, name, key, nbytes, do)
         if kind != "on device" and not (fast and key):
-            self.host = (len(self.items) - 1,)
+            self.own.waited = self.own.last
         return given
 
     def wait(self, what: str, of: tuple[int, ...], do: Callable[[], Any]) -> Any:
-        if self.inside:
-            return do()
-        after = tuple(sorted({*of, *self.host}))
-        self.items.append({"kind": lines.WAIT, "name": what, "after": after})
-        self.host = (len(self.items) - 1,)
+        if not self.own.inside:
+            self.own.waited = self.item({"kind": lines.WAIT, "name": what}, of)
         return do()
 
     def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
-        key = self.key(stream)
-        after = self.before(key)
-        self.push(name)
-        self.inside += 1
-        try:
+        with self.quiet(name):
             given = do()
-        finally:
-            self.inside -= 1
-            self.pop()
-        self.last[key] = len(self.items)
-        self.items.append({"kind": kind, "name": name, "stream": self.label(key), "bytes": nbytes, "after": after})
+        self.done(kind, name, stream, nbytes)
         return given
+
+    def done(self, kind: str, name: str, stream: Any, nbytes: int = 0) -> None:
+        """A call on a stream that was made."""
+        key = self.key(stream)
+        item = {"kind": kind, "name": name, "stream": self.label(key), "bytes": nbytes}
+        self.own.last = self.reached[key] = self.item(item, self.of_stream(key, 0))
+
+    def item(self, item: dict[str, Any], after: tuple[int, ...]) -> tuple[int]:
+        """Appends an item, behind others and what its thread has waited for; its number."""
+        with self.appending:
+            self.items.append(item | {"after": tuple(sorted({*after, *self.own.waited}))})
+            return (len(self.items) - 1,)
 
     def timeline(self) -> Timeline:
         where = "dwlab.simt (simulated)"
@@ -425,7 +475,7 @@ class OnGpu(Recorder):
         return (lines.KERNEL if any(one.is_cuda for one in tensors) else ""), 0
 
     def begin(self) -> None:
-        self.inside += 1  # no items of what follows
+        self.own.inside += 1  # no items of what follows
         self.unused = [self.cuda.event(timing=True) for _ in range(EVENTS)]
         self.cuda.synchronize()
         self.started = time.perf_counter()
@@ -438,7 +488,7 @@ class OnGpu(Recorder):
             if after - before < sure:
                 sure = after - before
                 self.offset = (before + after) / 2 - 1e3 * self.cuda.event_elapsed_time(self.base, event)
-        self.inside -= 1
+        self.own.inside -= 1
         started = time.perf_counter()
         self.offset -= 1e6 * (started - self.started)
         self.started = started
@@ -457,25 +507,25 @@ class OnGpu(Recorder):
         self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any], blocking: bool = False
     ) -> Any:
         """blocking: the host is held until the device is done."""
-        if self.inside and kind == lines.WAIT:
+        if self.own.inside and kind == lines.WAIT:
             return do()
-        item: dict[str, Any] = {"kind": kind, "name": name, "bytes": nbytes, "stream": ""}
-        number = len(self.items)
-        self.items.append(item)
-        self.push(name)
-        if stream is not None:
-            item |= {"stream": self.label(_handle(stream)), "first": self.event(stream), "blocking": blocking}
-        self.inside += 1
-        start = self.now()
-        try:
-            given = do()
-        finally:
-            item["host"] = (start, self.now())
-            self.inside -= 1
-            self.pop()
+        thread = threading.get_ident()
+        item: dict[str, Any] = {"kind": kind, "name": name, "bytes": nbytes, "stream": "", "thread": thread}
+        with self.appending:
+            number = len(self.items)
+            self.items.append(item)
+        with self.quiet(name):
+            if stream is not None:
+                item |= {"stream": self.label(_handle(stream)), "first": self.event(stream), "blocking": blocking}
+            start = self.now()
+            try:
+                given = do()
+            finally:
+                item["host"] = (start, self.now())
         if stream is not None:
             item["last"] = self.event(stream)
-            for one in self.items[number + 1 :]:  # copies of host arrays, within the launch that they are for
+            # Copies of host arrays, within the launch that they are for.
+            for one in (one for one in self.items[number + 1 :] if one.get("thread") == thread):
                 item["around"] = True
                 if one["kind"] == "to device":
                     item["first"] = one["last"]
@@ -529,6 +579,10 @@ _NO_KERNEL = frozenset(
         "lift_fresh", "flatten", "reshape", "unflatten",
     )
 )  # fmt: skip
+
+
+def _nothing() -> None:
+    """What is left to do of a call that was made before."""
 
 
 def _direction(from_device: bool, into_device: bool) -> str:

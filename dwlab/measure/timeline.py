@@ -32,7 +32,8 @@ class Item:
     """One call. kind: of KINDS; name: the kernel's, or what was copied; stream: its label, "" of the host's own items.
 
     bytes: copied. host: µs from the start, when the call began and ended; device: the same on the GPU, by events; both
-    None in simulated mode. after: the numbers of items that had to be done before this one could begin.
+    None in simulated mode. after: the numbers of items that had to be done before this one could begin; of a range
+    in simulated mode those that are within.
     """
 
     kind: str
@@ -90,7 +91,7 @@ class Timeline:
         """The earliest step at which each item could run, if every item took one: items of one step may overlap."""
         found: list[int] = []
         for item in self.items:
-            found.append(1 + max((found[k] for k in item.after), default=0))
+            found.append((item.kind != RANGE) + max((found[k] for k in item.after), default=0))
         return tuple(found)
 
     def tables(self) -> tuple[Table, ...]:
@@ -139,7 +140,8 @@ class Timeline:
         """One line: how many items, where, how long."""
         took = f", {self.wall_us:,.0f} µs" if self.wall_us is not None else ": order and bytes, no times"
         where = f" on {self.where}" if self.where else ""
-        return f"Time line of {len(self.items):,} calls{where}{took}"
+        calls = sum(item.kind != RANGE for item in self.items)
+        return f"Time line of {calls:,} calls{where}{took}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text())
@@ -162,7 +164,7 @@ class Timeline:
             parts.append(label(0, y + 16, lane))
             parts.append(line(left, y + high + 3, width, y + high + 3, thick=0.5))
         for item, step in zip(self.items, steps, strict=True):
-            for lane, span in self._spans(item, step):
+            for lane, span in self._spans(item, step, steps):
                 y = 4 + lanes.index(lane) * (high + 8)
                 x, wide = left + span[0] * scale, max(0.6, (span[1] - span[0]) * scale)
                 tall = high if item.kind != RANGE else 4
@@ -177,9 +179,11 @@ class Timeline:
             x += 34 + 7 * len(kind)
         return Drawing(self.title, self.alt(), "".join(parts), y + 8, self.tables(), width)
 
-    def _spans(self, item: Item, step: int) -> Iterable[tuple[str, Span]]:
+    def _spans(self, item: Item, step: int, steps: Sequence[int]) -> Iterable[tuple[str, Span]]:
         if not self.timed:
-            yield item.stream or "host", (step - 0.95, step - 0.05)
+            first = step if item.kind != RANGE else min((steps[k] for k in item.after), default=step)
+            if step:  # that of a range in which nothing was called is none
+                yield item.stream or "host", (first - 0.95, step - 0.05)
             return
         if item.host:
             yield "host", item.host
@@ -196,9 +200,10 @@ class Timeline:
         words = "; ".join(
             f"step {step}: " + ", ".join(
                 f"{item.name} ({item.kind}{', ' + item.stream if item.stream else ''})"
-                for item, at in zip(self.items, self.steps(), strict=True) if at == step
+                for item, at in zip(self.items, self.steps(), strict=True)
+                if at == step and item.kind != RANGE
             )
-            for step in sorted(set(self.steps()))[:12]
+            for step in sorted(set(self.steps()) - {0})[:12]
         )  # fmt: skip
         return f"What may run at the same time, one lane a stream: {words}."
 
@@ -219,7 +224,11 @@ class Timeline:
             return None if span is None else [round(span[0], 2), round(span[1], 2)]
 
         items = [
-            {k: v for k, v in (asdict(item) | {"host": short(item.host), "device": short(item.device)}).items() if v}
+            {
+                k: v
+                for k, v in (asdict(item) | {"host": short(item.host), "device": short(item.device)}).items()
+                if v or k == "name"
+            }
             for item in self.items
         ]
         return {"where": self.where, "wall_us": self.wall_us, "notes": list(self.notes), "items": items}

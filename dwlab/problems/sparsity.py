@@ -190,7 +190,7 @@ def _padded(w: np.ndarray, one: Pattern) -> np.ndarray:
 def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
     """Filters (F, C) pruned to a pattern, by magnitude: the columns of the largest sums, then each row's largest.
 
-    What is in the pattern already is stored as it is: compress(compress(w).dense()) is the same.
+    What is in the pattern already is stored as it is: compress(compress(w).dense()).dense() is the same.
     """
     one = pattern(form)
     full = _padded(w, one)
@@ -216,8 +216,9 @@ def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
 
 def kept_magnitude(w: np.ndarray, form: str | Pattern) -> float:
     """The share of the sum of magnitudes that pruning leaves, 0 to 1; 1 of filters that are all zero."""
+    kept = np.abs(compress(w, form).dense().astype(np.float64)).sum()
     total = np.abs(np.asarray(w, np.float64)).sum()
-    return float(np.abs(compress(w, form).dense().astype(np.float64)).sum() / total) if total else 1.0
+    return float(kept / total) if total else 1.0
 
 
 def product(filters: Compressed, x: np.ndarray) -> np.ndarray:
