@@ -465,8 +465,11 @@ class Accesses(State):
             order.fences, order.knowledge, root.check_unwritten, self.pool, self.pool_used, self.suspects,
         )  # fmt: skip
         worst: dict[int, tuple[bool, tuple]] = {}
-        for hazard, me, thread, epoch, lane_epoch, event, *fences, element in self.suspects[:total].tolist():
-            if hazard < trace.TWO_WRITERS and order.ordered(me - 1, thread - 1, epoch, lane_epoch, tuple(fences)):
+        for hazard, me, thread, epoch, lane_epoch, event, access, *fences, element in self.suspects[:total].tolist():
+            if hazard < trace.TWO_WRITERS and (
+                order.ordered(me - 1, thread - 1, epoch, lane_epoch, tuple(fences))
+                or bulk.ordered(self, me - 1, thread - 1, access)
+            ):
                 continue
             far = (thread - 1) // 32 != (me - 1) // 32
             if hazard not in worst or (far and not worst[hazard][0]):
@@ -562,6 +565,7 @@ class Accesses(State):
         warps = by_warp.any(axis=2)
         if not self.hunting:
             return
+        bulk.met_in_warps(self, here, member)
         together = bool((by_warp == (self.alive.full.reshape(by_warp.shape) & warps[:, :, None])).all())
         if together and member.ndim:
             own = np.where(here, member, 0).reshape(by_warp.shape)

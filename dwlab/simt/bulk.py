@@ -27,6 +27,7 @@ import numpy as np
 from dwlab.gpu import inline_ptx
 from dwlab.simt import trace, types, wide
 from dwlab.simt.memory import Array, Lanes, Mask, Root
+from dwlab.simt.state import Restart
 
 if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
@@ -49,10 +50,11 @@ class Box:
 class Mbarrier:
     """One block's. left, transfer: the arrivals and bytes that its phase waits for. ended: phases so far.
 
-    born: the access at which `lane` made it, and epoch: the block's barriers by then. come: what the arrivals of this
-    phase know, past: those of ended ones. last: the number of the last ended phase among all mbarriers'.
+    slot: its number among the block's. born: the access at which `lane` made it, and epoch: the block's barriers by
+    then. come: what the arrivals of this phase know, past: those of ended ones.
     """
 
+    slot: int
     count: int
     born: int
     epoch: int
@@ -62,29 +64,34 @@ class Mbarrier:
     left: int = 0
     transfer: int = 0
     ended: int = 0
-    last: int = 0
     boxes: list[Box] = field(default_factory=list)
 
 
 class Clocks:
     """The mbarriers of the running blocks, by (address of the root, row, word), and what their threads know.
 
-    known: by each thread (row, lane), of each warp, the access up to which it knows it to have come. read: of each root
-    the access at which a warp group's last product of a word had ended, (rows, groups, words). loads: the same of a
-    word's last load, times the warps of a block plus its warp, (rows, words). landed: the phase that brought a word,
-    (rows, words), 0 if none did. Of each phase seen: the lanes that have waited for its end, and epochs: the block's
-    barriers behind which all threads may read, 0 before a thread has waited.
+    known: what each thread (row, lane) knows, and how many know it alike: of each warp the access up to which it has
+    come, and behind these of each mbarrier of the block how many phases have ended. touched: of each root the access at
+    which a warp last read or wrote a word, or its group's last product of it had ended, (rows, warps, words). landed:
+    the mbarrier, plus 1, and its phase that brought a word, (2, rows, words), 0 if none did. taken: the words that are
+    mbarriers', (rows, words).
     """
 
     def __init__(self, run: Execution):
         self.mbarriers: dict[tuple[int, int, int], Mbarrier] = {}
-        self.known = np.zeros((run.nb, run.padded, run.padded // 32), np.int64)
-        self.read: dict[int, np.ndarray] = {}
-        self.loads: dict[int, np.ndarray] = {}
+        self.warps = run.padded // 32
+        self.known = np.zeros((run.nb, run.padded, self.warps), np.int64)
+        self.touched: dict[int, np.ndarray] = {}
         self.landed: dict[int, np.ndarray] = {}
-        self.seen = np.zeros((1, run.padded), np.bool_)
-        self.epochs = np.zeros(1, np.int64)
-        self.phases = 0
+        self.taken: dict[int, np.ndarray] = {}
+
+    def slot(self, row: int) -> int:
+        """A place for what threads of a block know of a new mbarrier."""
+        number = sum(at == row for _, at, _ in self.mbarriers)
+        if self.warps + number == self.known.shape[2]:
+            more = np.zeros((*self.known.shape[:2], max(4, number)), np.int64)
+            self.known = np.concatenate([self.known, more], 2)
+        return number
 
     def brings(self, root: Root, row: int, word: int) -> bool:
         """Whether a box is on the way to a word."""
@@ -92,14 +99,6 @@ class Clocks:
             box.root is root and (box.words == word).any()
             for (_, at, _), one in self.mbarriers.items() if at == row for box in one.boxes
         )  # fmt: skip
-
-    def phase(self) -> int:
-        """The number of a phase that ends now."""
-        self.phases += 1
-        if self.phases == len(self.epochs):
-            self.seen = np.concatenate([self.seen, np.zeros_like(self.seen)])
-            self.epochs = np.concatenate([self.epochs, np.zeros_like(self.epochs)])
-        return self.phases
 
 
 # ------------------------------------------------------------------------------------------------------- mbarriers
@@ -110,12 +109,22 @@ def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, cou
     for row, lanes, word, number in _calls(run, node, "mbarrier_init", shared, i, count):
         if not 1 <= number <= MOST:
             raise run.refuse(node, f"ptx.mbarrier_init takes 1 to {MOST:,} arrivals a phase, not {number}")
+        if run.hunting and run.order is None:
+            run.shown.exact = True  # what arrivals and waits order differs from lane to lane
+            raise Restart
         run.access_number += 1
-        none = np.zeros(run.padded // 32, np.int64)
-        key = shared.root.address, row, word
-        _clocks(run).mbarriers[key] = Mbarrier(
-            number, run.access_number, int(run.epoch[row]), int(lanes[0]), none, none.copy(), number
+        clocks, key = _clocks(run), (shared.root.address, row, word)
+        there = key in clocks.mbarriers
+        if run.hunting and (there or len(lanes) > 1):
+            who = run.thread_name(int(run.block_numbers[row]), int(lanes[-1]))
+            why = "where there is one already" if there else f"as {len(lanes) - 1} others do at once"
+            run.hazard("race", node.lineno, shared.name, f"{who} makes an mbarrier at {shared.name} element {word} "
+                       f"{why}: one thread makes it, once", who)  # fmt: skip
+        none = np.zeros(0, np.int64)
+        clocks.mbarriers[key] = Mbarrier(
+            clocks.slot(row), number, run.access_number, int(run.epoch[row]), int(lanes[0]), none, none, number
         )
+        _by_word(run, clocks.taken, shared.root)[row, word : word + 2] = 1
 
 
 def mbarrier_expect(run: Execution, node: ast.Call, shared: object, i: object, nbytes: object) -> None:
@@ -150,9 +159,8 @@ def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: object, par
                 "warps go through a kernel in lockstep here: what arrives, or copies, does so before others wait",
             )
         clocks = run.bulk
-        clocks.known[row, lanes] = np.maximum(clocks.known[row, lanes], one.past)
-        clocks.seen[one.last, lanes] = True
-        clocks.epochs[one.last] = clocks.epochs[one.last] or run.epoch[row] + 1
+        clocks.known[row, lanes] = _joined(clocks.known[row, lanes], one.past)
+        clocks.known[row, lanes, clocks.warps + one.slot] = one.ended
 
 
 def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.ndarray) -> None:
@@ -163,7 +171,14 @@ def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.nd
     one.left -= len(lanes)
     known = run.bulk.known[row, lanes]
     known[np.arange(len(lanes)), lanes // 32] = run.access_number
-    one.come = np.maximum(one.come, known.max(0))
+    one.come = _joined(known.max(0), one.come)
+
+
+def _joined(known: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """What is known with what another knows, who may know of fewer mbarriers."""
+    made = known.copy()
+    made[..., : len(more)] = np.maximum(made[..., : len(more)], more)
+    return made
 
 
 def _on_the_way(one: Mbarrier) -> int:
@@ -174,14 +189,13 @@ def _settle(run: Execution, one: Mbarrier, row: int) -> None:
     """Ends the phase if all arrivals have come, and copies of as many bytes are on the way: they land."""
     if one.left > 0 or one.transfer != _on_the_way(one):
         return
-    clocks = run.bulk
-    one.last, one.ended, one.left, one.transfer = clocks.phase(), one.ended + 1, one.count, 0
-    one.past, one.come = np.maximum(one.past, one.come), np.zeros_like(one.come)
+    one.ended, one.left, one.transfer = one.ended + 1, one.count, 0
+    one.past, one.come = _joined(one.come, one.past), np.zeros(0, np.int64)
     for box in one.boxes:
         root, words = box.root, box.words
         root.view(types.UINT32)[words + row * (root.row_bytes // 4)] = box.values
         root.in_flight[row, words] = 0
-        _by_word(run, clocks.landed, root)[row, words] = one.last
+        _by_word(run, run.bulk.landed, root, 2)[row][:, words] = np.array([[one.slot + 1], [one.ended]])
         if run.hunting and root.tracked:
             each = root.granules(4)
             at = (words[:, None] * each + np.arange(each)).ravel()
@@ -346,25 +360,29 @@ def _check_start(
     root, clocks = shared.root, run.bulk
     known = clocks.known[row, lane].copy()
     known[lane // 32] = run.access_number
+    fenced = np.broadcast_to(run.fenced, run.lanes_shape)[row]
     why = ""
-    if np.broadcast_to(run.fenced, run.lanes_shape)[row, one.lane] < one.born:
+    if fenced[one.lane] < one.born:
         why = "on an mbarrier with no ptx.fence_async() between ptx.mbarrier_init and the barrier"
     elif root.in_flight is not None and root.in_flight[row, words].any():
         line, _ = run.events[int(root.in_flight[row, words].max())]
         why = f"to words of {shared.name} to which the copy of line {line} is still on the way"
     elif root.in_use is not None and (root.in_use[row, words] > 0).any():
         why = f"to words of {shared.name} that a product may still read (it takes ptx.wgmma_wait first)"
-    elif root.address in clocks.read:
-        late = clocks.read[root.address][row][:, words].max(1)
-        knows = known[: len(late) * GROUP].reshape(-1, GROUP).min(1)
-        if (late > knows).any():
-            group = int(np.argmax(late > knows))
-            why = f"to words of {shared.name} that products of warps {GROUP * group} to {GROUP * group + 3} have read"
-    if not why and root.address in clocks.loads:
-        access, warp = np.divmod(clocks.loads[root.address][row, words], run.padded // 32)
-        late = access > known[warp]
+    elif _by_word(run, clocks.taken, root)[row, words].any():
+        why = f"to words of {shared.name} that are an mbarrier's"
+    elif root.address in clocks.touched:
+        late = clocks.touched[root.address][row][:, words].max(1) > known[: clocks.warps]
         if late.any():
-            why = f"to words of {shared.name} that warp {int(warp[late][0])} has read"
+            why = f"to words of {shared.name} that warp {int(np.argmax(late))} has read or written"
+    if not why and root.tracked:
+        each = root.granules(4)  # makes the shadow
+        written = root.shadow[row, words * each][..., trace.WRITE]
+        thread = np.maximum(written["thread"] - 1, 0) % run.padded
+        late = (written["thread"] > 0) & (written["access"] > np.maximum(fenced[thread], fenced[lane]))
+        if late.any():
+            name = run.thread_name(int(run.block_numbers[row]), int(thread[late][0]))
+            why = f"to words of {shared.name} that {name} has stored to with no ptx.fence_async() since then"
     if why:
         run.hazard("race", node.lineno, shared.name, f"{who} starts a copy {why}, with nothing to order the two (an "
                    "arrival of each warp behind its accesses, and a wait for that phase)", who)  # fmt: skip
@@ -379,33 +397,61 @@ def products_ended(run: Execution, root: Root, words: np.ndarray, lanes: np.ndar
         return
     run.access_number += 1
     row, group = np.nonzero(lanes.reshape(run.nb, -1, 32 * GROUP).any(2))
-    read = _by_word(run, run.bulk.read, root, run.padded // (32 * GROUP))
-    read[row[:, None], group[:, None], words[row, group]] = run.access_number
+    touched = _by_word(run, run.bulk.touched, root, run.bulk.warps)
+    for warp in range(GROUP):
+        touched[row[:, None], GROUP * group[:, None] + warp, words[row, group]] = run.access_number
 
 
 def met(run: Execution, rows: np.ndarray) -> None:
     """All threads of these blocks have come to a barrier."""
     if run.bulk is not None:
-        run.bulk.known[rows] = run.access_number
+        known = run.bulk.known
+        known[rows] = known[rows].max(1, keepdims=True)
+        known[rows, :, : run.bulk.warps] = run.access_number
+
+
+def met_in_warps(run: Execution, here: np.ndarray, member: np.ndarray) -> None:
+    """Lanes `here` have come to a syncwarp, each with those that its `member` mask names; both (blocks, lanes)."""
+    if run.bulk is None:
+        return
+    known = run.bulk.known
+    for row, warp in np.argwhere(here.reshape(run.nb, -1, 32).any(2)):
+        lanes = 32 * warp + np.flatnonzero(here[row, 32 * warp : 32 * warp + 32])
+        masks = np.broadcast_to(member, run.lanes_shape)[row, lanes]
+        for mask in np.unique(masks):
+            known[row, lanes[masks == mask]] = known[row, lanes[masks == mask]].max(0)
+
+
+def ordered(run: Execution, me: int, other: int, access: int) -> bool:
+    """Whether an access by thread `other` is before what thread `me` does now, by arrivals and waits."""
+    rows = np.flatnonzero(run.block_numbers == me // run.padded)
+    if run.bulk is None or me // run.padded != other // run.padded or not len(rows):
+        return False
+    return bool(run.bulk.known[rows[0], me % run.padded, other % run.padded // 32] >= access)
 
 
 def accessed(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
-    """Reports lanes that read what a copy has brought without having waited for it; what they store is no copy's."""
-    landed = _by_word(run, run.bulk.landed, array.root)
-    rows = np.broadcast_to(run.rows, run.lanes_shape)
+    """Reports lanes that read or overwrite what a copy has brought without having waited for it, or touch an mbarrier;
+    what they store is no copy's.
+    """
+    clocks = run.bulk
+    landed, taken = _by_word(run, clocks.landed, array.root, 2), _by_word(run, clocks.taken, array.root)
+    rows, lanes = np.broadcast_arrays(run.rows, np.arange(run.padded))
     word = np.where(mask.full, np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4, 0)
-    here = rows[mask.full], word[mask.full]
+    here = mask.full
+    touched = _by_word(run, clocks.touched, array.root, clocks.warps)
+    touched[rows[here], lanes[here] // 32, word[here]] = run.access_number + 1  # it gets its number behind this
+    slot, phase = landed[rows, 0, word], landed[rows, 1, word]
+    early = here & (slot > 0) & (phase > clocks.known[rows, lanes, clocks.warps + np.maximum(slot, 1) - 1])
+    for hit, why in (
+        (early, "which a copy has brought, and has not waited for the copy's mbarrier"),
+        (here & (taken[rows, word] > 0), "which is an mbarrier's: ptx.mbarrier_… alone may touch it"),
+    ):
+        if hit.any():
+            row, lane, who = run.first_lane(hit)
+            at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
+            does = "reads" if kind == trace.LOAD else "writes"
+            run.hazard("race", node.lineno, array.name, f"{who} {does} {array.name} element {run.place(array, at)}, "
+                       f"{why}", who)  # fmt: skip
     if kind != trace.LOAD:
-        landed[here] = 0
-        return
-    warps = np.broadcast_to(np.arange(run.padded) // 32, run.lanes_shape)[mask.full]
-    _by_word(run, run.bulk.loads, array.root)[here] = run.access_number * (run.padded // 32) + warps
-    phase = np.where(mask.full, landed[rows, word], 0)
-    epochs = run.bulk.epochs[phase]
-    behind = (epochs > 0) & (run.epoch[:, None] >= epochs)
-    hit = (phase > 0) & ~behind & ~run.bulk.seen[phase, np.arange(run.padded)]
-    if hit.any():
-        row, lane, who = run.first_lane(hit)
-        at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
-        run.hazard("race", node.lineno, array.name, f"{who} reads {array.name} element {run.place(array, at)}, which a "
-                   "copy has brought, and has not waited for the copy's mbarrier", who)  # fmt: skip
+        landed[rows[here], :, word[here]] = 0

@@ -213,6 +213,8 @@ def wait(name: str, keeps: bool = False) -> Callable:
             if done.any():
                 if run.hunting and one.metadata is not None:
                     _check_metadata(run, node, name, one, done, kept)
+                if run.hunting:
+                    _check_read(run, one.array, one.words, done, one.node)  # until now, whatever came meanwhile
                 _use(run, one, done, -1)
                 bulk.products_ended(run, one.array.root, one.words, done)
                 one.lanes &= ~done
@@ -366,11 +368,10 @@ def _check_sums(run: Execution, node: ast.AST, name: str, acc: LocalArray, count
             run.hazard(kind, node.lineno, acc.name, f"{why}, in {who}", who)
 
 
-def _check_operands(run: Execution, node: ast.AST, name: str, array: Array, words: np.ndarray) -> None:
-    """Looks at the operands as read by the group's lanes in turn, for races; and for stores without fence_async()."""
+def _check_read(run: Execution, array: Array, words: np.ndarray, here: np.ndarray, node: ast.AST) -> None:
+    """Looks at words, (blocks, groups, words), as read by lanes `here` of their group in turn, for races."""
     if not array.root.tracked:
         return
-    here = run.mask.full
     for first in range(0, words.shape[2], THREADS):
         some = words[..., first : first + THREADS]
         inside = np.zeros((*words.shape[:2], THREADS), np.bool_)
@@ -379,7 +380,12 @@ def _check_operands(run: Execution, node: ast.AST, name: str, array: Array, word
         element[..., : some.shape[2]] = some
         mask = Mask(here & inside.reshape(run.lanes_shape), run.lanes_shape)
         run.hunt(array, element.reshape(run.lanes_shape), mask, trace.LOAD, node)
-    if run.order is not None:  # the last store's number is not kept there
+
+
+def _check_operands(run: Execution, node: ast.AST, name: str, array: Array, words: np.ndarray) -> None:
+    """Looks at the operands for races, and for stores without fence_async()."""
+    _check_read(run, array, words, run.mask.full, node)
+    if not array.root.tracked:
         return
     written = array.root.shadow[run.rows[..., None], words * array.root.granules(4)][..., trace.WRITE]
     thread = np.maximum(written["thread"] - 1, 0) % run.padded

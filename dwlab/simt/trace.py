@@ -384,13 +384,10 @@ def track(
 # by one, in lists, as which of them are ordered differs from lane to lane. The shadow's write record is as above; of
 # its other two records `thread` is the first node of a list, + 1.
 NODE = np.dtype(
-    [(name, np.int32) for name in ("next", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")]
+    [(name, np.int32) for name in ("next", "thread", "epoch", "lane_epoch", "event", "access", "fence", "fence_block")]
 )
 # What barriers do not order, and fences might: an access and the one before it.
-SUSPECT = np.dtype(
-    [(name, np.int32) for name in ("hazard", "me", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")]
-    + [("element", np.int64)]
-)
+SUSPECT = np.dtype([(name, np.int32) for name in ("hazard", "me", *NODE.names[1:])] + [("element", np.int64)])
 _NEAR = 64  # nodes of a list that are looked through for the thread's own
 
 
@@ -419,6 +416,7 @@ def _suspect(suspects, n, hazard, me, seen, element):
         one.epoch = seen.epoch
         one.lane_epoch = seen.lane_epoch
         one.event = seen.event
+        one.access = seen.access
         one.fence = seen.fence
         one.fence_block = seen.fence_block
         one.element = element
@@ -518,6 +516,7 @@ def track_exact(
                 new.epoch = now
                 new.lane_epoch = lane_epoch[b, t]
                 new.event = event
+                new.access = access
                 new.fence = fences[0, block, t]
                 new.fence_block = fences[1, block, t]
     return used, found

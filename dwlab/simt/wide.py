@@ -171,6 +171,9 @@ def wait(run: Execution, node: ast.Call, groups: object) -> None:
         one.lanes &= ~done
         mask = Mask(done, run.lanes_shape)
         _hunt(run, one.array, one.element, mask, trace.STORE, one.node, width)
+        read = done & (one.origin >= 0)  # zeros have no source
+        if read.any():
+            _hunt(run, one.source, one.origin, Mask(read, run.lanes_shape), trace.LOAD, one.node, width)
         _put(run, one.array, one.element, done, one.values)
     run.copies = [one for one in run.copies if one.lanes.any()]
 
