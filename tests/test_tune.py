@@ -6,8 +6,10 @@ import itertools
 import json
 import math
 import os
+import subprocess
 import sys
 import time
+import warnings
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -24,8 +26,10 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
+from dwlab.records import terminal
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
 from dwlab.tuning import bench, levels, race, replay, report, search, space, stages, strategies, tables
+from dwlab.tuning.tune import _told
 from dwlab.tuning.worker import Inline, Lost, Worker, WorkerError
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
@@ -348,6 +352,127 @@ def test_anybodys_kernel_is_tuned(tmp_path):
     assert other.timed == 4  # of another size nothing is known
     ordered = tune(doubling, parameters, **given | {"journal": None}, cost=lambda one: -one["block"], most=2)
     assert [one.candidate["block"] for one in ordered.tried.values()] == [32, 64]
+
+
+def scaled(scale):
+    def make(candidate):
+        more = 0.05 if candidate["block"] == 64 else 0.0
+
+        @cuda.jit
+        def scales(x, y):
+            i = cuda.grid(1)
+            if i < x.size:
+                y[i] = scale * x[i] + more
+
+        return scales, 4, candidate["block"]
+
+    return make
+
+
+def test_a_journal_holds_for_the_tolerance_and_for_what_make_closes_over(tmp_path):
+    kept, space_ = tmp_path / "j.jsonl", {"block": (32, 64)}
+    given = {"reference": doubled, "args": numbers(), "journal": kept}
+
+    def run(make, **more):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = tune(make, space_, **given, **more)
+        return found.timed, [one.state for one in found.tried.values()]
+
+    assert run(scaled(2), tolerance=0.2) == (2, ["correct", "correct"])
+    assert run(scaled(2)) == (2, ["correct", "incorrect"])
+    assert run(scaled(2)) == (0, ["correct", "incorrect"])
+    with pytest.raises(search.SearchError, match="every candidate failed: 1 × incorrect"):
+        run(scaled(3))
+    two, three = functools.partial(doubling, {"block": 32}), functools.partial(doubling, {"block": 64})
+    assert two != three and _told(two) != _told(three)
+    assert _told(two) == _told(functools.partial(doubling, {"block": 32}))  # and no memory address
+
+
+class Maker:
+    def __init__(self, scale):
+        self.scale, self.table = scale, np.arange(scale)
+
+    def __call__(self, candidate):
+        return scaled(self.scale)(candidate)
+
+
+def test_objects_that_make_are_known_again(tmp_path):
+    given = {"reference": doubled, "args": numbers(), "journal": tmp_path / "j.jsonl"}
+    for make in (lambda: Maker(2), lambda: functools.partial(scaled(2))):
+        assert [tune(make(), {"block": (32,)}, **given).timed for _ in range(2)] == [1, 0]
+    assert _told(Maker(2)) != _told(Maker(3)) and "0x" not in _told(Maker(2))
+
+
+def test_what_a_journal_has_that_does_not_hold_is_said(tmp_path):
+    kept = tmp_path / "j.jsonl"
+    given = {"reference": doubled, "args": numbers(), "journal": kept}
+    tune(doubling, {"block": (32, 64), "bug": (0,)}, **given)
+    with pytest.warns(UserWarning, match="nothing of .*j.jsonl holds here: .*space"):
+        tune(doubling, {"block": (64, 32), "bug": (0, 1)}, **given)
+    with open(kept, "ab") as file:
+        file.write(b"nothing\n")
+    with pytest.warns(UserWarning, match="1 damaged"):
+        tune(doubling, {"block": (32, 64), "bug": (0,)}, **given)
+
+
+def test_a_packed_journal_has_the_name_of_its_file_too(tmp_path):
+    kept = tmp_path / "j.jsonl"
+    tune(doubling, {"block": (32, 64), "bug": (0,)}, reference=doubled, args=numbers(), journal=kept)
+    Journal(kept).pack()
+    packed = tmp_path / "j.jsonl.xz"
+    before = packed.read_bytes()
+    again = tune(doubling, {"block": (32, 64), "bug": (0,)}, reference=doubled, args=numbers(), journal=packed)
+    assert again.timed == 0 and packed.read_bytes() == before
+    assert tuned.journals(packed) == tuned.journals(kept) == tuned.journals(tmp_path) == [kept]
+
+
+def test_transposed_arrays_are_arrays():
+    def added(x, w, y):
+        y += x @ w.T
+
+    def make(candidate):
+        @cuda.jit
+        def adds(x, w, y):
+            i, j = cuda.grid(2)
+            if i < y.shape[0] and j < y.shape[1]:
+                for k in range(x.shape[1]):
+                    y[i, j] += x[i, k] * w[j, k]
+
+        return adds, (1, 1), (candidate["block"], 8)
+
+    rng = np.random.default_rng(0)
+    x, w, y = (rng.standard_normal(size).astype(np.float32) for size in ((4, 8), (4, 8), (8, 8)))
+    found = tune(make, {"block": (8, 16)}, reference=added, args=(x.T, w.T, y.T))
+    assert [one.state for one in found.tried.values()] == ["correct", "correct"]
+
+
+@pytest.mark.parametrize("columns", [40, 80, None])
+def test_what_was_found_is_whole_on_any_terminal(columns):
+    values = {f"a_long_name_of_a_parameter_{i}": (1, 2) for i in range(4)}
+    made = space.space(values)
+    tried = {i: Tried(made.candidates[i], "correct", times_us=(us,)) for i, us in ((0, 75.25), (1, 63.125))}
+    found = search.Found(made, 1, tried, how="measured on a counted GPU")
+    shown = tables.summary(found, columns)
+    lines = [terminal.fitted(line, columns) if columns else line for line in shown.split("\n")]
+    assert "…" not in "".join(lines)
+    whole = " ".join(" ".join(lines).split())
+    assert "_3=2: 63.125 µs default" in whole and "75.25 µs, 19.21% more" in whole
+    assert '"time_us": 63.125' in tables.as_json(found) and "counted_us" not in tables.as_json(found)
+
+
+def test_a_script_that_starts_processes_unguarded_is_told_so(tmp_path):
+    """Its candidates are not to blame: the journal stays as it was."""
+    text = "\n".join((
+        f"import sys; sys.path[:0] = [{os.path.dirname(__file__)!r}]",
+        "import numpy as np", "from dwlab import tune", "from tuning_benches import doubled, doubling",
+        "x = np.ones(100, np.float32)",
+        "tune(doubling, {'block': (32, 64)}, reference=doubled, args=(x, x.copy()), isolated=True, journal='j.jsonl')",
+    ))  # fmt: skip
+    (tmp_path / "one.py").write_text(text)
+    done = subprocess.run([sys.executable, "one.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "does its work below if __name__ ==" in done.stderr and "WorkerError" in done.stderr
+    assert "'NoneType'" not in done.stderr and (tmp_path / "j.jsonl").read_bytes() == b""
 
 
 def test_candidates_of_ones_own_may_run_in_another_process():

@@ -30,7 +30,7 @@ from dwlab.problems import layers
 from dwlab.problems.layers import Pointwise
 from dwlab.records.journal import Journal, JournalError, Key, Tried, encoded
 from dwlab.tuning import bench, learned, race, replay, search, space, stages, strategies, t4
-from dwlab.tuning.worker import GpuLock, Worker
+from dwlab.tuning.worker import GpuLock, Worker, WorkerError
 
 KEY = Key(
     "NVIDIA H200", "9.0", 132, {"driver": "580.1", "numba-cuda": "0.30.4"}, "k" * 64, "s" * 64, "own", "n=3", "float32"
@@ -547,10 +547,11 @@ def test_turns_are_taken_by_one_at_a_time(tmp_path):
             lock.__enter__()
 
 
-def test_a_bench_that_cannot_be_made_is_one_error_for_each_candidate():
-    made = space.space({"cost": (1, 2)})
-    with Worker(functools.partial(broken)) as bench, pytest.raises(search.SearchError, match="no GPU here"):
-        search.search(made, bench, strategies.exhaustive)
+def test_a_bench_that_cannot_be_made_is_no_candidates_fault(tmp_path):
+    made, kept = space.space({"cost": (1, 2)}), Journal(tmp_path / "j.jsonl")
+    with Worker(functools.partial(broken)) as bench, pytest.raises(WorkerError, match="made: RuntimeError: no GPU her"):
+        search.search(made, bench, strategies.exhaustive, journal=kept, key=KEY)
+    assert not kept.exists
 
 
 # --- what is learned from other sweeps --------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     """Place of each output among the arguments -> what it is to hold. Raises CheckError for what is no reference."""
 
     def run(poison: int | None, outputs: Sequence[int] = ()) -> list[Any]:
-        given = [np.array(one) if isinstance(one, np.ndarray) else one for one in args]
+        given = [np.array(one, order="C") if isinstance(one, np.ndarray) else one for one in args]
         for place in outputs:
             _bytes(given[place])[:] = poison
         try:

@@ -122,11 +122,20 @@ class Tried:
         return self.state == "correct" and bool(self.times_us)
 
 
+def unpacked(path: str | os.PathLike[str]) -> Path:
+    """The path of a journal, of that or of its packed lines'."""
+    path = Path(path)
+    return path.with_name(path.name.removesuffix(".xz")) if path.name.endswith(".jsonl.xz") else path
+
+
 class Journal:
-    """A file of what was tried, made with its first line. Raises JournalError where it cannot be read or written."""
+    """A file of what was tried, made with its first line. Raises JournalError where it cannot be read or written.
+
+    path: its own, or that of its packed lines, which has .xz behind it.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path)
+        self.path = unpacked(path)
         self.damaged: tuple[int, ...] = ()
         """Numbers of the lines that the last `read` did not use."""
 

@@ -81,7 +81,7 @@ def _searched(
     if journal is not None:
         _warn(journal.message())
     total = min(most or len(task.space), len(task.space))
-    what = tables.unit(Found(task.space, 0, how=task.how))
+    what = tables.unit(Found(task.space, 0, counted=task.key.counted))
     with terminal.progress(total, "candidate") as step:
 
         def progress(place: int, best: float) -> None:
@@ -94,7 +94,7 @@ def _searched(
             )  # fmt: skip
         except SearchError as error:
             return _none(error, args)
-    found.how = task.how
+    found.how, found.counted = task.how, task.key.counted
     title = f"{task.subject.id} on {task.problem}"
     if args.json:
         print(tables.as_json(found, **_head(task.subject, task.problem), strategy=args.strategy, seed=args.seed))
@@ -204,9 +204,13 @@ def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tupl
     if key.kernel != what.digest:
         _warn(f"{args.replay}: {what.id} is another kernel today than the one that was recorded")
     here = replay.gpu_of(key)
-    found = replay.recorded_space(sweep.tried, what.default(problem, here))
+    shipped = what.default(problem, here)
+    found = replay.recorded_space(sweep.tried, shipped)
     order = what.order(problem, found, here, seen=replay.seen(_shipped(), problem))
-    task = Task(what, problem, found, order, key, f"replayed from {args.replay}; {how(key)}")
+    how_so = f"replayed from {args.replay}; {how(key)}"
+    if found.candidates[0] != shipped:
+        how_so += "; the tile that ships today is not among the candidates: the first recorded is called the default"
+    task = Task(what, problem, found, order, key, how_so)
     return task, replay.Sweep(found, sweep.tried.values())
 
 

@@ -59,7 +59,7 @@ class Found:
     """What a search found. tried: place -> what came of it. curve: best µs after each candidate, math.inf before any.
 
     timed: candidates that were measured here, not known from a journal. trouble: why the journal took no more lines, ""
-    if it took all; unsaved: the lines that it did not take. how: what the times are, in words.
+    if it took all; unsaved: the lines that it did not take. how: what the times are, in words; counted: they are none.
     """
 
     space: Space
@@ -71,6 +71,7 @@ class Found:
     trouble: str = ""
     unsaved: list[bytes] = field(default_factory=list)
     how: str = ""
+    counted: bool = False
 
     @property
     def candidate(self) -> Candidate:

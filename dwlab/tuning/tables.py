@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def name(candidate: Candidate, space: Space) -> str:
 
 def unit(found: Found) -> str:
     """ "µs", or what stands for it where nothing was timed."""
-    return "counted µs" if "count" in found.how else "µs"
+    return "counted µs" if found.counted else "µs"
 
 
 def reasons(found: Found) -> list[tuple[str, int, str]]:
@@ -60,12 +61,18 @@ def summary(found: Found, columns: int | None = None) -> str:
     known = len(found.tried) - found.timed
     lines.append(f"{len(found.space):,} candidates, {len(found.tried):,} tried" + f", {known:,} before" * (known > 0))
     measure = "" if math.isnan(best) else f": {best:,.5g} {us}"
-    lines.append(f"best     {name(found.candidate, found.space)}{measure}")
+
+    def row(word: str, text: str) -> str:
+        line = f"{word:9}{text}"
+        short = columns is None or len(line) <= columns
+        return line if short else textwrap.fill(line, columns, subsequent_indent=" " * 9, break_on_hyphens=False)
+
+    lines.append(row("best", f"{name(found.candidate, found.space)}{measure}"))
     if len(found.space) == 1 and found.tried:
         lines.append("         the only candidate: it was checked, and not timed")
     elif found.winner:
         gain = " failed" if math.isnan(default) else f": {default:,.5g} {us}, {default / best - 1:.2%} more"
-        lines.append(f"default  {name(found.space.candidates[0], found.space)}{gain}")
+        lines.append(row("default", f"{name(found.space.candidates[0], found.space)}{gain}"))
     else:
         lines.append("         which is the default")
     if len(found.tied) > 1:
@@ -77,7 +84,7 @@ def summary(found: Found, columns: int | None = None) -> str:
 
 def as_json(found: Found, **more: Any) -> str:
     """The same for programs; times are under time_us, what stands for them under counted_us. math.inf, nan: null."""
-    kind = "counted_us" if "count" in found.how else "time_us"
+    kind = "counted_us" if found.counted else "time_us"
 
     def number(us: float) -> float | None:
         return us if math.isfinite(us) else None

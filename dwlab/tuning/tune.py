@@ -7,11 +7,14 @@ kernel, grid, block = make(found.candidate)
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import math
 import os
+import types
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,7 +61,8 @@ def tune(
 
     Without a GPU no time is measured: `found.how` says that candidates were compared by what the interpreter counts.
     Raises SpaceError, BenchError (a reference that fails), StrategyError, JournalError, WorkerError (isolated, and make
-    or reference are no functions of a module), or SearchError where every candidate failed.
+    or reference are no functions of a module, or the process does not start), or SearchError where every candidate
+    failed. Warns of lines of the journal that are damaged, and says why none of the others holds here.
     """
     found = parameters if isinstance(parameters, Space) else space(parameters)
     if os.environ.get(SWITCH) == "off":
@@ -73,14 +77,16 @@ def tune(
     if kept is not None:
         kept.check_writable()
     given = {"most": most, "seconds": seconds, "journal": kept, "progress": progress}
-    key = _key(make, reference, found, args)
+    key = _key(make, reference, found, args, tolerance)
+    if kept is not None:
+        _warn_of(kept, key)
     if isolated:
         with Worker(functools.partial(KernelBench, make, reference, args, tolerance)) as worker:
             worker.exact = bench.exact
             made = search(found, worker, chosen, key=key, **given)
     else:
         made = search(found, Inline(bench), chosen, key=key, **given)
-    made.how = how(key)
+    made.how, made.counted = how(key), key.counted
     return made
 
 
@@ -106,14 +112,46 @@ def how(key: Key) -> str:
     return f"measured on {key.gpu}"
 
 
-def _key(make: Callable[..., Any], reference: Callable[..., Any], found: Space, args: Sequence[Any]) -> Key:
-    """kernel: of the texts of make and reference, not of other functions and variables that they use."""
-    texts = []
-    for one in (make, reference):
-        try:
-            texts.append(inspect.getsource(one))
-        except (OSError, TypeError):  # typed at a prompt, a partial
-            texts.append(repr(one))
+def _warn_of(journal: Journal, key: Key) -> None:
+    alike = [one for one, _ in journal.keys().values() if (one.subject, one.problem) == (key.subject, key.problem)]
+    if alike and not journal.results(key):  # of other sizes one expects nothing
+        warnings.warn(f"nothing of {journal.path} holds here: {journal.why_not(key)}", stacklevel=3)
+    if said := journal.message():
+        warnings.warn(said, stacklevel=3)
+
+
+def _told(one: Any, deep: int = 4) -> str:
+    """What makes a function or a value another one, as far as it can be told: texts, closures, attributes."""
+    if isinstance(one, np.ndarray) and one.dtype != object:
+        return f"{one.dtype}{one.shape}{hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest()}"
+    if one is None or isinstance(one, (bool, int, float, complex, str, bytes, np.generic)):
+        return repr(one)
+    if isinstance(one, (tuple, list, set, frozenset)):
+        return f"{type(one).__name__}({', '.join(_told(each, deep - 1) for each in one)})" if deep else "…"
+    if isinstance(one, Mapping):
+        return ", ".join(f"{key!r}: {_told(value, deep - 1)}" for key, value in one.items()) if deep else "…"
+    kind = type(one)
+    parts = [kind.__module__, kind.__qualname__]
+    with contextlib.suppress(OSError, TypeError):  # typed at a prompt, built in
+        parts.append(inspect.getsource(one if callable(one) and hasattr(one, "__qualname__") else kind))
+    if isinstance(one, functools.partial):
+        more = (one.func, one.args, one.keywords)
+    elif inspect.isfunction(one):
+        more = (inspect.getclosurevars(one).nonlocals, one.__defaults__, one.__kwdefaults__)
+    elif hasattr(one, "py_func"):
+        more = (one.py_func,)
+    else:
+        more = (getattr(one, "__dict__", None),) if not isinstance(one, (type, types.ModuleType)) else ()
+    return "\n".join([*parts, *(_told(each, deep - 1) for each in more)]) if deep else "…"
+
+
+def _key(
+    make: Callable[..., Any], reference: Callable[..., Any], found: Space, args: Sequence[Any], tolerance: float | None
+) -> Key:
+    """kernel: of make and reference and what they close over, not of global variables that they use; and of the
+    tolerance. Of arrays their sizes count, not what they hold.
+    """
+    texts = [_told(make), _told(reference), *([] if tolerance is None else [repr(tolerance)])]
     arrays = [one for one in args if isinstance(one, np.ndarray)]
     sizes = [f"{one.dtype}{list(one.shape)}" if isinstance(one, np.ndarray) else repr(one) for one in args]
     if target.mode == "gpu":
@@ -124,6 +162,7 @@ def _key(make: Callable[..., Any], reference: Callable[..., Any], found: Space, 
         gpu = f"{COUNTED}, with the ceilings of {here.name}"
     return Key(
         gpu, ".".join(map(str, here.compute_capability)), here.sms, versions,
-        hashlib.sha256("\n".join(texts).encode()).hexdigest(), found.digest, getattr(make, "__qualname__", repr(make)),
-        " ".join(sizes), " ".join(dict.fromkeys(str(one.dtype) for one in arrays)),
+        hashlib.sha256("\n".join(texts).encode()).hexdigest(), found.digest,
+        getattr(make, "__qualname__", type(make).__qualname__), " ".join(sizes),
+        " ".join(dict.fromkeys(str(one.dtype) for one in arrays)),
     )  # fmt: skip

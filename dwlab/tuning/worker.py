@@ -36,7 +36,7 @@ HELD_SECONDS = 10.0
 
 
 class WorkerError(ValueError):
-    """What another process cannot be given, as a lambda or a function within a function."""
+    """What another process cannot be given, as a lambda or a function within a function; or one that does not start."""
 
 
 class GpuLock:
@@ -123,7 +123,7 @@ class Worker(Remote):
         """As of the bench that it makes, for who makes it knows."""
         self._process: Any = None
         self._pipe: Any = None
-        self._made, self._hopeless = False, None
+        self._made = False
 
     def __enter__(self) -> Worker:
         return self
@@ -142,25 +142,29 @@ class Worker(Remote):
         self._end()
 
     def _start(self) -> None:
-        if self._hopeless is not None:
-            raise Out(self._hopeless.state, self._hopeless.reason)
         here = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU that its parent uses
         self._pipe, theirs = here.Pipe()
-        self._process = here.Process(target=_serve, args=(theirs, self.make), daemon=True)
+        process = here.Process(target=_serve, args=(theirs, self.make), daemon=True)
         try:
             with _starting(self.environment):
-                self._process.start()
+                process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:  # depends on what cannot be pickled
-            self._process = None
             raise WorkerError(
                 f"what is to run in another process must be a function of a module, at its top level: {error}"
             ) from error
+        self._process = process
         theirs.close()
         try:
             self._answer(START_SECONDS)
         except Out as why:
-            if not self._made:  # it will not be made the next time either
-                self._hopeless = why
+            if not self._made:  # it will not be made the next time either, which is no candidate's fault
+                need = (
+                    ""
+                    if why.reason.startswith(_NO_BENCH)
+                    else ": what it runs must be of a module that can be imported, and a script does its work below "
+                    'if __name__ == "__main__"'
+                )
+                raise WorkerError(f"the process that candidates run in does not start ({why.reason}){need}") from None
             raise
         self._made = True
 
@@ -212,6 +216,7 @@ class Worker(Remote):
         self._process = self._pipe = None
 
 
+_NO_BENCH = "the bench cannot be made"
 _environ = threading.Lock()
 
 
@@ -285,7 +290,7 @@ def _serve(pipe: Any, make: Callable[[], Bench]) -> None:
     try:
         bench = make()
     except Exception as error:
-        pipe.send(("out", "crashed", f"the bench cannot be made: {_message(error)}", True))
+        pipe.send(("out", "crashed", f"{_NO_BENCH}: {_message(error)}", True))
         return
     pipe.send(("ok", None))
     while True:

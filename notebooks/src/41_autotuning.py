@@ -364,7 +364,7 @@ for which, count, by in report.claims(rows):
 # ## Key points
 #
 # - Candidates, then constraints, then the compiler, then a check, then a clock: the cheap questions first.
-# - The shipped default is always candidate 0: a search never ends with something worse.
+# - The default, which ships where nothing was searched, is candidate 0: a search never ends with something worse.
 # - Say how much was measured and what was lost: regret against budget, not the best time alone.
 #
 # Words: [glossary](../docs/glossary.md): tile, register, spill.

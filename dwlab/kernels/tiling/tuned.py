@@ -18,7 +18,7 @@ from dwlab import records
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.tiling.gpu import Gpu
 from dwlab.problems import Problem
-from dwlab.records.journal import Journal, JournalError, Key, Tried
+from dwlab.records.journal import Journal, JournalError, Key, Tried, unpacked
 
 VARIABLE = "DWLAB_JOURNAL"
 """In the environment: a journal, or a folder of them, whose winners count too; "off": no journal counts."""
@@ -43,8 +43,8 @@ def journals(place: str | os.PathLike[str]) -> list[Path]:
     """A journal itself, or those of a folder, packed or not, by name."""
     path = Path(place)
     if not path.is_dir():
-        return [path]
-    return sorted({one.with_name(one.name.removesuffix(".xz")) for one in path.glob("*.jsonl*")})
+        return [unpacked(path)]
+    return sorted({unpacked(one) for one in path.glob("*.jsonl*")})
 
 
 def winner(id: str, file: str, problem: Problem, gpu: Gpu) -> Tuned | None:
