@@ -70,11 +70,11 @@ class Mbarrier:
 class Clocks:
     """The mbarriers of the running blocks, by (address of the root, row, word), and what their threads know.
 
-    known: what each thread (row, lane) knows, and how many know it alike: of each warp the access up to which it has
-    come, and behind these of each mbarrier of the block how many phases have ended. touched: of each root the access at
-    which a warp last read or wrote a word, or its group's last product of it had ended, (rows, warps, words). landed:
-    the mbarrier, plus 1, and its phase that brought a word, (2, rows, words), 0 if none did. taken: the words that are
-    mbarriers', (rows, words).
+    known: by each thread, (rows, lanes, …), of each warp of its block the access up to which it knows it to have come,
+    and behind these of each mbarrier how many phases it knows to have ended. touched: of each root the access at which
+    a warp last read or wrote a word, or its group's last product of it had ended, (rows, warps, words). landed: the
+    slot, plus 1, and the phase of the mbarrier whose copy brought a word, (rows, 2, words), 0 if none did. taken: the
+    words that are mbarriers', (rows, words).
     """
 
     def __init__(self, run: Execution):
@@ -114,7 +114,7 @@ def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, cou
             raise Restart
         run.access_number += 1
         clocks, key = _clocks(run), (shared.root.address, row, word)
-        there = key in clocks.mbarriers
+        there = clocks.mbarriers.get(key)
         if run.hunting and (there or len(lanes) > 1):
             who = run.thread_name(int(run.block_numbers[row]), int(lanes[-1]))
             why = "where there is one already" if there else f"as {len(lanes) - 1} others do at once"
@@ -122,7 +122,14 @@ def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, cou
                        f"{why}: one thread makes it, once", who)  # fmt: skip
         none = np.zeros(0, np.int64)
         clocks.mbarriers[key] = Mbarrier(
-            clocks.slot(row), number, run.access_number, int(run.epoch[row]), int(lanes[0]), none, none, number
+            there.slot if there else clocks.slot(row),
+            number,
+            run.access_number,
+            int(run.epoch[row]),
+            int(lanes[0]),
+            none,
+            none,
+            number,
         )
         _by_word(run, clocks.taken, shared.root)[row, word : word + 2] = 1
 
