@@ -194,6 +194,7 @@ def reads(element, release):
             ptx.mbarrier_wait(shared, HERE, uint32(k & 1))
             total += shared[uint32(0) if element else thread]
             if release:
+                cuda.syncwarp()
                 if thread % uint32(32) == uint32(0):
                     ptx.mbarrier_arrive(shared, ONCE)
                 ptx.mbarrier_wait(shared, ONCE, uint32(k & 1))
@@ -211,16 +212,82 @@ def exchange(shared, thread, x, y):
     y[thread] = shared[uint32(63) - thread]
 
 
+def exchange_by_warps(met, far=True):
+    """Warp 0 stores and its lane 0 arrives, with or without a syncwarp between; warp 1 reads it, or warp 0 itself."""
+
+    @begin(1)
+    @cuda.jit(device=True)
+    def body(shared, thread, x, y):
+        if thread < uint32(32):
+            shared[thread] = float32(thread)
+            if met:
+                cuda.syncwarp()
+        if thread == uint32(0):
+            ptx.mbarrier_arrive(shared, ONCE)
+        ptx.mbarrier_wait(shared, ONCE, uint32(0))
+        if far and thread > uint32(31):
+            y[thread] = shared[uint32(63) - thread]
+        if not far and thread < uint32(32):
+            y[thread] = shared[uint32(31) - thread]
+
+    return body
+
+
 @begin(1)
 @cuda.jit(device=True)
-def exchange_by_warps(shared, thread, x, y):
-    if thread < uint32(32):
-        shared[thread] = float32(thread)
-        cuda.syncwarp()
-    if thread == uint32(0):
+def one_tells(shared, thread, x, y):
+    if thread == uint32(5):
+        shared[uint32(40)] = float32(1)
         ptx.mbarrier_arrive(shared, ONCE)
     ptx.mbarrier_wait(shared, ONCE, uint32(0))
-    y[thread] = shared[uint32(63) - thread] if thread > uint32(31) else float32(0)
+    y[thread] = shared[uint32(40)]
+
+
+def many_pairs(mistake):
+    """Twenty thousand pairs in order; and one that is not."""
+
+    @begin(1024)
+    @cuda.jit(device=True)
+    def body(shared, thread, x, y):
+        for k in range(20):
+            shared[uint32(1024) + uint32(1024) * uint32(k) + thread] = float32(1)
+        ptx.mbarrier_arrive(shared, ONCE)
+        ptx.mbarrier_wait(shared, ONCE, uint32(0))
+        total = float32(0)
+        for k in range(20):
+            total += shared[uint32(1024) + uint32(1024) * uint32(k) + uint32(1023) - thread]
+            if mistake and k == 19 and thread == uint32(3):
+                shared[uint32(1024) + uint32(5)] = float32(2)
+        y[thread] = total
+
+    return body
+
+
+@begin(1)
+@cuda.jit(device=True)
+def only_one_fences(shared, thread, x, y):
+    shared[thread] = float32(5)
+    if thread == uint32(0):
+        ptx.fence_async()
+    cuda.syncthreads()
+    if thread == uint32(0):
+        bring(shared, x, uint32(0))
+    ptx.mbarrier_wait(shared, HERE, uint32(0))
+    y[thread] = shared[thread]
+
+
+@cuda.jit
+def over_the_grid(x, y):
+    shared, thread = cuda.shared.array(0, float32, 1024), uint32(cuda.threadIdx.x)
+    if thread == uint32(0):
+        ptx.mbarrier_init(shared, HERE, 1)
+        ptx.fence_async()
+    cuda.syncthreads()
+    if thread == uint32(0):
+        bring(shared, x, uint32(0))
+        ptx.mbarrier_wait(shared, HERE, uint32(0))
+    cuda.cg.this_grid().sync()
+    y[thread] = shared[thread]
 
 
 @begin(1)
@@ -354,7 +421,15 @@ def source_behind_a_barrier(x, y):
         (lambda: reads(True, True), 128, ""),
         (lambda: reads(False, True), 128, ""),
         (lambda: exchange, 64, ""),
-        (lambda: exchange_by_warps, 64, ""),
+        (lambda: exchange_by_warps(True), 64, ""),
+        (lambda: exchange_by_warps(False), 64, "reads shared element [31], which thread 31 of block 0 wrote"),
+        (lambda: exchange_by_warps(True, far=False), 64, ""),
+        (lambda: exchange_by_warps(False, far=False), 64, "it takes cuda.syncwarp()"),
+        (lambda: one_tells, 64, ""),
+        (lambda: many_pairs(False), 1024, ""),
+        (lambda: many_pairs(True), 1024, "thread 3 of block 0 writes shared element [1029]"),
+        (lambda: only_one_fences, 64, "has stored to with no ptx.fence_async() since then"),
+        (lambda: over_the_grid, 64, ""),
         (lambda: relay, 64, ""),
         (lambda: one_waits_for_its_warp, 64, ""),
         (lambda: stores(0), 128, ""),
@@ -371,8 +446,8 @@ def source_behind_a_barrier(x, y):
 )
 def test_what_orders_accesses_is_known_and_nothing_else_does(kernel, threads, says):
     """What arrivals, waits, barriers and syncwarps tell, and the copy engine needs to be told."""
-    x, y = np.arange(64 * 32, dtype=np.float32), np.zeros(256, np.float32)
-    found = simt.xray(kernel(), 1, threads, x, y, shared_bytes=4 * 2304).hazards
+    x, y = np.arange(64 * 32, dtype=np.float32), np.zeros(1024, np.float32)
+    found = simt.xray(kernel(), 1, threads, x, y, shared_bytes=4 * 22528).hazards
     assert any(one.kind == "race" and says in one.message for one in found) if says else found == (), found
 
 

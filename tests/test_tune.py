@@ -387,6 +387,15 @@ def test_a_journal_holds_for_the_tolerance_and_for_what_make_closes_over(tmp_pat
     two, three = functools.partial(doubling, {"block": 32}), functools.partial(doubling, {"block": 64})
     assert two != three and _told(two) != _told(three)
     assert _told(two) == _told(functools.partial(doubling, {"block": 32}))  # and no memory address
+    assert _told(Maker(2).__call__) != _told(Maker(3).__call__)
+    names = [f"name {i}" for i in range(20)]
+    assert _told(set(names)) == _told(set(reversed(names))) == f"set({', '.join(sorted(map(repr, names)))})"
+
+    def later():
+        return empty  # whose cell is empty now
+
+    assert "later" in _told(later)
+    empty = 0
 
 
 class Maker:

@@ -30,6 +30,7 @@ from dwlab.problems import layers
 from dwlab.problems.layers import Pointwise
 from dwlab.records.journal import Journal, JournalError, Key, Tried, encoded
 from dwlab.tuning import bench, learned, race, replay, search, space, stages, strategies, t4
+from dwlab.tuning.pool import Pool
 from dwlab.tuning.worker import GpuLock, Worker, WorkerError
 
 KEY = Key(
@@ -547,11 +548,15 @@ def test_turns_are_taken_by_one_at_a_time(tmp_path):
             lock.__enter__()
 
 
-def test_a_bench_that_cannot_be_made_is_no_candidates_fault(tmp_path):
-    made, kept = space.space({"cost": (1, 2)}), Journal(tmp_path / "j.jsonl")
-    with Worker(functools.partial(broken)) as bench, pytest.raises(WorkerError, match="made: RuntimeError: no GPU her"):
-        search.search(made, bench, strategies.exhaustive, journal=kept, key=KEY)
-    assert not kept.exists
+def test_a_bench_that_cannot_be_made_is_no_candidates_fault():
+    for make in (Worker, lambda make: Pool(make, ["0", "1"])):
+        with (
+            pytest.raises(WorkerError, match="made: RuntimeError: no GPU here"),
+            make(functools.partial(broken)) as one,
+        ):
+            one.begin()
+    with Worker(functools.partial(broken)) as bench, pytest.raises(search.SearchError, match="no GPU here"):
+        search.search(space.space({"cost": (1, 2)}), bench, strategies.exhaustive)  # one that was not begun before
 
 
 # --- what is learned from other sweeps --------------------------------------------------------------------------------

@@ -111,10 +111,9 @@ def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
 
 
 class _Thread(threading.local):
-    """A thread's: how many calls it is inside of; the item that it has waited for, which is behind others; its last."""
+    """A thread's: how many calls it is inside of, and its last item."""
 
     inside = 0
-    waited: tuple[int, ...] = ()
     last: tuple[int, ...] = ()
 
 
@@ -126,7 +125,7 @@ class Recorder:
         self.labels: dict[Any, str] = {0: DEFAULT}
         self.push, self.pop = _nvtx()
         self.own = _Thread()
-        self.appending = threading.Lock()
+        self.appending = threading.RLock()
         self.started = 0.0
 
     @contextlib.contextmanager
@@ -142,7 +141,8 @@ class Recorder:
 
     def label(self, key: Any) -> str:
         """A stream's, numbered in the order of their first use."""
-        return self.labels.setdefault(key, f"stream {len(self.labels)}")
+        with self.appending:
+            return self.labels.setdefault(key, f"stream {len(self.labels)}")
 
     def now(self) -> float:
         """µs since the begin."""
@@ -178,8 +178,9 @@ class Recorder:
     @contextlib.contextmanager
     def ranged(self, name: str) -> Iterator[None]:
         self.push(name)
-        item = {"kind": lines.RANGE, "name": name}
-        self.items.append(item)
+        item: dict[str, Any] = {"kind": lines.RANGE, "name": name}
+        with self.appending:
+            self.items.append(item)
         start = self.now()
         try:
             yield
@@ -199,6 +200,7 @@ class Simulated(Recorder):
         self.reached: dict[Any, tuple[int, ...]] = {}  # stream -> its last item, and what it waits for since then
         self.events: dict[int, tuple[int, ...]] = {}
         self.kept: list[Any] = []  # events, whose ids must stay theirs
+        self.host: tuple[int, ...] = ()  # what the host, all its threads together, has waited for
 
     @contextlib.contextmanager
     def ranged(self, name: str) -> Iterator[None]:
@@ -344,12 +346,12 @@ class Simulated(Recorder):
         name = kind if kind == "on device" else f"{'pinned' if fast else 'pageable'} copy"
         given = self.call(kind, name, key, nbytes, do)
         if kind != "on device" and not (fast and key):
-            self.own.waited = self.own.last
+            self.host = self.own.last
         return given
 
     def wait(self, what: str, of: tuple[int, ...], do: Callable[[], Any]) -> Any:
         if not self.own.inside:
-            self.own.waited = self.item({"kind": lines.WAIT, "name": what}, of)
+            self.host = self.item({"kind": lines.WAIT, "name": what}, of)
         return do()
 
     def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
@@ -362,12 +364,13 @@ class Simulated(Recorder):
         """A call on a stream that was made."""
         key = self.key(stream)
         item = {"kind": kind, "name": name, "stream": self.label(key), "bytes": nbytes}
-        self.own.last = self.reached[key] = self.item(item, self.of_stream(key, 0))
+        with self.appending:
+            self.own.last = self.reached[key] = self.item(item, self.of_stream(key, 0))
 
     def item(self, item: dict[str, Any], after: tuple[int, ...]) -> tuple[int]:
-        """Appends an item, behind others and what its thread has waited for; its number."""
+        """Appends an item, behind others and what the host has waited for; its number."""
         with self.appending:
-            self.items.append(item | {"after": tuple(sorted({*after, *self.own.waited}))})
+            self.items.append(item | {"after": tuple(sorted({*after, *self.host}))})
             return (len(self.items) - 1,)
 
     def timeline(self) -> Timeline:

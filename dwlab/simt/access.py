@@ -450,7 +450,7 @@ class Accesses(State):
         for hazard in np.flatnonzero(found[:, 0]):
             self.report_found(array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node)
 
-    _NODES = 1 << 23  # kept at most, of 28 bytes each
+    _NODES = 1 << 23  # kept at most, of 32 bytes each
 
     def hunt_exact(self, array: Array, lanes: np.ndarray, mask: Mask, kind: int, node: ast.AST, span: int) -> None:
         """`hunt` where fences order accesses, or lanes of a warp pass different syncwarps."""
@@ -461,15 +461,13 @@ class Accesses(State):
         self.pool_used, total = trace.track_exact(
             root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.lane_epoch,
-            np.zeros((0, 0, 0), np.int32) if self.lane_known is None else self.lane_known, self.grid_epoch,
+            np.zeros((0, 0, 0), np.int32) if self.lane_known is None else self.lane_known,
+            np.zeros((0, 0, 0), np.int32) if self.bulk is None else self.bulk.known, self.grid_epoch,
             order.fences, order.knowledge, root.check_unwritten, self.pool, self.pool_used, self.suspects,
         )  # fmt: skip
         worst: dict[int, tuple[bool, tuple]] = {}
-        for hazard, me, thread, epoch, lane_epoch, event, access, *fences, element in self.suspects[:total].tolist():
-            if hazard < trace.TWO_WRITERS and (
-                order.ordered(me - 1, thread - 1, epoch, lane_epoch, tuple(fences))
-                or bulk.ordered(self, me - 1, thread - 1, access)
-            ):
+        for hazard, me, thread, epoch, lane_epoch, event, *fences, element in self.suspects[:total].tolist():
+            if hazard < trace.TWO_WRITERS and order.ordered(me - 1, thread - 1, epoch, lane_epoch, tuple(fences)):
                 continue
             far = (thread - 1) // 32 != (me - 1) // 32
             if hazard not in worst or (far and not worst[hazard][0]):
@@ -605,6 +603,7 @@ class Accesses(State):
             )  # fmt: skip
         self.grid_epoch = int(self.epoch.max()) + 1
         self.epoch[:] = self.grid_epoch
+        bulk.met(self, np.ones(self.nb, np.bool_))
 
 
 def _words(array: Array, where: np.ndarray) -> set[tuple[int, int]]:

@@ -9,10 +9,11 @@ Here a copy lands when its phase ends, and all warps of a block go through a ker
 must have been started, and have arrived, by then. A wait for what nothing brings, or only a warp that goes another way
 (warp specialisation), is refused.
 
-Arrivals tell what is behind: of each warp, up to which access it had come. A wait takes that over (a vector clock). So
-it is reported if a copy goes to words that another warp may still read, and if a thread reads words that it has not
-waited for. To the requests and sectors that are counted, a box is what warps' copies of 16 bytes would be, four lines
-each. Source: PTX ISA 8.7, "mbarrier", "cp.async.bulk.tensor"; CUDA Programming Guide, "Tensor Memory Access".
+Arrivals tell what is behind: of each lane and its warp, up to which access it had come. A wait takes that over (a
+vector clock). So it is reported if a copy goes to words that another warp may still use, and if a thread reads words
+that it has not waited for; and accesses of two threads that arrivals and waits order are no race. To the requests and
+sectors that are counted, a box is what warps' copies of 16 bytes would be, four lines each. Source: PTX ISA 8.7,
+"mbarrier", "cp.async.bulk.tensor"; CUDA Programming Guide, "Tensor Memory Access".
 """
 
 from __future__ import annotations
@@ -71,16 +72,18 @@ class Clocks:
     """The mbarriers of the running blocks, by (address of the root, row, word), and what their threads know.
 
     known: by each thread, (rows, lanes, …), of each warp of its block the access up to which it knows it to have come,
-    and behind these of each mbarrier how many phases it knows to have ended. touched: of each root the access at which
-    a warp last read or wrote a word, or its group's last product of it had ended, (rows, warps, words). landed: the
-    slot, plus 1, and the phase of the mbarrier whose copy brought a word, (rows, 2, words), 0 if none did. taken: the
-    words that are mbarriers', (rows, words).
+    behind these of each lane the same, and then of each mbarrier how many phases it knows to have ended. To the copy
+    engine a lane's arrival speaks for its warp, to other threads for itself alone. touched: of each root the access at
+    which a warp last read or wrote a word, or its group's last product of it had ended, (rows, warps, words). landed:
+    the slot, plus 1, and the phase of the mbarrier whose copy brought a word, (rows, 2, words), 0 if none did. taken:
+    the words that are mbarriers', (rows, words).
     """
 
     def __init__(self, run: Execution):
         self.mbarriers: dict[tuple[int, int, int], Mbarrier] = {}
         self.warps = run.padded // 32
-        self.known = np.zeros((run.nb, run.padded, self.warps), np.int64)
+        self.slots = self.warps + run.padded  # where what is known of mbarriers begins
+        self.known = np.zeros((run.nb, run.padded, self.slots), np.int32)
         self.touched: dict[int, np.ndarray] = {}
         self.landed: dict[int, np.ndarray] = {}
         self.taken: dict[int, np.ndarray] = {}
@@ -88,8 +91,8 @@ class Clocks:
     def slot(self, row: int) -> int:
         """A place for what threads of a block know of a new mbarrier."""
         number = sum(at == row for _, at, _ in self.mbarriers)
-        if self.warps + number == self.known.shape[2]:
-            more = np.zeros((*self.known.shape[:2], max(4, number)), np.int64)
+        if self.slots + number == self.known.shape[2]:
+            more = np.zeros((*self.known.shape[:2], max(4, number)), np.int32)
             self.known = np.concatenate([self.known, more], 2)
         return number
 
@@ -120,7 +123,7 @@ def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, cou
             why = "where there is one already" if there else f"as {len(lanes) - 1} others do at once"
             run.hazard("race", node.lineno, shared.name, f"{who} makes an mbarrier at {shared.name} element {word} "
                        f"{why}: one thread makes it, once", who)  # fmt: skip
-        none = np.zeros(0, np.int64)
+        none = np.zeros(0, np.int32)
         clocks.mbarriers[key] = Mbarrier(
             there.slot if there else clocks.slot(row),
             number,
@@ -167,7 +170,7 @@ def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: object, par
             )
         clocks = run.bulk
         clocks.known[row, lanes] = _joined(clocks.known[row, lanes], one.past)
-        clocks.known[row, lanes, clocks.warps + one.slot] = one.ended
+        clocks.known[row, lanes, clocks.slots + one.slot] = one.ended
 
 
 def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.ndarray) -> None:
@@ -177,7 +180,8 @@ def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.nd
                    "come, and whose copies have not: what comes out is undefined", who)  # fmt: skip
     one.left -= len(lanes)
     known = run.bulk.known[row, lanes]
-    known[np.arange(len(lanes)), lanes // 32] = run.access_number
+    for place in (lanes // 32, run.bulk.warps + lanes):
+        known[np.arange(len(lanes)), place] = run.access_number
     one.come = _joined(known.max(0), one.come)
 
 
@@ -197,7 +201,7 @@ def _settle(run: Execution, one: Mbarrier, row: int) -> None:
     if one.left > 0 or one.transfer != _on_the_way(one):
         return
     one.ended, one.left, one.transfer = one.ended + 1, one.count, 0
-    one.past, one.come = _joined(one.come, one.past), np.zeros(0, np.int64)
+    one.past, one.come = _joined(one.come, one.past), np.zeros(0, np.int32)
     for box in one.boxes:
         root, words = box.root, box.words
         root.view(types.UINT32)[words + row * (root.row_bytes // 4)] = box.values
@@ -384,9 +388,9 @@ def _check_start(
             why = f"to words of {shared.name} that warp {int(np.argmax(late))} has read or written"
     if not why and root.tracked:
         each = root.granules(4)  # makes the shadow
-        written = root.shadow[row, words * each][..., trace.WRITE]
+        written = root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()][..., trace.WRITE]
         thread = np.maximum(written["thread"] - 1, 0) % run.padded
-        late = (written["thread"] > 0) & (written["access"] > np.maximum(fenced[thread], fenced[lane]))
+        late = (written["thread"] > 0) & (written["access"] > fenced[thread])
         if late.any():
             name = run.thread_name(int(run.block_numbers[row]), int(thread[late][0]))
             why = f"to words of {shared.name} that {name} has stored to with no ptx.fence_async() since then"
@@ -414,7 +418,7 @@ def met(run: Execution, rows: np.ndarray) -> None:
     if run.bulk is not None:
         known = run.bulk.known
         known[rows] = known[rows].max(1, keepdims=True)
-        known[rows, :, : run.bulk.warps] = run.access_number
+        known[rows, :, : run.bulk.slots] = run.access_number
 
 
 def met_in_warps(run: Execution, here: np.ndarray, member: np.ndarray) -> None:
@@ -426,15 +430,10 @@ def met_in_warps(run: Execution, here: np.ndarray, member: np.ndarray) -> None:
         lanes = 32 * warp + np.flatnonzero(here[row, 32 * warp : 32 * warp + 32])
         masks = np.broadcast_to(member, run.lanes_shape)[row, lanes]
         for mask in np.unique(masks):
-            known[row, lanes[masks == mask]] = known[row, lanes[masks == mask]].max(0)
-
-
-def ordered(run: Execution, me: int, other: int, access: int) -> bool:
-    """Whether an access by thread `other` is before what thread `me` does now, by arrivals and waits."""
-    rows = np.flatnonzero(run.block_numbers == me // run.padded)
-    if run.bulk is None or me // run.padded != other // run.padded or not len(rows):
-        return False
-    return bool(run.bulk.known[rows[0], me % run.padded, other % run.padded // 32] >= access)
+            some = lanes[masks == mask]
+            together = known[row, some].max(0)
+            together[run.bulk.warps + some] = run.access_number
+            known[row, some] = together
 
 
 def accessed(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
@@ -449,7 +448,7 @@ def accessed(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int
     touched = _by_word(run, clocks.touched, array.root, clocks.warps)
     touched[rows[here], lanes[here] // 32, word[here]] = run.access_number + 1  # it gets its number behind this
     slot, phase = landed[rows, 0, word], landed[rows, 1, word]
-    early = here & (slot > 0) & (phase > clocks.known[rows, lanes, clocks.warps + np.maximum(slot, 1) - 1])
+    early = here & (slot > 0) & (phase > clocks.known[rows, lanes, clocks.slots + np.maximum(slot, 1) - 1])
     for hit, why in (
         (early, "which a copy has brought, and has not waited for the copy's mbarrier"),
         (here & (taken[rows, word] > 0), "which is an mbarrier's: ptx.mbarrier_… alone may touch it"),

@@ -386,19 +386,24 @@ def track(
 NODE = np.dtype(
     [(name, np.int32) for name in ("next", "thread", "epoch", "lane_epoch", "event", "access", "fence", "fence_block")]
 )
-# What barriers do not order, and fences might: an access and the one before it.
-SUSPECT = np.dtype([(name, np.int32) for name in ("hazard", "me", *NODE.names[1:])] + [("element", np.int64)])
+# What barriers and mbarriers do not order, and fences might: an access and the one before it.
+SUSPECT = np.dtype(
+    [(name, np.int32) for name in ("hazard", "me", "thread", "epoch", "lane_epoch", "event", "fence", "fence_block")]
+    + [("element", np.int64)]
+)
 _NEAR = 64  # nodes of a list that are looked through for the thread's own
 
 
 @numba.njit
-def _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
-    """Whether no barrier orders the access `seen` before one by thread `me`."""
+def _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, arrived, b, t):
+    """Whether no barrier and no mbarrier orders the access `seen` before one by thread `me`."""
     if seen.thread == 0 or seen.thread == me:
         return False
     if (seen.thread - 1) // lanes != block:
         return seen.epoch >= grid_epoch
     if seen.epoch != now:
+        return False
+    if arrived.shape[0] and arrived[b, t, lanes // 32 + (seen.thread - 1) % lanes] >= seen.access:
         return False
     if (seen.thread - 1) // 32 != (me - 1) // 32:
         return True
@@ -416,7 +421,6 @@ def _suspect(suspects, n, hazard, me, seen, element):
         one.epoch = seen.epoch
         one.lane_epoch = seen.lane_epoch
         one.event = seen.event
-        one.access = seen.access
         one.fence = seen.fence
         one.fence_block = seen.fence_block
         one.element = element
@@ -425,13 +429,14 @@ def _suspect(suspects, n, hazard, me, seen, element):
 
 @_compiled
 def track_exact(
-    shadow, element, mask, span, per_row, kind, event, access, blocks, epoch, lane_epoch, lane_known, grid_epoch,
-    fences, knowledge, check_unwritten, pool, used, suspects,
+    shadow, element, mask, span, per_row, kind, event, access, blocks, epoch, lane_epoch, lane_known, arrived,
+    grid_epoch, fences, knowledge, check_unwritten, pool, used, suspects,
 ):  # fmt: skip
     """`track` with lists. (nodes of the pool in use, suspects found; more than fit are counted, not kept).
 
     lane_epoch: (B, T) syncwarps that each lane has passed; lane_known: (B, T, 32) how many of each lane of its warp it
-    knows of, or (0, 0, 0) if all have passed the same. fences: (2, blocks, T) executed by each thread of the launch, of
+    knows of, or (0, 0, 0) if all have passed the same. arrived: (B, T, T / 32 + T and more), bulk.Clocks.known, or
+    (0, 0, 0) without mbarriers. fences: (2, blocks, T) executed by each thread of the launch, of
     GPU scope and of any. knowledge: (blocks, T), threads with the same number know the same.
     pool: NODE records, room for one more a granule and lane. suspects: SUSPECT records; certain ones are TWO_WRITERS
     and UNWRITTEN.
@@ -456,7 +461,7 @@ def track_exact(
                     found = _suspect(suspects, found, 4, me, write, at)
                 elif kind == 1 and write.thread != 0 and write.thread != me and write.access == access:
                     found = _suspect(suspects, found, 3, me, write, at)
-                elif _unordered(write, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
+                elif _unordered(write, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, arrived, b, t):
                     found = _suspect(suspects, found, 0, me, write, at)
                 if kind != 2:
                     # Threads of a block that know the same need not all walk the same long list.
@@ -468,7 +473,9 @@ def track_exact(
                         while node:
                             seen = pool[node - 1]
                             far = far and (seen.thread - 1) // lanes != block
-                            if _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
+                            if _unordered(
+                                seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, arrived, b, t
+                            ):
                                 found = _suspect(suspects, found, 2, me, seen, at)
                             node = seen.next
                         last_list, last_knowledge, last_block = first if far else -1, knowledge[block, t], block
@@ -476,7 +483,7 @@ def track_exact(
                     node = reads.thread
                     while node:
                         seen = pool[node - 1]
-                        if _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, b, t):
+                        if _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, arrived, b, t):
                             found = _suspect(suspects, found, 1, me, seen, at)
                         node = seen.next
                 if kind == 1:

@@ -165,6 +165,7 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
             yield task, pool.bench, pool.firsts
     elif target.mode == "gpu":
         with Worker(make) as worker:
+            worker.begin()
             yield task, worker, None
     else:
         with contextlib.closing(make()) as bench:

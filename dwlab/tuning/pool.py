@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dwlab.records.journal import Candidate, Key, Tried
@@ -66,6 +67,14 @@ class Pool:
                 yield tried
 
     def __enter__(self) -> Pool:
+        with ThreadPoolExecutor(len(self.workers)) as threads:
+            began = [threads.submit(one.begin) for one in self.workers]
+        try:
+            for one in began:
+                one.result()
+        except Exception:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -82,6 +82,7 @@ def tune(
         _warn_of(kept, key)
     if isolated:
         with Worker(functools.partial(KernelBench, make, reference, args, tolerance)) as worker:
+            worker.begin()
             worker.exact = bench.exact
             made = search(found, worker, chosen, key=key, **given)
     else:
@@ -127,7 +128,8 @@ def _told(one: Any, deep: int = 4) -> str:
     if one is None or isinstance(one, (bool, int, float, complex, str, bytes, np.generic)):
         return repr(one)
     if isinstance(one, (tuple, list, set, frozenset)):
-        return f"{type(one).__name__}({', '.join(_told(each, deep - 1) for each in one)})" if deep else "…"
+        parts = [_told(each, deep - 1) for each in one] if deep else ["…"]
+        return f"{type(one).__name__}({', '.join(parts if isinstance(one, (tuple, list)) else sorted(parts))})"
     if isinstance(one, Mapping):
         return ", ".join(f"{key!r}: {_told(value, deep - 1)}" for key, value in one.items()) if deep else "…"
     kind = type(one)
@@ -136,8 +138,14 @@ def _told(one: Any, deep: int = 4) -> str:
         parts.append(inspect.getsource(one if callable(one) and hasattr(one, "__qualname__") else kind))
     if isinstance(one, functools.partial):
         more = (one.func, one.args, one.keywords)
+    elif inspect.ismethod(one):
+        more = (one.__func__, one.__self__)
     elif inspect.isfunction(one):
-        more = (inspect.getclosurevars(one).nonlocals, one.__defaults__, one.__kwdefaults__)
+        cells = []
+        for cell in one.__closure__ or ():
+            with contextlib.suppress(ValueError):  # nothing is in it yet
+                cells.append(cell.cell_contents)
+        more = (cells, one.__defaults__, one.__kwdefaults__)
     elif hasattr(one, "py_func"):
         more = (one.py_func,)
     else:

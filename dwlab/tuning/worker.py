@@ -123,7 +123,7 @@ class Worker(Remote):
         """As of the bench that it makes, for who makes it knows."""
         self._process: Any = None
         self._pipe: Any = None
-        self._made = False
+        self._made, self._hopeless = False, None
 
     def __enter__(self) -> Worker:
         return self
@@ -141,7 +141,22 @@ class Worker(Remote):
         """Ends the process."""
         self._end()
 
+    def begin(self) -> None:
+        """Starts the process. Raises WorkerError if it does not start, which is no candidate's fault."""
+        try:
+            self._start()
+        except Out as why:
+            need = (
+                ""
+                if why.reason.startswith(_NO_BENCH)
+                else ": what it runs must be of a module that can be imported, and a script does its work below "
+                'if __name__ == "__main__"'
+            )
+            raise WorkerError(f"the process that candidates run in does not start ({why.reason}){need}") from None
+
     def _start(self) -> None:
+        if self._hopeless is not None:
+            raise Out(self._hopeless.state, self._hopeless.reason)
         here = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU that its parent uses
         self._pipe, theirs = here.Pipe()
         process = here.Process(target=_serve, args=(theirs, self.make), daemon=True)
@@ -157,14 +172,8 @@ class Worker(Remote):
         try:
             self._answer(START_SECONDS)
         except Out as why:
-            if not self._made:  # it will not be made the next time either, which is no candidate's fault
-                need = (
-                    ""
-                    if why.reason.startswith(_NO_BENCH)
-                    else ": what it runs must be of a module that can be imported, and a script does its work below "
-                    'if __name__ == "__main__"'
-                )
-                raise WorkerError(f"the process that candidates run in does not start ({why.reason}){need}") from None
+            if not self._made:  # it will not be made the next time either
+                self._hopeless = why
             raise
         self._made = True
 
