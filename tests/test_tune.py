@@ -29,7 +29,7 @@ from dwlab.problems import layers
 from dwlab.records import terminal
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
 from dwlab.tuning import bench, levels, race, replay, report, search, space, stages, strategies, tables
-from dwlab.tuning.tune import _told
+from dwlab.tuning.tune import _identity
 from dwlab.tuning.worker import Inline, Lost, Worker, WorkerError
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
@@ -385,16 +385,16 @@ def test_a_journal_holds_for_the_tolerance_and_for_what_make_closes_over(tmp_pat
     with pytest.raises(search.SearchError, match="every candidate failed: 1 × incorrect"):
         run(scaled(3))
     two, three = functools.partial(doubling, {"block": 32}), functools.partial(doubling, {"block": 64})
-    assert two != three and _told(two) != _told(three)
-    assert _told(two) == _told(functools.partial(doubling, {"block": 32}))  # and no memory address
-    assert _told(Maker(2).__call__) != _told(Maker(3).__call__)
+    assert two != three and _identity(two) != _identity(three)
+    assert _identity(two) == _identity(functools.partial(doubling, {"block": 32}))  # and no memory address
+    assert _identity(Maker(2).__call__) != _identity(Maker(3).__call__)
     names = [f"name {i}" for i in range(20)]
-    assert _told(set(names)) == _told(set(reversed(names))) == f"set({', '.join(sorted(map(repr, names)))})"
+    assert _identity(set(names)) == _identity(set(reversed(names))) == f"set({', '.join(sorted(map(repr, names)))})"
 
     def later():
         return empty  # whose cell is empty now
 
-    assert "later" in _told(later)
+    assert "later" in _identity(later)
     empty = 0
 
 
@@ -410,7 +410,7 @@ def test_objects_that_make_are_known_again(tmp_path):
     given = {"reference": doubled, "args": numbers(), "journal": tmp_path / "j.jsonl"}
     for make in (lambda: Maker(2), lambda: functools.partial(scaled(2))):
         assert [tune(make(), {"block": (32,)}, **given).timed for _ in range(2)] == [1, 0]
-    assert _told(Maker(2)) != _told(Maker(3)) and "0x" not in _told(Maker(2))
+    assert _identity(Maker(2)) != _identity(Maker(3)) and "0x" not in _identity(Maker(2))
 
 
 def test_what_a_journal_has_that_does_not_hold_is_said(tmp_path):

@@ -197,7 +197,7 @@ class Simulated(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reached: dict[Any, tuple[int, ...]] = {}  # stream -> its last item, and what it waits for since then
+        self.so_far: dict[Any, tuple[int, ...]] = {}  # stream -> its last item, and what it waits for since then
         self.events: dict[int, tuple[int, ...]] = {}
         self.kept: list[Any] = []  # events, whose ids must stay theirs
         self.host: tuple[int, ...] = ()  # what the host, all its threads together, has waited for
@@ -295,7 +295,7 @@ class Simulated(Recorder):
         def awaited(old: Any) -> Any:
             def waiting(event: Any, stream: Any = 0) -> None:
                 key = self.key(stream)
-                self.reached[key] = (*self.reached.get(key, ()), *self.events.get(id(event), ()))
+                self.so_far[key] = (*self.so_far.get(key, ()), *self.events.get(id(event), ()))
                 old(event, stream)
 
             return waiting
@@ -333,8 +333,8 @@ class Simulated(Recorder):
 
     def of_stream(self, stream: Any, *others: Any) -> tuple[int, ...]:
         """What has to be done for a stream to have come as far as it was told to; the default one waits for all."""
-        keys = [key, *others] if (key := self.key(stream)) else list(self.reached)
-        return tuple(sorted({number for one in keys for number in self.reached.get(one, ())}))
+        keys = [key, *others] if (key := self.key(stream)) else list(self.so_far)
+        return tuple(sorted({number for one in keys for number in self.so_far.get(one, ())}))
 
     def copy(self, kind: str, host: Any, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
         """A copy; where it goes through pageable memory, or has no stream, the host waits for it."""
@@ -365,7 +365,7 @@ class Simulated(Recorder):
         key = self.key(stream)
         item = {"kind": kind, "name": name, "stream": self.label(key), "bytes": nbytes}
         with self.appending:
-            self.own.last = self.reached[key] = self.item(item, self.of_stream(key, 0))
+            self.own.last = self.so_far[key] = self.item(item, self.of_stream(key, 0))
 
     def item(self, item: dict[str, Any], after: tuple[int, ...]) -> tuple[int]:
         """Appends an item, behind others and what the host has waited for; its number."""

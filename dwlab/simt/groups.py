@@ -43,7 +43,7 @@ class Product:
     """A product that runs. lanes: those that have not waited yet; group: -1 uncommitted.
 
     words: of its operands in the shared array, (blocks, groups, words). metadata: the lanes' register of a sparse
-    product, which it reads as long as it runs.
+    product, which it reads as long as it runs. reported: that its operands were overwritten meanwhile.
     """
 
     acc: LocalArray
@@ -53,6 +53,7 @@ class Product:
     group: np.ndarray
     node: ast.AST
     metadata: Lanes | None = None
+    reported: bool = False
 
 
 def product(name: str, kind: str) -> Callable:
@@ -213,7 +214,7 @@ def wait(name: str, keeps: bool = False) -> Callable:
             if done.any():
                 if run.hunting and one.metadata is not None:
                     _check_metadata(run, node, name, one, done, kept)
-                if run.hunting:
+                if run.hunting and not one.reported:
                     _check_read(run, one.array, one.words, done, one.node)  # until now, whatever came meanwhile
                 _use(run, one, done, -1)
                 bulk.products_ended(run, one.array.root, one.words, done)
@@ -263,7 +264,10 @@ def overwritten(run: Execution, array: Array, element: np.ndarray, mask: Mask, n
     row, lane, who = run.first_lane(hit)
     at = int(word[row, lane])
     element = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
-    line = next(one.node.lineno for one in run.group_products if (one.words[row] == at).any())
+    reading = [one for one in run.group_products if (one.words[row] == at).any()]
+    line = reading[0].node.lineno
+    for one in reading:
+        one.reported = True
     run.hazard(
         "race", node.lineno, array.name,
         f"{who} writes {array.name} element {run.place(array, element)} while the product of line {line} may still "

@@ -33,7 +33,7 @@ class Copy:
     """A copy in flight. element: of the destination, with `lanes` those that still wait for it; group: -1 uncommitted.
 
     values: (its elements, blocks, threads).  node: where it was started.  source, origin: the array that is read, and
-    each lane's first element in its allocation.
+    each lane's first element in its allocation. reported: that it was overwritten meanwhile.
     """
 
     array: Array
@@ -44,6 +44,7 @@ class Copy:
     node: ast.AST
     source: Array
     origin: np.ndarray
+    reported: bool = False
 
 
 def load(name: str, space: str, width: int = WIDTH) -> Callable:
@@ -171,7 +172,7 @@ def wait(run: Execution, node: ast.Call, groups: object) -> None:
         one.lanes &= ~done
         mask = Mask(done, run.lanes_shape)
         _hunt(run, one.array, one.element, mask, trace.STORE, one.node, width)
-        read = done & (one.origin >= 0)  # zeros have no source
+        read = done & (one.origin >= 0) & (not one.reported)  # zeros have no source
         if read.any():
             _hunt(run, one.source, one.origin, Mask(read, run.lanes_shape), trace.LOAD, one.node, width)
         _put(run, one.array, one.element, done, one.values)
@@ -216,6 +217,7 @@ def overwritten(run: Execution, array: Array, element: Lanes, mask: Mask, node: 
         last = np.searchsorted(first, written + size) - 1
         hit = (last >= 0) & (first[np.maximum(last, 0)] + 4 * len(one.values) > written) if len(first) else last > 0
         if hit.any():
+            one.reported = True
             row, lane = np.argwhere(mask.full)[int(np.argmax(hit))]
             who = run.thread_name(int(run.block_numbers[row]), int(lane))
             run.hazard(

@@ -117,21 +117,21 @@ def _warn_of(journal: Journal, key: Key) -> None:
     alike = [one for one, _ in journal.keys().values() if (one.subject, one.problem) == (key.subject, key.problem)]
     if alike and not journal.results(key):  # of other sizes one expects nothing
         warnings.warn(f"nothing of {journal.path} holds here: {journal.why_not(key)}", stacklevel=3)
-    if said := journal.message():
-        warnings.warn(said, stacklevel=3)
+    if message := journal.message():
+        warnings.warn(message, stacklevel=3)
 
 
-def _told(one: Any, deep: int = 4) -> str:
-    """What makes a function or a value another one, as far as it can be told: texts, closures, attributes."""
+def _identity(one: Any, deep: int = 4) -> str:
+    """What makes a function or a value another one, as far as it can be seen: texts, closures, attributes."""
     if isinstance(one, np.ndarray) and one.dtype != object:
         return f"{one.dtype}{one.shape}{hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest()}"
     if one is None or isinstance(one, (bool, int, float, complex, str, bytes, np.generic)):
         return repr(one)
     if isinstance(one, (tuple, list, set, frozenset)):
-        parts = [_told(each, deep - 1) for each in one] if deep else ["…"]
+        parts = [_identity(each, deep - 1) for each in one] if deep else ["…"]
         return f"{type(one).__name__}({', '.join(parts if isinstance(one, (tuple, list)) else sorted(parts))})"
     if isinstance(one, Mapping):
-        return ", ".join(f"{key!r}: {_told(value, deep - 1)}" for key, value in one.items()) if deep else "…"
+        return ", ".join(f"{key!r}: {_identity(value, deep - 1)}" for key, value in one.items()) if deep else "…"
     kind = type(one)
     parts = [kind.__module__, kind.__qualname__]
     with contextlib.suppress(OSError, TypeError):  # typed at a prompt, built in
@@ -150,7 +150,7 @@ def _told(one: Any, deep: int = 4) -> str:
         more = (one.py_func,)
     else:
         more = (getattr(one, "__dict__", None),) if not isinstance(one, (type, types.ModuleType)) else ()
-    return "\n".join([*parts, *(_told(each, deep - 1) for each in more)]) if deep else "…"
+    return "\n".join([*parts, *(_identity(each, deep - 1) for each in more)]) if deep else "…"
 
 
 def _key(
@@ -159,7 +159,7 @@ def _key(
     """kernel: of make and reference and what they close over, not of global variables that they use; and of the
     tolerance. Of arrays their sizes count, not what they hold.
     """
-    texts = [_told(make), _told(reference), *([] if tolerance is None else [repr(tolerance)])]
+    texts = [_identity(make), _identity(reference), *([] if tolerance is None else [repr(tolerance)])]
     arrays = [one for one in args if isinstance(one, np.ndarray)]
     sizes = [f"{one.dtype}{list(one.shape)}" if isinstance(one, np.ndarray) else repr(one) for one in args]
     if target.mode == "gpu":
