@@ -6,12 +6,12 @@ import os
 import time
 
 import pytest
-from tuning_benches import Counted, Plain, Sudden
+from tuning_benches import Counted, Plain, Sudden, broken
 
 from dwlab.gpu import target
 from dwlab.records.journal import Journal, Key
 from dwlab.tuning import command, pool, search, space, strategies
-from dwlab.tuning.worker import Inline
+from dwlab.tuning.worker import Inline, WorkerError
 
 KEY = Key("NVIDIA H200", "9.0", 132, {}, "k" * 64, "s" * 64, "own", "n=3", "float32")
 SPACE = space.space({"cost": (9, 1, 2, 3, 4, 5, 6, 7)})
@@ -29,6 +29,13 @@ def test_first_rounds_are_on_every_gpu_and_the_race_on_one(tmp_path):
     with pool.Pool(functools.partial(Plain), ("0",)) as one:
         again = search.search(SPACE, one.bench, strategies.exhaustive, firsts=one.firsts, journal=journal, key=KEY)
     assert again.timed == 0 and again.candidate == {"cost": 1}
+
+
+def test_a_gpu_that_does_not_start_ends_the_search_and_blames_no_candidate(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl")
+    with pytest.raises(WorkerError, match="no GPU here"), pool.Pool(functools.partial(broken), ("0", "1")) as both:
+        search.search(SPACE, both.bench, strategies.exhaustive, firsts=both.firsts, journal=journal, key=KEY)
+    assert not journal.exists
 
 
 def test_a_lost_process_costs_its_candidate_and_the_others_go_on():

@@ -30,7 +30,6 @@ from dwlab.problems import layers
 from dwlab.problems.layers import Pointwise
 from dwlab.records.journal import Journal, JournalError, Key, Tried, encoded
 from dwlab.tuning import bench, learned, race, replay, search, space, stages, strategies, t4
-from dwlab.tuning.pool import Pool
 from dwlab.tuning.worker import GpuLock, Worker, WorkerError
 
 KEY = Key(
@@ -549,12 +548,8 @@ def test_turns_are_taken_by_one_at_a_time(tmp_path):
 
 
 def test_a_bench_that_cannot_be_made_is_no_candidates_fault():
-    for make in (Worker, lambda make: Pool(make, ["0", "1"])):
-        with (
-            pytest.raises(WorkerError, match="made: RuntimeError: no GPU here"),
-            make(functools.partial(broken)) as one,
-        ):
-            one.begin()
+    with pytest.raises(WorkerError, match="made: RuntimeError: no GPU here"), Worker(functools.partial(broken)) as one:
+        one.begin()
     with Worker(functools.partial(broken)) as bench, pytest.raises(search.SearchError, match="no GPU here"):
         search.search(space.space({"cost": (1, 2)}), bench, strategies.exhaustive)  # one that was not begun before
 

@@ -13,13 +13,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dwlab.records.journal import Candidate, Key, Tried
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import Bench, first
-from dwlab.tuning.worker import SECONDS, START_SECONDS, Remote, Worker
+from dwlab.tuning.worker import SECONDS, START_SECONDS, Remote, Worker, WorkerError
 
 Make = Callable[[], Bench]
 """A function of a module, or a partial of one: other processes import it."""
@@ -43,16 +42,24 @@ class Pool:
         return self.workers[0]
 
     def firsts(self, candidates: Sequence[Candidate], rounds: int, until: float) -> Iterator[Tried]:
-        """What came of each candidate, as it is known; after `until`, of time.monotonic, no other one is begun."""
+        """What came of each candidate, as it is known; after `until`, of time.monotonic, no other one is begun. Raises
+        WorkerError where a GPU's process does not start.
+        """
         todo: queue.SimpleQueue[Candidate] = queue.SimpleQueue()
         done: queue.SimpleQueue[Tried | None] = queue.SimpleQueue()
+        failed: list[WorkerError] = []
         for one in candidates:
             todo.put(one)
 
         def work(worker: Worker) -> None:
-            with contextlib.suppress(queue.Empty):
-                while time.monotonic() < until:
-                    done.put(first(todo.get_nowait(), worker, rounds=rounds))
+            try:
+                with contextlib.suppress(queue.Empty):
+                    while time.monotonic() < until and not failed:
+                        one = todo.get_nowait()
+                        worker.begin()
+                        done.put(first(one, worker, rounds=rounds))
+            except WorkerError as error:
+                failed.append(error)
             done.put(None)
 
         threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in self.workers]
@@ -65,16 +72,10 @@ class Pool:
                 left -= 1
             else:
                 yield tried
+        if failed:
+            raise failed[0]
 
     def __enter__(self) -> Pool:
-        with ThreadPoolExecutor(len(self.workers)) as threads:
-            began = [threads.submit(one.begin) for one in self.workers]
-        try:
-            for one in began:
-                one.result()
-        except Exception:
-            self.__exit__()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -81,6 +81,9 @@ class GpuLock:
 class Remote:
     """A Bench whose answers come by `_ask(what, candidate)`, from wherever they are made."""
 
+    def begin(self) -> None:
+        """Starts what gives the answers, once. Raises WorkerError if that fails, which is no candidate's fault."""
+
     def kill(self) -> None:
         """Whoever waits for an answer waits no longer, if another process is to give it. For other threads."""
 
@@ -142,9 +145,10 @@ class Worker(Remote):
         self._end()
 
     def begin(self) -> None:
-        """Starts the process. Raises WorkerError if it does not start, which is no candidate's fault."""
+        """See Remote."""
         try:
-            self._start()
+            if not self._made:
+                self._start()
         except Out as why:
             need = (
                 ""
