@@ -113,6 +113,15 @@ def test_a_row_has_every_librarys_time_and_goes_through_a_record(tmp_path):
             recorded(tmp_path / name, ceilings={}, sections={"sparse": [row() | {name: value}]})
 
 
+@pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", None])
+def test_what_is_missing_is_so_of_this_gpu(monkeypatch, gpu):
+    """Without a GPU of the one whose records are shown."""
+    monkeypatch.setattr("recording.present_name", lambda: gpu)
+    found = record_sparse.recorded(types.SimpleNamespace(missing=True))
+    assert found and {run.gpu for run in found} == {gpu or records.SHOWN}
+    assert record_sparse.recorded(types.SimpleNamespace(missing=False)) == []
+
+
 def test_each_librarys_fastest_way_counts_and_failures_do_not():
     tried = [
         Baseline("a", "cuSPARSE: pixels first", timed(9.0)), Baseline("b", "cuBLAS: pixels first", timed(3.0)),
