@@ -284,8 +284,9 @@ def test_a_range_is_seen_in_the_picture_as_long_as_what_is_within():
             with p.range("nothing"):
                 pass
             double[4, 128](x, y)
-    calls = [one for one in p.timeline.items if one.kind == "kernel"]
-    assert len(calls) == 3 and "Time line of 3 calls" in str(p)
+    kinds = [one.kind for one in p.timeline.items if one.kind != "range"]  # on a GPU a wait stands behind the kernels
+    assert kinds.count("kernel") == 3 and f"Time line of {len(kinds)} calls" in str(p)
+    assert kinds == ["kernel"] * 3 or target.mode == "gpu"
     page = p.timeline._repr_html_()
     assert "both &lt;1&gt;: range" in page
     if target.mode == "simulated":

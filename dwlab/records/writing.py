@@ -161,12 +161,18 @@ _POSIX_PATH = re.compile(r"(?<![\w.:/])~?/(?:[^\s/'\":,;()]+/)+([^\s/'\":,;()]*)
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?:[^\s\\'\":,;()]+\\)*([^\s\\'\":,;()]*)")
 
 
+DIGITS = 8  # of a number that are kept: no time is known to as many, and more do not compress
+
+
 def scrubbed(value: Any) -> Any:
-    """The value with absolute paths cut to their last part, and user and host names taken out of its texts."""
+    """The value with absolute paths cut to their last part, user and host names taken out of its texts, and DIGITS
+    digits of its floating-point numbers."""
     if isinstance(value, Mapping):
         return {key: scrubbed(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [scrubbed(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
     if not isinstance(value, str):
         return value
     text = _WINDOWS_PATH.sub(r"\1", _POSIX_PATH.sub(r"\1", value))
