@@ -469,6 +469,17 @@ def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios(
         assert "record_sparse.py" in make([])
 
 
+def test_what_the_page_of_sparse_filters_says_of_networks_is_true():
+    rows = [one for one in report.fastest_sparse()[0] if one["networks"] != "shapes of the source"]
+    large = [one for one in rows if one["batch"] == 32 and one["problem"]["C"] >= 256]
+    ahead = [min(one["peers"]["cuBLAS"], *one["dense"].values()) > one["time_us"] for one in rows]
+    of_large = [min(one["peers"]["cuBLAS"], *one["dense"].values()) > one["time_us"] for one in large]
+    assert (sum(ahead), len(rows), sum(of_large), len(large)) == (77, 408, 3, 86)
+    assert {(one["problem"]["layout"], one["pattern"]) for one in rows} == {
+        (layout, pattern) for layout in ("NCHW", "NHWC") for pattern in ("2:4", "64:2:16")
+    }
+
+
 def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
     rows = [one for one in report.fastest_sparse()[0] if one["networks"] == "shapes of the source"]
     goals, bound = {"64:2:16": 1.3, "128:2:16": 1.3, "64:2:32": 2.0, "128:2:32": 2.0}, []
