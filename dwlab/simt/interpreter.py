@@ -655,7 +655,7 @@ class Execution(Accesses):
         else:
             old = names[name]
             merged = names[name] = versions(mask, value, old) or self.merge(mask, value, old, name)
-            if self.watch is not None and merged is not value and getattr(merged, "dtype", None) == types.FLOAT64:
+            if self.watch is not None and merged is not value and getattr(merged, "dtype", types.BOOL) == types.FLOAT64:
                 new = isinstance(self.node, ast.Assign) and self.is_known(self.node.value)
                 self.watch.chosen(merged, [(value, new), (old, constant)], self.node)
             seen = partial.get(name)
@@ -1192,7 +1192,7 @@ class Execution(Accesses):
             wide = self.as_typed(node, wide)
         else:
             wide = self.merge(yes, first, second, "the conditional expression")
-        if self.watch is not None and getattr(wide, "dtype", None) == types.FLOAT64:
+        if self.watch is not None and getattr(wide, "dtype", types.BOOL) == types.FLOAT64:
             parts = [(first, self.is_known(node.body)), (second, self.is_known(node.orelse))]
             wide = wide.copy() if any(wide is v for v, _ in parts) else wide
             self.watch.chosen(wide, [(v, k) for v, k in parts if hasattr(v, "dtype")], node)

@@ -1016,6 +1016,18 @@ out[i] = add2(**d)
 t = (i, n)
 u = (1, *t)
 out[i] = u[2]
+## runs | tuples by a conditional expression
+t = (x[i], 2.0) if i % 2 else (x[i], 3.0)
+u = t if n > 2 else (t[1], t[0])
+out[i] = 10 * u[0] + u[1]
+## runs | tuples by a constant's conditional expression
+t = (x[i], 2.0) if FLAG else (3.0, x[i])
+out[i] = 10 * t[0] + t[1]
+## runs | a tuple changed in one branch
+t = (x[i], 2.0)
+if i % 2:
+    t = (t[1], t[0])
+out[i] = 10 * t[0] + t[1]
 ## refused | starred assignment
 p, *q = (i, n, 2)
 out[i] = p

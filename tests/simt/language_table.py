@@ -98,14 +98,15 @@ def arguments(kernel: object) -> list[object]:
     return [given[p] for p in inspect.signature(kernel).parameters]
 
 
-def on_simt(row: Row) -> np.ndarray:
-    """`out` after a launch on the laptop GPU; raises what it raises."""
+def on_simt(row: Row, out: type = np.float64, **options: object) -> np.ndarray:
+    """`out`, of a type, after a launch on the laptop GPU; raises what it raises. options: of simt.Options."""
     from dwlab import simt
     from dwlab.simt import cuda
 
     names = module(row.text, cuda, f"simt: {row.name}")
     given = arguments(names["k"])
-    with simt.using(simt.Options(hazards="off")):
+    given[0] = given[0].astype(out)
+    with simt.using(simt.Options(**{"hazards": "off", **options})):
         cuda.jit(names["k"])[1, 8](*given)
     return given[0]
 
