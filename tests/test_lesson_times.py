@@ -80,10 +80,11 @@ def runs(gpu: str) -> list[records.Record]:
 
 @functools.cache
 def kernels(gpu: str) -> dict[tuple, list[dict]]:
-    """(id, problem, dtype, kernel) -> its recorded rows on a GPU, oldest first."""
+    """(id, problem, dtype, kernel) -> its recorded rows on a GPU, oldest first; none with pruned filters, whose zeros
+    cost a dense kernel less power."""
     found = defaultdict(list)
     for row in records.load_all():
-        if row.gpu == gpu and row.op != "network":
+        if row.gpu == gpu and row.op != "network" and not row.note.startswith("filters of"):
             key = row.id, records.shape_text(row.problem), row.dtype, row.kernel_sha256
             found[key].append({name: getattr(row, name) for name in ("date", "file", "time_us", "p10_us", "p90_us")})
     return found
