@@ -254,10 +254,10 @@ class Execution(Accesses):
             self.check_in_place(op, array, value, node)
             self.write(array, indices, self.number(self.apply(op, old, value, node), node), target)
         elif isinstance(target, ast.Name):
-            old = self.eval(_as_load(target))
-            if isinstance(old, tuple):
+            old, value = self.eval(_as_load(target)), self.eval(node.value)
+            if isinstance(old, tuple) or isinstance(value, tuple):
                 raise self.refuse(node, "a tuple cannot be added to in place", "t = t + (…) makes a new one")
-            self.assign(target.id, self.apply(op, old, self.eval(node.value), node))
+            self.assign(target.id, self.apply(op, old, value, node))
         else:
             old, value = self.eval(_as_load(target)), self.eval(node.value)
             self.check_in_place(op, old, value, node)
@@ -517,6 +517,8 @@ class Execution(Accesses):
                 lambda k: self.load(array, arraymethods.flat_index(self, node, array, k), node),
             )
         if isinstance(value, (tuple, list)):
+            if not value:
+                raise self.refuse(node, "a loop goes through elements, and an empty tuple has none")
             kinds = {kind(v) for v in value}
             if len(kinds) > 1 and len({type(k) for k in kinds}) <= 2:
                 names = " and ".join(dict.fromkeys(kind_name(v) for v in value))
@@ -692,7 +694,7 @@ class Execution(Accesses):
             )
         if isinstance(new, ARRAYS) and isinstance(old, ARRAYS) and kind(new) == kind(old):
             return self.choose(mask, new, old)
-        if type(new) is type(old) and not isinstance(new, ARRAYS) and new == old:
+        if type(new) is type(old) and not isinstance(new, (*ARRAYS, tuple)) and new == old:
             return new
         raise self.refuse(
             self.node,
@@ -1049,7 +1051,7 @@ class Execution(Accesses):
             return tuple(left) + tuple(right)
         if op is operator.add and isinstance(left, str) and isinstance(right, str):
             return left + right
-        if op is operator.mul:
+        if op is operator.mul and isinstance(node, ast.BinOp):
             times, of = (right, left) if isinstance(left, tuple) else (left, right)
             factor = node.right if times is right else node.left
             if isinstance(of, tuple) and isinstance(factor, ast.Constant) and type(factor.value) is int:
@@ -1093,7 +1095,8 @@ class Execution(Accesses):
             if isinstance(left, str) and isinstance(right, str):
                 return np.bool_(left in right)
             if isinstance(right, Range):
-                return self.in_range(self.number(left, node), right)
+                value = self.number(left, node)
+                return np.logical_and(value.imag == 0, self.in_range(value.real, right))
             if isinstance(right, ARRAYS):
                 return arraymethods.contains(self, node, right, left)
             if not isinstance(right, tuple):

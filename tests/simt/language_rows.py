@@ -1028,6 +1028,30 @@ t = (x[i], 2.0)
 if i % 2:
     t = (t[1], t[0])
 out[i] = 10 * t[0] + t[1]
+## runs | a complex number in a range
+out[i] = (np.complex64(x[i]) in range(n)) + 2 * (complex(i, i) in range(n))
+## refused | enumerate of an empty tuple
+for k, v in enumerate(()):
+    out[i] += k
+## refused | zip of empty tuples
+for u, v in zip((), ()):
+    out[i] += 1
+## refused | a loop over an empty tuple
+for k in ():
+    out[i] += 1
+## refused | a number times a tuple in place
+t = i
+t *= (i, n)
+out[i] = 1
+## refused | a string times a string in place
+t = "s"
+t *= "s"
+out[i] = 1
+## refused | tuples of two lengths in one name
+t = (i, n)
+if i % 2:
+    t = TAPS
+out[i] = t[1]
 ## refused | starred assignment
 p, *q = (i, n, 2)
 out[i] = p
