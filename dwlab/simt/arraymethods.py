@@ -387,6 +387,8 @@ def _nanstd(run: Execution, node: ast.AST, array: object) -> Lanes:
 def _count_nonzero(run: Execution, node: ast.AST, array: object) -> Lanes:
     if isinstance(array, NUMBERS):
         return types.cast(types.truth(array), types.INT64)
+    if not isinstance(array, ARRAYS):
+        raise run.refuse(node, "numpy.count_nonzero takes an array or a number")
     return _folded(run, node, array, np.int64(0), lambda total, v: total + types.truth(v).astype(np.int64))
 
 

@@ -12,10 +12,11 @@ import cmath
 import difflib
 import enum
 import functools
+import inspect
 import itertools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import numpy as np
@@ -1396,16 +1397,19 @@ class Execution(Accesses):
             return self.converted(arguments[0], dtype, node)
         meaning = intrinsics.meaning(function)
         if meaning is not None:
-            return meaning(self, node, *arguments, **keywords)
+            return self.fitting(meaning, node, arguments, keywords)
         if isinstance(function, Closure):
             return self.call_source(function.source, arguments, keywords, node, closure=function)
         python = getattr(function, "py_func", None)
         if python is not None:
             return self.call(python, arguments, keywords, node, getattr(function, "device_signature", None))
-        if function in arraymethods.FUNCTIONS and not keywords:
-            return arraymethods.FUNCTIONS[function](self, node, *arguments)
+        if isinstance(function, Hashable) and function in arraymethods.FUNCTIONS and not keywords:
+            return self.fitting(arraymethods.FUNCTIONS[function], node, arguments, {})
         if function in (np.iinfo, np.finfo) and len(arguments) == 1:
-            return function(types.as_dtype(arguments[0]))
+            kinds, dtype = ("iu" if function is np.iinfo else "f"), types.as_dtype(arguments[0])
+            if dtype is None or dtype.kind not in kinds:
+                raise self.refuse(node, f"{function.__name__} takes a type of that kind")
+            return function(dtype)
         if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
             return self.named_tuple(function, arguments, keywords, node)
         if isinstance(function, BuiltinFunctionType) and function in _OPERATORS:
@@ -1447,6 +1451,17 @@ class Execution(Accesses):
                 "use operators, math.…, cuda.… or a @cuda.jit(device=True) function",
             ),
         )  # fmt: skip
+
+    def fitting(self, function: Callable, node: ast.Call, arguments: list, keywords: dict[str, object]) -> object:
+        """function(self, node, …); refuses a call that it has no parameters for."""
+        try:
+            return function(self, node, *arguments, **keywords)
+        except TypeError:
+            try:
+                inspect.signature(function).bind(self, node, *arguments, **keywords)
+            except TypeError:
+                raise self.refuse(node, f"{ast.unparse(node.func)} does not take these arguments") from None
+            raise
 
     def converted(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
         """A number as another type, counted where it is one of float64."""

@@ -310,7 +310,7 @@ _ANY_NUMBER = range(1000)
 _BUILTINS: dict[Callable, tuple[Callable, range, str]] = {
     range: (_range, _ANY_NUMBER, ""),
     type: (_type, _ANY_NUMBER, ""),
-    hasattr: (_hasattr, _ANY_NUMBER, ""),
+    hasattr: (_hasattr, (2,), "a value and a name"),
     print: (_print, _ANY_NUMBER, ""),
     min: (partial(_extreme, function=min), _ANY_NUMBER, ""),
     max: (partial(_extreme, function=max), _ANY_NUMBER, ""),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import cmath
+import contextlib
 import functools
 import math
 import operator
@@ -82,7 +83,8 @@ def as_dtype(thing: object) -> np.dtype | None:
             return None
         return _named[id(thing)][1]
     if isinstance(thing, type) and issubclass(thing, np.generic):
-        return np.dtype(thing)
+        with contextlib.suppress(TypeError):  # np.floating is no type of an element
+            return np.dtype(thing)
     return None
 
 

@@ -1052,6 +1052,18 @@ t = (i, n)
 if i % 2:
     t = TAPS
 out[i] = t[1]
+## refused | a function of NumPy with too many numbers
+out[i] = np.count_nonzero(x, 0, 1)
+## refused | a function of NumPy with too few
+out[i] = np.real()
+## refused | a string's numbers that are not zero
+out[i] = np.count_nonzero("s")
+## refused | hasattr of one thing
+out[i] = hasattr(x)
+## refused | a type that no element has
+out[i] = np.floating(i)
+## refused | iinfo of a float
+out[i] = np.iinfo(np.float32).max
 ## refused | starred assignment
 p, *q = (i, n, 2)
 out[i] = p
