@@ -45,6 +45,12 @@ ENVIRONMENT = {
 CEILINGS = {"copy_gbps": 4130.0, "l2_gbps": 6500.0, "fma_tflops": 60.0, "launch_us": 19.0}
 
 
+def written(one: records.Measurement) -> records.Measurement:
+    """A row as it is read back: numbers to eight digits."""
+    numbers = {name: value for name, value in vars(one).items() if isinstance(value, float)}
+    return dataclasses.replace(one, **{name: float(f"{value:.8g}") for name, value in numbers.items()})
+
+
 def measured(stage="naive", time_us=8884.0, problem=PAPER, naive_us=8884.0, path="forward", **more):
     """A row of depthwise1d as a record has it."""
     size, flops = problem.compulsory_bytes(path), problem.flops_of(path)

@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from fakes import CEILINGS, ENVIRONMENT, recorded
+from fakes import CEILINGS, ENVIRONMENT, recorded, written
 from fakes import measured as row
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,12 +30,6 @@ ROWS = (
     row(),
     row("shared", 1200.0, order=3, peer="PyTorch 2.11.0 conv1d", peer_time_us=2771.0, speedup_vs_peer=2771 / 1200),
 )
-
-
-def written(one):
-    """A row as it is read back: numbers to eight digits."""
-    numbers = {name: value for name, value in vars(one).items() if isinstance(value, float)}
-    return dataclasses.replace(one, **{name: float(f"{value:.8g}") for name, value in numbers.items()})
 
 
 def write(path, rows=ROWS, **environment):

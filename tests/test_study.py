@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from fakes import ENVIRONMENT, FORWARD, MACHINE, NAIVE, TIMES, Clock, FakeBench, Meddling, timed
+from fakes import ENVIRONMENT, FORWARD, MACHINE, NAIVE, TIMES, Clock, FakeBench, Meddling, timed, written
 from fakes import accepts as right
 
 from dwlab import problems, records, report, study
@@ -134,7 +134,9 @@ def test_what_is_written_is_what_was_measured(tmp_path):
     made = make()
     path = made.write(tmp_path / "run.json")
     run = records.read_run(path)
-    assert [dataclasses.replace(row, file="") for row in run.measurements] == made.measurements()
+    assert [dataclasses.replace(row, file="") for row in run.measurements] == [
+        written(one) for one in made.measurements()
+    ]
     assert run.measurements[0].date == ENVIRONMENT["date"]
     assert run.ceilings["copy_gbps"] == 4000.0 and run.machine["sms"] == 132
     assert len(run.peers) == 3

@@ -408,7 +408,13 @@ def _sinc(run: Execution, node: ast.AST, value: object) -> Lanes:
 
 def _has_kind(kinds: str, yes: bool) -> Callable:
     """isrealobj and its like: decided by the type."""
-    return lambda run, node, value: np.bool_((value.dtype.kind in kinds) == yes)
+
+    def function(run: Execution, node: ast.AST, value: object) -> np.bool_:
+        if not isinstance(value, (*NUMBERS, *ARRAYS)):
+            raise run.refuse(node, f"{ast.unparse(node.func)} takes a number or an array")
+        return np.bool_((value.dtype.kind in kinds) == yes)
+
+    return function
 
 
 def _part(name: str) -> Callable:

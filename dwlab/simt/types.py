@@ -84,7 +84,8 @@ def as_dtype(thing: object) -> np.dtype | None:
         return _named[id(thing)][1]
     if isinstance(thing, type) and issubclass(thing, np.generic):
         with contextlib.suppress(TypeError):  # np.floating is no type of an element
-            return np.dtype(thing)
+            dtype = np.dtype(thing)
+            return dtype if dtype.kind in "biufc" else None
     return None
 
 
