@@ -723,18 +723,22 @@ class Execution(Accesses):
         result = self.eval(node)
         return result if isinstance(result, NUMBERS) else self.number(result, node)
 
-    def condition(self, node: ast.expr, half: bool = False) -> Lanes:
-        """Whether an expression is true. half: of a float16 too, of which Numba-CUDA makes a `not` but no branch."""
+    def condition(self, node: ast.expr, operand: bool = False) -> Lanes:
+        """Whether an expression is true. operand: of a `not` that makes a value, which there is of float16, of which
+        Numba-CUDA makes no branch, and of no tuple.
+        """
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return np.logical_not(self.condition(node.operand, half))
+            return np.logical_not(self.condition(node.operand, operand))
         result = self.eval(node)
         self.no_member(node, result)
+        if operand and isinstance(result, tuple):
+            raise self.refuse(node, "`not` takes no tuple", "compare its length: len(t) == 0")
         if isinstance(result, (tuple, str)):
             return np.bool_(len(result) > 0)
         if result is None:
             return np.bool_(False)
         result = self.number(result, node)
-        if result.dtype == types.FLOAT16 and not half:
+        if result.dtype == types.FLOAT16 and not operand:
             raise self.refuse(node, "a float16 is no condition", "compare it with 0")
         if self.watch is not None and result.dtype == types.FLOAT64:
             self.watch.tested(result, node)

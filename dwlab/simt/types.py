@@ -83,9 +83,10 @@ def as_dtype(thing: object) -> np.dtype | None:
             return None
         return _named[id(thing)][1]
     if isinstance(thing, type) and issubclass(thing, np.generic):
-        with contextlib.suppress(TypeError):  # np.floating is no type of an element
+        with contextlib.suppress(TypeError):  # np.floating is no element's
             dtype = np.dtype(thing)
-            return dtype if dtype.kind in "biufc" else None
+            long = dtype.itemsize > (16 if dtype.kind == "c" else 8)  # np.longdouble, where it is another one
+            return dtype if dtype.kind in "biufc" and not long else None
     return None
 
 

@@ -1058,6 +1058,8 @@ out[i] = np.count_nonzero(x, 0, 1)
 out[i] = np.real()
 ## refused | a string's numbers that are not zero
 out[i] = np.count_nonzero("s")
+## refused | not of a tuple
+out[i] = not TAPS
 ## refused | hasattr of one thing
 out[i] = hasattr(x)
 ## refused | a type that no element has
