@@ -80,8 +80,8 @@ def runs(gpu: str) -> list[records.Record]:
 
 @functools.cache
 def kernels(gpu: str) -> dict[tuple, list[dict]]:
-    """(id, problem, dtype, kernel) -> its recorded rows on a GPU, oldest first; none with pruned filters, whose zeros
-    cost a dense kernel less power."""
+    """(id, problem, dtype, kernel) -> its recorded rows on a GPU, oldest first; none on pruned filters, which are
+    other numbers than a lesson's."""
     found = defaultdict(list)
     for row in records.load_all():
         if row.gpu == gpu and row.op != "network" and not row.note.startswith("filters of"):

@@ -1410,9 +1410,10 @@ class Execution(Accesses):
         if isinstance(function, Hashable) and function in arraymethods.FUNCTIONS and not keywords:
             return self.fitting(arraymethods.FUNCTIONS[function], node, arguments, {})
         if function in (np.iinfo, np.finfo) and len(arguments) == 1:
-            kinds, dtype = ("iu" if function is np.iinfo else "f"), types.as_dtype(arguments[0])
+            kinds, what = ("iu", "an integer") if function is np.iinfo else ("f", "a floating-point")
+            dtype = types.as_dtype(arguments[0])
             if dtype is None or dtype.kind not in kinds:
-                raise self.refuse(node, f"{function.__name__} takes a type of that kind")
+                raise self.refuse(node, f"{function.__name__} takes {what} type")
             return function(dtype)
         if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
             return self.named_tuple(function, arguments, keywords, node)

@@ -1056,7 +1056,7 @@ out[i] = t[1]
 out[i] = np.count_nonzero(x, 0, 1)
 ## refused | a function of NumPy with too few
 out[i] = np.real()
-## refused | a string's numbers that are not zero
+## stricter | a string's numbers that are not zero | takes an array or a number
 out[i] = np.count_nonzero("s")
 ## refused | not of a tuple
 out[i] = not TAPS

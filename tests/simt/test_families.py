@@ -45,7 +45,7 @@ NAMES = (
     *"isinstance slice tuple type chr ord hash iter next map filter str repr id getattr hasattr float16 int8".split(),
     *"x.sum x.mean x.copy x.astype x.fill x.item a.reshape a.ravel a.T.sum".split(),
 )
-OWN = re.compile(r"\b(Attribute|Type|Value|Index|Key|Assertion|Name|UnboundLocal|Overflow|_?UFunc\w*)Error: |Traceback")
+OWN = re.compile(r"\b[A-Z]\w+(Error|Exception): |Traceback")  # of Python's, in a refusal's words
 
 value = st.sampled_from(VALUES)
 lines = st.one_of(
