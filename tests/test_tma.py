@@ -49,9 +49,10 @@ def hazards(kernel, grid, block, *args, shared_bytes):
 
 
 @functools.cache
-def boxed(lines, width, box, mistake=""):
-    """A kernel of 64 threads a block: y[block] (2, box, 32) = two boxes of x, from corners on, one after the other."""
-    BARRIER, WORDS = 32 * box, box * 32
+def boxed(lines, width, box, mistake="", words=32):
+    """A kernel of 64 threads a block: y[block] (2, box, words) = two boxes of x, from corners on."""
+    BARRIER, WORDS, EACH = words * box, box * words, words
+    place = swizzle.place(words) if words in (16, 32) else swizzle.in_rows(words)
     WAIT, MEET, SECOND = mistake != "wait", mistake != "meet", 1 if mistake == "parity" else 0
 
     @cuda.jit
@@ -64,31 +65,34 @@ def boxed(lines, width, box, mistake=""):
         cuda.syncthreads()
         for k in range(2):
             if thread == uint32(0):
-                ptx.mbarrier_expect(shared, BARRIER, 128 * box)
+                ptx.mbarrier_expect(shared, BARRIER, 4 * WORDS)
                 line, word = corners[block, k, 0], corners[block, k, 1]
-                ptx.copy_box_async(shared, uint32(0), x, lines, width, box, line, word, BARRIER)
+                if EACH == 32:
+                    ptx.copy_box_async(shared, uint32(0), x, lines, width, box, line, word, BARRIER)
+                else:
+                    ptx.copy_box_async(shared, uint32(0), x, lines, width, box, line, word, BARRIER, EACH)
             if WAIT or thread < uint32(32):
                 ptx.mbarrier_wait(shared, BARRIER, uint32(k ^ SECOND))
             for i in range(thread, WORDS, 64):
-                y[block, k, i] = shared[place(uint32(i // 32), uint32(i % 32))]
+                y[block, k, i] = shared[place(uint32(i // EACH), uint32(i % EACH))]
             if MEET:
                 cuda.syncthreads()
 
     return copy
 
 
-def boxes(lines, width, box, blocks, seed=0):
+def boxes(lines, width, box, blocks, seed=0, words=32):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((lines, width)).astype(np.float32)
     corners = np.stack(
         [rng.integers(0, lines, (blocks, 2)), 4 * rng.integers(0, width // 4, (blocks, 2))], axis=-1
     ).astype(np.int32)
     line, word = (
-        corners[..., k, None, None] + np.arange(n).reshape(-1, *m) for k, n, m in ((0, box, (1,)), (1, 32, ()))
+        corners[..., k, None, None] + np.arange(n).reshape(-1, *m) for k, n, m in ((0, box, (1,)), (1, words, ()))
     )
     inside = (line < lines) & (word < width)
     wanted = np.where(inside, x[np.minimum(line, lines - 1), np.minimum(word, width - 1)], np.float32(0))
-    y = np.full((blocks, 2, box * 32), np.nan, np.float32)
+    y = np.full((blocks, 2, box * words), np.nan, np.float32)
     return x.reshape(-1), corners, y, wanted.reshape(y.shape)
 
 
@@ -102,6 +106,35 @@ def test_a_box_is_what_the_matrix_has_there_and_zeros_beyond(lines, width, box):
     allow_shared(kernel, (x, corners, y), shared)
     kernel[5, 64, 0, shared](x, corners, y)
     np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("words", [16, 64, 128, 192, 256])
+@pytest.mark.parametrize(("lines", "width", "box"), [(40, 384, 16), (7, 32, 8), (60, 516, 13)], ids=str)
+def test_lines_of_a_box_are_of_other_lengths_too(lines, width, box, words):
+    """Of 16 words swizzled as these, of 64 and more as they are."""
+    hopper()
+    x, corners, y, wanted = boxes(lines, width, box, 5, words=words)
+    kernel, shared = boxed(lines, width, box, words=words), 4 * words * box + 16
+    allow_shared(kernel, (x, corners, y), shared)
+    kernel[5, 64, 0, shared](x, corners, y)
+    np.testing.assert_array_equal(y, wanted)
+
+
+@simulated
+@pytest.mark.parametrize(("words", "unit"), [(16, 128), (32, 256), (64, 32)])
+def test_a_box_begins_in_shared_memory_where_its_lines_are_swizzled_from(words, unit):
+    @cuda.jit
+    def kernel(x, at):
+        shared = cuda.shared.array(4096, float32)
+        ptx.mbarrier_init(shared, 4000, 1)
+        ptx.fence_async()
+        ptx.mbarrier_expect(shared, 4000, 32 * words)
+        ptx.copy_box_async(shared, at, x, 8, 64, 8, 0, 0, 4000, words)
+
+    x = np.zeros(8 * 64, np.float32)
+    assert simt.xray(kernel, 1, 1, x, np.uint32(unit)).hazards == ()
+    (found,) = simt.xray(kernel, 1, 1, x, np.uint32(unit // 2)).hazards
+    assert found.kind == "misaligned" and f"multiples of {unit} ({4 * unit:,} bytes)" in found.message
 
 
 @simulated
@@ -600,10 +633,11 @@ def test_a_phase_of_no_arrivals_is_refused(count):
 
 
 def test_sizes_that_no_map_takes_are_refused():
-    says = [inline_ptx.wrong_box(*sizes) for sizes in ((0, 32, 8), (8, 30, 8), (8, 32, 0), (8, 32, 257), (8, 32, 256))]
-    for part, text in zip(("below 2**31", "whole 16 bytes", "1 to 256", "not of 257"), says, strict=False):
-        assert part in text
-    assert says[4] == ""
+    says = [inline_ptx.wrong_box(*sizes) for sizes in ((0, 32, 8), (8, 30, 8), (8, 32, 0), (8, 32, 257), (8, 32, 8, 8),
+                                                       (8, 32, 8, 320), (8, 32, 256), (8, 32, 256, 16))]  # fmt: skip
+    parts = ("below 2**31", "whole 16 bytes", "1 to 256 lines", "not of 257", "a multiple of 64 up to 256, not of 8",
+             "not of 320")  # fmt: skip
+    assert all(part in text for part, text in zip(parts, says, strict=False)) and says[6:] == ["", ""]
     assert [inline_ptx.lacks("copy_box_async", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, True]
     if not driver.query().found:
         assert driver.tensor_map(8, 32, 8) == bytes(128)  # looked at, never started

@@ -141,19 +141,20 @@ SHARED_UNASKED = 48 * 1024
 _allowed: weakref.WeakKeyDictionary[Any, dict[tuple, int]] = weakref.WeakKeyDictionary()
 
 
-_UINT32, _SWIZZLE_128B, _PROMOTED_128B = 2, 3, 2  # CUtensorMapDataType, …Swizzle, …L2promotion, cuda.h
+_UINT32, _PROMOTED_128B = 2, 2  # CUtensorMapDataType, …L2promotion, cuda.h
+_SWIZZLES = {16: 2, 32: 3}  # words of a line -> CUtensorMapSwizzle, of its 64 or 128 bytes; of others none
 UNIT, PAGE = 4, 35  # of a map: bits of an address below its third coordinate, and below its fourth
 
 
 @functools.cache
-def tensor_map(lines: int, width: int, box: int) -> bytes:
+def tensor_map(lines: int, width: int, box: int, words: int = 32) -> bytes:
     """The 128 bytes that tell the GPU how copy_box_async finds a box in a matrix of `lines` lines of `width` words.
 
-    box: its lines, of 32 words. The map begins at address 0 and has four coordinates: the word, the line, and two that
-    make up the address of the matrix, by 16 bytes and by 2**35; so it is a constant of the kernel and not an argument
-    of each launch. For a box that begins outside the matrix the GPU looks at address 0, and ends the launch. Zeros
-    where there is no driver to ask: what is compiled there is looked at and not started. Raises ValueError for sizes
-    that the driver refuses, and for a driver that knows no maps.
+    box: its lines, of so many words. The map begins at address 0 and has four coordinates: the word, the line, and two
+    that make up the address of the matrix, by 16 bytes and by 2**35; so it is a constant of the kernel and not an
+    argument of each launch. For a box that begins outside the matrix the GPU looks at address 0, and ends the launch.
+    Zeros where there is no driver to ask: what is compiled there is looked at and not started. Raises ValueError for
+    sizes that the driver refuses, and for a driver that knows no maps.
     """
     library = _library()
     if library is None:
@@ -165,9 +166,10 @@ def tensor_map(lines: int, width: int, box: int) -> bytes:
     start = -ctypes.addressof(space) % 64
     sizes = (ctypes.c_uint64 * 4)(width, lines, 2 ** (PAGE - UNIT), 2**14)
     strides = (ctypes.c_uint64 * 3)(4 * width, 2**UNIT, 2**PAGE)
-    boxes, steps = (ctypes.c_uint32 * 4)(32, box, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+    boxes, steps = (ctypes.c_uint32 * 4)(words, box, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+    swizzle = _SWIZZLES.get(words, 0)
     status = encode(
-        ctypes.byref(space, start), _UINT32, 4, None, sizes, strides, boxes, steps, 0, _SWIZZLE_128B, _PROMOTED_128B, 0
+        ctypes.byref(space, start), _UINT32, 4, None, sizes, strides, boxes, steps, 0, swizzle, _PROMOTED_128B, 0
     )
     if status:
         raise ValueError(

@@ -64,12 +64,14 @@ def wrong_rows(columns: int, pitch: int) -> str:
     return ""
 
 
-def wrong_box(lines: int, width: int, box: int) -> str:
+def wrong_box(lines: int, width: int, box: int, words: int = 32) -> str:
     """What copy_box_async does not take of these sizes, for a message that begins with its name; "" if nothing."""
     if not (1 <= lines < 2**31 and 1 <= width < 2**31):
         return f"takes a matrix of 1 line and 1 word or more, below 2**31, not of {lines} and {width}"
     if width % 4:
         return f"takes lines of whole 16 bytes, not of {width} words"
+    if words not in (16, 32) and (words % 64 or not 64 <= words <= 256):
+        return f"takes lines of 16 or 32 words to a box, or of a multiple of 64 up to 256, not of {words}"
     return "" if 1 <= box <= 256 else f"takes boxes of 1 to 256 lines, not of {box}"
 
 
@@ -642,13 +644,15 @@ def intrinsics() -> SimpleNamespace:
 
     @intrinsic
     def copy_box(
-        typing: Any, shared: Any, i: Any, source: Any, lines: Any, width: Any, box: Any, first: Any, at: Any, bar: Any
-    ) -> Any:
+        typing: Any, shared: Any, i: Any, source: Any, lines: Any, width: Any, box: Any, first: Any, at: Any, bar: Any,
+        words: Any = None,
+    ) -> Any:  # fmt: skip
         name = "copy_box_async"
         available(name)
         for array, index in ((shared, i), (source, first), (source, at), (shared, bar)):
             checked(name, array, index)
-        sizes = lines, width, box
+        given = () if words is None else (words,)
+        sizes = lines, width, box, *given
         if not all(isinstance(one, types.IntegerLiteral) for one in sizes):  # Numba asks again with the values
             raise errors.RequireLiteralValue(f"ptx.{name} takes literal numbers of lines, words and lines of a box")
         sizes = tuple(one.literal_value for one in sizes)
@@ -656,7 +660,7 @@ def intrinsics() -> SimpleNamespace:
             raise errors.TypingError(f"ptx.{name} {why}")
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            symbol = "tensor_map_{}_{}_{}".format(*sizes)
+            symbol = "_".join(("tensor_map", *map(str, sizes)))
             constant = builder.module.globals.get(symbol)
             if constant is None:
                 kind = ir.ArrayType(ir.IntType(8), 128)
@@ -675,7 +679,8 @@ def intrinsics() -> SimpleNamespace:
             line(builder, void, text, "r,l,r,r,r,r,r", to, described, *corner, done)
             return context.get_dummy_value()
 
-        return types.void(shared, i, source, lines, width, box, first, at, bar), generate
+        words = words or types.Omitted(None)
+        return types.void(shared, i, source, lines, width, box, first, at, bar, words), generate
 
     whole, real = types.int32, types.float32
     packed = "{ .reg .b32 w; cvt.pack.sat.s8.s32.b32 w, $4, $3, 0; cvt.pack.sat.s8.s32.b32 $0, $2, $1, w; }"

@@ -33,7 +33,8 @@ from dwlab.simt.state import Restart
 if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
 
-WORDS, UNIT = 32, 256  # of a line of a box; of eight lines, at a multiple of which a box begins
+WORDS = 32  # of a line of a box, if a call has no other
+SWIZZLED = {16: (1, 3), 32: (0, 7)}  # words -> (shift, mask): vector v of line m lies at vector v ^ (m >> shift & mask)
 GROUP = 4  # warps of a warp group
 MOST = 2**20 - 1  # arrivals of a phase
 
@@ -273,15 +274,16 @@ def _mbarrier(
 
 def copy_box_async(
     run: Execution, node: ast.Call, shared: object, i: object, source: object, lines: object, width: object,
-    box: object, first: object, at: object, mbarrier: object,
+    box: object, first: object, at: object, mbarrier: object, words: object = WORDS,
 ) -> None:  # fmt: skip
-    """Starts a copy of `box` lines of 32 words, from line `first` and word `at` on, of a matrix (lines, width)."""
+    """Starts a copy of `box` lines of so many words, from line `first` and word `at` on, of a matrix (lines, width)."""
     name = "ptx.copy_box_async"
-    sizes = [run.number(one, node) for one in (lines, width, box)]
-    if not all(run.is_literal(one) for one in node.args[3:6]) or any(one.dtype.kind != "i" for one in sizes):
+    sizes = [run.number(one, node) for one in (lines, width, box, words)]
+    literal = all(run.is_literal(one) for one in (*node.args[3:6], *node.args[9:]))
+    if not literal or any(one.dtype.kind != "i" for one in sizes):
         raise run.refuse(node, f"{name} takes literal numbers of lines, words and lines of a box")
-    lines, width, box = (int(one) for one in sizes)
-    if why := inline_ptx.wrong_box(lines, width, box):
+    lines, width, box, words = (int(one) for one in sizes)
+    if why := inline_ptx.wrong_box(lines, width, box, words):
         raise run.refuse(node, f"{name} {why}")
     corner = [run.number(one, node) for one in (first, at)]
     if any(one.dtype.kind not in "iu" for one in corner):
@@ -312,22 +314,23 @@ def copy_box_async(
     place = np.where(mask.full, np.cumsum(mask.full, 1), 0)
     for number in range(1, int(place.max()) + 1):  # lanes of a block, one after the other
         row, lane = np.nonzero(place == number)
-        _count(run, node, source, width, lines, box, row, first[row, lane], at[row, lane])
+        _count(run, node, source, (lines, width, box, words), row, first[row, lane], at[row, lane])
         for one in zip(row.tolist(), lane.tolist(), strict=True):
-            _start(run, node, shared, source, (lines, width, box), one, int(begins[one]), int(first[one]), int(at[one]),
-                   mbarrier)  # fmt: skip
+            _start(run, node, shared, source, (lines, width, box, words), one, int(begins[one]), int(first[one]),
+                   int(at[one]), mbarrier)  # fmt: skip
 
 
 def _count(
-    run: Execution, node: ast.AST, source: Array, width: int, lines: int, box: int, rows: np.ndarray, first: np.ndarray,
+    run: Execution, node: ast.AST, source: Array, sizes: tuple[int, int, int, int], rows: np.ndarray, first: np.ndarray,
     at: np.ndarray,
 ) -> None:  # fmt: skip
     """Counts a box of each of these blocks as loads of 16 bytes a lane, and looks at what they read for races."""
-    vector = np.arange(-(-box * 8 // run.padded) * run.padded).reshape(-1, run.padded)
+    lines, width, box, each = *sizes[:3], sizes[3] // 4
+    vector = np.arange(-(-box * each // run.padded) * run.padded).reshape(-1, run.padded)
     for some in vector:
-        line, word = first[:, None] + some // 8, at[:, None] + some % 8 * 4
+        line, word = first[:, None] + some // each, at[:, None] + some % each * 4
         inside = np.zeros(run.lanes_shape, np.bool_)
-        inside[rows] = (some < box * 8) & (line < lines) & (word < width)
+        inside[rows] = (some < box * each) & (line < lines) & (word < width)
         element = np.zeros(run.lanes_shape, np.int64)
         element[rows] = source.offset + line * width + word
         if inside.any():
@@ -335,27 +338,30 @@ def _count(
 
 
 def _start(
-    run: Execution, node: ast.AST, shared: Array, source: Array, sizes: tuple[int, int, int], who: tuple[int, int],
-    begin: int, first: int, at: int, mbarrier: object,
+    run: Execution, node: ast.AST, shared: Array, source: Array, sizes: tuple[int, int, int, int],
+    who: tuple[int, int], begin: int, first: int, at: int, mbarrier: object,
 ) -> None:  # fmt: skip
-    lines, width, box = sizes
+    lines, width, box, words = sizes
+    unit = 8 * words if words in SWIZZLED else WORDS
     (row, lane), root = who, shared.root
     name = run.thread_name(int(run.block_numbers[row]), lane)
     index = begin - int(shared.offset)
-    if begin % UNIT or index + box * WORDS > int(shared.shape[0]):
-        kind = "misaligned" if begin % UNIT else "out of bounds"
+    if begin % unit or index + box * words > int(shared.shape[0]):
+        kind = "misaligned" if begin % unit else "out of bounds"
         run.hazard(kind, node.lineno, shared.name, f"{shared.name}: a box of {box} lines from element {index} on in "
-                   f"{name}; ptx.copy_box_async takes multiples of {UNIT} ({4 * UNIT:,} bytes), within the array's "
+                   f"{name}; ptx.copy_box_async takes multiples of {unit} ({4 * unit:,} bytes), within the array's "
                    f"{int(shared.shape[0])}", name, fatal=True)  # fmt: skip
         return
     place = int(np.broadcast_to(run.number(mbarrier, node), run.lanes_shape)[who]) + int(shared.offset)
     one = _mbarrier(run, node, "copy_box_async", shared, row, np.array([lane]), place)
     _settle(run, one, row)
-    line, word = np.arange(box), np.arange(WORDS)
+    line, word = np.arange(box), np.arange(words)
     inside = (first + line < lines)[:, None] & (at + word < width)
     element = int(source.offset) + (first + line)[:, None] * width + at + word
     values = np.where(inside, source.root.view(types.UINT32).take(element, mode="clip"), np.uint32(0)).ravel()
-    words = (begin + line[:, None] * WORDS + ((word // 4 ^ line[:, None] % 8) * 4 + word % 4)).ravel()
+    shift, mask = SWIZZLED.get(words, (0, 0))
+    moved = (line[:, None] >> shift & mask) * 4
+    words = (begin + line[:, None] * words + (word ^ moved)).ravel()
     if run.hunting:
         _check_start(run, node, shared, one, row, lane, words, name)
     if root.in_flight is None:
