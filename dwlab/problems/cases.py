@@ -437,6 +437,10 @@ _SPARSE = (
     (1, 1920, 6, 1, 3, "2:4", True, "none", False, "channels of whole tiles"),
     (1, 1921, 8, 2, 1, "16:2:16", True, "none", False, "channels of whole tiles and one"),
     (3, 41, 97, 3, 5, "16:2:6", True, "none", True, "several images, many filters, no whole tiles"),
+    (1, 64, 128, 3, 8, "1:2", False, "none", False, "channels and filters of whole blocks of 64"),
+    (2, 192, 64, 9, 16, "2:4", True, "relu", True, "whole blocks of 64, images of more pixels than a tile"),
+    (3, 128, 192, 5, 24, "2:4", True, "gelu", False, "whole blocks of 64, several images"),
+    (1, 320, 256, 1, 264, "2:4", True, "relu6", True, "whole blocks of 64, a wide map"),
 )
 _PATTERNS = ("2:4", "1:2", "64:2:8", "64:2:16", "16:2:16", "32:1:4", "16:2:6", "3:2:7", "128:2:32")
 

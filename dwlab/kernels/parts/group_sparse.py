@@ -15,6 +15,7 @@ work, so a K-tile is two chunks where that leaves enough of them on the way.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numba import int32, uint32
@@ -28,6 +29,48 @@ from dwlab.kernels.parts.pipeline import WAITS
 def ahead(stages: int, tiles: int) -> int:
     """K-tiles whose copies start before the first product: all, or those that leave one place to be read."""
     return tiles if tiles <= min(stages, len(WAITS)) else min(stages - 1, len(WAITS))
+
+
+@functools.cache
+def read_metadata(e_pitch: int) -> Any:
+    """metadata(shared, e, lane): a lane's register, of a warp's 16 filters from word e on, a word each a step of 32.
+
+    The second step's words are e_pitch behind the first's; where these lie in the same banks nothing conflicts either,
+    as lanes of the second read their two words in the other order.
+    """
+
+    @cuda.jit(device=True, forceinline=True)
+    def metadata(shared, e, lane):
+        t, step = uint32(lane % uint32(4)), uint32(lane % uint32(4) // uint32(2))
+        at = uint32(e + step * uint32(e_pitch) + lane // uint32(4))
+        one, other = shared[uint32(at + uint32(8) * step)], shared[uint32(at + uint32(8) * (uint32(1) - step))]
+        half = int32(0x7632) if t % uint32(2) else int32(0x5410)
+        if step:
+            half = int32(0x3276) if t % uint32(2) else int32(0x1054)
+        return ptx_int8.prmt(ptx_int8.word_of_float(one), ptx_int8.word_of_float(other), half)
+
+    return metadata
+
+
+@functools.cache
+def start_products(N: int, x_pitch: int) -> Any:
+    """multiply(acc, shared, a, b, metadata): starts a chunk's products, filters from word a on, pixels from b on."""
+    if x_pitch:
+
+        @cuda.jit(device=True, forceinline=True)
+        def multiply(acc, shared, a, b, places):
+            wgmma.wgmma_sp_f16_trans(acc, N, shared, a, b, x_pitch, places, 0)
+            second = uint32(b + uint32(32 * 32))  # 32 columns on
+            wgmma.wgmma_sp_f16_trans(acc, N, shared, uint32(a + uint32(8)), second, x_pitch, places, 1)
+
+    else:
+
+        @cuda.jit(device=True, forceinline=True)
+        def multiply(acc, shared, a, b, places):
+            wgmma.wgmma_sp_f16(acc, N, shared, a, b, places, 0)
+            wgmma.wgmma_sp_f16(acc, N, shared, uint32(a + uint32(8)), uint32(b + uint32(16)), places, 1)
+
+    return multiply
 
 
 def sparse_group_pipeline(
@@ -45,29 +88,7 @@ def sparse_group_pipeline(
     """
     AHEAD, STAGE, TWO = ahead(stages, tiles * groups), unroll * chunk_words, unroll == 2
     wait, LAST, FIRST = WAITS[AHEAD - 1], (stages - 1) * STAGE, AHEAD % stages * STAGE
-
-    @cuda.jit(device=True, forceinline=True)
-    def metadata(shared, e, lane):
-        t = uint32(lane % uint32(4))
-        at = uint32(e + t // uint32(2) * uint32(e_pitch) + lane // uint32(4))
-        low, high = shared[at], shared[uint32(at + uint32(8))]
-        half = int32(0x7632) if t % uint32(2) else int32(0x5410)
-        return ptx_int8.prmt(ptx_int8.word_of_float(low), ptx_int8.word_of_float(high), half)
-
-    if x_pitch:
-
-        @cuda.jit(device=True, forceinline=True)
-        def multiply(acc, shared, a, b, places):
-            wgmma.wgmma_sp_f16_trans(acc, N, shared, a, b, x_pitch, places, 0)
-            second = uint32(b + uint32(32 * 32))  # 32 columns on
-            wgmma.wgmma_sp_f16_trans(acc, N, shared, uint32(a + uint32(8)), second, x_pitch, places, 1)
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def multiply(acc, shared, a, b, places):
-            wgmma.wgmma_sp_f16(acc, N, shared, a, b, places, 0)
-            wgmma.wgmma_sp_f16(acc, N, shared, uint32(a + uint32(8)), uint32(b + uint32(16)), places, 1)
+    metadata, multiply = read_metadata(e_pitch), start_products(N, x_pitch)
 
     @cuda.jit(device=True, forceinline=True)
     def products(acc, shared, a0, b0, e0, lane, here, there, next, end, tile):

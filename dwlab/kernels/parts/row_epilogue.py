@@ -22,10 +22,14 @@ from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import Pointwise
 
 
-def store_rows(layer: Pointwise, images: int, tile: WarpTile) -> Any:
-    """store(acc, lane, y, b, r, m0, n0): a warp's sums, of pixels from m0 on, filters from n0; H W is even."""
+def store_rows(layer: Pointwise, tile: WarpTile) -> Any:
+    """store(acc, lane, y, b, r, m0, n0, end): a warp's sums, of pixels from m0 on and before `end`, filters from n0.
+
+    H W is even. tile: acc[2 run j + e] is pixel 8 j + 2 (lane % 4) of filter column(lane, e), and the next pixel's is
+    acc[2 run j + run + e].
+    """
     activate, bias, residual = epilogue.activate(layer.activation), layer.bias, layer.residual
-    HW, F, M, RUN, J = layer.H * layer.W, layer.F, images * layer.H * layer.W, tile.run, tile.M // 32
+    HW, F, RUN, J, column = layer.H * layer.W, layer.F, tile.run, tile.M // 32, tile.column
     WHOLE = vector_words(HW // 2) == 4
 
     @cuda.jit(device=True, forceinline=True)
@@ -36,11 +40,11 @@ def store_rows(layer: Pointwise, images: int, tile: WarpTile) -> Any:
         """Four vectors of a filter, each in the pairs of four lanes."""
 
         @cuda.jit(device=True, forceinline=True)
-        def vectors(acc, lane, y, b, r, m0, n0):
+        def vectors(acc, lane, y, b, r, m0, n0, end):
             words = cuda.local.array(4, float32)
-            t, f = uint32(lane % uint32(4)), uint32(n0 + uint32(RUN) * (lane // uint32(4)) + uint32(e))
+            t, f = uint32(lane % uint32(4)), uint32(n0 + column(lane, e))
             plus = float32(0)
-            if bias and f < uint32(F) and uint32(m0 + uint32(32 * J)) < uint32(M):
+            if bias and f < uint32(F) and uint32(m0 + uint32(32 * J)) < end:
                 pair = b[uint32(f // uint32(2))]
                 low, high = ptx.halves(pair)
                 plus = high if f % uint32(2) else low
@@ -50,16 +54,16 @@ def store_rows(layer: Pointwise, images: int, tile: WarpTile) -> Any:
                 if bias:
                     p, s = p + plus, s + plus
                 p, s = activate(p), activate(s)
-                if residual and f < uint32(F) and m < uint32(M):
+                if residual and f < uint32(F) and m < end:
                     r0, r1 = ptx.halves(r[word_of(m, f)])
                     p, s = p + r0, s + r1
                 words[q] = ptx.join_halves(p, s)
-                if not WHOLE and f < uint32(F) and m < uint32(M):
+                if not WHOLE and f < uint32(F) and m < end:
                     y[word_of(m, f)] = words[q]
             if WHOLE:
                 w0, w1, w2, w3 = transpose4(lane, words[0], words[1], words[2], words[3])
                 m = uint32(m0 + uint32(32 * J) + uint32(8) * t)
-                if f < uint32(F) and m < uint32(M):
+                if f < uint32(F) and m < end:
                     memory.store4(y, word_of(m, f), w0, w1, w2, w3)
 
         return vectors
@@ -71,11 +75,11 @@ def stored_rows(layer: Pointwise, images: int, tile: WarpTile) -> Traffic:
     """The traffic of `store_rows` on all of y, by warps of one tile each that cover it from pixel and filter 0 on."""
     HW, F, M, whole = layer.H * layer.W, layer.F, images * layer.H * layer.W, vector_words(layer.H * layer.W // 2) == 4
     lane, load, store = np.arange(32), np.zeros(2, np.int64), np.zeros(2, np.int64)
-    t, e = lane % 4, np.arange(tile.run)[:, None, None]
+    t, filters = lane % 4, np.array([tile.place(lane, e)[1] for e in range(tile.run)])[:, None]
     first = np.arange(0, M, 32)[None, :, None]
     q = 8 * np.arange(4)[:, None, None, None]
     for n0 in range(0, F, tile.N):
-        f = n0 + tile.run * (lane // 4) + e
+        f = n0 + filters
 
         def word(m, f=f):
             there = (f < F) & (m < M)

@@ -33,7 +33,7 @@ from dwlab.kernels.tiling.config import Tiles
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
     tile, DEPTH, CHUNKS, ACROSS = layout.tile, config.pipeline_stages, layout.chunks, layout.across
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_rows(layer, images, tile)
+    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_rows(layer, tile)
     WM, WN, WARPS, S, (W0, E0, _, STEP) = tile.M, tile.N, config.warps_n, layout.steps, layout.places
     BM, BN, C, HW, M = config.block_m, config.block_n, layer.C, layer.H * layer.W, layout.one.M
     (EACH, VECTORS), (find, load_x) = layout.vectors, rows_tiles.load_rows(layout)
@@ -71,7 +71,7 @@ def kernel(layer, images, config):
                 load(shared, uint32(chunk * STEP), uint32(chunk), here)
             ptx.commit()
         run(acc, shared, here)
-        store(acc, lane, y, b, r, uint32(m0 + warp_m * WM), uint32(n0 + warp_n * WN))
+        store(acc, lane, y, b, r, uint32(m0 + warp_m * WM), uint32(n0 + warp_n * WN), uint32(M))
 
     return kernel
 

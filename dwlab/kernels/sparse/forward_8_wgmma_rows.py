@@ -44,7 +44,7 @@ def kernel(layer, images, config):
         rows_tiles.load_rows(layout),
     )
     load_w = tensor_tiles.load_filters(layout, columns=False)
-    SIZE, zero, store, MOST = tile.size, tile.zero, store_rows(layer, images, tile), most_registers(layout)
+    SIZE, zero, store, MOST = tile.size, tile.zero, store_rows(layer, tile), most_registers(layout)
     N, WARPS, (W0, E0, _, STEP), PITCH = tile.M, config.warps_n, layout.places, layout.x_pitch
 
     @cuda.jit(device=True, forceinline=True)
@@ -62,7 +62,7 @@ def kernel(layer, images, config):
         _, _, _, _, _, _, y, b, r, lane, row, column = block
         for j in range(0, SIZE, 4):  # a filter's two pixels are as `rows` has them
             acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]
-        store(acc, lane, y, b, r, uint32(row + group * uint32(BM)), column)
+        store(acc, lane, y, b, r, uint32(row + group * uint32(BM)), column, uint32(M))
         if GROUPS > 1:
             zero(acc)
 

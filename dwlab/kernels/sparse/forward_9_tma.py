@@ -1,0 +1,96 @@
+"""Tma: 2:4 as `wgmma` and `wgmma_rows` multiply it, x and filters brought by the copy engine, warps that meet nowhere.
+
+`wgmma_rows` copies 16 bytes a thread, and a barrier for all stands before each chunk's products. Here one thread starts
+six boxes a chunk: x by 64 pixels (NCHW) or as it lies (NHWC), filters in lines of 64 bytes, metadata in a line a step.
+Groups wait for mbarriers alone (parts/bulk_sparse.py). As nobody computes addresses, a block may have more groups and
+larger tiles: 192 x 256 reads 31 % less for an output than 256 x 128.
+
+Predicted for 4096 -> 1024 and 8,192 pixels: 64 us, of what is read from the L2, 671 MB at 80 bytes a ns and
+multiprocessor, and of shared memory, where products read and copies write. docs/results/sparse.md has what was
+measured. Few pixels have few tiles, whose chunk after chunk takes longer than its products: there two slices of groups
+share a sum.
+
+64 channels and filters or multiples; V:N:M has its rows one by one, which are no boxes. Compute capability 9.0 alone.
+Traffic: x once for each BN filters, filters once for each BM pixels, counted as copies of 16 bytes; y once.
+"""
+
+from numba import float32, uint32
+
+from dwlab.gpu.target import cuda
+from dwlab.kernels.parts import bulk_sparse, ptx_bulk
+from dwlab.kernels.parts.group_products import ROWS, WORDS
+from dwlab.kernels.parts.row_epilogue import store_rows
+from dwlab.kernels.parts.run_epilogue import store_runs
+from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.sparse import tma_tiles
+from dwlab.kernels.sparse.tma_tiles import BOX, FILTERS, blocks, configs, cost, layout_of, most_registers, resources
+from dwlab.kernels.tiling.config import Tiles
+
+
+@by_shape
+def kernel(layer, images, config):
+    layout = layout_of(layer, images, config)
+    BM, BN, N, TILES = config.block_m, config.block_n, config.warp_m, config.groups
+    ACROSS, DOWN, EACH, PIXELS = layout.across, layout.down, layout.each, layout.pixels
+    (LINES, WIDTH), (F, PER_FILTER), (STEPS, _) = layout.matrices
+    W0, E0, GROUPS, WARPS, MOST = layout.w_at, layout.e_at, config.warps_m, layout.warps, most_registers(config)
+    NCHW, PITCH, PARTS, (tile, arrange) = layer.layout == "NCHW", layout.x_pitch, BM // 64, layout.sums
+    SIZE, zero, C, LAST = tile.size, tile.zero, layer.C, WIDTH - 4
+    store = store_rows(layer, tile) if NCHW else store_runs(layer, layout.one, tile)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(shared, to, full, chunk, t, where):
+        x, w, wi, n0, _, _, _, _, _, _ = where
+        line, word = uint32(t * uint32(BM)), uint32(chunk * uint32(WORDS))
+        if NCHW:
+            line = uint32(t // uint32(EACH) * uint32(C) + chunk * uint32(BOX))
+            word = uint32(t % uint32(EACH) * uint32(BM // 2))
+            for q in range(PARTS):  # what begins behind the map's last pixel would be no box
+                at = min(uint32(word + uint32(q * WORDS)), uint32(LAST))
+                ptx_bulk.copy_box_async(shared, uint32(to + uint32(q * PITCH)), x, LINES, WIDTH, BOX, line, at, full)
+        else:
+            ptx_bulk.copy_box_async(shared, to, x, LINES, WIDTH, BM, line, word, full)
+        at, word = uint32(to + uint32(W0)), uint32(chunk * uint32(WORDS // 2))
+        ptx_bulk.copy_box_async(shared, at, w, F, PER_FILTER, BN, n0, word, full, 16)
+        ptx_bulk.copy_box_async(shared, uint32(to + uint32(E0)), wi, STEPS, F, 2, uint32(chunk * 2), n0, full, BN)
+
+    @cuda.jit(device=True, forceinline=True)
+    def finish(acc, t, where):
+        _, _, _, _, y, b, r, lane, row, column = where
+        image = uint32(t // uint32(EACH) * uint32(PIXELS))
+        m = uint32(image + t % uint32(EACH) * uint32(BM) + row)
+        arrange(acc, lane)
+        if NCHW:
+            store(acc, lane, y, b, r, m, column, uint32(image + uint32(PIXELS)))
+        else:
+            store(acc, lane, y, b, r, m, column)
+
+    chunks = bulk_sparse.pipeline(layout, load, finish)
+    start, run = chunks.start, chunks.run
+
+    @cuda.jit(max_registers=MOST)
+    def kernel(x, w, wi, wc, b, r, y):
+        shared = cuda.shared.array(0, float32, 1024)
+        acc = cuda.local.array(SIZE, float32)
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        first, n0 = uint32(block // ACROSS * TILES), uint32(block % ACROSS * BN)
+        end = min(uint32(first + TILES), uint32(DOWN))
+        lane, warp = uint32(thread % 32), uint32(thread // 32 % WARPS)
+        group_m, line = uint32(warp // 4 % GROUPS), uint32(warp // 4 // GROUPS * ROWS + warp % 4 * FILTERS)
+        where = (x, w, wi, n0, y, b, r, lane, uint32(group_m * N), uint32(n0 + line))
+        zero(acc)
+        start(shared, thread, first, end, where)
+        a0, b0 = uint32(W0 + line // ROWS * (ROWS * WORDS // 2)), uint32(group_m * (N * WORDS))
+        run(acc, shared, a0, b0, uint32(E0 + line), thread, first, end, where)
+
+    return kernel
+
+
+@register(
+    kernel=kernel, traffic=tma_tiles.traffic, supports=tma_tiles.supports, dtypes=("float16",), view="words",
+    aligned=16, needs=("copy_box_async", "wgmma_sp_f16", "wgmma_sp_f16_trans"), lesson="42",
+    tiles=Tiles(configs, resources, cost),
+)  # fmt: skip
+def launch(layer, config):
+    layout = layout_of(layer.kernel_key, layer.N, config)
+    return Launch((blocks(layout),), (config.threads,), shared_bytes=resources(layer, config).shared_bytes)
