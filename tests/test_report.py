@@ -435,10 +435,12 @@ def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios(
     newest = {}
     for run in runs:
         for one in run.sections["sparse"] if run.gpu in here else ():
-            newest[one["layer"], one["batch"], one["problem"]["layout"], one["pattern"], one["stage"]] = one["time_us"]
+            name = one["layer"], one["batch"], one["problem"]["layout"], one["pattern"], one["stage"]
+            if name not in newest or records.calm(one) or not records.calm(newest[name]):
+                newest[name] = one
     best = {}
-    for (*key, _), us in newest.items():
-        best[tuple(key)] = min(us or float("inf"), best.get(tuple(key), float("inf")))
+    for (*key, _), one in newest.items():
+        best[tuple(key)] = min(one["time_us"] or float("inf"), best.get(tuple(key), float("inf")))
     found = {(one["layer"], one["batch"], one["problem"]["layout"], one["pattern"]): one["time_us"] for one in rows}
     assert found == best and len(here) == 1
     table, summary = report.sparse_table(runs), report.sparse_summary(runs)
@@ -474,7 +476,7 @@ def test_what_the_page_of_sparse_filters_says_of_networks_is_true():
     large = [one for one in rows if one["batch"] == 32 and one["problem"]["C"] >= 256]
     ahead = [min(one["peers"]["cuBLAS"], *one["dense"].values()) > one["time_us"] for one in rows]
     of_large = [min(one["peers"]["cuBLAS"], *one["dense"].values()) > one["time_us"] for one in large]
-    assert (sum(ahead), len(rows), sum(of_large), len(large)) == (77, 408, 3, 86)
+    assert (sum(ahead), len(rows), sum(of_large), len(large)) == (85, 408, 4, 86)
     assert {(one["problem"]["layout"], one["pattern"]) for one in rows} == {
         (layout, pattern) for layout in ("NCHW", "NHWC") for pattern in ("2:4", "64:2:16")
     }
@@ -494,14 +496,22 @@ def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
         assert peers["cuSPARSE"] / us >= 3.6
         bound.append(peers["cuSPARSELt heuristic"] / one["copy_bound_us"])
     assert set(met["all"].values()) == {18} and set(met["large"].values()) == {12} and min(bound) < 3.6
-    assert (met["cuBLAS"]["64:2:16"], met["cuBLAS"]["64:2:32"]) == (17, 13)
+    assert (met["cuBLAS"]["64:2:16"], met["cuBLAS"]["64:2:32"]) == (18, 13)
     assert met["cuSPARSELt heuristic"] == {"64:2:16": 0, "128:2:16": 0, "64:2:32": 1, "128:2:32": 4}
-    for layout, met in (("NHWC", True), ("NCHW", False)):
-        plain = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, "2:4")]
-        mean = statistics.geometric_mean(one["peers"]["cuSPARSELt search"] / one["time_us"] for one in plain)
-        assert (mean >= 0.9) == met
-        mean = statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in plain)
-        assert mean < 1.05  # "gains nothing over cuBLAS in either layout", says lesson 42
-    quarter = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == ("NCHW", "64:2:16")]
-    mean = statistics.geometric_mean(one["peers"]["cuBLAS"] / one["time_us"] for one in quarter)
-    assert 1.75 <= mean < 2  # "nearly twice"
+
+    def over(peer, layout, form):
+        return [
+            one["peers"][peer] / one["time_us"]
+            for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, form)
+        ]  # fmt: skip
+
+    for layout, many in (("NCHW", 13), ("NHWC", 15)):
+        found = over("cuSPARSELt search", layout, "2:4")
+        assert statistics.geometric_mean(found) >= 0.9 and sum(one >= 0.9 for one in found) == many
+        assert 1.05 <= statistics.geometric_mean(over("cuBLAS", layout, "2:4")) < 1.2  # "a tenth", says lesson 42
+    assert 1.75 <= statistics.geometric_mean(over("cuBLAS", "NCHW", "64:2:16")) < 2  # "nearly twice"
+    in_nhwc = {
+        form: statistics.geometric_mean(over("cuBLAS", "NHWC", form))
+        for form in ("2:4", "64:2:8", "64:2:16", "64:2:32")
+    }
+    assert max(in_nhwc["64:2:8"], in_nhwc["64:2:16"]) < 1 < in_nhwc["2:4"] < in_nhwc["64:2:32"]

@@ -1091,8 +1091,8 @@ def _padded(part: float, K: int) -> int:
 
 
 def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
-    # Many kernels move 16 bytes at a time: they take only multiples.
-    step = 1 if aim and aim[1][1] else rng.choice((1, 1, 4, 8, 16, 32))
+    # Many kernels move 16 bytes at a time, or boxes of 64 channels: they take only multiples.
+    step = 1 if aim and aim[1][1] else rng.choice((1, 1, 4, 8, 16, 32, 64))
     steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
     large = dict.fromkeys(steps, 0.03 if aim is not _SMALL else 0)
     if aim is None:

@@ -241,6 +241,10 @@ for name, layout in (("tensor", "NHWC"), ("rows", "NCHW")):
 # the copies of `rows` bring these: `wgmma_rows`, for NCHW, is `rows` with the instruction of four warps. A block of it keeps its
 # filters' columns, and goes from pixels to pixels: copies of the next are on the way while it stores.
 #
+# Where no column is chosen, what a block copies is a box of a matrix. `tma`, for 2:4 in both layouts, has one thread start copies of boxes
+# of x, of weights and of metadata; the GPU's copy engine brings them, and a warp waits for its chunk alone, at no barrier. What binds it is
+# shared memory: each 64 filters' products read all pixels of the block, and copies write there as well.
+#
 # ## Measure
 #
 # First a bound. Kept products take N / M of the time, and bytes of x and y stay. At the recorded bandwidth, and at the rate at which
@@ -283,9 +287,10 @@ from dwlab import records, report
 report.sparse_summary()  # of the newest records
 
 # %% [markdown]
-# CSR, which takes zeros anywhere, is far behind all. In NHWC, leaving zeros out does not beat cuBLAS, which multiplies them, before
-# 15 weights of 16 are zero (64:2:32). In NCHW it is nearly twice as fast at seven of eight (64:2:16). Plain 2:4 gains nothing over
-# cuBLAS in either layout. The largest product, pattern by pattern, and [all of them](../docs/results/sparse.md):
+# CSR, which takes zeros anywhere, is far behind all. Plain 2:4 gains a tenth over cuBLAS, which multiplies the zeros, in both layouts:
+# half of the products, and all of x read. In NCHW a pattern that leaves channels out is nearly twice as fast at seven zeros of eight
+# (64:2:16). In NHWC it loses, before 15 weights of 16 are zero (64:2:32); such filters are 2:4 as well, and faster stored so. The largest
+# product, pattern by pattern, and [all of them](../docs/results/sparse.md):
 
 # %% tags=["nbval-ignore-output", "folded"]
 found, _ = report.fastest_sparse()
@@ -358,7 +363,7 @@ def cost(name, layer):
     return one.tiles.cost(layer.kernel_key, layer.N, one.config(layer, h200), h200).time / 1e3
 
 
-ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "wgmma")), ("NCHW", ("rows", "wgmma_rows"))) for name in names]
+ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "wgmma", "tma")), ("NCHW", ("rows", "wgmma_rows", "tma"))) for name in names]
 times, measured = {}, {}
 for form in FORMS:
     there = [(f"sparse/forward/{name}", largest(form, layout)) for name, layout in ways]

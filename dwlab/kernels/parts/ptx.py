@@ -39,7 +39,8 @@
     fence_async()                                what a thread has put into shared memory is there for products
                                                  (fence.proxy.async)
     copy_box_async(shared, i, source, lines,     a box of a matrix, which the GPU's copy engine brings for one thread
-                   width, box, first, at, mbarrier)  (cp.async.bulk.tensor, TMA)
+                   width, box, first, at,        (cp.async.bulk.tensor, TMA); words: of a line, 32 if left out
+                   mbarrier, words)
     mbarrier_init, mbarrier_expect,              phases of arrivals and of copies' bytes, which threads wait for
     mbarrier_arrive, mbarrier_wait               (mbarrier.init, .arrive.expect_tx, .arrive, .try_wait.parity)
     ldmatrix_x4(array, index) -> 4 words         four 8 x 8 matrices of 16-bit elements out of shared memory, as mma

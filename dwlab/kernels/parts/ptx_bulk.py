@@ -41,15 +41,15 @@ def copy_box_async(
     mbarrier: int,
     words: int = 32,
 ) -> None:
-    """Starts a copy of `box` <= 256 lines of some words, from line `first` and word `at` on, to a shared array from i on.
+    """Starts a copy of `box` <= 256 lines of `words`, from line `first` and word `at` on, to a shared array from i on.
 
     source: a global array that begins with a matrix of `lines` lines of `width` words, a multiple of 4; it begins at a
     multiple of 16 bytes. What lies beyond the matrix comes as zeros; but a box begins in it, at a multiple of 4 words,
     or the GPU ends the launch: the map begins at address 0 (gpu/driver.py). lines, width, box, words: literals.
 
     Lines of 32 words follow each other there, swizzled as swizzle.place(32) has them, and i is a multiple of 256; lines
-    of 16 as swizzle.place(16), a multiple of 128. Lines of 64, 128, 192 or 256 words are not swizzled, i is a multiple of
-    32. The 4 * words * box bytes count at that mbarrier. One thread does all that: the others need not come.
+    of 16 as swizzle.place(16), a multiple of 128. Lines of 64, 128, 192 or 256 words are not swizzled, i is a multiple
+    of 32. The 4 * words * box bytes count at that mbarrier. One thread does all that: the others need not come.
     """
     outside("copy_box_async")
 

@@ -86,8 +86,12 @@ def kernel(layer, images, config):
     return kernel
 
 
+def traffic(layer, config):
+    return tma_tiles.traffic(layer, config)
+
+
 @register(
-    kernel=kernel, traffic=tma_tiles.traffic, supports=tma_tiles.supports, dtypes=("float16",), view="words",
+    kernel=kernel, traffic=traffic, supports=tma_tiles.supports, dtypes=("float16",), view="words",
     aligned=16, needs=("copy_box_async", "wgmma_sp_f16", "wgmma_sp_f16_trans"), lesson="42",
     tiles=Tiles(configs, resources, cost),
 )  # fmt: skip
