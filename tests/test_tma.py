@@ -129,7 +129,7 @@ def test_a_box_begins_in_shared_memory_where_its_lines_are_swizzled_from(words, 
         ptx.mbarrier_init(shared, 4000, 1)
         ptx.fence_async()
         ptx.mbarrier_expect(shared, 4000, 32 * words)
-        ptx.copy_box_async(shared, at, x, 8, 64, 8, 0, 0, 4000, words)
+        ptx.copy_box_async(shared, at, x, 8, 64, 8, 0, 0, 4000, words=words)
 
     x = np.zeros(8 * 64, np.float32)
     assert simt.xray(kernel, 1, 1, x, np.uint32(unit)).hazards == ()

@@ -279,8 +279,9 @@ def copy_box_async(
     """Starts a copy of `box` lines of so many words, from line `first` and word `at` on, of a matrix (lines, width)."""
     name = "ptx.copy_box_async"
     sizes = [run.number(one, node) for one in (lines, width, box, words)]
-    literal = all(run.is_literal(one) for one in (*node.args[3:6], *node.args[9:]))
-    if not literal or any(one.dtype.kind != "i" for one in sizes):
+    places = {3: "lines", 4: "width", 5: "box", 9: "words"}
+    given = [one for one in (wide.written(node, *place) for place in places.items()) if one is not None]
+    if not all(run.is_literal(one) for one in given) or any(one.dtype.kind != "i" for one in sizes):
         raise run.refuse(node, f"{name} takes literal numbers of lines, words and lines of a box")
     lines, width, box, words = (int(one) for one in sizes)
     if why := inline_ptx.wrong_box(lines, width, box, words):

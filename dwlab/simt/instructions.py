@@ -82,10 +82,10 @@ def _where_it_exists(name: str, meaning: Callable) -> Callable:
     """The meaning, and the refusal where the GPU that simt stands for does not have the instruction."""
 
     @functools.wraps(meaning)
-    def checked(run: Any, node: Any, *arguments: object) -> object:
+    def checked(run: Any, node: Any, *arguments: object, **keywords: object) -> object:
         why = inline_ptx.lacks(name, run.options.compute_capability)
         if why:
             raise run.refuse(node, why)
-        return meaning(run, node, *arguments)
+        return meaning(run, node, *arguments, **keywords)
 
     return checked if inline_ptx.needs(name) > (5, 0) else meaning

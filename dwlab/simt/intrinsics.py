@@ -457,6 +457,8 @@ def local_array(run: Execution, node: ast.Call) -> LocalArray:
 
 def const_array(run: Execution, node: ast.Call) -> Array:
     """cuda.const.array_like: a NumPy array of the enclosing scope in constant memory."""
+    if len(node.args) != 1 or node.keywords:
+        raise run.refuse(node, "const.array_like takes one array")
     value = run.eval(node.args[0])
     if not isinstance(value, Array) or value.space != "const":
         raise run.refuse(node, "const.array_like takes a NumPy array that is a global or closure variable")
@@ -736,6 +738,9 @@ _HALF = {
 
 def _half(run: Execution, node: ast.Call, name: str, arguments: list[object]) -> Lanes:
     values = [types.cast(run.number(a, node), types.FLOAT16) for a in arguments]
+    takes = {"hfma": 3, "hexp10": 1, "hrsqrt": 1}.get(name) or _HALF[name].nin
+    if len(values) != takes:
+        raise run.refuse(node, f"cuda.fp16.{name} takes {takes} numbers, not {len(values)}")
     if name == "hfma":
         wide = [v.astype(np.float64) for v in values]
         run.count_flops(node, types.FLOAT16, 2)

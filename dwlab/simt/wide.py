@@ -65,7 +65,7 @@ def store(name: str, space: str, width: int = WIDTH) -> Callable:
 
     def meaning(run: Execution, node: ast.Call, array: object, index: object, *values: object) -> None:
         if len(values) != width:
-            raise TypeError(f"{name} takes (array, index) and {width} values")  # worded by the interpreter
+            raise run.refuse(node, f"{name} takes (array, index) and {width} values")
         wide = np.stack(
             [np.broadcast_to(types.cast(run.number(v, node), types.FLOAT32), run.lanes_shape) for v in values]
         )
@@ -155,9 +155,14 @@ def commit(run: Execution, node: ast.Call) -> None:
     run.groups = np.broadcast_to(run.groups, run.lanes_shape) + now.astype(np.int32)
 
 
+def written(node: ast.Call, place: int, name: str) -> ast.expr | None:
+    """An argument as the call has it, at its place or by name; None if neither."""
+    return next((one.value for one in node.keywords if one.arg == name), None) or next(iter(node.args[place:]), None)
+
+
 def wait(run: Execution, node: ast.Call, groups: object) -> None:
     """Lands the copies of all groups but each active lane's youngest `groups`."""
-    groups, given = run.number(groups, node), node.args[0]
+    groups, given = run.number(groups, node), written(node, 0, "groups")
     known = isinstance(given, (ast.Constant, ast.Name)) and run.is_literal(given)
     if not known or groups.dtype.kind != "i" or groups < 0:
         raise run.refuse(node, "ptx.wait takes a literal number of groups, 0 or more", "ptx.wait(0) waits for all")

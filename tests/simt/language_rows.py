@@ -29,6 +29,8 @@ import numpy as np
 from numba import float32, float64, int8, int16, int32, int64, literal_unroll, uint8, uint32, uint64
 from numba.types import float16
 
+from dwlab.kernels.parts import ptx
+
 ONE = 1
 TILE = 8
 FLAG = False

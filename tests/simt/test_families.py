@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwlab import simt
+from dwlab.kernels.parts import ptx
 from dwlab.simt import cuda
 from tests.simt import language_table as table
 
@@ -44,13 +45,21 @@ NAMES = (
     *"len abs min max sum round int float bool complex pow divmod range enumerate zip reversed sorted any all".split(),
     *"isinstance slice tuple type chr ord hash iter next map filter str repr id getattr hasattr float16 int8".split(),
     *"x.sum x.mean x.copy x.astype x.fill x.item a.reshape a.ravel a.T.sum".split(),
+    *(f"cuda.fp16.{name}" for name in "hadd hfma hsqrt hexp10 hmax".split()),
+    "cuda.const.array_like",
 )
+INSTRUCTIONS = [name for name in vars(ptx) if getattr(vars(ptx)[name], "__module__", "").startswith(ptx.__name__)]
 OWN = re.compile(r"\b[A-Z]\w+(Error|Exception): |Traceback")  # of Python's, in a refusal's words
 
 value = st.sampled_from(VALUES)
+named = st.builds("{}={}".format, st.sampled_from("array shared i index n groups words lanes".split()), value)
+arguments = st.builds(
+    lambda *given: ", ".join(sum(given, [])), st.lists(value, max_size=12), st.lists(named, max_size=2)
+)
 lines = st.one_of(
     st.builds(lambda form, a, b: form.format(a, b), st.sampled_from(EACH), value, value),
     st.builds(lambda f, given: f"v = {f}({', '.join(given)})", st.sampled_from(NAMES), st.lists(value, max_size=3)),
+    st.builds("v = ptx.{}({})".format, st.sampled_from(INSTRUCTIONS), arguments),
 )
 
 
