@@ -13,7 +13,7 @@ from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.row_epilogue import stored_rows
 from dwlab.kernels.parts.run_epilogue import stored_runs
 from dwlab.kernels.parts.warp_tile import WarpTile
-from dwlab.kernels.pointwise.tma_tiles import blocks  # noqa: F401 - of a launch: as there
+from dwlab.kernels.pointwise.tma_tiles import blocks
 from dwlab.kernels.pointwise.wgmma_tiles import most_registers
 from dwlab.kernels.sparse.wgmma_tiles import ALIGNED, FILTERS
 from dwlab.kernels.tiling.config import Resources, TileConfig
