@@ -26,19 +26,20 @@ WORDS_EACH = 4  # of a place's two mbarriers: that it is full, then that it is f
 
 @dataclass(frozen=True)
 class Pipeline:
-    """start(shared, x, w, row, column, thread), by all threads: makes the mbarriers, and starts the first copies.
-
-    run(acc, shared, a0, b0, x, w, row, column, thread, where): the products of all chunks of the block's tiles, one
-    tile after the other, each then handed to finish(acc, row, where). row, column: the block's first of x's and of w's
-    lines; a0, b0: where the group's lines of a chunk begin; acc: 0.
-    """
+    """start and run, device functions: `pipeline` says what they take and do, here and in parts/bulk_sparse.py."""
 
     start: Any
     run: Any
 
 
 def pipeline(layout: Layout, at: int, dtype: str, finish: Any) -> Pipeline:
-    """The pipeline of a block's chunks, its mbarriers from word `at` of shared memory on, a multiple of 2."""
+    """The pipeline of a block's chunks, its mbarriers from word `at` of shared memory on, a multiple of 2.
+
+    start(shared, x, w, row, column, thread), by all threads: makes the mbarriers, and starts the first copies.
+    run(acc, shared, a0, b0, x, w, row, column, thread, where): the products of all chunks of the block's tiles, one
+    tile after the other, each then handed to finish(acc, row, where). row, column: the block's first of x's and of w's
+    lines; a0, b0: where the group's lines of a chunk begin; acc: 0.
+    """
     one, config, CHUNKS, STEP, A_WORDS = layout.one, layout.config, layout.chunks, layout.stage_words, layout.a_words
     BM, BN, N, CHUNK, STAGES = config.block_m, config.block_n, config.warp_n, config.block_k, config.pipeline_stages
     M, F, WIDTH, BYTES, WARPS, TILES = one.M, one.N, one.words, 4 * STEP, config.threads // 32, config.groups

@@ -12,7 +12,6 @@ memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,28 +20,19 @@ from numba import uint32
 from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_bulk
 from dwlab.kernels.parts import ptx_wgmma as wgmma
-from dwlab.kernels.parts.bulk_products import WORDS_EACH
+from dwlab.kernels.parts.bulk_products import WORDS_EACH, Pipeline
 from dwlab.kernels.parts.group_sparse import read_metadata, start_products
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 from dwlab.kernels.traffic import warp_traffic
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """start(shared, thread, tile, end, where), by all threads: makes the mbarriers, and starts the first copies.
-
-    run(acc, shared, a0, b0, e0, thread, tile, end, where): the products of all chunks of the block's tiles, from `tile`
-    to before `end`, each then handed to finish(acc, tile, where). a0, b0, e0: where a group's filters and pixels, and
-    the warp's metadata, begin in a chunk; acc: 0. where: what load and finish take besides.
-    """
-
-    start: Any
-    run: Any
-
-
 def pipeline(layout: Any, load: Any, finish: Any) -> Pipeline:
     """The loop of the groups of a block of sparse/forward/tma; layout: sparse.tma_tiles.Layout.
 
+    start(shared, thread, tile, end, where), by all threads: makes the mbarriers, and starts the first copies.
+    run(acc, shared, a0, b0, e0, thread, tile, end, where): the products of all chunks of the block's tiles, from `tile`
+    to before `end`, each then handed to finish(acc, tile, where). a0, b0, e0: where a group's filters and pixels, and
+    the warp's metadata, begin in a chunk; acc: 0. where: what load and finish take besides.
     load(shared, at, mbarrier, chunk, tile, where), by one thread: starts the copies of a chunk to word `at`.
     """
     config, SLICES, STEP, AT = layout.config, layout.config.warps_k, layout.step, layout.mbarriers_at
@@ -138,10 +128,10 @@ def pipeline(layout: Any, load: Any, finish: Any) -> Pipeline:
 
 
 def tile_of(N: int, nchw: bool) -> tuple[WarpTile, Any]:
-    """(tile, arrange): what a warp has of a group's N pixels x 64 filters, as parts/group_sparse.py leaves it, once
+    """(tile, arrange): what a warp has of a group's N pixels x 64 filters once arrange(acc, lane) has put it in order.
 
-    arrange(acc, lane) has made runs of two neighbouring filters of a pixel of them, in NHWC by a trade with another
-    lane; in NCHW a run is of a pixel's filters g and g + 8, g = lane // 4, the next run of the next pixel's.
+    In NHWC a run is of a pixel's two neighbouring filters, by a trade with another lane; in NCHW of its filters g and
+    g + 8, g = lane // 4, and the next run of the next pixel's.
     """
 
     @cuda.jit(device=True, forceinline=True)

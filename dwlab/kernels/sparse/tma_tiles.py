@@ -135,7 +135,7 @@ def config_of(layer, BM, BN, N, depth, tiles=1, slices=1):
 def configs(layer, images, gpu):
     """Of each shape that divides the filters as many chunks as fit beside no other block or one.
 
-    A tile a block, or all blocks at once; or two slices, where one has half of the multiprocessor's warps at most.
+    A tile a block, or all blocks at once; or a tile a block and two slices.
     """
     for shape in SHAPES:
         if layer.F % shape[1] == 0:
@@ -185,18 +185,14 @@ def traffic(layer, config):
         first = tile // layout.each * layer.C + chunk * BOX
         at = tile % layout.each * (BM // 2) + np.arange(BM // 64)[:, None, None] * WORDS
         load = bulk_sparse.box_traffic(*of_x, BOX, WORDS, first, np.minimum(at, of_x[1] - 4))
-        last = stored_rows(layer.kernel_key, 1, layout.tile)
-        last = [
-            layer.N * one for one in (last.load_requests, last.load_sectors, last.store_requests, last.store_sectors)
-        ]
+        last, times = stored_rows(layer.kernel_key, 1, layout.tile), layer.N
     else:
         load = bulk_sparse.box_traffic(*of_x, BM, WORDS, tile * BM, chunk * WORDS)
-        last = stored_runs(layer, layout.tile)
-        last = [last.load_requests, last.load_sectors, last.store_requests, last.store_sectors]
+        last, times = stored_runs(layer, layout.tile), 1
     filters = bulk_sparse.box_traffic(*of_w, BN, WORDS // 2, n0, chunk * (WORDS // 2))
     filters = filters + bulk_sparse.box_traffic(*of_e, 2, BN, chunk * 2, n0)
-    load = layout.across * load + layout.down * filters
-    return Traffic(load[0] + last[0], load[1] + last[1], last[2], last[3])
+    load = layout.across * load + layout.down * filters + times * np.array([last.load_requests, last.load_sectors])
+    return Traffic(*load, times * last.store_requests, times * last.store_sectors)
 
 
 def cost(layer, images, config, gpu):
