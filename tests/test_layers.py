@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -200,6 +201,40 @@ def test_a_kernel_that_takes_the_other_layout_is_rejected():
     swapped = {"NCHW": "NHWC", "NHWC": "NCHW"}
     verdict = wrong(lambda layer: {"layout": swapped[layer.layout]})
     assert not verdict.passed and all(r.case.problem.C > 1 for r in verdict.failures)
+
+
+ON_TENSOR_CORES = [one for one in registry.stages() if "float32" in one.dtypes and "mma_f16" in one.needs]
+
+
+def few_terms(path):
+    """Layers of a path whose float32 sums are short: a kernel's error has few roundings to hide behind."""
+    point, depth = partial(Pointwise, 1, layout="NHWC"), partial(DepthwiseConv2d, 1, layout="NHWC", padding=0)
+    for n in (1, 2, 3, 4, 5, 6, 7, 8, 16):
+        if path == "forward":
+            yield point(n, 16, 20, 20)
+        elif path == "pwpw":
+            yield from (Fused(point(n, F, 20, 20), point(F, 16, 20, 20)) for F in {1, n, 8})
+        else:
+            for K in (1, 2):
+                side, channels = 21 - K, n if path == "dwpw" else 32
+                pair = depth(channels, 20, 20, K), point(n, 32 if path == "pwdw" else 16, 20, 20)
+                yield Fused(pair[0], replace(pair[1], H=side, W=side)) if path == "dwpw" else Fused(*pair[::-1])
+
+
+@pytest.mark.parametrize("one", ON_TENSOR_CORES, ids=lambda one: one.id)
+def test_short_sums_in_float32_are_as_exact_on_tensor_cores(one):
+    """Three products of tf32 leave 8 units of each term: with 1 or 2 terms that was up to 1.4 times what is allowed."""
+    taken = [problem for problem in few_terms(one.path) if one.supports(problem)]
+    assert taken
+    for problem in taken:
+        random = np.random.default_rng(3)
+        given = problem.inputs(one.path, seed=3)
+        for name, array in given.items():  # numbers of 24 significant bits, between 1 and 2 or -2 and -1
+            given[name] = (random.uniform(1, 2, array.shape) * random.choice((1, -1), array.shape)).astype(np.float32)
+        arrays = {name: cuda.to_device(array) for name, array in {**given, "y": problem.nans("y", one.path)}.items()}
+        one.run(problem, arrays)
+        want, allowed = (of(problem, one.path, given)["y"] for of in (references.reference, references.allowed_error))
+        assert (np.abs(arrays["y"].copy_to_host() - want) <= allowed).all(), str(problem)
 
 
 def test_the_judge_names_a_border_of_the_map():

@@ -77,13 +77,19 @@ def of_stage(file: str, package: Path = PACKAGE) -> str:
 
 
 def of_code(ptx: str, launch: Any = None) -> str:
-    """The digest of a kernel's PTX and launch, without comments and what Numba numbers by the order of compiling."""
-    lines = (line.split("//")[0].strip() for line in ptx.splitlines())
-    text = "\n".join(line for line in lines if line and not line.startswith((".file", ".loc", ".version")))
+    """The digest of a kernel's PTX and launch, without comments and what depends on the order of compiling.
+
+    These are the numbers in Numba's names, and where constants stand.
+    """
+    lines = [line.split("//")[0].strip() for line in ptx.splitlines()]
+    lines = [line for line in lines if line and not line.startswith((".file", ".loc", ".version"))]
     numbers: dict[str, str] = {}
     names = re.compile(r"_?_?\b_Z\w+|\b\w*__\w*\$\w+")
-    text = names.sub(lambda found: numbers.setdefault(found[0], f"name{len(numbers)}"), text)
-    return hashlib.sha256(f"{text}\n{launch}".encode()).hexdigest()
+    text, constants = (
+        [names.sub(lambda found: numbers.setdefault(found[0], f"name{len(numbers)}"), line) for line in part]
+        for part in ([line for line in lines if line.startswith(".const") is constant] for constant in (False, True))
+    )
+    return hashlib.sha256("\n".join([*text, *sorted(constants), str(launch)]).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------ a package's names

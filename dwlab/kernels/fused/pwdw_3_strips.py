@@ -20,6 +20,7 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_depthwise, pwdw_plan, pwdw_tiles, row_loads
+from dwlab.kernels.parts import mma_tf32
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -133,6 +134,8 @@ def traffic(pair, config):
 
 def supports(pair):
     if pair.layout != "NHWC" or pair.dtype != "float32" and (pair.first.C % 8 or pair.second.C % 8):
+        return False
+    if pair.dtype == "float32" and pair.first.C < mma_tf32.FEWEST:
         return False
     return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 

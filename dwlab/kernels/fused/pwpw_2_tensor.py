@@ -18,8 +18,8 @@ from numba import float32, uint32
 
 from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_tiles, pwpw_epilogue, pwpw_plan, row_loads
+from dwlab.kernels.parts import mma_tf32, warp_tile
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts import warp_tile
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -134,6 +134,8 @@ def launch_grid(pair, config):
 def supports(pair):
     one, two = pair.first, pair.second
     if pair.layout != "NHWC" or pair.dtype != "float32" and (one.C % 8 or one.F % 8 or two.F % 8):
+        return False
+    if pair.dtype == "float32" and min(one.C, one.F) < mma_tf32.FEWEST:
         return False
     return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 

@@ -2,9 +2,9 @@
 
 tf32 has 11 significant bits, too few for a float32 of 24. Each operand is split in two tf32, x = h + l, h the upper 11
 bits and l what is left, and of the four products three are summed up, l h + h l + h h: l l is below the last bit. An
-error of about 2**-21 of each product is left: within float32's rounding for sums of 16 and more. An mma cuts its sums
-off where a float32 addition rounds, so a long sum in one would drift towards 0: each starts from 0, and what it gives
-is added by a float32 addition.
+error of at most 2**-21 of each product is left, 8 units of roundoff: what sums of `FEWEST` terms may be off by, and more
+than those of fewer, which are left to multiply-adds. An mma cuts its sums off where a float32 addition rounds, so a
+long sum in one would drift towards 0: each starts from 0, and what it gives is added by a float32 addition.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import accumulate
 
+FEWEST = 6  # terms of a sum: with n of them it may be off by 2 + n units (problems/references.py)
 REST = 24  # registers for a step's B, addresses and counters, about
 
 
