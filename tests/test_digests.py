@@ -180,3 +180,11 @@ def test_a_kernels_code_has_a_digest_without_what_numba_numbers():
         PTX.format(name="_ZN6cudapy8__main__6kernelB2v1B38cw51xE5ArrayIfE", factor="%f4"),
     )
     assert digests.of_code(one) == digests.of_code(other) != digests.of_code(third)
+
+
+def test_a_kernels_code_has_a_digest_without_the_order_of_its_constants():
+    code = PTX.format(name="kernel", factor="%f3")
+    first, second = ".const .align 64 .b8 map_7[128];", ".const .align 64 .b8 table__$1[2] = {1, 2};"
+    one, other = (digests.of_code("\n".join([*order, code])) for order in ((first, second), (second, first)))
+    third = digests.of_code("\n".join([first, second.replace("{1, 2}", "{2, 1}"), code]))
+    assert one == other != third
