@@ -2,8 +2,8 @@
 
 tf32 has 11 significant bits, too few for a float32 of 24. Each operand is split in two tf32, x = h + l, h the upper 11
 bits and l what is left, and of the four products three are summed up, l h + h l + h h: l l is below the last bit. An
-error of at most 2**-21 of each product is left, 8 units of roundoff: what sums of `FEWEST` terms may be off by, and more
-than those of fewer, which are left to multiply-adds. An mma cuts its sums off where a float32 addition rounds, so a
+error of at most 2**-21 of each product is left, 8 units of roundoff: what a sum of `FEWEST` terms may be off by, and
+more than one of fewer, which is left to multiply-adds. An mma cuts its sums off where a float32 addition rounds, so a
 long sum in one would drift towards 0: each starts from 0, and what it gives is added by a float32 addition.
 """
 
