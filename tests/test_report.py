@@ -2,8 +2,10 @@
 
 import argparse
 import dataclasses
+import math
 import re
 import statistics
+from collections import defaultdict
 
 import pytest
 from fakes import cells, recorded
@@ -12,7 +14,9 @@ from fakes import measured as row
 from dwlab import problems, records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
+from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.records.journal import Journal
 from dwlab.study import command
 from dwlab.study import run as running
 
@@ -480,6 +484,35 @@ def test_what_the_page_of_sparse_filters_says_of_networks_is_true():
     assert {(one["problem"]["layout"], one["pattern"]) for one in rows} == {
         (layout, pattern) for layout in ("NCHW", "NHWC") for pattern in ("2:4", "64:2:16")
     }
+
+
+def test_shared_columns_pay_on_cuda_cores_from_three_quarters_on():
+    """Beside all tiles of the dense CUDA-core stage that sweeps timed on the GPU: in float32, as it has no other."""
+
+    def size(of):
+        return tuple(of[name] for name in "NCFHW")
+
+    gpu, dense = "NVIDIA H100 80GB HBM3", {}
+    for path in tuned.journals(tuned.FOLDER):
+        for key, tried in Journal(path).read():
+            ours = "registers" in (key.subject.split("/")[-1], tried.candidate.get("stage"))
+            if ours and key.subject.startswith("pointwise/forward") and key.gpu == gpu and tried.times_us:
+                layer = size({name: int(n) for name, n in re.findall(r"\b([NCFHW])=(\d+)", key.problem)})
+                dense[layer] = min(statistics.median(tried.times_us), dense.get(layer, math.inf))
+    most = max(2 * math.prod(layer) / us / 1e6 for layer, us in dense.items())
+    assert len(dense) >= 12 and 34 < most < 35.5
+    rates, gains = defaultdict(list), defaultdict(list)
+    for run in records.load_runs():
+        for one in run.sections.get("sparse", []) if run.gpu == gpu else ():
+            if one["stage"] == "columns" and one["time_us"]:
+                layer, form = size(one["problem"]), one["pattern"]
+                if one["networks"] == "shapes of the source":
+                    rates[form].append(2 * math.prod(layer) / one["time_us"] / 1e6)
+                elif layer in dense and form == "64:2:16":
+                    gains[layer[1] >= 256].append(dense[layer] / one["time_us"])
+    assert min(rates["64:2:8"]) > most > max(rates["2:4"]) and min(rates["64:2:16"] + rates["64:2:32"]) > 2 * most
+    assert {round(one) for one in rates["64:2:8"]} == {41, 57} and {round(one) for one in rates["2:4"]} <= {24, 27}
+    assert 1.1 <= min(gains[True]) and max(gains[True]) < 3.35 and 0.55 < min(gains[False]) < max(gains[False]) < 1.15
 
 
 def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():

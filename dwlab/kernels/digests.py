@@ -85,11 +85,13 @@ def of_code(ptx: str, launch: Any = None) -> str:
     lines = [line for line in lines if line and not line.startswith((".file", ".loc", ".version"))]
     numbers: dict[str, str] = {}
     names = re.compile(r"_?_?\b_Z\w+|\b\w*__\w*\$\w+")
-    text, constants = (
-        [names.sub(lambda found: numbers.setdefault(found[0], f"name{len(numbers)}"), line) for line in part]
-        for part in ([line for line in lines if line.startswith(".const") is constant] for constant in (False, True))
-    )
-    return hashlib.sha256("\n".join([*text, *sorted(constants), str(launch)]).encode()).hexdigest()
+
+    def numbered(line: str) -> str:
+        return names.sub(lambda found: numbers.setdefault(found[0], f"name{len(numbers)}"), line)
+
+    text = [numbered(line) for line in lines if not line.startswith(".const")]  # the code gives names their numbers
+    text += sorted(numbered(line) for line in lines if line.startswith(".const"))
+    return hashlib.sha256("\n".join([*text, str(launch)]).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------ a package's names
