@@ -8,7 +8,7 @@ See `xray`, `Report` and `Options`.
 """
 
 from dwlab.simt.diff import diff
-from dwlab.simt.intrinsics import register_meaning
+from dwlab.simt.intrinsics import register_instruction
 from dwlab.simt.launch import Kernel, jit, xray
 from dwlab.simt.options import (
     DeadlockError,
@@ -46,7 +46,7 @@ __all__ = [
     "current",
     "diff",
     "jit",
-    "register_meaning",
+    "register_instruction",
     "using",
     "xray",
 ]

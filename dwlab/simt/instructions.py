@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from dwlab.gpu import inline_ptx, target
 from dwlab.simt import bulk, groups, narrow, sparse, tensor, wide
-from dwlab.simt.intrinsics import register_meaning
+from dwlab.simt.intrinsics import register_instruction
 
 _MEANINGS = SimpleNamespace(
     load4=wide.load("ptx.load4", "global"),
@@ -75,17 +74,5 @@ def publish(namespace: dict[str, Any], names: tuple[str, ...]) -> None:
     if target.mode == "gpu":
         namespace.update({name: getattr(inline_ptx.intrinsics(), name) for name in names})
     for name in names:
-        register_meaning(namespace[name], _where_it_exists(name, getattr(_MEANINGS, name)))
-
-
-def _where_it_exists(name: str, meaning: Callable) -> Callable:
-    """The meaning, and the refusal where the GPU that simt stands for does not have the instruction."""
-
-    @functools.wraps(meaning)
-    def checked(run: Any, node: Any, *arguments: object, **keywords: object) -> object:
-        why = inline_ptx.lacks(name, run.options.compute_capability)
-        if why:
-            raise run.refuse(node, why)
-        return meaning(run, node, *arguments, **keywords)
-
-    return checked if inline_ptx.needs(name) > (5, 0) else meaning
+        refusal = functools.partial(inline_ptx.lacks, name) if inline_ptx.needs(name) > (5, 0) else None
+        register_instruction(namespace[name], getattr(_MEANINGS, name), refusal)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,13 +39,22 @@ class Group:
 _meanings: dict[int, tuple[object, Callable]] = {}
 
 
-def register_meaning(function: object, meaning: Callable) -> None:
-    """Tells dwlab.simt what a foreign function (an inline-PTX intrinsic, say) does, lane by lane.
+def register_instruction(
+    function: object, meaning: Callable, refusal: Callable[[tuple[int, int]], str] | None = None
+) -> None:
+    """Tells the interpreter what a foreign function (an inline-PTX intrinsic, say) does, lane by lane.
 
     meaning(run, node, *arguments) gets the Execution, the call's syntax node and the argument values, and returns the
-    result in every lane.
+    result in every lane. refusal(compute capability) says why such a GPU lacks the instruction, or "".
     """
-    _meanings[id(function)] = (function, meaning)
+
+    @functools.wraps(meaning)
+    def checked(run: Execution, node: ast.Call, *arguments: object, **keywords: object) -> object:
+        if why := refusal(run.options.compute_capability):
+            raise run.refuse(node, why)
+        return meaning(run, node, *arguments, **keywords)
+
+    _meanings[id(function)] = (function, checked if refusal else meaning)
 
 
 def meaning(function: object) -> Callable | None:
