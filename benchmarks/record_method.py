@@ -27,9 +27,10 @@ from typing import Any
 import numpy as np
 from recording import BEGAN, Parser, above, at_least, needs_gpu, said, tell
 
-from dwlab.records import kinds, method, tabular
+from dwlab.records import kinds, method
 from dwlab.records.method import Step, Time
 from dwlab.report import method as report
+from dwlab.text import tabular
 from dwlab.training import digits, small_kernels
 
 IMAGES = 65_536

@@ -49,10 +49,10 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem
 from dwlab.problems.layers import LAYOUTS
-from dwlab.records import tabular
 from dwlab.records.journal import Candidate, Journal, JournalError, Key, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
+from dwlab.text import tabular
 from dwlab.tuning import report, stages, strategies
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import Found, SearchError, first, search

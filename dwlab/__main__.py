@@ -473,7 +473,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _stages(options: argparse.Namespace) -> int:
     from dwlab.kernels import registry
-    from dwlab.records import terminal
+    from dwlab.text import terminal
 
     wanted = {one.id for one in registry.stages(options.op, options.path)}
     rows = [row for row in registry.describe() if row["id"] in wanted]
@@ -555,7 +555,7 @@ def _own_kernel(text: str) -> tuple[Any, Any, Any, list[Any]]:
 
 def _xray_own(options: argparse.Namespace) -> int:
     from dwlab import simt
-    from dwlab.records import terminal
+    from dwlab.text import terminal
 
     if options.problem is not None:
         raise UserError("--problem goes with a stage: example() of the file says what a kernel of your own is run on")
@@ -585,7 +585,7 @@ def _xrayed(report: Any, options: argparse.Namespace) -> int:
 def _xray(options: argparse.Namespace) -> int:
     from dwlab import records
     from dwlab.kernels import registry
-    from dwlab.records import terminal
+    from dwlab.text import terminal
 
     stage = registry.stage(options.stage)
     from dwlab import simt  # after what refuses a name: it imports Numba
@@ -703,7 +703,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _plain(error: object) -> str:
-    from dwlab.records.terminal import plain
+    from dwlab.text.terminal import plain
 
     return plain(error)
 
@@ -711,7 +711,7 @@ def _plain(error: object) -> str:
 def _attended(options: argparse.Namespace) -> AbstractContextManager[None]:
     """What a terminal gets: `terminal.attended`, code and JSON as they are. Nothing where doctor has to say why."""
     try:
-        from dwlab.records import terminal
+        from dwlab.text import terminal
     except ModuleNotFoundError:
         return nullcontext()
     as_it_is = options.json or getattr(options, "ptx", False) or getattr(options, "sass", False)

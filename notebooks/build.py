@@ -560,7 +560,7 @@ def _lines(text: str, stage: bool) -> tuple[int, int]:
 
 def load_table(read: list[Path]) -> str:
     """The load of the lessons of these sources, a row each."""
-    from dwlab.records import tabular
+    from dwlab.text import tabular
 
     head = ["lesson", "words", "rows", "code lines", "kernels, launches", "folded", "cells", "minutes", "stated"]
     body = []

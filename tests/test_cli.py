@@ -20,8 +20,8 @@ from dwlab.gpu import specs as gpus
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.problems import layers, networks
-from dwlab.records import tabular, terminal
 from dwlab.report import recorded
+from dwlab.text import tabular, terminal
 
 NAIVE = "depthwise1d/forward/naive"
 

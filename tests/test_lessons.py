@@ -607,7 +607,7 @@ def test_a_line_that_a_page_would_break_stops_the_build(workshop, capsys, show, 
     assert build.main(["90"]) == 1
     said = capsys.readouterr().err
     assert "In [2]: a printed line has 14" in said and "tabular.wrapped()" in said
-    scrolls = "from dwlab.records import tabular\n    tabular.Columns('12,345 ' * 20)"
+    scrolls = "from dwlab.text import tabular\n    tabular.Columns('12,345 ' * 20)"
     write(build.SOURCES, "90_small.py", text.replace(shown, scrolls))
     assert build.main(["90"]) == 0, capsys.readouterr().err
 

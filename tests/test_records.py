@@ -21,8 +21,9 @@ from parts import part
 from dwlab import records, report
 from dwlab.gpu import machine
 from dwlab.problems import PAPER, DepthwiseConv1d, layers, networks
-from dwlab.records import RecordError, RecordWarning, packing, tabular, writing
+from dwlab.records import RecordError, RecordWarning, packing, writing
 from dwlab.report.recorded import main
+from dwlab.text import tabular
 
 pytestmark = pytest.mark.quick
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dwlab import check, planner, stage, xray
 from dwlab.model import timemodel
 from dwlab.problems import DepthwiseConv1d
-from dwlab.records import tabular
 from dwlab.simt import cuda
+from dwlab.text import tabular
 
 WORDS = st.lists(st.text("abc,.0123456789-/µ", min_size=1, max_size=30), max_size=40)
 TEXT = st.lists(st.builds(lambda margin, words: " " * margin + " ".join(words), st.integers(0, 6), WORDS), max_size=4)

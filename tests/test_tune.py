@@ -26,8 +26,8 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
-from dwlab.records import terminal
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
+from dwlab.text import terminal
 from dwlab.tuning import bench, levels, race, replay, report, search, space, stages, strategies, tables
 from dwlab.tuning.tune import _identity
 from dwlab.tuning.worker import Inline, Lost, Worker, WorkerError

@@ -50,7 +50,7 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import problem as problem_named
-from dwlab.records.tabular import as_html, columns
+from dwlab.text.tabular import as_html, columns
 
 DEFAULT_CC = (9, 0)  # where there is no GPU: the H200 that the records come from
 SECONDS = 300  # that the compiler may take, for one kernel; some 60 times what the largest stage takes

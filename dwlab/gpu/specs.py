@@ -16,7 +16,7 @@ from dwlab import records
 from dwlab.gpu import machine, occupancy
 from dwlab.gpu.machine import Ceilings, Machine
 from dwlab.problems import nearest
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 NAMES: dict[str, str] = {short: gpu.name for short, gpu in machine.by_short_name().items()}
 """Short name -> name in machine.known()."""

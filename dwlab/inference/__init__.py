@@ -59,7 +59,7 @@ from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
 from dwlab.problems.quantisation import Scale
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 DTYPES = ("float32", "float16", "int8")
 """How a runnable network may be stored."""

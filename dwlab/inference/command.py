@@ -15,7 +15,7 @@ from dwlab.inference.weights import load_weights, random_weights
 from dwlab.measure.timing import SIMULATED
 from dwlab.problems import networks
 from dwlab.problems.networks import InferenceError
-from dwlab.records import tabular, terminal
+from dwlab.text import tabular, terminal
 
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""

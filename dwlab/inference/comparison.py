@@ -34,7 +34,7 @@ from dwlab.inference.with_torch import (
 from dwlab.problems import networks, quantisation
 from dwlab.problems.networks import INPUT, Network
 from dwlab.problems.quantisation import HIGH, LOW
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 AGREEMENT = 8
 """Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""

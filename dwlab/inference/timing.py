@@ -24,7 +24,7 @@ from dwlab.measure import baselines, timing
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.networks import INPUT, Network
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dwlab.inference.with_torch import pytorch
 from dwlab.problems import nearest
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import InferenceError, Network
-from dwlab.records.terminal import plain
+from dwlab.text.terminal import plain
 
 EPSILON = 1e-5
 """What a batch norm adds to the variance, as PyTorch and torchvision have it."""

@@ -267,7 +267,7 @@ class Verdict:
         )
 
     def _repr_html_(self) -> str:
-        from dwlab.records import tabular
+        from dwlab.text import tabular
 
         rows = [
             ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))

@@ -156,12 +156,12 @@ class Result:
         return self.text()
 
     def __repr__(self) -> str:
-        from dwlab.records import tabular
+        from dwlab.text import tabular
 
         return tabular.wrapped(self.text())
 
     def _repr_html_(self) -> str:
-        from dwlab.records import tabular
+        from dwlab.text import tabular
 
         verdict, *beside = map(tabular.prose, self._lines('`grade("{exercise}", hint={hint})`'))
         items = "".join(f"<li>{one}</li>" for one in beside)
@@ -285,7 +285,7 @@ class Results:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from dwlab.records import tabular
+        from dwlab.text import tabular
 
         wrong = "".join(f"<li>{tabular.prose(f'{who} {text}'.strip())}</li>" for text, who in self._wrong().items())
         return tabular.as_html(*self.rows()) + (f"<ul>{wrong}</ul>" if wrong else "")
@@ -601,7 +601,7 @@ def main(args: argparse.Namespace) -> int:
                 return 0 if one.passed else 1
             results = grade_files([("", i, f) for i, f in picked], done=_counting(len(picked)), seed=seed)
     except GradeError as error:
-        from dwlab.records.terminal import plain
+        from dwlab.text.terminal import plain
 
         print(f"dwlab: {plain(error)}", file=sys.stderr)
         return 2
@@ -614,7 +614,7 @@ def main(args: argparse.Namespace) -> int:
         print(f"dwlab: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     if written:
-        from dwlab.records.terminal import wrote
+        from dwlab.text.terminal import wrote
 
         wrote(*written)
     return 0 if results.passed else 1

@@ -10,7 +10,7 @@ from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.traffic import COUNTS, Traffic, of_totals
 from dwlab.problems import SMALL, DepthwiseConv1d
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from numba import float32
 
 from dwlab.judge.answer import Answer, Wrong
 from dwlab.judge.exercises import Unsolved, given, real
-from dwlab.records import tabular
 from dwlab.simt import cuda
+from dwlab.text import tabular
 
 FAULTS = {
     1: "nothing",

@@ -32,8 +32,8 @@ from dwlab.gpu.driver import allow_shared
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.problems import DepthwiseConv1d, Problem, layers
-from dwlab.records import tabular
-from dwlab.records.tabular import Col
+from dwlab.text import tabular
+from dwlab.text.tabular import Col
 
 # Field of Counters -> Nsight Compute's metrics, added up. Sectors are 32 bytes. A request is one warp executing one
 # access; loads are also copies to shared memory past the registers (cp.async), whose sectors are counted by where they

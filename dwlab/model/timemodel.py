@@ -57,7 +57,7 @@ from dwlab.kernels import registry
 from dwlab.kernels.registry import MAX_SHARED, Launch, Stage
 from dwlab.kernels.traffic import SECTOR_BYTES, WARP
 from dwlab.problems import DepthwiseConv1d
-from dwlab.records import tabular, terminal
+from dwlab.text import tabular, terminal
 
 if TYPE_CHECKING:
     from dwlab.simt.cost import Cost

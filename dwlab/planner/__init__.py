@@ -26,8 +26,8 @@ from dwlab.planner.modules import KINDS, NAMES, Module, PlanError, Rules, best, 
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import Network, summary
-from dwlab.records import tabular, terminal
-from dwlab.records.tabular import mb
+from dwlab.text import tabular, terminal
+from dwlab.text.tabular import mb
 
 
 @dataclass(frozen=True)

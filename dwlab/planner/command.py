@@ -14,7 +14,7 @@ from dwlab.planner import plan
 from dwlab.planner.modules import PlanError, Rules
 from dwlab.planner.picture import describe, draw
 from dwlab.planner.validation import recorded, validate
-from dwlab.records import terminal
+from dwlab.text import terminal
 
 
 def main(options: Namespace) -> int:

@@ -14,7 +14,7 @@ from dwlab.planner.modules import NAMES, PlanError
 from dwlab.problems.layers import Fused
 from dwlab.problems.networks import Network, summary
 from dwlab.problems.networks import network as named_network
-from dwlab.records import tabular, terminal
+from dwlab.text import tabular, terminal
 
 IN_THE_L2 = "of the network's kernels, arrays in the L2 as far as they fit"
 """Where times of whole networks are from."""

@@ -28,7 +28,7 @@ from typing import Any
 
 from dwlab.problems import nearest, storage
 from dwlab.problems.layers import ACTIVATIONS, DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"
 """The note of an int8 layer that has a ReLU6 in floating point."""

@@ -1,6 +1,6 @@
 """Tables and figures from records: a file a page of docs/results/.
 
-Each table is a plain function of runs, whose columns are `records.tabular.Col`s. ``tables()`` names all of them,
+Each table is a plain function of runs, whose columns are `text.tabular.Col`s. ``tables()`` names all of them,
 ``fill(text)`` renews those between ``<!-- begin:NAME -->`` and ``<!-- end:NAME -->`` in a Markdown file, ``write`` puts
 a run's own report beside its record as Markdown and PNG.
 """

@@ -10,9 +10,9 @@ from dwlab.kernels import registry
 from dwlab.measure.counters import columns as counted_columns
 from dwlab.problems.layers import DTYPES
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, of_rows
 from dwlab.report.layer import layers_of
 from dwlab.report.shared import VALIDATED, Row, Runs, grouped, measured_on, op_of, order_of, over, share
+from dwlab.text.tabular import Col, Markdown, of_rows
 
 NEAR = 0.1
 """How far the planner's bytes may be from the hardware's, as a fraction of these, and count as right."""

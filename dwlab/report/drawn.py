@@ -11,7 +11,7 @@ from dwlab import records
 from dwlab.kernels import choices, registry
 from dwlab.problems import PATHS, DepthwiseConv1d
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, of_rows
+from dwlab.text.tabular import Col, Markdown, of_rows
 
 LATENCY_US = 5
 """A way of PyTorch that takes less is a launch and one or two waits for memory."""

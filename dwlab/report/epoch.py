@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dwlab.records import epochs
-from dwlab.records.tabular import Col, Markdown, of_rows, rounded
+from dwlab.text.tabular import Col, Markdown, of_rows, rounded
 
 NOTHING = f"No epoch is recorded yet. On a GPU with PyTorch: `{epochs.COMMAND}`.\n"
 

@@ -12,9 +12,9 @@ from dwlab.judge import formulas
 from dwlab.kernels.registry import stage, stages
 from dwlab.model import roofline, timemodel
 from dwlab.problems import PAPER
-from dwlab.records.tabular import Columns, columns, wrapped
 from dwlab.report.machine import sanitizer_rows
 from dwlab.report.paper import PUBLISHED, THREE
+from dwlab.text.tabular import Columns, columns, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,6 @@ from dwlab.problems import PAPER
 from dwlab.problems.layers import DTYPES, Fused
 from dwlab.problems.networks import network
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, of_rows, rounded, times
 from dwlab.report import paper
 from dwlab.report.layer import layer_text, layers
 from dwlab.report.network import key_of, networks
@@ -30,6 +29,7 @@ from dwlab.report.shared import (
     over,
     share,
 )
+from dwlab.text.tabular import Col, Markdown, of_rows, rounded, times
 
 
 @dataclass(frozen=True)

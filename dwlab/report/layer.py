@@ -14,7 +14,6 @@ from dwlab.measure import baselines
 from dwlab.problems.layers import DTYPES, LAYOUTS
 from dwlab.problems.networks import network
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.shared import (
     NO_LAYERS,
     VALIDATED,
@@ -30,6 +29,7 @@ from dwlab.report.shared import (
     ratio_columns,
     share,
 )
+from dwlab.text.tabular import Col, Markdown, of_rows, percent
 
 LARGE_US = 20.0
 """From this time at copy bandwidth on, a layer counts as large: a launch's start and end are a small part of it."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from dwlab import records
 from dwlab.records import Record, RecordError, newest_rows, shown_runs
-from dwlab.records.tabular import Col, Markdown, of_rows, percent, rounded
 from dwlab.report.shared import Row, Runs, measured_on
+from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded
 
 _HOW = "On a GPU: `python benchmarks/{}.py`.\n"
 

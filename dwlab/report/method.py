@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 
 from dwlab.records import method
-from dwlab.records.tabular import Col, Markdown, of_rows, rounded
+from dwlab.text.tabular import Col, Markdown, of_rows, rounded
 
 NOTHING = "Nothing is recorded yet. On a GPU with PyTorch: `python benchmarks/record_method.py`.\n"
 UNTRAINED = "No training is recorded yet: `python benchmarks/train_digits.py`.\n"

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from dwlab.records import FOLDER, file_bytes, load_runs, shape_text
-from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.shared import Runs, all_of
+from dwlab.text.tabular import Col, Markdown, of_rows, percent
 
 PREDICTIONS = FOLDER / "predictions"
 _NOTHING = "No time was predicted for a GPU before it was recorded.\n"

@@ -14,8 +14,8 @@ from dwlab.planner import validation
 from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import network
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, of_rows, result, rounded, times
 from dwlab.report.shared import NO_NETWORKS, VALIDATED, Row, Runs, all_of, grouped, measured_on, over
+from dwlab.text.tabular import Col, Markdown, of_rows, result, rounded, times
 
 EMPTY = "kernels that do nothing"
 """A row of `energy_tries`: what launching costs."""

@@ -12,8 +12,8 @@ from dwlab.measure import baselines
 from dwlab.model import roofline
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Measurement, Record
-from dwlab.records.tabular import Col, Markdown, of_rows, percent, rounded, times
 from dwlab.report.shared import Runs, grouped
+from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
 
 PUBLISHED: Mapping[str, Any] = {
     "source": (

@@ -8,9 +8,9 @@ from typing import Any
 
 from dwlab import planner, records
 from dwlab.planner import validation
-from dwlab.records.tabular import Col, Markdown, of_rows, percent
 from dwlab.report.layer import layers, with_compile
 from dwlab.report.shared import NO_LAYERS, VALIDATED, Row, Runs, all_of, measured_on, ratio_columns
+from dwlab.text.tabular import Col, Markdown, of_rows, percent
 
 
 def validations(runs: Runs = None) -> list[validation.Validation]:

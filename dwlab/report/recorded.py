@@ -22,8 +22,8 @@ from dwlab.records import (
     shape_text,
     terminal,
 )
-from dwlab.records.tabular import Col, cells, percent, rounded, times
 from dwlab.report.shared import over
+from dwlab.text.tabular import Col, cells, percent, rounded, times
 
 
 def main(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dwlab import records
 from dwlab.gpu.machine import Machine
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.records.tabular import Columns, columns, percent, wrapped
+from dwlab.text.tabular import Columns, columns, percent, wrapped
 
 if TYPE_CHECKING:
     from dwlab.compiler.inspect import Compiled

@@ -8,7 +8,7 @@ from typing import Any
 
 from dwlab import records
 from dwlab.records import Record
-from dwlab.records.tabular import Col, percent, times
+from dwlab.text.tabular import Col, percent, times
 
 Row = Mapping[str, Any]
 Runs = Sequence[Record] | None

@@ -8,8 +8,8 @@ from typing import Any
 from dwlab import records
 from dwlab.measure.sparse_baselines import LIBRARIES
 from dwlab.records import Record
-from dwlab.records.tabular import Col, Markdown, of_rows, times
 from dwlab.report.shared import Row, Runs, geometric, grouped, measured_on, over
+from dwlab.text.tabular import Col, Markdown, of_rows, times
 
 DENSE = "ours, dense"
 SOURCE = "shapes of the source"

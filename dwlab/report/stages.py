@@ -8,8 +8,8 @@ from typing import Any
 from dwlab import records
 from dwlab.kernels import registry
 from dwlab.records import Measurement, Record, shape_text
-from dwlab.records.tabular import Col, Markdown, of_rows, percent, rounded, times
 from dwlab.report.shared import Row, Runs, all_of, grouped, measured_on
+from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
 
 GRID_LARGE_US = 20.0
 """From this time at copy bandwidth on, a launch of the grid counts as large: its start and end are a small part."""

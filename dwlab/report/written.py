@@ -11,11 +11,11 @@ from dwlab.gpu.machine import ceilings_of
 from dwlab.model import roofline
 from dwlab.problems import PAPER
 from dwlab.records import Record
-from dwlab.records.tabular import Markdown
 from dwlab.report.counters import traffic_table
 from dwlab.report.machine import ceilings_table
 from dwlab.report.paper import bandwidth_table, by_path, roof_of, rows_at, totals_table
 from dwlab.report.stages import shapes_table, table
+from dwlab.text.tabular import Markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

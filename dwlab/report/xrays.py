@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dwlab.problems import Problem
-from dwlab.records.tabular import Columns, columns
+from dwlab.text.tabular import Columns, columns
 
 Measure = Callable[[Any, Problem], float]
 """Of an x-ray (dwlab.simt.report.Report) and what was computed."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwlab.records import tabular
 from dwlab.simt.page import WIDE, write
+from dwlab.text import tabular
 
 BLUE, ORANGE = "#0072b2", "#b34700"
 WARPS = (BLUE, "#e69f00", "#00704f", "#cc79a7", "#56b4e9", "#7a6a00", "#b34700", "#8a8a8a")

@@ -10,9 +10,10 @@ from pathlib import Path
 from dwlab import records, report
 from dwlab.kernels import registry
 from dwlab.problems import layers
-from dwlab.records import terminal, writing
+from dwlab.records import writing
 from dwlab.study import run
 from dwlab.study.result import StudyError
+from dwlab.text import terminal
 
 MOST_BYTES = 2**42  # of all arrays of a problem: beyond any GPU's memory
 

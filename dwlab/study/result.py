@@ -9,8 +9,9 @@ from typing import Any
 from dwlab import records
 from dwlab.gpu.machine import Machine
 from dwlab.measure import counters
-from dwlab.records import Measurement, tabular, terminal, writing
-from dwlab.records.tabular import Col, Markdown
+from dwlab.records import Measurement, writing
+from dwlab.text import tabular, terminal
+from dwlab.text.tabular import Col, Markdown
 
 
 class StudyError(RuntimeError):

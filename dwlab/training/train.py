@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwlab.gpu import target
-from dwlab.records import terminal
+from dwlab.text import terminal
 from dwlab.training import meters
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from dwlab.gpu import machine, specs, target
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
-from dwlab.records import terminal
 from dwlab.records.journal import Journal, Key
+from dwlab.text import terminal
 from dwlab.tuning import replay, stages, strategies, t4, tables
 from dwlab.tuning.pool import Cluster, Pool
 from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search

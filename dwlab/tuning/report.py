@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 from dwlab.kernels import choices
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
-from dwlab.records import tabular, terminal
 from dwlab.records.journal import Journal, Key, Tried, text
+from dwlab.text import tabular, terminal
 from dwlab.tuning import replay, strategies
 from dwlab.tuning.space import Space, SpaceError, Subject, subject
 

@@ -9,8 +9,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwlab.records import terminal
 from dwlab.records.journal import Candidate
+from dwlab.text import terminal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -29,9 +29,9 @@ from dwlab.planner.modules import (
 )
 from dwlab.problems import networks
 from dwlab.problems.networks import summary
-from dwlab.records import tabular
 from dwlab.simt.drawing import Table
 from dwlab.simt.picture import COLOURS, HATCHES, with_alt
+from dwlab.text import tabular
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:

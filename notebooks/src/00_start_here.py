@@ -32,7 +32,7 @@ banner()
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.gpu import doctor
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 print(tabular.wrapped(doctor.examine().text(88)))
 

@@ -30,7 +30,7 @@ banner()
 # features. Real data is never clean: the loader reports what it repaired, and which windows it left out.
 
 # %%
-from dwlab.records import tabular
+from dwlab.text import tabular
 from dwlab.training.meters import FEATURES, load_windows
 
 windows = load_windows()

@@ -155,7 +155,7 @@ line = next(a.line for a in report.accesses if a.array == "x")
 picture(report.pattern(line, "x"))
 
 # %% tags=["folded"]
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 for array in ("x", "w"):
     print(tabular.wrapped(describe(report.pattern(line, array))))

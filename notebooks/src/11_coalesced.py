@@ -119,7 +119,7 @@ line = next(a.line for a in after.accesses if a.array == "x")
 picture(after.pattern(line, "x"))
 
 # %% tags=["folded"]
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 print(tabular.wrapped(describe(after.pattern(line, "x"))))
 

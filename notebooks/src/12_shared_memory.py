@@ -159,7 +159,7 @@ print(check(shared, seed=1).raise_if_wrong())
 # since the last barrier. Here `tiled` once more, with nothing in the barrier's place, then with a barrier for the warp only.
 
 # %%
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 def hurried(warp_only):

@@ -237,7 +237,7 @@ print(check(warp_tiled, seed=1).raise_if_wrong())
 # of caution, inside the guard. Six rows here, so the second block has two warps without one.
 
 # %%
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 def waiting(for_block):

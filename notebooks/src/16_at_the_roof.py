@@ -71,7 +71,7 @@ from dwlab import report as tables
 from dwlab.kernels.depthwise1d import row_products, rows, straight_line
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import by_shape
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 LAYOUTS = ("neither", "gap", "swizzle")
 LENGTH = 48  # a multiple of 4

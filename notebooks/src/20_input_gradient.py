@@ -135,7 +135,7 @@ def a_thread_an_output(p):
 
 
 # %% tags=["folded"]
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 def look(kernel, launch, problem=problem, dy=dy, w=w):

@@ -30,7 +30,7 @@ from numba import float32, uint32
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, stage, stages, xray
 from dwlab.kernels.registry import Launch
 from dwlab.problems.references import reduction_length
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 print(PAPER)
 print(f"{PAPER.flops // 2:,} products for {PAPER.B * PAPER.H * PAPER.L:,} elements of dx, and {PAPER.H * PAPER.K:,} of dw")

@@ -24,7 +24,7 @@ import numpy as np
 
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, mode, stage, stages, study, xray
 from dwlab import report as tables
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 bench = study.GpuBench(quick=True) if mode == "gpu" else None
 gpu = bench.machine if bench else device.shown()

@@ -75,7 +75,7 @@ evidence.bandwidths_table()
 # draw four times what the memory can deliver. The roofline does not let such a point pass:
 
 # %%
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 naive = stage("depthwise1d/forward/naive")
 ms = PUBLISHED["ms"]["naive"]["forward"]

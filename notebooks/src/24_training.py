@@ -305,7 +305,8 @@ print(f"part of the FLOPs: {part_of_flops:.1%}; you predicted {predicted_part_of
 import importlib.util
 
 from dwlab import mode
-from dwlab.records import epochs, tabular
+from dwlab.records import epochs
+from dwlab.text import tabular
 
 measured, where = [], ""
 if mode == "gpu" and importlib.util.find_spec("torch"):

@@ -18,7 +18,7 @@ from dwlab.kernels.registry import by_shape
 from dwlab.measure import device
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
-from dwlab.records import tabular
+from dwlab.text import tabular
 from dwlab.widgets import drawings
 
 banner()

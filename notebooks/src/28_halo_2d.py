@@ -21,7 +21,7 @@ from dwlab.measure import device
 from dwlab.planner.accesses import rows_read
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
-from dwlab.records import tabular
+from dwlab.text import tabular
 from dwlab.widgets import drawings
 
 banner()

@@ -23,7 +23,7 @@ from dwlab.planner.accesses import Tile, pw
 from dwlab.problems import networks
 from dwlab.problems.layers import Pointwise
 from dwlab.problems.references import reference
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 banner()
 

@@ -16,7 +16,7 @@ from dwlab.judge.exercises import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.measure import device
 from dwlab.problems import networks
-from dwlab.records import tabular
+from dwlab.text import tabular
 from dwlab.widgets import drawings
 
 banner()

@@ -15,7 +15,7 @@ import numpy as np
 from dwlab import banner, check, stage
 from dwlab import report as tables
 from dwlab.problems.layers import Pointwise
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 banner()
 

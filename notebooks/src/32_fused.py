@@ -225,7 +225,7 @@ print("sums that stay passed:", all(check(rungs["sums that stay"], pair, seed=1)
 # for the pointwise weights and for the intermediate map, written and read.
 
 # %% tags=["folded"]
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 def look(one, layer):

@@ -195,7 +195,7 @@ from dwlab import planner
 from dwlab.gpu import specs as gpus
 from dwlab.planner import modules
 from dwlab.planner.modules import Rules, best
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 first, second = pairs[3]
 t4 = gpus.find("t4")

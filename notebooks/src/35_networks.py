@@ -23,7 +23,7 @@ banner()
 from collections import Counter as Tally
 
 from dwlab.problems import networks
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 whole = networks.network("mobilenet_v1")
 for layer in (*whole.layers[:5], *whole.layers[-3:]):

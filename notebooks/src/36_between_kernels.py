@@ -39,7 +39,7 @@ predicted_fused = 1.5
 
 # %%
 from dwlab.problems import networks
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 def issued(kernels, start):

@@ -133,7 +133,7 @@ assert far["window"] < 0.002 < 0.1 < far["naive"]
 # %% tags=["folded"]
 from dwlab.planner.accesses import Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-from dwlab.records import tabular
+from dwlab.text import tabular
 from dwlab.widgets.fused_drawings import counted
 
 rows = []

@@ -153,7 +153,7 @@ print("slide passed:", check(slide, hard, seed=1).raise_if_wrong().passed)
 # One pair, for rung 1 as well, the naive stage. *Loads*: elements that are loaded for each depthwise output.
 
 # %% tags=["folded"]
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 pair = Fused(DepthwiseConv2d(2, 48, 28, 28, 3, layout="NHWC"), Pointwise(2, 48, 24, 28, 28, layout="NHWC"))
 seen = {}

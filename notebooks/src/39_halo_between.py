@@ -130,7 +130,7 @@ print(f"4 × 4: {of[4]:.2f} times; you predicted {predicted_of_4:g}")
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import report
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 pairs, _ = report.brought_to_pairs()
 rows = []

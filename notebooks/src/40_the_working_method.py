@@ -258,7 +258,7 @@ for name, (kernel, *arguments) in versions.items():
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.compiler import inspect
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 if inspect.missing():
     print(tabular.wrapped(f"SKIPPED: {inspect.missing()}. Registers as recorded are in the table of single kernels below."))

@@ -20,7 +20,7 @@ from dwlab.compiler import inspect
 from dwlab.judge.exercises import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 banner()
 

@@ -135,7 +135,7 @@ assert loads == report.array("x", "load").sectors
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import tune
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 
 def make(candidate):

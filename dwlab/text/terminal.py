@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from dwlab.records import tabular
+from dwlab.text import tabular
 
 SENTENCES = 100
 """Characters of a line of sentences at most."""
