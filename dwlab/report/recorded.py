@@ -20,9 +20,9 @@ from dwlab.records import (
     newest_rows,
     packing,
     shape_text,
-    terminal,
 )
 from dwlab.report.shared import over
+from dwlab.text import terminal
 from dwlab.text.tabular import Col, cells, percent, rounded, times
 
 
