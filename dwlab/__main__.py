@@ -208,7 +208,7 @@ def _parsers(given: str = "") -> tuple[_Parser, dict[str, _Parser]]:
         "Decides for each depthwise and pointwise layer of a network whether it shares a kernel with its\n"
         "neighbour on a GPU, which need not be present: kernel, tile, bytes accessed before and after,\n"
         "multiply-adds done twice. Nothing is timed.",
-        "examples: python -m dwlab plan mobilenet_v2 --gpu t4 --batch 32\n"
+        "examples: python -m dwlab plan mobilenet_v2 --gpu l4 --batch 32\n"
         "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png\n"
         "          python -m dwlab plan mobilenet_v1 --validate",
     )

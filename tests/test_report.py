@@ -69,6 +69,17 @@ def test_the_totals_of_pytorch_are_the_best_of_each_path_with_and_without_our_ma
     assert made["PyTorch, any way, fused backward"]["total"] == 450 + 7000
 
 
+def test_the_totals_of_pytorch_are_the_best_of_all_runs_of_the_gpu(tmp_path):
+    """A run whose times of baselines were left out, but for slow ones, and one that has them all."""
+    whole, other = run_of(tmp_path), run_of(tmp_path)
+    thin = dataclasses.replace(whole, peers=tuple(one for one in whole.peers if one["way"].startswith("conv1d")))
+    elsewhere = dataclasses.replace(other, environment={**other.environment, "gpu": "another"})
+    alone = report.totals(thin)["PyTorch, any way"]["total"]
+    assert alone > 450 + 460 + 5000 == report.totals(thin, runs=[thin, whole])["PyTorch, any way"]["total"]
+    assert report.totals(thin, runs=[thin, elsewhere])["PyTorch, any way"]["total"] == alone
+    assert "7.30 times as fast as the best of all its ways" in report.totals_table(runs=[whole, thin])
+
+
 def test_peers_of_another_shape_and_those_that_failed_are_no_denominator(tmp_path):
     others = tried(DepthwiseConv1d(1, 2, 3, 4))
     failed = [one | {"time": None, "failure": "out of GPU memory"} for one in tried()]

@@ -258,7 +258,7 @@ def headline(runs: Runs = None) -> Markdown:
     ]
     run = paper.newest(runs=runs)
     forward = paper.rows_at(run, PAPER).get("forward") if run is not None else None
-    if forward and (theirs := paper.baseline_us(run, "forward", PAPER)):
+    if forward and (theirs := paper.baseline_us(run, "forward", PAPER, runs=all_of(runs))):
         best = min(row.time_us for row in forward.values())
         rows.append(("1-D convolution (S4ConvD), forward, float32",
                      Brought("", "", "float32", PAPER.B, theirs, best, None)))  # fmt: skip

@@ -12,7 +12,7 @@ from dwlab.measure import baselines
 from dwlab.model import roofline
 from dwlab.problems import PAPER, PATHS
 from dwlab.records import Measurement, Record
-from dwlab.report.shared import Runs, grouped
+from dwlab.report.shared import Runs, all_of, grouped
 from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
 
 PUBLISHED: Mapping[str, Any] = {
@@ -82,11 +82,17 @@ def newest(problem: Any = PAPER, *, runs: Runs = None) -> Record | None:
     return next(whole, None) or next(iter(given), None)
 
 
-def baseline_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ()) -> float | None:
-    """The time of the fastest baseline of these kinds (all if none are given); those without a dtype are float32's."""
+def baseline_us(
+    run: Record, path: str, problem: Any, kinds: Sequence[str] = (), runs: Sequence[Record] = ()
+) -> float | None:
+    """The time of the fastest baseline of these kinds (all if none are given); those without a dtype are float32's.
+
+    It is the fastest of this run and of those of `runs` that are of its GPU: not every run timed all of PyTorch's ways,
+    and of those that did, the history keeps some.
+    """
     wanted, dtype = records.describe_problem(problem), dtype_of(run, problem)
     ran = []
-    for one in run.peers:
+    for one in (one for other in [run, *runs] if other.gpu == run.gpu for one in other.peers):
         if not isinstance(one, Mapping):  # a damaged record's
             continue
         time, way = one.get("time"), one.get("way")
@@ -100,8 +106,8 @@ def baseline_us(run: Record, path: str, problem: Any, kinds: Sequence[str] = ())
     return min(ran, default=None)
 
 
-def totals(run: Record, problem: Any = PAPER) -> dict[str, dict[str, float]]:
-    """Row -> path -> µs, with "total" where all of its paths were measured.
+def totals(run: Record, problem: Any = PAPER, runs: Sequence[Record] = ()) -> dict[str, dict[str, float]]:
+    """Row -> path -> µs, with "total" where all of its paths were measured. runs: as `baseline_us` takes them.
 
     Rows: each stage that every path has; "best", the fastest stage of each path; "best, fused backward", the fastest
     forward and the fastest backward; "PyTorch, conv1d/conv2d/FFT", the fastest of its convolutions in either layout and
@@ -115,7 +121,7 @@ def totals(run: Record, problem: Any = PAPER) -> dict[str, dict[str, float]]:
     }
     fastest = {"best": {path: min(row.time_us for row in rows.values()) for path, rows in found.items()}}
     for label, kinds in ((_LIBRARY, baselines.LIBRARY_WAYS), (_ANY, ())):
-        fastest[label] = {path: us for path in PATHS if (us := baseline_us(run, path, problem, kinds))}
+        fastest[label] = {path: us for path in PATHS if (us := baseline_us(run, path, problem, kinds, runs))}
     for label, us in fastest.items():
         made[label] = {path: us[path] for path in THREE if path in us}
         made[f"{label}, fused backward"] = {path: us[path] for path in ("forward", "backward") if path in us}
@@ -134,14 +140,19 @@ def totals_table(problem: Any = PAPER, *, runs: Runs = None) -> Markdown:
             f"No run with {', '.join(THREE)} at {records.shape_text(problem)} is recorded. "
             "On a GPU: `python -m dwlab study --record FOLDER`.\n"
         )
-    made, theirs = totals(run, problem), PUBLISHED["ms"]
+    made, theirs = totals(run, problem, all_of(runs)), PUBLISHED["ms"]
     naive = made.get("naive", {}).get("total")
     columns = [Col("variant", lambda one: one, left=True)]
     for path in (*(path for path in PATHS if any(path in row for row in made.values())), "total"):
         columns.append(Col(f"{path} (ms)", lambda one, path=path: made[one].get(path), lambda us: rounded(us / 1e3)))
     columns.append(Col("× naive", lambda one: naive / made[one]["total"] if naive and "total" in made[one] else None,
                        times))  # fmt: skip
-    notes = [*_ratios(made), f"{records.shape_text(problem)}, {dtype_of(run, problem)}. Measured on {run.where()}."]
+    notes = [
+        *_ratios(made),
+        "PyTorch's times are the least that any run on this GPU has of conv1d, conv2d, FFT and matrix products, "
+        "without torch.compile.  ",
+        f"{records.shape_text(problem)}, {dtype_of(run, problem)}. Measured on {run.where()}.",
+    ]
     if records.describe_problem(problem) == records.describe_problem(PAPER):
         for head, key in zip(("P100: forward", *THREE[1:], "total (ms)"), (*THREE, "total"), strict=True):
             columns.append(Col(head, lambda one, key=key: theirs.get(one, {}).get(key), "{:.2f}".format))
