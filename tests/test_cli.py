@@ -18,7 +18,8 @@ from dwlab import __main__ as cli
 from dwlab import problems, records
 from dwlab.gpu import specs as gpus
 from dwlab.gpu import target
-from dwlab.kernels import registry
+from dwlab.kernels import command, registry
+from dwlab.kernels.command import whole_id
 from dwlab.problems import layers, networks
 from dwlab.report import recorded
 from dwlab.text import tabular, terminal
@@ -109,12 +110,12 @@ def test_version_and_help(run):
     assert run("--version")[:2] == (0, f"dwlab {dwlab.__version__}\n")
     status, out, _ = run("--help")
     assert status == 0
-    for command in ("doctor", "stages", "xray", "inspect", "predict", "study", "records", "grade"):
-        assert command in out
-        status, text, _ = run(command, "--help")
+    for name in cli.COMMANDS:
+        assert name in out
+        status, text, _ = run(name, "--help")
         assert status == 0 and "--json" in text and len(text) > 200 and max(map(len, text.splitlines())) <= 100
-    for command in ("plan", "infer"):
-        assert all(name in run(command, "--help")[1] for name in networks.NETWORKS)
+    for name in ("plan", "infer"):
+        assert all(network in run(name, "--help")[1] for network in networks.NETWORKS)
     assert run() == (0, out, "")
 
 
@@ -171,7 +172,8 @@ ANY = {"checkpoint", "record", "report", "results"}  # any name of a file will d
 
 def _odd():
     """(command, option or argument, words): each place where a value can stand."""
-    for name, command in cli._parsers()[1].items():
+    for name in cli.COMMANDS:
+        command = cli.parser_of(name)
         for action in command._actions:
             if action.nargs == 0 or action.dest == "help":
                 continue
@@ -212,7 +214,7 @@ def test_damage_is_told_once_and_not_of_what_follows_from_it(run, tmp_path, monk
             records.load_runs(history=False)
         return 0
 
-    monkeypatch.setattr(cli, "_run", load_twice)
+    monkeypatch.setattr(command, "stages", load_twice)
     assert run("stages")[2] == err
 
 
@@ -220,30 +222,30 @@ def test_memory_that_is_not_there_is_said_in_a_line(run, monkeypatch):
     def greedy(options):
         raise MemoryError("Unable to allocate 8 EiB")
 
-    monkeypatch.setattr(cli, "_run", greedy)
+    monkeypatch.setattr(command, "stages", greedy)
     assert run("stages") == (2, "", "dwlab: this takes more memory than there is: Unable to allocate 8 EiB\n")
 
 
 def test_a_package_that_is_missing_is_named(run, monkeypatch):
-    monkeypatch.setattr(cli, "_run", lambda options: __import__("no_such_module_anywhere"))
-    status, _, err = run("records")
+    monkeypatch.setattr(command, "stages", lambda options: __import__("no_such_module_anywhere"))
+    status, _, err = run("stages")
     assert status == 2 and err == (
         "dwlab: no_such_module_anywhere is not installed: run make lab, or pip install -e . in its folder\n"
     )
 
 
 def test_a_fault_of_ours_keeps_its_traceback(run, monkeypatch):
-    monkeypatch.setattr(cli, "_run", lambda options: {}["x"])
+    monkeypatch.setattr(command, "stages", lambda options: {}["x"])
     with pytest.raises(KeyError):
-        run("records")
+        run("stages")
 
 
 def test_ctrl_c_is_no_traceback(run, monkeypatch):
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_run", interrupted)
-    assert run("study") == (130, "", "stopped\n")
+    monkeypatch.setattr(command, "stages", interrupted)
+    assert run("stages") == (130, "", "stopped\n")
 
 
 def test_a_target_that_is_no_mode_is_one_line(monkeypatch):
@@ -299,8 +301,8 @@ def test_the_end_of_an_id_names_a_stage_and_several_are_listed(run):
     for id in registry.ids():
         end = id.rpartition("/")[2]
         ending = [one for one in registry.ids() if one.endswith(f"/{end}")]
-        assert cli._stage_id(end) == (id if len(ending) == 1 else end)
-        assert cli._stage_id(id) == id
+        assert whole_id(end) == (id if len(ending) == 1 else end)
+        assert whole_id(id) == id
     status, _, err = run("xray", "naive")
     every = [one.id for one in registry.stages() if one.name == "naive"]
     assert status == 2 and all(one in err for one in every)

@@ -155,9 +155,9 @@ def test_a_gpu_that_others_use_is_called_busy(numba_cuda, monkeypatch, run):
     def raises(options):
         raise full
 
-    from dwlab import __main__ as cli
+    from dwlab.kernels import command
 
-    monkeypatch.setattr(cli, "_run", raises)
+    monkeypatch.setattr(command, "stages", raises)
     status, _, err = run("stages")
     assert status == 2 and err.startswith("dwlab: The GPU is busy: ") and len(err.splitlines()) == 1
 

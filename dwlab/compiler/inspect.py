@@ -46,10 +46,12 @@ from dwlab.gpu import driver, target
 from dwlab.gpu import occupancy as occupancy_rules
 from dwlab.gpu.occupancy import Occupancy
 from dwlab.kernels import registry as stage_list
+from dwlab.kernels.command import problem_of, whole_id
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.layers import problem as problem_named
+from dwlab.text import commandline
 from dwlab.text.tabular import as_html, columns
 
 DEFAULT_CC = (9, 0)  # where there is no GPU: the H200 that the records come from
@@ -911,11 +913,27 @@ def _listed(notes: Iterable[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `inspect`."""
+    example = "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass"
+    one = command("inspect", main, example)
+    one.add_argument("stage", metavar="OP/PATH/STAGE", help=commandline.STAGE)
+    one.add_argument("--problem", metavar="P", help=f"{commandline.PROBLEMS} (default: paper, a small layer)")
+    one.add_argument("--cc", metavar="N.N", help="compute capability (default: this GPU's, without one 9.0)")
+    code = one.add_mutually_exclusive_group()
+    code.add_argument("--ptx", action="store_true", help="the PTX, after link-time optimization")
+    code.add_argument("--sass", action="store_true", help="the GPU's own code (needs nvidia-cuda-nvdisasm)")
+
+
 def main(options: Any) -> int:
-    """`python -m dwlab inspect`: prints what `compile` found, or the code. Status 0."""
+    """Compiles a stage and prints registers, spills, shared memory, occupancy, float64 instructions and
+    memory access opcodes; or the code. Needs numba-cuda and its compiler, and no GPU.
+    For kernels of your own, in Python: dwlab.inspect.compile(kernel, signature=…).
+    """
     import json
 
-    found = compile(options.stage, problem=options.problem, cc=options.cc)
+    stage = stage_list.stage(whole_id(options.stage))
+    found = compile(stage.id, problem=problem_of(stage, options.problem, "paper"), cc=options.cc)
     if options.sass and found.sass is None:
         raise InspectError(f"SASS {found.sass_missing}")
     if options.json:

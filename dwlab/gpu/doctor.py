@@ -23,6 +23,7 @@ from typing import Any
 from dwlab._version import __version__
 from dwlab.gpu import driver as _driver
 from dwlab.gpu import target
+from dwlab.text import commandline
 
 PYTHONS = ("3.11", "3.12", "3.13")  # that the package runs on
 NEEDED = ("numba", "numpy", "matplotlib", "ipywidgets", "tqdm")  # without these no lesson runs
@@ -352,8 +353,15 @@ def examine(kernels: bool = True) -> Examination:
     return Examination(facts, problems(facts))
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `doctor`."""
+    command("doctor", main)
+
+
 def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab doctor``: prints the examination; 1 if a problem stops work."""
+    """Shows mode, GPU, driver, toolkit and versions, runs a small kernel in each mode that can run,
+    and names a fix for each problem found. Status 1 if a problem stops work.
+    """
     examination = examine()
     columns = min(96, max(40, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else 96
     print(json.dumps(examination.to_dict(), indent=1, ensure_ascii=False) if args.json else examination.text(columns))

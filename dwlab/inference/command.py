@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 from argparse import Namespace
 from typing import Any
@@ -15,18 +17,47 @@ from dwlab.inference.weights import load_weights, random_weights
 from dwlab.measure.timing import SIMULATED
 from dwlab.problems import networks
 from dwlab.problems.networks import InferenceError
-from dwlab.text import tabular, terminal
+from dwlab.text import commandline, tabular, terminal
 
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `infer`."""
+    examples = (
+        "examples: python -m dwlab infer mobilenet_v2 --batch 32 --dtype float16\n"
+        "          python -m dwlab infer mobilenet_v1 --dtype int8 --tune\n"
+        "          python -m dwlab infer mobilenet_v2 --weights mobilenet_v2.pt --image cat.jpg"
+    )
+    add, either = command("infer", main, examples).add_argument, argparse.BooleanOptionalAction
+    fused = "two layers in a kernel, or none (default: whichever way of the whole network was faster)"
+    overlap = "from compute capability 9.0 on: kernels may start while the one before runs, where that is faster"
+    pixels = "pixels a side (default: 224; simulated 32)"
+    add("network", metavar="NETWORK", help=", ".join(networks.NETWORKS))
+    add("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, torchvision's names")
+    add("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
+    add("--batch", type=commandline.whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
+    add("--dtype", default="float32", metavar="TYPE", help="float32 (the default), float16 or int8")
+    add("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
+    add("--fused", action=either, default=None, help=fused)
+    add("--overlap", action=either, default=True, help=overlap)
+    add("--resolution", type=commandline.whole(1, 1 << 13), metavar="N", help=pixels)
+    add("--compile", action=either, default=True, help="time torch.compile too")
+    add("--tune", action="store_true", help="on a GPU: time the stages here first, by that choose them")
+    add("--energy", action="store_true", help="energy per image too (needs nvidia-ml-py and a GPU)")
+
+
 def main(options: Namespace) -> int:
-    """Checks a network, classifies an image if one is given, times it on a GPU."""
+    """Runs an image network through the stages, in one CUDA graph, and holds each kernel and the whole
+    against PyTorch with the same weights (needs PyTorch). Random weights, or a state dict's: then it
+    classifies the image that is given. In simulated mode, where nothing is timed, give few pixels.
+    Status 1 if an output is wrong.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise InferenceError(target.NO_TORCH)
     on_gpu = target.mode == "gpu"
     resolution = options.resolution or (images.CROP if on_gpu else SIMULATED_RESOLUTION)
-    if options.resolution is not None and options.resolution < 1:
-        raise InferenceError(f"--resolution {options.resolution}: it is a number of pixels, at least 1")
     network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
     if options.energy and not on_gpu:
         raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")

@@ -30,6 +30,7 @@ from dwlab.judge.exercises import (
     poisoned,
     real,
 )
+from dwlab.text import commandline
 
 POINTS = (
     "right for each size and tile, without hazards",
@@ -143,8 +144,19 @@ def operators() -> dict[str, Path]:
     return {file.stem.split("_", 2)[2]: file for file in sorted(JUDGES.parent.glob("50_[0-9]_*.py"))}
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `new-stage`."""
+    add = command("new-stage", main, "example: python -m dwlab new-stage mine --op dilated").add_argument
+    add("name", metavar="NAME", help="what you call it")
+    add("--op", required=True, metavar="OP", help="dilated, gated, strided or separable")
+    where = "where to (default: %(default)s)"
+    add("--folder", type=commandline.folder_name, default="stages", metavar="DIR", help=where)
+
+
 def main(args: argparse.Namespace) -> int:
-    """`python -m dwlab new-stage NAME --op OP [--folder DIR]`: writes DIR/50_k_NAME.py, a blank stage."""
+    """Writes a file with the problem, the reference, a blank kernel with its launch and its formula, and
+    the judge. `grade FILE` then says the points that a machine can give, and what the next one needs.
+    """
     known = operators()
     if args.op not in known:
         raise CapstoneError(f"there is no operator {args.op!r}; there are {', '.join(known)}")

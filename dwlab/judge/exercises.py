@@ -69,6 +69,7 @@ from dwlab.judge.answer import (
     load,
     stop,
 )
+from dwlab.text import commandline
 
 
 def _own() -> Path:
@@ -576,11 +577,30 @@ def _there(folder: Path) -> None:
         )
 
 
-def main(args: argparse.Namespace) -> int:
-    """`python -m dwlab grade [NAMES | --all DIR] [--solutions] [--json] [--hint N] [--seed N]`.
+def register(command: commandline.Register) -> None:
+    """Adds `grade` and `progress`."""
+    examples = (
+        "examples: python -m dwlab grade 10_1 --hint 2\n"
+        "          python -m dwlab grade --all handed_in/    (STUDENT/10_1_….py or STUDENT_10_1_….py)"
+    )
+    add = command("grade", main, examples).add_argument
+    table, results = (
+        "write a row a student, a column an exercise",
+        "write STUDENT.json for each, as Gradescope has them",
+    )
+    add("names", nargs="*", metavar="EXERCISE", help="a number such as 10_1, a name or a file")
+    add("--csv", type=commandline.file_name(".csv"), metavar="FILE.csv", help=table)
+    add("--results", type=commandline.folder_name, metavar="FOLDER", help=results)
+    add("--all", "--class", metavar="DIR", help="judge every Python file below DIR")
+    add("--solutions", action="store_true", help="judge the workbook's own solutions")
+    add("--hint", type=commandline.whole(1), metavar="N", help="show N hints for an answer that is wrong")
+    add("--seed", type=commandline.whole(), metavar="N", help="draw sizes and values from N, to repeat a verdict")
+    command("progress", progress, "example: python -m dwlab progress")
 
-    Judges NAMES, all of exercises/ without any (of solutions/ with --solutions), or a folder of handed-in files. Prints
-    a text, a table or JSON; returns 0 if all passed, 1 if not, 2 for a name or folder that does not exist.
+
+def main(args: argparse.Namespace) -> int:
+    """Judges the named exercises, or all of exercises/. Each answer runs in a process of its own, with
+    a time limit. Status 1 if one is not solved.
     """
     names, folder = list(getattr(args, "names", None) or ()), getattr(args, "all", None)
     home = SOLUTIONS if getattr(args, "solutions", False) else EXERCISES
@@ -621,7 +641,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def progress(args: argparse.Namespace) -> int:
-    """`python -m dwlab progress`: of each lesson the exercises in exercises/ that are solved, and the next one."""
+    """Judges the answers in exercises/ and says, lesson by lesson, how many are right and which is next."""
     try:
         results = grade()
     except GradeError as error:

@@ -54,10 +54,11 @@ from dwlab.gpu import occupancy
 from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Ceilings, Machine
 from dwlab.kernels import registry
+from dwlab.kernels.command import whole_id
 from dwlab.kernels.registry import MAX_SHARED, Launch, Stage
 from dwlab.kernels.traffic import SECTOR_BYTES, WARP
 from dwlab.problems import DepthwiseConv1d
-from dwlab.text import tabular, terminal
+from dwlab.text import commandline, tabular, terminal
 
 if TYPE_CHECKING:
     from dwlab.simt.cost import Cost
@@ -666,8 +667,22 @@ def _gpus_text() -> str:
     return f"{text}\n\n{terminal.wrapped(note, terminal.width())}"
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `predict`."""
+    examples = "examples: python -m dwlab predict depthwise1d/forward/naive --gpu t4\n"
+    add = command("predict", main, examples + "          python -m dwlab predict --compare").add_argument
+    add("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"of depthwise1d, {commandline.STAGE}")
+    add("--problem", default="paper", metavar="P", help="a name, or B,H,L,K[,PADDING] (default: paper)")
+    add("--gpu", default="h200", metavar="NAME", help="such as t4, a100, rtx4090 (default: h200)")
+    add("--compare", action="store_true", help="recorded times and predicted ones")
+    add("--gpus", action="store_true", help="the GPUs that there are, and their ceilings")
+
+
 def main(options: Namespace) -> int:
-    """``python -m dwlab predict``: one stage; with --compare, recorded times and predicted ones."""
+    """Predicts the time of a stage of depthwise1d from its counts and a GPU's ceilings, measured where
+    a record has them, with the time that each resource alone would need. Nothing is timed. Layers of
+    image networks: `plan`.
+    """
     if options.gpus:
         print(json.dumps([gpus.find(name).to_dict() | {"short": name} | asdict(gpus.find(name).ceilings)
                           for name in gpus.NAMES], indent=1) if options.json else _gpus_text())  # fmt: skip
@@ -677,6 +692,6 @@ def main(options: Namespace) -> int:
     elif options.stage is None:
         raise TimeModelError("which stage? Give OP/PATH/STAGE (`python -m dwlab stages` lists them), or --compare")
     else:
-        made = predict(options.stage, options.problem, options.gpu)
+        made = predict(whole_id(options.stage), options.problem, options.gpu)
     print(json.dumps(made.to_dict(), indent=1, ensure_ascii=False) if options.json else made)
     return 0

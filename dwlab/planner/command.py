@@ -14,11 +14,37 @@ from dwlab.planner import plan
 from dwlab.planner.modules import PlanError, Rules
 from dwlab.planner.picture import describe, draw
 from dwlab.planner.validation import recorded, validate
-from dwlab.text import terminal
+from dwlab.problems import networks
+from dwlab.text import commandline, terminal
+
+
+def register(command: commandline.Register) -> None:
+    """Adds `plan`."""
+    examples = (
+        "examples: python -m dwlab plan mobilenet_v2 --gpu l4 --batch 32\n"
+        "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png\n"
+        "          python -m dwlab plan mobilenet_v1 --validate"
+    )
+    add = command("plan", main, examples).add_argument
+    gpus = "such as gtx1660, orin, present; `predict --gpus` lists them (default: h200)"
+    layouts = "NCHW or NHWC (default: %(default)s, in which networks are run and recorded)"
+    whose = "whose times: ours, or ideal ones, at the GPU's ceilings; each has tiles of its own, unfused too"
+    add("network", metavar="NETWORK", help=", ".join(networks.NETWORKS))
+    add("--gpu", default="h200", metavar="NAME", help=gpus)
+    add("--dtype", default="float32", metavar="TYPE", help="float32, float16, bfloat16 or int8")
+    add("--batch", type=commandline.whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
+    add("--layout", default="NHWC", metavar="NAME", help=layouts)
+    add("--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed")
+    add("--kernels", default="ours", metavar="WHOSE", help=whose)
+    add("--picture", metavar="PNG", help="draw the chain of layers")
+    add("--validate", action="store_true", help="compare each pair's decision with recorded times")
 
 
 def main(options: Namespace) -> int:
-    """``python -m dwlab plan``: the table of a network's plan, its JSON, or its picture."""
+    """Decides for each depthwise and pointwise layer of a network whether it shares a kernel with its
+    neighbour on a GPU, which need not be present: kernel, tile, bytes accessed before and after,
+    multiply-adds done twice. Nothing is timed.
+    """
     rules = Rules(options.objective, kernels=options.kernels)
     if options.picture:
         _check_picture(Path(options.picture))

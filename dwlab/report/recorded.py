@@ -22,14 +22,28 @@ from dwlab.records import (
     shape_text,
 )
 from dwlab.report.shared import over
-from dwlab.text import terminal
+from dwlab.text import commandline, terminal
 from dwlab.text.tabular import Col, cells, percent, rounded, times
 
 
-def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab records [--op --path --gpu --last] [--grid | --networks] [--json]``, or ``--pack``.
+def register(command: commandline.Register) -> None:
+    """Adds `records`."""
+    examples = "examples: python -m dwlab records --op fused --path dwpw --last\n"
+    add = command("records", main, examples + "          python -m dwlab records --networks").add_argument
+    last = "only of the newest run with such rows, or N of them"
+    add("--op", help="only of this operator, such as depthwise2d")
+    add("--path", help="only of this path, such as forward or dwpw")
+    add("--gpu", metavar="NAME", help="only of this GPU, such as h200")
+    add("--last", type=commandline.whole(1), nargs="?", const=1, metavar="N", help=last)
+    add("--grid", action="store_true", help="the newest grid of shapes, a row a shape and path")
+    add("--networks", action="store_true", help="whole networks and PyTorch's, the newest row of each")
+    add("--pack", action="store_true", help="put new files of dwlab/records/ into the packed ones")
 
-    Exit status 1 if a file could not be read. Raises RecordError for filters that no record can meet.
+
+def main(args: argparse.Namespace) -> int:
+    """Lists what dwlab/records/ holds: time, effective bandwidth and its fraction of the copy measured in
+    the same run, speedup over the naive stage and over the fastest library.
+    Status 1 if a file there cannot be read.
     """
     if getattr(args, "pack", False):
         for path in packing.pack(getattr(args, "folder", None)):

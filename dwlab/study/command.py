@@ -13,21 +13,33 @@ from dwlab.problems import layers
 from dwlab.records import writing
 from dwlab.study import run
 from dwlab.study.result import StudyError
-from dwlab.text import terminal
+from dwlab.text import commandline, terminal
 
 MOST_BYTES = 2**42  # of all arrays of a problem: beyond any GPU's memory
 
 
-def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab study``: 0, or 1 if a check fails. Errors of names, sizes, memory and records are raised.
+def register(command: commandline.Register) -> None:
+    """Adds `study`."""
+    example = "example: python -m dwlab study --op depthwise1d --path forward --quick"
+    add = command("study", main, example).add_argument
+    folder = "tables and roofline as Markdown and PNG; without it, beside the record"
+    add("--op", help="only of this operator")
+    add("--path", help="only of this path")
+    add("--problem", action="append", metavar="P", help=f"{commandline.PROBLEMS}; may be repeated")
+    add("--quick", action="store_true", help="on a GPU: smaller problem, fewer rounds")
+    add("--record", metavar="FILE", help="on a GPU: write what was measured to FILE, or into a folder")
+    add("--report", metavar="FOLDER", help=folder)
 
-    A record gets its report, Markdown and PNG, beside it, or in the folder that --report names. --report alone writes
-    that of the newest record.
-    Whether the record can be written is asked before anything is measured. If it then cannot be written all the same,
-    the measurements go to stderr as JSON, and the status is 2.
+
+def main(args: argparse.Namespace) -> int:
+    """Judges every stage, compares the traffic that its formula predicts with what the interpreter
+    counts, and on a GPU times it against the ceilings measured in the same run.
+    Status 1 if a check fails.
     """
     from dwlab.gpu import target
 
+    # Whether the record can be written is asked before anything is measured. If it then cannot be written all the
+    # same, the measurements go to stderr as JSON, and the status is 2.
     if args.record or args.report:
         if target.mode != "gpu" and args.record:
             raise StudyError(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwlab.gpu import target
-from dwlab.text import terminal
+from dwlab.text import commandline, terminal
 from dwlab.training import meters
 
 if TYPE_CHECKING:
@@ -565,8 +565,34 @@ def plot(losses: Sequence[float], path: Path, title: str = "") -> None:
         raise TrainingError(f"the plot {path.name!r} cannot be written: {error}") from None
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `train`."""
+    example = "example: python -m dwlab train --epochs 5 --checkpoint run.pt --plot loss.png"
+    add, whole, default = command("train", main, example).add_argument, commandline.whole, "default: %(default)s"
+    stages = "best, a stage such as naive, or torch, torch_inside, fft, toeplitz (PyTorch's)"
+    files = "two CSV files (default: the shipped meters)"
+    add("--epochs", type=whole(), default=1, metavar="N", help="passes over the windows (default: 1)")
+    add("--steps", type=whole(), metavar="N", help="stop after N steps in all, whatever --epochs says")
+    add("--batch", type=whole(1), default=64, metavar="B", help="windows of a step (default: %(default)s)")
+    add("--channels", type=whole(1), default=128, metavar="H", help=default)
+    add("--blocks", type=whole(1), default=4, metavar="N", help=default)
+    add("--learning-rate", type=commandline.positive, default=0.01, metavar="R", help=default)
+    add("--seed", type=whole(), default=0, metavar="S", help=default)
+    add("--stage", metavar="NAME", help=stages)
+    add("--device", choices=("cpu", "cuda"), help="default: cuda in gpu mode, else cpu")
+    add("--data", nargs=2, metavar=("LOAD", "TEMPERATURE"), help=files)
+    add("--stride", type=whole(1), default=24, metavar="HOURS", help="between windows (default: %(default)s)")
+    add("--zone", default="UTC", help="clock of stamps without an offset, such as Europe/London")
+    add("--checkpoint", metavar="FILE", help="save the training there")
+    add("--save-every", type=whole(1), default=50, metavar="N", help="steps (default: %(default)s)")
+    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--plot", metavar="PNG", help="draw the loss curve")
+
+
 def main(args: argparse.Namespace) -> int:
-    """``python -m dwlab train``: 0, 130 after Ctrl-C, with the checkpoint saved. Errors are raised."""
+    """Trains the model of dwlab.training.s4convd (needs PyTorch) and prints its loss curve. A checkpoint
+    survives Ctrl-C and kill; --resume goes on from it as if nothing had happened.
+    """
     if importlib.util.find_spec("torch") is None:
         raise TrainingError(target.NO_TORCH)
     import torch

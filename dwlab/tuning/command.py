@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from dwlab.gpu import machine, specs, target
+from dwlab.kernels.command import problem_of, whole_id
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records.journal import Journal, Key
-from dwlab.text import terminal
+from dwlab.text import commandline, terminal
 from dwlab.tuning import replay, stages, strategies, t4, tables
 from dwlab.tuning.pool import Cluster, Pool
 from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
@@ -47,15 +48,55 @@ class Task:
     how: str
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `tune`."""
+    examples = (
+        "examples: python -m dwlab tune pointwise/forward/tensor 'PW 64→128 @56' --journal mine.jsonl\n"
+        "          python -m dwlab tune fused/dwpw/slide --most 8\n"
+        "          python -m dwlab tune fused/dwpw/slide@options     the compiler's options for its tile\n"
+        "          python -m dwlab tune --report"
+    )
+    add = command("tune", main, examples).add_argument
+    most = "candidates (default: a twentieth of them, 20 at least; exhaustive and with --budget all)"
+    order = "in which order: model (by predicted cost, the default), random, exhaustive or optuna"
+    images, plot = commandline.file_name(".png", ".svg", ".pdf"), "draw the best against candidates tried"
+    report = "of each recorded sweep, what searches lose against it (default: the journals that ship)"
+    add("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"{commandline.STAGE}; or OP/PATH, all stages of a path")
+    add("problem", metavar="PROBLEM", nargs="?", help=f"{commandline.LAYERS} (default: a small layer)")
+    add("--dtype", metavar="TYPE", help="float32, float16, bfloat16 or int8, in place of the problem's")
+    add("--budget", type=commandline.positive, metavar="S", help="about so many seconds")
+    add("--most", type=commandline.whole(1), metavar="N", help=most)
+    add("--strategy", default="model", metavar="NAME", help=order)
+    add("--seed", type=commandline.whole(), default=0, metavar="N", help="of random and optuna (default: 0)")
+    add("--journal", metavar="FILE", help="keep what was tried there, and go on from it")
+    add("--replay", metavar="FILE", help="search a recorded sweep, a journal, in place of a GPU")
+    add("--gpu", metavar="NAME", help="without a GPU: whose tiles and ceilings, or whose sweep")
+    add("--gpus", metavar="N,N", help="several GPUs of this machine, as CUDA_VISIBLE_DEVICES names them")
+    add("--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786")
+    add("--plot", type=images, metavar="FILE", help=f"{plot}, PNG, SVG or PDF")
+    add("--t4", metavar="FILE", help="write what was tried in the auto-tuning community's format, JSON")
+    add("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
+    add("--report", nargs="?", const=True, metavar="FOLDER", help=report)
+
+
 def main(args: argparse.Namespace) -> int:
-    """0; 1 if every candidate failed; 2 if what was found could not be written (JSON lines on stderr). Errors of names,
-    sizes, spaces, journals and files are raised.
+    """Tries a stage's tiles, or the stages of a path, on a problem: each is checked with poisoned
+    outputs, timed, and checked again; the fastest race, round by round, until one is left. They run
+    in another process, so one that hangs or crashes costs itself alone. Without a GPU no time is
+    measured: they are compared by what the interpreter counts on a small problem, or a recorded
+    sweep is replayed.
+    DWLAB_TUNE=off in the environment is --off; dwlab/records/tuning/ and the journal or folder that
+    DWLAB_JOURNAL names decide which tile a launch gets. Status 1 if every candidate failed.
+    For kernels of your own, in Python: dwlab.tune(make, parameters, reference=…, args=…).
     """
     if args.report is not None:
         from dwlab.tuning import report
 
         return report.main("" if args.report is True else args.report, args.json)
-    what, problem = subject(args.stage), args.problem
+    if args.stage is None:
+        raise TuneError("tune needs OP/PATH/STAGE, or --report (see: python -m dwlab tune --help)")
+    what = subject(whole_id(args.stage))
+    problem = problem_of(what.stages[0], args.problem, "small")
     if args.dtype:
         problem = layers.stored(problem, args.dtype)
     if args.off or os.environ.get(SWITCH) == "off":

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dwlab.judge.answer import WORKBOOK
 from dwlab.judge.exercises import EXERCISES, GradeError
+from dwlab.text import commandline
 
 FOLDER = "dwlab-workbook"
 FIRST_LESSON = "exercises/00_start_here.ipynb"
@@ -91,8 +92,18 @@ def start(folder: Path) -> int:
     os.execve(command[0], command, variables)
 
 
+def register(command: commandline.Register) -> None:
+    """Adds `lab`."""
+    add = command("lab", main, "example: python -m dwlab lab course --no-start").add_argument
+    default = "default: the copy here, else dwlab-workbook"
+    add("folder", nargs="?", type=commandline.folder_name, metavar="FOLDER", help=default)
+    add("--no-start", action="store_true", help="only copy")
+
+
 def main(args: argparse.Namespace) -> int:
-    """`dwlab lab [FOLDER] [--no-start]`; without FOLDER the copy that one is in, else dwlab-workbook/ here."""
+    """Copies the student's lessons, the exercises and the pages that they link to into a folder, but for
+    files that are there, and starts JupyterLab on the first lesson, with ARGS of the environment.
+    """
     own = EXERCISES.parent if EXERCISES.is_dir() else Path.cwd() / FOLDER
     folder = Path(args.folder).expanduser().absolute() if args.folder else own
     new, there = (0, 0) if folder == WORKBOOK else copied(folder)

@@ -1,0 +1,160 @@
+"""``python -m dwlab stages`` and ``xray``, and what commands take as a stage or a problem."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from dwlab import problems, records
+from dwlab.kernels import registry
+from dwlab.problems import ProblemError, layers
+from dwlab.text import commandline, terminal
+from dwlab.text.commandline import UserError
+
+# Threads, and products of all threads, that `xray` interprets in about a minute. Counts are about in proportion to B: a
+# small B shows the same.
+XRAY_THREADS = 1 << 22
+XRAY_PRODUCTS = 1 << 31
+
+
+def register(command: commandline.Register) -> None:
+    """Adds `stages` and `xray`."""
+    add = command("stages", stages).add_argument
+    add("--op", help="only of this operator, such as depthwise1d")
+    add("--path", help="only of this path, such as forward")
+    example = "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48"
+    add = command("xray", xray, example).add_argument
+    add("stage", metavar="OP/PATH/STAGE", help=f"{commandline.STAGE}; or FILE.py:KERNEL")
+    page = "write a page too: pictures of each access, and what to change"
+    add("--save", type=commandline.file_name(".html"), metavar="PAGE.html", help=page)
+    add("--problem", metavar="P", help=f"{commandline.PROBLEMS} (default: small, a small layer)")
+
+
+def stages(options: argparse.Namespace) -> int:
+    """Lists the kernels, in the order in which they were made faster: what each stores, and what it does."""
+    wanted = {one.id for one in registry.stages(options.op, options.path)}
+    rows = [row for row in registry.describe() if row["id"] in wanted]
+    if options.json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    else:
+        known = {one.id: one for one in registry.stages()}
+        body = [[row["id"], " ".join(known[row["id"]].dtypes), row["summary"]] for row in rows]
+        head = ["stage", "stores", "what it does"]
+        print(terminal.table(head, body, (0, 1, 2), columns=terminal.width(), cut=2, least=40, spare=(1,)))
+    return 0
+
+
+def xray(options: argparse.Namespace) -> int:
+    """Runs a stage on the interpreter and prints, for each line and array: requests, 32-byte sectors
+    against the ideal, shared-memory wavefronts, bank conflicts, divergence, FLOPs; and any hazard.
+    For a kernel of your own: FILE.py:KERNEL, where FILE.py has a function example() that returns
+    (grid, block, *arguments); FILE.py:KERNEL:OTHER takes another function's.
+    """
+    own = ".py:" in options.stage
+    stage = None if own else registry.stage(whole_id(options.stage))
+    from dwlab import simt  # after what refuses a name: it imports Numba
+
+    title, head, shared_bytes = "", {}, 0
+    if stage is None:
+        if options.problem is not None:
+            raise UserError("--problem goes with a stage: example() of the file says what your kernel is run on")
+        kernel, grid, block, args = _own_kernel(options.stage)
+    else:
+        problem = problem_of(stage, options.problem, "small")
+        kernel, launch = stage.kernel_for(problem), stage.launch(problem)
+        _check_size(stage, problem, launch)
+        grid, block, args, shared_bytes = launch.grid, launch.block, stage.example(problem), launch.shared_bytes
+        title = f"{stage.id} on {problem}\n"
+        head = {"stage": stage.id, "problem": records.describe_problem(problem) | {"dtype": problem.dtype}}
+    try:
+        report = simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes)
+    except (simt.SimtError, TypeError, ValueError) as error:
+        if own:
+            raise UserError(f"{options.stage}: {error}") from error
+        raise
+    if options.json:
+        print(json.dumps(head | report.to_dict(), indent=1, ensure_ascii=False))
+    else:
+        print(f"{title}{report.table(terminal.width())}", *(f"advice: {one}" for one in report.advice()), sep="\n")
+    if options.save:
+        try:
+            report.save(options.save)
+        except OSError as error:
+            raise UserError(f"cannot write {options.save}: {error.strerror or error}") from error
+        print(f"Wrote {options.save}.", file=sys.stderr)
+    return 1 if report.hazards else 0
+
+
+def _check_size(stage: registry.Stage, problem: problems.Problem, launch: registry.Launch) -> None:
+    """Raises UserError for what the interpreter takes minutes for."""
+    threads, products = launch.threads * math.prod(launch.grid), problem.flops // 2
+    if threads > XRAY_THREADS:
+        raise UserError(
+            f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "
+            "minutes: give a smaller B, the counts are about in proportion to it"
+        )
+    if products > XRAY_PRODUCTS:
+        raise UserError(
+            f"{problem} has {products:,} products, and beyond {XRAY_PRODUCTS:,} the interpreter takes minutes: give a "
+            f"smaller {'B, H or K' if stage.op == 'depthwise1d' else 'layer'}"
+        )
+
+
+def _own_kernel(text: str) -> tuple[Any, Any, Any, list[Any]]:
+    """(kernel, grid, block, arguments) of FILE.py:KERNEL or FILE.py:KERNEL:EXAMPLE. Raises UserError."""
+    file, _, names = text.partition(".py:")
+    file += ".py"
+    kernel, _, name = names.partition(":")
+    name = name or "example"
+    if not Path(file).is_file():
+        raise UserError(f"there is no file {file}")
+    spec = importlib.util.spec_from_file_location(f"dwlab_xray_{Path(file).stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # inspect finds a kernel's source through its module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{file} raises {type(error).__name__}: {error}") from error
+    if not hasattr(module, kernel):
+        known = tuple(one for one, value in vars(module).items() if hasattr(value, "py_func"))
+        raise UserError(f"{file} has no {kernel!r}. {problems.nearest(kernel, known)}")
+    if not callable(getattr(module, name, None)):
+        raise UserError(
+            f"{file} has no function {name}(): write one that returns (grid, block, *arguments), such as "
+            f"`def {name}(): return 4, 64, x, y`"
+        )
+    try:
+        grid, block, *args = getattr(module, name)()
+    except Exception as error:
+        raise UserError(f"{name}() of {file} does not return (grid, block, *arguments): {error}") from error
+    return getattr(module, kernel), grid, block, args
+
+
+def whole_id(text: str) -> str:
+    """The stage's whole id, where its end was given and no other stage ends so; else the text, for stages to refuse."""
+    known = registry.ids()
+    found = () if text in known else problems.ending(text, known)
+    return found[0] if len(found) == 1 else text
+
+
+def problem_of(stage: registry.Stage, text: str | None, default: str) -> problems.Problem:
+    """The problem that a command was given; if none, the default, or for a stage of layers one that it supports."""
+    layered = stage.op != "depthwise1d"
+    example = next(one for one in layers.examples(stage.op, stage.path) if stage.supports(one)) if layered else ""
+    if text is None:
+        return example if layered else layers.problem(default)
+    takes = f"{stage.id} takes " + (f"such as '{example}'" if layered else "B,H,L,K[,PADDING], such as 4,16,48,48")
+    try:
+        made = layers.problem(text)
+    except ProblemError as error:
+        if not layered or "=" in text or text.strip()[:2].upper() in ("DW", "PW"):  # it says itself what is wrong
+            raise
+        raise UserError(f"{text!r} is no layer. {takes}") from error
+    if made.op != stage.op:
+        raise UserError(f"{text!r} is a problem of {made.op}; {takes}")
+    return made
