@@ -158,7 +158,7 @@ class Job:
     def __init__(self, setup: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> None:
         import torch
 
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         self.torch, self.setup = torch, setup
         torch.backends.cudnn.benchmark = setup.search
@@ -221,8 +221,8 @@ class Slot:
     def __init__(self, setup: Setup, weights: Mapping[str, Any], stream: Any) -> None:
         import torch
 
-        from dwlab.gpu.target import cuda
         from dwlab.inference import current_stream
+        from dwlab.target import cuda
 
         self.setup, self.stream, self.current_stream = setup, stream, current_stream
         side = digits.SIDE
@@ -398,9 +398,9 @@ class Bench:
     def __init__(self, weights: Mapping[str, Any]) -> None:
         import torch
 
-        from dwlab.gpu.target import cuda
         from dwlab.inference import current_stream
         from dwlab.measure.baselines import TorchClock
+        from dwlab.target import cuda
 
         self.torch, self.cuda, self.current, self.clock = torch, cuda, current_stream, TorchClock()
         torch.manual_seed(0)
@@ -516,7 +516,7 @@ class Bench:
 def facts(kernel: Any, block: int) -> dict[str, float | str]:
     """Of a kernel that was launched: registers, bytes of local memory a thread, occupancy."""
     from dwlab.gpu import occupancy
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     registers = max(kernel.get_regs_per_thread().values())
     shared = max(kernel.get_shared_mem_per_block().values())

@@ -100,9 +100,9 @@ def child(id: str, tool: str) -> int:
     """Runs a stage on every shape of a tool and compares: WRONG for a result that differs."""
     import numpy as np
 
-    from dwlab.gpu.target import cuda
     from dwlab.kernels import registry
     from dwlab.problems import decode, references
+    from dwlab.target import cuda
 
     stage = registry.stage(id)
     for problem in problems_of(stage, tool):

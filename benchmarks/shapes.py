@@ -224,7 +224,7 @@ class Buffers:
 
     def launches(self, way: Sequence[Any]) -> list[Callable[[Any], None]]:
         """What launches these stages, one after the other, on each set."""
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         arrays = [{key: cuda.as_cuda_array(tensor) for key, tensor in tensors.items()} for tensors in self.sets]
         return [starter(way, self.problem, one) for one in arrays]
@@ -233,7 +233,7 @@ class Buffers:
         """What is wrong with the outputs of one launch on poisoned ones."""
         import torch
 
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         outputs = {name: self.sets[0][name] for name in self.wanted}
         for tensor in outputs.values():
@@ -262,7 +262,7 @@ def starter(way: Sequence[Any], problem: DepthwiseConv1d, arrays: Mapping[str, A
 
 def alone_us(launch: Callable[[Any], None]) -> float:
     """The time of one launch by the host's clock, the least of three, for the host may be busy: above the GPU's own."""
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     took = []
     for _ in range(3):

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from dwlab._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dwlab.gpu.target import banner, cuda, mode
+    from dwlab.gpu.target import banner, mode
     from dwlab.judge.check import check
     from dwlab.judge.exercises import grade
     from dwlab.kernels.registry import stage, stages
     from dwlab.measure.profile import profile
     from dwlab.problems import PAPER, DepthwiseConv1d
     from dwlab.simt import xray
+    from dwlab.target import cuda
     from dwlab.tuning.tune import tune
     from dwlab.widgets import roofline_explorer, stepper, traffic_calculator, warp_viewer
 
@@ -47,7 +48,7 @@ _HOMES = {
     "DepthwiseConv1d": "dwlab.problems",
     "banner": "dwlab.gpu.target",
     "check": "dwlab.judge.check",
-    "cuda": "dwlab.gpu.target",
+    "cuda": "dwlab.target",
     "grade": "dwlab.judge.exercises",
     "mode": "dwlab.gpu.target",
     "profile": "dwlab.measure.profile",

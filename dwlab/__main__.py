@@ -19,7 +19,7 @@ from dwlab.text import commandline, terminal
 from dwlab.text.commandline import Parser, UserError, prog
 
 COMMANDS = {
-    "doctor": ("gpu.doctor", "what this machine runs lessons on, and what to repair"),
+    "doctor": ("setup.doctor", "what this machine runs lessons on, and what to repair"),
     "stages": ("kernels.command", "the kernels, in the order in which they were made faster"),
     "xray": ("kernels.command", "what a stage does to memory, counted line by line"),
     "inspect": ("compiler.inspect", "what the compiler makes of a stage, with a GPU or without"),

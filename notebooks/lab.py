@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dwlab.gpu import driver  # noqa: E402
-from dwlab.gpu.doctor import PYTHONS  # noqa: E402
+from dwlab.setup.doctor import PYTHONS  # noqa: E402
 
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 MODULES = "dwlab, jupyterlab, numba, matplotlib, ipywidgets, nbval"  # without which no environment is of use

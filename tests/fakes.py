@@ -10,8 +10,7 @@ import types
 import numpy as np
 import pytest
 
-from dwlab import records
-from dwlab.gpu import target
+from dwlab import records, target
 from dwlab.gpu.machine import Ceilings, known
 from dwlab.kernels import registry
 from dwlab.measure import baselines

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from compiler import needs_compiler
 
+from dwlab import target
 from dwlab.compiler import precompile as ahead
-from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import DepthwiseConv1d

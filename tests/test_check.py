@@ -12,7 +12,6 @@ from parts import most, part
 from wrong_kernels import FAMILY, ROW, TILE, WIDE, by_row, by_tile, edited
 
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.judge import diagnosis
 from dwlab.judge.check import GUARD, POISON, CheckError, CheckFailed, cases, check, checked_on
 from dwlab.judge.contrast import exact
@@ -20,6 +19,7 @@ from dwlab.judge.diagnosis import Evidence, Finding, diagnose, explain, region, 
 from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.problems.references import allowed_error, correlate, reference
+from dwlab.target import cuda
 
 judge = sys.modules["dwlab.judge.check"]
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found on the laptop GPU only")

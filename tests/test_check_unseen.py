@@ -22,7 +22,6 @@ from parts import most, part
 from wrong_kernels import ROW, edited
 
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.judge.check import CheckError, check, checked_on
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, by_shape, stage
@@ -41,6 +40,7 @@ from dwlab.problems.cases import (
 )
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
+from dwlab.target import cuda
 
 judge = sys.modules["dwlab.judge.check"]
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run it, or has no record of it")

@@ -9,13 +9,13 @@ from compiler import needs_compiler
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.inference import selection
 from dwlab.kernels import registry
 from dwlab.kernels.operations import convolution, ends, windows
 from dwlab.kernels.parts import dependent_launch, ptx
 from dwlab.kernels.parts.dependent_launch import early
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.target import cuda
 
 CHAIN = [("stem", "a"), ("a", "b"), ("b", "pool"), ("pool", "c"), ("c", "copy"), ("copy", "d"), ("d", "e")]
 KERNELS = {"stem", "a", "b", "pool", "c", "d", "e"}

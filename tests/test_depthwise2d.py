@@ -11,7 +11,6 @@ import pytest
 from compiler import needs_compiler
 
 from dwlab.compiler import inspect
-from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
@@ -21,6 +20,7 @@ from dwlab.kernels.tiling import gpu
 from dwlab.kernels.tiling.gpu import Gpu
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 

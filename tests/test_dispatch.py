@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dwlab import records
-from dwlab.gpu.target import cuda
 from dwlab.kernels import choices, dispatch, registry
 from dwlab.kernels.dispatch import DispatchError, best
 from dwlab.problems import PATHS, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
+from dwlab.target import cuda
 
 ROOT = Path(__file__).resolve().parent.parent
 ODD = DepthwiseConv1d(3, 5, 13, 7, "same")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwlab.gpu import doctor, driver, target
-from dwlab.gpu.doctor import Facts, Kernel
+from dwlab.gpu import driver, target
+from dwlab.setup import doctor
+from dwlab.setup.doctor import Facts, Kernel
 
 H200, P100, K80 = driver.Device("H200", (9, 0)), driver.Device("P100", (6, 0)), driver.Device("K80", (3, 7))
 HIDDEN = driver.Driver(True, (13, 0), "580.159", (), "the driver sees no GPU (cuInit returned 100)")

@@ -7,7 +7,6 @@ from launched import launched
 from numba import float32, uint32
 
 from dwlab import simt
-from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
@@ -16,6 +15,7 @@ from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import words
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 

@@ -12,8 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 
-from dwlab import problems  # noqa: E402
-from dwlab.gpu import target  # noqa: E402
+from dwlab import problems, target  # noqa: E402
 from dwlab.kernels import dispatch, registry  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
 from dwlab.kernels.torch_ops import depthwise_conv1d, reference_conv1d  # noqa: E402

@@ -8,13 +8,13 @@ from wrong_kernels import GRADIENTS
 
 from dwlab import simt, study
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.judge.check import cases, check
 from dwlab.judge.diagnosis import Evidence, diagnose
 from dwlab.judge.formulas import compare
 from dwlab.kernels.registry import StageError, fill_zero, stage, stages
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference, tap_sums
+from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 

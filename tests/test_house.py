@@ -122,7 +122,7 @@ def test_every_file_of_the_package_is_listed_with_what_it_is(tmp_path):
 
 
 def imported_rooms():
-    """dwlab's files, as "inference.int8", and what each imports of them, at its top or when a function is called."""
+    """dwlab's files, as "inference.int8", and what each imports of them, at its top, when called, or by a string."""
     files = {path.relative_to(ROOT).with_suffix("").as_posix(): path for path in (ROOT / "dwlab").rglob("*.py")}
     files = {name.replace("/", ".").removesuffix(".__init__"): path for name, path in files.items()}
     for room, path in files.items():
@@ -132,6 +132,11 @@ def imported_rooms():
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node not in skipped]
         names = [(node.module, one.name) for node in imports for one in node.names if node.module.startswith("dwlab")]
         found = {f"{module}.{name}" if f"{module}.{name}" in files else module for module, name in names}
+        if room != "dwlab":  # whose table is of any
+            called = [
+                node for node in ast.walk(tree) if isinstance(node, ast.Call) and "import_module" in ast.dump(node.func)
+            ]
+            found |= {one.value for node in called for one in node.args if getattr(one, "value", "") in files}
         yield room.partition(".")[2], {name.partition(".")[2] for name in found}
 
 

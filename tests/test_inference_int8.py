@@ -9,8 +9,7 @@ from small_networks import cut, image_of, joined, simulated, thin
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import __main__ as cli  # noqa: E402
-from dwlab import inference  # noqa: E402
-from dwlab.gpu import target  # noqa: E402
+from dwlab import inference, target  # noqa: E402
 from dwlab.inference import comparison, int8, selection, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.judge.check import check  # noqa: E402

@@ -295,7 +295,7 @@ def test_the_compute_capability_is_the_gpus_or_else_nine(canned, monkeypatch):
     assert "compiled for 9.0 (the default without a GPU)" in str(inspect.compile(WIDE, problem="small"))
     monkeypatch.setattr(target, "mode", "gpu")
     device = SimpleNamespace(compute_capability=(8, 9))
-    monkeypatch.setattr(target, "cuda", SimpleNamespace(get_current_device=lambda: device))
+    monkeypatch.setattr(inspect.target, "cuda", SimpleNamespace(get_current_device=lambda: device))
     assert "compiled for 8.9 (this GPU's)" in str(inspect.compile(WIDE, problem="small"))
     assert "compiled for 8.9 (this GPU's)" in str(inspect.table([WIDE], "small"))
 
@@ -521,8 +521,9 @@ def test_a_kernel_travels_with_all_that_it_refers_to():
 IN_GPU_MODE = """
 import json, sys
 from numba import cuda
-from dwlab.gpu import target
-vars(target).update(mode="gpu", cuda=cuda)
+from dwlab import target
+from dwlab.gpu import target as deciding
+target.cuda, deciding.mode = cuda, "gpu"
 from dwlab.kernels import registry
 from dwlab.compiler import inspect
 from dwlab.kernels.parts import ptx

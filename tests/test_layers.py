@@ -11,12 +11,12 @@ from parts import most, part
 from test_check_unseen import changed
 
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.problems import ProblemError, cases, decode, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.target import cuda
 
 
 def by_loops(layer, given):

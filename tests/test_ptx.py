@@ -11,8 +11,8 @@ from wrong_kernels import edited
 
 from dwlab import simt
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
+from dwlab.target import cuda
 
 ONE_WARP = 128  # elements that a warp moves with one instruction
 TWO_WARPS = 256
@@ -514,8 +514,8 @@ import sys
 sys.path.insert(0, "tests")
 try:
     from numba import cuda, types
-    import dwlab.gpu.target
-    dwlab.gpu.target.cuda, dwlab.gpu.target.mode = cuda, "gpu"
+    import dwlab.target
+    dwlab.target.cuda, dwlab.gpu.target.mode = cuda, "gpu"
     import test_ptx
     array = types.Array(types.float32, 1, "C")
     text, _ = cuda.compile_ptx(test_ptx.turn.py_func, (array, array), cc=(9, 0))

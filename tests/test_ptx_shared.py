@@ -11,9 +11,9 @@ from numba import float32, int8, int32, uint32
 
 from dwlab import simt
 from dwlab.gpu import driver, target
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import MAX_SHARED, Launch, enqueue, limits
+from dwlab.target import cuda
 
 KIB = 1024
 HIGH = 100 * KIB  # more than a launch gets unasked, and than compute capability 8.6 gives at all

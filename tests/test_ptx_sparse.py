@@ -12,10 +12,10 @@ from numba import float32, int32, uint32
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.problems.sparsity import compress
 from dwlab.simt.cost import cost
+from dwlab.target import cuda
 
 FEW = settings(max_examples=12 if target.mode == "simulated" else 2, deadline=None)
 CODES = [0x4, 0x8, 0xC, 0x9, 0xD, 0xE]  # PTX ISA: the only ones with a meaning

@@ -12,10 +12,10 @@ from numba import float32, float64, int32, int64, uint32
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.problems import encode
 from dwlab.simt.cost import cost
+from dwlab.target import cuda
 
 ROW, COLUMN = 16, 8
 TILE = 1024  # words

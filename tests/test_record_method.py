@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from fakes import ENVIRONMENT, script, timed
 
-from dwlab.gpu import machine, provenance, target
+from dwlab import target
+from dwlab.gpu import machine, provenance
 from dwlab.measure import baselines, timing
 from dwlab.records import kinds, method
 from dwlab.training import digits

@@ -14,7 +14,6 @@ from parts import most
 from dwlab import records, simt, study
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.judge.check import CheckError, check
 from dwlab.judge.diagnosis import wrong_mask
 from dwlab.judge.formulas import compare
@@ -25,6 +24,7 @@ from dwlab.kernels.registry import StageError, by_shape, check_arrays, stage, st
 from dwlab.problems import DTYPES, NAN_BITS, SMALL, DepthwiseConv1d, decode, encode, problem, references, storage
 from dwlab.problems.references import allowed_error, reference
 from dwlab.study import bench as benches
+from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 

@@ -8,11 +8,11 @@ import pytest
 from mutated import closure, text_of
 
 from dwlab.gpu.driver import allow_shared
-from dwlab.gpu.target import cuda
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, limits, register, stage
 from dwlab.problems import KINDS, PAPER, PATHS, SMALL, DepthwiseConv1d, layers
 from dwlab.problems.references import allowed_error, reference
+from dwlab.target import cuda
 
 pytestmark = pytest.mark.quick
 

@@ -14,12 +14,12 @@ from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import driver, inline_ptx, machine, target
 from dwlab.gpu.driver import allow_shared
-from dwlab.gpu.target import cuda
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import tma_tiles, wgmma_tiles
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems.layers import Pointwise
+from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 

@@ -12,12 +12,12 @@ from numba import float32, uint32
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import inline_ptx, machine, target
-from dwlab.gpu.target import cuda
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import wgmma_tiles
 from dwlab.problems.layers import Pointwise
 from dwlab.simt.cost import cost
+from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 

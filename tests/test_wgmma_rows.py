@@ -12,12 +12,12 @@ from numba import float32, uint32
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import machine, target
-from dwlab.gpu.target import cuda
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.sparse import wgmma_rows_tiles as tiles
 from dwlab.problems.layers import SparsePointwise
 from dwlab.problems.sparsity import compress
+from dwlab.target import cuda
 
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 hopper = pytest.mark.skipif(

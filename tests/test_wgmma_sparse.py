@@ -12,13 +12,13 @@ from numba import float32, uint32
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import inline_ptx, machine, target
-from dwlab.gpu.target import cuda
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.sparse import wgmma_tiles
 from dwlab.problems.layers import SparsePointwise
 from dwlab.problems.sparsity import compress
 from dwlab.simt.cost import cost
+from dwlab.target import cuda
 
 counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 hopper = pytest.mark.skipif(

@@ -11,8 +11,8 @@ from typing import Any
 from numba import float32, int32
 from numba.types import float16
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch
+from dwlab.target import cuda
 from tests.loaded import loaded
 
 TILE = LANES = 32

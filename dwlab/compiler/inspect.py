@@ -42,8 +42,10 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.gpu import driver, target
+from dwlab import target
+from dwlab.gpu import driver
 from dwlab.gpu import occupancy as occupancy_rules
+from dwlab.gpu import target as deciding
 from dwlab.gpu.occupancy import Occupancy
 from dwlab.kernels import registry as stage_list
 from dwlab.kernels.command import problem_of, whole_id
@@ -604,7 +606,8 @@ def _stand_in(cc: tuple[int, int]) -> str:
     options = cuda_driver.LinkerOptions
     # ptxas then says what it used; of code from the driver's cache, which a machine with a GPU has, it says nothing.
     cuda_driver.LinkerOptions = lambda **given: options(**given, verbose=True, no_cache=True)
-    vars(target).update(mode="gpu", cuda=cuda, reason="compiling for a device that is not here")
+    target.cuda = cuda
+    vars(deciding).update(mode="gpu", reason="compiling for a device that is not here")
     return f"numba-cuda {importlib.metadata.version('numba-cuda')} and nvJitLink {version}"
 
 
@@ -729,6 +732,16 @@ class LineAccesses:
     stores: int = 0
     atomics: int = 0
     looped: int = 0
+
+
+def accesses(
+    kernel: Any, arguments: Sequence[Any], cc: tuple[int, int] | None = None, block: int | Sequence[int] | None = None
+) -> dict[tuple[str, int], LineAccesses]:
+    """Accesses that the compiler left of each line, as `dwlab.simt.xray(…, compiled=accesses)` shows them.
+
+    kernel: made with lineinfo=True. arguments: examples. Takes a second; needs no GPU. Raises as `compile` does.
+    """
+    return accesses_by_line(compile(kernel, signature=arguments, cc=cc, block=block).ptx)
 
 
 def accesses_by_line(ptx: str) -> dict[tuple[str, int], LineAccesses]:

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from dwlab import target
 from dwlab.compiler import inspect
-from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling.config import TileConfig

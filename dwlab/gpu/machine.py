@@ -181,7 +181,7 @@ def present_name() -> str | None:
     """The name of the GPU that kernels run on, as its driver has it; None in simulated mode."""
     if target.mode != "gpu":
         return None
-    name = target.cuda.get_current_device().name
+    name = target.numba_cuda().get_current_device().name
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
@@ -192,7 +192,7 @@ def present() -> Machine:
             f"there is no GPU ({target.reason}). dwlab.gpu.machine.recorded() has the GPUs that were measured, "
             "dwlab.gpu.machine.known() common ones from their datasheets"
         )
-    cuda = target.cuda
+    cuda = target.numba_cuda()
     context = cuda.current_context()
     device = context.device
     cc = device.compute_capability

@@ -101,7 +101,7 @@ def _run(command: Sequence[str]) -> str:
 def _bus_id() -> str | None:
     if target.mode != "gpu":
         return None
-    device = target.cuda.get_current_device()
+    device = target.numba_cuda().get_current_device()
     try:
         return f"{device.PCI_DOMAIN_ID:08x}:{device.PCI_BUS_ID:02x}:{device.PCI_DEVICE_ID:02x}.0"
     except Exception:  # a device without a PCI address (Jetson): nvidia-smi then answers for the only one

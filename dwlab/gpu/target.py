@@ -1,12 +1,13 @@
 """Which GPU the kernels run on: a real one (``numba.cuda``) or the one in the laptop (``dwlab.simt``). Decided once.
 
-``mode`` is "gpu" or "simulated"; ``cuda`` is the module that a kernel imports: ``from dwlab.gpu.target import cuda``.
-``DWLAB_TARGET=gpu`` or ``DWLAB_TARGET=simulated`` decides by hand; unset, a usable GPU is used. The decision is made
-when ``mode``, ``reason``, ``cuda`` or ``banner()`` is first used, and holds for the life of the process.
+``mode`` is "gpu" or "simulated"; `dwlab.target` has the module that a kernel imports. ``DWLAB_TARGET=gpu`` or
+``DWLAB_TARGET=simulated`` decides by hand; unset, a usable GPU is used. The decision is made when ``mode``, ``reason``
+or ``banner()`` is first used, and holds for the life of the process.
 """
 
 from __future__ import annotations
 
+import functools
 import html
 import importlib
 import importlib.metadata
@@ -25,7 +26,6 @@ from dwlab.gpu import driver as _driver
 Mode = Literal["gpu", "simulated"]
 
 if TYPE_CHECKING:
-    cuda: ModuleType
     mode: Mode
     reason: str
 
@@ -106,9 +106,14 @@ def environment(mode: Mode | None = None) -> dict[str, str]:
     return made if mode else {name: value for name, value in made.items() if name != VARIABLE}
 
 
-def cuda_of(mode: Mode) -> ModuleType:
-    """The module that kernels of a mode import as cuda."""
-    return importlib.import_module("numba.cuda" if mode == "gpu" else "dwlab.simt.cuda")
+@functools.cache
+def numba_cuda() -> ModuleType:
+    """numba.cuda, where the mode is "gpu": quiet about small launches, and clear where others use the GPU."""
+    _explain(importlib.import_module("numba.cuda.cudadrv.driver").CudaAPIError)
+    if "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
+        # Lessons launch few blocks on purpose; a warning would also make their output differ between the modes.
+        importlib.import_module("numba.cuda.core.config").CUDA_LOW_OCCUPANCY_WARNINGS = 0
+    return importlib.import_module("numba.cuda")
 
 
 # JupyterLab breaks what is printed at any character where its page ends, in the middle of a number too. With these
@@ -197,17 +202,7 @@ def _decision() -> Target:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("mode", "reason"):
-        value: Any = getattr(_decision(), name)
-    elif name == "cuda":
-        gpu = _decision().mode == "gpu"
-        value = cuda_of(_decision().mode)
-        if gpu:
-            _explain(importlib.import_module("numba.cuda.cudadrv.driver").CudaAPIError)
-        if gpu and "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
-            # Lessons launch few blocks on purpose; a warning would also make their output differ between the modes.
-            importlib.import_module("numba.cuda.core.config").CUDA_LOW_OCCUPANCY_WARNINGS = 0
-    else:
+    if name not in ("mode", "reason"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
+    globals()[name] = value = getattr(_decision(), name)
     return value

@@ -25,7 +25,6 @@ import numpy as np
 from numba import float32, int8, uint32
 
 from dwlab.gpu import target
-from dwlab.gpu.target import cuda
 from dwlab.inference.weights import Weights, as_tensors, check_weights, random_weights
 from dwlab.inference.with_torch import forward, pytorch, same_precision
 from dwlab.kernels.parts import int8_words, ptx
@@ -33,6 +32,7 @@ from dwlab.problems import ProblemError, networks, quantisation
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.problems.networks import INPUT, InferenceError, Network
 from dwlab.problems.quantisation import Scale
+from dwlab.target import cuda
 
 Range = tuple[float, float]
 """The least and the greatest value of a map."""

@@ -712,7 +712,7 @@ class _Maker:
         self.made: dict[int, FunctionType] = {}
 
     def kernel(self, number: int, how: dict) -> Any:
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         options = {name: value for name, value in unpacked(how["options"]).items() if not isinstance(value, Other)}
         jit = cuda.jit(device=True, **options) if how["device"] else cuda.jit(**options)

@@ -688,7 +688,7 @@ class _Trial:
 def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
     """One launch between guard bands, the outputs filled with `_poison` or a number. lenient: hazards do not raise."""
     from dwlab.gpu import target
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     stage, problem, how, inputs = trial.stage, trial.case.problem, trial.how, trial.inputs
     shapes = problem.shapes(stage.path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.gpu import target
+from dwlab import target
 from dwlab.judge.answer import Wrong
 
 

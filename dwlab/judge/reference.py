@@ -131,7 +131,7 @@ def against(
     that of its storage type (float16 1e-2, float32 1e-5, float64 1e-12; whole numbers are compared exactly). allow:
     hazards that are meant, as `check` has them. Raises CheckError for a reference or arguments that cannot be used.
     """
-    from dwlab.gpu import target
+    from dwlab import target
     from dwlab.simt import HazardError, Options, using, xray
 
     name = getattr(kernel, "__name__", None) or getattr(getattr(kernel, "py_func", None), "__name__", "the kernel")
@@ -190,7 +190,7 @@ def launched(
 
     Raises what the launch raises.
     """
-    from dwlab.gpu import target
+    from dwlab import target
     from dwlab.gpu.driver import allow_shared
 
     cuda = target.cuda

@@ -38,7 +38,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dwlab.gpu import machine, target
+from dwlab import target
+from dwlab.gpu import machine
 from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Launch, Stage, StageError
 from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest

@@ -441,7 +441,7 @@ class Stage:
 
 @functools.cache
 def _zero_kernel() -> Any:
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     @cuda.jit
     def zero(array):
@@ -471,7 +471,7 @@ def fill_zero(array: Any, stream: Any = 0) -> None:
 def _sum_kernel() -> Any:
     from numba import float32, uint32
 
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     @cuda.jit
     def add_up(parts, output):
@@ -538,7 +538,7 @@ def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: A
 
 
 def _workspace(shape: tuple[int, ...], given: Any) -> Any:
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     if given is None:
         return cuda.device_array(shape, np.float32)

@@ -244,7 +244,7 @@ def launch_once(stage: Stage, problem: Problem) -> None:
     Arrays are zeroed on the host, and a workspace of parts is left as it comes out: ncu is to see the stage's own
     kernel and no other.
     """
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     how, names = stage.launch(problem), problem.arrays(stage.path)
     # No kernel counts differently for other numbers, and zeros are quick to have.

@@ -66,8 +66,8 @@ def _kernels() -> dict[str, Any]:
     """The kernels that measure ceilings, made when first needed: they exist on a GPU only."""
     from numba import float32, int32, int64, uint32
 
-    from dwlab.gpu.target import cuda
     from dwlab.kernels.parts import ptx
+    from dwlab.target import cuda
 
     made = ptx.intrinsics()
     load4, load4_l2, store4, load4_shared = made.load4, made.load4_l2, made.store4, made.load4_shared
@@ -163,7 +163,7 @@ _SHARED_WORDS = 4096  # that a block of the shared-memory read has, and reads in
 
 def _copies(machine: Machine, how: Mapping[str, Any]) -> tuple[dict[str, timing.Timing], int]:
     """Name of a copy -> its timing, and the bytes that each moved (read plus written)."""
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     free = cuda.current_context().get_memory_info()[0]
     # A quarter of what is free at most: the fastest copy of a GPU with little memory is still larger than its L2.
@@ -178,7 +178,7 @@ def copies(size: int, sets: int, l2_bytes: int, **how: Any) -> dict[str, timing.
 
     size: a multiple of CHUNK_BYTES. how: of timing.time_launches. Raises MachineError if a copy did not copy.
     """
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     count = size // 4
     values = np.random.default_rng(7).random(sets * count, dtype=np.float32)
@@ -245,7 +245,7 @@ def l2_sums(numbers: np.ndarray, blocks: int, stride: int, repeats: int) -> np.n
 
 
 def _l2_gbps(machine: Machine, how: Mapping[str, Any]) -> float | None:
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     if not machine.l2_bytes:
         return None
@@ -267,7 +267,7 @@ def _l2_gbps(machine: Machine, how: Mapping[str, Any]) -> float | None:
 
 
 def _fma_tflops(machine: Machine, how: Mapping[str, Any]) -> float:
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     blocks, repeats = machine.sms * (machine.threads_per_sm // _THREADS), 2048
     out = cuda.device_array(blocks * _THREADS, np.float32)
@@ -286,7 +286,7 @@ def _fma_tflops(machine: Machine, how: Mapping[str, Any]) -> float:
 
 
 def _shared_gbps(machine: Machine, how: Mapping[str, Any]) -> float:
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     blocks, repeats = machine.sms * (machine.threads_per_sm // _THREADS), 2048
     out = cuda.device_array(blocks * _THREADS, np.float32)

@@ -123,7 +123,7 @@ def of_graph(graph: Any, per_launch: int = 1, **how: Any) -> Energy:
     """`measure` of a CUDA graph of PyTorch's, on the GPU that it runs on."""
     import torch
 
-    from dwlab.gpu import target
+    from dwlab import target
 
     if target.mode != "gpu":
         raise EnergyError("the simulated GPU uses no energy: it is measured on a GPU")

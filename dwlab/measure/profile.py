@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.gpu import target
+from dwlab import target
 from dwlab.kernels.dispatch import current_stream
 from dwlab.measure import timeline as lines
 from dwlab.measure.timeline import Item, Timeline

@@ -100,7 +100,7 @@ class DeviceClock:
     """
 
     def __init__(self) -> None:
-        from dwlab.gpu import target
+        from dwlab import target
 
         if target.mode != "gpu":
             raise TimingError(SIMULATED)

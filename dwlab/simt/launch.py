@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import importlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 
 import numpy as np
@@ -588,7 +587,7 @@ def xray(
     *args: object,
     shared_bytes: int = 0,
     options: Options | None = None,
-    compiled: bool = False,
+    compiled: Callable[..., Mapping] | None = None,
     keep: bool = False,
 ) -> report.Report:
     """Runs any kernel on copies of its arguments and reports what it did, line by line and array by array.
@@ -597,11 +596,11 @@ def xray(
     args: numbers, tuples, NumPy arrays, device arrays, PyTorch's tensors; left as they were.
     shared_bytes: dynamic shared memory.
     options: see Options; hazards are collected in the report instead of raised unless `options` says otherwise.
-    compiled: have the kernel compiled too, and show the loads and stores that the compiler left beside the counted ones
-    (Report.compiled): it merges repeated ones and takes some out of loops. Takes a second; needs no GPU.
+    compiled: what compiles a kernel (dwlab.compiler.inspect.accesses): the loads and stores that the compiler left are
+    shown beside the counted ones (Report.compiled), as it merges repeated ones and takes some out of loops. Called as
+    compiled(kernel, arguments, compute capability, block), it gives (file, line) -> loads, stores, atomics, looped.
     keep: keep what the arrays held afterwards (Report.outputs, by the parameters' names).
-    Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError; with `compiled` also
-    inspect.InspectError where there is no compiler, or none that takes the kernel.
+    Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError, and what `compiled` raises.
     """
     __tracebackhide__ = True
     if options is None:
@@ -613,17 +612,16 @@ def xray(
     found = report.build(run, binder.float64)
     if keep:
         found = dataclasses.replace(found, outputs={name: one.copy_to_host() for name, one in binder.devices.items()})
-    if not compiled:
+    if compiled is None:
         return found
-    inspect = importlib.import_module("dwlab.compiler.inspect")  # below the interpreter: only if asked
     jitted = Kernel(function, options={**(known.options if known is not None else {}), "lineinfo": True})
     given = [np.asarray(a) if isinstance(a, np.void) else a for a in args]
-    code = inspect.compile(jitted, signature=given, cc=options.compute_capability, block=block)
-    return dataclasses.replace(found, compiled=_beside(found, run, inspect.accesses_by_line(code.ptx)))
+    code = compiled(jitted, given, options.compute_capability, block)
+    return dataclasses.replace(found, compiled=_beside(found, run, code))
 
 
 def _beside(
-    found: report.Report, run: Execution, code: dict[tuple[str, int], object]
+    found: report.Report, run: Execution, code: Mapping[tuple[str, int], object]
 ) -> tuple[report.CompiledLine, ...]:
     """The lines of a report that access memory, each with what the compiled code has there."""
     deep = {}

@@ -92,7 +92,7 @@ class GpuBench:
     @contextmanager
     def prepare(self, problem: Problem, path: str, given: Sequence[dict[str, np.ndarray]] = ()) -> Iterator[Prepared]:
         """given: two inputs, in place of the problem's own."""
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         size = problem.compulsory_bytes(path)
         sets = timing.sets_for(size, self.machine.l2_bytes or 0)
@@ -130,7 +130,7 @@ class _OnGpu:
     def __init__(
         self, bench: GpuBench, problem: Problem, path: str, sets: int, given: Sequence[dict[str, np.ndarray]] = ()
     ) -> None:
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         self.bench, self.problem, self.path, self.seed, self.given = bench, problem, path, 0, list(given)
         self.cold = timing.cache_state(problem.compulsory_bytes(path), bench.machine.l2_bytes or 0, sets)
@@ -148,7 +148,7 @@ class _OnGpu:
 
     def refresh(self) -> None:
         """Fresh inputs in every set; those of the first two stay on the host, for checks."""
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         for i, arrays in enumerate(self.sets):
             copied = i > 1 and self.bench.few
@@ -189,7 +189,7 @@ class _OnGpu:
 
     def check(self, stage: Stage) -> None:
         """Runs the stage once on poisoned outputs. Raises WrongResult."""
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         arrays = self.sets[0]
         first: dict[str, np.ndarray] = {}
@@ -271,7 +271,7 @@ class _OnGpu:
 
     def close(self) -> None:
         """Gives the buffers back."""
-        from dwlab.gpu.target import cuda
+        from dwlab.target import cuda
 
         self.sets.clear()
         cuda.synchronize()
@@ -282,7 +282,7 @@ class _OnGpu:
 
 @functools.cache
 def _poison_kernel() -> Any:
-    from dwlab.gpu.target import cuda
+    from dwlab.target import cuda
 
     @cuda.jit
     def poison(array, value):

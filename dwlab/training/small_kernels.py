@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.gpu.target import cuda
+from dwlab.target import cuda
 
 THREADS = 256
 

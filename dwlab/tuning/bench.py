@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.gpu import specs, target
+from dwlab import target
+from dwlab.gpu import specs
 from dwlab.gpu.driver import allow_shared
 from dwlab.judge.causes import CheckError
 from dwlab.judge.reference import POISONS, close, launched, names_of, wanted

@@ -17,9 +17,9 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from dwlab.gpu import inline_ptx
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx, ptx_variants
 from dwlab.kernels.registry import ByShape, Stage
+from dwlab.target import cuda
 
 SUFFIX = "@options"
 """Behind a stage's id."""

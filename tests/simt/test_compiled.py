@@ -49,7 +49,7 @@ def test_accesses_are_found_by_line():
 def test_merged_loads_and_loads_out_of_a_loop_are_named():
     x = np.ones(32, np.float32)
     options = simt.Options(hazards="off")
-    report = simt.xray(sums, 1, 32, x, x.copy(), 3, options=options, compiled=True)
+    report = simt.xray(sums, 1, 32, x, x.copy(), 3, options=options, compiled=inspect.accesses)
     lines = {next(line.text for line in report.lines if line.line == one.line).strip(): one
              for one in report.compiled if one.line}  # fmt: skip
     square, product, last = (lines[text] for text in (
@@ -65,4 +65,4 @@ def test_without_a_compiler_it_is_said_what_to_install():
         pytest.skip("there is a compiler here: this is about machines without")
     x = np.ones(32, np.float32)
     with pytest.raises(inspect.NoCompilerError, match="pip install"):
-        simt.xray(sums, 1, 32, x, x.copy(), 3, options=simt.Options(hazards="off"), compiled=True)
+        simt.xray(sums, 1, 32, x, x.copy(), 3, options=simt.Options(hazards="off"), compiled=inspect.accesses)

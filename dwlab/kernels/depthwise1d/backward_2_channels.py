@@ -17,11 +17,11 @@ Predicted: 2,352 multiply-adds and some 420 wavefronts of shared memory for 32 r
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_parts, row_products, rows, straight_line
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic
+from dwlab.target import cuda
 
 ROWS = 32  # rows of a warp, one a lane
 MOST = 64  # longest row, and most taps that meet it: both are held in registers

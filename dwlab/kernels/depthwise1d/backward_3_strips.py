@@ -18,13 +18,13 @@ On an H200 these take as long as the bytes at about K = 45; with the other instr
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, backward, halo, takes
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import load_shared, store_shared, words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.target import cuda
 
 MOST = 64  # taps, all held in registers
 MANY, FEWER = 32, 12  # beyond so many taps a lane has so few float32: more warps fit then, and lanes overlap better

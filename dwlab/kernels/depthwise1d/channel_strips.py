@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.parts.unroll import in_turn
@@ -24,6 +23,7 @@ from dwlab.kernels.registry import StageError, fits_uint32
 from dwlab.kernels.tiling.gpu import MULTIPROCESSORS
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems import DepthwiseConv1d
+from dwlab.target import cuda
 
 LANES = 32
 TAPS = 8  # of which one function adds up the sums

@@ -13,9 +13,9 @@ more, a warp's request for x touches a sector in each of its 32 rows, one for w 
 
 import numpy as np
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, register
 from dwlab.kernels.traffic import Traffic, pieces, sectors_by_place
+from dwlab.target import cuda
 
 BLOCK = (8, 8, 8)  # b, h, t
 

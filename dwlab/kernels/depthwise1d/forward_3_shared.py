@@ -16,9 +16,9 @@ Traffic: a tile and chunk of n taps load n elements of w once, and width + n of 
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 256  # most threads of a block
 WIDTH = 64  # most threads along t, and so outputs of one row that a block computes

@@ -17,10 +17,10 @@ and memory: 2 to 3 times as fast. Traffic: x and y once, and the filter once for
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import straight_line
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, rows_sectors, run_sectors
+from dwlab.target import cuda
 
 ROWS = 32  # rows of a block, one a lane
 PASS = 8  # rows that a warp loads at once

@@ -10,9 +10,9 @@ Traffic: as forward's. For each element and tap inside the row one load of w and
 
 import numpy as np
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, register
 from dwlab.kernels.traffic import Traffic, pieces, sectors_by_place
+from dwlab.target import cuda
 
 BLOCK = (8, 8, 8)  # b, h, s
 

@@ -11,9 +11,9 @@ Traffic: for each warp and tap with a lane inside the row, a request for w (1 se
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.target import cuda
 
 TILE = 32  # elements of one row that a warp computes, one per lane
 ROWS = 8  # rows of a block, one warp each

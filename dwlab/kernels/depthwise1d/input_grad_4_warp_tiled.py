@@ -16,9 +16,9 @@ Traffic: each warp loads its filter, and its window of dy, once for each tile of
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.target import cuda
 
 WARPS = 8  # warps of a block, each with a row of its own
 EACH = 3  # neighbouring elements of a lane

@@ -11,10 +11,10 @@ Predicted: forward's bytes and forward's instructions, so forward's time: more t
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import row_products, rows, straight_line
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
+from dwlab.target import cuda
 
 ROWS = 32  # rows of a block, one a lane
 MOST = 64  # longest row, and most taps that meet it: both are held in registers

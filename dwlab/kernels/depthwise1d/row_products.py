@@ -11,12 +11,12 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import rows
 from dwlab.kernels.depthwise1d.straight_line import BLOCK, block, places, taps, taps_of, window
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.problems import DepthwiseConv1d
+from dwlab.target import cuda
 
 
 def held(problem: DepthwiseConv1d, most: int) -> bool:

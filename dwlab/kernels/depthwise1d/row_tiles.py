@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, fits_uint32
 from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
 from dwlab.problems import DepthwiseConv1d
+from dwlab.target import cuda
 
 EACH = 4  # neighbouring outputs of a thread: 16 bytes of the window
 THREADS = 128  # most of a block

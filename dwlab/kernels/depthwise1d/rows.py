@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import elements, load_shared, store_shared, words
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems import DepthwiseConv1d
+from dwlab.target import cuda
 
 ROWS = 32  # one a lane
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts.unroll import in_turn
+from dwlab.target import cuda
 
 BLOCK = 8  # times, and taps, of a block
 

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d.straight_line import BLOCK
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.problems import DepthwiseConv1d
+from dwlab.target import cuda
 
 OUTPUTS = {"float32": 20, "float16": 24, "bfloat16": 24}  # of a lane's strip: an odd number of 16-byte vectors
 

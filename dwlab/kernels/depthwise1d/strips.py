@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import strip_products
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, halo
 from dwlab.kernels.parts import ptx_memory as ptx
@@ -20,6 +19,7 @@ from dwlab.kernels.parts.pieces import store_shared, words
 from dwlab.kernels.registry import Launch, StageError, fits_uint32
 from dwlab.kernels.traffic import Traffic, run_sectors, warp_traffic
 from dwlab.problems import DepthwiseConv1d
+from dwlab.target import cuda
 
 
 def per_row(L: int, dtype: str) -> int:

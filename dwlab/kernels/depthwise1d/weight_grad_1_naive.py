@@ -13,9 +13,9 @@ each, and one more for x in each channel whose two neighbouring times lie in two
 
 import numpy as np
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, register
 from dwlab.kernels.traffic import Traffic, phases, pieces, residues, sectors_by_place
+from dwlab.target import cuda
 
 BLOCK = (16, 16)  # h, j
 

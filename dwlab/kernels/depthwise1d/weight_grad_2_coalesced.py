@@ -14,9 +14,9 @@ Traffic: for each output and batch entry, each 32 times with x inside the row: a
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.target import cuda
 
 TILE = 32  # times of a row that a warp takes at once, one per lane
 WARPS = 8  # outputs of a block, one warp each

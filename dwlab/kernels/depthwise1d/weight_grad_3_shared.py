@@ -21,9 +21,9 @@ Traffic: for each 64 taps and 64 times of a row, dy once and x with its halo onc
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 256  # most threads of a block
 WIDTH = 64  # most taps of a block

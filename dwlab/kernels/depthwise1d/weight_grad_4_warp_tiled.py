@@ -18,9 +18,9 @@ Traffic: for each 48 taps, each row once: 48 times of dy and a window of 96 of x
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.target import cuda
 
 WARPS = 8  # warps of a block, each with rows of its own
 EACH = 3  # neighbouring taps of a lane

@@ -18,7 +18,6 @@ Predicted: dy once, x once but for halos, and few parts; so memory's speed, wher
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import channel_strips as strips
 from dwlab.kernels.depthwise1d import strip_products
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, halo, takes
@@ -27,6 +26,7 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.target import cuda
 
 MOST = 64  # taps, all held in registers
 

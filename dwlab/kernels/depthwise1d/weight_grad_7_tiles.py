@@ -16,11 +16,11 @@ about 5 µs. Traffic: for each 64 taps dy once and x with a halo for each tile.
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise1d import tap_tiles
 from dwlab.kernels.depthwise1d.tap_tiles import GROUP, SUMS, WARPS, X_WORDS, shares
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, fits_uint32, register
+from dwlab.target import cuda
 
 
 @cuda.jit

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost
 from dwlab.kernels.tiling.gpu import Gpu
 from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.target import cuda
 
 ROWS = 14  # of outputs in a strip, at most
 RUN = 3584  # elements of x that a block aims at

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float32, uint32, uint64
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.target import cuda
 
 CHANNELS = 2  # of a thread: 8 bytes of float32, a word of 16-bit elements
 UNROLLED = 64  # products that are written out in one function

@@ -14,11 +14,11 @@ Traffic: for each tap that any lane of a warp has inside its map, a request for 
 import numpy as np
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 256
 

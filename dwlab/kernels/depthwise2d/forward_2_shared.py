@@ -14,11 +14,11 @@ Traffic: x with halos once, w for each tap as in naive, y once.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 256
 TILES = {"NCHW": (1, 8, 32), "NHWC": (32, 2, 4)}  # channels, rows, columns of outputs; all 256

@@ -15,12 +15,12 @@ Traffic: for each strip its rows of x, (8 - 1) * stride + K of them, each K time
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 128
 ROWS = 8  # of outputs in a strip, at most

@@ -16,7 +16,6 @@ each thread of a warp and takes one y, and 28 in 16 bits: about 90 % of a copy i
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d import bands, runs, vectors
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
@@ -24,6 +23,7 @@ from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 
 @by_shape

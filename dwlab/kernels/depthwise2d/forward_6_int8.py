@@ -25,7 +25,6 @@ Traffic: words in place of elements; for each strip its rows of x, each as often
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
@@ -33,6 +32,7 @@ from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 128
 ROWS = (8, 4, 2, 1)  # of outputs in a strip, at most

@@ -20,13 +20,13 @@ while memory brings a pair of 16 bits and takes one, and 115 in float32: bound b
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d import columns, strips_traffic
 from dwlab.kernels.depthwise2d.columns import CHANNELS
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost
+from dwlab.target import cuda
 
 ENOUGH = 192  # threads of a multiprocessor that are worth larger strips
 SMALL = 16  # rows of outputs: maps of so few are one strip or two

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.depthwise2d import vectors
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.traffic import run_sectors
 from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.target import cuda
 
 
 @functools.cache

@@ -12,11 +12,11 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import UNPACK, elements, pack_vector, unpack_vector
 from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.target import cuda
 
 DTYPES = ("float32", "float16", "bfloat16")
 

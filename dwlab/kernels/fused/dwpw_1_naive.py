@@ -18,10 +18,10 @@ import itertools
 import numpy as np
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, alike, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 256
 WORDS = 12288  # of 48 KiB

@@ -23,13 +23,13 @@ import itertools
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import filters, outputs, slide_tiles, sliding
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.mma_rs import mma_rs
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, alike
+from dwlab.target import cuda
 
 
 @by_shape

@@ -22,7 +22,6 @@ Traffic: each strip's x and filters; w2 for each tile; y once; b and m of either
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.dwpw_int8_tiles import configs, cost, resources, stream_of, strips
 from dwlab.kernels.parts import int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
@@ -30,6 +29,7 @@ from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
+from dwlab.target import cuda
 
 
 @by_shape

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.target import cuda
 
 
 def load(one: DepthwiseConv2d, F: int, config: TileConfig) -> Any:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
+from dwlab.target import cuda
 
 SPARE = 8  # words between the end of a pixel's sums in shared memory and the next: rows two apart in other banks
 

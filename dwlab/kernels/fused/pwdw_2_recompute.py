@@ -14,11 +14,11 @@ Traffic: C loads of x and of w1 for each pixel of a tile inside the map; K x K l
 import numpy as np
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 256
 SIDE = 16  # most pixels of a tile, in each direction

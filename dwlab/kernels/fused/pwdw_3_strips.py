@@ -18,7 +18,6 @@ three overlap between blocks: near 25 us.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_depthwise, pwdw_plan, pwdw_tiles, row_loads
 from dwlab.kernels.parts import mma_tf32
 from dwlab.kernels.parts import ptx_memory as ptx
@@ -26,6 +25,7 @@ from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 
 @by_shape

@@ -17,7 +17,6 @@ from dataclasses import replace
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.pwdw_int8_tiles import configs, cost, footprint, pitch_of, resources, stream_of, strips
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.int8_strips import ONES, as_words, loads, put, strip
@@ -25,6 +24,7 @@ from dwlab.kernels.parts.load_async import copies, vector_words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 
 @by_shape

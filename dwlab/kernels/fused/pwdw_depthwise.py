@@ -7,12 +7,12 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.pwdw_tiles import layout_of, per_word, product
 from dwlab.kernels.parts import epilogue, warp_tile
 from dwlab.kernels.parts import ptx_halves as ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.tiling.config import TileConfig
+from dwlab.target import cuda
 
 
 def load_taps(pair: Any, config: TileConfig) -> Any:

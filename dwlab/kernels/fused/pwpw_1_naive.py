@@ -13,10 +13,10 @@ Traffic: C loads of x and w1 for each number between the layers, F1 loads of w2 
 import numpy as np
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 THREADS = 256
 MOST = 48 * 1024 // 4  # float32 that a block's shared memory holds

@@ -16,13 +16,13 @@ thrice on tensor cores, some 15 us: bound by memory, below 40 us.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused import pwdw_tiles, pwpw_epilogue, pwpw_plan, row_loads
 from dwlab.kernels.parts import mma_tf32, warp_tile
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 
 @by_shape

@@ -16,7 +16,6 @@ import functools
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import int8_epilogue, int8_stream, ptx
 from dwlab.kernels.parts.int8_stream import Stream
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
@@ -25,6 +24,7 @@ from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 START = 2000  # ns: until a block's first x has come
 SHAPES = (  # pixels of a block, filters of a product, and rows and columns of a warp's

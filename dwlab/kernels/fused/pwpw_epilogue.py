@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32, uint64
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.fused.pwdw_tiles import per_word
 from dwlab.kernels.fused.pwpw_plan import fours, layout_of, products_of
 from dwlab.kernels.parts import epilogue, ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.target import cuda
 
 
 def store_between(pair: Any, config: TileConfig) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.target import cuda
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.target import cuda
 
 CHANNELS = 4  # of a thread: 16 bytes of float32, 8 of 16-bit elements
 KEPT = 3  # K of filters that stay in registers; larger ones come from the L1 cache row by row

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.gpu import target
+from dwlab import target
 from dwlab.kernels.operations import convolution, ends, windows
 from dwlab.kernels.operations.groups import GROUP
 from dwlab.kernels.registry import MAX_GRID, Launch

@@ -14,9 +14,9 @@ from typing import Any
 
 from numba import float32, int8, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, int8_words
 from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.target import cuda
 
 PIXELS, WARPS, LANES = 8, 8, 32
 ACROSS, DOWN = 2, 4  # of the warps in a tile

@@ -12,9 +12,9 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.operations import groups
 from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.target import cuda
 
 WARPS = 8
 THREADS = 32 * WARPS

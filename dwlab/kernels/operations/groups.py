@@ -11,8 +11,8 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import int8_words, pieces, ptx
+from dwlab.target import cuda
 
 GROUP = 8
 

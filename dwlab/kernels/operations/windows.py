@@ -12,10 +12,10 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.operations import groups
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.target import cuda
 
 THREADS = 256
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_bulk, ptx_memory, ptx_wgmma
 from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.group_products import multiply
+from dwlab.target import cuda
 
 WORDS_EACH = 4  # of a place's two mbarriers: that it is full, then that it is free
 

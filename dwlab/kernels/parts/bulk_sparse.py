@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_bulk
 from dwlab.kernels.parts import ptx_wgmma as wgmma
 from dwlab.kernels.parts.bulk_products import WORDS_EACH, Pipeline
 from dwlab.kernels.parts.group_sparse import read_metadata, start_products
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.target import cuda
 
 
 def pipeline(layout: Any, load: Any, finish: Any) -> Pipeline:

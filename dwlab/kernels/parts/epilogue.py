@@ -12,8 +12,8 @@ from typing import Any
 
 from numba import float32
 
-from dwlab.gpu.target import cuda
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.target import cuda
 
 
 @functools.cache

@@ -10,10 +10,10 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.swizzle import swizzle
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
+from dwlab.target import cuda
 
 MMA = {"float32": ptx.mma_tf32, "float16": ptx.mma_f16, "bfloat16": ptx.mma_bf16}
 STEPS = {"float32": 8, "float16": 16, "bfloat16": 16, "int8": 32}  # of K: 8 words, one mma

@@ -7,7 +7,6 @@ from typing import Any
 
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import gemm_epilogue
 from dwlab.kernels.parts.load_async import load_tile, load_words, tile_traffic
 from dwlab.kernels.parts.matrix_product import Product
@@ -15,6 +14,7 @@ from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import Pointwise
+from dwlab.target import cuda
 
 
 @dataclass(frozen=True)

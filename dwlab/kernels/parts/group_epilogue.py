@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import Product
@@ -22,6 +21,7 @@ from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
+from dwlab.target import cuda
 
 
 def load_bias(BN: int, N: int, at: int) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import ptx_wgmma as wgmma
 from dwlab.kernels.parts.fragments import lanes_of
 from dwlab.kernels.parts.swizzle import place
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
+from dwlab.target import cuda
 
 ROWS, WORDS = 64, 32  # of a group's tile; of a line in a chunk
 PRODUCTS = {"float16": wgmma.wgmma_f16, "bfloat16": wgmma.wgmma_bf16}

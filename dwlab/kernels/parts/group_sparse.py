@@ -20,10 +20,10 @@ from typing import Any
 
 from numba import int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_int8, ptx_memory
 from dwlab.kernels.parts import ptx_wgmma as wgmma
 from dwlab.kernels.parts.pipeline import WAITS
+from dwlab.target import cuda
 
 
 def ahead(stages: int, tiles: int) -> int:

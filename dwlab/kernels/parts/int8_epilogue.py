@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import int8_words, ptx, requantisation
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic, vector_words
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
+from dwlab.target import cuda
 
 LOW, HIGH = 0x5410, 0x7632  # ptx.prmt: the lower, or the upper, two bytes of a word, then those of another
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import int8_epilogue, swizzle
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
@@ -20,6 +19,7 @@ from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems.layers import Pointwise
+from dwlab.target import cuda
 
 # What the choice of a plan goes by, guessed: operations that a multiprocessor does and bytes that it writes in a ns,
 # and ns from one chunk of filters to the next at least.

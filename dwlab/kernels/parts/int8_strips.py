@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import int8_words, ptx, requantisation
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.traffic import warp_traffic
+from dwlab.target import cuda
 
 ONES = 0x01010101
 

@@ -2,8 +2,8 @@
 
 from numba import int32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts.ptx_rounding import rint
+from dwlab.target import cuda
 
 
 @cuda.jit(device=True, forceinline=True)

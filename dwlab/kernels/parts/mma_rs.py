@@ -10,12 +10,12 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import MMA, accumulate, lanes_of
 from dwlab.kernels.parts.mma_tf32 import upper
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
+from dwlab.target import cuda
 
 
 @functools.cache

@@ -16,12 +16,12 @@ from typing import Any
 
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import load_a, load_b
 from dwlab.kernels.parts.swizzle import place, swizzle
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
+from dwlab.target import cuda
 
 
 def filter_of(MI: int, line: Any) -> Any:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import int8_words, ptx, requantisation
 from dwlab.kernels.parts.fragments import load_a, load_b
 from dwlab.kernels.parts.matrix_product import Product, product
@@ -27,6 +26,7 @@ from dwlab.kernels.parts.pieces import read
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -15,12 +15,12 @@ from typing import Any
 
 from numba import float32, int32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import MMA, STEPS, accumulate, lanes_of, load_a, load_b
 from dwlab.kernels.parts.mma_tf32 import add_tf32, in_halves
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import Phases, WarpTile, zeros
+from dwlab.target import cuda
 
 ONES = 0x01010101  # four int8
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from numba import float32, int32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import accumulate
+from dwlab.target import cuda
 
 FEWEST = 6  # terms of a sum: with n of them it may be off by 2 + n units (problems/references.py)
 REST = 24  # registers for a step's B, addresses and counters, about

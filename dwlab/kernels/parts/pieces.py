@@ -11,8 +11,8 @@ from typing import Any
 
 from numba import uint64
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx
+from dwlab.target import cuda
 
 UNPACK = {"float16": ptx.halves, "bfloat16": ptx.bfloats}  # a word -> its two elements, as float32
 PACK = {"float16": ptx.join_halves, "bfloat16": ptx.join_bfloats}

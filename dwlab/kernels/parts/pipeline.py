@@ -19,8 +19,8 @@ from typing import Any
 
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
+from dwlab.target import cuda
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from numba import float32, int32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts.ptx_rounding import add_rn, rint
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.target import cuda
 
 
 @functools.cache

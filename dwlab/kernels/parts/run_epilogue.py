@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import Product, product
@@ -19,6 +18,7 @@ from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import Pointwise
+from dwlab.target import cuda
 
 
 def _write(width: int) -> Any:

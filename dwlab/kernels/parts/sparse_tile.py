@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import SparsePointwise, small_indices
 from dwlab.problems.sparsity import STEP
+from dwlab.target import cuda
 
 GROUPS = STEP // 4  # of four columns, in a chunk
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numba import float32, int8, int32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts.epilogue import finish
 from dwlab.kernels.parts.requantisation import requantise
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.target import cuda
 
 
 @functools.cache

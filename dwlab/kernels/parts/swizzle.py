@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import uint32
 
-from dwlab.gpu.target import cuda
+from dwlab.target import cuda
 
 
 def swizzle(pitch: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dwlab.gpu.target import cuda
+from dwlab.target import cuda
 
 
 def in_turn(calls: list[Callable[..., None]]) -> Any:

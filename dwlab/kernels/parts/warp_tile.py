@@ -27,8 +27,8 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts.unroll import in_turn
+from dwlab.target import cuda
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ Traffic: for each channel a request for x and one for w, by every warp.
 import numpy as np
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 THREADS = 256
 

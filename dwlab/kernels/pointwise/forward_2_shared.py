@@ -15,12 +15,12 @@ Traffic: x once for each 16 filters, w once for each 16 pixels.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 TILE = 16
 PITCH = 17

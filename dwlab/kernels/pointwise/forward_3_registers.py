@@ -17,7 +17,6 @@ import functools
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import gemm
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.ffma import ffma
@@ -29,6 +28,7 @@ from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, share
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two in flight
 

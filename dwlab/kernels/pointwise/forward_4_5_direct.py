@@ -15,7 +15,6 @@ NHWC. Traffic: x once for each warp_n filters, from the L1 cache but for the fir
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import product
@@ -26,6 +25,7 @@ from dwlab.kernels.pointwise.split_k import CHUNK, loads, products
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.target import cuda
 
 
 @by_shape

@@ -26,7 +26,6 @@ NHWC. Traffic: x once for each BN filters and w once for each BM pixels; y once.
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import gemm, gemm_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import prefetching_pipeline
@@ -34,6 +33,7 @@ from dwlab.kernels.pointwise.tensor_tiles import configs, cost, layout_of, resou
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 
 @by_shape

@@ -16,7 +16,6 @@ NHWC. Traffic: x once for each WN filters and w once for each WM pixels, y once.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import gemm_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import fragment
@@ -26,6 +25,7 @@ from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 TYPES = ("float32", "float16", "bfloat16")
 

@@ -18,11 +18,11 @@ Traffic: x once for each 64 filters, w once for each 64 pixels.
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import int8_words, ptx_int8, ptx_memory, requantisation
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 SIDE, TILE = 16, 64  # threads and outputs of a block, in each direction
 PITCH = TILE + 1

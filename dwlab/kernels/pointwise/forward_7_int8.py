@@ -23,7 +23,6 @@ Traffic: x once for each BN filters, w, b and m once for each BM pixels, y once.
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import gemm, int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.pointwise.int8_tiles import DEPTH, configs, cost, layout_of, resources, shared_bytes
@@ -31,6 +30,7 @@ from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 
 @by_shape

@@ -24,7 +24,6 @@ NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters and w on
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, ahead, group_pipeline, load_lines
@@ -40,6 +39,7 @@ from dwlab.kernels.pointwise.wgmma_tiles import (
 )
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
+from dwlab.target import cuda
 
 
 @by_shape

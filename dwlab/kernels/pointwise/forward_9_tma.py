@@ -19,7 +19,6 @@ The epilogue is that of `wgmma`, its bias on the way from the start. NHWC, compu
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import bulk_products, group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS
@@ -27,6 +26,7 @@ from dwlab.kernels.pointwise.tma_tiles import blocks, configs, cost, mbarriers_a
 from dwlab.kernels.pointwise.wgmma_tiles import group_traffic, layout_of, most_registers, supports
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
+from dwlab.target import cuda
 
 
 @by_shape

@@ -5,7 +5,6 @@ And its tiles: which are worth a look for a layer, what a block takes, what a la
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import MMA
 from dwlab.kernels.parts.matrix_product import product
@@ -13,6 +12,7 @@ from dwlab.kernels.parts.mma_tf32 import upper
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.target import cuda
 
 CHUNK = 16  # words of a row that a warp takes at a time, 4 a lane: 2 products
 SHAPES = ((16, 16), (16, 32), (32, 16), (32, 32))  # of a block's tile

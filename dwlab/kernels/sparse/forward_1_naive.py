@@ -14,12 +14,12 @@ depends on what was pruned: the formula is that of the filters that the layer ha
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems import sparsity
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 THREADS = 256
 WEIGHTS = 16  # that a word of metadata has indices of

@@ -19,7 +19,6 @@ import functools
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.ffma import ffma
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
@@ -32,6 +31,7 @@ from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, share
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.sparsity import STEP
+from dwlab.target import cuda
 
 SHAPES = (  # of a block's tile, pixels and filters, of a thread's, and filters of a warp
     (128, 64, 8, 8, 64), (64, 64, 8, 8, 64), (64, 64, 8, 4, 32), (32, 64, 4, 4, 32), (128, 32, 8, 4, 32),

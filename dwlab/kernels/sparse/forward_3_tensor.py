@@ -18,7 +18,6 @@ Traffic: x once for each BN filters, w, wi and wc once for each BM pixels; y onc
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.pipeline import pipeline
@@ -29,6 +28,7 @@ from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.sparse.tensor_tiles import layout_of
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
+from dwlab.target import cuda
 
 
 @by_shape

@@ -19,7 +19,6 @@ NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters, w and w
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS
 from dwlab.kernels.parts.group_sparse import ahead, sparse_group_pipeline
@@ -32,6 +31,7 @@ from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.sparse.wgmma_tiles import FILTERS, configs, cost, layout_of, resources
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
+from dwlab.target import cuda
 
 
 @by_shape

@@ -9,12 +9,12 @@ Traffic: as of `naive`, its elements one byte; besides a factor m for each outpu
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems import sparsity
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 THREADS = 256
 WEIGHTS = 16  # that a word of metadata has indices of

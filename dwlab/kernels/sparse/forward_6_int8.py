@@ -19,7 +19,6 @@ Traffic: x once for each BN filters, w and wi once for each BM pixels, b and m o
 
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.mma_sparse_int8 import requantise_runs, requantised_runs
@@ -31,6 +30,7 @@ from dwlab.kernels.sparse.tensor_tiles import pixels
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
+from dwlab.target import cuda
 
 
 @by_shape

@@ -19,7 +19,6 @@ Traffic: of x the kept rows once for each BN filters, w and wi once for each BM 
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.parts.row_epilogue import store_rows
@@ -27,6 +26,7 @@ from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
 from dwlab.kernels.sparse.rows_tiles import layout_of
 from dwlab.kernels.tiling.config import Tiles
+from dwlab.target import cuda
 
 
 @by_shape

@@ -16,7 +16,6 @@ NCHW, compute capability 9.0 alone. Traffic: as `rows`, and a block's columns on
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, WORDS
 from dwlab.kernels.parts.group_sparse import ahead, sparse_group_pipeline
@@ -25,6 +24,7 @@ from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
 from dwlab.kernels.sparse.wgmma_rows_tiles import FILTERS, blocks, configs, cost, layout_of, most_registers, resources
 from dwlab.kernels.tiling.config import Tiles
+from dwlab.target import cuda
 
 
 @by_shape

@@ -16,7 +16,6 @@ Traffic: x once for each BN filters, filters once for each BM pixels, counted as
 
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import bulk_sparse, ptx_bulk
 from dwlab.kernels.parts.group_products import ROWS, WORDS
 from dwlab.kernels.parts.row_epilogue import store_rows
@@ -25,6 +24,7 @@ from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import tma_tiles
 from dwlab.kernels.sparse.tma_tiles import BOX, FILTERS, blocks, configs, cost, layout_of, most_registers, resources
 from dwlab.kernels.tiling.config import Tiles
+from dwlab.target import cuda
 
 
 @by_shape

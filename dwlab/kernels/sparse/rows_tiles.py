@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.parts import ptx_memory as memory
 from dwlab.kernels.parts.load_async import copies, vector_words
@@ -19,6 +18,7 @@ from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
 from dwlab.problems.sparsity import STEP
+from dwlab.target import cuda
 
 SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
     (256, 128, 64, 64), (256, 64, 64, 64), (128, 128, 64, 64), (128, 64, 64, 64), (128, 64, 32, 64),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.parts.matrix_product import Product, product
@@ -18,6 +17,7 @@ from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.sparsity import STEP
+from dwlab.target import cuda
 
 SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
     (128, 256, 64, 64), (64, 256, 32, 64), (128, 128, 64, 64), (128, 64, 64, 64), (64, 64, 32, 64), (64, 128, 32, 64),

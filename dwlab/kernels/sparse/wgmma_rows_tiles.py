@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from numba import uint32
 
-from dwlab.gpu.target import cuda
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.parts.group_products import ROWS, WORDS
 from dwlab.kernels.parts.group_sparse import ahead
@@ -20,6 +19,7 @@ from dwlab.kernels.sparse.wgmma_tiles import ALIGNED, FILTERS
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.problems.sparsity import STEP
+from dwlab.target import cuda
 
 SHAPES = (  # of a block's tile, pixels and filters, and pixels of a group's: 64 filters each
     (128, 256, 128), (512, 64, 256), (256, 128, 256), (256, 64, 256), (256, 64, 128), (256, 128, 128), (128, 128, 128),

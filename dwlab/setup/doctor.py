@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, field
 from textwrap import wrap
 from typing import Any
 
+from dwlab import target
 from dwlab._version import __version__
 from dwlab.gpu import driver as _driver
-from dwlab.gpu import target
 from dwlab.text import commandline
 
 PYTHONS = ("3.11", "3.12", "3.13")  # that the package runs on
@@ -221,7 +221,7 @@ def _run_kernels(gpu_problem: str) -> tuple[dict[str, Kernel], tuple[int, int] |
     """The small kernel in each mode, and the toolkit that numba-cuda loads, None if it loads none."""
     kernels, toolkit = {"gpu": Kernel(message=f"not run: {gpu_problem}")}, None
     for mode in ("simulated", "compiler" if gpu_problem else "gpu")[: 1 if _version("numba-cuda") is None else 2]:
-        answer = _ask("-m", "dwlab.gpu.doctor", mode)
+        answer = _ask("-m", "dwlab.setup.doctor", mode)
         toolkit = tuple(answer.get("toolkit", ())) or toolkit
         if mode != "compiler":
             kernels[mode] = Kernel(True, answer.get("right", False), answer.get("message", ""))
