@@ -77,7 +77,7 @@ EDITS = [
     ("dwlab.kernels.fused.pwdw_tiles", "REGISTERS = 65536", "REGISTERS = 65535",
      ids("fused/pwdw/strips"), ids("fused/pw*/*")),
     ("dwlab.gpu.inline_ptx", 'rint=plain("rint", "cvt.rni', 'rint=plain("rint", "cvt.rzi',
-     ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a", "sparse/forward/bytes")),
+     ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
     ("dwlab.kernels.tiling.gpu", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",
      ids("depthwise1d/weight_grad/strips"), set(ALL) - ids("*/*/naive", "*/*/coalesced")),
     ("dwlab.kernels.tiling.cost", "-(-blocks // gpu.sms)", "blocks // gpu.sms",

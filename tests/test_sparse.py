@@ -11,19 +11,18 @@ from launched import launched
 from mutated import judged, mutate
 from parts import most
 
-from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.registry import StageError
-from dwlab.kernels.sparse import forward_2_columns, int8_tiles, rows_tiles, tensor_tiles
+from dwlab.kernels.sparse import forward_2_columns, rows_tiles, tensor_tiles
 from dwlab.model import sparse as roof
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import compress, dense_of, kept_magnitude, stored
 
-NAMES = ("naive", "columns", "tensor", "wgmma", "bytes", "int8", "rows", "wgmma_rows")
-NAIVE, COLUMNS, TENSOR, WGMMA, BYTES, INT8, ROWS, WGMMA_ROWS = (
+NAMES = ("naive", "columns", "tensor", "wgmma", "rows", "wgmma_rows")
+NAIVE, COLUMNS, TENSOR, WGMMA, ROWS, WGMMA_ROWS = (
     registry.stage(f"sparse/forward/{name}") for name in NAMES
 )
 FORMS = st.one_of(
@@ -86,8 +85,8 @@ def test_sizes_and_bytes():
 
 def test_what_is_no_such_layer_says_so():
     for changes, says in (
-        ({"dtype": "float32"}, "dtype float16 or int8, not float32"),
-        ({"layout": "NCHW", "dtype": "int8", "activation": "relu"}, "layout NHWC, not NCHW"),
+        ({"dtype": "float32"}, "dtype float16, not float32"),
+        ({"dtype": "int8", "activation": "relu"}, "dtype float16, not int8"),
         ({"pattern": "2:8"}, "without rows that share columns"),
         ({"C": 0}, "C must be at least 1"),
     ):
@@ -203,84 +202,6 @@ def test_tiles_of_multiply_adds_are_right_and_counted(shape):
     assert traffic.of_totals(seen) == one.traffic(layer)
 
 
-def bytes_of(C, F, pixels, form="2:4", N=1, zeros=(0, 0, 0), **more):
-    if more.get("residual"):
-        more |= {"zero_r": zeros[2], "m_r": 0.5}
-    return SparsePointwise(N, C, F, 1, pixels, dtype="int8", pattern=form, zero_x=zeros[0], zero_y=zeros[1], **more)
-
-
-@pytest.mark.parametrize("stage", [BYTES, INT8], ids=lambda one: one.name)
-@settings(max_examples=most(6 if target.mode == "simulated" else 2), deadline=None)
-@given(
-    FORMS, st.integers(1, 3), st.integers(1, 60), st.integers(1, 30), st.integers(1, 40), st.booleans(), st.booleans(),
-    st.sampled_from(["none", "relu"]), st.tuples(*[st.sampled_from([0, 1, -128, 127])] * 3),
-)  # fmt: skip
-def test_any_int8_layer_is_right_to_the_bit(stage, form, N, c, f, W, bias, residual, activation, zeros):
-    C, F = (4 * c, 4 * f) if stage is INT8 else (c, f)
-    layer = bytes_of(C, F, W, form, N, zeros, bias=bias, residual=residual, activation=activation)
-    if not stage.supports(layer):
-        layer = replace(layer, pattern="2:4")
-    arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
-    stage.run(layer, arrays)
-    assert np.array_equal(arrays["y"], references.reference(layer, "forward", arrays)["y"])
-
-
-@counts
-@pytest.mark.parametrize("shape", int8_tiles.SHAPES, ids=str)
-def test_every_tile_of_sparse_int8_is_right_and_counted(shape):
-    """Pixels and filters that end within a tile; sums that end within a chunk; one step a chunk and two."""
-    k = int8_tiles.SHAPES.index(shape)
-    C, form = ((88, "2:4"), (400, "1:2"), (60, "2:4"))[k % 3]
-    layer = bytes_of(
-        C, shape[1] + (4, 8)[k % 2], shape[0] + 9, form, zeros=(3 * (k % 2), 4, -9), bias=k % 3 > 0, residual=k % 2 == 0
-    )
-    one = INT8.with_config(int8_tiles.config_of(layer, *shape, 2 + k % 3))
-    arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
-    one.run(layer, arrays)
-    assert np.array_equal(arrays["y"], references.reference(layer, "forward", arrays)["y"])
-    seen = one.xray(layer)
-    assert seen.hazards == () and seen.totals.bank_conflicts == 0
-    assert traffic.of_totals(seen.totals) == one.traffic(layer)
-
-
-@counts
-@pytest.mark.parametrize("form", ["2:4", "1:2", "16:2:16"])
-def test_the_formula_of_the_naive_int8_stage_is_what_is_counted(form):
-    layer = bytes_of(50, 18, 7, form, zeros=(3, 0, 1), bias=True, residual=True)
-    assert traffic.of_totals(BYTES.xray(layer).totals) == BYTES.traffic(layer)
-
-
-@counts
-def test_int8_metadata_that_do_not_ascend_are_found_in_a_launch():
-    layer = bytes_of(128, 64, 16)
-    how, args = INT8.launch(layer), list(INT8.example(layer))
-    args[2] = args[2].copy()
-    args[2].view(np.int32)[5] = 0x44444441
-    found = simt.xray(INT8.kernel_for(layer), how.grid, how.block, *args, shared_bytes=how.shared_bytes).hazards
-    assert {one.kind for one in found} == {"metadata"} and "group 0 has 1 and 0" in found[0].message
-
-
-@pytest.mark.parametrize("stage", [BYTES, INT8], ids=lambda one: one.name)
-def test_the_judge_passes_the_int8_stages(stage):
-    verdict = judged(stage, "int8")
-    assert verdict.passed, verdict
-
-
-@needs_compiler
-@pytest.mark.parametrize("cc", ["8.0", "9.0"])
-@pytest.mark.parametrize("zero", [0, 3])
-def test_sparse_int8_keeps_its_sums_in_registers(cc, zero):
-    layer = bytes_of(768, 768, 512, N=8, zeros=(zero, 4, 0), bias=True)
-    config = int8_tiles.config_of(layer, 128, 128, 64, 64, 3)
-    how = INT8.with_config(config).launch(layer)
-    made = inspect.compile(
-        INT8.kernel.for_problem(layer, config), signature=f"void({', '.join(['float32[::1]'] * 8)})", cc=cc,
-        block=how.block, shared_bytes=how.shared_bytes,
-    )  # fmt: skip
-    assert made.spill_stores == made.spill_loads == made.local_bytes == made.float64_instructions == 0
-    assert "mma.sp::ordered_metadata.sync.aligned.m16n8k64" in made.ptx and made.opcodes["IMMA.SP.16864.S8.S8"] == 64
-
-
 def test_stages_say_what_they_do_not_take():
     for stage in (COLUMNS, TENSOR):
         assert "not for these sizes" in stage.why_not(of(28, 6, 2, 2, "3:2:7"))  # 3 filters fill no tile
@@ -357,25 +278,6 @@ EDITS = [
         "",
     ),
     (WGMMA_ROWS, "find(shared, wc, n0, thread)", "find(shared, wc, uint32(0), thread)", ""),
-    (BYTES, "j // 2 * 4 +", "j // 2 * 2 +", ""),
-    (BYTES, "int32(2 * (j % WEIGHTS))", "int32(j % WEIGHTS)", ""),
-    (BYTES, "f // V * KEPT", "f * KEPT", ""),
-    (BYTES, "if channel < C:", "if channel <= C:", ""),
-    (INT8, "t % uint32(2) ^ uint32(s)", "t % uint32(2)", "mma_sparse_int8"),
-    (INT8, "uint32(2 * s) + t // uint32(2)", "uint32(2 * s)", "mma_sparse_int8"),
-    (INT8, "e = SIZE + k // 4 * 2 + k % 2", "e = SIZE + k // 4 * 2", "mma_sparse_int8"),
-    (INT8, "share * int32(-ZERO)", "share * int32(ZERO)", "mma_sparse_int8"),
-    (INT8, "cuda.shfl_xor_sync(0xFFFFFFFF, share, 2)", "share", "mma_sparse_int8"),
-    (
-        INT8,
-        "for e in range(4):\n                    factor[4 * q + e]",
-        "for e in range(3):\n                    factor[4 * q + e]",
-        "mma_sparse_int8",
-    ),
-    (INT8, "own = ptx.word_of_float(r[", "own = ptx.word_of_float(y[", "mma_sparse_int8"),
-    (INT8, "if row < uint32(ROWS) and at", "if at", "int8_tiles"),
-    (INT8, "row = min(row, uint32(ROWS - 1))", "row = row", "int8_tiles"),
-    (INT8, "line ^ run // uint32(2) * uint32(8)", "line", "int8_tiles"),
 ]
 
 
@@ -428,18 +330,6 @@ def test_the_frontier_is_what_nothing_beats_in_both():
 
 
 # ---- bad input
-
-
-@pytest.mark.parametrize("stage", [BYTES, INT8], ids=lambda one: one.name)
-def test_int8_rows_of_zeros_give_the_bias_and_sizes_that_divide_nothing_are_padded(stage):
-    layer = bytes_of(36, 12, 9, "1:2", zeros=(77, 0, 0), bias=True)
-    given = layer.inputs(seed=2)
-    given["w"][[0, 3, 5]] = 0
-    arrays = {**given, "y": layer.nans("y")}
-    stage.run(layer, arrays)
-    rows = np.rint(given["b"].astype(np.float32) * given["m"]).clip(-128, 127)
-    assert (arrays["y"].reshape(-1, 12)[:, [0, 3, 5]] == rows[[0, 3, 5]]).all()
-    assert np.array_equal(arrays["y"], references.reference(layer, "forward", arrays)["y"])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -512,7 +512,7 @@ def _layers(op: str, path: str, dtype: str, layout: str) -> list[tuple[Problem, 
         for N, C, F, H, W, bias, act, res, why in _POINTWISE:
             found.append((Pointwise(N, C, F, H, W, **how(act, res, bias)), why))
     elif op == "sparse":
-        for N, C, F, H, W, pattern, bias, act, res, why in _SPARSE if (layout, dtype) != ("NCHW", "int8") else ():
+        for N, C, F, H, W, pattern, bias, act, res, why in _SPARSE:
             found.append((SparsePointwise(N, C, F, H, W, pattern=pattern, **how(act, res, bias)), why))
     elif path == "pwpw":
         for N, C, F1, F2, H, W, between, after, res, without, why in _PWPW:
@@ -1147,8 +1147,7 @@ def _layer(op: str, path: str, fields: dict[str, Any]) -> Problem | None:
     elif op == "pointwise":
         problem = Pointwise(N, C, F, H, W, **how(1))
     elif op == "sparse":
-        own = {"pattern": fields["pattern"]} | ({"layout": "NHWC"} if dtype == "int8" else {})
-        problem = SparsePointwise(N, C, F, H, W, **how(1) | own)
+        problem = SparsePointwise(N, C, F, H, W, pattern=fields["pattern"], **how(1))
     elif path == "dwpw":
         problem = Fused(DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(1)), Pointwise(N, C, F, P, Q, **how(2)))
     elif path == "pwdw":

@@ -285,9 +285,9 @@ class Pointwise(Layer):
 class SparsePointwise(Pointwise):
     """Pointwise convolution with filters of which a pattern (`dwlab.problems.sparsity`) has made most weights zero.
 
-    Arrays: x; w, wi and, where the pattern chooses columns, wc, the filters as `sparsity.stored` makes them; b, r, y
-    and int8 as in Pointwise. pattern: "2:4", "64:2:16" and so on; float16 or int8, this in NHWC alone. A NaN or an
-    infinity in x reaches the filters that keep its channel; a kernel that multiplies zeros as well may give a NaN in
+    Arrays: x; w, wi and, where the pattern chooses columns, wc, the filters as `sparsity.stored` makes them; b, r and y
+    as in Pointwise. pattern: "2:4", "64:2:16" and so on; float16 alone. A NaN or an infinity in x reaches the filters
+    that keep its channel; a kernel that multiplies zeros as well may give a NaN in
     all filters. Of seeded inputs every seventh filter is zero.
     """
 
@@ -299,10 +299,8 @@ class SparsePointwise(Pointwise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dtype not in ("float16", "int8"):
-            raise ProblemError(f"a layer with sparse filters is of dtype float16 or int8, not {self.dtype}")
-        if self.dtype == "int8" and self.layout != "NHWC":
-            raise ProblemError(f"a layer with sparse int8 filters is of layout NHWC, not {self.layout}")
+        if self.dtype != "float16":
+            raise ProblemError(f"a layer with sparse filters is of dtype float16, not {self.dtype}")
         object.__setattr__(self, "pattern", str(sparsity.pattern(self.pattern)))
 
     @property
@@ -323,7 +321,7 @@ class SparsePointwise(Pointwise):
     @property
     def kept(self) -> int:
         """Stored columns, of which each filter has the weights of half."""
-        return sparsity.stored_columns(self.form, self.C, self.itemsize)
+        return sparsity.stored_columns(self.form, self.C)
 
     @property
     def terms(self) -> int:
@@ -336,14 +334,14 @@ class SparsePointwise(Pointwise):
         return 2 * self.N * self.H * self.W * self.F * self.terms
 
     def arrays(self, path: str = "forward") -> tuple[str, ...]:
-        """x, w, wi; wc where columns are chosen; b with a bias; m in int8; r with a residual; y."""
+        """x, w, wi; wc where columns are chosen; b with a bias; r with a residual; y."""
         own = ("w", "wi", "wc") if self.chooses else ("w", "wi")
         return tuple(one for name in super().arrays(path) for one in (own if name == "w" else (name,)))
 
     def slots(self, path: str = "forward") -> tuple[str, ...]:
-        """x, w, wi, wc, b, in int8 m, r, y: in the place of an array that the layer does not have stands x."""
-        there, m = self.arrays(path), ("m",) if self.dtype == "int8" else ()
-        return tuple(name if name in there else "x" for name in ("x", "w", "wi", "wc", "b", *m, "r", "y"))
+        """x, w, wi, wc, b, r, y: in the place of an array that the layer does not have stands x."""
+        there = self.arrays(path)
+        return tuple(name if name in there else "x" for name in ("x", "w", "wi", "wc", "b", "r", "y"))
 
     def shapes(self, path: str = "forward") -> dict[str, tuple[int, ...]]:
         """Array name -> shape."""
@@ -352,7 +350,7 @@ class SparsePointwise(Pointwise):
         every = {
             "x": self._map(self.C, self.H, self.W), "w": (self.rows, self.kept // 2),
             "wi": (self.kept // sparsity.STEP, self.rows), "wc": (self.rows // form.V, self.kept), "b": (self.F,),
-            "m": (self.F,), "r": out, "y": out,
+            "r": out, "y": out,
         }  # fmt: skip
         return {name: every[name] for name in self.arrays(path)}
 

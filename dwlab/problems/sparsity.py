@@ -108,16 +108,13 @@ class Compressed:
 
 
 STEP = 32
-"""Kept columns that an instruction of sparse tensor cores takes in 16 bits, whose indices are a word; twice in int8."""
+"""Kept columns that an instruction of sparse tensor cores takes in 16 bits, whose indices are a word."""
 
 
-def stored_columns(form: str | Pattern, C: int, itemsize: int = 2) -> int:
-    """Kept columns of C, as kernels get them: those of whole groups, padded to whole instructions.
-
-    itemsize: bytes of a weight, 2 or 1.
-    """
-    one, step = pattern(form), 2 * STEP // itemsize
-    return -(-(-(-C // one.M) * one.columns) // step) * step
+def stored_columns(form: str | Pattern, C: int) -> int:
+    """Kept columns of C, as kernels get them: those of whole groups, padded to whole instructions."""
+    one = pattern(form)
+    return -(-(-(-C // one.M) * one.columns) // STEP) * STEP
 
 
 def stored(filters: Compressed) -> dict[str, np.ndarray]:
@@ -126,13 +123,11 @@ def stored(filters: Compressed) -> dict[str, np.ndarray]:
     w: (rows, k / 2), the kept weights, zeros behind them. wi: (k / 32, rows) int32, the metadata, eight groups of four
     in a word, the first lowest, 2 bits a place among the four, 2, 3 behind the end. wc: (blocks, k) uint8, each
     column's place within its M, only where a pattern has a choice. Two groups of 1:M are stored as one of four: in the
-    first half one weight, in the second half one. Raises ProblemError for values that are not 16 bits or 8.
+    first half one weight, in the second half one. Raises ProblemError for values that are not 16 bits.
     """
-    if filters.values.itemsize > 2:
-        raise ProblemError(
-            f"kernels take filters of 16 bits or int8, not {filters.values.dtype}: compress(w.astype(…))"
-        )
-    one, k = filters.pattern, stored_columns(filters.pattern, filters.C, filters.values.itemsize)
+    if filters.values.itemsize != 2:
+        raise ProblemError(f"kernels take filters of 16 bits, not {filters.values.dtype}: compress(w.astype(…))")
+    one, k = filters.pattern, stored_columns(filters.pattern, filters.C)
     rows, have = filters.values.shape
     behind = ((0, 0), (0, k // 2 - have))
     places = filters.indices.astype(np.int64)
