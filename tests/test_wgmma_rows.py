@@ -141,7 +141,7 @@ def test_every_tile_is_right_and_counted(shape, groups):
 
 
 EDITS = [
-    ("uint32(count * uint32(tiles))", "uint32(groups * tiles)", "group_sparse"),
+    ("uint32(count * uint32(chunks))", "uint32(groups * chunks)", "group_sparse"),
     ("next = uint32(next + uint32(1))", "next = uint32(next)", "group_sparse"),
     ("            zero(acc)", "            pass", ""),
     ("uint32(m + k // uint32(CHUNKS) * uint32(BM))", "m", ""),

@@ -236,9 +236,8 @@ for name, layout in (("tensor", "NHWC"), ("rows", "NCHW")):
 # With both stages every pattern counts what it keeps. Only with `rows` the loads of x shrink with it.
 #
 # Hopper's `wgmma.sp` is the same instruction for four warps and 64 filters, and reads both operands from shared memory. x may lie
-# there by pixels or by channels. By pixels, chosen channels would have to be gathered first, two bytes at a time. So in NHWC the
-# stage `wgmma` takes patterns that choose none, such as 2:4. By channels, a kept channel of 64 pixels is a line of 128 bytes, and
-# the copies of `rows` bring these: `wgmma_rows`, for NCHW, is `rows` with the instruction of four warps. A block of it keeps its
+# there by pixels or by channels. By pixels, chosen channels would have to be gathered first, two bytes at a time. By channels, a
+# kept channel of 64 pixels is a line of 128 bytes, and the copies of `rows` bring these: `wgmma_rows`, for NCHW, is `rows` with the instruction of four warps. A block of it keeps its
 # filters' columns, and goes from pixels to pixels: copies of the next are on the way while it stores.
 #
 # Where no column is chosen, what a block copies is a box of a matrix. `tma`, for 2:4 in both layouts, has one thread start copies of boxes
@@ -363,7 +362,7 @@ def cost(name, layer):
     return one.tiles.cost(layer.kernel_key, layer.N, one.config(layer, h200), h200).time / 1e3
 
 
-ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "wgmma", "tma")), ("NCHW", ("rows", "wgmma_rows", "tma"))) for name in names]
+ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "tma")), ("NCHW", ("rows", "wgmma_rows", "tma"))) for name in names]
 times, measured = {}, {}
 for form in FORMS:
     there = [(f"sparse/forward/{name}", largest(form, layout)) for name, layout in ways]

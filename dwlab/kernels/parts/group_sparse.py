@@ -1,4 +1,4 @@
-"""A warp group's share of a product with sparse filters, 64 of them by wgmma.sp: the loop over K-tiles of the channels.
+"""A warp group's share of a product with sparse filters, 64 of them by wgmma.sp: the loop over chunks of the channels.
 
 As parts/group_products.py, of chunks of 64 channels: lines of x are 128 bytes, of a pixel's channels or of 64 pixels
 of a channel; the kept half of a filter's is 64, and two words of metadata beside them. A product takes 32 channels, so
@@ -8,9 +8,8 @@ its four, and of the second otherwise.
 A product reads that register as long as it runs, so it must not be written before the wait for it. With the dense
 loop's wait, for the chunk before, it was, by an address of the next chunk's metadata, and an H200 gave wrong sums
 with four chunks in flight. Two registers in turn, each kept by its wait, are right as well, but then the assembler
-waits after every product. Each K-tile's products therefore end before the next one's metadata are read, and run while
-the copies of a later one start. Until the next ones begin some 200 clocks pass, in which a group's tensor cores have no
-work, so a K-tile is two chunks where that leaves enough of them on the way.
+waits after every product. Each chunk's products therefore end before the next one's metadata are read, and run while
+the copies of a later one start.
 """
 
 from __future__ import annotations
@@ -22,13 +21,19 @@ from numba import int32, uint32
 
 from dwlab.kernels.parts import ptx_int8, ptx_memory
 from dwlab.kernels.parts import ptx_wgmma as wgmma
+from dwlab.kernels.parts.group_products import ROWS
 from dwlab.kernels.parts.pipeline import WAITS
 from dwlab.target import cuda
 
+FILTERS = ROWS // 4
+"""Filters of a warp's share of a product."""
+ALIGNED = 256
+"""Words within which lines are swizzled."""
 
-def ahead(stages: int, tiles: int) -> int:
-    """K-tiles whose copies start before the first product: all, or those that leave one place to be read."""
-    return tiles if tiles <= min(stages, len(WAITS)) else min(stages - 1, len(WAITS))
+
+def ahead(stages: int, chunks: int) -> int:
+    """Chunks whose copies start before the first product: all, or those that leave one place to be read."""
+    return chunks if chunks <= min(stages, len(WAITS)) else min(stages - 1, len(WAITS))
 
 
 @functools.cache
@@ -74,54 +79,50 @@ def start_products(N: int, x_pitch: int) -> Any:
 
 
 def sparse_group_pipeline(
-    stages: int, chunk_words: int, unroll: int, tiles: int, load: Any, N: int, e_pitch: int, finish: Any,
-    groups: int = 1, x_pitch: int = 0,
+    stages: int, chunk_words: int, chunks: int, load: Any, N: int, e_pitch: int, finish: Any, groups: int, x_pitch: int
 ) -> Any:  # fmt: skip
-    """run(acc, shared, a0, b0, e0, lane, count, tile): acc += the products of all K-tiles, 64 filters x N pixels.
+    """run(acc, shared, a0, b0, e0, lane, count, block): acc += the products of all chunks, 64 filters x N pixels.
 
-    A K-tile, of which `stages` have a place, is `unroll` chunks, 1 or 2. Filters begin at word a0 of a chunk, pixels at
-    b0, the warp's metadata at e0, a step's e_pitch words after those of the step before. The caller starts the copies
-    of `ahead` K-tiles, a group each; load(shared, at, tile, block) those of one. Then finish(acc, group, tile) has the
-    sums. A block goes through `tiles` K-tiles of each of `count` groups of pixels, at most `groups`, one after the
-    other: the copies of the next are on the way while it stores, and to load they are K-tiles from `tiles` on.
-    x_pitch: x lies by kept columns, 32 words of 64 pixels of each; words from these to the next 64 pixels.
+    `stages` chunks have a place. Filters begin at word a0 of a chunk, pixels at b0, the warp's metadata at e0, a step's
+    e_pitch words after those of the step before. The caller starts the copies of `ahead` chunks, a group each;
+    load(shared, at, chunk, block) those of one. Then finish(acc, group, block) has the sums. A block goes through the
+    `chunks` of each of `count` groups of pixels, at most `groups`, one after the other: the copies of the next are on
+    the way while it stores, and to load they are chunks from `chunks` on. x_pitch: x lies by kept columns, 32 words of
+    64 pixels of each; words from these to the next 64 pixels.
     """
-    AHEAD, STAGE, TWO = ahead(stages, tiles * groups), unroll * chunk_words, unroll == 2
-    wait, LAST, FIRST = WAITS[AHEAD - 1], (stages - 1) * STAGE, AHEAD % stages * STAGE
+    AHEAD = ahead(stages, chunks * groups)
+    wait, LAST, FIRST = WAITS[AHEAD - 1], (stages - 1) * chunk_words, AHEAD % stages * chunk_words
     metadata, multiply = read_metadata(e_pitch), start_products(N, x_pitch)
 
     @cuda.jit(device=True, forceinline=True)
-    def products(acc, shared, a0, b0, e0, lane, here, there, next, end, tile):
-        for _ in range(tiles):
+    def products(acc, shared, a0, b0, e0, lane, here, there, next, end, block):
+        for _ in range(chunks):
             wait()
             wgmma.fence_async()
-            cuda.syncthreads()  # this K-tile has come for all, and what the last products read is out of use
+            cuda.syncthreads()  # this chunk has come for all, and what the last products read is out of use
             a, b, e = uint32(here + a0), uint32(here + b0), uint32(here + e0)
-            first = metadata(shared, e, lane)
-            second = metadata(shared, uint32(e + uint32(chunk_words)), lane) if TWO else first
+            places = metadata(shared, e, lane)
             wgmma.wgmma_fence(acc, N)
-            multiply(acc, shared, a, b, first)
-            if TWO:
-                multiply(acc, shared, uint32(a + uint32(chunk_words)), uint32(b + uint32(chunk_words)), second)
+            multiply(acc, shared, a, b, places)
             wgmma.wgmma_commit()
             if next < end:
-                load(shared, there, next, tile)
+                load(shared, there, next, block)
             ptx_memory.commit()
-            wgmma.wgmma_sp_wait(acc, N, 0, first, second)
-            here = uint32(0) if here == LAST else uint32(here + uint32(STAGE))
-            there = uint32(0) if there == LAST else uint32(there + uint32(STAGE))
+            wgmma.wgmma_sp_wait(acc, N, 0, places, places)
+            here = uint32(0) if here == LAST else uint32(here + uint32(chunk_words))
+            there = uint32(0) if there == LAST else uint32(there + uint32(chunk_words))
             next = uint32(next + uint32(1))
         return here, there, next
 
     @cuda.jit(device=True, forceinline=True)
-    def run(acc, shared, a0, b0, e0, lane, count, tile):
-        here, there, next, end = uint32(0), uint32(FIRST), uint32(AHEAD), uint32(count * uint32(tiles))
+    def run(acc, shared, a0, b0, e0, lane, count, block):
+        here, there, next, end = uint32(0), uint32(FIRST), uint32(AHEAD), uint32(count * uint32(chunks))
         if groups == 1:
-            products(acc, shared, a0, b0, e0, lane, here, there, next, uint32(tiles), tile)
-            finish(acc, uint32(0), tile)
+            products(acc, shared, a0, b0, e0, lane, here, there, next, uint32(chunks), block)
+            finish(acc, uint32(0), block)
         else:
             for group in range(count):
-                here, there, next = products(acc, shared, a0, b0, e0, lane, here, there, next, end, tile)
-                finish(acc, uint32(group), tile)
+                here, there, next = products(acc, shared, a0, b0, e0, lane, here, there, next, end, block)
+                finish(acc, uint32(group), block)
 
     return run

@@ -66,7 +66,7 @@ def kernel(layer, images, config):
         if GROUPS > 1:
             zero(acc)
 
-    run = sparse_group_pipeline(STAGES, STEP, 1, CHUNKS, load, N, tensor_tiles.e_pitch(config), finish, GROUPS, PITCH)
+    run = sparse_group_pipeline(STAGES, STEP, CHUNKS, load, N, tensor_tiles.e_pitch(config), finish, GROUPS, PITCH)
 
     @cuda.jit(max_registers=MOST)
     def kernel(x, w, wi, wc, b, r, y):

@@ -9,13 +9,13 @@ import numpy as np
 from dwlab.kernels.parts import bulk_sparse
 from dwlab.kernels.parts.bulk_products import WORDS_EACH
 from dwlab.kernels.parts.group_products import ROWS, WORDS
+from dwlab.kernels.parts.group_sparse import ALIGNED, FILTERS
 from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.row_epilogue import stored_rows
 from dwlab.kernels.parts.run_epilogue import stored_runs
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.pointwise.tma_tiles import blocks
 from dwlab.kernels.pointwise.wgmma_tiles import most_registers
-from dwlab.kernels.sparse.wgmma_tiles import ALIGNED, FILTERS
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.kernels.traffic import Traffic

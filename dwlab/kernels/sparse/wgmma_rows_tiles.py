@@ -9,13 +9,12 @@ from numba import uint32
 
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.parts.group_products import ROWS, WORDS
-from dwlab.kernels.parts.group_sparse import ahead
+from dwlab.kernels.parts.group_sparse import ALIGNED, FILTERS, ahead
 from dwlab.kernels.parts.matrix_product import Product
 from dwlab.kernels.parts.mma_sparse import mma_sparse
 from dwlab.kernels.pointwise.tma_tiles import blocks
 from dwlab.kernels.pointwise.wgmma_tiles import REGISTERS
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
-from dwlab.kernels.sparse.wgmma_tiles import ALIGNED, FILTERS
 from dwlab.kernels.tiling.config import Resources, TileConfig
 from dwlab.kernels.tiling.cost import Cost, share, waves
 from dwlab.problems.sparsity import STEP
