@@ -72,7 +72,7 @@ def test_planes_of_long_rows():
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("name", ["naive", "shared", "registers"])
+@pytest.mark.parametrize("name", ["naive", "registers"])
 @pytest.mark.parametrize("sizes", [(3, 5, 7, 5), (2, 35, 9, 3, 3, 2), (5, 3, 18, 5, 4), (2, 32, 3, 5)], ids=str)
 def test_batches_of_odd_maps(name, sizes, layout):
     right(name, layer(*sizes, layout=layout, bias=True, residual=True))
@@ -113,7 +113,7 @@ def test_views_at_odd_addresses_are_refused(name):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("name", ["naive", "shared", "registers", "int8"])
+@pytest.mark.parametrize("name", ["naive", "registers", "int8"])
 @pytest.mark.parametrize("sizes", [(9, 40, 5, 7), (5, 64, 7, 6, 3, 2), (3, 128, 8, 8), (33, 3, 5, 5), (7, 24, 4, 4)])
 def test_formulas_that_count_what_repeats_once_count_it_all(name, layout, sizes):
     """Against the same formula that looks at every thread, on batches too large for the interpreter."""

@@ -97,7 +97,9 @@ def supports(layer):
     return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "int8"), view="flat", lesson="27")
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "int8"), view="flat", lesson="27"
+)
 def launch(layer):
     outputs = layer.N * layer.C * layer.P * layer.Q
     return Launch((-(-outputs // THREADS),), (THREADS,))

@@ -1,10 +1,9 @@
 """Registers: a thread slides down a column of outputs, and its sums move through registers.
 
-Shared memory serves a warp one read a cycle, and in the stage before each product reads it once. Here nothing is
-shared: a thread has a strip of up to 8 outputs of one column and goes down the rows of x that they need. A row's K
-neighbouring x add to the sums of all the outputs that they are part of, K of them for stride 1; then the oldest sum is
-done, the others move on by one, and a new one begins at zero. Each x is read by K threads where naive has K x K, the
-filter is read once and stays in registers, and of index arithmetic there is one addition a row.
+Nothing is shared: a thread has a strip of up to 8 outputs of one column and goes down the rows of x that they need. A
+row's K neighbouring x add to the sums of all the outputs that they are part of, K of them for stride 1; then the oldest
+sum is done, the others move on by one, and a new one begins at zero. Each x is read by K threads where naive has K x K,
+the filter is read once and stays in registers, and of index arithmetic there is one addition a row.
 
 Threads follow the outputs as they lie in memory, in NCHW along a row and in NHWC along the channels; what neighbours
 both read comes from the L1 cache. Sizes are any: nothing has to be a multiple of anything.
@@ -24,6 +23,7 @@ from dwlab.target import cuda
 
 THREADS = 128
 ROWS = 8  # of outputs in a strip, at most
+MOST = 13  # taps along a side: K * K of them stay in registers, 221 in all
 
 
 def strips(layer):
@@ -102,7 +102,8 @@ def kernel(layer):
 
 
 def supports(layer):
-    return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31 and layer.K <= 7 and layer.stride <= 7
+    small = layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
+    return small and layer.K <= MOST and layer.stride <= 7
 
 
 def traffic(layer):

@@ -16,8 +16,8 @@ from dwlab.problems.layers import DepthwiseConv2d
 def repeats(layer: DepthwiseConv2d, threads: int) -> list[tuple[DepthwiseConv2d, int]]:
     """Smaller layers, and how often each has to be counted for its traffic to add up to the layer's.
 
-    threads: of an image and channel; they follow each other as the outputs do (a kernel whose blocks take one image
-    and one channel, in NHWC 32 of them, says 32). x, y, residual, filter and bias are read as elements, by channel.
+    threads: of an image and channel; they follow each other as the outputs do. x, y, residual, filter and
+    bias are read as elements, by channel.
     """
     sector = SECTOR_BYTES // layer.itemsize
     x, y, taps = layer.H * layer.W, layer.P * layer.Q, layer.K**2
