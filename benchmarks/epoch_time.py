@@ -8,14 +8,30 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from recording import Parser
 
 from dwlab import records, report
 from dwlab.gpu import machine, provenance
 from dwlab.records import epochs, kinds, writing
-from dwlab.training import epoch
+from dwlab.training import epoch, meters
 from dwlab.training import train as training
+
+
+def experiment(config: training.Config, data: training.Data, steps: int) -> dict[str, Any]:
+    """What a record says of the experiment."""
+    kept = ("channels", "blocks", "states", "taps", "dropout", "batch", "learning_rate", "momentum", "seed", "device")
+    return {name: getattr(config, name) for name in kept} | {
+        "steps": steps,
+        "windows": len(data),
+        "hours": data.load.shape[1],
+        "features": len(meters.FEATURES),
+        "data": data.digest,
+        "precision": "float32, TF32 off",
+        "step": "gather, forward, backward, SGD; eager, and replayed from a CUDA graph",
+        "warm_up_steps": epoch.WARM_UP,
+    }
 
 
 def main() -> int:
@@ -39,7 +55,7 @@ def main() -> int:
 
         made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, progress=told)
         told("done")
-        told_of = epoch.experiment(config, data, options.steps)
+        told_of = experiment(config, data, options.steps)
         environment = provenance.environment()
         path = kinds.write(options.folder, epochs.EpochRun, environment, experiment=told_of, ways=made, failed=failed)
     except (training.TrainingError, records.RecordError, machine.MachineError) as error:

@@ -16,6 +16,7 @@ examples: record_method.py --seconds 100
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import sys
@@ -30,6 +31,7 @@ from recording import BEGAN, Parser, above, at_least, needs_gpu, said, tell
 from dwlab.records import kinds, method
 from dwlab.records.method import Step, Time
 from dwlab.report import method as report
+from dwlab.target import cuda
 from dwlab.text import tabular
 from dwlab.training import digits, small_kernels
 
@@ -40,6 +42,47 @@ PROFILED = 16_384  # images of a job that is profiled: some 1,000 calls at first
 SAMPLE = 8_192  # images of a single kernel: its maps are larger than the L2
 ROWS = 1 << 21  # of the softmax
 TIMING = {"rounds": 9, "min_seconds": 0.02, "most_seconds": 0.3}
+
+
+@functools.cache
+def depthwise_fixed(C: int, H: int, W: int, epilogue: bool = True) -> Any:
+    """small_kernels.depthwise_global with sizes as constants of the program: a division by 8 is a shift of 32 bits.
+
+    epilogue: whether bias and ReLU are in it; without, they are `relu_pass`.
+    """
+    whole = C * H * W
+
+    @cuda.jit
+    def depthwise_fixed(x, w, b, y):
+        i = np.uint32(cuda.grid(1))
+        n = i // np.uint32(whole)
+        if n < y.shape[0]:
+            q = np.int32(i % np.uint32(W))
+            p = np.int32(i // np.uint32(W) % np.uint32(H))
+            c = np.int32(i // np.uint32(W * H) % np.uint32(C))
+            total = b[c] if epilogue else np.float32(0)
+            for u in range(3):
+                for v in range(3):
+                    row = p + np.int32(u - 1)
+                    column = q + np.int32(v - 1)
+                    if 0 <= row < H and 0 <= column < W:
+                        total += w[c, 3 * u + v] * x[n, c, row, column]
+            y[n, c, p, q] = max(total, np.float32(0)) if epilogue else total
+
+    return depthwise_fixed
+
+
+@functools.cache
+def relu_pass(C: int, map: int) -> Any:
+    """Bias and ReLU as a pass of their own, in place. y: (N · C · map,), map pixels a channel; b: (C,)."""
+
+    @cuda.jit
+    def relu_pass(b, y):
+        i = np.uint32(cuda.grid(1))
+        if i < y.size:
+            y[i] = max(y[i] + b[i // np.uint32(map) % np.uint32(C)], np.float32(0))
+
+    return relu_pass
 
 
 # -------------------------------------------------------------------------------------------------------------- the job
@@ -230,7 +273,7 @@ class Slot:
         self.bytes = torch.zeros((setup.batch, 1, side, side), dtype=torch.uint8, device="cuda")
         self.x_array = cuda.as_cuda_array(self.x.view(-1))
         self.bytes_array = cuda.as_cuda_array(self.bytes.view(-1))
-        self.kernel = small_kernels.made(small_kernels.unpack)
+        self.kernel = small_kernels.unpack()
         self.graph = None
         self.net = self._network(weights)
         if setup.graph:
@@ -445,23 +488,23 @@ class Bench:
 
     def in_two_passes(self) -> Candidate:
         s, y = small_kernels, self.torch.empty((SAMPLE, 32, 8, 8), device="cuda")
-        kernel = s.made(s.depthwise_fixed, C=32, H=8, W=8, epilogue=False)
+        kernel = depthwise_fixed(32, 8, 8, epilogue=False)
         first = self.candidate(kernel, (self.x, self.w, self.b), y, self.want, s.THREADS)
-        relu = s.made(s.relu_pass, C=32, map=64)
+        relu = relu_pass(32, 64)
         second = self.candidate(relu, (self.b,), y.view(-1), self.want, s.THREADS)
         return Candidate(lambda: (first.start(), second.start()), first.right)
 
     def softmax(self, **options: Any) -> Candidate:
         self.torch.manual_seed(1)
         x = 4 * self.torch.randn((ROWS, 10), device="cuda")
-        want, kernel = self.torch.softmax(x.double(), 1).float(), small_kernels.made(small_kernels.softmax, **options)
+        want, kernel = self.torch.softmax(x.double(), 1).float(), small_kernels.softmax(**options)
         y = self.torch.empty_like(x)
         return self.candidate(kernel, (x,), y, want, small_kernels.THREADS, threads=ROWS)
 
     def pool(self, ours: bool) -> Candidate:
         s, want = small_kernels, self.functional.max_pool2d(self.x, 2)
         if ours:
-            return self.candidate(s.made(s.max_pool), (self.x,), self.torch.empty_like(want), want, s.THREADS)
+            return self.candidate(s.max_pool(), (self.x,), self.torch.empty_like(want), want, s.THREADS)
         held: dict[str, Any] = {}
         return Candidate(
             lambda: held.update(y=self.functional.max_pool2d(self.x, 2)), self.judge(lambda: held["y"], want)
@@ -564,10 +607,10 @@ def comparisons() -> tuple[Comparison, ...]:
     s, scope = small_kernels, "depthwise 1"
 
     def plain(**options: Any) -> Callable[[Bench], Candidate]:
-        return lambda bench: bench.depthwise(s.made(s.depthwise_global, **options))
+        return lambda bench: bench.depthwise(s.depthwise_global(**options))
 
     def fixed(bench: Bench) -> Candidate:
-        return bench.depthwise(s.made(s.depthwise_fixed, C=32, H=8, W=8))
+        return bench.depthwise(depthwise_fixed(32, 8, 8))
 
     def turned(bench: Bench) -> Any:
         return bench.x.permute(0, 2, 3, 1).contiguous()
@@ -575,7 +618,7 @@ def comparisons() -> tuple[Comparison, ...]:
     trained = digits.held().weights
     blocks = tuple(
         (f"blocks of {block}", scope, f"{block} threads in place of {s.THREADS}", why, expected, plain(),
-         lambda bench, block=block: bench.depthwise(s.made(s.depthwise_global), block))
+         lambda bench, block=block: bench.depthwise(s.depthwise_global(), block))
         for block, why, expected in (
             (32, "An SM takes 32 blocks, so of its 64 warps 32 are there: fewer loads in flight.", 0.8),
             (64, "32 blocks of two warps: all the warps that an SM takes.", 1.0),
@@ -591,14 +634,14 @@ def comparisons() -> tuple[Comparison, ...]:
          1.05, plain(), lambda bench: bench.depthwise(s.depthwise_constant(bench.taps))),
         ("shared memory", scope, "a block stages its four maps, with their padding",
          "Each x is read nine times. The L1 keeps maps of 256 bytes anyway, and the block now waits at two barriers.",
-         0.95, plain(), lambda bench: bench.depthwise(s.made(s.depthwise_shared))),
+         0.95, plain(), lambda bench: bench.depthwise(s.depthwise_shared())),
         ("NHWC", scope, "maps in NHWC",
          "A warp is 32 channels of one pixel: its reads of x are aligned, and the filter is 4 sectors a read, not 1.",
-         1.0, plain(), lambda bench: bench.depthwise(s.made(s.depthwise_nhwc), x=turned(bench), nhwc=True)),
+         1.0, plain(), lambda bench: bench.depthwise(s.depthwise_nhwc(), x=turned(bench), nhwc=True)),
         ("not contiguous", scope, "x is a view (N, C, H, W) of NHWC memory",
          "Neighbouring lanes are 128 bytes apart: a request touches 32 sectors in place of 4, each for one number.",
          0.3, plain(),
-         lambda bench: bench.depthwise(s.made(s.depthwise_global), x=turned(bench).permute(0, 3, 1, 2))),
+         lambda bench: bench.depthwise(s.depthwise_global(), x=turned(bench).permute(0, 3, 1, 2))),
         *blocks,
         ("fast maths", scope, "fastmath=True",
          "It is about division, roots and functions; here are sums of nine products.",

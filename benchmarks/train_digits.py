@@ -7,34 +7,139 @@ the package has them.
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import platform
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import numpy as np
 import torch
 from recording import Parser
 
 from dwlab.gpu import provenance
-from dwlab.problems import networks
+from dwlab.inference.weights import weight_shapes
+from dwlab.problems import networks, sparsity
 from dwlab.records import kinds, method
 from dwlab.training import digits
+from dwlab.training.digits import POINTWISE, TEST
+
+EPOCHS, TUNED, BATCH, RATE = 50, 50, 64, 2e-3  # TUNED: epochs after pruning, at the same rate
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training. seed; pattern; accuracy: share of the test images; pruned: that before training went on, None of
+    the dense network; zeros: share of the pointwise layers' weights that are zero; weights: as `weights_of`.
+    """
+
+    seed: int
+    pattern: str
+    accuracy: float
+    pruned: float | None
+    zeros: float
+    weights: Mapping[str, Mapping[str, np.ndarray]]
+
+
+def weights_of(made: torch.nn.Sequential) -> dict[str, dict[str, np.ndarray]]:
+    """Layer -> {"w", "b"}, float32, in the shapes that dwlab.inference takes."""
+    found = {}
+    for name, shapes in weight_shapes(digits.network(1)).items():
+        layer = made.get_submodule(name.replace(".", "_"))
+        arrays = {"w": layer.weight, "b": layer.bias}
+        found[name] = {key: one.detach().cpu().numpy().reshape(shapes[key]) for key, one in arrays.items()}
+    return found
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Images and labels to train with, then to test with: scikit-learn's, in an order of seed 0."""
+    from sklearn import datasets
+
+    found = datasets.load_digits()
+    order = np.random.default_rng(0).permutation(len(found.target))
+    images, labels = found.images[order].astype(np.uint8), found.target[order].astype(np.uint8)
+    return images[TEST:], labels[TEST:], images[:TEST], labels[:TEST]
+
+
+def share_right(made: torch.nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
+    """The share of images that a model classifies rightly."""
+    with torch.inference_mode():
+        return float((made(torch.from_numpy(digits.pixels(images))).argmax(1).numpy() == labels).mean())
+
+
+def masks(made: torch.nn.Sequential, pattern: str) -> dict[str, torch.Tensor]:
+    """Parameter -> 1 where a pattern keeps its weight, else 0; by magnitude, as dwlab.problems.sparsity prunes."""
+    found = {}
+    for name in POINTWISE if pattern != "dense" else ():
+        weight = made.get_submodule(name.replace(".", "_")).weight
+        kept = sparsity.compress(weight.detach().numpy()[:, :, 0, 0], pattern).dense() != 0
+        found[name] = torch.from_numpy(kept.astype(np.float32)).view_as(weight)
+    return found
+
+
+def fit(
+    made: torch.nn.Sequential, images: np.ndarray, labels: np.ndarray, epochs: int, rate: float, seed: int,
+    kept: Mapping[str, torch.Tensor],
+) -> None:  # fmt: skip
+    """Trains on: Adam, cross entropy, the rate falling to zero as a cosine; what `kept` takes away stays zero."""
+    x, y = torch.from_numpy(digits.pixels(images)), torch.from_numpy(labels.astype(np.int64))
+    draw = np.random.default_rng([seed, epochs])
+    steps = len(x) // BATCH
+    optimizer = torch.optim.Adam(made.parameters(), lr=rate)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
+    weights = {name: made.get_submodule(name.replace(".", "_")).weight for name in kept}
+
+    def prune() -> None:
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.mul_(kept[name])
+
+    prune()
+    for _ in range(epochs):
+        order = torch.from_numpy(draw.permutation(len(x))[: steps * BATCH].reshape(steps, BATCH))
+        for batch in order:
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.cross_entropy(made(x[batch]), y[batch]).backward()
+            optimizer.step()
+            falling.step()
+            prune()
+
+
+def train(seed: int, epochs: int = EPOCHS, tuned: int = TUNED) -> list[Trained]:
+    """A dense training, and from it one for each of the patterns, the dense one trained on too. On the CPU."""
+    images, labels, test, truth = load_digits()
+    torch.manual_seed(seed)
+    first = digits.model()
+    fit(first, images, labels, epochs, RATE, seed, {})
+    found = []
+    for pattern in digits.PATTERNS:
+        made = copy.deepcopy(first)
+        kept = masks(made, pattern)
+        fit(made, images, labels, 0, RATE, seed, kept)
+        before = share_right(made, test, truth) if kept else None
+        fit(made, images, labels, tuned, RATE, seed, kept)
+        weights = weights_of(made)
+        zeros = float((np.concatenate([weights[name]["w"].ravel() for name in POINTWISE]) == 0).mean())
+        found.append(Trained(seed, pattern, share_right(made, test, truth), before, zeros, weights))
+    return found
 
 
 def main() -> int:
     parser = Parser(__doc__, method.FOLDER)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=digits.EPOCHS)
-    parser.add_argument("--tuned", type=int, default=digits.TUNED)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--tuned", type=int, default=TUNED)
     parser.add_argument("--keep", action="store_true", help="write dwlab/training/data/digits.npz")
     options = parser.parse_args()
     torch.set_num_threads(1)  # so that a seed gives the same network on every machine with this PyTorch
     found = []
     for seed in range(options.seeds):
-        for one in digits.train(seed, options.epochs, options.tuned):
+        for one in train(seed, options.epochs, options.tuned):
             found.append(one)
             print(f"seed {seed}  {one.pattern:8}  {one.accuracy:.4f}  pruned alone {one.pruned}", flush=True)
-    *_, images, labels = digits.load_digits()
+    *_, images, labels = load_digits()
     environment = {
         "gpu": None, "device": "CPU", "python": platform.python_version(), "torch": str(torch.__version__),
         "numpy": importlib.metadata.version("numpy"), "sklearn": importlib.metadata.version("scikit-learn"),
@@ -43,15 +148,19 @@ def main() -> int:
     net = digits.network(1)
     experiment = {
         "images": 1797, "test": len(labels), "epochs": options.epochs, "epochs_after_pruning": options.tuned,
-        "batch": digits.BATCH, "rate": digits.RATE, "weights": net.weights,
-        "pruned_weights": sum(networks.weights(net.layer(name).problem) for name in digits.POINTWISE),
+        "batch": BATCH, "rate": RATE, "weights": net.weights,
+        "pruned_weights": sum(networks.weights(net.layer(name).problem) for name in POINTWISE),
     }  # fmt: skip
     rows = [method.Training(one.seed, one.pattern, one.accuracy, one.zeros, one.pruned) for one in found]
     options.folder.mkdir(parents=True, exist_ok=True)
     file = kinds.write(options.folder, method.DigitsRun, environment, experiment=experiment, trainings=rows)
     print(file.name)
     if options.keep:
-        digits.save(images, labels, {one.pattern: one.weights for one in found if one.seed == 0})
+        arrays = {
+            f"{one.pattern}/{layer}/{key}": array
+            for one in found if one.seed == 0 for layer, own in one.weights.items() for key, array in own.items()
+        }  # fmt: skip
+        np.savez_compressed(digits.FILE, images=images, labels=labels, **arrays)
     return 0
 
 

@@ -76,13 +76,17 @@ def test_a_window_can_be_found_again_in_the_file(shipped):
         assert shipped.load[i, h] == np.float32(values[key])
 
 
+def breaks(times):
+    return int((np.diff(times) > np.timedelta64(1, "D")).sum())
+
+
 def test_the_notes_beside_the_data_are_true():
     first = [read_series(meters.DATA / m[0], name=f"meter {i}") for i, m in enumerate(meters.METERS)]
     assert [len(s.times) for s in first] == [23508, 22536, 35468]
-    assert meters._breaks(first[2].times) == 23 and meters._breaks(first[0].times) == 0
+    assert [breaks(s.times) for s in first] == [0, 1, 23]
     repaired = repair_exchanged_days(first[2])
     assert (str(repaired.times[0]), str(repaired.times[-1])) == ("2012-02-20T13:00", "2014-02-28T00:00")
-    assert meters._breaks(repaired.times) == 0
+    assert breaks(repaired.times) == 0
     assert [len(s.times) - len(np.unique(s.times)) for s in first] == [0, 15, 24]
     assert int((np.diff(repaired.times) == np.timedelta64(60, "m")).sum()) == 3
     for sound in first[:2]:
@@ -96,7 +100,7 @@ def test_the_notes_beside_the_data_are_true():
 
 
 def test_unknown_meter_is_refused():
-    for bad in (5, (3,), (-1,), ()):
+    for bad in ((3,), (-1,), ()):
         with pytest.raises(ValueError, match="0 to 2"):
             meters.load_windows(bad)
 
@@ -118,8 +122,9 @@ def test_offsets_blanks_and_other_columns(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no column 'start'"),
-        ("when,value\n2020-01-01,1\n", "no column 'start'; its columns are \\['when', 'value'\\]"),
+        ("", "no time column among"),
+        ("when,value\n2020-01-01,1\n", "no time column among \\['when', 'value'\\]: call one.*start"),
+        ("start,value,kWh\n2020-01-01,1,1\n", "2 value columns among"),
         ("start,value\n", "no rows"),
         ("start,value\n2020-01-01 00:00,1\nyesterday,1\n", "line 3: 'yesterday' is not an ISO time stamp"),
         ("start,value\n2020-01-01 00:00:30,1\n", "not on a whole minute"),
@@ -153,21 +158,8 @@ def test_what_is_no_file_is_not_read(tmp_path, place):
     """A device may never end."""
     if not (tmp_path / place).exists():
         pytest.skip(f"this system has no {place}")
-    for read in (read_series, meters.columns_of):
-        with pytest.raises(MeterError, match="cannot be read: it is no file"):
-            read(tmp_path / place)
-
-
-def test_wall_clock_stamps_in_autumn_and_spring(tmp_path):
-    pytest.importorskip("tzdata") if not Path("/usr/share/zoneinfo").exists() else None
-    stamps = ["00:30", "01:00", "01:30", "01:00", "01:30", "02:00"]
-    autumn = "start,value\n" + "".join(f"2020-10-25 {s},{i}\n" for i, s in enumerate(stamps))
-    got = read_series(write(tmp_path, autumn), zone="Europe/London")
-    assert np.array_equal(np.diff(got.times).astype(int), [30] * 5) and got.values.tolist() == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(MeterError, match="does not exist in Europe/London"):
-        read_series(write(tmp_path, "start,value\n2020-03-29 01:30,1\n"), zone="Europe/London")
-    with pytest.raises(ValueError, match="no time zone 'Europe/Atlantis'"):
-        read_series(write(tmp_path, "start,value\n2020-03-29 01:30,1\n"), zone="Europe/Atlantis")
+    with pytest.raises(MeterError, match="cannot be read: it is no file"):
+        read_series(tmp_path / place)
 
 
 # to hours -------------------------------------------------------------------------------------------------------------
@@ -205,8 +197,6 @@ def test_steps_that_do_not_fit_the_hour_are_refused():
     times[7] += np.timedelta64(3, "m")
     with pytest.raises(MeterError, match="03:33 is not a multiple of 30 minutes"):
         hourly(Series("m", times, crooked.values), "sum")
-    with pytest.raises(ValueError, match="how must be"):
-        hourly(crooked, "median")
 
 
 def test_only_zeros_before_the_first_reading_are_gaps():
@@ -257,15 +247,9 @@ def test_windows_where_temperatures_start_late_and_end_early():
 
 
 def test_the_clock_of_the_features():
-    july = hours_of("2020-07-05T23", np.ones(60))  # a Sunday in UTC, already Monday in London
-    utc = windows(july, july, hours=2, stride=100)
-    london = windows(july, july, hours=2, stride=100, zone="Europe/London")
-    assert utc.features[0, 0].tolist() == [0, 1] and utc.features[0, 1, 0] == 0
-    assert london.features[0, 0].tolist() == [1, 2]
-    autumn = hours_of("2020-10-24T23", np.ones(10))
-    assert windows(autumn, autumn, hours=4, stride=100, zone="Europe/London").features[0, 0].tolist() == [1, 1, 2, 3]
-    with pytest.raises(ValueError, match="tzdata"):
-        windows(july, july, zone="nowhere")
+    sunday = hours_of("2020-07-05T23", np.ones(60))
+    got = windows(sunday, sunday, hours=2, stride=100).features[0]
+    assert got[0].tolist() == [0, 1] and got[1].tolist() == [0, 0]
 
 
 def test_half_an_hour_is_not_an_hour():

@@ -558,6 +558,21 @@ def test_the_recorded_trainings_are_three_seeds_of_each_pattern():
     assert all(f"| {pattern} |" in text for pattern in digits.PATTERNS)
 
 
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    import record_method
+
+    return record_method
+
+
+@pytest.fixture
+def train_digits(script):
+    import train_digits
+
+    return train_digits
+
+
 # -------------------------------------------------------------------------------------------------------- digits
 
 
@@ -576,7 +591,7 @@ def test_the_weights_that_come_with_the_package_have_the_recorded_accuracy(patte
 
 
 @needs_torch
-def test_the_model_of_pytorchs_users_is_the_network():
+def test_the_model_of_pytorchs_users_is_the_network(train_digits):
     import torch
 
     held = digits.held()
@@ -585,7 +600,7 @@ def test_the_model_of_pytorchs_users_is_the_network():
         got = made(torch.from_numpy(digits.pixels(held.images[:20]))).numpy()
     want = digits.exact(held.weights["dense"], held.images[:20])
     assert np.abs(got - want).max() < 1e-4
-    again = digits.weights_of(made)
+    again = train_digits.weights_of(made)
     assert all(np.array_equal(again[name]["w"], one["w"]) for name, one in held.weights["dense"].items())
 
 
@@ -600,28 +615,16 @@ def test_our_kernels_classify_as_float64_does():
     assert np.abs(got - digits.exact(held.weights["dense"], held.images[:4])).max() < 1e-4
 
 
-def test_a_damaged_file_of_digits_is_named(tmp_path, monkeypatch):
-    (tmp_path / "digits.npz").write_bytes(b"PK\x03\x04 nothing")
-    monkeypatch.setattr(digits, "FILE", tmp_path / "digits.npz")
-    digits.held.cache_clear()
-    try:
-        with pytest.raises(Exception) as caught:
-            digits.held()
-    finally:
-        digits.held.cache_clear()
-    assert isinstance(caught.value, digits.DigitsError) and "digits.npz" in str(caught.value)
-
-
 @needs_torch
-def test_masks_hold_while_training_goes_on(monkeypatch):
+def test_masks_hold_while_training_goes_on(train_digits):
     import torch
 
     torch.manual_seed(0)
     made = digits.model()
-    kept = digits.masks(made, "2:4")
+    kept = train_digits.masks(made, "2:4")
     held = digits.held()
     before = made.get_submodule("1_depthwise").weight.detach().clone()
-    digits.fit(made, held.images, held.labels, 1, 1e-2, 0, kept)
+    train_digits.fit(made, held.images, held.labels, 1, 1e-2, 0, kept)
     for name in digits.POINTWISE:
         weight = made.get_submodule(name.replace(".", "_")).weight
         assert (weight[kept[name] == 0] == 0).all() and (kept[name] == 0).float().mean() == 0.5
@@ -631,7 +634,7 @@ def test_masks_hold_while_training_goes_on(monkeypatch):
 # --------------------------------------------------------------------------------------------- small kernels, script
 
 
-def test_every_version_of_the_depthwise_kernel_is_right():
+def test_every_version_of_the_depthwise_kernel_is_right(script):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 8, 8, 8)).astype(np.float32)
     w, b = rng.standard_normal((8, 9)).astype(np.float32), rng.standard_normal(8).astype(np.float32)
@@ -640,7 +643,7 @@ def test_every_version_of_the_depthwise_kernel_is_right():
     plain = np.einsum("nchwk,ck->nchw", window, w)
     want = np.maximum(plain + b[:, None, None], 0)
     s, grid = small_kernels, (x.size // small_kernels.THREADS, small_kernels.THREADS)
-    for kernel in (s.depthwise_global(), s.depthwise_constant(w), s.depthwise_shared(), s.depthwise_fixed(8, 8, 8),
+    for kernel in (s.depthwise_global(), s.depthwise_constant(w), s.depthwise_shared(), script.depthwise_fixed(8, 8, 8),
                    s.depthwise_global(fastmath=True)):  # fmt: skip
         y = np.full_like(x, np.nan)
         kernel[grid](x, w, b, y)
@@ -649,8 +652,8 @@ def test_every_version_of_the_depthwise_kernel_is_right():
     s.depthwise_nhwc()[grid](np.ascontiguousarray(x.transpose(0, 2, 3, 1)), np.ascontiguousarray(w.T), b, y)
     assert np.abs(y.transpose(0, 3, 1, 2) - want).max() < 1e-5
     y = np.full_like(x, np.nan)
-    s.depthwise_fixed(8, 8, 8, epilogue=False)[grid](x, w, b, y)
-    s.relu_pass(8, 64)[grid](b, y.reshape(-1))
+    script.depthwise_fixed(8, 8, 8, epilogue=False)[grid](x, w, b, y)
+    script.relu_pass(8, 64)[grid](b, y.reshape(-1))
     assert np.abs(y - want).max() < 1e-5
     y = np.full((2, 8, 4, 4), np.nan, np.float32)
     s.max_pool()[1, 256](x, y)
@@ -664,14 +667,6 @@ def test_every_version_of_the_depthwise_kernel_is_right():
     y = np.full(64, np.nan, np.float32)
     s.unpack()[1, 64](images, 100, np.float32(1 / 16), y)
     assert np.array_equal(y, np.arange(100, 164) / 16)
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
-    import record_method
-
-    return record_method
 
 
 def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected(script, capsys):

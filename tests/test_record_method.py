@@ -104,9 +104,8 @@ def test_every_single_kernel_is_right_on_both_sides(on_the_host):
 def test_a_kernel_that_is_wrong_is_no_step(on_the_host, monkeypatch):
     """Of the fused epilogue the second side forgets it."""
     (row,) = (one for one in record_method.comparisons() if one[0] == "fused epilogue")
-    small = record_method.small_kernels
-    wrong = functools.partial(small.made, small.depthwise_fixed, C=32, H=8, W=8, epilogue=False)
-    monkeypatch.setattr(record_method, "comparisons", lambda: [(*row[:-1], lambda bench: bench.depthwise(wrong()))])
+    wrong = record_method.depthwise_fixed(32, 8, 8, epilogue=False)
+    monkeypatch.setattr(record_method, "comparisons", lambda: [(*row[:-1], lambda bench: bench.depthwise(wrong))])
     (step,) = record_method.steps_of_kernels(digits.held().weights["dense"], float("inf"))
     assert "WRONG" in step.failure and step.after is None
 

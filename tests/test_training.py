@@ -1,12 +1,9 @@
 """Training: the same losses however often it is stopped, and what stops it says why."""
 
 import dataclasses
-import hashlib
 import io
 import json
-import os
 import pickle
-import signal
 import subprocess
 import sys
 import textwrap
@@ -84,32 +81,26 @@ def test_the_shipped_windows_as_training_data():
     assert data.features.shape == (len(data), 4, 48) and data.load.shape == (len(data), 48) and len(data) > 1500
     assert abs(data.features.mean()) < 1e-4 and data.load.min() >= 0
     assert "24 repeated rows" in " ".join(data.about) and "267 for no temperature" in data.about[-1]
-    assert data.digest != training.load_data(zone="Europe/London").digest
+    assert data.digest != training.load_data(stride=48).digest
 
 
-def test_files_of_ones_own_with_gaps_duplicates_and_the_clocks_change(files):
-    # A wall clock of London, hour by hour over the night of 25 October 2020, which has 01:00 twice.
+def test_files_of_ones_own_with_gaps_and_duplicates(files):
     stamps = [f"2020-10-{d:02d} {h:02d}:00" for d in range(22, 29) for h in range(24)]
-    stamps.insert(stamps.index("2020-10-25 01:00"), "2020-10-25 01:00")
     rows = [f"{stamp},{1 + i % 7}" for i, stamp in enumerate(stamps)]
     warm = "dt,tempC\n" + "".join(f"{stamp},{i / 10}\n" for i, stamp in enumerate(stamps))
-    whole = training.load_data(
-        files("start,value\n" + "\n".join(rows), warm), hours=24, stride=24, zone="Europe/London"
-    )
-    assert len(whole) == 7 and whole.about == ()
-    # newest first: the same data
-    back = training.load_data(files("start,value\n" + "\n".join(rows[::-1]), warm), hours=24, zone="Europe/London")
-    assert back.digest == whole.digest
+
+    def loaded(rows):
+        return training.load_data(files("start,value\n" + "\n".join(rows), warm), hours=24)
+
+    whole = loaded(rows)
+    assert len(whole) == 6 and whole.about == ()
+    assert loaded(rows[::-1]).digest == whole.digest  # newest first: the same data
     # a row repeated counts once, one contradicted is a gap, one left out too
-    repeated = rows[:30] + rows[29:]
-    again = training.load_data(files("start,value\n" + "\n".join(repeated), warm), hours=24, zone="Europe/London")
+    again = loaded(rows[:30] + rows[29:])
     assert again.digest == whole.digest and "1 repeated rows" in again.about[0]
-    broken = [*rows[:30], "2020-10-23 05:00,99", *rows[30:125], *rows[126:]]
-    left = training.load_data(files("start,value\n" + "\n".join(broken), warm), hours=24, zone="Europe/London")
-    assert len(left) == 5 and any("two different values" in line for line in left.about)
+    left = loaded([*rows[:30], "2020-10-23 05:00,99", *rows[30:125], *rows[126:]])
+    assert len(left) == 4 and any("two different values" in line for line in left.about)
     assert left.about[-1] == "windows left out: 2 for gap in the load"
-    with pytest.raises(MeterError, match="line 3: '2020-03-29 01:00:00' does not exist in Europe/London"):
-        training.load_data(files("start,value\n2020-03-29 00:00,1\n2020-03-29 01:00,1\n", warm), zone="Europe/London")
 
 
 def test_data_that_cannot_be_trained_on_is_named(files):
@@ -124,8 +115,6 @@ def test_data_that_cannot_be_trained_on_is_named(files):
         training.load_data(["load.csv"])
     with pytest.raises(MeterError, match=r"load.csv has no value column among \['start', 'watts'\]: call one.*kwh"):
         training.load_data(files(hours("2020-01-01T00", [1], column="watts"), warm))
-    with pytest.raises(MeterError, match="has 2 value columns among"):
-        training.load_data(files("start,value,kWh\n2020-01-01,1,1\n", warm))
     with pytest.raises(MeterError, match="none.csv is not there"):
         training.load_data(["none.csv", "none.csv"])
 
@@ -173,47 +162,23 @@ def test_loss_curves_of_the_ways_coincide(stage, through):
     np.testing.assert_allclose(got, through, rtol=2e-4)
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT gets here, also where whatever started the tests has blocked it: a mask is inherited."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 @needs_torch
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("stop", [1, 5, 7])
-def test_ctrl_c_saves_and_a_resume_is_bit_for_bit_the_same(tmp_path, through, stop):
+def test_a_resume_is_bit_for_bit_the_same(tmp_path, through, stop):
     file = tmp_path / "run.pt"
 
     def interrupt(step, total, loss):
         assert total == 12
         if step == stop:
-            os.kill(os.getpid(), signal.SIGINT)
+            raise KeyboardInterrupt
 
-    handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        training.train(TINY, DATA, steps=12, checkpoint=file, progress=interrupt)
-    assert signal.getsignal(signal.SIGINT) is handler
-    saved = training.load(file)
-    assert (saved["step"], saved["epoch"], saved["place"]) == (stop, *divmod(stop, 5))
+        training.train(TINY, DATA, steps=12, checkpoint=file, save_every=2, progress=interrupt)
+    saved = training.load(file)["step"]
+    assert saved == stop // 2 * 2
     rest = training.train(TINY, DATA, steps=12, checkpoint=file, resume=True)
-    assert rest.losses == through and rest.resumed_at == stop
+    assert rest.losses == through and rest.resumed_at == saved
     assert training.load(file)["step"] == 12
-
-
-@needs_torch
-@pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGTERM that a program can answer")
-def test_a_scheduler_that_ends_the_training_is_answered(tmp_path, through):
-    file = tmp_path / "run.pt"
-    with pytest.raises(SystemExit) as end:
-        training.train(TINY, DATA, steps=12, checkpoint=file, progress=lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    assert end.value.code == 143 and training.load(file)["step"] == 1
-    assert training.train(TINY, DATA, steps=12, checkpoint=file, resume=True).losses == through
 
 
 @needs_torch
@@ -229,7 +194,7 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 600
-        while not file.exists():
+        while not file.exists() or not training.load(file)["step"]:
             assert child.poll() is None, child.stderr.read().decode()
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -263,27 +228,17 @@ def test_on_a_gpu_a_resumed_training_goes_on(tmp_path):
 
 @needs_torch
 def test_a_loss_that_is_nan_stops_at_its_step_and_keeps_the_checkpoint(tmp_path):
+    drawn = np.concatenate([training.order(TINY, 11, epoch) for epoch in range(2)])
+    step = next(i for i, batch in enumerate(drawn) if i and not set(batch) <= set(drawn[:i].ravel()))
+    poisoned = next(i for i in drawn[step] if i not in drawn[:step])
     features = DATA.features.copy()
-    seventh = training.order(TINY, 11, 1)[1]  # step 7: in the second epoch the second
-    before = training.order(TINY, 11, 0).ravel().tolist() + training.order(TINY, 11, 1)[0].tolist()
-    poisoned = next(i for i in seventh if i not in before) if set(seventh) - set(before) else None
-    if poisoned is None:  # every window was seen before: then the first step that meets it is known as well
-        poisoned = seventh[0]
-    step = 1 + next(
-        i for i, batch in enumerate(np.array(before + seventh.tolist()).reshape(-1, 2)) if poisoned in batch
-    )
     features[poisoned, 0, 3] = np.nan
     file = tmp_path / "run.pt"
-    epoch, place = divmod(step - 1, 5)
-    says = rf"the loss is nan at step {step} \(epoch {epoch + 1}, step {place + 1} of 5\)"
+    says = rf"the loss is nan .* at step {step + 1} \(epoch {step // 5 + 1}, step {step % 5 + 1} of 5\); parameters and"
     with pytest.raises(NotFinite, match=says):
-        training.train(TINY, dataclasses.replace(DATA, features=features), steps=12)
-    if step > 1:
-        with pytest.raises(NotFinite, match="run.pt holds the last good state"):
-            training.train(TINY, dataclasses.replace(DATA, features=features), steps=12, checkpoint=file, save_every=1)
-        saved = training.load(file)
-        assert saved["step"] == step - 1
-        assert all(torch.isfinite(value).all() for value in saved["model"].values())
+        training.train(TINY, dataclasses.replace(DATA, features=features), steps=12, checkpoint=file, save_every=1)
+    saved = training.load(file)
+    assert saved["step"] == step and all(torch.isfinite(value).all() for value in saved["model"].values())
 
 
 @needs_torch
@@ -297,21 +252,8 @@ def test_a_gradient_that_is_infinite_stops_before_the_parameters(monkeypatch):
         return loss
 
     monkeypatch.setattr(training, "backward", poisoned)
-    with pytest.raises(NotFinite, match="the norm of the gradient is inf at step 3 .*no checkpoint was requested"):
+    with pytest.raises(NotFinite, match="the norm of the gradient inf at step 3 "):
         training.train(TINY, DATA, steps=5)
-
-
-@needs_torch
-def test_parameters_that_are_not_finite_are_never_saved(tmp_path):
-    file = tmp_path / "run.pt"
-    training.train(TINY, DATA, steps=2, checkpoint=file)
-    whole = file.read_bytes()
-    state = training.start(TINY)
-    with torch.no_grad():
-        state.model.readout.weight[0, 1] = float("nan")
-    with pytest.raises(NotFinite, match="readout.weight is not finite; run.pt was not written over"):
-        training.save(file, state, TINY, 5)
-    assert file.read_bytes() == whole
 
 
 # checkpoints ----------------------------------------------------------------------------------------------------------
@@ -333,19 +275,9 @@ def resume(file, config=TINY, data=DATA):
 def test_a_truncated_checkpoint_is_refused_and_left(saved, part):
     whole = saved.read_bytes()
     saved.write_bytes(whole[: int(part * len(whole))])
-    with pytest.raises(CheckpointError, match="run.pt is .*(damaged|empty).*Restore a copy of it, or delete it"):
+    with pytest.raises(CheckpointError, match="run.pt is no checkpoint, or damaged"):
         resume(saved)
     assert saved.read_bytes() == whole[: int(part * len(whole))]
-
-
-@needs_torch
-def test_a_flipped_bit_in_a_parameter_is_found(saved):
-    whole = bytearray(saved.read_bytes())
-    weight = training.load(saved)["model"]["readout.weight"].numpy().tobytes()
-    whole[whole.index(weight) + 2] ^= 0x10
-    saved.write_bytes(whole)
-    with pytest.raises(CheckpointError, match="run.pt is cut short or damaged: its content does not fit its checksum"):
-        resume(saved)
 
 
 @needs_torch
@@ -371,10 +303,10 @@ def test_other_data_is_refused(saved):
 
 
 def sealed(content):
-    """A file that looks like a checkpoint, with any content."""
+    """What torch.save makes of any content."""
     body = io.BytesIO()
     torch.save(content, body)
-    return f"{training.FORMAT} {hashlib.sha256(body.getvalue()).hexdigest()}\n".encode() + body.getvalue()
+    return body.getvalue()
 
 
 @needs_torch
@@ -385,48 +317,21 @@ def test_what_is_no_checkpoint_is_refused_and_not_executed(saved, tmp_path):
         def __reduce__(self):
             return Path.touch, (ran,)
 
-    for content, says in (
-        (sealed({"config": Evil()}), "holds something that save.. never wrote .UnpicklingError"),
-        (sealed([1]), r"its 'config' is \[1\]"),
-        (pickle.dumps(Evil()), "no checkpoint of this dwlab, or damaged: it starts with"),
-        (b"a letter", "it starts with b'a letter', not with 'dwlab checkpoint 1'"),
-        (b"dwlab checkpoint 2 abc\n", "it starts with b'dwlab checkpoint 2 abc'"),
-    ):
+    for content in (sealed({"config": Evil()}), pickle.dumps(Evil()), sealed([1]), b"a letter", sealed({"config": 3})):
         saved.write_bytes(content)
-        with pytest.raises(CheckpointError, match=says):
+        with pytest.raises(CheckpointError, match="run.pt is no checkpoint"):
             resume(saved)
     assert not ran.exists()
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda c: c.pop("optimizer"), "its 'optimizer' is None"),
-        (lambda c: c.update(step=2), "3 losses, step 2, epoch 0 and place 3 do not fit each other"),
-        (lambda c: c["model"].pop("readout.bias"), "readout.bias"),
-        (lambda c: c.update(random_cpu=None), "is damaged"),
-    ],
-)
-def test_a_checkpoint_whose_parts_do_not_fit(saved, change, says):
+@pytest.mark.parametrize("lost", ["optimizer", "random_cpu", "losses", "model"])
+def test_a_checkpoint_that_lacks_a_part(saved, lost):
     content = training.load(saved)
-    change(content)
+    del content[lost]
     saved.write_bytes(sealed(content))
-    with pytest.raises(CheckpointError, match=says):
+    with pytest.raises(CheckpointError, match=f"run.pt is no checkpoint of this dwlab, or damaged: KeyError.'{lost}'"):
         resume(saved)
-
-
-@needs_torch
-def test_a_full_disk_leaves_the_checkpoint_before(saved, monkeypatch):
-    whole = saved.read_bytes()
-
-    def full(handle):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match="'run.pt' cannot be written: no space left on device.*is untouched"):
-        resume(saved)
-    assert saved.read_bytes() == whole and [p.name for p in saved.parent.iterdir()] == ["run.pt"]
 
 
 @needs_torch
@@ -435,9 +340,9 @@ def test_files_that_are_in_the_way(saved, tmp_path):
         training.train(TINY, DATA, steps=3, checkpoint=saved)
     with pytest.raises(CheckpointError, match="no checkpoint '.*none.pt': start without resume"):
         resume(tmp_path / "none.pt")
-    with pytest.raises(CheckpointError, match="is a folder"):
+    with pytest.raises(CheckpointError, match="is no checkpoint"):
         resume(tmp_path)
-    with pytest.raises(CheckpointError, match="there is no folder"):
+    with pytest.raises(CheckpointError, match="cannot be written"):
         training.train(TINY, DATA, steps=3, checkpoint=tmp_path / "none" / "run.pt")
     with pytest.raises(CheckpointError, match="name its file"):
         training.train(TINY, DATA, steps=3, resume=True)
@@ -446,22 +351,19 @@ def test_files_that_are_in_the_way(saved, tmp_path):
 # bad values -----------------------------------------------------------------------------------------------------------
 
 
+@needs_torch
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("batch", 0), ("channels", 1.5), ("seed", 2**63), ("learning_rate", float("nan")), ("momentum", 1.0),
-        ("device", "tpu"),
-    ],
-)  # fmt: skip
+    ("field", "value"), [("batch", 0), ("channels", 1.5), ("learning_rate", -1.0), ("dropout", 1.0), ("stage", "naif")]
+)
 def test_values_that_make_no_sense(field, value):
-    with pytest.raises(TrainingError, match=f"{field} must .*not {value!r}"):
-        dataclasses.replace(TINY, **{field: value})
+    with pytest.raises((TrainingError, ValueError), match=f"(?i){field}|{value}"):
+        training.train(dataclasses.replace(TINY, **{field: value}), DATA, steps=1)
 
 
 @needs_torch
 def test_kernels_where_they_cannot_run():
     if target.mode == "gpu":
-        with pytest.raises(TrainingError, match="stage naive runs on the GPU: use --device cuda"):
+        with pytest.raises(TrainingError, match="stage naive in gpu mode .*: use --device cuda"):
             training.train(dataclasses.replace(TINY, stage="naive"), DATA)
         return
     with pytest.raises(TrainingError, match="a step has 115,605,504 products.*--blocks, or --stage torch|takes long"):
@@ -512,7 +414,7 @@ def test_wrong_commands_get_one_line(run, tmp_path):
         (("--stage", "naif"), "no convolution 'naif'. The nearest is 'naive'"),
         (("--checkpoint", str(file)), "exists: go on from it with resume"),
         (("--checkpoint", str(file), "--resume", "--seed", "3"), "seed is 0 in the checkpoint and 3 now"),
-        (("--plot", str(tmp_path / "loss.xyz")), "needs an ending that names its kind"),
+        (("--plot", str(tmp_path / "loss.xyz")), "does not end in .png"),
         (("--plot", str(tmp_path / "none" / "loss.png")), "there is no folder"),
         (("--batch", "400"), "a batch of 400 is more than the 11 windows"),
         (("--data", "none.csv", "none.csv"), "none.csv is not there"),

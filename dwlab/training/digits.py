@@ -7,14 +7,12 @@ dense one, and are trained on with what the pattern takes away held at zero; bes
 was trained on for as long.
 
 `held()` are the test images and the weights of the first seed, which come with the package: neither scikit-learn nor a
-training is needed to use them. `accuracy` is a share of the test images.
+training is needed to use them. `benchmarks/train_digits.py` trains.
 """
 
 from __future__ import annotations
 
 import functools
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwlab.problems import layers, sparsity
+from dwlab.problems import layers
 from dwlab.problems.networks import INPUT, Layer, Network, Operation
 
 if TYPE_CHECKING:
@@ -35,14 +33,6 @@ PATTERNS = ("dense", "2:4", "16:2:16", "64:2:16")
 POINTWISE = ("1.pointwise", "2.pointwise")
 """The layers whose filters are pruned."""
 WEIGHTED = ("stem", "1.depthwise", "1.pointwise", "2.depthwise", "2.pointwise", "head.classifier")
-
-EPOCHS, TUNED, BATCH, RATE = 50, 50, 64, 2e-3  # TUNED: epochs after pruning, at the same rate
-
-NO_SKLEARN = "scikit-learn is not installed, and the digits are its: run pip install -e '.[digits]'"
-
-
-class DigitsError(RuntimeError):
-    """No digits, or weights that do not fit; the message says which."""
 
 
 # ---------------------------------------------------------------------------------------------------------- the network
@@ -109,18 +99,6 @@ def model(weights: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> torc
     return made
 
 
-def weights_of(made: torch.nn.Sequential) -> dict[str, dict[str, np.ndarray]]:
-    """Layer -> {"w", "b"}, float32, in the shapes that dwlab.inference takes."""
-    from dwlab.inference.weights import weight_shapes
-
-    found = {}
-    for name, shapes in weight_shapes(network(1)).items():
-        layer = made.get_submodule(name.replace(".", "_"))
-        arrays = {"w": layer.weight, "b": layer.bias}
-        found[name] = {key: one.detach().cpu().numpy().reshape(shapes[key]) for key, one in arrays.items()}
-    return found
-
-
 # ------------------------------------------------------------------------------------------------------------- the data
 
 
@@ -138,41 +116,15 @@ class Held:
 
 @functools.cache
 def held() -> Held:
-    """The test images and trained weights. Raises DigitsError where the file is missing or damaged."""
-    try:
-        with np.load(FILE, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        images, labels = arrays.pop("images"), arrays.pop("labels")
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DigitsError(
-            f"{FILE.name} cannot be read ({type(error).__name__}): restore it from the repository"
-        ) from error
+    """The test images and trained weights."""
+    with np.load(FILE, allow_pickle=False) as file:
+        arrays = dict(file)
     weights: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    images, labels = arrays.pop("images"), arrays.pop("labels")
     for name, one in arrays.items():
         pattern, layer, key = name.split("/")
         weights.setdefault(pattern, {}).setdefault(layer, {})[key] = one
     return Held(images, labels, weights)
-
-
-def save(images: np.ndarray, labels: np.ndarray, weights: Mapping[str, Any], path: Path = FILE) -> None:
-    """Writes what `held` reads."""
-    arrays = {
-        f"{pattern}/{layer}/{key}": one
-        for pattern, own in weights.items() for layer, both in own.items() for key, one in both.items()
-    }  # fmt: skip
-    np.savez_compressed(path, images=images.astype(np.uint8), labels=labels.astype(np.uint8), **arrays)
-
-
-def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Images and labels to train with, then to test with: scikit-learn's, in an order of seed 0. Raises DigitsError."""
-    try:
-        from sklearn.datasets import load_digits as load
-    except ImportError as error:
-        raise DigitsError(NO_SKLEARN) from error
-    found = load()
-    order = np.random.default_rng(0).permutation(len(found.target))
-    images, labels = found.images[order].astype(np.uint8), found.target[order].astype(np.uint8)
-    return images[TEST:], labels[TEST:], images[:TEST], labels[:TEST]
 
 
 def pixels(images: np.ndarray) -> np.ndarray:
@@ -204,94 +156,3 @@ def exact(weights: Mapping[str, Mapping[str, np.ndarray]], images: np.ndarray) -
         if "b" in own:
             x = np.maximum(x + own["b"][:, None, None], 0)
     raise AssertionError("the last layer is the classifier")
-
-
-# --------------------------------------------------------------------------------------------------------- the training
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One training. seed; pattern; accuracy: share of the test images; pruned: that before training went on, None of
-    the dense network; zeros: share of the pointwise layers' weights that are zero; weights: as `weights_of`.
-    """
-
-    seed: int
-    pattern: str
-    accuracy: float
-    pruned: float | None
-    zeros: float
-    weights: Mapping[str, Mapping[str, np.ndarray]]
-
-
-def share_right(made: torch.nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
-    """Of images that a model classifies."""
-    import torch
-
-    with torch.inference_mode():
-        return float((made(torch.from_numpy(pixels(images))).argmax(1).numpy() == labels).mean())
-
-
-def masks(made: torch.nn.Sequential, pattern: str) -> dict[str, torch.Tensor]:
-    """Parameter -> 1 where a pattern keeps its weight, else 0; by magnitude, as dwlab.problems.sparsity prunes."""
-    import torch
-
-    found = {}
-    for name in POINTWISE if pattern != "dense" else ():
-        weight = made.get_submodule(name.replace(".", "_")).weight
-        kept = sparsity.compress(weight.detach().numpy()[:, :, 0, 0], pattern).dense() != 0
-        found[name] = torch.from_numpy(kept.astype(np.float32)).view_as(weight)
-    return found
-
-
-def fit(
-    made: torch.nn.Sequential, images: np.ndarray, labels: np.ndarray, epochs: int, rate: float, seed: int,
-    kept: Mapping[str, torch.Tensor],
-) -> None:  # fmt: skip
-    """Trains on: Adam, cross entropy, the rate falling to zero as a cosine; what `kept` takes away stays zero."""
-    import torch
-
-    x, y = torch.from_numpy(pixels(images)), torch.from_numpy(labels.astype(np.int64))
-    draw = np.random.default_rng([seed, epochs])
-    steps = len(x) // BATCH
-    optimizer = torch.optim.Adam(made.parameters(), lr=rate)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
-    weights = {name: made.get_submodule(name.replace(".", "_")).weight for name in kept}
-
-    def prune() -> None:
-        with torch.no_grad():
-            for name, weight in weights.items():
-                weight.mul_(kept[name])
-
-    prune()
-    for _ in range(epochs):
-        order = torch.from_numpy(draw.permutation(len(x))[: steps * BATCH].reshape(steps, BATCH))
-        for batch in order:
-            optimizer.zero_grad(set_to_none=True)
-            torch.nn.functional.cross_entropy(made(x[batch]), y[batch]).backward()
-            optimizer.step()
-            falling.step()
-            prune()
-
-
-def train(seed: int, epochs: int = EPOCHS, tuned: int = TUNED) -> list[Trained]:
-    """A dense training, and from it one for each of PATTERNS, the dense one trained on too. On the CPU."""
-    import copy
-
-    import torch
-
-    images, labels, test, truth = load_digits()
-    torch.manual_seed(seed)
-    first = model()
-    fit(first, images, labels, epochs, RATE, seed, {})
-    found = []
-    for pattern in PATTERNS:
-        made = copy.deepcopy(first)
-        kept = masks(made, pattern)
-        fit(made, images, labels, 0, RATE, seed, kept)
-        before = share_right(made, test, truth) if kept else None
-        fit(made, images, labels, tuned, RATE, seed, kept)
-        weights = weights_of(made)
-        pruned = np.concatenate([weights[name]["w"].ravel() for name in POINTWISE])
-        zeros = float((pruned == 0).mean())
-        found.append(Trained(seed, pattern, share_right(made, test, truth), before, zeros, weights))
-    return found

@@ -13,7 +13,7 @@ import dataclasses
 import gc
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from dwlab.gpu import target
 from dwlab.measure.baselines import captured, full_precision
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records.epochs import Way
-from dwlab.training import meters
 from dwlab.training import train as training
 from dwlab.training.train import Config, Data, TrainingError
 
@@ -36,23 +35,11 @@ class EpochError(TrainingError):
     """An experiment that cannot be made as requested; the message says what to do."""
 
 
-class Clock(Protocol):
-    """What the experiment needs of a device: GpuClock, or a stand-in for tests."""
-
-    def run(self, one: Callable[[int], None], count: int) -> tuple[float, list[float]]:
-        """Calls one(0), one(1), ...; the seconds until the device was done with all, and each one's milliseconds."""
-
-    def captured(self, one: Callable[[], None]) -> Callable[[], None]:
-        """The work that one() enqueues, in a graph: a function that replays it."""
-
-    def peak_gb(self) -> float | None:
-        """The most memory used since the last call, in 1e9 bytes."""
-
-
 class GpuClock:
     """Events on PyTorch's current stream, and its CUDA graphs."""
 
     def run(self, one: Callable[[int], None], count: int) -> tuple[float, list[float]]:
+        """Calls one(0), one(1), ...; the seconds until the device was done with all, and each one's milliseconds."""
         import torch
 
         events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
@@ -67,9 +54,11 @@ class GpuClock:
         return seconds, [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
 
     def captured(self, one: Callable[[], None]) -> Callable[[], None]:
+        """The work that one() enqueues, in a graph: a function that replays it."""
         return captured(one, 2)[0].replay
 
     def peak_gb(self) -> float | None:
+        """The most memory used since the last call, in 1e9 bytes."""
         import torch
 
         peak = torch.cuda.max_memory_allocated() / 1e9
@@ -97,7 +86,7 @@ def kernels_of(way: str, problem: DepthwiseConv1d) -> dict[str, str]:
 
 
 def measure(
-    config: Config, data: Data, way: str, steps: int, *, graphs: bool = True, clock: Clock | None = None
+    config: Config, data: Data, way: str, steps: int, *, graphs: bool = True, clock: GpuClock | None = None
 ) -> Way:
     """One way, measured. config: its stage is replaced by `way`, its epoch_steps by `steps`.
 
@@ -153,7 +142,7 @@ def measure(
 
 
 def _epoch(
-    state: training.State, advance: Callable, drawn: Any, clock: Clock
+    state: training.State, advance: Callable, drawn: Any, clock: GpuClock
 ) -> tuple[float, list[float], list[float]]:
     """Seconds of the epoch, ms of each step, losses."""
     import torch
@@ -163,7 +152,7 @@ def _epoch(
     return seconds, each, torch.stack(losses).tolist()
 
 
-def _graph_ms(state: training.State, advance: Callable, drawn: Any, clock: Clock) -> tuple[float | None, str]:
+def _graph_ms(state: training.State, advance: Callable, drawn: Any, clock: GpuClock) -> tuple[float | None, str]:
     """A step replayed from a graph, in ms; None, and why, where it cannot be captured."""
     batch, kept = drawn[0].clone(), []
 
@@ -187,7 +176,7 @@ def _graph_ms(state: training.State, advance: Callable, drawn: Any, clock: Clock
     return float(np.median(each)), ""
 
 
-def _convolution_ms(config: Config, hours: int, clock: Clock) -> tuple[float, float]:
+def _convolution_ms(config: Config, hours: int, clock: GpuClock) -> tuple[float, float]:
     """One convolution and its two gradients, alone: medians in ms."""
     import torch
 
@@ -223,21 +212,6 @@ def _free(config: Config) -> None:
         torch.cuda.empty_cache()
 
 
-def experiment(config: Config, data: Data, steps: int) -> dict[str, Any]:
-    """What a record says of the experiment."""
-    kept = ("channels", "blocks", "states", "taps", "dropout", "batch", "learning_rate", "momentum", "seed", "device")
-    return {name: getattr(config, name) for name in kept} | {
-        "steps": steps,
-        "windows": len(data),
-        "hours": data.load.shape[1],
-        "features": len(meters.FEATURES),
-        "data": data.digest,
-        "precision": "float32, TF32 off",
-        "step": "gather, forward, backward, SGD; eager, and replayed from a CUDA graph",
-        "warm_up_steps": WARM_UP,
-    }
-
-
 def study(
     config: Config,
     data: Data,
@@ -245,7 +219,7 @@ def study(
     steps: int,
     *,
     graphs: bool = True,
-    clock: Clock | None = None,
+    clock: GpuClock | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[Way], dict[str, str]]:
     """Every chosen way measured, and why those that could not be were not.

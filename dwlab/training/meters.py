@@ -11,14 +11,9 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import pairwise
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
@@ -31,7 +26,7 @@ METERS = (
     ("uk-electricity-hdd-only-hourly-sample-1.csv.gz", "uk-tempC-sample-1_2.csv.gz"),
     ("uk-electricity-hdd-only-hourly-sample-2.csv.gz", "uk-tempC-sample-1_2.csv.gz"),
 )
-# What a file of one's own may call its columns.
+# What a file may call its columns.
 TIME_COLUMNS = ("start", "dt", "time", "timestamp", "datetime", "date")
 VALUE_COLUMNS = ("value", "kwh", "tempc", "load", "temperature", "meter_reading", "air_temperature")
 _HOUR = np.timedelta64(1, "h")
@@ -64,11 +59,6 @@ class Hourly:
     start: np.datetime64
     values: np.ndarray
     repaired: tuple[str, ...] = ()
-
-    @property
-    def times(self) -> np.ndarray:
-        """(n,) datetime64[h], the start of each hour in UTC."""
-        return self.start + np.arange(len(self.values)) * _HOUR
 
 
 @dataclass(frozen=True)
@@ -106,120 +96,96 @@ def project(features: np.ndarray, channels: int, seed: int = 0) -> np.ndarray:
     S4ConvD's input layer is such a matrix, learned; here it is drawn once from `seed`, uniform in ±1/sqrt(F), so that x
     has the statistics of real windows without training anything.
     """
-    features = np.asarray(features)
-    if features.ndim != 3 or 0 in features.shape:
-        raise ValueError(f"features must be (B, F, hours), none of them 0, but the shape is {features.shape}")
-    if channels < 1:
-        raise ValueError(f"channels must be 1 or more, not {channels}")
     bound = 1 / np.sqrt(features.shape[1])
     mix = np.random.default_rng(seed).uniform(-bound, bound, (channels, features.shape[1]))
     return np.ascontiguousarray(np.einsum("hf,bft->bht", mix, features.astype(np.float64)), dtype=np.float32)
 
 
-def load_windows(
-    meters: tuple[int, ...] = (0, 1, 2), hours: int = HOURS, stride: int = 24, zone: str = "UTC"
-) -> Windows:
-    """The windows of the shipped meters, one after the other; `zone` is the clock of the hour and day features.
-
-    Raises ValueError for meters that are not there, and MeterError as ``windows`` does.
-    """
-    chosen = meters if isinstance(meters, (tuple, list)) else ()
-    if not chosen or any(m not in range(len(METERS)) for m in chosen):
+def load_windows(meters: tuple[int, ...] = (0, 1, 2), hours: int = HOURS, stride: int = 24) -> Windows:
+    """The windows of the shipped meters, one after the other. Raises ValueError for meters that are not there."""
+    if not meters or any(m not in range(len(METERS)) for m in meters):
         raise ValueError(f"meters must be a tuple of some of 0 to {len(METERS) - 1}, such as (0,), not {meters!r}")
-    parts = []
-    for m in meters:
-        load_file, temperature_file = METERS[m]
-        load = hourly(
-            without_leading_zeros(repair_exchanged_days(read_series(DATA / load_file, name=f"meter {m}"))), "sum"
-        )
-        temperature = hourly(read_series(DATA / temperature_file, time="dt", value="tempC"), "mean")
-        parts.append(windows(load, temperature, hours=hours, stride=stride, zone=zone))
-    reasons = dict.fromkeys(reason for part in parts for reason in part.left_out)
+    parts = [
+        windows_of(*(DATA / file for file in METERS[m]), hours=hours, stride=stride, name=f"meter {m}") for m in meters
+    ]
     return Windows(
         features=np.concatenate([p.features for p in parts]),
         load=np.concatenate([p.load for p in parts]),
         start=np.concatenate([p.start for p in parts]),
         meter=np.concatenate([np.full(len(p), i) for i, p in enumerate(parts)]),
         names=tuple(p.names[0] for p in parts),
-        left_out={reason: sum(p.left_out.get(reason, 0) for p in parts) for reason in reasons},
+        left_out={reason: sum(p.left_out[reason] for p in parts) for reason in parts[0].left_out},
         repaired=tuple(text for p in parts for text in p.repaired),
     )
 
 
-def read_series(
-    path: str | Path, time: str = "start", value: str = "value", name: str = "", zone: str = "UTC"
-) -> Series:
+def windows_of(
+    load: str | Path, temperature: str | Path, hours: int = HOURS, stride: int = 24, name: str = ""
+) -> Windows:
+    """The windows of one meter's two files, repaired where that can be; see `read_series` and `windows`."""
+    series = without_leading_zeros(repair_exchanged_days(read_series(load, name)))
+    return windows(hourly(series, "sum"), hourly(read_series(temperature), "mean"), hours, stride)
+
+
+def read_series(path: str | Path, name: str = "") -> Series:
     """Read one CSV file, plain or gzipped: a column of ISO time stamps and one of numbers; other columns are ignored.
 
-    A stamp with an offset is taken at its word. One without is a wall clock of `zone`; where that clock shows an hour
-    twice, the second row of that stamp is the second hour (the first, in a file that begins with its newest row). An
-    empty, non-numeric or infinite value is a gap. Raises MeterError with file and line.
+    The columns are found by the usual names (TIME_COLUMNS, VALUE_COLUMNS). A stamp without an offset is UTC. An empty,
+    non-numeric or infinite value is a gap. Raises MeterError with file and line.
     """
     path = Path(path)
-    name = name or path.name.split(".")[0]
-    wall = _zone(zone)
-    stamps, values, places = [], [], []
-    with _opened(path) as file:
-        rows = csv.reader(file)
-        header = [h.strip() for h in next(rows, [])]
-        missing = [c for c in (time, value) if c not in header]
-        if missing:
-            raise MeterError(f"{path.name} has no column {missing[0]!r}; its columns are {header}")
-        i, j = header.index(time), header.index(value)
-        for row in rows:
-            if not row:
-                continue
-            if len(row) <= max(i, j):
-                raise MeterError(
-                    f"{path.name}, line {rows.line_num}: {len(row)} columns where the header has {len(header)}"
-                )
-            places.append(f"{path.name}, line {rows.line_num}")
-            stamps.append(_stamp(row[i], places[-1]))
-            values.append(_number(row[j]))
-    if not stamps:
-        raise MeterError(f"{path.name} has a header and no rows")
-    if _newest_first(stamps):
-        stamps, values, places = stamps[::-1], values[::-1], places[::-1]
-    seen: set[datetime] = set()
-    times = np.array([_utc(s, wall, seen, where) for s, where in zip(stamps, places, strict=True)], "datetime64[m]")
-    order = np.argsort(times, kind="stable")
-    return Series(name, times[order], np.array(values)[order])
-
-
-def columns_of(path: str | Path) -> tuple[str, str]:
-    """The time and the value column of a file that calls them by one of the usual names (TIME_COLUMNS, VALUE_COLUMNS).
-
-    Raises MeterError where it has none of them, or more than one, and names its columns.
-    """
-    path = Path(path)
-    with _opened(path) as file:
-        header = [h.strip() for h in next(csv.reader(file), [])]
-    found = []
-    for what, names in (("time", TIME_COLUMNS), ("value", VALUE_COLUMNS)):
-        there = [h for h in header if h.lower() in names]
-        if len(there) != 1:
-            raise MeterError(
-                f"{path.name} has {len(there) or 'no'} {what} column{'s' * (len(there) > 1)} among {header}: call one, "
-                f"and only one, {', '.join(names)}"
-            )
-        found += there
-    return found[0], found[1]
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    """The file's text. What goes wrong while it is read becomes a MeterError with the file's name."""
-    if path.exists() and not path.is_file():  # a folder; or a device, which may never end
-        raise MeterError(f"{path.name or path} cannot be read: it is no file")
+    if not path.is_file():  # a folder; or a device, which may never end
+        why = "cannot be read: it is no file" if path.exists() else f"is not there: looked in {path.parent}"
+        raise MeterError(f"{path.name or path} {why}")
+    times, values = [], []
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield file
-    except FileNotFoundError:
-        raise MeterError(f"{path.name} is not there: looked in {path.parent}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, csv.Error) as error:
+            rows = csv.reader(file)
+            header = [title.strip() for title in next(rows, [])]
+            time, value = (_column(header, what, path) for what in ("time", "value"))
+            for row in filter(None, rows):
+                where = f"{path.name}, line {rows.line_num}"
+                if len(row) <= max(time, value):
+                    raise MeterError(f"{where}: {len(row)} columns where the header has {len(header)}")
+                times.append(_stamp(row[time], where))
+                values.append(_number(row[value]))
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError, csv.Error) as error:
         raise MeterError(f"{path.name} is damaged or cut short ({error}): fetch it again") from None
-    except OSError as error:
-        raise MeterError(f"{path.name or path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if not times:
+        raise MeterError(f"{path.name} has a header and no rows")
+    found = np.array(times, "datetime64[m]")
+    order = np.argsort(found, kind="stable")
+    return Series(name or path.name.split(".")[0], found[order], np.array(values)[order])
+
+
+def _column(header: list[str], what: str, path: Path) -> int:
+    """The place of the time or the value column. Raises MeterError where the usual names find none, or several."""
+    names = TIME_COLUMNS if what == "time" else VALUE_COLUMNS
+    found = [place for place, title in enumerate(header) if title.lower() in names]
+    if len(found) != 1:
+        raise MeterError(
+            f"{path.name} has {len(found) or 'no'} {what} column{'s' * (len(found) > 1)} among {header}: call one, and "
+            f"only one, {', '.join(names)}"
+        )
+    return found[0]
+
+
+def _stamp(text: str, where: str) -> datetime:
+    """A time stamp in UTC. Raises MeterError for what is none, or not on a whole minute."""
+    try:
+        stamp = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise MeterError(f"{where}: {text!r} is not an ISO time stamp such as 2020-04-01 01:00:00+00:00") from None
+    if stamp.second or stamp.microsecond:
+        raise MeterError(f"{where}: {text!r} is not on a whole minute")
+    return stamp.astimezone(UTC).replace(tzinfo=None) if stamp.tzinfo else stamp
+
+
+def _number(text: str) -> float:
+    try:
+        return number if np.isfinite(number := float(text)) else np.nan
+    except ValueError:
+        return np.nan
 
 
 def repair_exchanged_days(series: Series) -> Series:
@@ -236,7 +202,7 @@ def repair_exchanged_days(series: Series) -> Series:
     exchanged = (january + day.astype("timedelta64[M]")).astype("datetime64[D]") + month.astype("timedelta64[D]")
     repaired = np.where(day < 12, exchanged + (series.times - days), series.times)
     order = np.argsort(repaired, kind="stable")
-    before, after = _breaks(series.times), _breaks(repaired[order])
+    before, after = (int((np.diff(t) > np.timedelta64(1, "D")).sum()) for t in (series.times, repaired[order]))
     if after >= before:
         return series
     note = (
@@ -255,9 +221,8 @@ def without_leading_zeros(series: Series) -> Series:
         return series
     values = series.values.copy()
     values[:first] = np.nan
-    return Series(
-        series.name, series.times, values, (*series.repaired, f"{series.name}: {zeros} zeros before the first reading")
-    )
+    note = f"{series.name}: {zeros} zeros before the first reading"
+    return Series(series.name, series.times, values, (*series.repaired, note))
 
 
 def hourly(series: Series, how: str) -> Hourly:
@@ -267,53 +232,41 @@ def hourly(series: Series, how: str) -> Hourly:
     half an hour's energy is not an hour's. Rows that repeat a stamp with the same value count once; with different
     values, nobody knows, so a gap.
     """
-    if how not in ("sum", "mean"):
-        raise ValueError(f'how must be "sum" or "mean", not {how!r}')
     times, values = series.times, series.values
     notes = list(series.repaired)
-    steps = np.diff(times)
-    steps = (steps[steps > np.timedelta64(0, "m")] // _MINUTE).astype(int)
-    step = int(np.bincount(steps).argmax()) if len(steps) else 60
+    steps = (np.diff(times) // _MINUTE).astype(int)
+    step = int(np.bincount(steps[steps > 0]).argmax()) if (steps > 0).any() else 60
     if step > 60 or 60 % step:
         raise MeterError(
             f"{series.name}: a reading every {step} minutes; the interval must divide the hour (60, 30, 20, 15, ...)"
         )
     start = times[0].astype("datetime64[h]")
-    minutes = ((times - start.astype("datetime64[m]")) // _MINUTE).astype(int)
+    minutes = ((times - start) // _MINUTE).astype(int)
     off = np.flatnonzero(minutes % step)
     if len(off):
         raise MeterError(
             f"{series.name}: {times[off[0]]} is not a multiple of {step} minutes after the hour, as most readings are"
         )
-    slot = minutes // step
-    unique, first, inverse = np.unique(slot, return_index=True, return_inverse=True)
-    same = (values == values[first][inverse]) | (np.isnan(values) & np.isnan(values[first][inverse]))
-    repeated = len(slot) - len(unique)
-    if repeated:
-        notes.append(f"{series.name}: {repeated} repeated rows counted once")
-    doubtful = np.unique(inverse[~same])
+    slots, first, inverse = np.unique(minutes // step, return_index=True, return_inverse=True)
+    kept = values[first]
+    doubtful = np.unique(inverse[~np.isclose(values, kept[inverse], rtol=0, atol=0, equal_nan=True)])
+    if len(times) > len(slots):
+        notes.append(f"{series.name}: {len(times) - len(slots)} repeated rows counted once")
     if len(doubtful):
         notes.append(f"{series.name}: {len(doubtful)} stamps with two different values taken as gaps")
-    per_hour = 60 // step
-    grid = np.full((int(slot[-1]) // per_hour + 1, per_hour), np.nan)
-    kept = values[first].copy()
     kept[doubtful] = np.nan
-    grid.reshape(-1)[unique] = kept
+    grid = np.full((slots[-1] * step // 60 + 1, 60 // step), np.nan)
+    grid.reshape(-1)[slots] = kept
     return Hourly(series.name, start, grid.sum(axis=1) if how == "sum" else grid.mean(axis=1), tuple(notes))
 
 
-def windows(load: Hourly, temperature: Hourly, hours: int = HOURS, stride: int = 24, zone: str = "UTC") -> Windows:
+def windows(load: Hourly, temperature: Hourly, hours: int = HOURS, stride: int = 24) -> Windows:
     """Cut windows of `hours` hours, a new one every `stride` hours, wherever load and temperature are both known
-    throughout.
-
-    The first hour of the load has no past, so the earliest window starts an hour after it. `zone` is the clock of the
-    hour and day features: people live by the wall clock, so "Europe/London" puts breakfast at the same hour in summer
-    and winter.
+    throughout. The first hour of the load has no past, so the earliest window starts an hour after it.
     """
     if hours < 1 or stride < 1:
         raise ValueError(f"hours and stride must be 1 or more, not {hours} and {stride}")
-    count = max(0, (len(load.values) - 1 - hours) // stride + 1)
-    first = 1 + stride * np.arange(count)
+    first = np.arange(1, len(load.values) - hours + 1, stride)
     rows = first[:, None] + np.arange(hours)
     # temperature at each hour of the load, NaN before its series starts and after it ends
     at = np.arange(len(load.values)) + int((load.start - temperature.start) // _HOUR)
@@ -322,12 +275,14 @@ def windows(load: Hourly, temperature: Hourly, hours: int = HOURS, stride: int =
     lacks_load = np.isnan(load.values)[rows].any(axis=1) | np.isnan(load.values[first - 1])
     lacks_warm = np.isnan(warm)[rows].any(axis=1)
     kept = rows[~lacks_load & ~lacks_warm]
-    hour, day = _clock(load.times, zone)
-    features = np.stack([hour[kept], day[kept], warm[kept], load.values[kept - 1]], axis=1).astype(np.float32)
+    times = load.start + np.arange(len(load.values)) * _HOUR
+    hour = times.astype(int)
+    weekday = (hour // 24 + 3) % 7  # 1970-01-01 was a Thursday
+    features = np.stack([(hour % 24)[kept], weekday[kept], warm[kept], load.values[kept - 1]], axis=1)
     return Windows(
-        features=features.reshape(-1, len(FEATURES), hours),
+        features=features.astype(np.float32).reshape(-1, len(FEATURES), hours),
         load=load.values[kept].astype(np.float32).reshape(-1, hours),
-        start=load.times[kept[:, 0]],
+        start=times[kept[:, 0]],
         meter=np.zeros(len(kept), dtype=int),
         names=(load.name,),
         left_out={
@@ -337,71 +292,3 @@ def windows(load: Hourly, temperature: Hourly, hours: int = HOURS, stride: int =
         },
         repaired=(*load.repaired, *temperature.repaired),
     )
-
-
-def _breaks(times: np.ndarray) -> int:
-    return int(np.count_nonzero(np.diff(times) > np.timedelta64(1, "D")))
-
-
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return np.nan
-    return number if np.isfinite(number) else np.nan
-
-
-def _zone(name: str) -> ZoneInfo | tzinfo:
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise MeterError(
-            f"no time zone {name!r}: use a name such as 'Europe/London'; "
-            "where the system has no time zone data (Windows), pip install tzdata"
-        ) from None
-
-
-def _stamp(text: str, where: str) -> datetime:
-    """The time stamp as it is written, on a whole minute."""
-    try:
-        stamp = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise MeterError(f"{where}: {text!r} is not an ISO time stamp such as 2020-04-01 01:00:00+00:00") from None
-    if stamp.second or stamp.microsecond:
-        raise MeterError(f"{where}: {text!r} is not on a whole minute")
-    return stamp
-
-
-def _newest_first(stamps: list[datetime]) -> bool:
-    """Whether a file's rows go back in time, by most of its steps; the clocks' change turns a few of them round."""
-    steps = [b - a for a, b in pairwise(s.replace(tzinfo=None) for s in stamps)]
-    return sum(step < timedelta(0) for step in steps) > sum(step > timedelta(0) for step in steps)
-
-
-def _utc(stamp: datetime, wall: ZoneInfo | tzinfo, seen: set[datetime], where: str) -> datetime:
-    """The stamp as a naive UTC datetime; `seen` holds the wall-clock stamps of the rows before it in time."""
-    if stamp.tzinfo is None:
-        first = stamp.replace(tzinfo=wall)
-        if wall is not UTC:
-            if stamp in seen and first.replace(fold=1).utcoffset() != first.utcoffset():
-                first = first.replace(fold=1)
-            seen.add(stamp)
-            if first.astimezone(UTC).astimezone(wall).replace(tzinfo=None) != stamp:
-                raise MeterError(
-                    f"{where}: '{stamp}' does not exist in {wall.key}: the clock jumps over it; are the stamps UTC?"
-                )
-        stamp = first
-    return stamp.astimezone(UTC).replace(tzinfo=None)
-
-
-def _clock(times: np.ndarray, zone: str) -> tuple[np.ndarray, np.ndarray]:
-    """Hour of day 0..23 and day of week 0 (Monday)..6 of each UTC hour, on the clock of `zone`."""
-    wall = _zone(zone)
-    if wall is not UTC:
-        naive = times.astype("datetime64[s]").astype(datetime)
-        offset = [t.replace(tzinfo=UTC).astimezone(wall).utcoffset() // timedelta(minutes=1) for t in naive]
-        times = times.astype("datetime64[m]") + np.array(offset, dtype=int).astype("timedelta64[m]")
-    hours = times.astype("datetime64[h]").astype(int)
-    return hours % 24, (hours // 24 + 3) % 7  # 1970-01-01 was a Thursday

@@ -1,8 +1,8 @@
 """Small kernels of the digits' network, each in the versions that lesson 40 compares: one thing changed at a time.
 
 They are what one writes first: one thread per output, float32, plain loops. Lesson 40 changes where their filters lie,
-how their maps lie, how large a block is, and the compiler's options, and finds out which of these matter. The
-fast stages of the same layers are in dwlab.kernels.
+how their maps lie, and the compiler's options, and finds out which of these matter. The fast stages of the same layers
+are in dwlab.kernels.
 """
 
 from __future__ import annotations
@@ -19,63 +19,41 @@ from dwlab.target import cuda
 THREADS = 256
 
 
-# ------------------------------------------------------------------------------------------------------------ depthwise
+def maker(kernel: Callable[..., None]) -> Callable[..., Any]:
+    """A function that compiles a kernel, once for each set of the compiler's options: maker(kernel)(fastmath=True)."""
+
+    @functools.cache
+    @functools.wraps(kernel)
+    def make(**options: Any) -> Any:
+        return cuda.jit(kernel, **options)  # as a decorator without a signature cuda.jit forgets lto
+
+    return make
 
 
-def depthwise_global(**options: Any) -> Any:
+@maker
+def depthwise_global(x, w, b, y):
     """3×3, padding 1, bias, ReLU. x, y: (N, C, H, W); w: (C, 9); b: (C,). The filter is read from global memory."""
-
-    def depthwise_global(x, w, b, y):
-        i = cuda.grid(1)
-        N, C, H, W = y.shape
-        if i < N * C * H * W:
-            q = i % W
-            p = i // W % H
-            c = i // (W * H) % C
-            n = i // (W * H * C)
-            total = b[c]
-            for u in range(3):
-                for v in range(3):
-                    row = p + u - 1
-                    column = q + v - 1
-                    if 0 <= row < H and 0 <= column < W:
-                        total += w[c, 3 * u + v] * x[n, c, row, column]
-            y[n, c, p, q] = max(total, np.float32(0))
-
-    return cuda.jit(depthwise_global, **options)  # as a decorator without a signature cuda.jit forgets lto
+    i = cuda.grid(1)
+    N, C, H, W = y.shape
+    if i < N * C * H * W:
+        q = i % W
+        p = i // W % H
+        c = i // (W * H) % C
+        n = i // (W * H * C)
+        total = b[c]
+        for u in range(3):
+            for v in range(3):
+                row = p + u - 1
+                column = q + v - 1
+                if 0 <= row < H and 0 <= column < W:
+                    total += w[c, 3 * u + v] * x[n, c, row, column]
+        y[n, c, p, q] = max(total, np.float32(0))
 
 
-def depthwise_fixed(C: int, H: int, W: int, epilogue: bool = True, **options: Any) -> Any:
-    """The same; the sizes are constants of the program, so that a division by 8 is a shift of 32 bits.
-
-    epilogue: whether bias and ReLU are in it; without, they are `relu_pass`.
-    """
-    whole = C * H * W
-
-    @cuda.jit(**options)
-    def depthwise_fixed(x, w, b, y):
-        i = np.uint32(cuda.grid(1))
-        n = i // np.uint32(whole)
-        if n < y.shape[0]:
-            q = np.int32(i % np.uint32(W))
-            p = np.int32(i // np.uint32(W) % np.uint32(H))
-            c = np.int32(i // np.uint32(W * H) % np.uint32(C))
-            total = b[c] if epilogue else np.float32(0)
-            for u in range(3):
-                for v in range(3):
-                    row = p + np.int32(u - 1)
-                    column = q + np.int32(v - 1)
-                    if 0 <= row < H and 0 <= column < W:
-                        total += w[c, 3 * u + v] * x[n, c, row, column]
-            y[n, c, p, q] = max(total, np.float32(0)) if epilogue else total
-
-    return depthwise_fixed
-
-
-def depthwise_constant(taps: np.ndarray, **options: Any) -> Any:
+def depthwise_constant(taps: np.ndarray) -> Any:
     """The same; the filters are constants of the program. taps: (C, 9) float32."""
 
-    @cuda.jit(**options)
+    @cuda.jit
     def depthwise_constant(x, w, b, y):
         held = cuda.const.array_like(taps)
         i = cuda.grid(1)
@@ -97,124 +75,84 @@ def depthwise_constant(taps: np.ndarray, **options: Any) -> Any:
     return depthwise_constant
 
 
-def depthwise_shared(**options: Any) -> Any:
+@maker
+def depthwise_shared(x, w, b, y):
     """The same on maps of 8×8: a block of 256 threads stages its four maps, with their padding, in shared memory."""
+    tile = cuda.shared.array((4, 10, 10), np.float32)
+    t = cuda.threadIdx.x
+    N, C, H, W = y.shape
+    for k in range(t, 400, THREADS):
+        tile[k // 100, k // 10 % 10, k % 10] = np.float32(0)
+    cuda.syncthreads()
+    i = cuda.grid(1)
+    q = i % W
+    p = i // W % H
+    c = i // (W * H) % C
+    n = i // (W * H * C)
+    if n < N:
+        tile[t // 64, p + 1, q + 1] = x[n, c, p, q]
+    cuda.syncthreads()
+    if n < N:
+        total = b[c]
+        for u in range(3):
+            for v in range(3):
+                total += w[c, 3 * u + v] * tile[t // 64, p + u, q + v]
+        y[n, c, p, q] = max(total, np.float32(0))
 
-    @cuda.jit(**options)
-    def depthwise_shared(x, w, b, y):
-        tile = cuda.shared.array((4, 10, 10), np.float32)
-        t = cuda.threadIdx.x
-        N, C, H, W = y.shape
-        for k in range(t, 400, THREADS):
-            tile[k // 100, k // 10 % 10, k % 10] = np.float32(0)
-        cuda.syncthreads()
-        i = cuda.grid(1)
+
+@maker
+def depthwise_nhwc(x, w, b, y):
+    """The same, maps in (N, H, W, C): the lanes of a warp take neighbouring channels. w: (9, C)."""
+    i = cuda.grid(1)
+    N, H, W, C = y.shape
+    if i < N * C * H * W:
+        c = i % C
+        q = i // C % W
+        p = i // (C * W) % H
+        n = i // (C * W * H)
+        total = b[c]
+        for u in range(3):
+            for v in range(3):
+                row = p + u - 1
+                column = q + v - 1
+                if 0 <= row < H and 0 <= column < W:
+                    total += w[3 * u + v, c] * x[n, row, column, c]
+        y[n, p, q, c] = max(total, np.float32(0))
+
+
+@maker
+def max_pool(x, y):
+    """2×2, stride 2. x: (N, C, H, W); y: (N, C, H / 2, W / 2)."""
+    i = cuda.grid(1)
+    N, C, H, W = y.shape
+    if i < N * C * H * W:
         q = i % W
         p = i // W % H
         c = i // (W * H) % C
         n = i // (W * H * C)
-        if n < N:
-            tile[t // 64, p + 1, q + 1] = x[n, c, p, q]
-        cuda.syncthreads()
-        if n < N:
-            total = b[c]
-            for u in range(3):
-                for v in range(3):
-                    total += w[c, 3 * u + v] * tile[t // 64, p + u, q + v]
-            y[n, c, p, q] = max(total, np.float32(0))
-
-    return depthwise_shared
+        above = max(x[n, c, 2 * p, 2 * q], x[n, c, 2 * p, 2 * q + 1])
+        below = max(x[n, c, 2 * p + 1, 2 * q], x[n, c, 2 * p + 1, 2 * q + 1])
+        y[n, c, p, q] = max(above, below)
 
 
-def depthwise_nhwc(**options: Any) -> Any:
-    """The same, maps in (N, H, W, C): the lanes of a warp take neighbouring channels. w: (9, C)."""
-
-    @cuda.jit(**options)
-    def depthwise_nhwc(x, w, b, y):
-        i = cuda.grid(1)
-        N, H, W, C = y.shape
-        if i < N * C * H * W:
-            c = i % C
-            q = i // C % W
-            p = i // (C * W) % H
-            n = i // (C * W * H)
-            total = b[c]
-            for u in range(3):
-                for v in range(3):
-                    row = p + u - 1
-                    column = q + v - 1
-                    if 0 <= row < H and 0 <= column < W:
-                        total += w[3 * u + v, c] * x[n, row, column, c]
-            y[n, p, q, c] = max(total, np.float32(0))
-
-    return depthwise_nhwc
-
-
-# --------------------------------------------------------------------------------------------------------------- others
-
-
-def relu_pass(C: int, map: int, **options: Any) -> Any:
-    """Bias and ReLU as a pass of their own, in place. y: (N · C · map,), map pixels a channel; b: (C,)."""
-
-    @cuda.jit(**options)
-    def relu_pass(b, y):
-        i = np.uint32(cuda.grid(1))
-        if i < y.size:
-            y[i] = max(y[i] + b[i // np.uint32(map) % np.uint32(C)], np.float32(0))
-
-    return relu_pass
-
-
-def max_pool(**options: Any) -> Any:
-    """2×2, stride 2. x: (N, C, H, W); y: (N, C, H / 2, W / 2)."""
-
-    @cuda.jit(**options)
-    def max_pool(x, y):
-        i = cuda.grid(1)
-        N, C, H, W = y.shape
-        if i < N * C * H * W:
-            q = i % W
-            p = i // W % H
-            c = i // (W * H) % C
-            n = i // (W * H * C)
-            above = max(x[n, c, 2 * p, 2 * q], x[n, c, 2 * p, 2 * q + 1])
-            below = max(x[n, c, 2 * p + 1, 2 * q], x[n, c, 2 * p + 1, 2 * q + 1])
-            y[n, c, p, q] = max(above, below)
-
-    return max_pool
-
-
-def softmax(**options: Any) -> Any:
+@maker
+def softmax(x, y):
     """Each image's probabilities. x, y: (N, 10); one thread an image."""
-
-    def softmax(x, y):
-        i = cuda.grid(1)
-        if i < x.shape[0]:
-            most = x[i, 0]
-            for k in range(1, 10):
-                most = max(most, x[i, k])
-            total = np.float32(0)
-            for k in range(10):
-                total += math.exp(x[i, k] - most)
-            for k in range(10):
-                y[i, k] = math.exp(x[i, k] - most) / total
-
-    return cuda.jit(softmax, **options)  # as a decorator without a signature cuda.jit forgets lto
+    i = cuda.grid(1)
+    if i < x.shape[0]:
+        most = x[i, 0]
+        for k in range(1, 10):
+            most = max(most, x[i, k])
+        total = np.float32(0)
+        for k in range(10):
+            total += math.exp(x[i, k] - most)
+        for k in range(10):
+            y[i, k] = math.exp(x[i, k] - most) / total
 
 
-def unpack(**options: Any) -> Any:
+@maker
+def unpack(images, first, scale, x):
     """Pixels as they are stored to what the network reads: x[i] = images[first + i] · scale. x: (n,) float32."""
-
-    @cuda.jit(**options)
-    def unpack(images, first, scale, x):
-        i = cuda.grid(1)
-        if i < x.size:
-            x[i] = images[first + i] * scale
-
-    return unpack
-
-
-@functools.cache
-def made(make: Callable[..., Any], **options: Any) -> Any:
-    """make(**options), once."""
-    return make(**options)
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = images[first + i] * scale
