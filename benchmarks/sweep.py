@@ -11,14 +11,13 @@ list alone takes long, are left out.
 
 Spaces in which 5 % are more than one candidate come first, the smaller before the larger. What the journal has already
 is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, one at a
-time uses the GPU, and a kernel is compiled once for both batches. A candidate that hangs, or keeps the GPU, costs its
-process alone: it is recorded as a timeout, and another process goes on. The last table has the sweeps, and what was
-left out. Exit status 1 if a problem had no right candidate or nothing was measured.
+time uses the GPU, and a kernel is compiled once for all batches of its layer. A candidate that hangs, or keeps the GPU,
+costs its process alone: it is recorded as a timeout, and another process goes on. The last table has the sweeps, and
+what was left out. Exit status 1 if a problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
           sweep.py --only fused/dwpw --only fused/pwpw --seconds 300
           sweep.py --list                 what would be measured, in which order; needs no GPU
-          sweep.py --optuna               Optuna on what was recorded, for docs/results/tuning.md; needs no GPU
 """
 
 from __future__ import annotations
@@ -27,14 +26,10 @@ import functools
 import itertools
 import math
 import os
-import queue
-import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,10 +49,11 @@ from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.text import tabular
 from dwlab.tuning import report, stages, strategies
+from dwlab.tuning.pool import Pool
 from dwlab.tuning.race import Out
-from dwlab.tuning.search import Found, SearchError, first, search
+from dwlab.tuning.search import FIRST, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
-from dwlab.tuning.worker import GpuLock, Remote, Worker
+from dwlab.tuning.worker import GpuLock, Remote, Worker, WorkerError
 
 NETWORKS = VALIDATED
 DTYPES = ("float32", "float16")
@@ -85,23 +81,6 @@ class Task:
     subject: Subject
     problem: Problem
     space: Space
-
-    @property
-    def who(self) -> tuple[str, Problem]:
-        """What tells it from the others."""
-        return self.subject.id, self.problem
-
-
-@dataclass(frozen=True)
-class Group:
-    """Sweeps of the same kernels, each of which is compiled once: of a layer at several batches."""
-
-    tasks: tuple[Task, ...]
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """Of each of them."""
-        return self.tasks[0].space.candidates
 
 
 # ------------------------------------------------------------------------------------------------------- the problems
@@ -185,11 +164,11 @@ def _tiles(stage: Stage, problem: Problem, gpu: gpus.Gpu) -> int:
     return len(set(itertools.islice(fits, LISTED + 1)))
 
 
-def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Group]:
-    """The sweeps: those of at least LEAST candidates first, and of each those of the fewest. only: of these "OP/PATH",
-    or of all.
+def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Task]:
+    """The sweeps: those of at least LEAST candidates first, and of each those of the fewest; those of the same kernels,
+    a layer at several batches, follow each other. only: of these "OP/PATH", or of all.
     """
-    groups: dict[Any, list[Task]] = {}
+    tasks: dict[tuple[str, Problem], Task] = {}
     for op, path, layers in problems():
         kept = 0
         for batches in layers if not only or f"{op}/{path}" in only else ():
@@ -197,139 +176,80 @@ def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[G
             for id in dict.fromkeys(what.id for what, *_ in chosen):
                 its = [one for one in chosen if one[0].id == id]
                 for (what, _, problem), space in zip(its, near([one[1] for one in its]), strict=True):
-                    groups.setdefault((id, _layer(problem), space.digest), []).append(Task(what, problem, space))
+                    tasks[id, problem] = Task(what, problem, space)
             kept += bool(chosen)
             if kept == each:
                 break
-    return sorted((Group(tuple(tasks)) for tasks in groups.values()), key=_place)
 
+    def place(task: Task) -> tuple[Any, ...]:
+        size = len(task.space)
+        return size < LEAST, size, task.subject.id, str(_layer(task.problem)), task.space.digest
 
-def _place(group: Group) -> tuple[Any, ...]:
-    first = group.tasks[0]
-    return len(group.candidates) < LEAST, len(group.candidates), first.subject.id, str(first.problem)
+    return sorted(tasks.values(), key=place)
 
 
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
-class Over(Exception):
-    """The time is over, or the journal takes no more lines: what a process was at is not finished."""
+Row = tuple[Task, Found | None, str]
+"""A task, what was found, and why nothing was."""
 
 
-class Sweeping:
-    """Sweeps that several workers are at; what each finds is in a journal at once. key: of a task.
-
-    A job is a candidate, on those of a group's tasks that lack it, or None: the race of a task of which all is known.
+def sweep(
+    tasks: Sequence[Task], pools: Callable[[Task], Pool], journal: Journal, key: Callable[[Task], Key], until: float
+) -> Iterator[Row]:
+    """A row a task, as it is known. What a journal has is not measured again; what is not finished at `until`, of
+    time.monotonic, goes on another time. Raises JournalError where it takes no more lines.
     """
-
-    def __init__(self, groups: Sequence[Group], journal: Journal, key: Callable[[Task], Key]):
-        self.tasks = [task for group in groups for task in group.tasks]
-        self.journal, self.keys = journal, {task.who: key(task) for task in self.tasks}
-        self.rows: dict[tuple[str, Problem], tuple[Task, Found | None, str]] = {}
-        self.trouble = ""
-        self._over, self._lock = False, threading.Lock()
-        recorded, won = journal.keys(), {one.text for one, _ in journal.winners()}
-        self.known = {who: recorded[one.text][1] if one.text in recorded else {} for who, one in self.keys.items()}
-        self._jobs: list[tuple[list[Task], Candidate | None]] = []
-        for task in filter(self._is_whole, self.tasks):
-            if self.keys[task.who].text in won:
-                self.rows[task.who] = (task, None, "recorded before")
-            else:
-                self._jobs.append(([task], None))
-        for group in groups:
-            for one in group.candidates:
-                lacking = [task for task in group.tasks if text(one) not in self.known[task.who]]
-                self._jobs += [(lacking, one)] if lacking else []
-
-    def run(self, workers: Sequence[Remote], seconds: float) -> list[tuple[Task, Found | None, str]]:
-        """(task, what was found, why nothing) of each task. What is not finished in the time goes on another time.
-
-        workers: each asked what `stages.Benches` is.
-        """
-        free: queue.SimpleQueue[Remote] = queue.SimpleQueue()
-        for one in workers:
-            free.put(one)
-        with ThreadPoolExecutor(len(workers)) as threads:
-            jobs = [threads.submit(self._do, *job, free) for job in self._jobs]
-            left = wait(jobs, seconds).not_done
-            self._over = True
-            while left:
-                for one in workers:
-                    one.kill()
-                left = wait(left, 0.2).not_done
-        for one in workers:
-            one.close()
-        for job in jobs:
-            job.result()  # raises what nobody expected
-        for task in self.tasks:
-            tried = f"{len(self.known[task.who])} of {len(task.space)}"
-            self.rows.setdefault(task.who, (task, None, f"the time was over: {tried}"))
-        return [self.rows[task.who] for task in self.tasks]
-
-    def _is_whole(self, task: Task) -> bool:
-        return all(text(one) in self.known[task.who] for one in task.space.candidates)
-
-    def _do(self, tasks: Sequence[Task], candidate: Candidate | None, free: queue.SimpleQueue[Remote]) -> None:
-        worker = free.get()
+    recorded, won = journal.keys(), {one.text for one, _ in journal.winners()}
+    for task in tasks:
+        its = key(task)
+        known = dict(recorded[its.text][1]) if its.text in recorded else {}
+        todo = [one for one in task.space.candidates if text(one) not in known]
+        if not todo and its.text in won:
+            yield task, None, "recorded before"
+            continue
+        pool = pools(task)
         try:
-            for task in tasks:
-                bench = _There(worker, task, lambda: self._over)
-                try:
-                    bench.open()
-                    if candidate is None or self._completes(task, candidate, bench):
-                        self._race(task, bench)
-                except (SearchError, Out) as why:
-                    self.rows[task.who] = (task, None, f"WRONG: {why}")
-        except Over:
-            return
-        except JournalError as error:
-            self.trouble, self._over = str(error), True
-        finally:
-            free.put(worker)
-
-    def _completes(self, task: Task, candidate: Candidate, bench: _There) -> bool:
-        """Measures a candidate; whether all of the task are measured now."""
-        known = self.known[task.who]
-        medians = [statistics.median(one.times_us) for one in list(known.values()) if one.ok]
-        tried = first(candidate, bench, min(medians, default=math.inf))
-        self.journal.append(self.keys[task.who], tried)
-        with self._lock:
-            known[text(candidate)] = tried
-            whole = self._is_whole(task)
-        if whole:
-            print(f"{task.subject.id} on {task.problem}: {len(known)} candidates", flush=True)
-        return whole
-
-    def _race(self, task: Task, bench: _There) -> None:
-        found = search(task.space, bench, strategies.exhaustive, journal=self.journal, key=self.keys[task.who])
-        if found.trouble:
-            raise JournalError(f"{found.trouble}; {len(found.unsaved)} lines are lost")
-        self.rows[task.who] = (task, found, "")
+            for tried in pool.firsts(todo, 1 if pool.bench.exact else FIRST, until):
+                journal.append(its, tried)
+                known[text(tried.candidate)] = tried
+            if len(known) < len(task.space) or time.monotonic() >= until:
+                yield task, None, f"the time was over: {len(known)} of {len(task.space)}"
+                continue
+            found = search(task.space, pool.bench, strategies.exhaustive, journal=journal, key=its)
+            if found.trouble:
+                raise JournalError(f"{found.trouble}; {len(found.unsaved)} lines are lost")
+            yield task, found, ""
+        except (SearchError, WorkerError) as why:
+            yield task, None, f"WRONG: {why}"
 
 
-class _There(Remote):
-    """The bench of one sweep among those of a worker."""
+class There(Remote):
+    """The bench of one sweep among those of a worker, which makes `stages.Benches`."""
 
-    def __init__(self, worker: Remote, task: Task, over: Callable[[], bool]):
-        self.worker, self.over = worker, over
+    def __init__(self, worker: Remote, task: Task):
+        self.worker, self.exact, self.close = worker, worker.exact, worker.close
         self.asked = {"subject": task.subject.id, "problem": task.problem}
 
-    def open(self) -> None:
-        """Has the worker make it. Raises Out."""
-        self._ask("open", {})
+    def begin(self) -> None:
+        """Has the worker make the bench. Raises WorkerError."""
+        self.worker.begin()
+        try:
+            self._ask("open", {})
+        except Out as why:
+            raise WorkerError(str(why)) from None
 
     def _ask(self, what: str, candidate: Candidate) -> Any:
-        if self.over():
-            raise Over
-        try:
-            return self.worker._ask(what, self.asked | {"candidate": dict(candidate)})
-        except Out:
-            if self.over():  # its process was ended
-                raise Over from None
-            raise
+        return self.worker._ask(what, self.asked | {"candidate": dict(candidate)})
 
 
-def table(rows: Sequence[tuple[Task, Found | None, str]]) -> str:
+def key_of(task: Task) -> Key:
+    """What the times of a task hold for on the present GPU."""
+    return stages.key(task.subject, task.problem, task.space)
+
+
+def table(rows: Sequence[Row]) -> str:
     """A row a task: candidates, tried, right, the best, the default over the best, and what was left out."""
     body = []
     for task, found, why in rows:
@@ -353,13 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.each("--only", (), "only this OP/PATH")
     parser.add_argument("--list", action="store_true", help="only say what would be measured")
-    parser.add_argument("--optuna", action="store_true", help="only search the sweeps again by Optuna; needs no GPU")
     options = parser.parse_args(arguments)
-    if options.optuna:
-        print(report.optuna_curves((options.journal or Path(tuned.FOLDER) / "any.jsonl").parent).name)
-        return 0
     if options.list:
-        todo = [task for group in planned(gpus.H200, options.each, options.only) for task in group.tasks]
+        todo = planned(gpus.H200, options.each, options.only)
         for task in todo:
             print(f"{len(task.space):5,}  {task.subject.id:28}  {task.problem}")
         print(f"{len(todo)} problems, {sum(len(task.space) for task in todo):,} candidates on {gpus.H200.name}")
@@ -370,18 +286,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     journal = Journal(options.journal or Path(tuned.FOLDER) / f"{name}.jsonl")
     journal.check_writable()
     until = time.monotonic() + options.seconds
-    groups = planned(here, options.each, options.only)
-    made = Sweeping(groups, journal, lambda task: stages.key(task.subject, task.problem, task.space))
+    tasks = planned(here, options.each, options.only)
+    rows, trouble = [], ""
     with tempfile.TemporaryDirectory() as folder:
         workers = []
         for _ in range(options.processes):
             lock = GpuLock(Path(folder) / "lock")
             bench = functools.partial(stages.Benches, functools.partial(stages.shared_bench, folder, lock))
             workers.append(Worker(bench, CANDIDATE_S, lock=lock))
-        rows = made.run(workers, until - time.monotonic())
+
+        def pools(task: Task) -> Pool:
+            return Pool([There(worker, task) for worker in workers])
+
+        try:
+            for row in sweep(tasks, pools, journal, key_of, until):
+                rows.append(row)
+                print(f"{row[0].subject.id} on {row[0].problem}: {row[2] or 'done'}", flush=True)
+        except JournalError as error:
+            trouble = str(error)
+        Pool(workers).__exit__()
     print(table(rows), journal.message(), sep="\n")
-    if made.trouble:
-        raise SystemExit(made.trouble)
+    if trouble:
+        raise SystemExit(trouble)
     done = [found for _, found, why in rows if found is not None or why == "recorded before"]
     return int(not done or any(why.startswith("WRONG") for _, _, why in rows))
 

@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from tables import tuning  # noqa: E402
 
 from dwlab import DepthwiseConv1d, records, report, stage  # noqa: E402
-from dwlab.tuning import report as tuning  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +68,6 @@ def pictures() -> dict[str, tuple[str, Callable[[], Figure | None]]]:
 
 
 def _of_the_course(name: str) -> str:
-    sys.path.insert(0, str(ROOT / "docs"))
     import course
 
     return getattr(course, name)()

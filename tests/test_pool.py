@@ -10,7 +10,7 @@ from tuning_benches import Counted, Plain, Sudden, broken
 
 from dwlab.gpu import target
 from dwlab.records.journal import Journal, Key
-from dwlab.tuning import command, pool, search, space, strategies
+from dwlab.tuning import pool, search, space, strategies
 from dwlab.tuning.worker import Inline, WorkerError
 
 KEY = Key("NVIDIA H200", "9.0", 132, {}, "k" * 64, "s" * 64, "own", "n=3", "float32")
@@ -19,21 +19,22 @@ SPACE = space.space({"cost": (9, 1, 2, 3, 4, 5, 6, 7)})
 
 def test_first_rounds_are_on_every_gpu_and_the_race_on_one(tmp_path):
     journal = Journal(tmp_path / "j.jsonl")
-    with pool.Pool(Counted, ("0", "1")) as both:
+    with pool.of_machine(Counted, ("0", "1")) as both:
         found = search.search(SPACE, both.bench, strategies.exhaustive, firsts=both.firsts, journal=journal, key=KEY)
     assert found.candidate == {"cost": 1} and len(found.tried) == found.timed == len(SPACE)
     assert {one.resources["gpu"] for one in found.tried.values()} == {0.0, 1.0}
     assert len({one.resources["process"] for one in found.tried.values()}) == 2
     assert len(found.tried[found.winner].times_us) > search.FIRST  # it raced
     assert len(journal.results(KEY)) == len(SPACE) and journal.winner(KEY).candidate == {"cost": 1}
-    with pool.Pool(functools.partial(Plain), ("0",)) as one:
+    with pool.of_machine(functools.partial(Plain), ("0",)) as one:
         again = search.search(SPACE, one.bench, strategies.exhaustive, firsts=one.firsts, journal=journal, key=KEY)
     assert again.timed == 0 and again.candidate == {"cost": 1}
 
 
 def test_a_gpu_that_does_not_start_ends_the_search_and_blames_no_candidate(tmp_path):
     journal = Journal(tmp_path / "j.jsonl")
-    with pytest.raises(WorkerError, match="no GPU here"), pool.Pool(functools.partial(broken), ("0", "1")) as both:
+    nowhere = pool.of_machine(functools.partial(broken), ("0", "1"))
+    with pytest.raises(WorkerError, match="no GPU here"), nowhere as both:
         search.search(SPACE, both.bench, strategies.exhaustive, firsts=both.firsts, journal=journal, key=KEY)
     assert not journal.exists
 
@@ -42,33 +43,30 @@ def test_a_lost_process_costs_its_candidate_and_the_others_go_on():
     made = space.space(
         {"cost": (3, 1, 2), "does": ("", "die", "hang")}, {"one": lambda c: not c["does"] or c["cost"] == 1}
     )
-    with pool.Pool(Plain, ("0", "1"), seconds=3) as both:
+    with pool.of_machine(Plain, ("0", "1"), seconds=3) as both:
         found = search.search(made, both.bench, strategies.exhaustive, firsts=both.firsts)
     assert found.candidate == {"cost": 1, "does": ""}
     assert sorted(one.state for one in found.tried.values() if not one.ok) == ["crashed", "timeout"]
 
 
 def test_when_the_time_is_over_no_candidate_is_begun():
-    with pool.Pool(Plain, ("0",)) as one:
+    with pool.of_machine(Plain, ("0",)) as one:
         assert list(one.firsts(SPACE.candidates, 3, time.monotonic() - 1)) == []
         found = search.search(SPACE, one.bench, strategies.exhaustive, firsts=one.firsts, most=3)
     assert len(found.tried) == 3 and found.candidate == {"cost": 1}
     for gpus in ((), ("0", "0")):
         with pytest.raises(pool.ClusterError, match="name each GPU once"):
-            pool.Pool(Plain, gpus)
+            pool.of_machine(Plain, gpus)
 
 
 def test_the_command_gives_each_gpu_a_process(run, monkeypatch):
     named = []
 
-    class Here(pool.Pool):
-        def __init__(self, make, gpus):
-            named.extend(gpus)
-            one = Inline(make())
-            one.close = one.bench.close
-            self.workers = [one]
+    def here(make, gpus):
+        named.extend(gpus)
+        return pool.Pool([Inline(make())])
 
-    monkeypatch.setattr(command, "Pool", Here)
+    monkeypatch.setattr(pool, "of_machine", here)
     status, out, _ = run("tune", "depthwise1d/forward", "1,2,24,3", "--gpus", "2,3", "--most", "3")
     assert status == 0 and named == ["2", "3"] and "3 tried" in out
     assert ("No time was measured" in out) == (target.mode == "simulated")
@@ -95,7 +93,7 @@ def client(tmp_path_factory):
 
 
 def test_dasks_workers_do_the_same(client, tmp_path):
-    cluster = pool.Cluster(client, Counted)
+    cluster = pool.of_cluster(client, Counted)
     journal = Journal(tmp_path / "j.jsonl")
     found = search.search(SPACE, cluster.bench, strategies.random(1), firsts=cluster.firsts, journal=journal, key=KEY)
     assert found.candidate == {"cost": 1} and len(found.tried) == len(SPACE) == len(journal.results(KEY))
@@ -107,24 +105,24 @@ def test_a_worker_killed_in_the_middle_loses_no_candidate(client):
     made = space.space(
         {"cost": (3, 1, 2, 5, 7), "does": ("", "end the machine")}, {"one": lambda c: not c["does"] or c["cost"] == 2}
     )
-    tried = list(pool.Cluster(client, Sudden).firsts(made.candidates, 3, math.inf))
+    tried = list(pool.of_cluster(client, Sudden).firsts(made.candidates, 3, math.inf))
     assert os.path.exists(os.environ["DWLAB_TEST_FLAG"])  # a process was killed
     assert len(tried) == len(made) and all(one.ok for one in tried)
     client.wait_for_workers(2, timeout=60)
 
 
 def test_finalists_whose_gpu_is_gone_are_not_raced_on_another(client):
-    cluster = pool.Cluster(client, Plain)
-    assert cluster.time_us({"cost": 1}) == 11
-    cluster._racing = "tcp://127.0.0.1:1"
+    cluster = pool.of_cluster(client, Plain)
+    assert cluster.bench.time_us({"cost": 1}) == 11
+    cluster.bench.address = "tcp://127.0.0.1:1"
     with pytest.raises(pool.ClusterError, match="is gone: run it again"):
-        cluster.time_us({"cost": 1})
+        cluster.bench.time_us({"cost": 1})
 
 
 def test_workers_must_be_alike(client):
-    assert pool.Cluster(client, Plain).key(_same) == KEY
+    assert pool.key(client, _same) == KEY
     with pytest.raises(pool.ClusterError, match="are not alike: gpu: "):
-        pool.Cluster(client, Plain).key(_own)
+        pool.key(client, _own)
 
 
 def _same():

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -28,9 +29,13 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
 from dwlab.text import terminal
-from dwlab.tuning import bench, levels, race, replay, report, search, space, stages, strategies, tables
+from dwlab.tuning import bench, levels, pool, race, replay, report, search, space, stages, strategies, tables
 from dwlab.tuning.tune import _identity
 from dwlab.tuning.worker import Inline, Lost, Worker, WorkerError
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "docs"))
+
+from tables import tuning  # noqa: E402
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="what is tried here is the interpreter's")
 
@@ -113,8 +118,8 @@ def test_the_stages_of_a_path_are_candidates_too():
 
 
 def test_a_run_without_a_gpu_says_that_it_counted(run, tmp_path):
-    files = [tmp_path / name for name in ("j.jsonl", "p.svg", "t4.json")]
-    options = ("--journal", files[0], "--plot", files[1], "--t4", files[2], "--most", "2")
+    files = [tmp_path / name for name in ("j.jsonl", "p.svg")]
+    options = ("--journal", files[0], "--plot", files[1], "--most", "2")
     status, out, err = run("tune", TENSOR, *map(str, options))
     out = " ".join(out.split())
     assert status == 0 and "No time was measured" in out and "counted µs" in out and "in place of N=1" in out
@@ -211,25 +216,25 @@ def test_regrets_by_budget_and_on_another_gpu(tmp_path, monkeypatch):
     for tried in made:
         Journal(tmp_path / "b.jsonl").append(other, tried)
     monkeypatch.setattr(report, "MANY", len(SPACE))
-    found = report.curves(tmp_path)
+    found = tuning.curves(tmp_path)
     assert set(found) == {"model", "random", "exhaustive"}
     for name, points in found.items():  # of two sweeps, one of which has the default as its best
-        assert len(points) == len(report.BUDGETS) and points[0] == (0.5, 1.0), name
+        assert len(points) == len(tuning.BUDGETS) and points[0] == (0.5, 1.0), name
         assert [median for median, _ in points] == sorted((median for median, _ in points), reverse=True)
     assert found["exhaustive"][-1] == (0.5, 1.0)  # its best is the last but one
-    assert "With 5% of the space" in report.picture(found).alt
-    rows = {(one[2], one[3]): one[4:] for one in report.moved(tuned.journals(tmp_path))}
+    assert "With 5% of the space" in tuning.picture(found).alt
+    rows = {(one[2], one[3]): one[4:] for one in tuning.moved(tuned.journals(tmp_path))}
     assert rows == {
         ("NVIDIA H200", "NVIDIA H100"): (0.25, 0.0),
         ("NVIDIA H100", "NVIDIA H200"): (1.0, 1.0),  # 10 µs, where 5 are the least
     }
-    tables = {name: make() for name, make in report.tables(tmp_path).items()}
+    tables = {name: make() for name, make in tuning.tables(tmp_path).items()}
     assert "| 25.0% | 0.0% |" in tables["tuning-moved"] and tables["tuning-sweeps"].count(TENSOR) == 2
     assert "../img/regret.svg" in tables["tuning-curves"] and "| model |" in tables["tuning-curves"]
     # What Optuna loses is written where it is installed, and read where it is not.
-    kept = {report.name_of(one): [0.5] * len(report.BUDGETS) for one, _ in report.whole(tuned.journals(tmp_path))}
-    (tmp_path / report.OPTUNA).write_text(json.dumps({"budgets": report.BUDGETS, "sweeps": kept}))
-    assert report.curves(tmp_path)["optuna"] == [(0.5, 0.5)] * len(report.BUDGETS)
+    kept = {report.name_of(one): [0.5] * len(tuning.BUDGETS) for one, _ in report.whole(tuned.journals(tmp_path))}
+    (tmp_path / tuning.OPTUNA).write_text(json.dumps({"budgets": tuning.BUDGETS, "sweeps": kept}))
+    assert tuning.curves(tmp_path)["optuna"] == [(0.5, 0.5)] * len(tuning.BUDGETS)
 
 
 def test_a_paths_sweep_is_searched_again_without_a_stage_that_is_gone(tmp_path):
@@ -258,7 +263,7 @@ def test_a_sweep_without_the_tile_that_ships_compares_nothing(run, tmp_path, mon
     assert row.measured == len(few) and "none of its candidates" in row.note
     assert row.default is row.model is row.random is row.optuna is None and report.claims([row]) == []
     monkeypatch.setattr(report, "MANY", len(few))
-    assert report.curves(tmp_path) == {}
+    assert tuning.curves(tmp_path) == {}
     status, out, _ = run("tune", "--report", str(tmp_path))
     assert status == 0 and "none of its candidates" in out and "median" not in out
     sweep_of(tmp_path / "b.jsonl")
@@ -682,7 +687,7 @@ def test_layers_of_every_kind_are_swept_at_every_batch():
 
 
 @pytest.fixture(scope="module")
-def groups():
+def planned():
     """Sweeps of one network."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "NETWORKS", ("mobilenet_v2",))
@@ -691,37 +696,39 @@ def groups():
         return sweep.planned(gpus.H200, 1)
 
 
-def test_spaces_in_which_a_part_is_a_number_come_first_and_the_smaller_before_the_larger(groups):
-    large = [len(one.candidates) >= sweep.LEAST for one in groups]
-    assert large == sorted(large, reverse=True) and len(set(large)) == 2
-    for size in (True, False):
-        sizes = [len(one.candidates) for one, its in zip(groups, large, strict=True) if its is size]
-        assert sizes == sorted(sizes)
-    assert all(1 < len(one.candidates) <= sweep.LARGEST for one in groups)
-    assert {one.subject.is_stage for group in groups for one in group.tasks} == {True, False}
-    assert "fused" in {group.tasks[0].problem.op for group in groups}
-    assert {len(group.tasks) for group in groups} == {1, 2}
-    for group in groups:
-        assert len({task.space.digest for task in group.tasks}) == 1
+def test_spaces_in_which_a_part_is_a_number_come_first_and_the_smaller_before_the_larger(planned):
+    sizes = [len(one.space) for one in planned]
+    assert sizes == sorted(sizes, key=lambda size: (size < sweep.LEAST, size)) and min(sizes) < sweep.LEAST <= max(
+        sizes
+    )
+    assert all(1 < size <= sweep.LARGEST for size in sizes)
+    assert {one.subject.is_stage for one in planned} == {True, False}
+    assert "fused" in {one.problem.op for one in planned}
+    for one, other in itertools.pairwise(planned):  # batches of a layer follow each other
+        if one.subject.id == other.subject.id and one.problem.kernel_key == other.problem.kernel_key:
+            assert one.space.digest == other.space.digest and one.problem != other.problem
+            break
+    else:
+        raise AssertionError("no layer is swept at two batches")
 
 
 @pytest.fixture(scope="module")
-def fused_groups():
-    """Sweeps of fused stages that have thousands of tiles, as they are planned."""
+def fused():
+    """Sweeps of fused stages that have thousands of tiles, as they are planned, by their stage."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "NETWORKS", ("mobilenet_v2", "proxylessnas"))
         patch.setattr(sweep, "DTYPES", ("float16",))
         patch.setattr(sweep, "LAYERS", {})
-        return sweep.planned(gpus.H200, 1, ("fused/dwpw", "fused/pwpw"))
+        found = {}
+        for task in sweep.planned(gpus.H200, 1, ("fused/dwpw", "fused/pwpw")):
+            found.setdefault(task.subject.id, []).append(task)
+        return found
 
 
-def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tiles_are(fused_groups):
-    assert {task.subject.id for group in fused_groups for task in group.tasks} == {
-        "fused/dwpw/slide",
-        "fused/pwpw/tensor",
-    }
-    for group in fused_groups:
-        tasks, shipped = group.tasks, [task.subject.default(task.problem, gpus.H200) for task in group.tasks]
+def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tiles_are(fused):
+    assert set(fused) == {"fused/dwpw/slide", "fused/pwpw/tensor"}
+    for tasks in fused.values():
+        shipped = [task.subject.default(task.problem, gpus.H200) for task in tasks]
         assert len(tasks) == 2 and {len(task.space) for task in tasks} == {sweep.NEAR}
         assert [task.space.candidates[0] for task in tasks] == shipped
         kept = {text(one) for one in tasks[0].space.candidates}
@@ -732,19 +739,21 @@ def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tiles
 
 
 @pytest.mark.parametrize("id", ["fused/dwpw/slide", "fused/pwpw/tensor"])
-def test_a_fused_sweep_runs_from_judge_to_report(fused_groups, tmp_path, id):
+def test_a_fused_sweep_runs_from_judge_to_report(fused, tmp_path, id):
     """On the interpreter, with a small layer: checked on poisoned outputs, raced, gone on with, reported."""
-    problem = next(task.problem for group in fused_groups for task in group.tasks if task.subject.id == id)
     what = space.subject(id)
-    small = stages.runnable(what, problem, gpus.H200)
+    small = stages.runnable(what, fused[id][0].problem, gpus.H200)
     (found,) = sweep.near([what.space(small, gpus.H200)])
     few = replace(found, candidates=(*found.candidates[:2], found.candidates[-1]))
-    group = sweep.Group((sweep.Task(what, small, few),))
 
     def run():
-        journal = Journal(tmp_path / "j.jsonl")
-        made = sweep.Sweeping([group], journal, lambda task: stages.key(what, small, task.space, "h200"))
-        return made.run([Inline(stages.Benches(stages.StageBench))], 300.0)
+        worker = Inline(stages.Benches(stages.StageBench))
+        worker.exact = True
+        its = lambda task: stages.key(what, small, task.space, "h200")  # noqa: E731
+        return list(
+            sweep.sweep([sweep.Task(what, small, few)], lambda task: pool.Pool([sweep.There(worker, task)]),
+                        Journal(tmp_path / "j.jsonl"), its, math.inf)
+        )  # fmt: skip
 
     ((_, raced, why),) = run()
     assert why == "" and all(one.ok for one in raced.tried.values()) and len(raced.tried) == 3
@@ -758,16 +767,15 @@ def key_of(task):
 
 
 class Timed(Plain):
-    """Every candidate is right; `seen`: rounds. does: a candidate's text -> as Plain has it."""
+    """Every candidate is right. does: a candidate's text -> as Plain has it."""
 
     def __init__(self, problem=None, does=None):
-        self.problem, self.does, self.seen = problem, does or {}, []
+        self.problem, self.does = problem, does or {}
 
     def judge(self, candidate):
         pass
 
     def time_us(self, candidate):
-        self.seen.append(text(candidate))
         return super().time_us({"cost": len(text(candidate)) % 7, "does": self.does.get(text(candidate), "")})
 
 
@@ -776,15 +784,16 @@ def timed(does, subject, problem):
     return Timed(problem, does)
 
 
-def swept(groups, path, make=None, seconds=30.0, workers=None):
-    made = sweep.Sweeping(groups, Journal(path), key_of)
-    made.run(workers or [Inline(stages.Benches(make or (lambda subject, problem: Timed(problem))))], seconds)
-    return made
+def swept(tasks, path, make=None, seconds=30.0, workers=None):
+    workers = workers or [Inline(stages.Benches(make or functools.partial(timed, {})))]
+    return list(
+        sweep.sweep(tasks, lambda task: pool.Pool([sweep.There(one, task) for one in workers]), Journal(path), key_of,
+                    time.monotonic() + seconds)
+    )  # fmt: skip
 
 
-def test_a_sweep_goes_on_where_it_was_ended(groups, tmp_path, monkeypatch):
-    few, path, benches, writes = groups[-3:], tmp_path / "j.jsonl", [], []
-    tasks = [task for group in few for task in group.tasks]
+def test_a_sweep_goes_on_where_it_was_ended(planned, tmp_path, monkeypatch):
+    few, path, benches, writes = planned[-3:], tmp_path / "j.jsonl", [], []
     append = Journal.append
 
     def full(journal, key, tried):
@@ -797,87 +806,72 @@ def test_a_sweep_goes_on_where_it_was_ended(groups, tmp_path, monkeypatch):
         benches.append(Timed(problem))
         return benches[-1]
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(JournalError, match="No space left"):
         patch.setattr(Journal, "append", full)
-        made = swept(few, path)
-    assert "No space left" in made.trouble and len(writes) == 8
-    assert {why.partition(":")[0] for *_, why in made.rows.values()} == {"the time was over"}
+        swept(few, path)
+    assert len(writes) >= 8
 
-    made = swept(few, path, make)
-    assert {why for *_, why in made.rows.values()} == {""}
-    assert len(list(Journal(path).read())) >= sum(len(task.space) for task in tasks) + len(tasks)
+    assert {why.partition(":")[0] for *_, why in swept(few, path, seconds=-1)} <= {"the time was over"}
+    assert {why for *_, why in swept(few, path, make)} == {""}
+    assert len(list(Journal(path).read())) >= sum(len(task.space) for task in few) + len(few)
     seen = len(benches)
-    made = swept(few, path, make)
-    assert {why for *_, why in made.rows.values()} == {"recorded before"} and len(benches) == seen
+    rows = swept(few, path, make)
+    assert {why for *_, why in rows} == {"recorded before"} and len(benches) == seen
     keys = Journal(path).keys().values()
-    assert len(keys) == len(tasks) and all(replay.is_whole(one, tried) for one, tried in keys)
+    assert len(keys) == len(few) and all(replay.is_whole(one, tried) for one, tried in keys)
     assert all(tried.date.endswith("Z") for _, found in keys for tried in found.values())
-    shown = sweep.table(list(made.rows.values()))
-    assert "recorded before" in shown and tasks[-1].subject.id in shown and "default over it" in shown
-    assert len(report.rows([path])) == len(tasks)
+    shown = sweep.table(rows)
+    assert "recorded before" in shown and few[-1].subject.id in shown and "default over it" in shown
+    assert len(report.rows([path])) == len(few)
 
 
-def test_a_kernel_is_compiled_once_for_both_batches(groups, tmp_path):
-    """Both are asked for one candidate before the next one, and their benches are open together."""
-    group = next(one for one in groups if len(one.tasks) == 2)
-    asked = []
-
-    class Noted(Timed):
-        def judge(self, candidate):
-            asked.append((text(candidate), self.problem))
-
-    swept([group], tmp_path / "j.jsonl", lambda subject, problem: Noted(problem))
-    order = list(dict.fromkeys(asked))
-    assert [one for one, _ in order[::2]] == [one for one, _ in order[1::2]] == [text(one) for one in group.candidates]
-    assert {problem for _, problem in order[:2]} == {task.problem for task in group.tasks}
-
-
-def test_two_threads_do_the_sweeps_between_them(groups, tmp_path):
-    workers = [Inline(stages.Benches(lambda subject, problem: Timed(problem))) for _ in range(2)]
-    made = swept(groups[-4:], tmp_path / "j.jsonl", workers=workers)
-    assert {why for *_, why in made.rows.values()} == {""}
+def test_two_threads_do_the_sweeps_between_them(planned, tmp_path):
+    workers = [Inline(stages.Benches(functools.partial(timed, {}))) for _ in range(2)]
+    assert {why for *_, why in swept(planned[-4:], tmp_path / "j.jsonl", workers=workers)} == {""}
     found = Journal(tmp_path / "j.jsonl").keys().values()
-    assert sum(len(tried) for _, tried in found) == sum(
-        len(task.space) for group in groups[-4:] for task in group.tasks
-    )
+    assert sum(len(tried) for _, tried in found) == sum(len(task.space) for task in planned[-4:])
     assert all(replay.is_whole(one, tried) for one, tried in found)
 
 
-def test_a_candidate_that_hangs_is_a_timeout_and_costs_itself_alone(groups, tmp_path):
-    (one,) = groups[-1].tasks[:1]
+def test_a_candidate_that_hangs_is_a_timeout_and_costs_itself_alone(planned, tmp_path):
+    one = planned[-1]
     bad = text(one.space.candidates[1]), text(one.space.candidates[2])
     make = functools.partial(stages.Benches, functools.partial(timed, dict(zip(bad, ("hang", "die"), strict=True))))
     with Worker(make, seconds=2) as worker:
-        made = swept([sweep.Group((one,))], tmp_path / "j.jsonl", seconds=300.0, workers=[worker])
-        assert worker.losses == 2
+        ((_, raced, why),) = swept([one], tmp_path / "j.jsonl", seconds=300.0, workers=[worker])
+        assert worker.losses == 2 and raced is not None and why == ""
     found = Journal(tmp_path / "j.jsonl").results(key_of(one))
     assert [found[name].state for name in bad] == ["timeout", "crashed"]
-    assert sum(tried.ok for tried in found.values()) == len(one.space) - 2 and made.rows[one.who][1] is not None
+    assert sum(tried.ok for tried in found.values()) == len(one.space) - 2
 
 
-def test_when_the_time_is_over_what_was_at_work_is_not_recorded(groups, tmp_path):
-    (one,) = groups[-1].tasks[:1]
+def test_when_the_time_is_over_what_was_at_work_is_not_recorded(planned, tmp_path):
+    one = planned[-1]
     hangs = {text(candidate): "hang" for candidate in one.space.candidates[1:]}
     worker = Worker(functools.partial(stages.Benches, functools.partial(timed, hangs)))
     begun = time.monotonic()
-    made = swept([sweep.Group((one,))], tmp_path / "j.jsonl", seconds=8, workers=[worker])
-    assert time.monotonic() - begun < 30 and made.rows[one.who][2].startswith("the time was over: ")
+    ((*_, why),) = swept([one], tmp_path / "j.jsonl", seconds=8, workers=[worker])
+    assert time.monotonic() - begun < 30 and why.startswith("the time was over: ")
     assert all(tried.ok for tried in Journal(tmp_path / "j.jsonl").results(key_of(one)).values())
 
 
-def test_a_sweep_without_a_right_candidate_is_a_row(groups, tmp_path):
+def wrong(subject, problem):
     class Wrong(Plain):
         def judge(self, candidate):
             raise race.Out("incorrect", "y is 1, not 2")
 
-    made = swept(groups[-1:], tmp_path / "j.jsonl", lambda subject, problem: Wrong())
-    assert all(found is None and why.startswith("WRONG: every candidate") for _, found, why in made.rows.values())
+    return Wrong()
 
 
-def test_a_bench_that_cannot_be_made_says_so_and_nothing_is_recorded(groups, tmp_path):
-    def make(subject, problem):
-        raise MemoryError("80 GiB are needed")
+def impossible(subject, problem):
+    raise MemoryError("80 GiB are needed")
 
-    made = swept(groups[-1:], tmp_path / "j.jsonl", make)
-    assert all("memory: MemoryError: 80 GiB" in why for *_, why in made.rows.values())
-    assert not (tmp_path / "j.jsonl").exists()
+
+@pytest.mark.parametrize(
+    ("make", "says", "recorded"), [(wrong, "every candidate", True), (impossible, "memory: MemoryError: 80 GiB", False)]
+)
+def test_a_sweep_that_finds_nothing_is_a_row(planned, tmp_path, make, says, recorded):
+    """A bench that cannot be made is no candidate's fault: nothing is recorded."""
+    rows = swept(planned[-1:], tmp_path / "j.jsonl", make)
+    assert all(found is None and why.startswith("WRONG: ") and says in why for _, found, why in rows)
+    assert (tmp_path / "j.jsonl").exists() == recorded

@@ -29,7 +29,7 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import layers
 from dwlab.problems.layers import Pointwise
 from dwlab.records.journal import Journal, JournalError, Key, Tried, encoded
-from dwlab.tuning import bench, learned, race, replay, search, space, stages, strategies, t4
+from dwlab.tuning import bench, learned, race, replay, search, space, stages, strategies
 from dwlab.tuning.worker import GpuLock, Worker, WorkerError
 
 KEY = Key(
@@ -599,38 +599,6 @@ def test_a_layer_is_itself_at_every_batch_and_in_every_type():
     assert sizes != learned.layer_of("N=1 C=32 F=64 H=28 W=14 NHWC bias relu6")
     pair = learned.layer_of("N=1 C=3 F=4 H=9 W=9 NHWC -> N=1 C=4 H=9 W=9 K=3 stride 2 NHWC")
     assert pair == "C=3 F=4 H=9 W=9 -> C=4 H=9 W=9 K=3 stride 2"
-
-
-# --- T4 ---------------------------------------------------------------------------------------------------------------
-
-
-def test_t4_has_every_outcome_and_comes_back(tmp_path):
-    tried = [
-        Tried({"a": 1}, times_us=(2.0, 4.0), resources={"registers": 40.0}, compile_s=1.5),
-        Tried({"a": 2}, "incorrect", "y[0] is wrong"),
-        Tried({"a": 3}, "timeout", "no answer in 60 s"),
-        Tried({"a": 4}, "compile", "TypingError"),
-        Tried({"a": 5}, "crashed", "SIGSEGV"),
-    ]
-    t4.write(tmp_path / "r.json", KEY, tried)
-    raw = json.loads((tmp_path / "r.json").read_text())
-    assert [one["invalidity"] for one in raw["results"]] == ["correct", "correctness", "timeout", "compile", "runtime"]
-    assert [one["correctness"] for one in raw["results"]] == [1, 0, 0, 0, 0]
-    assert raw["results"][0]["times"] == {"compilation_time": 1.5, "runtimes": [0.002, 0.004]}
-    assert t4.read(tmp_path / "r.json") == tuple(tried)
-
-
-@pytest.mark.parametrize(
-    "text, says",
-    [
-        ("{", "this is no T4 file"),
-        ('{"results": [{"configuration": {}, "times": {}, "correctness": 1}]}', "missing required field `invalidity`"),
-        ('{"results": [{"configuration": {}, "times": {}, "correctness": 1, "invalidity": "odd"}]}', "'odd'"),
-    ],
-)
-def test_what_is_not_t4_says_where(text, says):
-    with pytest.raises(t4.T4Error, match=re.escape(says)):
-        t4.decoded(text.encode())
 
 
 def test_a_key_of_sparse_filters_has_their_pattern_and_so_have_lines_that_said_dense(tmp_path):

@@ -21,8 +21,7 @@ from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records.journal import Journal, Key
 from dwlab.text import commandline, terminal
-from dwlab.tuning import replay, stages, strategies, t4, tables
-from dwlab.tuning.pool import Cluster, Pool
+from dwlab.tuning import pool, replay, stages, strategies, tables
 from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
 from dwlab.tuning.tune import SWITCH, how, off
@@ -74,7 +73,6 @@ def register(command: commandline.Register) -> None:
     add("--gpus", metavar="N,N", help="several GPUs of this machine, as CUDA_VISIBLE_DEVICES names them")
     add("--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786")
     add("--plot", type=images, metavar="FILE", help=f"{plot}, PNG, SVG or PDF")
-    add("--t4", metavar="FILE", help="write what was tried in the auto-tuning community's format, JSON")
     add("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
     add("--report", nargs="?", const=True, metavar="FOLDER", help=report)
 
@@ -147,9 +145,6 @@ def _searched(
     if args.plot:  # files come last: one that cannot be written costs itself alone
         tables.plot(found, args.plot, title)
         terminal.wrote(args.plot)
-    if args.t4:
-        t4.write(args.t4, task.key, found.tried.values())
-        terminal.wrote(args.t4)
     return 2 if found.unsaved else 0
 
 
@@ -191,19 +186,20 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
         return
     short = args.gpu or "h200"
     make = functools.partial(_bench_there, what.id, problem, short)
+    key = functools.partial(stages.there, what.id, problem, short)
     if args.cluster:
         with _client(args.cluster) as client:
-            cluster = Cluster(client, make)
-            task = _here(what, problem, cluster.key(functools.partial(stages.there, what.id, problem, short)), short)
-            cluster.exact = task.key.counted
-            yield task, cluster, cluster.firsts
+            task = _here(what, problem, pool.key(client, key), short)
+            with pool.of_cluster(client, make) as several:
+                several.bench.exact = task.key.counted
+                yield task, several.bench, several.firsts
         return
     _gpu(args)
-    task = _here(what, problem, stages.there(what.id, problem, short), short)
+    task = _here(what, problem, key(), short)
     if args.gpus:
-        with Pool(make, args.gpus.split(",")) as pool:
-            pool.bench.exact = task.key.counted
-            yield task, pool.bench, pool.firsts
+        with pool.of_machine(make, args.gpus.split(",")) as several:
+            several.bench.exact = task.key.counted
+            yield task, several.bench, several.firsts
     elif target.mode == "gpu":
         with Worker(make) as worker:
             worker.begin()

@@ -1,8 +1,8 @@
 """Several GPUs: candidates' first rounds on all of them, the race of the finalists on one, whose times compare.
 
-`Pool` has a process for each GPU of this machine. `Cluster` gives the same tasks to the workers of a Dask client, one
-for each GPU, on any machines (the extra "cluster"); all must have the same GPU and versions. `search(…, firsts=…)`
-takes what either measures ahead; the bench beside it is `pool.bench`.
+`Pool` shares candidates among benches: `of_machine` has a process for each GPU of this machine, `of_cluster` one on
+each worker of a Dask client, on any machines (the extra "cluster"); all must have the same GPU and versions.
+`search(…, firsts=pool.firsts)` takes what they measure ahead; the bench beside it is `pool.bench`.
 """
 
 from __future__ import annotations
@@ -29,160 +29,146 @@ class ClusterError(RuntimeError):
 
 
 class Pool:
-    """A `Worker` for each GPU of this machine; a context manager. gpus: as CUDA_VISIBLE_DEVICES names them."""
+    """Benches that measure first rounds at the same time; a context manager, which ends them."""
 
-    def __init__(self, make: Make, gpus: Sequence[str], seconds: float = SECONDS):
-        if not gpus or len(set(gpus)) < len(gpus):
-            raise ClusterError(f"gpus={list(gpus)}: name each GPU once, at least one")
-        self.workers = [Worker(make, seconds, {"CUDA_VISIBLE_DEVICES": one}) for one in gpus]
+    def __init__(self, benches: Sequence[Remote]):
+        self.benches = list(benches)
 
     @property
-    def bench(self) -> Worker:
-        """The first GPU's, where the finalists race."""
-        return self.workers[0]
+    def bench(self) -> Remote:
+        """The first one, on whose GPU the finalists race."""
+        return self.benches[0]
 
     def firsts(self, candidates: Sequence[Candidate], rounds: int, until: float) -> Iterator[Tried]:
-        """What came of each candidate, as it is known; after `until`, of time.monotonic, no other one is begun. Raises
-        WorkerError where a GPU's process does not start.
+        """What came of each candidate, as it is known, until `until` of time.monotonic: what is begun then is given up.
+        What a machine had begun that is gone, another one takes. Raises what ends the search: WorkerError where a GPU's
+        process does not start, ClusterError where no machine is left.
         """
         todo: queue.SimpleQueue[Candidate] = queue.SimpleQueue()
         done: queue.SimpleQueue[Tried | None] = queue.SimpleQueue()
-        failed: list[WorkerError] = []
+        failed: list[Exception] = []
+        gone: dict[Remote, Exception] = {}
         for one in candidates:
             todo.put(one)
 
-        def work(worker: Worker) -> None:
+        def work(bench: Remote) -> None:
             try:
-                with contextlib.suppress(queue.Empty):
-                    while time.monotonic() < until and not failed:
-                        one = todo.get_nowait()
-                        worker.begin()
-                        done.put(first(one, worker, rounds=rounds))
-            except WorkerError as error:
+                while time.monotonic() < until and not failed:
+                    one = todo.get_nowait()
+                    try:
+                        bench.begin()
+                        done.put(first(one, bench, rounds=rounds))
+                    except ClusterError as error:
+                        todo.put(one)
+                        gone[bench] = error
+                        break
+            except queue.Empty:
+                pass
+            except Exception as error:
                 failed.append(error)
             done.put(None)
 
-        threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in self.workers]
-        for one in threads:
-            one.start()
-        left = len(threads)
-        while left:
-            tried = done.get()
-            if tried is None:
-                left -= 1
-            else:
-                yield tried
-        if failed:
-            raise failed[0]
+        left = list(self.benches)
+        while left and not todo.empty() and time.monotonic() < until:
+            for one in left:
+                threading.Thread(target=work, args=(one,), daemon=True).start()
+            running = len(left)
+            while running:
+                try:
+                    tried = done.get(timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX)))
+                except queue.Empty:
+                    for one in left:
+                        one.close()
+                    return
+                running -= tried is None
+                if tried is not None:
+                    yield tried
+            if failed:
+                raise failed[0]
+            left = [one for one in left if one not in gone]
+        if not left:
+            raise list(gone.values())[-1]
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self.workers:
+        for one in self.benches:
             one.close()
 
 
-class Cluster(Remote):
-    """The workers of a dask.distributed client, one thread and one GPU each. make: see Make.
+def of_machine(make: Make, gpus: Sequence[str], seconds: float = SECONDS) -> Pool:
+    """A `Worker` for each GPU of this machine. gpus: as CUDA_VISIBLE_DEVICES names them."""
+    if not gpus or len(set(gpus)) < len(gpus):
+        raise ClusterError(f"gpus={list(gpus)}: name each GPU once, at least one")
+    return Pool([Worker(make, seconds, {"CUDA_VISIBLE_DEVICES": one}) for one in gpus])
 
-    Each worker has a `Worker` of its own, so a candidate that hangs or crashes costs itself alone there too. What a
-    machine that is lost had begun, Dask gives to another.
-    """
 
-    def __init__(self, client: Any, make: Make, seconds: float = SECONDS):
-        self.client, self.seconds = client, seconds
+def of_cluster(client: Any, make: Make, seconds: float = SECONDS) -> Pool:
+    """A `Worker` in each worker of a dask.distributed client, which has one thread and one GPU."""
+    return Pool([There(client, one, make, seconds) for one in _workers(client)])
+
+
+def key(client: Any, make_key: Callable[[], Key]) -> Key:
+    """The key that all workers have. make_key: a function of a module. Raises ClusterError where they differ."""
+    _workers(client)
+    (name, one), *others = client.run(make_key).items()
+    for other, its in others:
+        if differs := one.differs(its):
+            raise ClusterError(f"workers {name} and {other} are not alike: {'; '.join(differs)}")
+    return one
+
+
+class There(Remote):
+    """A bench on one worker of a Dask client, in a process of its own there."""
+
+    def __init__(self, client: Any, address: str, make: Make, seconds: float = SECONDS):
+        self.client, self.address, self.seconds = client, address, seconds
         self._make = pickle.dumps((make, seconds))
-        self._racing = ""
-        self.exact = False
-        """As of the bench that it makes, for who makes it knows."""
-
-    @property
-    def bench(self) -> Cluster:
-        """Itself: the finalists race on one of its workers."""
-        return self
-
-    def key(self, make_key: Callable[[], Key]) -> Key:
-        """The key that all workers have. make_key: a function of a module. Raises ClusterError where they differ."""
-        keys = self.client.run(make_key)
-        if not keys:
-            raise ClusterError("the cluster has no workers")
-        (name, one), *others = keys.items()
-        for other, its in others:
-            if differs := one.differs(its):
-                raise ClusterError(f"workers {name} and {other} are not alike: {'; '.join(differs)}")
-        return one
-
-    def firsts(self, candidates: Sequence[Candidate], rounds: int, until: float) -> Iterator[Tried]:
-        """As Pool's."""
-        from distributed import as_completed
-
-        todo, begun = iter(candidates), {}
-        running = as_completed(raise_errors=False)
-
-        def begin() -> None:
-            one = next(todo, None) if time.monotonic() < until else None
-            if one is not None:
-                future = self.client.submit(_first, self._make, dict(one), rounds, pure=False)
-                begun[future.key] = one
-                running.add(future)
-
-        for _ in self._workers():
-            begin()
-        for future in running:
-            one = begun.pop(future.key)
-            if future.status == "finished":
-                yield future.result()
-            else:
-                yield Tried(dict(one), "crashed", f"on several machines: {type(future.exception()).__name__}")
-            begin()
-
-    def _workers(self) -> list[str]:
-        found = list(self.client.scheduler_info(n_workers=-1)["workers"])
-        if not found:
-            raise ClusterError("the cluster has no workers")
-        return found
 
     def _ask(self, what: str, candidate: Candidate) -> Any:
-        """On one worker, always the same. Raises ClusterError if that one is gone: times of two GPUs do not compare."""
-        workers = self._workers()
-        self._racing = self._racing or workers[0]
+        """Raises ClusterError if the worker is gone: times of two GPUs do not compare."""
+        until = time.monotonic() + START_SECONDS + self.seconds
+        there = {"workers": [self.address], "pure": False, "retries": 0}
         try:
-            if self._racing not in workers:
+            if self.address not in _workers(self.client):
                 raise ConnectionError
-            there = {"workers": [self._racing], "pure": False, "retries": 0}
             future = self.client.submit(_answer, self._make, what, dict(candidate), **there)
-            kind, *answer = future.result(timeout=START_SECONDS + self.seconds)
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    kind, *answer = future.result(timeout=1)
+                    break
+                if time.monotonic() > until or self.address not in _workers(self.client):
+                    raise ConnectionError
         except Exception as error:
-            raise ClusterError(
-                f"{self._racing}, on which the finalists raced, is gone: run it again (a journal has what was measured)"
-            ) from error
+            raise ClusterError(f"{self.address} is gone: run it again (a journal has what was measured)") from error
         if kind == "out":
             raise Out(*answer)
+        if kind == "broken":
+            raise WorkerError(*answer)
         return answer[0]
+
+
+def _workers(client: Any) -> list[str]:
+    if not (found := list(client.scheduler_info(n_workers=-1)["workers"])):
+        raise ClusterError("the cluster has no workers")
+    return found
 
 
 _benches: dict[bytes, Worker] = {}
 
 
-def _bench(make: bytes) -> Worker:
-    """The bench of this process, made once."""
+def _answer(make: bytes, what: str, candidate: Candidate) -> tuple[Any, ...]:
+    """On a worker: an answer, or how the candidate ended. The bench is made once, that of another search is closed."""
     if make not in _benches:
-        for other in _benches.values():  # of another search
+        for other in _benches.values():
             other.close()
         _benches.clear()
         _benches[make] = Worker(*pickle.loads(make))
-    return _benches[make]
-
-
-def _first(make: bytes, candidate: Candidate, rounds: int) -> Tried:
-    """On a worker: a candidate's first rounds."""
-    return first(candidate, _bench(make), rounds=rounds)
-
-
-def _answer(make: bytes, what: str, candidate: Candidate) -> tuple[Any, ...]:
-    """On a worker: an answer, or how the candidate ended."""
     try:
-        return "ok", getattr(_bench(make), what)(candidate)
+        _benches[make].begin()
+        return "ok", getattr(_benches[make], what)(candidate)
     except Out as why:
         return "out", why.state, why.reason
+    except WorkerError as error:
+        return "broken", str(error)

@@ -4,12 +4,11 @@ Each strategy searches the sweep again with a budget of 5 % of the space. Its re
 takes over the least of the sweep, less 1; of random and of Optuna the mean over SEEDS. The model knows no time of the
 problem at hand, nor one of its layer at another batch.
 
-`curve` has the same at several budgets, without a race, and `moved` what one GPU's fastest is worth on another.
+docs/results/tuning.md has the same at several budgets, and what one GPU's fastest is worth on another.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.util
 import json
@@ -20,27 +19,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dwlab.kernels import choices
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records.journal import Journal, Key, Tried, text
-from dwlab.text import tabular, terminal
+from dwlab.text import terminal
 from dwlab.tuning import replay, strategies
 from dwlab.tuning.space import Space, SpaceError, Subject, subject
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 PART = 0.05
 SEEDS = range(20)
-BUDGETS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Of a space; 0: one candidate."""
 MANY = math.ceil(1 / PART)
 """Candidates of a space in which the budget is a number; a smaller space's is the shipped candidate alone."""
-OPTUNA = "optuna.json"
-"""In the folder of journals: what `optuna_curves` found, for who has no Optuna."""
 
 NOTHING = (
     "no sweep is recorded there: on a GPU, python benchmarks/sweep.py makes them, or for one problem "
@@ -85,7 +76,7 @@ def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = No
     """What searches lose against a whole sweep. kept: what Optuna loses, by `name_of` a key; None: it is asked, if it
     is installed. Raises ReplayError if no candidate was right.
     """
-    found, order, note = _ordered(key, tried)
+    found, order, note = ordered(key, tried)
     sweep = replay.Sweep(found, tried.values())
     most = at(PART, len(found))
     measured = 0 if key.counted else sum(one.ok for one in tried.values())
@@ -118,7 +109,7 @@ def _of_today(key: Key, tried: dict[str, Tried]) -> dict[str, Tried]:
     return left if any(one.ok for one in left.values()) else tried
 
 
-def _ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None, str]:
+def ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None, str]:
     """The recorded space, the model's order of it, and why there is none: a stage or a tile of another time.
 
     Without an order the first candidate is not what ships; searches begin with that, so none is compared then.
@@ -201,183 +192,19 @@ def claims(found: Sequence[Row]) -> list[tuple[str, int, dict[str, tuple[float, 
     return made
 
 
-# -------------------------------------------------------------------------------------------------------------- curves
-
-
 def at(part: float, size: int) -> int:
     """Candidates of a budget."""
     return max(1, math.ceil(part * size))
 
 
-def curve(key: Key, tried: dict[str, Tried], seeds: Iterable[int] = SEEDS) -> dict[str, list[float]]:
-    """Strategy -> regret at each of BUDGETS, of random the mean over seeds; exhaustive: in the space's order. Nothing
-    where the shipped tile is none of the candidates.
-    """
-    found, order, _ = _ordered(key, tried)
-    if order is None:
-        return {}
-    sweep = replay.Sweep(found, tried.values())
-    made = {"exhaustive": [strategies.exhaustive], "random": [strategies.random(seed) for seed in seeds],
-            "model": [strategies.ordered(order)]}  # fmt: skip
-    return {name: _mean(sweep, all_) for name, all_ in made.items()}
-
-
-def _mean(sweep: replay.Sweep, all_: Sequence[strategies.Strategy]) -> list[float]:
-    runs = [replay.regrets(sweep, one) for one in all_]
-    return [statistics.mean(run[at(part, len(run)) - 1] for run in runs) for part in BUDGETS]
-
-
-def optuna_curves(folder: Path, seeds: Iterable[int] = range(5)) -> Path:
-    """Writes what Optuna loses at each of BUDGETS on a folder's sweeps of MANY candidates or more. Needs Optuna."""
-    made = {}
-    for key, tried in whole(tuned.journals(folder)):
-        found, order, _ = _ordered(key, tried)
-        if len(found) >= MANY and order is not None:
-            sweep = replay.Sweep(found, tried.values())
-            made[name_of(key)] = [round(one, 5) for one in _mean(sweep, [strategies.optuna(seed) for seed in seeds])]
-    path = folder / OPTUNA
-    path.write_text(json.dumps({"budgets": BUDGETS, "sweeps": made}, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
-def kept(folder: Path) -> dict[str, list[float]]:
-    """What `optuna_curves` wrote: `name_of` a sweep's key -> regret at each of BUDGETS."""
-    path = folder / OPTUNA
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"budgets": list(BUDGETS), "sweeps": {}}
-    return known["sweeps"] if known["budgets"] == list(BUDGETS) else {}
-
-
 def name_of(key: Key) -> str:
-    """What a sweep goes by in that file."""
+    """A sweep's short name, by which what Optuna loses on it is kept."""
     return hashlib.sha256(key.text.encode()).hexdigest()[:16]
 
 
-def curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Strategy -> `middle` at each of BUDGETS, over a folder's sweeps of MANY candidates or more; Optuna's if they are
-    of the same sweeps.
-    """
-    sweeps = [(key, tried) for key, tried in whole(tuned.journals(folder)) if len(tried) >= MANY and not key.counted]
-    all_ = {name_of(key): one for key, tried in sweeps if (one := curve(key, tried))}
-    known = kept(folder)
-    theirs = [known.get(name) for name in all_]
-    found = {name: [one[name] for one in all_.values()] for name in ("model", "random", "exhaustive")}
-    if all(theirs):
-        found["optuna"] = theirs
-    return {name: [middle(one) for one in zip(*runs, strict=True)] for name, runs in found.items() if runs}  # type: ignore[misc]
-
-
-def picture(found: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Regret against the budget: medians, and 90th percentiles beside them. Its `alt` has it in words."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    marks = {"model": ("black", "o", "-"), "random": ("tab:orange", "s", "--"), "optuna": ("tab:blue", "^", "-."),
-             "exhaustive": ("gray", "x", ":")}  # fmt: skip
-    for axes, which, title in ((left, 0, "median"), (right, 1, "90th percentile")):
-        for name, points in found.items():
-            color, mark, line = marks[name]
-            axes.plot(
-                range(len(points)), [100 * one[which] for one in points], line, color=color, marker=mark, label=name
-            )
-        axes.set_xticks(range(len(BUDGETS)), [f"{part:.0%}" if part else "1" for part in BUDGETS])
-        axes.set(title=title, xlabel="candidates measured, of the space")
-        axes.grid(axis="y", alpha=0.3)
-    left.set_ylabel("slower than the fastest (%)")
-    right.legend()
-    place = BUDGETS.index(PART)
-    shown = ", ".join(f"{name} {points[place][0]:.1%} ({points[place][1]:.1%})" for name, points in found.items())
-    figure.alt = f"With {PART:.0%} of the space, median and 90th percentile of the regret: {shown}"  # type: ignore[attr-defined]
-    return figure
-
-
-# --------------------------------------------------------------------------------------------------------- Markdown
-
-
-def tables(folder: Path) -> dict[str, Callable[[], str]]:
-    """Name of a table of the documentation -> its text, of a folder's journals."""
-    here = tuned.journals(folder)
-    place = BUDGETS.index(PART)
-
-    @functools.cache
-    def all_() -> list[Row]:
-        return rows(here, {name: regrets[place] for name, regrets in kept(folder).items()})
-
-    return {
-        "tuning-claims": lambda: _claims(all_()),
-        "tuning-sweeps": lambda: _sweeps(all_()),
-        "tuning-curves": lambda: _curves(curves(folder)),
-        "tuning-moved": lambda: _moved(moved(here)),
-    }
-
-
-def _percent(regret: float | None) -> str:
+def percent(regret: float | None) -> str:
+    """A regret as text."""
     return "–" if regret is None else "failed" if math.isinf(regret) else f"{regret:.1%}"
-
-
-def _claims(found: Sequence[Row]) -> str:
-    body = [
-        [which, str(count), *(" / ".join(map(_percent, one)) if one else "–" for one in by.values())]
-        for which, count, by in claims(found)
-    ]
-    head = ["sweeps", "how many", "shipped default", "model", "random", "Optuna"]
-    return tabular.markdown(head, body, {0})
-
-
-def _sweeps(found: Sequence[Row]) -> str:
-    body = [
-        [
-            f"`{one.stage}`", one.problem, one.gpu, (one.date[:10] or "–") + ", an earlier source" * one.changed,
-            *map(str, (one.space, one.measured, one.at)), f"{one.best_us:,.2f}",
-            *map(_percent, (one.default, one.model, one.random, one.optuna)),
-        ]
-        for one in sorted(found, key=lambda one: (one.gpu, -one.space, one.stage, one.problem))
-    ]  # fmt: skip
-    head = ["stage or path", "problem", "GPU", "date", "space", "right", "tried", "fastest (µs)", "shipped default"]
-    return tabular.markdown([*head, "model", "random", "Optuna"], body, {0, 1, 2, 3})
-
-
-def _curves(found: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    if not found:
-        return f"No sweep of {MANY} candidates or more is recorded."
-    body = [[name, *(" / ".join(map(_percent, one)) for one in points)] for name, points in found.items()]
-    head = ["order", *(f"{part:.0%}" if part else "1 candidate" for part in BUDGETS)]
-    picture = "![What searches lose, against the candidates that they measure](../img/regret.svg)"
-    return f"{picture}\n\n{tabular.markdown(head, body, {0})}"
-
-
-def _moved(found: Sequence[tuple[str, str, str, str, float, float | None]]) -> str:
-    if not found:
-        return "Sweeps of one GPU are recorded so far."
-    body = [[f"`{one[0]}`", *one[1:4], _percent(one[4]), _percent(one[5])] for one in found]
-    return tabular.markdown(
-        ["stage", "problem", "from", "to", "moved there", "shipped default there"], body, {0, 1, 2, 3}
-    )
-
-
-# --------------------------------------------------------------------------------------------------------- other GPUs
-
-
-def moved(journals: Iterable[Path]) -> list[tuple[str, str, str, str, float, float | None]]:
-    """(stage, problem, from GPU, to GPU, what the first's fastest costs on the second, what the default does), of
-    sweeps of the same kernel, space and problem on two GPUs: fractions over the second's fastest.
-    """
-    by: dict[tuple[str, ...], dict[str, replay.Sweep]] = {}
-    ships = set()
-    for key, tried in whole(journals):
-        found, order, _ = _ordered(key, tried)
-        place = key.subject, key.problem, key.dtype, key.kernel, key.space
-        by.setdefault(place, {})[key.gpu] = replay.Sweep(found, tried.values())
-        if order is not None:
-            ships.add((place, key.gpu))
-    return [
-        (place[0], place[1], one, other, replay.moved(here[one], here[other]),
-         here[other].regret(0) if (place, other) in ships else None)
-        for place, here in by.items()
-        for one in here
-        for other in here
-        if one != other
-    ]  # fmt: skip
 
 
 def table(found: list[Row], columns: int | None = None) -> str:
@@ -386,7 +213,7 @@ def table(found: list[Row], columns: int | None = None) -> str:
     body = [
         [
             one.stage, one.problem, one.gpu, str(one.space), str(one.measured), str(one.at),
-            *map(_percent, (one.default, one.model, one.random, one.optuna)),
+            *map(percent, (one.default, one.model, one.random, one.optuna)),
         ]
         for one in found
     ]  # fmt: skip

@@ -131,7 +131,7 @@ def search(
 ) -> Found:
     """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is checked, not timed.
 
-    firsts: measures candidates' first rounds on several GPUs (`pool.Pool`, `pool.Cluster`); `bench`, on one of them,
+    firsts: measures candidates' first rounds on several GPUs (`pool.Pool`); `bench`, on one of them,
     has the race. For strategies that learn nothing while they search: not Optuna's.
 
     A journal's line says which candidate won, unless it is the only one. Raises SearchError where every candidate

@@ -34,9 +34,19 @@ START_SECONDS = 300.0
 HELD_SECONDS = 10.0
 """For which one worker of several may keep the GPU to itself: a check or a round takes well below one."""
 
+_NO_BENCH = "the bench cannot be made"
+
 
 class WorkerError(ValueError):
     """What another process cannot be given, as a lambda or a function within a function; or one that does not start."""
+
+
+class Lost(RuntimeError):
+    """A GPU's context that is lost: nothing runs in this process any more. candidate: whose doing it was."""
+
+    def __init__(self, message: str, candidate: Candidate):
+        super().__init__(message)
+        self.candidate = candidate
 
 
 class GpuLock:
@@ -53,15 +63,13 @@ class GpuLock:
         self._times = 0
 
     def __enter__(self) -> GpuLock:
-        if self._times:
-            self._times += 1
-            return self
-        self._within = contextlib.ExitStack()
-        file = self._within.enter_context(open(self.path, "ab", buffering=0))
-        self._within.enter_context(locked(file))
-        file.truncate(0)
-        file.write(f"{os.getpid()} {time.monotonic()}".encode())
-        self._times = 1
+        if not self._times:
+            self._within = contextlib.ExitStack()
+            file = self._within.enter_context(open(self.path, "ab", buffering=0))
+            self._within.enter_context(locked(file))
+            file.truncate(0)
+            file.write(f"{os.getpid()} {time.monotonic()}".encode())
+        self._times += 1
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,35 +89,56 @@ class GpuLock:
 class Remote:
     """A Bench whose answers come by `_ask(what, candidate)`, from wherever they are made."""
 
+    exact = False
+
     def begin(self) -> None:
         """Starts what gives the answers, once. Raises WorkerError if that fails, which is no candidate's fault."""
-
-    def kill(self) -> None:
-        """Whoever waits for an answer waits no longer, if another process is to give it. For other threads."""
 
     def close(self) -> None:
         """Ends what it has begun."""
 
     def judge(self, candidate: Candidate) -> None:
-        """See Bench."""
+        """Whether its outputs are right, see Bench."""
         self._ask("judge", candidate)
 
     def time_us(self, candidate: Candidate) -> float:
-        """See Bench."""
+        """One round, see Bench."""
         return self._ask("time_us", candidate)
 
     def resources(self, candidate: Candidate) -> dict[str, float]:
-        """See Bench."""
+        """Registers, shared memory and so on, see Bench."""
         return self._ask("resources", candidate)
 
     def _ask(self, what: str, candidate: Candidate) -> Any:
         raise NotImplementedError
 
 
+class Inline(Remote):
+    """A Bench in this process: what a candidate raises ends that candidate. Raises Lost where the GPU is lost with it.
+
+    A candidate that hangs hangs here.
+    """
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+        self.exact = getattr(bench, "exact", False)
+
+    def _ask(self, what: str, candidate: Candidate) -> Any:
+        answer, out, is_lost = _answered(self.bench, what, candidate)
+        if is_lost:
+            raise Lost(
+                f"{text(candidate)} took the GPU's context with it ({out[1]}): tune in a process of its own", candidate
+            )
+        if out:
+            raise Out(*out)
+        return answer
+
+
 class Worker(Remote):
     """A Bench whose work another process does. make: () -> Bench, a function of a module or a partial of one.
 
     lock: of the GPU, which the bench takes while it uses it. Use it as a context manager: the process ends with it.
+    exact is as its bench has it: who makes it sets it. losses: processes that were lost.
     """
 
     def __init__(
@@ -121,12 +150,10 @@ class Worker(Remote):
     ):
         self.make, self.seconds, self.environment, self.lock = make, seconds, dict(environment or {}), lock
         self.losses = 0
-        """Processes that were lost."""
-        self.exact = False
-        """As of the bench that it makes, for who makes it knows."""
         self._process: Any = None
         self._pipe: Any = None
-        self._made, self._hopeless = False, None
+        self._made = False
+        self._hopeless: tuple[str, str] = ()  # why the first process did not make its bench
 
     def __enter__(self) -> Worker:
         return self
@@ -134,33 +161,27 @@ class Worker(Remote):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def kill(self) -> None:
-        """See Remote: what it waits for is "crashed" then."""
-        process = self._process
-        if process is not None:
-            process.kill()
-
     def close(self) -> None:
         """Ends the process."""
-        self._end()
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+        self._process = self._pipe = None
 
     def begin(self) -> None:
-        """See Remote."""
+        """Starts the process, see Remote."""
         try:
             if not self._made:
                 self._start()
         except Out as why:
-            need = (
-                ""
-                if why.reason.startswith(_NO_BENCH)
-                else ": what it runs must be of a module that can be imported, and a script does its work below "
-                'if __name__ == "__main__"'
-            )
+            need = ": what it runs must be of a module that can be imported, and a script does its work below "
+            need = "" if why.reason.startswith(_NO_BENCH) else need + 'if __name__ == "__main__"'
             raise WorkerError(f"the process that candidates run in does not start ({why.reason}){need}") from None
 
     def _start(self) -> None:
-        if self._hopeless is not None:
-            raise Out(self._hopeless.state, self._hopeless.reason)
+        if self._hopeless:
+            raise Out(*self._hopeless)
         here = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU that its parent uses
         self._pipe, theirs = here.Pipe()
         process = here.Process(target=_serve, args=(theirs, self.make), daemon=True)
@@ -177,59 +198,43 @@ class Worker(Remote):
             self._answer(START_SECONDS)
         except Out as why:
             if not self._made:  # it will not be made the next time either
-                self._hopeless = why
+                self._hopeless = why.state, why.reason
             raise
         self._made = True
 
     def _ask(self, what: str, candidate: Candidate) -> Any:
         if self._process is None:
             self._start()
-        try:
+        with contextlib.suppress(OSError):  # of a process that has ended: the answer says so
             self._pipe.send((what, dict(candidate)))
-        except OSError:
-            self._lost()
         return self._answer(self.seconds)
 
     def _answer(self, seconds: float) -> Any:
         until = time.monotonic() + seconds
         try:
             while not self._pipe.poll(max(0.0, min(until - time.monotonic(), 1.0 if self.lock else seconds))):
-                hung = self.lock is not None and self.lock.is_over(self._process.pid)
-                if hung or time.monotonic() >= until:
-                    self.losses += 1
-                    self._end()
-                    raise Out(
-                        "timeout",
-                        f"it kept the GPU for {self.lock.seconds:g} s" if hung else f"no answer in {seconds:g} s",
-                    )
-            kind, *answer = self._pipe.recv()
+                if self.lock is not None and self.lock.is_over(self._process.pid):
+                    self._lose("timeout", f"it kept the GPU for {self.lock.seconds:g} s")
+                if time.monotonic() >= until:
+                    self._lose("timeout", f"no answer in {seconds:g} s")
+            answer, out, is_lost = self._pipe.recv()
         except (EOFError, OSError):
-            self._lost()
-        if kind == "out":
-            state, reason, over = answer
-            if over:
-                self.losses += 1
-                self._end()
-            raise Out(state, reason)
-        return answer[0]
+            self._process.join(5)
+            code = self._process.exitcode
+            name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+            self._lose("crashed", f"its process ended ({name})")
+        if is_lost:
+            self._lose(*out)
+        if out:
+            raise Out(*out)
+        return answer
 
-    def _lost(self) -> None:
+    def _lose(self, state: str, reason: str) -> None:
         self.losses += 1
-        self._process.join(5)
-        code = self._process.exitcode
-        self._end()
-        name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-        raise Out("crashed", f"its process ended ({name})")
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-        self._process = self._pipe = None
+        self.close()
+        raise Out(state, reason)
 
 
-_NO_BENCH = "the bench cannot be made"
 _environ = threading.Lock()
 
 
@@ -251,73 +256,36 @@ def _starting(environment: dict[str, str]) -> Iterator[None]:
             if daemonic is not None:
                 config["daemon"] = daemonic
             for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-class Inline(Remote):
-    """A Bench in this process: what a candidate raises ends that candidate. Raises Lost where the GPU is lost with it.
-
-    A candidate that hangs hangs here.
-    """
-
-    def __init__(self, bench: Bench):
-        self.bench = bench
-        self.exact = getattr(bench, "exact", False)
-
-    def _ask(self, what: str, candidate: Candidate) -> Any:
-        kind, *answer = _answered(self.bench, what, candidate)
-        if kind == "ok":
-            return answer[0]
-        state, reason, over = answer
-        if over:
-            raise Lost(
-                f"{text(candidate)} took the GPU's context with it ({reason}): tune in a process of its own", candidate
-            )
-        raise Out(state, reason)
+Answer = tuple[Any, tuple[str, str], bool]
+"""(the answer, (state, reason) of a candidate that is out or (), whether the GPU's context is lost)."""
 
 
-class Lost(RuntimeError):
-    """A GPU's context that is lost: nothing runs in this process any more. candidate: whose doing it was."""
-
-    def __init__(self, message: str, candidate: Candidate):
-        super().__init__(message)
-        self.candidate = candidate
-
-
-def _answered(bench: Bench, what: str, candidate: Candidate) -> tuple[Any, ...]:
-    """("ok", answer), or ("out", state, reason, whether the GPU's context is lost)."""
+def _answered(bench: Bench, what: str, candidate: Candidate) -> Answer:
     try:
-        return "ok", getattr(bench, what)(candidate)
+        return getattr(bench, what)(candidate), (), False
     except Out as why:
-        return "out", why.state, why.reason, False
+        return None, (why.state, why.reason), False
     except (Exception, SystemExit) as error:
-        state, over = state_of(error)
-        return "out", state, _message(error), over
+        state, is_lost = state_of(error)
+        return None, (state, _message(error)), is_lost
 
 
 def _serve(pipe: Any, make: Callable[[], Bench]) -> None:
     """Answers until the pipe is closed. Ends itself after an error of the GPU: its context is lost with it."""
-    try:
-        bench = make()
-    except Exception as error:
-        pipe.send(("out", "crashed", f"{_NO_BENCH}: {_message(error)}", True))
-        return
-    pipe.send(("ok", None))
-    while True:
+    with contextlib.suppress(EOFError, OSError):
         try:
-            what, candidate = pipe.recv()
-        except (EOFError, OSError):
+            bench = make()
+        except Exception as error:
+            pipe.send((None, ("crashed", f"{_NO_BENCH}: {_message(error)}"), True))
             return
-        answer = _answered(bench, what, candidate)
-        try:
+        answer: Answer = None, (), False
+        pipe.send(answer)
+        while not answer[2]:
+            answer = _answered(bench, *pipe.recv())
             pipe.send(answer)
-        except OSError:
-            return
-        if answer[0] == "out" and answer[-1]:
-            return
 
 
 def state_of(error: BaseException) -> tuple[str, bool]:
