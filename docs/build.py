@@ -144,7 +144,7 @@ def xrayed() -> str:
 def first_loads() -> Figure:
     """The first load of x by a warp of two stages, traced by the interpreter, side by side."""
     from dwlab.simt import xray
-    from dwlab.simt.picture import beside
+    from dwlab.simt.views import beside
 
     problem = DepthwiseConv1d(B=8, H=8, L=64, K=3)
     patterns = {}

@@ -39,8 +39,8 @@ What is printed fits a page: the build stops at a line of more than 88 character
 (`tabular.wrapped`), tables are shown and scroll (`tabular.columns`, `tabular.Columns`). To the outputs of cells tagged
 `nbval-ignore-output` the build adds a line that says of which machine they are.
 The naive way fails first, where it can be seen. A check is a call that raises: `check(...).raise_if_wrong()`,
-`report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.picture.with_alt(figure, text)`, has its numbers
-in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.picture.
+`report.raise_hazards()`, `assert`. A figure goes through `dwlab.simt.views.with_alt(figure, text)`, has its numbers
+in a table that is printed beside it, and takes its colours and line styles from dwlab.simt.views.
 
 **An exercise** is written once, in solutions/NN_k_topic.py. What a student fills in, exercises/NN_k_topic.py, is
 generated from it as far as the statement in which its last answer ends; exercises/judges/NN_k_topic.py, which judges and

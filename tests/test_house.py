@@ -163,6 +163,22 @@ def test_rooms_import_each_other_one_way():
 
 
 @pytest.mark.quick
+def test_the_interpreter_has_one_face_and_knows_nothing_of_those_above():
+    """Others import what dwlab.simt says is public; it imports limits of GPUs, and tables, and no view but in views."""
+    from dwlab.simt import PUBLIC
+
+    for room, found in imported_rooms():
+        inside = room.startswith("simt")
+        reached = {one.split(".")[1] for one in found if one.startswith("simt.")}
+        if inside:
+            assert {one for one in found if one.split(".")[0] not in ("simt", "text", "_version")} <= {
+                "gpu", "gpu.driver", "gpu.inline_ptx", "gpu.occupancy", "gpu.target"}, room  # fmt: skip
+        if room not in ("simt", "simt.report") and not room.startswith("simt.views"):
+            assert inside or reached <= set(PUBLIC), room
+            assert not inside or "views" not in reached, room
+
+
+@pytest.mark.quick
 def test_the_readme_lists_every_lesson():
     listed = re.findall(r"\[(\d\d_\w+)\]\(notebooks/\1\.ipynb\)", README)
     assert sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")) == listed

@@ -15,7 +15,7 @@ from dwlab.gpu import machine as machines
 from dwlab.gpu.machine import Ceilings
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt import Pattern
-from dwlab.simt.picture import as_png, counts
+from dwlab.simt.views import as_png, counts
 from dwlab.widgets import _face, calculator, planner, roofline, warp
 from dwlab.widgets._panel import Table
 

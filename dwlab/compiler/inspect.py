@@ -437,9 +437,8 @@ def _pickled(kernel: Any) -> bytes:
     """A kernel as bytes from which the other process makes the same for numba.cuda: see `_jitted`."""
     from numba.cloudpickle import Pickler
 
+    from dwlab.simt import DeviceName, Kernel
     from dwlab.simt import cuda as simulated
-    from dwlab.simt.launch import Kernel
-    from dwlab.simt.names import DeviceName
 
     class ForTheCompiler(Pickler):
         def reducer_override(self, thing: Any) -> Any:

@@ -560,7 +560,7 @@ def _is_launchable(kernel: Any) -> bool:
 
     if target.mode == "gpu":
         return hasattr(type(kernel), "__getitem__") and hasattr(kernel, "py_func")
-    return type(kernel) is simt.launch.Kernel and not kernel.device
+    return type(kernel) is simt.Kernel and not kernel.device
 
 
 _NO_NAMES = ("make", "kernel")

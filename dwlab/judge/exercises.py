@@ -960,14 +960,14 @@ def _launched(
     kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared_bytes: int, updates: Sequence[np.ndarray],
     hints: Sequence[str], what: str,
 ) -> Any:  # fmt: skip
-    from dwlab.simt import hostapi
+    from dwlab.simt import cuda
 
     names = parameters(kernel)
     kept = [a.copy() if isinstance(a, np.ndarray) else None for a in args]
     given, outputs = [], []
     for one in args:
         if isinstance(one, Output):
-            device = hostapi.device_array(one.shape, one.dtype)
+            device = cuda.device_array(one.shape, one.dtype)
             device.storage[...] = np.asarray(one)
             outputs.append((one, device))
         given.append(outputs[-1][1] if isinstance(one, Output) else one)
@@ -1004,7 +1004,7 @@ def _launched(
 @functools.cache
 def _counted_class() -> type:
     """A launch's report, and more (see `launched`). Made late: the interpreter is loaded where kernels run only."""
-    from dwlab.simt.report import Report
+    from dwlab.simt import Report
 
     @dataclass(frozen=True)
     class Launched(Report):
@@ -1019,35 +1019,32 @@ def _counted_class() -> type:
 
 @functools.cache
 def _counting_class() -> type:
-    """The interpreter, which counts what an xray does not: see `launched`."""
-    from dwlab.simt import interpreter
+    """What is told of a launch, and counts what an xray does not: see `launched`."""
+    from dwlab import simt
 
-    class Counting(interpreter.Execution):
-        def __init__(self, *args: Any, **kwargs: Any):
-            super().__init__(*args, **kwargs)
+    class Counting(simt.Observer):
+        def begin(self, run: Any) -> None:
             self.stored: dict[str, np.ndarray] = {}
             self.loaded: dict[str, np.ndarray] = {}
             self.products = self.copied = 0
             self.last: Any = None
 
-        def count(self, one: Any, element: Any, mask: Any, kind: str, node: Any) -> None:
-            super().count(one, element, mask, kind, node)
-            space = one.root.space
+        def accessed(self, run: Any, array: Any, mask: Any, kind: str, node: Any) -> None:
+            space = array.space
             if space == "global" and kind != "load":  # an atomic is a store, too
-                each = self.stored.setdefault(one.name, np.zeros((self.blocks_total, self.padded), np.int64))
-                known = self.arrays.get(one.name)
-                each[self.block_numbers] += mask.full * (one.dtype.itemsize // known.dtype.itemsize if known else 1)
+                each = self.stored.setdefault(array.name, np.zeros((run.blocks_total, run.padded), np.int64))
+                known = run.arrays.get(array.name)
+                each[run.block_numbers] += mask.full * (array.dtype.itemsize // known.dtype.itemsize if known else 1)
             if (space, kind) == ("global", "load"):
-                each = self.loaded.setdefault(one.name, np.zeros(self.padded // 32, np.int64))
-                each += mask.full.reshape(-1, self.padded // 32, 32).any(axis=2).sum(axis=0)
+                each = self.loaded.setdefault(array.name, np.zeros(run.padded // 32, np.int64))
+                each += mask.full.reshape(-1, run.padded // 32, 32).any(axis=2).sum(axis=0)
             # One call that loads from global memory and stores to shared memory: no register is between the two.
             self.copied += mask.warps if (space, kind) == ("shared", "store") and node is self.last else 0
             self.last = node if (space, kind) == ("global", "load") else None
 
-        def operate(self, operands: Any, instructions: int = 1, unit: str = "") -> None:
-            super().operate(operands, instructions, unit)
+        def operated(self, run: Any, instructions: int, unit: str) -> None:
             if unit == "tensor":
-                self.products += instructions * self.mask.warps
+                self.products += instructions * run.mask.warps
 
     return Counting
 
@@ -1062,14 +1059,13 @@ def _run(
 ) -> Any:
     from dwlab import simt
     from dwlab.judge import causes
-    from dwlab.simt import cuda as interpreter
-    from dwlab.simt import launch, report
 
-    made = kernel if isinstance(kernel, simt.Kernel) else interpreter.jit(kernel.py_func)
+    made = kernel if isinstance(kernel, simt.Kernel) else simt.jit(kernel.py_func)
+    counted = _counting_class()()
     options = simt.Options(hazards="raise", trace=True, step_limit=STEP_LIMIT)
     try:
-        run, binder = launch.execute(
-            made.py_func, grid, block, args, shared, options, kernel=made, kind=_counting_class()
+        report = simt.xray(
+            made, grid, block, *args, shared_bytes=shared, options=options, in_place=True, observer=counted
         )
     except simt.LaunchError as error:
         raise Wrong(f"It cannot be launched: {error}.", hints) from None
@@ -1088,23 +1084,16 @@ def _run(
         if found.kind == "race" and (look := causes.on_one_line(found)):
             first = (f"{look[0].upper()}{look[1:].rstrip('?')}.",)
         raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
-    return report.build(run, binder.float64), run
+    return report, counted
 
 
 def _race_of_warps(kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared: int) -> Any:
     """A race that barriers of the warp do not remove, if there is one: of a launch that has them everywhere."""
     from dwlab import simt
-    from dwlab.simt import launch
-    from dwlab.simt.interpreter import Execution
 
-    class InStep(Execution):
-        def hunt(self, *given: Any) -> None:
-            self.warp_epoch = self.warp_epoch + 1
-            super().hunt(*given)
-
-    options = simt.Options(hazards="raise", step_limit=STEP_LIMIT)
+    options = simt.Options(hazards="raise", step_limit=STEP_LIMIT, in_step=True)
     try:
-        launch.execute(kernel.py_func, grid, block, args, shared, options, copies=True, kernel=kernel, kind=InStep)
+        simt.xray(kernel, grid, block, *args, shared_bytes=shared, options=options)
     except simt.HazardError as error:
         return error.hazards[0] if error.hazards[0].kind == "race" else None
     except simt.SimtError:

@@ -37,7 +37,7 @@ from dwlab.problems.quantisation import check_positive
 
 if TYPE_CHECKING:
     from dwlab.kernels.traffic import Traffic
-    from dwlab.simt.report import Report
+    from dwlab.simt import Report
 
 _FOLDER = Path(__file__).parent
 _FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+(?:_\d+)?)_([a-z]\w*)\.py$")

@@ -216,11 +216,13 @@ class Simulated(Recorder):
                 self.items.append({"kind": lines.RANGE, "name": name, "after": tuple(within)})
 
     def patch(self, undo: contextlib.ExitStack) -> None:
-        from dwlab.simt import cuda, hostapi, launch
+        from dwlab.simt import Configured, cuda
+
+        arrays_there = (cuda.DeviceNDArray, cuda.DeviceRecord)
 
         def to_device(old: Any) -> Any:
             def copying(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-                if not copy or self.own.inside or hostapi.is_cuda_array(obj):
+                if not copy or self.own.inside or cuda.is_cuda_array(obj):
                     return old(obj, stream, copy, to)
                 host = np.asarray(obj)
                 return self.copy("to device", host, stream, host.nbytes, lambda: old(obj, stream, copy, to))
@@ -229,7 +231,7 @@ class Simulated(Recorder):
 
         def filled(old: Any) -> Any:
             def copying(array: Any, ary: Any, stream: Any = 0) -> Any:
-                kind = "on device" if isinstance(ary, hostapi._DeviceBase) else "to device"
+                kind = "on device" if isinstance(ary, arrays_there) else "to device"
                 return self.copy(kind, ary, stream or array.stream, array.nbytes, lambda: old(array, ary, stream))
 
             return copying
@@ -243,7 +245,7 @@ class Simulated(Recorder):
         def element(old: Any) -> Any:
             def reading(array: Any, item: Any, stream: Any = 0) -> Any:
                 given = old(array, item, stream)
-                if self.own.inside or isinstance(given, hostapi._DeviceBase):
+                if self.own.inside or isinstance(given, arrays_there):
                     return given
                 return self.copy("to host", None, stream or array.stream, given.nbytes, lambda: given)
 
@@ -255,7 +257,7 @@ class Simulated(Recorder):
                 if self.own.inside:
                     return
                 stream = stream or array.stream
-                if not isinstance(value, hostapi._DeviceBase):
+                if not isinstance(value, arrays_there):
                     self.copy("to device", value, stream, np.asarray(value).nbytes, _nothing)
                 self.done(lines.KERNEL, "assign", stream)
                 if not stream:
@@ -274,11 +276,11 @@ class Simulated(Recorder):
                 arrays = [getattr(one, "value", one) for one in args]
                 mine = [(hint, one) for hint, one in zip(args, arrays, strict=True) if type(one) is np.ndarray]
                 for hint, one in mine:
-                    if not isinstance(hint, hostapi.Out):
+                    if not isinstance(hint, cuda.Out):
                         self.copy("to device", one, stream, one.nbytes, _nothing)
                 self.done(lines.KERNEL, name, stream)
                 for hint, one in mine:
-                    if not isinstance(hint, hostapi.In) and one.flags.writeable:
+                    if not isinstance(hint, cuda.In) and one.flags.writeable:
                         self.copy("to host", one, stream, one.nbytes, _nothing)
                 return given
 
@@ -307,21 +309,22 @@ class Simulated(Recorder):
             return waiting
 
         everything = lambda _: self.of_stream(0)  # noqa: E731
-        for module in (hostapi, cuda):
-            self.patched(undo, module, "to_device", to_device)
-            self.patched(undo, module, "synchronize", lambda old: synchronized(old, everything, "cuda.synchronize"))
+        self.patched(undo, cuda, "to_device", to_device)
+        self.patched(undo, cuda, "synchronize", lambda old: synchronized(old, everything, "cuda.synchronize"))
+        for kind in arrays_there:
+            self.patched(undo, kind, "copy_to_device", filled)
+            self.patched(undo, kind, "copy_to_host", read)
         for owner, name, wrap in (
-            (hostapi._DeviceBase, "copy_to_device", filled),
-            (hostapi._DeviceBase, "copy_to_host", read),
-            (hostapi.DeviceNDArray, "getitem", element),
-            (hostapi.DeviceNDArray, "setitem", assigned),
-            (launch.Configured, "__call__", launched),
-            (hostapi.Event, "record", recorded),
-            (hostapi.Event, "wait", awaited),
-            (hostapi.Context, "synchronize", lambda old: synchronized(old, everything, "context.synchronize")),
-            (hostapi.Event, "synchronize",
+            (cuda.DeviceNDArray, "getitem", element),
+            (cuda.DeviceNDArray, "setitem", assigned),
+            (Configured, "__call__", launched),
+            (cuda.Event, "record", recorded),
+            (cuda.Event, "wait", awaited),
+            (type(cuda.current_context()), "synchronize",
+             lambda old: synchronized(old, everything, "context.synchronize")),
+            (cuda.Event, "synchronize",
              lambda old: synchronized(old, lambda event: self.events.get(id(event), ()), "event.synchronize")),
-            (hostapi.Stream, "synchronize",
+            (cuda.Stream, "synchronize",
              lambda old: synchronized(old, lambda stream: self.of_stream(stream), "stream.synchronize")),
         ):  # fmt: skip
             self.patched(undo, owner, name, wrap)
@@ -340,9 +343,9 @@ class Simulated(Recorder):
         """A copy; where it goes through pageable memory, or has no stream, the host waits for it."""
         if self.own.inside:
             return do()
-        from dwlab.simt import hostapi
+        from dwlab.simt import cuda
 
-        key, fast = self.key(stream), hostapi.is_pinned(host)
+        key, fast = self.key(stream), cuda.is_pinned(host)
         name = kind if kind == "on device" else f"{'pinned' if fast else 'pageable'} copy"
         given = self.call(kind, name, key, nbytes, do)
         if kind != "on device" and not (fast and key):

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dwlab.simt.drawing import BLUE, Drawing, Table, box, label, line
-from dwlab.simt.page import write
+from dwlab.simt.views import BLUE, Drawing, Table, box, label, line, write
 
 KERNEL, COPIES, WAIT, RANGE = "kernel", ("to device", "to host", "on device"), "wait", "range"
 KINDS = (KERNEL, *COPIES, WAIT, RANGE)

@@ -4,12 +4,13 @@
     report = simt.xray(kernel, grid, block, *args)      # any kernel, on copies of its arguments
     print(report)
 
-See `xray`, `Report` and `Options`.
+See `xray`, `Report` and `Options`. Public are this module and PUBLIC: numba.cuda's names, pictures and pages, a launch
+step by step, what a time model needs, meanings of instructions. All else is its own. docs/simt.md says more.
 """
 
-from dwlab.simt.diff import diff
 from dwlab.simt.intrinsics import register_instruction
-from dwlab.simt.launch import Kernel, jit, xray
+from dwlab.simt.launch import Configured, Kernel, jit, xray
+from dwlab.simt.names import DeviceName
 from dwlab.simt.options import (
     DeadlockError,
     Hazard,
@@ -25,10 +26,16 @@ from dwlab.simt.options import (
     using,
 )
 from dwlab.simt.report import Access, Line, Pattern, Report, Totals
+from dwlab.simt.state import Observer
+
+PUBLIC = ("cuda", "views", "steps", "cost", "instructions")
+"""Modules that others may import."""
 
 __all__ = [
     "Access",
+    "Configured",
     "DeadlockError",
+    "DeviceName",
     "Hazard",
     "HazardError",
     "HazardWarning",
@@ -36,6 +43,7 @@ __all__ = [
     "KernelError",
     "LaunchError",
     "Line",
+    "Observer",
     "Options",
     "Pattern",
     "Report",
@@ -50,3 +58,11 @@ __all__ = [
     "using",
     "xray",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name != "diff":  # a view, loaded where it is wanted
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dwlab.simt.views import diff
+
+    return diff

@@ -413,6 +413,8 @@ class Accesses(State):
             self.trace.patterns[key] = tuple(
                 int(a) if on else None for a, on in zip(address[row, place], active[row, place], strict=True)
             )
+        if self.observer is not None:
+            self.observer.accessed(self, array, mask, kind, node)
 
     def event(self, node: ast.AST, array: str) -> int:
         key = (self.frame.source.file, node.lineno, array)
@@ -425,6 +427,8 @@ class Accesses(State):
     def hunt(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
         """Feeds shadow memory with this access and reports what it finds."""
         root = array.root
+        if self.options.in_step:
+            self.warp_epoch = self.warp_epoch + 1
         if root.in_flight is not None:
             wide.in_flight(self, array, element, mask, node)
         if self.copies and kind != trace.LOAD and root.space == "global":

@@ -300,6 +300,7 @@ class Costing(Execution):
         return result
 
     def operate(self, operands: Iterable[object], instructions: int = 1, unit: str = "") -> None:
+        super().operate(operands, instructions, unit)
         for one in operands:
             self.use(one)
         self.issue(instructions)

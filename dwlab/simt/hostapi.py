@@ -58,6 +58,7 @@ __all__ = [
     "gpus",
     "is_available",
     "is_cuda_array",
+    "is_pinned",
     "is_supported_version",
     "legacy_default_stream",
     "list_devices",

@@ -29,7 +29,7 @@ from dwlab.simt.options import (
     current,
 )
 from dwlab.simt.order import Order
-from dwlab.simt.state import Restart, Shown
+from dwlab.simt.state import Observer, Restart, Shown
 
 # Compiler options of numba.cuda.jit that change speed, not meaning.
 _COMPILER_OPTIONS = frozenset(
@@ -254,6 +254,7 @@ def execute(
     copies: bool = False,
     kernel: Kernel | None = None,
     kind: Callable[..., Execution] = Execution,
+    observer: Observer | None = None,
 ) -> tuple[Execution, Binder]:
     """Runs a kernel over its whole grid. Raises LaunchError, UnsupportedError, HazardError or KernelError."""
     options = options or current()
@@ -277,7 +278,9 @@ def execute(
     shown = Shown(exact=wanted.fences)
     while True:
         run = kind(src, grid, block, options, shared_bytes)
-        run.shown, run.static_shared = shown, wanted.static_shared
+        run.shown, run.static_shared, run.observer = shown, wanted.static_shared, observer
+        if observer is not None:
+            observer.begin(run)
         binder = Binder(run, copies)
         bound = _bind(run, binder, arguments, kernel)
         try:
@@ -589,6 +592,8 @@ def xray(
     options: Options | None = None,
     compiled: Callable[..., Mapping] | None = None,
     keep: bool = False,
+    in_place: bool = False,
+    observer: Observer | None = None,
 ) -> report.Report:
     """Runs any kernel on copies of its arguments and reports what it did, line by line and array by array.
 
@@ -600,6 +605,8 @@ def xray(
     shown beside the counted ones (Report.compiled), as it merges repeated ones and takes some out of loops. Called as
     compiled(kernel, arguments, compute capability, block), it gives (file, line) -> loads, stores, atomics, looped.
     keep: keep what the arrays held afterwards (Report.outputs, by the parameters' names).
+    in_place: run on the arguments themselves, as a launch does.
+    observer: what is told of each access (see `Observer`).
     Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError, and what `compiled` raises.
     """
     __tracebackhide__ = True
@@ -608,7 +615,9 @@ def xray(
     elif not options.trace:
         options = dataclasses.replace(options, trace=True)
     function, known = _function_of(kernel)
-    run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, copies=True, kernel=known)
+    run, binder = _execute_briefly(
+        function, grid, block, args, shared_bytes, options, copies=not in_place, kernel=known, observer=observer
+    )
     found = report.build(run, binder.float64)
     if keep:
         found = dataclasses.replace(found, outputs={name: one.copy_to_host() for name, one in binder.devices.items()})

@@ -22,6 +22,7 @@ class Options:
     memory_budget: bytes that the simulated on-chip state of one batch of blocks may take on the host.
     watch_budget: bytes that watching the written arrays for races may take on the host (about 30 for each of theirs).
     lanes: threads executed at once, at most (whole blocks; at least one block).
+    in_step: take each warp as in step, as if a syncwarp stood before each access: the races that are left need more.
     """
 
     hazards: str = "raise"
@@ -31,6 +32,7 @@ class Options:
     memory_budget: int = 1 << 30
     watch_budget: int = 4 << 30
     lanes: int = 1 << 16
+    in_step: bool = False
 
     def __post_init__(self) -> None:
         if self.hazards not in HAZARD_MODES:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import source
-from dwlab.simt.advice import Advice, advice
 from dwlab.simt.options import Hazard, HazardError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dwlab.simt.interpreter import Execution
+    from dwlab.simt.views import Advice
 
 
 @dataclass(frozen=True)
@@ -200,23 +200,25 @@ class Report:
 
     def picture(self, line: int, array: str, kind: str | None = None) -> Figure:
         """Draws one warp's lanes against sectors or banks (needs matplotlib)."""
-        from dwlab.simt.picture import picture
+        from dwlab.simt.views import picture
 
         return picture(self.pattern(line, array, kind))
 
     def advice(self) -> tuple[Advice, ...]:
         """Changes that the counts suggest, the largest saving first."""
+        from dwlab.simt.views import advice
+
         return advice(self)
 
     def html(self) -> str:
         """A part of a page: the source with each line's share of the cost, hazards, pictures of accesses, advice."""
-        from dwlab.simt.page import html_of
+        from dwlab.simt.views import html_of
 
         return html_of(self)
 
     def save(self, path: str | Path) -> Path:
         """Writes `html()` as a page of its own, which needs no network. Returns its path."""
-        from dwlab.simt.page import save
+        from dwlab.simt.views import save
 
         return save(self, path)
 
@@ -231,6 +233,14 @@ class Report:
         """The report as JSON."""
         return json.dumps(self.to_dict(), indent=1)
 
+    def margins(self) -> dict[str, int]:
+        """The indentation that all lines of a file have, file after file."""
+        files = dict.fromkeys(line.file for line in self.lines)
+        return {
+            file: min(len(line.text) - len(line.text.lstrip()) for line in self.lines if line.file == file)
+            for file in files
+        }
+
     def rows(self) -> list[list[str]]:
         """The table's rows, a line's accesses below it; all text."""
         return self._rows(False)
@@ -238,13 +248,9 @@ class Report:
     def _rows(self, as_text: bool) -> list[list[str]]:
         """as_text: with the lines' indentation, and a row for each file where there is more than one."""
         out: list[list[str]] = []
-        files = list(dict.fromkeys(line.file for line in self.lines))
-        margins = {
-            file: min(len(line.text) - len(line.text.lstrip()) for line in self.lines if line.file == file)
-            for file in files
-        }
+        margins = self.margins()
         for place, line in enumerate(self.lines):
-            if as_text and len(files) > 1 and (not place or self.lines[place - 1].file != line.file):
+            if as_text and len(margins) > 1 and (not place or self.lines[place - 1].file != line.file):
                 out.append(["", f"# {line.file}", *[""] * 7])
             text = line.text.rstrip()[margins[line.file] :] if as_text else line.text.strip()
             inside = " " * (len(text) - len(text.lstrip()) + 2)

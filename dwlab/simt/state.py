@@ -113,8 +113,27 @@ class Watch:
     still: int = 0
 
 
+class Observer:
+    """What is told of a launch while it runs, to count what an X-ray does not: `xray(…, observer=…)`.
+
+    run, in each call, is the launch: blocks_total, padded (threads of a block, in whole warps), block_numbers (of those
+    that run now), arrays (by their names), mask (the active lanes: .full, (blocks, threads), .warps, .lanes).
+    """
+
+    def begin(self, run: State) -> None:
+        """A launch starts, or starts anew: what was counted so far is void."""
+
+    def accessed(self, run: State, array: Array, mask: Mask, kind: str, node: ast.AST) -> None:
+        """A "load", "store" or "atomic" of global, shared or constant memory by the lanes of `mask`."""
+
+    def operated(self, run: State, instructions: int, unit: str) -> None:
+        """Instructions that are no operator of Python; unit: "tensor" of the tensor cores, else ""."""
+
+
 class State:
     """One launch of one kernel: what its batches share, and the batch that runs now."""
+
+    observer: Observer | None = None
 
     def __init__(
         self,
@@ -248,10 +267,9 @@ class State:
                 record.flops64 += done
 
     def operate(self, operands: Iterable[object], instructions: int = 1, unit: str = "") -> None:
-        """An instruction on these values that is no operator of Python; `unit`: "tensor" of the tensor cores.
-
-        Nothing here: for those who count instructions (dwlab.simt.cost).
-        """
+        """An instruction on these values that is no operator of Python; `unit`: "tensor" of the tensor cores."""
+        if self.observer is not None:
+            self.observer.operated(self, instructions, unit)
 
     def thread_name(self, block: int, lane: int) -> str:
         """ "thread (x, y, z) of block (x, y, z)", without trailing ones that the launch does not have."""

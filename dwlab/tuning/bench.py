@@ -21,9 +21,7 @@ from dwlab.judge.reference import POISONS, close, launched, names_of, wanted
 from dwlab.kernels.choices import LAUNCH_US
 from dwlab.measure import timing
 from dwlab.records.journal import Candidate
-from dwlab.simt import xray
-from dwlab.simt.options import SimtError
-from dwlab.simt.report import Report
+from dwlab.simt import Report, SimtError, xray
 from dwlab.tuning.race import Out
 
 Made = tuple[Any, ...]

@@ -23,8 +23,7 @@ from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import Problem
 from dwlab.records.journal import COUNTED, Candidate, Key, text
-from dwlab.simt import xray
-from dwlab.simt.options import SimtError
+from dwlab.simt import SimtError, xray
 from dwlab.study import GpuBench, WrongResult
 from dwlab.study.sizes import counted_problem
 from dwlab.tuning.bench import compiled, counted_us

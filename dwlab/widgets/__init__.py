@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwlab.simt.drawing import Table
+    from dwlab.simt.views import Table
     from dwlab.widgets._panel import Panel
     from dwlab.widgets._stepper import stepper
     from dwlab.widgets.calculator import traffic_calculator

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dwlab.simt.drawing import Table
-from dwlab.simt.picture import as_img
+from dwlab.simt.views import Table, as_img
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +42,7 @@ class Panel:
 
     def png(self) -> bytes | None:
         """The figure as PNG bytes."""
-        from dwlab.simt.picture import as_png
+        from dwlab.simt.views import as_png
 
         return as_png(self.draw()) if self.draw else None
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwlab.simt.page import dims, write
-from dwlab.simt.picture import Counts, counts
-from dwlab.simt.report import Pattern
+from dwlab.simt import Pattern
 from dwlab.simt.steps import Step, Steps, Touch, Values, record
+from dwlab.simt.views import Counts, counts, dims, write
 
 TEXT_STEPS = 60
 """Steps of one warp that the text has."""

@@ -18,8 +18,7 @@ import numpy as np
 
 from dwlab.gpu.occupancy import LIMITS, SOURCE, Occupancy, occupancy
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
-from dwlab.simt.drawing import Table
-from dwlab.simt.picture import COLOURS, LANES, SECTOR, with_alt
+from dwlab.simt.views import COLOURS, LANES, SECTOR, Table, with_alt
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:

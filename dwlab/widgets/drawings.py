@@ -22,11 +22,27 @@ import numpy as np
 from dwlab.gpu import occupancy, specs
 from dwlab.gpu.machine import Machine
 from dwlab.model import timemodel
-from dwlab.simt.drawing import BLUE, INKS, ORANGE, WARPS, Drawing, Table, arrow, box, label, line
-from dwlab.simt.page import WIDE, dims
-from dwlab.simt.picture import BANKS, LANES, SECTOR, WORD, bank_words
-from dwlab.simt.report import Report
+from dwlab.simt import Report
 from dwlab.simt.steps import Touch, record
+from dwlab.simt.views import (
+    BANKS,
+    BLUE,
+    INKS,
+    LANES,
+    ORANGE,
+    SECTOR,
+    WARPS,
+    WIDE,
+    WORD,
+    Drawing,
+    Table,
+    arrow,
+    bank_words,
+    box,
+    dims,
+    label,
+    line,
+)
 
 SHARED_CYCLES = 20
 """Latency of shared memory, in clocks: from the same table as timemodel.L2_CYCLES."""

@@ -19,11 +19,9 @@ import numpy as np
 from dwlab import records
 from dwlab.kernels.registry import stages
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.simt.drawing import BLUE, INKS, ORANGE, WARPS, Drawing, Table, box, label, line
-from dwlab.simt.page import WIDE
-from dwlab.simt.picture import LANES
-from dwlab.simt.report import Report
+from dwlab.simt import Report
 from dwlab.simt.steps import Steps, Touch, record
+from dwlab.simt.views import BLUE, INKS, LANES, ORANGE, WARPS, WIDE, Drawing, Table, box, label, line
 from dwlab.text.tabular import rounded
 from dwlab.widgets.drawings import _many
 

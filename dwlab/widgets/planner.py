@@ -29,8 +29,7 @@ from dwlab.planner.modules import (
 )
 from dwlab.problems import networks
 from dwlab.problems.networks import summary
-from dwlab.simt.drawing import Table
-from dwlab.simt.picture import COLOURS, HATCHES, with_alt
+from dwlab.simt.views import COLOURS, HATCHES, Table, with_alt
 from dwlab.text import tabular
 from dwlab.widgets._panel import Panel, sentence
 

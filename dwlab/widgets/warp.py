@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dwlab.simt import Pattern
-from dwlab.simt.drawing import Table
-from dwlab.simt.picture import ITEMSIZES, LANES, Counts, counts, describe, headline, picture
+from dwlab.simt.views import ITEMSIZES, LANES, Counts, Table, counts, describe, headline, picture
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:

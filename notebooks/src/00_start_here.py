@@ -221,7 +221,7 @@ print(f"You predicted {predicted_sectors}, counted were {counted:g}: a factor of
 # left and the sectors on the right; the text under it says the same.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.picture import describe, picture
+from dwlab.simt.views import describe, picture
 
 line = next(a.line for a in report.accesses if a.kind == "load")
 picture(report.pattern(line, "kwh"))
@@ -271,7 +271,7 @@ for access in spread.accesses:
     )
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.picture import counts
+from dwlab.simt.views import counts
 
 reads = next(a for a in spread.accesses if a.array == "kwh")
 full = counts(spread.pattern(reads.line, "kwh"))

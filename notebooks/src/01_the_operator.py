@@ -54,7 +54,7 @@ for hour in range(0, 48, 6):
 # %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
-from dwlab.simt.picture import COLOURS, with_alt
+from dwlab.simt.views import COLOURS, with_alt
 
 figure = Figure(figsize=(7, 5), layout="constrained")
 labels = ("hour\nof day", "day\nof week", "temperature\n(°C)", "past load\n(kWh)")
@@ -112,7 +112,7 @@ for h in shown:
     print(f"channel {h:3}" + "".join(f"{value:9.3f}" for value in w[h, ::8]))
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.picture import LINES
+from dwlab.simt.views import LINES
 
 figure = Figure(figsize=(7, 3), layout="constrained")
 axes = figure.subplots()

@@ -149,7 +149,7 @@ display(report)
 # The picture of the first request for x: each lane's arrow ends in another sector, far from its neighbours.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.picture import describe, picture
+from dwlab.simt.views import describe, picture
 
 line = next(a.line for a in report.accesses if a.array == "x")
 picture(report.pattern(line, "x"))

@@ -113,7 +113,7 @@ display(after)
 # - No line is marked float64.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.picture import describe, picture
+from dwlab.simt.views import describe, picture
 
 line = next(a.line for a in after.accesses if a.array == "x")
 picture(after.pattern(line, "x"))

@@ -237,7 +237,7 @@ for one in (coalesced, shared):
 # wavefronts.) The interpreter counts what the addresses make necessary.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.picture import describe, picture
+from dwlab.simt.views import describe, picture
 
 read = next(a for a in report.accesses if a.array == "x_tile" and a.kind == "load")
 picture(report.pattern(read.line, "x_tile", "load"))

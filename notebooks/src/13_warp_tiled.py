@@ -160,7 +160,7 @@ moves.held(three_each, 1, (32, 1), hours, w, np.zeros_like(hours), 0, names=("u0
 predicted_wavefronts_of_four = 1
 
 # %% tags=["folded"]
-from dwlab.simt.picture import counts, describe
+from dwlab.simt.views import counts, describe
 from dwlab.widgets.warp import access
 
 print(f"{'outputs':>9}{'32 lanes on a row':>28}{'':6}{'16 lanes, twice':>24}")
@@ -304,7 +304,7 @@ for report in seen.values():
 # now they come with every row. The picture is the read of a new x in the loop: two half-warps, three words from lane to lane.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.picture import picture
+from dwlab.simt.views import picture
 
 report = seen["warp_tiled"]
 loop = max((a for a in report.accesses if (a.array, a.kind) == ("x_staged", "load")), key=lambda a: a.requests)

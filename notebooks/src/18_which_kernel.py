@@ -75,7 +75,7 @@ def look(one, p):
 
 
 # %% tags=["folded"]
-from dwlab.simt.picture import counts
+from dwlab.simt.views import counts
 from dwlab.widgets.warp import access
 
 spread = counts(access("3 * lane", active="lane < 16")).sectors

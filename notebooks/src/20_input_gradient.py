@@ -350,7 +350,7 @@ for path, found in tiles.items():
 # %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
-from dwlab.simt.picture import COLOURS, with_alt
+from dwlab.simt.views import COLOURS, with_alt
 
 figure = Figure(figsize=(7, 2.4), layout="constrained")
 axes = figure.subplots()

@@ -202,7 +202,7 @@ print("naive and best coincide, hurried does not")
 # %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
-from dwlab.simt.picture import COLOURS, LINES, with_alt
+from dwlab.simt.views import COLOURS, LINES, with_alt
 
 figure = Figure(figsize=(7, 3), layout="constrained")
 axes = figure.subplots()

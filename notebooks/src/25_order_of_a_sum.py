@@ -211,7 +211,7 @@ for n in (192, 768, 3072, 12288, 49152, 196608, 786432):
 # %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
-from dwlab.simt.picture import COLOURS, LINES, with_alt
+from dwlab.simt.views import COLOURS, LINES, with_alt
 
 print(f"one thread, 786,432 terms: {errors[786432][0]:.0e}; you predicted {predicted_error:.0e}")
 figure = Figure(figsize=(7, 3.6), layout="constrained")

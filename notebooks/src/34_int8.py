@@ -20,7 +20,7 @@ from dwlab.kernels.parts import ptx
 from dwlab.problems import quantisation
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
 from dwlab.problems.references import reference
-from dwlab.simt.picture import COLOURS, with_alt
+from dwlab.simt.views import COLOURS, with_alt
 from dwlab.text import tabular
 
 banner()

@@ -325,7 +325,7 @@ print(f"within 5 % after {near}; you predicted {predicted_tried}")
 # %% tags=["nbval-ignore-output", "folded"]
 from matplotlib.figure import Figure
 
-from dwlab.simt.picture import with_alt
+from dwlab.simt.views import with_alt
 
 figure = Figure(figsize=(6, 3.2), layout="constrained")
 axes = figure.subplots()

@@ -353,7 +353,7 @@ import math
 
 from matplotlib.figure import Figure
 
-from dwlab.simt.picture import with_alt
+from dwlab.simt.views import with_alt
 
 
 def cost(name, layer):

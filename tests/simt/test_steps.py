@@ -7,9 +7,9 @@ from numba import float32, int32
 from dwlab import cuda, stages
 from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import SimtError, UnsupportedError, xray
-from dwlab.simt.picture import counts
 from dwlab.simt.report import Pattern
 from dwlab.simt.steps import Steps, record
+from dwlab.simt.views import counts
 
 EVERYTHING = {"blocks": 1000, "warps": 32, "most": 100_000}
 

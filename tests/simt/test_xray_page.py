@@ -12,9 +12,8 @@ from numba import float32
 from dwlab import cuda, stages, xray
 from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import diff
-from dwlab.simt.page import svg
-from dwlab.simt.picture import describe
 from dwlab.simt.report import Pattern
+from dwlab.simt.views import describe, svg
 
 A = np.arange(2048, dtype=np.float32).reshape(32, 64)
 B = np.zeros((64, 32), np.float32)

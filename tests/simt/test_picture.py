@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwlab.simt import Pattern
-from dwlab.simt import picture as pic
+from dwlab.simt import views as pic
 
 OFF = None
 
@@ -213,5 +213,5 @@ def test_neighbouring_colours_differ_in_lightness():
 
 
 def test_importing_it_needs_no_matplotlib():
-    code = "import sys, dwlab.simt.picture; sys.exit('matplotlib' in sys.modules or 'PIL' in sys.modules)"
+    code = "import sys, dwlab.simt.views; sys.exit('matplotlib' in sys.modules or 'PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

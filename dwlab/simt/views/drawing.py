@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwlab.simt.page import WIDE, write
 from dwlab.text import tabular
+
+WIDE = 704
+"""Width of a picture: 22 for each lane of a warp."""
 
 BLUE, ORANGE = "#0072b2", "#b34700"
 WARPS = (BLUE, "#e69f00", "#00704f", "#cc79a7", "#56b4e9", "#7a6a00", "#b34700", "#8a8a8a")
@@ -123,3 +125,25 @@ def arrow(x: float, y1: float, y2: float) -> str:
         for y, step in ((y1, 6), (y2, -6))
     )
     return line(x, y1, x, y2, 1.5) + heads
+
+
+# ---- pages
+
+
+def write(path: str | Path, title: str, body: str) -> Path:
+    """Writes a part of a page as a page. title: a text. Returns its path."""
+    target = Path(path)
+    target.write_text(
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)}</title>"
+        "<style>:root { color-scheme: light dark } body { margin: 16px }</style></head>\n"
+        f"<body><main>{body}</main></body></html>\n",
+        encoding="utf-8",
+    )
+    return target
+
+
+def dims(sizes: tuple[int, int, int]) -> str:
+    """A grid or block without trailing ones: "2 × 8"."""
+    return " × ".join(map(str, sizes[: max([k + 1 for k, n in enumerate(sizes) if n > 1] or [1])]))

@@ -10,8 +10,10 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dwlab.simt.advice import advice
-from dwlab.simt.picture import BANKS, LANES, SECTOR, WORD, AccessPattern, bank_words, describe, headline
+from dwlab.simt.views import drawing
+from dwlab.simt.views.advice import advice
+from dwlab.simt.views.drawing import BLUE, ORANGE, WIDE, Drawing, box, dims, label, write
+from dwlab.simt.views.picture import BANKS, LANES, SECTOR, WORD, AccessPattern, bank_words, describe, headline
 
 if TYPE_CHECKING:
     from dwlab.simt.report import Access, Report
@@ -32,8 +34,8 @@ STYLE = """
 .dwlab-xray summary { cursor: pointer; }
 """
 
-WIDE = 704  # of a picture; a lane has 22
 LANE = WIDE / LANES
+THIN = 0.6
 
 
 def html_of(report: Report) -> str:
@@ -44,10 +46,7 @@ def html_of(report: Report) -> str:
     units += [("wavefronts", total.shared_wavefronts)] if total.shared_wavefronts else []
     head = "".join(f'<th scope="col">{name}</th>' for name, _ in units)
     rows, last = [], None
-    margins = {
-        file: min(len(one.text) - len(one.text.lstrip()) for one in report.lines if one.file == file)
-        for file in {one.file for one in report.lines}
-    }
+    margins = report.margins()
     for line in report.lines:
         if last is not None and line.file != last:
             rows.append(f'<tr><td></td><td class="source"># {html.escape(line.file)}</td></tr>')
@@ -86,25 +85,6 @@ def html_of(report: Report) -> str:
 def save(report: Report, path: str | Path) -> Path:
     """Writes a page of its own, which any browser shows without a network. Returns its path."""
     return write(path, _title(report), html_of(report))
-
-
-def write(path: str | Path, title: str, body: str) -> Path:
-    """Writes a part of a page as a page. title: a text. Returns its path."""
-    target = Path(path)
-    target.write_text(
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{html.escape(title)}</title>"
-        "<style>:root { color-scheme: light dark } body { margin: 16px }</style></head>\n"
-        f"<body><main>{body}</main></body></html>\n",
-        encoding="utf-8",
-    )
-    return target
-
-
-def dims(sizes: tuple[int, int, int]) -> str:
-    """Of a grid or block, without trailing ones: "2 × 8"."""
-    return " × ".join(map(str, sizes[: max([k + 1 for k, n in enumerate(sizes) if n > 1] or [1])]))
 
 
 def _title(report: Report) -> str:
@@ -146,13 +126,10 @@ def svg(pattern: AccessPattern) -> str:
     lanes = []
     for lane, address in enumerate(pattern.addresses):
         x, on = lane * LANE, address is not None
-        lanes.append(_box(x, 18, LANE, 18, "#0072b2" if on else "none"))
-        lanes.append(_text(x + LANE / 2, 31, str(lane), "white" if on else "currentColor"))
-    return (
-        f'<svg role="img" viewBox="0 0 {WIDE} {height}" width="{WIDE}" height="{height}" '
-        f'font-family="ui-monospace, monospace" font-size="10"><title>{html.escape(describe(pattern))}</title>'
-        f"{_text(0, 11, f'a warp: {headline(pattern)}', 'currentColor', 'start')}{''.join(lanes)}{''.join(body)}</svg>"
-    )
+        lanes.append(box(x, 18, LANE, 18, BLUE if on else "none", THIN))
+        lanes.append(label(x + LANE / 2, 31, str(lane), 10, "middle", "white" if on else ""))
+    head = label(0, 11, f"a warp: {headline(pattern)}", 10)
+    return Drawing("", describe(pattern), "".join([head, *lanes, *body]), height).svg()
 
 
 def _sectors(pattern: AccessPattern) -> tuple[list[str], int]:
@@ -172,14 +149,14 @@ def _sectors(pattern: AccessPattern) -> tuple[list[str], int]:
         x, y = place % per_row * width, 86 + place // per_row * 42
         places[sector] = x + width / 2, y
         step = (width - 8) / SECTOR
-        boxes += [_box(x + 4 + byte * step, y, step, 16, "#0072b2", "none")
+        boxes += [box(x + 4 + byte * step, y, step, 16, BLUE, 0)
                   for byte in range(SECTOR) if sector * SECTOR + byte in used]  # fmt: skip
-        boxes.append(_box(x + 4, y, width - 8, 16, "none"))
-        boxes.append(_text(x + width / 2, y + 28, f"sector {sector}", "currentColor"))
+        boxes.append(box(x + 4, y, width - 8, 16, thick=THIN))
+        boxes.append(label(x + width / 2, y + 28, f"sector {sector}", 10, "middle"))
     for sector, lanes in touched.items():
         for lane in lanes:
             x, y = places[sector]
-            body.append(_line((lane + 0.5) * LANE, 36, x, y))
+            body.append(drawing.line((lane + 0.5) * LANE, 36, x, y, THIN))
     rows = -(-len(touched) // per_row)
     return body + boxes, 92 + 42 * max(1, rows)
 
@@ -194,30 +171,11 @@ def _banks(pattern: AccessPattern) -> tuple[list[str], int]:
     for lane, address in enumerate(pattern.addresses):
         if address is not None:
             first = address // WORD % BANKS
-            body.append(_line((lane + 0.5) * LANE, 36, (first + 0.5) * LANE, 86))
+            body.append(drawing.line((lane + 0.5) * LANE, 36, (first + 0.5) * LANE, 86, THIN))
     for bank in range(BANKS):
         many = worst.get(bank, 0)
-        body.append(_box(bank * LANE, 86, LANE, 18, "none" if not many else "#0072b2" if many == 1 else "#b34700"))
-        body.append(_text((bank + 0.5) * LANE, 99, f"×{many}" if many > 1 else "", "white"))
-        body.append(_text((bank + 0.5) * LANE, 116, str(bank), "currentColor"))
-    body.append(_text(0, 130, "banks; ×n: n words of one bank at once, one after the other", "currentColor", "start"))
+        body.append(box(bank * LANE, 86, LANE, 18, ORANGE if many > 1 else BLUE if many else "none", THIN))
+        body.append(label((bank + 0.5) * LANE, 99, f"×{many}", 10, "middle", "white") if many > 1 else "")
+        body.append(label((bank + 0.5) * LANE, 116, str(bank), 10, "middle"))
+    body.append(label(0, 130, "banks; ×n: n words of one bank at once, one after the other", 10))
     return body, 136
-
-
-def _box(x: float, y: float, width: float, height: float, fill: str, stroke: str = "currentColor") -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}" stroke="{stroke}" '
-        'stroke-width="0.6"/>'
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" stroke-opacity="0.45"/>'
-    )
-
-
-def _text(x: float, y: float, text: str, fill: str, anchor: str = "middle") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{html.escape(text)}</text>' if text else ""
-    )
