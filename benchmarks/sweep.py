@@ -29,7 +29,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ import record_sparse
 from record_layers import plan, variant
 from recording import Parser, at_least, needs_gpu
 
+from dwlab import study
+from dwlab.gpu import machine
 from dwlab.kernels import choices
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
@@ -225,8 +227,54 @@ def sweep(
             yield task, None, f"WRONG: {why}"
 
 
+class Benches:
+    """In a process: the benches of whatever sweep a request is of, each opened by its first request.
+
+    A candidate is {"subject": id, "problem": Problem, "candidate": its own}. Benches of the same kernels stay open
+    together, so that what is compiled for one batch serves the others. make: (id, problem) -> Bench.
+    """
+
+    def __init__(self, make: Callable[[str, Problem], Any]):
+        self.make = make
+        self._of: Any = None
+        self._open: dict[Problem, Any] = {}
+
+    def open(self, request: Mapping[str, Any]) -> None:
+        """Makes the bench. Raises what that raises."""
+        self._bench(request)
+
+    def judge(self, request: Mapping[str, Any]) -> None:
+        """See Bench, as the others."""
+        self._bench(request).judge(request["candidate"])
+
+    def time_us(self, request: Mapping[str, Any]) -> float:
+        """One round."""
+        return self._bench(request).time_us(request["candidate"])
+
+    def resources(self, request: Mapping[str, Any]) -> dict[str, float]:
+        """As far as known."""
+        return self._bench(request).resources(request["candidate"])
+
+    def _bench(self, request: Mapping[str, Any]) -> Any:
+        problem = request["problem"]
+        of = request["subject"], getattr(problem, "kernel_key", problem)
+        if of != self._of:
+            for one in self._open.values():
+                getattr(one, "close", lambda: None)()
+            self._of, self._open = of, {}
+        if problem not in self._open:
+            self._open[problem] = self.make(request["subject"], problem)
+        return self._open[problem]
+
+
+def shared_bench(folder: str, lock: Any, subject: str, problem: Problem) -> stages.StageBench:
+    """The bench of a process that shares the present GPU with others: it holds the lock while it uses it."""
+    alone = study.GpuBench(machine=machine.present(), how=stages.ROUND, alone=lock)
+    return stages.StageBench(subject, problem, bench=alone, folder=folder)
+
+
 class There(Remote):
-    """The bench of one sweep among those of a worker, which makes `stages.Benches`."""
+    """The bench of one sweep among those of a worker, which makes `Benches`."""
 
     def __init__(self, worker: Remote, task: Task):
         self.worker, self.exact, self.close = worker, worker.exact, worker.close
@@ -292,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         workers = []
         for _ in range(options.processes):
             lock = GpuLock(Path(folder) / "lock")
-            bench = functools.partial(stages.Benches, functools.partial(stages.shared_bench, folder, lock))
+            bench = functools.partial(Benches, functools.partial(shared_bench, folder, lock))
             workers.append(Worker(bench, CANDIDATE_S, lock=lock))
 
         def pools(task: Task) -> Pool:

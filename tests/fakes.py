@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-import importlib.util
+import importlib
 import pathlib
 import sys
 import types
@@ -25,14 +25,10 @@ BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
 
 
 def script(name):
-    """A script of benchmarks/ as a module."""
+    """A script of benchmarks/ as a module, which processes that are started find by its name, too."""
     if str(BENCHMARKS) not in sys.path:
         sys.path.insert(0, str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(name)
 
 
 # ------------------------------------------------------------------------------------------------------------- records

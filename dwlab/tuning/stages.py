@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,52 +136,6 @@ class StageBench:
         if name not in self._tiled:
             self._tiled[name] = self.subject.stage(candidate)
         return self._tiled[name]
-
-
-class Benches:
-    """In a process: the benches of whatever sweep a request is of, each opened by its first request.
-
-    A candidate is {"subject": id, "problem": Problem, "candidate": its own}. Benches of the same kernels stay open
-    together, so that what is compiled for one batch serves the others. make: (id, problem) -> Bench.
-    """
-
-    def __init__(self, make: Callable[[str, Problem], Any]):
-        self.make = make
-        self._of: Any = None
-        self._open: dict[Problem, Any] = {}
-
-    def open(self, request: Mapping[str, Any]) -> None:
-        """Makes the bench. Raises what that raises."""
-        self._bench(request)
-
-    def judge(self, request: Mapping[str, Any]) -> None:
-        """See Bench, as the others."""
-        self._bench(request).judge(request["candidate"])
-
-    def time_us(self, request: Mapping[str, Any]) -> float:
-        """One round."""
-        return self._bench(request).time_us(request["candidate"])
-
-    def resources(self, request: Mapping[str, Any]) -> dict[str, float]:
-        """As far as known."""
-        return self._bench(request).resources(request["candidate"])
-
-    def _bench(self, request: Mapping[str, Any]) -> Any:
-        problem = request["problem"]
-        of = request["subject"], getattr(problem, "kernel_key", problem)
-        if of != self._of:
-            for one in self._open.values():
-                getattr(one, "close", lambda: None)()
-            self._of, self._open = of, {}
-        if problem not in self._open:
-            self._open[problem] = self.make(request["subject"], problem)
-        return self._open[problem]
-
-
-def shared_bench(folder: str, lock: Any, subject: str, problem: Problem) -> StageBench:
-    """The bench of a process that shares the present GPU with others: it holds the lock while it uses it."""
-    alone = GpuBench(machine=machine.present(), how=ROUND, alone=lock)
-    return StageBench(subject, problem, bench=alone, folder=folder)
 
 
 def _uncounted(gpu: str) -> GpuBench:
