@@ -53,7 +53,7 @@ None`
 - the docstring is the task: its first line the title, then the text that the lesson shows;
 - `judge(answer)` is the check. It gets the answer (dwlab.judge.answer), returns a sentence saying what was found right,
 or raises
-  `Wrong` with hints in steps; dwlab.judge.exercises has the tools, which raise it themselves;
+  `Wrong` with hints in steps; dwlab.judge.tools has the tools, which raise it themselves;
 - the last lines make the file runnable: `if __name__ == "__main__": run(__file__)`.
 """
 

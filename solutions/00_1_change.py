@@ -11,14 +11,14 @@ coalesced.
 import numpy as np
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,
     kernel,
     launched,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     values,

@@ -10,7 +10,8 @@ no more than it has to. Keep it in float32.
 """
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,
@@ -18,7 +19,6 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     moves_at_most,
-    run,
     typical_first,
     values,
 )

@@ -9,7 +9,8 @@ part. How many warps are resident on an SM, if a launch has more than enough blo
 """
 
 from dwlab.gpu.occupancy import occupancy
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 
 ### BEGIN SOLUTION
 many_registers = 65536 // 4 // (96 * 32) * 4 // 8 * 8

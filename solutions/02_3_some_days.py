@@ -12,18 +12,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
-    agree,
-    at_most,
-    coalesced,
-    drawn,
-    kernel,
-    launched,
-    poisoned,
-    run,
-    values,
-    written_once,
-)
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import agree, at_most, coalesced, drawn, kernel, launched, poisoned, values, written_once
 
 
 @cuda.jit

@@ -11,7 +11,9 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.faster import faster
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,
@@ -19,12 +21,10 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     values,
 )
-from dwlab.judge.faster import faster
 
 
 @cuda.jit

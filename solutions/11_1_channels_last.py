@@ -12,7 +12,8 @@ float64. When it passes, compare its lanes for each request with those of the le
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,
@@ -20,7 +21,6 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     values,

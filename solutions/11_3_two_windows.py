@@ -12,17 +12,8 @@ problems, at the sectors of each request, for float64, and counts the requests.
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda, stage
-from dwlab.judge.exercises import (
-    Wrong,
-    coalesced,
-    convolution,
-    convolves,
-    drawn,
-    float32_only,
-    kernel,
-    run,
-    stored_by_a_thread,
-)
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, stored_by_a_thread
 from dwlab.kernels.registry import Launch
 
 

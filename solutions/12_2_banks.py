@@ -9,7 +9,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 
 WORDS = 33 * 32
 

@@ -9,7 +9,8 @@ same without the bug: coalesced, and no element loaded twice by a block.
 from numba import float32
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.exercises import at_most, coalesced, convolution, drawn, kernel, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import at_most, coalesced, convolution, drawn, kernel
 from dwlab.kernels.registry import Launch
 
 TILE = 64  # outputs of a block, one a thread

@@ -12,7 +12,9 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.faster import faster
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -21,13 +23,11 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     poisoned,
-    run,
     typical_first,
     values,
     without,
     written_once,
 )
-from dwlab.judge.faster import faster
 
 WARPS = 4
 EVERY_LANE = 0xFFFFFFFF

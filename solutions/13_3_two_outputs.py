@@ -11,7 +11,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 
 TAPS = 10
 WINDOW = 3 * 32 + TAPS - 1

@@ -11,18 +11,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
-    agree,
-    at_most,
-    coalesced,
-    drawn,
-    kernel,
-    launched,
-    poisoned,
-    run,
-    stored_by_a_thread,
-    values,
-)
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import agree, at_most, coalesced, drawn, kernel, launched, poisoned, stored_by_a_thread, values
 
 
 @cuda.jit

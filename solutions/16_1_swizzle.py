@@ -14,7 +14,8 @@ common with 8.
 
 from math import gcd  # noqa: F401
 
-from dwlab.judge.exercises import Wrong, drawn, function, run, whole
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, whole
 
 
 def swizzle(row, n):

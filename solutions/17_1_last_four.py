@@ -16,7 +16,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import agree, at_most, drawn, kernel, launched, poisoned, run, typical_first, values, without
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import agree, at_most, drawn, kernel, launched, poisoned, typical_first, values, without
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 HOURS = 128  # of a block

@@ -14,7 +14,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     Wrong,
     agree,
     coalesced,
@@ -23,7 +24,6 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     poisoned,
-    run,
     typical_first,
     values,
     without,

@@ -13,7 +13,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -22,7 +23,6 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     values,

@@ -11,7 +11,8 @@ input gradient and before you run anything:
 import numpy as np
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.judge.exercises import counted, predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import counted, predicted
 from dwlab.problems.references import correlate, reference
 
 ### BEGIN SOLUTION

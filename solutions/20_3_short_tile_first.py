@@ -13,7 +13,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     at_most,
     coalesced,
     convolution,
@@ -21,7 +22,6 @@ from dwlab.judge.exercises import (
     drawn,
     float32_only,
     kernel,
-    run,
     stored_by_a_thread,
 )
 from dwlab.kernels.registry import Launch

@@ -10,7 +10,8 @@ import numpy as np
 from numba import float32, int32
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, coalesced, drawn, kernel, launched, run, values
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import agree, at_most, coalesced, drawn, kernel, launched, values
 
 CLASSES = 16
 

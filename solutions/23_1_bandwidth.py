@@ -13,7 +13,8 @@ must have more bandwidth, always. Two places to look for bytes: `problem.compuls
 import math
 
 from dwlab import DepthwiseConv1d, stage, stages  # noqa: F401
-from dwlab.judge.exercises import Wrong, drawn, function, pair, real, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, pair, real
 
 
 def summary(problem, us):

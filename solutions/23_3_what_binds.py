@@ -12,7 +12,8 @@ multiprocessor serves one wavefront and starts four instructions. The names: "me
 
 import math
 
-from dwlab.judge.exercises import Wrong, drawn, function, pair, real, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, pair, real
 
 
 def binds(work, gpu):

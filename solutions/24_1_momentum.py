@@ -14,7 +14,8 @@ One more thing: if an element of g is NaN, the kernel leaves this v and this p a
 import numpy as np
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,
@@ -22,7 +23,6 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     moves_at_most,
-    run,
     typical_first,
     values,
 )

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from dwlab.judge.answer import STOPPED
-from dwlab.judge.exercises import Raised, Wrong, drawn, function, run, values
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Raised, Wrong, drawn, function, values
 
 
 ### BEGIN SOLUTION

@@ -18,7 +18,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     Wrong,
     agree,
     coalesced,
@@ -27,7 +28,6 @@ from dwlab.judge.exercises import (
     kernel,
     launched,
     poisoned,
-    run,
     typical_first,
     values,
     written_once,

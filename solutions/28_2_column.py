@@ -13,7 +13,8 @@ from functools import partial
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -24,7 +25,6 @@ from dwlab.judge.exercises import (
     of_a_layer,
     one_large,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     without,

@@ -14,7 +14,9 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.faster import faster
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -25,14 +27,12 @@ from dwlab.judge.exercises import (
     of_a_layer,
     one_large,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     values,
     without,
     written_once,
 )
-from dwlab.judge.faster import faster
 from dwlab.problems.layers import Pointwise
 
 FILTERS = 4

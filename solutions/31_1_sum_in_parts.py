@@ -17,7 +17,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -27,7 +28,6 @@ from dwlab.judge.exercises import (
     launched,
     one_large,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     values,

@@ -16,7 +16,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     Wrong,
     agree,
     at_most,
@@ -26,7 +27,6 @@ from dwlab.judge.exercises import (
     launched,
     one_large,
     poisoned,
-    run,
     typical_first,
     written_once,
 )

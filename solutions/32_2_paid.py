@@ -13,7 +13,8 @@ Write down, without running anything (one image, 3 × 3 taps, padding 1, no bias
 """
 
 from dwlab import stage, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 from dwlab.planner.accesses import Tile, dwpw
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 

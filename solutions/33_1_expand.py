@@ -18,7 +18,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     at_most,
     drawn,
@@ -28,7 +29,6 @@ from dwlab.judge.exercises import (
     of_a_layer,
     one_large,
     poisoned,
-    run,
     typical_first,
     written_once,
 )

@@ -18,7 +18,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 
 C, F, SIDE = 16, 24, 12
 

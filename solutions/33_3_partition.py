@@ -13,7 +13,8 @@ import math
 import operator
 import random
 
-from dwlab.judge.exercises import Lookups, Wrong, drawn, function, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Lookups, Wrong, drawn, function
 
 MANY = 120  # layers, of which nobody tries all partitions
 

@@ -13,7 +13,8 @@ A layer in NHWC, 64 channels to 96 filters on one map of 14 × 14, with a bias:
 
 import numpy as np
 
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 from dwlab.problems.layers import Pointwise, stored
 from dwlab.problems.quantisation import factors, of_filters, of_range
 

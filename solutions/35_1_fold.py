@@ -12,7 +12,8 @@ changed: other code still has it. Compute in float64 and round once, at the end.
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, pair, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, pair
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.references import reference
 

@@ -9,7 +9,8 @@ kernel takes 3 µs and the pointwise one 8 µs. Write down:
 - `both`: the same if the depthwise and the pointwise kernels all became twice as fast.
 """
 
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import macs
 

@@ -14,7 +14,8 @@ kernel. Write down:
 - `energy_gain`: how many times less an inference takes with the 9 pairs fused, when the GPU then draws 320 W.
 """
 
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 
 ### BEGIN SOLUTION
 depthwise_part = 13 * 3 / (13 * 3 + 13 * 7 + 4 * 5)

@@ -9,7 +9,8 @@ before). Return None if it moved less than twice, or if no inference was done in
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, real, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, real
 
 
 def joules(counter, runs):

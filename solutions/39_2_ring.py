@@ -13,7 +13,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -23,7 +24,6 @@ from dwlab.judge.exercises import (
     launched,
     one_large,
     poisoned,
-    run,
     typical_first,
     values,
     written_once,

@@ -14,7 +14,8 @@ and
   of the map.
 """
 
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 from dwlab.planner.accesses import Tile, pwdw
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import macs

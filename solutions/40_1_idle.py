@@ -7,7 +7,8 @@ within another. `wall` is the time of the whole profile: every span lies between
 
 import math
 
-from dwlab.judge.exercises import Wrong, drawn, function, real, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, real
 
 
 def idle(kernels, copies, wall):

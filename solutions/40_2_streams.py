@@ -8,7 +8,8 @@ order: the copy of batch i waits for the kernel of batch i - streams. The first 
 
 import math
 
-from dwlab.judge.exercises import Wrong, drawn, function, real, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, real
 
 
 def finished(copies, kernels, streams):

@@ -15,14 +15,14 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import (
     agree,
     drawn,
     float32_only,
     kernel,
     launched,
     poisoned,
-    run,
     stored_by_a_thread,
     typical_first,
     values,

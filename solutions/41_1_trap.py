@@ -13,7 +13,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import Wrong, drawn, function, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function
 
 SPACE = {"block": (32, 48, 64, 96, 128), "vector": (1, 2, 3, 4), "rows": (1, 2, 3, 4)}
 

@@ -15,7 +15,8 @@ import random
 import statistics
 
 from dwlab.judge.answer import Hidden
-from dwlab.judge.exercises import Wrong, drawn, function, run, whole
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, whole
 
 
 def search(candidates, recorded, budget):

@@ -14,7 +14,8 @@ each round is a coin. Write down:
 
 import math
 
-from dwlab.judge.exercises import predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import predicted
 
 ### BEGIN SOLUTION
 all_above = 100 * 2 / 2**6

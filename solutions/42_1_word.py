@@ -18,7 +18,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import launched, poisoned, predicted
 from dwlab.kernels.parts import ptx
 from dwlab.problems.sparsity import places_of
 

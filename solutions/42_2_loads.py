@@ -16,7 +16,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import launched, poisoned, predicted
 from dwlab.problems import sparsity
 
 C, F, PIXELS = 128, 64, 16

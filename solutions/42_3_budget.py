@@ -12,7 +12,8 @@ says what a pattern keeps. Do not assume that more zeros are faster: measured ti
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, run, values
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import Wrong, drawn, function, values
 from dwlab.problems.sparsity import kept_magnitude
 
 

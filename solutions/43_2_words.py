@@ -13,7 +13,8 @@ import numpy as np
 from numba import int32
 
 from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted, run
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import launched, poisoned, predicted
 from dwlab.kernels.parts import ptx
 
 

@@ -22,7 +22,7 @@ from numba import float32
 
 import dwlab
 from dwlab import cuda, xray
-from dwlab.judge import exercises
+from dwlab.judge import exercises, tools
 from dwlab.judge.exercises import Result, Results
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -580,17 +580,17 @@ X = np.arange(64, dtype=np.float32)
 
 
 def test_launched_runs_on_the_interpreter_and_writes_into_the_arrays():
-    y = exercises.poisoned(64)
-    exercises.launched(_double, 2, 32, X, y)
-    exercises.agree(y, 2 * X, "doubling")
-    with pytest.raises(exercises.Wrong, match="out of bounds") as wrong:
-        exercises.launched(_scattered, 1, 32, X, y, hints=("look",))
-    assert wrong.value.hints == (exercises.HAZARD_HINTS["out of bounds"], "look"), "what it does comes first"
+    y = tools.poisoned(64)
+    tools.launched(_double, 2, 32, X, y)
+    tools.agree(y, 2 * X, "doubling")
+    with pytest.raises(tools.Wrong, match="out of bounds") as wrong:
+        tools.launched(_scattered, 1, 32, X, y, hints=("look",))
+    assert wrong.value.hints == (tools.HAZARD_HINTS["out of bounds"], "look"), "what it does comes first"
 
 
 def test_poisoned_arrays_are_wrong_everywhere():
-    assert np.isnan(exercises.poisoned(3, 2)).all() and exercises.poisoned(3, 2).shape == (3, 2)
-    assert (exercises.poisoned(3, dtype="int32") == np.iinfo(np.int32).min).all()
+    assert np.isnan(tools.poisoned(3, 2)).all() and tools.poisoned(3, 2).shape == (3, 2)
+    assert (tools.poisoned(3, dtype="int32") == np.iinfo(np.int32).min).all()
 
 
 @pytest.mark.parametrize(
@@ -604,13 +604,13 @@ def test_poisoned_arrays_are_wrong_everywhere():
     ],
 )
 def test_agree_names_the_first_difference(got, want, says):
-    with pytest.raises(exercises.Wrong, match=says):
-        exercises.agree(np.array(got), np.array(want), "it")
+    with pytest.raises(tools.Wrong, match=says):
+        tools.agree(np.array(got), np.array(want), "it")
 
 
 def test_agree_accepts_rounding_infinities_and_nans_that_are_meant():
-    exercises.agree(np.array([1.0000001, np.inf, np.nan]), np.array([1.0, np.inf, np.nan]), "it")
-    exercises.agree(np.zeros(0), np.zeros(0), "nothing")
+    tools.agree(np.array([1.0000001, np.inf, np.nan]), np.array([1.0, np.inf, np.nan]), "it")
+    tools.agree(np.zeros(0), np.zeros(0), "nothing")
 
 
 @cuda.jit
@@ -662,10 +662,10 @@ def _an_element_too_many(x, y):
 
 
 def _outcome(kernel, want, threads=64):
-    y = exercises.poisoned(64)
-    with pytest.raises(exercises.Wrong) as wrong:
-        exercises.launched(kernel, 1, threads, X, y, hints=("its own",))
-        exercises.agree(y, want, "it", hints=("its own",))
+    y = tools.poisoned(64)
+    with pytest.raises(tools.Wrong) as wrong:
+        tools.launched(kernel, 1, threads, X, y, hints=("its own",))
+        tools.agree(y, want, "it", hints=("its own",))
     assert wrong.value.hints[-1] == "its own"
     return str(wrong.value), wrong.value.hints[0]
 
@@ -676,7 +676,7 @@ def _outcome(kernel, want, threads=64):
      (float("1e300"), "bytes", "1e+300 bytes")],
 )  # fmt: skip
 def test_a_whole_number_is_told_with_all_its_digits(number, unit, text):
-    assert exercises._counted(number, unit) == text
+    assert tools._counted(number, unit) == text
 
 
 def test_what_was_never_written_is_not_what_is_nan():
@@ -686,18 +686,18 @@ def test_what_was_never_written_is_not_what_is_nan():
     assert "element [0] is NaN; 0 is right. 64 of 64" in text
     text, hint = _outcome(_adds_up, X)
     assert "uninitialised" in text and "reads y element [0], which nothing has written" in text
-    assert hint == exercises.HAZARD_HINTS["uninitialised output"]
+    assert hint == tools.HAZARD_HINTS["uninitialised output"]
 
 
 def test_a_race_gets_the_hint_of_its_own_kind():
     text, hint = _outcome(_two_warps, X)
-    assert "cuda.syncthreads()" in text and hint == exercises.HAZARD_HINTS["race in a block"]
+    assert "cuda.syncthreads()" in text and hint == tools.HAZARD_HINTS["race in a block"]
     text, hint = _outcome(_two_lanes, X, threads=32)
-    assert "cuda.syncwarp()" in text and hint == exercises.HAZARD_HINTS["race in a warp"]
+    assert "cuda.syncwarp()" in text and hint == tools.HAZARD_HINTS["race in a warp"]
     text, hint = _outcome(_two_lanes, X)
-    assert hint == exercises.HAZARD_HINTS["race"], "of two warps, a larger size may have other readers"
+    assert hint == tools.HAZARD_HINTS["race"], "of two warps, a larger size may have other readers"
     text, hint = _outcome(_an_element_too_many, X)
-    assert " writes " in text and hint == exercises.HAZARD_HINTS["race of writes"], "no reader lacks a barrier"
+    assert " writes " in text and hint == tools.HAZARD_HINTS["race of writes"], "no reader lacks a barrier"
 
 
 @pytest.mark.parametrize(
@@ -713,48 +713,48 @@ def test_a_race_gets_the_hint_of_its_own_kind():
 )
 def test_the_first_hint_says_what_wrong_values_have_in_common(change, says):
     want = np.random.default_rng(0).uniform(1, 2, (7, 5))
-    with pytest.raises(exercises.Wrong) as wrong:
-        exercises.agree(change(want), want, "it", hints=("its own",))
+    with pytest.raises(tools.Wrong) as wrong:
+        tools.agree(change(want), want, "it", hints=("its own",))
     assert re.search(says, wrong.value.hints[0]) and wrong.value.hints[1:] == ("its own",)
 
 
 def test_an_input_stays_as_it_is():
-    with pytest.raises(exercises.Wrong, match=r"Line \d+: a store to `y`, which is an input"):
-        exercises.launched(_double, 2, 32, X, np.zeros(64, np.float32))
+    with pytest.raises(tools.Wrong, match=r"Line \d+: a store to `y`, which is an input"):
+        tools.launched(_double, 2, 32, X, np.zeros(64, np.float32))
     updated = np.zeros(64, np.float32)
-    exercises.launched(_double, 2, 32, X, updated, updates=[updated])
+    tools.launched(_double, 2, 32, X, updated, updates=[updated])
     assert (updated == 2 * X).all()
 
 
 def test_a_launch_is_counted_and_judged_in_one():
-    y = exercises.poisoned(64)
-    report = exercises.launched(_double, 2, 32, X, y)
-    assert exercises.coalesced(report) == "4.0 sectors per request (16 in 4)" and (y == 2 * X).all() and y.written.all()
+    y = tools.poisoned(64)
+    report = tools.launched(_double, 2, 32, X, y)
+    assert tools.coalesced(report) == "4.0 sectors per request (16 in 4)" and (y == 2 * X).all() and y.written.all()
 
 
 def test_judging_an_xray():
     good, bad = xray(_double, 2, 32, X, X.copy()), xray(_scattered, 1, 32, X, np.zeros(256, np.float32))
-    assert exercises.coalesced(good) == "4.0 sectors per request (16 in 4)"
-    assert exercises.coalesced(bad, ["x"]).startswith("4.0")
+    assert tools.coalesced(good) == "4.0 sectors per request (16 in 4)"
+    assert tools.coalesced(bad, ["x"]).startswith("4.0")
     with pytest.raises(
-        exercises.Wrong, match="store of y: 32 sectors in 1 request, 32.0 sectors per request; 4.0 would"
+        tools.Wrong, match="store of y: 32 sectors in 1 request, 32.0 sectors per request; 4.0 would"
     ):
-        exercises.coalesced(bad)
-    with pytest.raises(exercises.Wrong, match="never touches z"):
-        exercises.coalesced(good, ["z"])
-    assert exercises.moves_at_most(good, 512, "") == "512 bytes moved"
-    with pytest.raises(exercises.Wrong, match="512 bytes are moved; 511 are enough: that is so"):
-        exercises.moves_at_most(good, 511, "that is so")
-    exercises.float32_only(good)
-    with pytest.raises(exercises.Wrong, match=r"`y\[8 \* i\] = x\[i\] \* 2.1`: 32 float64 operations"):
-        exercises.float32_only(bad)
+        tools.coalesced(bad)
+    with pytest.raises(tools.Wrong, match="never touches z"):
+        tools.coalesced(good, ["z"])
+    assert tools.moves_at_most(good, 512, "") == "512 bytes moved"
+    with pytest.raises(tools.Wrong, match="512 bytes are moved; 511 are enough: that is so"):
+        tools.moves_at_most(good, 511, "that is so")
+    tools.float32_only(good)
+    with pytest.raises(tools.Wrong, match=r"`y\[8 \* i\] = x\[i\] \* 2.1`: 32 float64 operations"):
+        tools.float32_only(bad)
 
 
 def test_judging_a_convolution():
     stage = dwlab.stage("depthwise1d/forward/coalesced")
     problem = dwlab.DepthwiseConv1d(2, 3, 40, 5)
-    assert exercises.convolves(stage.kernel, stage.launch, problem).startswith("Right on")
-    report = exercises.counted(stage.kernel, stage.launch, problem)
+    assert tools.convolves(stage.kernel, stage.launch, problem).startswith("Right on")
+    report = tools.counted(stage.kernel, stage.launch, problem)
     assert report.totals.flops == problem.flops and not report.hazards
 
     @cuda.jit
@@ -763,8 +763,8 @@ def test_judging_a_convolution():
         if cuda.blockIdx.x == 0 and cuda.threadIdx.y == 0 and t < y.shape[2]:
             y[0, 0, t] = x[0, 0, t] * w[0, 0]
 
-    with pytest.raises(exercises.Wrong, match=r"of \d+ problems, first B=1 H=1 L=40 K=5") as wrong:
-        exercises.convolves(forgets, stage.launch, problem)
+    with pytest.raises(tools.Wrong, match=r"of \d+ problems, first B=1 H=1 L=40 K=5") as wrong:
+        tools.convolves(forgets, stage.launch, problem)
     assert len(wrong.value.hints) >= 3
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dwlab.judge.answer import JUDGES, Answer, Wrong
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,

@@ -18,7 +18,7 @@ import numpy as np
 from numba import float32
 
 from dwlab.judge.answer import Answer, Wrong
-from dwlab.judge.exercises import Unsolved, given, real
+from dwlab.judge.tools import Unsolved, given, real
 from dwlab.simt import cuda
 from dwlab.text import tabular
 

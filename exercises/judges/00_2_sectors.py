@@ -3,7 +3,7 @@
 import numpy as np
 
 from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 
 
 @cuda.jit

@@ -1,7 +1,7 @@
 """The judge of exercise 01_1, and its hints."""
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,

@@ -1,7 +1,7 @@
 """The judge of exercise 01_2, and its hints."""
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.judge.exercises import counted, predicted
+from dwlab.judge.tools import counted, predicted
 
 # Your code here.
 flops = None

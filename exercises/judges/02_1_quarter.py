@@ -4,7 +4,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.faster import faster
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -16,7 +17,6 @@ from dwlab.judge.exercises import (
     values,
     written_once,
 )
-from dwlab.judge.faster import faster
 
 
 @cuda.jit

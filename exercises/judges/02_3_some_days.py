@@ -6,7 +6,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, coalesced, drawn, kernel, launched, poisoned, values, written_once
+from dwlab.judge.tools import agree, at_most, coalesced, drawn, kernel, launched, poisoned, values, written_once
 
 
 @cuda.jit

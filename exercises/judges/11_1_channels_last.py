@@ -3,7 +3,7 @@
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,

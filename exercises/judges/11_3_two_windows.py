@@ -3,16 +3,7 @@
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda, stage
-from dwlab.judge.exercises import (
-    Wrong,
-    coalesced,
-    convolution,
-    convolves,
-    drawn,
-    float32_only,
-    kernel,
-    stored_by_a_thread,
-)
+from dwlab.judge.tools import Wrong, coalesced, convolution, convolves, drawn, float32_only, kernel, stored_by_a_thread
 from dwlab.kernels.registry import Launch
 
 

@@ -4,7 +4,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.faster import faster
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -18,7 +19,6 @@ from dwlab.judge.exercises import (
     without,
     written_once,
 )
-from dwlab.judge.faster import faster
 
 WARPS = 4
 EVERY_LANE = 0xFFFFFFFF

@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,

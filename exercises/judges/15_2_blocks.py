@@ -1,7 +1,7 @@
 """The judge of exercise 15_2, and its hints."""
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.judge.exercises import counted, predicted
+from dwlab.judge.tools import counted, predicted
 from dwlab.kernels.depthwise1d import straight_line
 
 # Your code here.

@@ -2,7 +2,7 @@
 
 from math import gcd  # noqa: F401
 
-from dwlab.judge.exercises import Wrong, drawn, function, whole
+from dwlab.judge.tools import Wrong, drawn, function, whole
 
 
 def swizzle(row, n):

@@ -3,7 +3,7 @@
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, agree, at_most, drawn, kernel, launched, poisoned, typical_first, values
+from dwlab.judge.tools import Wrong, agree, at_most, drawn, kernel, launched, poisoned, typical_first, values
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 LENGTH = 128

@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab import DepthwiseConv1d, cuda, stage, xray
-from dwlab.judge.exercises import counted, predicted
+from dwlab.judge.tools import counted, predicted
 from dwlab.kernels.depthwise1d import rows
 from dwlab.kernels.parts import ptx
 

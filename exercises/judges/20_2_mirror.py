@@ -3,7 +3,7 @@
 import numpy as np
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.judge.exercises import counted, predicted
+from dwlab.judge.tools import counted, predicted
 from dwlab.problems.references import correlate, reference
 
 # Your code here.

@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     at_most,
     coalesced,
     convolution,

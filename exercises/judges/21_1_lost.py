@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32, int32
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, coalesced, drawn, kernel, launched, values
+from dwlab.judge.tools import agree, at_most, coalesced, drawn, kernel, launched, values
 
 CLASSES = 16
 

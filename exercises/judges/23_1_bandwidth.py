@@ -3,7 +3,7 @@
 import math
 
 from dwlab import DepthwiseConv1d, stage, stages  # noqa: F401
-from dwlab.judge.exercises import Wrong, drawn, function, pair, real
+from dwlab.judge.tools import Wrong, drawn, function, pair, real
 
 
 def summary(problem, us):

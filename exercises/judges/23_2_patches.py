@@ -3,7 +3,7 @@
 from numba import float32
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.exercises import counted, predicted
+from dwlab.judge.tools import counted, predicted
 from dwlab.kernels.registry import Launch
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from dwlab.judge.exercises import Wrong, drawn, function, pair, real
+from dwlab.judge.tools import Wrong, drawn, function, pair, real
 
 
 def binds(work, gpu):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     agree,
     coalesced,
     drawn,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dwlab.judge.answer import STOPPED
-from dwlab.judge.exercises import Raised, Wrong, drawn, function, values
+from dwlab.judge.tools import Raised, Wrong, drawn, function, values
 
 
 # Your code here.

@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 
 LARGE = 2**24
 

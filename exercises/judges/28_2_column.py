@@ -5,7 +5,7 @@ from functools import partial
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,

@@ -6,7 +6,8 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.faster import faster
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -23,7 +24,6 @@ from dwlab.judge.exercises import (
     without,
     written_once,
 )
-from dwlab.judge.faster import faster
 from dwlab.problems.layers import Pointwise
 
 FILTERS = 4

@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda, xray
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 
 M, C, F = 196, 64, 96
 BLOCK_M, BLOCK_F, CHUNK = 32, 48, 16

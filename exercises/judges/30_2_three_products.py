@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, drawn, float32_only, kernel, launched, poisoned, written_once
+from dwlab.judge.tools import Wrong, drawn, float32_only, kernel, launched, poisoned, written_once
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 

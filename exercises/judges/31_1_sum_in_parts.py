@@ -6,7 +6,7 @@ import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,

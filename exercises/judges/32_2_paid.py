@@ -1,7 +1,7 @@
 """The judge of exercise 32_2, and its hints."""
 
 from dwlab import stage, xray
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 from dwlab.planner.accesses import Tile, dwpw
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 

@@ -5,7 +5,7 @@ import math
 import operator
 import random
 
-from dwlab.judge.exercises import Lookups, Wrong, drawn, function
+from dwlab.judge.tools import Lookups, Wrong, drawn, function
 
 MANY = 120  # layers, of which nobody tries all partitions
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 from dwlab.problems.layers import Pointwise, stored
 from dwlab.problems.quantisation import factors, of_filters, of_range
 

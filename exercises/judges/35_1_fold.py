@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, pair
+from dwlab.judge.tools import Wrong, drawn, function, pair
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.references import reference
 

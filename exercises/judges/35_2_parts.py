@@ -1,6 +1,6 @@
 """The judge of exercise 35_2, and its hints."""
 
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import macs
 

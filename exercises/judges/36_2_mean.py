@@ -4,7 +4,8 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import (
+from dwlab.judge.faster import faster
+from dwlab.judge.tools import (
     agree,
     at_most,
     coalesced,
@@ -19,7 +20,6 @@ from dwlab.judge.exercises import (
     without,
     written_once,
 )
-from dwlab.judge.faster import faster
 
 EVERY_LANE = 0xFFFFFFFF
 

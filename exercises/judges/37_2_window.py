@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, real
+from dwlab.judge.tools import Wrong, drawn, function, real
 
 
 def joules(counter, runs):

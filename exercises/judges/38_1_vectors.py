@@ -6,8 +6,8 @@ import numpy as np
 from numba import float32, uint32  # noqa: F401
 
 from dwlab import cuda
-from dwlab.judge.exercises import agree, at_most, drawn, kernel, launched, of_a_layer, poisoned, typical_first, values
 from dwlab.judge.faster import faster
+from dwlab.judge.tools import agree, at_most, drawn, kernel, launched, of_a_layer, poisoned, typical_first, values
 from dwlab.kernels.parts import ptx_memory as ptx  # noqa: F401
 from dwlab.problems.layers import Pointwise
 

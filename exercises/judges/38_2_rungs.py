@@ -1,6 +1,6 @@
 """The judge of exercise 38_2, and its hints."""
 
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 
 # Your code here.
 blocks = None

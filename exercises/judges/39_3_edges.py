@@ -1,6 +1,6 @@
 """The judge of exercise 39_3, and its hints."""
 
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 from dwlab.planner.accesses import Tile, pwdw
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import macs

@@ -2,7 +2,7 @@
 
 import math
 
-from dwlab.judge.exercises import Wrong, drawn, function, real
+from dwlab.judge.tools import Wrong, drawn, function, real
 
 
 def finished(copies, kernels, streams):

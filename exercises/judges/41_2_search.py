@@ -5,7 +5,7 @@ import random
 import statistics
 
 from dwlab.judge.answer import Hidden
-from dwlab.judge.exercises import Wrong, drawn, function, whole
+from dwlab.judge.tools import Wrong, drawn, function, whole
 
 
 def search(candidates, recorded, budget):

@@ -2,7 +2,7 @@
 
 import math
 
-from dwlab.judge.exercises import predicted
+from dwlab.judge.tools import predicted
 
 # Your code here.
 all_above = None

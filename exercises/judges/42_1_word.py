@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted
+from dwlab.judge.tools import launched, poisoned, predicted
 from dwlab.kernels.parts import ptx
 from dwlab.problems.sparsity import places_of
 

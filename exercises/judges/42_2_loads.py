@@ -4,7 +4,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import cuda
-from dwlab.judge.exercises import launched, poisoned, predicted
+from dwlab.judge.tools import launched, poisoned, predicted
 from dwlab.problems import sparsity
 
 C, F, PIXELS = 128, 64, 16

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dwlab.judge.exercises import Wrong, drawn, function, values
+from dwlab.judge.tools import Wrong, drawn, function, values
 from dwlab.problems.sparsity import kept_magnitude
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numba import int32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
-from dwlab.judge.exercises import Wrong, agree, at_most, drawn, float32_only, kernel, launched, poisoned, written_once
+from dwlab.judge.tools import Wrong, agree, at_most, drawn, float32_only, kernel, launched, poisoned, written_once
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 ONES = 0x01010101

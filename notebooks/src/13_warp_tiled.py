@@ -198,7 +198,7 @@ warp_viewer("3 * lane", space="shared")
 # the mask names must take part.
 
 # %%
-from dwlab.judge.exercises import agree
+from dwlab.judge.tools import agree
 
 
 @cuda.jit

@@ -62,7 +62,7 @@ print(f"at K = {4 * fma_tflops * 1e3 / copy_gbps:.0f}; you predicted {predicted_
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.judge.exercises import agree
+from dwlab.judge.tools import agree
 from dwlab.kernels.parts import ptx
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numba import float32
 
 from dwlab import banner, cuda, mode, stages, study, xray
-from dwlab.judge.exercises import agree, launched, poisoned
+from dwlab.judge.tools import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.measure import device
 from dwlab.problems import networks

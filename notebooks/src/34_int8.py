@@ -15,7 +15,7 @@ from numba import float32, int32
 
 from dwlab import banner, cuda, stage
 from dwlab import report as tables
-from dwlab.judge.exercises import agree, launched, poisoned
+from dwlab.judge.tools import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems import quantisation
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored

@@ -17,7 +17,7 @@ from numba import int32
 from dwlab import banner, check, cuda, stage
 from dwlab import report as tables
 from dwlab.compiler import inspect
-from dwlab.judge.exercises import agree, launched, poisoned
+from dwlab.judge.tools import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
 from dwlab.text import tabular
