@@ -320,13 +320,33 @@ def test_a_winner_of_a_sparse_layer_decides_for_its_pattern(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "changes", [{"kernel": "x" * 64}, {"gpu": f"{COUNTED}, with the ceilings of NVIDIA H200"}, {"sparsity": "2:4"}]
+    "changes", [{"gpu": f"{COUNTED}, with the ceilings of NVIDIA H200"}, {"sparsity": "2:4"}, {"dtype": "float16"}]
 )
-def test_a_winner_of_another_kernel_or_that_was_counted_decides_nothing(tmp_path, monkeypatch, changes):
+def test_a_winner_of_another_problem_or_that_was_counted_decides_nothing(tmp_path, monkeypatch, changes):
     before = stage(TENSOR).config(LAYER)
     sweep_of(tmp_path / "j.jsonl", **changes)
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
     assert stage(TENSOR).config(LAYER) == before
+
+
+def test_a_winner_of_an_earlier_kernel_decides_and_it_is_said(tmp_path, monkeypatch):
+    won = TileConfig(**sweep_of(tmp_path / "j.jsonl", kernel="x" * 64))
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
+    assert stage(TENSOR).config(LAYER) == won
+    assert stage(TENSOR).why_config(LAYER).endswith("driver 580.1); of an earlier kernel")
+
+
+def test_a_winner_of_a_whole_path_decides_its_stage_and_the_tile(tmp_path, monkeypatch):
+    path, others = space.subject("pointwise/forward"), [one for one in SPACE.candidates if one != SPACE.candidates[0]]
+    found = key(subject=path.id, kernel=path.digest)
+    first = choices.fastest(path.takers(LAYER, gpus.H200), LAYER, gpu="NVIDIA H200")[0]
+    name = next(one.name for one in path.takers(LAYER, gpus.H200) if one.name not in (first.name, "tensor"))
+    for candidate in ({"stage": "tensor"} | dict(others[0]), {"stage": name}):
+        Journal(tmp_path / "j.jsonl").append(found, Tried(candidate, times_us=(1.0,), won=True))
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
+    assert stage(TENSOR).config(LAYER, gpus.H200) == TileConfig(**others[0])
+    assert choices.fastest(path.takers(LAYER, gpus.H200), LAYER, gpu="NVIDIA H200")[0].name == name  # the last one
+    assert choices.fastest(path.takers(LAYER, gpus.H200), LAYER, gpu="NVIDIA L4")[0].name != name
 
 
 def test_a_winner_that_is_no_tile_of_the_stage_decides_nothing(tmp_path, monkeypatch):

@@ -23,6 +23,8 @@ import numpy as np
 
 from dwlab import records
 from dwlab.kernels.registry import Stage
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling import tuned
 from dwlab.problems import DepthwiseConv1d
 from dwlab.records import Measurement, Record
 
@@ -168,12 +170,18 @@ def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = No
 def fastest(
     stages: Sequence[Stage], problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
 ) -> tuple[Stage, ...]:
-    """Stages that take a problem, the one expected to be fastest first. known: the project's records if None."""
+    """Stages that take a problem, the one expected to be fastest first. known: the project's records if None.
+
+    Without `known` the stage that a search over the whole path found fastest there comes first.
+    """
+    won = None
+    if known is None and stages:
+        won = tuned.stage_of(f"{problem.op}/{stages[0].path}", problem, gpu or gpus.at_hand().name)
     if known is None:
         known = recorded(problem.op).get((problem.op, stages[0].path), ()) if stages else ()
     found = expected([one.id for one in stages], problem, known, gpu)
 
-    def key(one: Stage) -> tuple[float, float, str]:
-        return found.get(one.id, math.inf), 0.0 if found else one.traffic(problem).bytes_moved, one.id
+    def key(one: Stage) -> tuple[bool, float, float, str]:
+        return one.name != won, found.get(one.id, math.inf), 0.0 if found else one.traffic(problem).bytes_moved, one.id
 
     return tuple(sorted(stages, key=key))

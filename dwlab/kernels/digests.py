@@ -1,47 +1,34 @@
-"""Which kernel a record timed: a digest of the sources of all that a stage launches, the same on every machine.
+"""Which kernel a record timed: names for what a stage launches, that hang on machine code and not on words.
 
-A stage's kernel is made by helpers of other files, for tiles that a planner chooses, and started with what its launch
-computes. So what counts is every definition that the stage's kernel and launch reach by name, through this package's
-modules: functions, classes and constants, each by itself, whatever file it stands in. Docstrings, comments, positions,
-annotations and refusals (`if …: raise`) do not count, nor do traffic formulas. Not followed: what a problem is, the
-registry, and packages outside. Of the registry count the kernels that zero an output and add up parts, where they run,
-and of dwlab.kernels.parts.ptx an instruction's own lines.
-
-`of_code` is the other witness, where a compiler is installed: of the PTX of one specialised kernel.
+A record is of today's kernel if today's stage compiles, for the recorded problem and GPU, to the PTX that was timed,
+and launches it so: `benchmarks/recorded_kernels.py` compiles both trees, compares them by `of_code` and notes in
+dwlab/records/kernels.csv that the sources of today are those of an earlier kernel's name (`noted`). `of_stage` only
+saves that compilation: it is equal where what is launched must be equal. It follows every name that the stage's kernel and launch reach in this package, functions, classes and constants,
+each by itself, whatever file it stands in, and puts what the name stands for in its place. So no name counts but those
+of parameters that a caller outside passes, nor do docstrings, comments, annotations, refusals (`if …: raise`), the
+order or the place of definitions. Not followed: what a problem is, the registry, and packages outside. Of the registry
+count the kernels that zero an output and add up parts, where they run.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import functools
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-BEFORE_FOLDERS = {
-    "dwlab.stages": "dwlab.kernels.registry",
-    "dwlab.ptx": "dwlab.kernels.parts.ptx",
-    "dwlab.layers": "dwlab.problems.layers",
-    "dwlab.networks": "dwlab.problems.networks",
-    "dwlab.occupancy": "dwlab.gpu.occupancy",
-    "dwlab.target": "dwlab.gpu.target",
-}
-"""What modules that have a rule of their own were called in earlier trees, which are digested as well."""
+REGISTRY = "dwlab.kernels.registry"
 
-BESIDE = {"Launch(zero": "fill_zero", "Launch(parts": "add_parts"}
-"""What else of the registry is launched where a stage's Launch needs it."""
+BESIDE = {"zero": "fill_zero", "parts": "add_parts"}
+"""What else of the registry is launched where a stage's Launch(…) has such a keyword."""
 
-CONSTANTS_ONLY = (
-    "dwlab.kernels.registry",
-    "dwlab.problems",
-    "dwlab.problems.layers",
-    "dwlab.problems.networks",
-    "dwlab.gpu.target",
-)
+CONSTANTS_ONLY = (REGISTRY, "dwlab.problems", "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.gpu.target")
 """Modules of which functions and classes are not followed: the registry, and what a problem is."""
 
 INTRINSICS = "dwlab.gpu.inline_ptx"
@@ -53,31 +40,64 @@ LEFT_OUT = {("dwlab.kernels.parts.ptx", "available"), (INTRINSICS, "available"),
 NOT_LAUNCHED = ("traffic", "supports", "needs", "lesson")
 """What a stage registers that decides whether its kernel is started, or says what it moves or where it is taught."""
 
+TABLE = PACKAGE / "records" / "kernels.csv"
+
+FIELDS = ("stage", "source", "kernel", "except", "commit")
+"""Its columns: a stage's id; `of_stage` of the tree of that commit; what records call the kernel; of which recorded
+problems another kernel comes of these sources, as in `named`, between semicolons."""
+
 Scope = tuple[str, str]
 """Where a name is looked up: a module, and a function of it whose own names come first ("" for none)."""
+
+Definition = tuple[Scope, ast.AST]
+
+Found = tuple[Definition, str]
+"""What a name stands for, and what it is called there."""
 
 
 @functools.cache
 def of_stage(file: str, package: Path = PACKAGE) -> str:
-    """The digest of a stage, by its file ("dwlab/kernels/fused/pwdw_3_strips.py") in a tree of this package."""
+    """SHA-256 of the sources of a stage, by its file ("dwlab/kernels/fused/pwdw_3_strips.py") in a tree of this package.
+
+    Raises ValueError for a file that registers no stage.
+    """
     module = file.removesuffix(".py").replace("/", ".")
-    launch, given = _registered(_tree(package, module))
-    todo: list[tuple[Scope, ast.AST]] = [((module, ""), node) for node in (launch, *given)]
-    texts, seen = [], set()
-    while todo:
-        scope, node = todo.pop()
-        text, used = _definition(node)
-        texts.append(text)
-        for name in used:
-            for found in _looked_up(package, scope, name):
-                if id(found[1]) not in seen:
-                    seen.add(id(found[1]))
-                    todo.append(found)
-    return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
+    sources = _of(package)
+    launch, given = _registered(sources.tree(module))
+    return _sha256(sorted(sources.digest(((module, ""), node)) for node in (launch, *given)))
+
+
+@functools.cache
+def noted(table: Path = TABLE) -> dict[tuple[str, str], dict[str, frozenset[str]]]:
+    """(stage's id, digest of its sources) -> names that records have for the kernel -> the problems of which it is not."""
+    found: dict[tuple[str, str], dict[str, frozenset[str]]] = {}
+    with table.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            but = frozenset(filter(None, row["except"].split(";")))
+            found.setdefault((row["stage"], row["source"]), {})[row["kernel"]] = but
+    return found
+
+
+def of_kernel(id: str, file: str) -> str:
+    """The name of a stage's kernel: the first that all recorded problems say, or else `of_stage`."""
+    source = of_stage(file)
+    return next((name for name, but in noted().get((id, source), {}).items() if not but), source)
+
+
+def same(id: str, file: str, recorded: str | None, problem: str = "") -> bool:
+    """Whether a record's name of a kernel is that of today's, for a problem as in `named` ("": for all recorded)."""
+    source = of_stage(file)
+    but = noted().get((id, source), {}).get(recorded or "")
+    return recorded == source or but is not None and (problem not in but if problem else not but)
+
+
+def named(problem: str, dtype: str) -> str:
+    """A record's problem (records.shape_text) and storage type in one text."""
+    return f"{problem} {dtype}"
 
 
 def of_code(ptx: str, launch: Any = None) -> str:
-    """The digest of a kernel's PTX and launch, without comments and what depends on the order of compiling.
+    """SHA-256 of a kernel's PTX and launch, without comments and what depends on the order of compiling.
 
     These are the numbers in Numba's names, and where constants stand.
     """
@@ -91,23 +111,16 @@ def of_code(ptx: str, launch: Any = None) -> str:
 
     text = [numbered(line) for line in lines if not line.startswith(".const")]  # the code gives names their numbers
     text += sorted(numbered(line) for line in lines if line.startswith(".const"))
-    return hashlib.sha256("\n".join([*text, str(launch)]).encode()).hexdigest()
+    return _sha256([*text, str(launch)])
 
 
-# ------------------------------------------------------------------------------------------------ a package's names
+def _sha256(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 @functools.cache
-def _tree(package: Path, module: str) -> ast.Module | None:
-    """A module's syntax; None if it is not of this package."""
-    top, *rest = module.split(".")
-    if top != "dwlab":
-        return None
-    place = package.joinpath(*rest)
-    for file in (place.with_suffix(".py") if rest else place / "__init__.py", place / "__init__.py"):
-        if file.is_file():
-            return ast.parse(file.read_text(encoding="utf-8"))
-    return None
+def _of(package: Path) -> _Sources:
+    return _Sources(package)
 
 
 def _registered(tree: ast.Module | None) -> tuple[ast.FunctionDef, list[ast.expr]]:
@@ -119,6 +132,124 @@ def _registered(tree: ast.Module | None) -> tuple[ast.FunctionDef, list[ast.expr
     raise ValueError("this is no stage file: nothing in it is decorated by register(…)")
 
 
+def _registers(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register"
+
+
+@functools.cache
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+class _Sources:
+    """A tree of this package: what its names stand for, and a digest of each definition."""
+
+    def __init__(self, package: Path) -> None:
+        self.package = package
+        self.trees: dict[str, ast.Module | None] = {}
+        self.names: dict[Scope, dict[str, list[ast.AST]]] = {}
+        self.known: dict[int, str] = {}
+        self.within: list[int] = []
+        """Definitions whose digests are being made: one that is reached again is written as its place in this list."""
+        self.lowest = 0
+        """The lowest place so reached: a digest that hangs on a definition around it is not kept."""
+
+    def tree(self, module: str) -> ast.Module | None:
+        """A module's syntax; None if it is not of this package."""
+        if module not in self.trees:
+            top, *rest = module.split(".")
+            place = self.package.joinpath(*rest)
+            files = (place.with_suffix(".py"), place / "__init__.py") if rest else (place / "__init__.py",)
+            file = next((one for one in files if top == "dwlab" and one.is_file()), None)
+            self.trees[module] = _parsed(file) if file else None
+        return self.trees[module]
+
+    def digest(self, definition: Definition) -> str:
+        """SHA-256 of a definition, with those of all that it uses in the places of their names."""
+        scope, node = definition
+        if id(node) in self.known:
+            return self.known[id(node)]
+        if id(node) in self.within:
+            place = self.within.index(id(node))
+            self.lowest = min(self.lowest, place)
+            return f"around {len(self.within) - place}"
+        depth, outer = len(self.within), self.lowest
+        self.within.append(id(node))
+        self.lowest = depth
+        found = _sha256([_Writer(self, scope).text(node, {})])
+        self.within.pop()
+        if self.lowest >= depth:
+            self.known[id(node)] = found
+        self.lowest = min(outer, self.lowest)
+        return found
+
+    def bindings(self, scope: Scope) -> Mapping[str, list[ast.AST]]:
+        """What binds each name of a module, or of a function's own body: definitions, assignments, imports."""
+        if scope not in self.names:
+            module, function = scope
+            tree = self.tree(module)
+            body = tree.body if tree is not None else []
+            if function:
+                body = next((one.body for one in body if isinstance(one, ast.FunctionDef) and one.name == function), [])
+            self.names[scope] = _bound_by(body)
+        return self.names[scope]
+
+    def looked_up(self, scope: Scope, dotted: str) -> tuple[list[Found], str]:
+        """The definitions in this package for a name, or one within a module ("rows.take"), and what follows it."""
+        first, _, rest = dotted.partition(".")
+        module, function = scope
+        if function and first in self.bindings(scope):
+            nodes = self.bindings(scope)[first]
+            if not isinstance(nodes[0], (ast.Import, ast.ImportFrom)):
+                return [((scope, node), first) for node in nodes], rest
+        return self._resolved(module, first, rest, scope)
+
+    def outside(self, scope: Scope, name: str) -> str:
+        """What a name that is not followed is called where it comes from."""
+        for node in self.bindings(scope).get(name) or self.bindings((scope[0], "")).get(name, ()):
+            for alias in getattr(node, "names", ()):
+                if isinstance(node, (ast.Import, ast.ImportFrom)) and name == (alias.asname or alias.name):
+                    return alias.name
+        return name
+
+    def _resolved(self, module: str, name: str, rest: str, scope: Scope | None = None) -> tuple[list[Found], str]:
+        """scope: where the name stands, if it is the module's own: then all is followed."""
+        if (module, name) in LEFT_OUT:
+            return [], rest
+        if module.startswith("dwlab.kernels.parts.ptx"):
+            made = self._instruction(name)
+            if made is not None:
+                return [(((INTRINSICS, "intrinsics"), made), name)], rest
+        found: list[Found] = []
+        after = rest
+        nodes = (self.bindings(scope) if scope else {}).get(name) or self.bindings((module, "")).get(name, [])
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom):
+                source = node.module or ""
+                real = next(one.name for one in node.names if (one.asname or one.name) == name)
+                if self.tree(f"{source}.{real}") is not None:  # a module
+                    inside, _, further = rest.partition(".")
+                    more, after = self._resolved(f"{source}.{real}", inside, further) if inside else ([], rest)
+                    found += more
+                elif self.tree(source) is not None:
+                    more, after = self._resolved(source, real, rest)
+                    found += more
+            elif isinstance(node, ast.Import):
+                continue
+            elif scope or module not in CONSTANTS_ONLY or not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found.append((((module, ""), node), name))
+        return found, after
+
+    def _instruction(self, name: str) -> ast.AST | None:
+        """What makes an instruction of the ptx module: intrinsics()'s last statement names each."""
+        tree = self.tree(INTRINSICS)
+        for node in tree.body if tree is not None else ():
+            if isinstance(node, ast.FunctionDef) and node.name == "intrinsics" and isinstance(node.body[-1], ast.Return):
+                made = getattr(node.body[-1].value, "keywords", ())
+                return next((one.value for one in made if one.arg == name), None)
+        return None
+
+
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
@@ -128,17 +259,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                     yield from _statements(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
 
 
-def _today(module: str) -> str:
-    return BEFORE_FOLDERS.get(module, module)
-
-
-@functools.cache
-def _bindings(package: Path, module: str, function: str) -> dict[str, list[ast.AST]]:
-    """What binds each name of a module, or of a function's own body: definitions, assignments, imports."""
-    tree = _tree(package, module)
-    body = tree.body if tree is not None else []
-    if function:
-        body = next((one.body for one in body if isinstance(one, ast.FunctionDef) and one.name == function), [])
+def _bound_by(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
     found: dict[str, list[ast.AST]] = {}
     for node in _statements(body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -147,8 +268,7 @@ def _bindings(package: Path, module: str, function: str) -> dict[str, list[ast.A
             for alias in node.names:
                 found.setdefault(alias.asname or alias.name.split(".")[0], []).append(node)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.Expr)):
-            changed = node.value if isinstance(node, ast.Expr) else node
-            for one in ast.walk(changed):
+            for one in ast.walk(node.value if isinstance(node, ast.Expr) else node):
                 stored = isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
                 base = one.value if isinstance(one, (ast.Subscript, ast.Attribute)) else None
                 changes = isinstance(base, ast.Name) and (isinstance(node, ast.Expr) or isinstance(one.ctx, ast.Store))
@@ -157,110 +277,97 @@ def _bindings(package: Path, module: str, function: str) -> dict[str, list[ast.A
     return found
 
 
-def _looked_up(package: Path, scope: Scope, name: str) -> list[tuple[Scope, ast.AST]]:
-    """The definitions that a name, or a name within a module ("rows.take"), stands for, in this package."""
-    if name in BESIDE:
-        registry = ("dwlab.kernels.registry", "dwlab.stages")
-        here = next(one for one in registry if _tree(package, one) is not None)
-        return _resolved(package, here, BESIDE[name], follow=True)
-    module, function = scope
-    first, _, rest = name.partition(".")
-    if (_today(module), first) in LEFT_OUT:
-        return []
-    inner = _bindings(package, module, function).get(first) if function else None
-    if inner:
-        return [(scope, node) for node in inner]
-    return _resolved(package, module, first, rest, follow=True)  # within a module all is followed
-
-
-def _resolved(
-    package: Path, module: str, name: str, rest: str = "", follow: bool = False
-) -> list[tuple[Scope, ast.AST]]:
-    if (_today(module), name) in LEFT_OUT:
-        return []
-    if _today(module).startswith("dwlab.kernels.parts.ptx"):
-        for place in (module, INTRINSICS):  # the first in earlier trees
-            made = _instruction(package, place, name)
-            if made is not None:
-                return [((place, "intrinsics"), made)]
-    found: list[tuple[Scope, ast.AST]] = []
-    for node in _bindings(package, module, "").get(name, ()):
-        if isinstance(node, ast.ImportFrom):
-            source = node.module or ""
-            real = next(one.name for one in node.names if (one.asname or one.name) == name)
-            if _tree(package, f"{source}.{real}") is not None:  # a module
-                inside, _, further = rest.partition(".")
-                if inside:
-                    found += _resolved(package, f"{source}.{real}", inside, further)
-            elif _tree(package, source) is not None:
-                found += _resolved(package, source, real, rest)
-        elif isinstance(node, ast.Import):
-            continue
-        elif follow or _today(module) not in CONSTANTS_ONLY or not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.append(((module, ""), node))
-    return found
-
-
-@functools.cache
-def _instruction(package: Path, module: str, name: str) -> ast.AST | None:
-    """What makes an instruction of the ptx module, where they are made: intrinsics()'s last statement names each."""
-    tree = _tree(package, module)
-    for node in tree.body if tree is not None else ():
-        if isinstance(node, ast.FunctionDef) and node.name == "intrinsics" and isinstance(node.body[-1], ast.Return):
-            return next((one.value for one in getattr(node.body[-1].value, "keywords", ()) if one.arg == name), None)
-    return None
-
-
 # ------------------------------------------------------------------------------------------------------ a definition
 
-_NOT_WRITTEN = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores"}
-_MADE: dict[int, tuple[ast.AST, str, frozenset[str]]] = {}
+_NOT_WRITTEN = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores", "name"}
+
+Bound = Mapping[str, str]
+"""Names that a definition binds itself, numbered as they come."""
 
 
-def _definition(node: ast.AST) -> tuple[str, frozenset[str]]:
-    """A definition in one text that depends on nothing but what it does, and the names from outside that it uses."""
-    if id(node) not in _MADE:  # the node is kept, so its number stays its own
-        used: set[str] = set()
-        text = _written(node, used, frozenset())
-        _MADE[id(node)] = node, text, frozenset(used)
-    return _MADE[id(node)][1:]
+class _Writer:
+    """The text of one definition: what it does, without names."""
 
+    def __init__(self, sources: _Sources, scope: Scope) -> None:
+        self.sources, self.scope = sources, scope
 
-def _written(node: Any, used: set[str], bound: frozenset[str]) -> str:
-    """The text of a node. used: gets the names that are not bound inside, with what follows them: "rows.take"."""
-    if isinstance(node, list):
-        return "[" + ",".join(_written(one, used, bound) for one in node) + "]"
-    if not isinstance(node, ast.AST):
-        return f"{type(node).__name__} {node!r}"
-    if isinstance(node, ast.Raise):
-        return "Raise"
-    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dwlab"):  # what counts, not where it stands
-        return f"import {[(one.name, one.asname) for one in node.names]}"
-    dotted = _dotted(node)
-    if dotted:
-        first = dotted.partition(".")[0]
-        if first not in bound:
-            used.add(dotted)
-        return dotted
-    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+    def text(self, node: Any, bound: Bound) -> str:
+        """The text of a node. bound: the names that a function around it binds."""
+        if isinstance(node, list):
+            return "[" + ",".join(self.text(one, bound) for one in node) + "]"
+        if not isinstance(node, ast.AST):
+            return f"{type(node).__name__} {node!r}"
+        if isinstance(node, ast.Raise):
+            return "Raise"
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            return ""  # what is imported counts where it is used
+        if isinstance(node, ast.alias):
+            return f"{node.name} {node.asname}"
+        dotted = _dotted(node)
+        if dotted:
+            return self._name(dotted, bound)
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            return self._function(node, bound)
+        if isinstance(node, ast.Call):
+            return self._call(node, bound)
+        if isinstance(node, ast.ClassDef):  # its names are those of attributes
+            inside = [self.text(one, bound) + getattr(one, "name", "") for one in _lasting(node.body)]
+            return f"class {self.text([*node.decorator_list, *node.bases, *node.keywords], bound)} {inside}"
+        if isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
+            bound = _more(bound, node)
+        parts = []
+        for field, value in ast.iter_fields(node):
+            if field in _NOT_WRITTEN or value is None or value == []:
+                continue
+            if field in ("body", "orelse", "finalbody") and isinstance(value, list):
+                value = _lasting(value)
+            parts.append(f"{field}={self.text(value, bound)}")
+        return f"{type(node).__name__}({' '.join(parts)})"
+
+    def _name(self, dotted: str, bound: Bound) -> str:
+        first, _, rest = dotted.partition(".")
+        if first in bound:
+            return f"{bound[first]}.{rest}"
+        found, rest = self.sources.looked_up(self.scope, dotted)
+        if not found:
+            return self.sources.outside(self.scope, first) + dotted.removeprefix(first)
+        which = (f"{_place(one[1], name)} {self.sources.digest(one)}" for one, name in found)
+        return f"<{' '.join(sorted(which))}>.{rest}"
+
+    def _function(self, node: ast.FunctionDef | ast.Lambda, bound: Bound) -> str:
         decorators = [one for one in getattr(node, "decorator_list", ()) if not _registers(one)]
-        outside = [_written(one, used, bound) for one in (*decorators, *node.args.defaults, *node.args.kw_defaults)]
-        inside = bound | _stored(node)
+        outside = [self.text(one, bound) for one in (*decorators, *node.args.defaults, *node.args.kw_defaults)]
         body = [node.body] if isinstance(node, ast.Lambda) else _lasting(node.body)
-        names = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
-        return f"def {getattr(node, 'name', '')} {outside} {names} {_written(body, used, inside)}"
-    if isinstance(node, ast.Call) and _dotted(node.func) == "Launch":
-        used |= {f"Launch({one.arg}" for one in node.keywords} & set(BESIDE)
-    if isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
-        bound = bound | _stored(node)
-    parts = []
-    for field, value in ast.iter_fields(node):
-        if field in _NOT_WRITTEN or value is None or value == []:
-            continue
-        if field in ("body", "orelse", "finalbody") and isinstance(value, list):
-            value = _lasting(value)
-        parts.append(f"{field}={_written(value, used, bound)}")
-    return f"{type(node).__name__}({' '.join(parts)})"
+        inside = _more(bound, node)
+        kinds = [len(getattr(node.args, kind)) for kind in ("posonlyargs", "args", "kwonlyargs")]
+        stars = [getattr(node.args, kind) is not None for kind in ("vararg", "kwarg")]
+        return f"def {bound.get(getattr(node, 'name', ''), '')} {outside} {kinds} {stars} {self.text(body, inside)}"
+
+    def _call(self, node: ast.Call, bound: Bound) -> str:
+        """A keyword of a function of this package is written as the place of its parameter."""
+        called = _dotted(node.func)
+        names: list[str] = []
+        if called and called.partition(".")[0] not in bound:
+            found, rest = self.sources.looked_up(self.scope, called)
+            if len(found) == 1 and not rest and isinstance(found[0][0][1], ast.FunctionDef):
+                given = found[0][0][1].args
+                names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        keywords = [
+            f"{names.index(one.arg) if one.arg in names else one.arg}={self.text(one.value, bound)}"
+            for one in node.keywords
+        ]
+        beside = [BESIDE[one.arg] for one in node.keywords if called == "Launch" and one.arg in BESIDE]
+        registry = (REGISTRY, "")
+        more = [self.sources.digest((registry, n)) for name in beside for n in self.sources.bindings(registry)[name]]
+        return f"call {self.text(node.func, bound)} {self.text(node.args, bound)} {keywords} {more}"
+
+
+def _place(node: ast.AST, name: str) -> int:
+    """Which of the names that a statement binds this is: of `WIDTH, HEIGHT = 8, 4` the first, say."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return 0
+    stored = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    return stored.index(name) if name in stored else -1
 
 
 def _dotted(node: ast.AST) -> str:
@@ -269,10 +376,6 @@ def _dotted(node: ast.AST) -> str:
         return node.id
     inner = _dotted(node.value) if isinstance(node, ast.Attribute) else ""
     return f"{inner}.{node.attr}" if inner else ""
-
-
-def _registers(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register"
 
 
 def _lasting(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -287,18 +390,24 @@ def _lasting(body: list[ast.stmt]) -> list[ast.stmt]:
     return [node for node in body if not refuses(node) and not text(node)]
 
 
-def _stored(node: ast.AST) -> frozenset[str]:
-    """Names that a function or a comprehension binds itself."""
-    names, todo = set(), list(ast.iter_child_nodes(node))
-    while todo:
-        one = todo.pop()
+def _more(bound: Bound, node: ast.AST) -> Bound:
+    """`bound`, and the names that a function or a comprehension binds itself, in the order in which they come."""
+    names: list[str] = []
+
+    def visit(one: ast.AST) -> None:
         if isinstance(one, (ast.FunctionDef, ast.ClassDef)):
-            names.add(one.name)
-            continue
+            names.append(one.name)
+            return
         if isinstance(one, ast.arg):
-            names.add(one.arg)
+            names.append(one.arg)
         elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            names.add(one.id)
+            names.append(one.id)
+        elif isinstance(one, ast.ExceptHandler) and one.name:
+            names.append(one.name)
         if not isinstance(one, ast.Lambda):
-            todo += ast.iter_child_nodes(one)
-    return frozenset(names)
+            for child in ast.iter_child_nodes(one):
+                visit(child)
+
+    for child in ast.iter_child_nodes(node):
+        visit(child)
+    return {**bound, **{name: f"v{len(bound)}.{i}" for i, name in enumerate(dict.fromkeys(names))}}

@@ -277,17 +277,17 @@ class Stage:
         if self.tiles is None:
             return None
         here = gpus.of(gpu)
-        found = tuned.winner(self.id, self.file, problem, here) if measured else None
-        return choose(self.tiles, problem.kernel_key, problem.N, here, found.config if found else None)
+        found = tuned.winners(self.id, problem, here) if measured else ()
+        return choose(self.tiles, problem.kernel_key, problem.N, here, tuple(one.config for one in found))
 
     def why_config(self, problem: Problem, gpu: Any = None) -> str:
         """Why `config` takes the tile that it takes, in words; "" of a stage without tiles."""
         if self.tiles is None:
             return ""
-        found = tuned.winner(self.id, self.file, problem, gpus.of(gpu))
         chosen = self.config(problem, gpu)
-        if found is not None and found.config == chosen:
-            return found.why
+        for found in tuned.winners(self.id, problem, gpus.of(gpu), self.digest):
+            if found.config == chosen:
+                return found.why
         return "the least predicted cost" if chosen is not None else "no tile fits"
 
     def with_config(self, config: TileConfig) -> Stage:
@@ -435,8 +435,16 @@ class Stage:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that is launched, by which a record tells what it measured (dwlab.kernels.digests)."""
-        return digests.of_stage(self.file)
+        """The name of all that is launched, by which a record tells what it measured (dwlab.kernels.digests)."""
+        return digests.of_kernel(self.id, self.file)
+
+    def same_kernel(self, recorded: str | None, problem: Any = None, dtype: str = "") -> bool:
+        """Whether what a record calls its kernel is what this stage launches today.
+
+        problem, dtype: the record's; without them, of all recorded problems.
+        """
+        text = "" if problem is None else digests.named(records.shape_text(problem), dtype)
+        return digests.same(self.id, self.file, recorded, text)
 
 
 @functools.cache

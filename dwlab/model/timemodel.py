@@ -600,7 +600,7 @@ def compare(
                 continue
             try:
                 problem = _problem(one)
-                if one.kernel_sha256 and one.kernel_sha256 != registry.stage(one.id).digest:
+                if one.kernel_sha256 and not registry.stage(one.id).same_kernel(one.kernel_sha256, one.problem, one.dtype):
                     earlier[one.id, problem, run.gpu] = f"left out: {one.id} of an earlier kernel"
                     continue
                 gpu = gpus.find(run.gpu, [run])

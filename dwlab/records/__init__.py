@@ -437,13 +437,6 @@ def _record(found: Any, name: str) -> Record:
     sections = {
         part: tuple(map(ReadOnly, getattr(found, part))) for part in SECTIONS if getattr(found, part) is not None
     }
-    if "sanitizer" in sections:
-        sections["sanitizer"] = tuple(
-            ReadOnly(one | {"kernel_sha256": _kernel_of(name, one["stage"], one["kernel_sha256"])})
-            if one.get("kernel_sha256")
-            else one
-            for one in sections["sanitizer"]
-        )
     # A run of the sanitizer, say, measures no ceilings.
     timed = any(sections.get(part) for part in ("grid", "shapes", "layers", "networks"))
     needed = found.measurements or ceilings or timed or not any(sections.values())
@@ -470,27 +463,7 @@ def _measurement(row: Mapping[str, Any], index: int, shared: Mapping[str, Any]) 
     name = row.get("peer")
     if name and row.get("peer_time_us") is None:
         raise Damage(f"measurement {index}: its `peer` {name!r} has no peer_time_us")
-    known = dict(row)
-    if known.get("kernel_sha256"):
-        id = f"{row['op']}/{row['path']}/{row['stage']}"
-        known["kernel_sha256"] = _kernel_of(shared["file"], id, known["kernel_sha256"], row["problem"], row["dtype"])
-    return Measurement(**known, **shared)
-
-
-@functools.cache
-def _kernels() -> dict[tuple[str, str], dict[str, str]]:
-    """(file, stage) -> problem, or "" for all others -> the digest of what was timed (recorded_kernels.py)."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    with (Path(__file__).parent / "kernels.csv").open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            found.setdefault((row["file"], row["stage"]), {})[row["problem"]] = row["digest"]
-    return found
-
-
-def _kernel_of(file: str, stage: str, recorded: str, problem: Mapping[str, Any] | None = None, dtype: str = "") -> str:
-    """The digest of the kernel of a row, by what is known of its file; else the one that the row has."""
-    known = _kernels().get((file, stage), {})
-    return known.get(f"{shape_text(problem)} {dtype}" if problem else "", known.get("", recorded))
+    return Measurement(**row, **shared)
 
 
 def instant(date: str) -> float:

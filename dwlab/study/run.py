@@ -140,7 +140,7 @@ def study(
                 counted, differs = checks.counter(stage, small)
                 made.append(_row(stage, shape, small, verdicts[stage.id, shape.dtype], counted, differs))
             if here and bench is None:
-                rows += [_with_record(row, stage.digest, runs) for row, stage in zip(made, here, strict=True)]
+                rows += [_with_record(row, stage, runs) for row, stage in zip(made, here, strict=True)]
             elif here:
                 made, ran = _timed(bench, here, made, shape, quick, progress)
                 rows += made
@@ -293,13 +293,14 @@ def _row(stage: Stage, shape: Problem, small: Problem, wrong: str, counted: int,
     )
 
 
-def _with_record(row: Row, digest: str, runs: Sequence[records.Record]) -> Row:
+def _with_record(row: Row, stage: Stage, runs: Sequence[records.Record]) -> Row:
     """The row with its newest recorded measurement, if there is one; source says if its kernel was another."""
     for run in reversed(runs):
         alike = [one for one in run.measurements if one.dtype == row.dtype]
         found = records.best(row.op, row.path, row.stage, row.problem, rows=alike)
         if found:
-            older = "" if found.kernel_sha256 == digest else f" (of an earlier {row.stage} kernel)"
+            same = stage.same_kernel(found.kernel_sha256, found.problem, found.dtype)
+            older = "" if same else f" (of an earlier {row.stage} kernel)"
             return replace(row, measured=found, source=f"recorded on {run.where()}{older}")
     return row
 

@@ -13,16 +13,17 @@ from dwlab.kernels.tiling.gpu import Gpu
 
 
 @functools.cache
-def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu, tuned: TileConfig | None = None) -> TileConfig | None:
+def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu, tuned: tuple[TileConfig, ...] = ()) -> TileConfig | None:
     """The configuration of least cost for so many images of a layer; None where no block fits.
 
-    tuned: taken in its place, if it is among those that fit.
+    tuned: the first of these that fits is taken in its place.
     """
     fits = (one for one in tiles.configs(layer, images, gpu) if gpu.blocks_per_sm(tiles.resources(layer, one)))
-    if tuned is not None:
+    if tuned:
         fits = tuple(fits)
-        if tuned in fits:
-            return tuned
+        for one in tuned:
+            if one in fits:
+                return one
     return min(fits, key=lambda one: tiles.cost(layer, images, one, gpu).time, default=None)
 
 

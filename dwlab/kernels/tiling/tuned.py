@@ -1,8 +1,10 @@
 """Tiles that a search found fastest: the winners of journals, which `choose` takes before its own order.
 
 Journals are those of dwlab/records/tuning/ and of the file or folder that DWLAB_JOURNAL names ("off": none at all). A
-winner counts for its stage with today's kernel (`Stage.digest`), its problem and storage type, on the GPU of its name:
-what was timed on an H200 says nothing of an H100 here. Of several the last one counts, those of DWLAB_JOURNAL last.
+winner counts for its stage, its problem and storage type, on the GPU of its name, as long as its tile is among those
+that the stage has there today: what was timed on an H200 says nothing of an H100. So does one of a search over a whole
+path, for the stage that won. An earlier kernel is said (`Tuned.why`) and decides nothing. Of several the last one
+counts, those of DWLAB_JOURNAL last.
 """
 
 from __future__ import annotations
@@ -47,22 +49,31 @@ def journals(place: str | os.PathLike[str]) -> list[Path]:
     return sorted({unpacked(one) for one in path.glob("*.jsonl*")})
 
 
-def winner(id: str, file: str, problem: Problem, gpu: Gpu) -> Tuned | None:
-    """The tile that a search found fastest there, of a stage by its id and file; None if none was made."""
-    here = _winners(os.environ.get(VARIABLE, ""), FOLDER)
-    if not here or not gpu.name:
-        return None
-    return _of(here, id, file, problem, gpu.name)
+def winners(id: str, problem: Problem, gpu: Gpu, kernel: str = "") -> tuple[Tuned, ...]:
+    """The tiles that searches found fastest there, of a stage by its id, the last one first.
+
+    kernel: the stage's digest; with it the reason says whether a winner is of an earlier kernel.
+    """
+    here = _journals(os.environ.get(VARIABLE, ""), FOLDER)
+    return _of(here, id, problem, gpu.name, kernel) if here and gpu.name else ()
+
+
+def stage_of(path: str, problem: Problem, gpu: str) -> str | None:
+    """The stage that the last search over a whole path ("pointwise/forward") found fastest there, by name, if any."""
+    here = _journals(os.environ.get(VARIABLE, ""), FOLDER)
+    found = here.get((path, str(problem), problem.dtype, gpu), ()) if gpu else ()
+    its = (tried.candidate.get("stage") for key, tried, _ in reversed(found) if key.sparsity == _sparsity(problem))
+    return next(filter(None, its), None)
 
 
 class _Winners(dict[tuple[str, ...], tuple[Found, ...]]):
-    """(stage, problem, storage type, GPU) -> winners, the last one last. One object a process: a key of a cache."""
+    """(stage or path, problem, storage type, GPU) -> winners, the last one last. One object a process: a cache's key."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @functools.cache
-def _winners(given: str, folder: str) -> _Winners:
+def _journals(given: str, folder: str) -> _Winners:
     found = _Winners()
     paths = [] if given == "off" else [*journals(folder)] if Path(folder).is_dir() else []
     for path in [*paths, *(journals(given) if given not in ("", "off") else [])]:
@@ -77,15 +88,22 @@ def _winners(given: str, folder: str) -> _Winners:
 
 
 @functools.lru_cache(1 << 12)
-def _of(winners: _Winners, id: str, file: str, problem: Problem, gpu: str) -> Tuned | None:
-    from dwlab.kernels import digests
+def _of(here: _Winners, id: str, problem: Problem, gpu: str, kernel: str) -> tuple[Tuned, ...]:
+    path, _, stage = id.rpartition("/")
+    found = [one for subject in (path, id) for one in here.get((subject, str(problem), problem.dtype, gpu), ())]
+    made = []
+    for key, tried, name in reversed(found):  # searches of the stage alone come first
+        candidate = dict(tried.candidate)
+        its = candidate.pop("stage", stage) == stage and key.sparsity == _sparsity(problem)
+        if its and (config := _config(candidate)):
+            versions = ", ".join((name, *(f"{what} {version}" for what, version in sorted(key.versions.items()))))
+            earlier = "; of an earlier kernel" if kernel and key.subject == id and key.kernel != kernel else ""
+            made.append(Tuned(config, f"the fastest of a search on {gpu} ({versions}){earlier}"))
+    return tuple(made)
 
-    for key, tried, name in reversed(winners.get((id, str(problem), problem.dtype, gpu), ())):
-        its = key.kernel == digests.of_stage(file) and key.sparsity == getattr(problem, "pattern", "dense")
-        if its and (config := _config(tried.candidate)):
-            measured = ", ".join((name, *(f"{what} {version}" for what, version in sorted(key.versions.items()))))
-            return Tuned(config, f"the fastest of a search on {gpu} ({measured})")
-    return None
+
+def _sparsity(problem: Problem) -> str:
+    return getattr(problem, "pattern", "dense")
 
 
 def _config(candidate: Mapping[str, Any]) -> TileConfig | None:
