@@ -1,27 +1,28 @@
-"""Which recorded kernels are still today's: ``python benchmarks/recorded_kernels.py``. Needs git, a compiler, no GPU.
+"""Whether two trees launch the same machine code: ``python benchmarks/recorded_kernels.py``. No GPU is needed.
 
-Of the rows that a table shows (the newest of a stage, problem and storage type) whose stage has changed since, two
-trees compile the kernel, the newest one in which the stage has the row's digest and today's, for the recorded GPU, and
-say how they launch it. Where both are the same `dwlab/records/kernels.csv` gives the row today's digest, "shown" by its
-PTX. The others stay rows of an earlier kernel: they are printed.
+Git and a compiler are. Where a stage's sources are others than those that dwlab/records/kernels.csv names, the tree
+named there and today's compile the kernel of every recorded problem, with the tile that it had there. Where PTX and
+launch are the same the table says so, and records of it are of today's kernel; the other problems are its exceptions. A
+stage all of whose problems differ is a new kernel. Names, comments and the like need none of it: kernels/digests.py.
 
-The table has file, stage, problem, digest, how it was shown, and the commit of the record's tree. Its first rows, "its
-source" and "its commit", are of records until 2026-11-23, which had, of a kernel, a digest of the stage's own file.
+--against REVISION compares the recorded problems and tiles of two trees, and writes nothing; --share 0.1 a tenth of
+them, drawn from the seed, of each stage and storage type at least one.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import importlib.util
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,12 +32,12 @@ from recording import ROOT, Parser, at_least
 
 from dwlab import records
 from dwlab.kernels import digests, registry
-from dwlab.report.shared import grouped
 
-TABLE = ROOT / "dwlab" / "records" / "kernels.csv"
-FIELDS = ("file", "stage", "problem", "digest", "shown", "commit")
-CC = "9.0"  # of the GPU of all these records
-AT_ONCE = 8  # kernels that a process compiles, before another one begins
+CC = "9.0"  # of the GPUs of all these records
+AT_ONCE = 16  # kernels that a process compiles, before another one begins
+OTHER_TILE = "another tile"
+
+Job = Mapping[str, Any]
 
 
 def git(*arguments: str) -> bytes:
@@ -48,60 +49,50 @@ def git(*arguments: str) -> bytes:
 
 
 def tree(folder: Path, commit: str) -> Path:
-    """The place in a folder that has dwlab/ of a commit, without the records."""
+    """The place in a folder that has dwlab/ of a commit."""
     place = folder / commit
     if not place.exists():
         with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "dwlab"))) as archive:
-            members = [one for one in archive.getmembers() if not one.name.startswith("dwlab/records/2")]
-            archive.extractall(place, members, filter="data")
+            archive.extractall(place, filter="data")
     return place
 
 
-def having(wanted: set[tuple[str, str]], folder: Path) -> dict[tuple[str, str], str]:
-    """(stage's id, digest) -> the newest commit in which the stage has it, as far as there is one."""
-    found: dict[tuple[str, str], str] = {}
-    for commit in git("rev-list", "HEAD", "--", "dwlab").decode().split():
-        if not wanted - set(found):
-            break
-        package = tree(folder, commit) / "dwlab"
-        for id, digest in wanted - set(found):
-            op, path, name = id.split("/")
-            for file in (package / "kernels" / op).glob(f"{path}_*_{name}.py"):
-                with contextlib.suppress(ValueError, SyntaxError):  # a tree in the middle of a change
-                    if digests.of_stage(file.relative_to(package.parent).as_posix(), package) == digest:
-                        found[id, digest] = commit
-    return found
+def source(stage: str, root: Path) -> str:
+    """The digest of a stage's sources in a tree; "" if the tree has no such stage."""
+    op, path, name = stage.split("/")
+    files = [*(root / "dwlab" / "kernels" / op).glob(f"{path}_[0-9]*_{name}.py")]
+    return digests.of_stage(files[0].relative_to(root).as_posix(), root / "dwlab") if files else ""
 
 
-def add(found: Mapping[str, str]) -> None:
-    """Adds a row to the table, in the order of its fields; one of the same file, stage and problem is replaced."""
-    rows = {tuple(row[name] for name in FIELDS[:3]): row for row in (*read(TABLE), found)}
-    with TABLE.open("w", encoding="utf-8", newline="") as stream:
-        table = csv.DictWriter(stream, FIELDS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(sorted(rows.values(), key=lambda row: tuple(row[name] for name in FIELDS)))
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def changed(folder: Path) -> list[tuple[str, records.Measurement]]:
-    """(commit, row) of the newest row of each stage, problem, type and GPU whose stage has changed, and has a tree."""
-    now, newest = {one.id: one.digest for one in registry.stages()}, {}
+def recorded(stage: str, kernel: str | None = None) -> list[Job]:
+    """The problems that records have of a stage, of a kernel of that name if one is given."""
+    found = {}
     for row in records.load_all():
-        if row.kernel_sha256 and row.id in now:  # of a stage that is gone there is nothing to compare
-            newest[row.id, row.dtype, records.shape_text(row.problem), row.gpu] = row
-    stale = {one: row for one, row in newest.items() if row.kernel_sha256 != now[row.id]}
-    found = having({(row.id, row.kernel_sha256) for row in stale.values()}, folder)
-    return [(found[row.id, row.kernel_sha256], row) for row in stale.values() if (row.id, row.kernel_sha256) in found]
+        if row.id == stage and kernel in (None, row.kernel_sha256):
+            text = digests.named(records.shape_text(row.problem), row.dtype)
+            found[text] = {"stage": stage, "problem": dict(row.problem), "dtype": row.dtype, "text": text}
+    return [found[text] for text in sorted(found)]
+
+
+def drawn(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
+    """A share of the jobs, of each stage and storage type at least one."""
+    if share >= 1:
+        return list(jobs)
+    kinds: dict[Any, list[Job]] = {}
+    for job in jobs:
+        kinds.setdefault((job["stage"], job["dtype"]), []).append(job)
+    draw = random.Random(seed)
+    return [job for ones in kinds.values() for job in draw.sample(ones, max(1, round(share * len(ones))))]
+
+
+# ------------------------------------------------------------------------------------------------- in a tree's process
 
 
 def child(root: str) -> int:
-    """Compiles what standard input lists, by the package in a folder; writes a digest of each, or why there is none."""
+    """Compiles what standard input lists, by the package in a folder; writes code and tile, or why there is none."""
     spec = importlib.util.spec_from_file_location("digests_of_today", ROOT / "dwlab" / "kernels" / "digests.py")
     today = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = today
     spec.loader.exec_module(today)
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
@@ -109,78 +100,130 @@ def child(root: str) -> int:
     from dwlab import problems
     from dwlab.compiler import inspect
     from dwlab.kernels import registry
+    from dwlab.kernels.tiling.config import TileConfig
     from dwlab.problems import layers
 
-    def problem_of(one: Mapping[str, Any]) -> Any:
-        op, given = one["stage"].split("/")[0], one["problem"]
+    def problem_of(job: Job) -> Any:
+        op, given = job["stage"].split("/")[0], job["problem"]
         if "first" in given:  # each begins with its op's name
             return layers.problem(" -> ".join(given[half].partition(" ")[2] for half in ("first", "second")))
-        made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise}
-        return made.get(op, problems.DepthwiseConv1d)(**given, dtype=one["dtype"])
+        made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise, "sparse": layers.SparsePointwise}
+        return made.get(op, problems.DepthwiseConv1d)(**given, dtype=job["dtype"])
 
-    for one in json.load(sys.stdin):
+    for job in json.load(sys.stdin):
         try:
-            problem = problem_of(one)
-            ptx = inspect.compile(one["stage"], problem=problem, cc=one["cc"]).ptx
-            print(json.dumps(today.of_code(ptx, registry.stage(one["stage"]).launch(problem))), flush=True)
+            problem, stage = problem_of(job), registry.stage(job["stage"])
+            own = stage.config(problem) if stage.tiles is not None else None
+            if job.get("tile") and own != TileConfig(**job["tile"]):
+                stage = stage.with_config(TileConfig(**job["tile"]))
+            how = stage.launch(problem)
+            ptx = inspect.compile(stage, problem=problem, cc=CC).ptx
+            code = today.of_code(ptx, [how.grid, how.block, how.scalars, how.shared_bytes, how.zero, how.parts])
+            print(json.dumps({"code": code, "tile": vars(own) if own else None}), flush=True)
         except Exception as error:  # whatever an old revision raises of what it does not know
-            print(json.dumps(f"none: {type(error).__name__}: {error}".splitlines()[0]), flush=True)
+            print(json.dumps({"why": f"{type(error).__name__}: {error}".splitlines()[0]}), flush=True)
     return 0
 
 
-def compiled(root: Path, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
+def compiled(root: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """What `child` says of each by the package below `root`."""
     environment = os.environ | {"PYTHONPATH": str(root), "DWLAB_TARGET": "simulated"}
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(root)]
     done = subprocess.run(command, input=json.dumps(jobs), env=environment, cwd=root, capture_output=True, text=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    return found + [f"none: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"] * (len(jobs) - len(found))
+    why = (done.stderr.strip().splitlines() or ["no word"])[-1]
+    return found + [{"why": why}] * (len(jobs) - len(found))
 
 
-def compare(
-    folder: Path, todo: Sequence[tuple[str, records.Measurement]], processes: int
-) -> Iterator[tuple[str, records.Measurement]]:
-    """Of `changed` those whose kernel and launch are as they were; the others are printed."""
-    parts = [
-        here[i : i + AT_ONCE]
-        for here in grouped(todo, lambda one: one[0]).values() for i in range(0, len(here), AT_ONCE)
-    ]  # fmt: skip
+def compared(before: Path, after: Path, jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, str]]:
+    """Each job, and how the two trees differ in it: "" if their machine code and launch are the same."""
 
-    def both(part: Sequence[tuple[str, records.Measurement]]) -> list[tuple[str, str]]:
-        rows = [row for _, row in part]
-        jobs = [{"stage": row.id, "problem": dict(row.problem), "dtype": row.dtype, "cc": CC} for row in rows]
-        return list(zip(compiled(tree(folder, part[0][0]), jobs), compiled(ROOT, jobs), strict=True))
+    def both(part: Sequence[Job]) -> list[tuple[Job, str]]:
+        was = compiled(before, part)
+        now = compiled(after, [job | {"tile": one.get("tile")} for job, one in zip(part, was, strict=True)])
+        return [(job, differs(a, b)) for job, a, b in zip(part, was, now, strict=True)]
 
+    parts = [jobs[i : i + AT_ONCE] for i in range(0, len(jobs), AT_ONCE)]
     with ThreadPoolExecutor(max(1, processes)) as pool:
-        for part, found in zip(parts, pool.map(both, parts), strict=True):
-            for one, (was, now) in zip(part, found, strict=True):
-                if was == now and not was.startswith("none"):
-                    yield one
-                else:
-                    print(one[1].file, one[1].id, named(one[1]), f"{was[:80]}; now {now[:80]}", flush=True)
+        for found in pool.map(both, parts):
+            yield from found
 
 
-def named(row: records.Measurement) -> str:
-    """A row's problem as the table has it."""
-    return f"{records.shape_text(row.problem)} {row.dtype}"
+def differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How what `child` says of one job in two trees differs, in words; "" if it does not."""
+    if "why" in was:
+        return "" if "why" in now else f"not in the first tree: {was['why']:.90}"
+    if "why" in now:
+        return f"not in the second tree: {now['why']:.90}"
+    if was["code"] != now["code"]:
+        return "other machine code or launch"
+    return "" if was["tile"] == now["tile"] else OTHER_TILE
+
+
+# ---------------------------------------------------------------------------------------------------------- the table
+
+
+def read() -> list[dict[str, str]]:
+    with digests.TABLE.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write(rows: Sequence[Mapping[str, str]]) -> None:
+    with digests.TABLE.open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, digests.FIELDS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(sorted(rows, key=lambda row: (row["stage"], row["kernel"])))
+
+
+def update(folder: Path, processes: int, share: float, seed: int) -> int:
+    """Brings the table up to date with the sources of this tree; the number of stages of which none could be shown."""
+    commit, failed = git("rev-parse", "--short", "HEAD").decode().strip(), 0
+    rows, known = [], {one.id for one in registry.stages()}
+    for row in read():
+        now = source(row["stage"], ROOT) if row["stage"] in known else ""
+        if not now:
+            print(f"{row['stage']}: gone")
+            continue
+        if now != row["source"]:
+            jobs, but = drawn(recorded(row["stage"], row["kernel"]), share, seed), set(row["except"].split(";")) - {""}
+            found = [*compared(tree(folder, row["commit"]), ROOT, jobs, processes)]
+            but |= {job["text"] for job, how in found if how}
+            print(f"{row['stage']}: {len(found)} problems, {len(but)} of another kernel", flush=True)
+            if found and but >= {job["text"] for job in jobs}:
+                failed += 1
+                continue
+            row = row | {"source": now, "except": ";".join(sorted(but)), "commit": commit}
+        rows.append(row)
+    write(rows)
+    return failed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, folder=None)
+    parser.add_argument("stage", nargs="*", help="with --against: these stages (default: all that are in both trees)")
+    parser.add_argument("--against", metavar="REVISION", help="compare with this tree, and write nothing")
+    parser.add_argument("--share", type=float, default=1.0, help="the share of the recorded problems (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="which ones (default: 0)")
     parser.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1, help="at once")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
         return child(options.child)
     with tempfile.TemporaryDirectory(prefix="dwlab-") as temporary:
-        folder, found = Path(temporary), 0
-        todo = changed(folder)
-        for commit, row in compare(folder, todo, options.processes):
-            values = row.file, row.id, named(row), registry.stage(row.id).digest, "its PTX", commit
-            add(dict(zip(FIELDS, values, strict=True)))  # each at once: all of them take hours
-            found += 1
-    print(f"{found} of {len(todo)} rows are of today's machine code and launch")
-    return 0
+        if not options.against:
+            return update(Path(temporary), options.processes, options.share, options.seed)
+        before = tree(Path(temporary), git("rev-parse", options.against).decode().strip())
+        asked = options.stage or [one.id for one in registry.stages()]
+        others = [one for one in asked if source(one, before) not in ("", source(one, ROOT))]
+        jobs = drawn([job for one in others for job in recorded(one)], options.share, options.seed)
+        print(f"{len(others)} of {len(asked)} stages have other sources; {len(jobs)} problems are compiled twice")
+        ends: Counter[str] = Counter()
+        for job, how in compared(before, ROOT, jobs, options.processes):
+            ends[how] += 1
+            if how:
+                print(f"{job['stage']} {job['text']}: {how}", flush=True)
+        print(*(f"{count} {how or 'the same'}" for how, count in ends.most_common()), sep="; ")
+        return 1 if set(ends) - {"", OTHER_TILE} else 0
 
 
 if __name__ == "__main__":

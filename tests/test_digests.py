@@ -1,11 +1,16 @@
 """Which kernel a record timed: a digest that sees all that is launched, and nothing else."""
 
 import ast
+import os
 import pathlib
+import random
+import shutil
 import subprocess
 import sys
 
+import parts
 import pytest
+import renamed
 from parts import part
 
 from dwlab.kernels import digests, registry
@@ -98,19 +103,6 @@ def test_a_change_of_what_is_launched_is_seen_by_the_stages_that_use_it_alone(ch
     assert found and must <= found <= must | may
 
 
-def test_doubling_the_products_of_a_helper_changes_all_that_unroll_it(changed):
-    """straight_line and strip_products make the text of every kernel that holds a row or a strip in registers."""
-    seen = set()
-    for module in ("dwlab.kernels.depthwise1d.straight_line", "dwlab.kernels.depthwise1d.strip_products"):
-        text = text_of(module)
-        for node in ast.walk(ast.parse(text)):
-            found = ast.get_source_segment(text, node)
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and not found.startswith(("8", "4")):
-                seen |= changed(module, found, f"2 * {found}")
-    assert ids("depthwise1d/*/wide", "depthwise1d/*/strips", "depthwise1d/*/channels") <= seen
-    assert not seen & ids("*/*/naive", "depthwise1d/*/coalesced", "depthwise1d/*/tiles", "fused/pwdw/int8")
-
-
 @pytest.mark.parametrize(
     ("module", "old", "new"),
     [
@@ -171,6 +163,105 @@ def test_every_stage_has_its_own_digest_and_every_process_the_same():
     *lines, seconds = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
     assert dict(line.split() for line in lines) == found
     assert float(seconds) < 4  # CPU seconds, for all stages; about 1.2
+
+
+# ----------------------------------------------------------------------------------------- what does not change it
+
+SAME = """
+import json, sys
+from dwlab import records
+from dwlab.kernels import registry
+from dwlab.kernels.tiling import gpu as gpus, tuned
+from dwlab.problems import layers
+from dwlab.records.journal import Journal
+
+ids = {one.id for one in registry.stages()}
+print(json.dumps({one.id: one.digest for one in registry.stages()}))
+rows = [row for row in records.load_all() if row.id in ids]
+print(sum(registry.stage(row.id).same_kernel(row.kernel_sha256, row.problem, row.dtype) for row in rows))
+for path in tuned.journals(tuned.FOLDER):
+    for key, tried in Journal(path).winners():
+        id = key.subject if key.subject in ids else f"{key.subject}/{tried.candidate.get('stage')}"
+        if id in ids:
+            print(id, registry.stage(id).config(layers.problem(key.problem), gpus.Gpu((9, 0), key.sms, key.gpu)))
+"""
+
+
+def test_renaming_every_local_variable_changes_no_digest_row_or_tile(tmp_path):
+    """Of three drawn files of parts/: the stages' digests, the rows of today's kernels and the tuned tiles."""
+    files = sorted((digests.PACKAGE / "kernels" / "parts").glob("*.py"))
+    files = [one for one in files if len(renamed.local_names(text_at(one))) > 2]
+    chosen = random.Random(os.environ.get(parts.SEED)).sample(files, 3)
+    shutil.copytree(digests.PACKAGE, tmp_path / "dwlab", ignore=shutil.ignore_patterns("__pycache__"))
+    count = 0
+    for file in chosen:
+        text, names = renamed.renamed(text_at(file))
+        compile(text, str(file), "exec")
+        (tmp_path / file.relative_to(ROOT)).write_text(text, encoding="utf-8")
+        count += len(names)
+    assert count >= 6
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", SAME], capture_output=True, text=True, check=True, cwd=place,
+            env=os.environ | {"PYTHONPATH": str(place)},
+        ).stdout
+        for place in (ROOT, tmp_path)
+    ]  # fmt: skip
+    assert outputs[0] == outputs[1] and outputs[0].count("\n") > 20
+
+
+def text_at(file):
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("def f(a, b=2):\n c = a * b\n return c", "def f(x, y=2):\n z = x * y\n return z", True),
+        ("def f(a, b=2): return a - b", "def f(a, b=2): return b - a", False),
+        ("def g(): return 1\ndef f(): return g()", "def f(): return h()\ndef h(): return 1", True),
+        ("def g(): return 1\ndef f(): return g()", "def g(): return 2\ndef f(): return g()", False),
+        ("A, B = 1, 2\ndef f(): return A", "A, B = 1, 2\ndef f(): return B", False),
+        ("def g(a, b): return a - b\ndef f(): return g(b=1, a=2)",
+         "def g(b, a): return b - a\ndef f(): return g(b=1, a=2)", False),
+        ("def g(a, b): return a - b\ndef f(): return g(b=1, a=2)",
+         "def g(c, d): return c - d\ndef f(): return g(d=1, c=2)", True),
+        ("def f(n): return f(n - 1) if n else 0", "def f(m: int):\n 'Text.'\n return f(m - 1) if m else 0", True),
+        ("import numpy as np\ndef f(): return np.ones(3)", "import numpy\ndef f(): return numpy.ones(3)", True),
+        ("def f(n): return [i for i in range(n)]", "def f(n): return [k for k in range(n)]", True),
+        ("def f(n): return [i for i in range(n)]", "def f(n): return [n for i in range(n)]", False),
+        ("T = {}\nT['a'] = 1\ndef f(): return T", "T = {}\nT['a'] = 2\ndef f(): return T", False),
+        ("def f(n):\n if n < 0:\n  raise ValueError(n)\n return n", "def f(n):\n return n", True),
+    ],
+)  # fmt: skip
+def test_what_a_definition_does_has_a_digest_and_its_words_have_none(tmp_path, old, new, same):
+    found = []
+    for i, text in enumerate((old, new)):
+        package = tmp_path / str(i) / "dwlab"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "one.py").write_text(text)
+        sources = digests._Sources(package)
+        node = next(one for one in sources.tree("dwlab.one").body if getattr(one, "name", "") == "f")
+        found.append(sources.digest((("dwlab.one", ""), node)))
+    assert (found[0] == found[1]) is same
+
+
+def test_a_kernel_keeps_its_name_where_its_code_was_shown_to_be_the_same(monkeypatch):
+    one = ALL["depthwise1d/forward/naive"]
+    source = digests.of_stage(one.file)
+    shape = {"B": 1, "H": 2}
+    text = digests.named("B=1 H=2", "float32")
+
+    def noted(*names):
+        monkeypatch.setattr(digests, "noted", lambda: {(one.id, source): {n: frozenset(but) for n, but in names}})
+
+    noted(("a" * 64, ()))
+    assert one.digest == "a" * 64 and one.same_kernel("a" * 64) and one.same_kernel("a" * 64, shape, "float32")
+    assert one.same_kernel(source) and not one.same_kernel("b" * 64) and not one.same_kernel(None)
+    noted(("a" * 64, (text,)))
+    assert one.digest == source and not one.same_kernel("a" * 64)
+    assert not one.same_kernel("a" * 64, shape, "float32") and one.same_kernel("a" * 64, shape, "float16")
 
 
 def test_a_kernels_code_has_a_digest_without_what_numba_numbers():

@@ -3,11 +3,11 @@
 A record is of today's kernel if today's stage compiles, for the recorded problem and GPU, to the PTX that was timed,
 and launches it so: `benchmarks/recorded_kernels.py` compiles both trees, compares them by `of_code` and notes in
 dwlab/records/kernels.csv that the sources of today are those of an earlier kernel's name (`noted`). `of_stage` only
-saves that compilation: it is equal where what is launched must be equal. It follows every name that the stage's kernel and launch reach in this package, functions, classes and constants,
-each by itself, whatever file it stands in, and puts what the name stands for in its place. So no name counts but those
-of parameters that a caller outside passes, nor do docstrings, comments, annotations, refusals (`if …: raise`), the
-order or the place of definitions. Not followed: what a problem is, the registry, and packages outside. Of the registry
-count the kernels that zero an output and add up parts, where they run.
+saves that compilation: it is equal where what is launched must be equal. It follows every name that the stage's kernel
+and launch reach in this package, functions, classes and constants, each by itself, whatever file it stands in, and puts
+what the name stands for in its place. So names do not count, nor do docstrings, comments, annotations, refusals
+(`if …: raise`), the order or the place of definitions. Not followed: what a problem is, the registry, and packages
+outside. Of the registry count the kernels that zero an output and add up parts, where they run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Found = tuple[Definition, str]
 
 @functools.cache
 def of_stage(file: str, package: Path = PACKAGE) -> str:
-    """SHA-256 of the sources of a stage, by its file ("dwlab/kernels/fused/pwdw_3_strips.py") in a tree of this package.
+    """SHA-256 of a stage's sources, by its file ("dwlab/kernels/fused/pwdw_3_strips.py") in a tree of this package.
 
     Raises ValueError for a file that registers no stage.
     """
@@ -69,7 +69,7 @@ def of_stage(file: str, package: Path = PACKAGE) -> str:
 
 @functools.cache
 def noted(table: Path = TABLE) -> dict[tuple[str, str], dict[str, frozenset[str]]]:
-    """(stage's id, digest of its sources) -> names that records have for the kernel -> the problems of which it is not."""
+    """(stage's id, digest of its sources) -> names that records have for the kernel -> problems of which it is not."""
     found: dict[tuple[str, str], dict[str, frozenset[str]]] = {}
     with table.open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):
@@ -85,7 +85,7 @@ def of_kernel(id: str, file: str) -> str:
 
 
 def same(id: str, file: str, recorded: str | None, problem: str = "") -> bool:
-    """Whether a record's name of a kernel is that of today's, for a problem as in `named` ("": for all recorded)."""
+    """Whether a record's name of a kernel is today's, for a problem as in `named` ("": for all recorded)."""
     source = of_stage(file)
     but = noted().get((id, source), {}).get(recorded or "")
     return recorded == source or but is not None and (problem not in but if problem else not but)
@@ -244,7 +244,7 @@ class _Sources:
         """What makes an instruction of the ptx module: intrinsics()'s last statement names each."""
         tree = self.tree(INTRINSICS)
         for node in tree.body if tree is not None else ():
-            if isinstance(node, ast.FunctionDef) and node.name == "intrinsics" and isinstance(node.body[-1], ast.Return):
+            if isinstance(node, ast.FunctionDef) and node.name == "intrinsics":
                 made = getattr(node.body[-1].value, "keywords", ())
                 return next((one.value for one in made if one.arg == name), None)
         return None

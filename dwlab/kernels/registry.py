@@ -443,7 +443,9 @@ class Stage:
 
         problem, dtype: the record's; without them, of all recorded problems.
         """
-        text = "" if problem is None else digests.named(records.shape_text(problem), dtype)
+        from dwlab.records import shape_text  # whoever looks up a stage does without
+
+        text = "" if problem is None else digests.named(shape_text(problem), dtype)
         return digests.same(self.id, self.file, recorded, text)
 
 

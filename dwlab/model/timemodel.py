@@ -600,7 +600,8 @@ def compare(
                 continue
             try:
                 problem = _problem(one)
-                if one.kernel_sha256 and not registry.stage(one.id).same_kernel(one.kernel_sha256, one.problem, one.dtype):
+                stage = registry.stage(one.id)
+                if one.kernel_sha256 and not stage.same_kernel(one.kernel_sha256, one.problem, one.dtype):
                     earlier[one.id, problem, run.gpu] = f"left out: {one.id} of an earlier kernel"
                     continue
                 gpu = gpus.find(run.gpu, [run])

@@ -12,9 +12,7 @@ Every failure is a RecordError with one sentence on what is wrong and what to do
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import functools
 import gzip
 import itertools
 import lzma

@@ -59,7 +59,7 @@ def winners(id: str, problem: Problem, gpu: Gpu, kernel: str = "") -> tuple[Tune
 
 
 def stage_of(path: str, problem: Problem, gpu: str) -> str | None:
-    """The stage that the last search over a whole path ("pointwise/forward") found fastest there, by name, if any."""
+    """The name of the stage that the last search over a whole path ("pointwise/forward") found fastest, if any."""
     here = _journals(os.environ.get(VARIABLE, ""), FOLDER)
     found = here.get((path, str(problem), problem.dtype, gpu), ()) if gpu else ()
     its = (tried.candidate.get("stage") for key, tried, _ in reversed(found) if key.sparsity == _sparsity(problem))
@@ -67,7 +67,7 @@ def stage_of(path: str, problem: Problem, gpu: str) -> str | None:
 
 
 class _Winners(dict[tuple[str, ...], tuple[Found, ...]]):
-    """(stage or path, problem, storage type, GPU) -> winners, the last one last. One object a process: a cache's key."""
+    """(stage or path, problem, storage type, GPU) -> winners, the last one last. A cache's key."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
