@@ -81,7 +81,7 @@ EDITS = [
     ("dwlab.kernels.fused.slide_tiles", '"start": 2120', '"start": 2121', SLIDE, set()),
     ("dwlab.kernels.fused.pwdw_tiles", "REGISTERS = 65536", "REGISTERS = 65535",
      ids("fused/pwdw/strips"), ids("fused/pw*/*")),
-    ("dwlab.gpu.inline_ptx", 'rint=plain("rint", "cvt.rni', 'rint=plain("rint", "cvt.rzi',
+    ("dwlab.kernels.parts.ptx_int8", "cvt.rni.s32.f32", "cvt.rzi.s32.f32",
      ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
     ("dwlab.kernels.tiling.gpu", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",
      ids("depthwise1d/weight_grad/strips"), set(ALL) - ids("*/*/naive", "*/*/coalesced")),

@@ -502,7 +502,7 @@ def test_blocks_of_several_batches_keep_their_copies_apart():
 # ---- outside a kernel, and compiled
 
 
-@pytest.mark.parametrize("name", ptx.NAMES)
+@pytest.mark.parametrize("name", ptx.TABLE)
 def test_an_instruction_is_for_kernels(name):
     arguments = inspect.signature(getattr(ptx, name)).parameters
     with pytest.raises((TypeError, NotImplementedError), match="kernel|pure-python"):

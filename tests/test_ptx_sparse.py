@@ -111,74 +111,6 @@ def test_infinity_and_nan_stay_in_their_row_and_what_is_not_kept_is_not_looked_a
     assert (d[0, 3] == np.inf).all() and np.isnan(d[0, 4]).all() and (np.delete(d[0], [3, 4], axis=0) == 16).all()
 
 
-# ---- int8
-
-
-@cuda.jit
-def of_bytes(a, b, c, metadata, d):
-    """As `product`, of int8: words (n, 16, 8) and (n, 8, 16) that are int32, c and d int32."""
-    warp = cuda.grid(1) // 32
-    g, t = cuda.laneid // 4, cuda.laneid % 4
-    if warp < a.shape[0]:
-        c0, c1, c2, c3 = ptx.mma_sp_s8(
-            c[warp, g, 2 * t], c[warp, g, 2 * t + 1], c[warp, g + 8, 2 * t], c[warp, g + 8, 2 * t + 1],
-            a[warp, g, t], a[warp, g + 8, t], a[warp, g, t + 4], a[warp, g + 8, t + 4],
-            b[warp, g, t], b[warp, g, t + 4], b[warp, g, t + 8], b[warp, g, t + 12], metadata[warp, cuda.laneid]
-        )  # fmt: skip
-        d[warp, g, 2 * t], d[warp, g, 2 * t + 1] = c0, c1
-        d[warp, g + 8, 2 * t], d[warp, g + 8, 2 * t + 1] = c2, c3
-
-
-def in_all_lanes(words):
-    """(n, 16 rows, 4 words of 16 bits) -> int32 (n, 32): lane t of g has words 2 (t // 2) and the next, row g + 8 (t %
-    2)."""
-    two = words.reshape(-1, 2, 8, 2, 2).astype(np.uint32).transpose(0, 2, 3, 1, 4)  # (n, g, half, row of two, word)
-    return (two[..., 0] | two[..., 1] << 16).astype(np.uint32).reshape(-1, 32).view(np.int32)
-
-
-def int8_example(n, seed):
-    rng = np.random.default_rng(seed)
-    found = [compress(rng.integers(-128, 128, (16, 64)).astype(np.int8), "2:4") for _ in range(n)]
-    dense = np.stack([one.dense() for one in found]).astype(np.int64)
-    a = np.stack([one.values for one in found]).view(np.int32)
-    b, c = rng.integers(-128, 128, (n, 8, 64)).astype(np.int8), rng.integers(-(2**20), 2**20, (n, 16, 8), np.int32)
-    return dense, a, np.stack([one.metadata() for one in found]), b, b.view(np.int32), c
-
-
-@FEW
-@given(seed=st.integers(0, 999), n=st.integers(1, 5))
-def test_the_product_of_bytes_is_that_of_the_decoded_matrix_to_the_bit(seed, n):
-    dense, a, words, b, b_words, c = int8_example(n, seed)
-    d = np.zeros_like(c)
-    of_bytes[-(-n // 2), 64](a, b_words, c, in_all_lanes(words), d)
-    assert np.array_equal(d, dense @ b.astype(np.int64).swapaxes(1, 2) + c)
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_of_bytes_too_each_code_stands_for_its_two_places(code):
-    a = np.zeros((16, 16, 32), np.int8)
-    b = np.broadcast_to(np.arange(1, 65, dtype=np.int8), (16, 8, 64)).copy()
-    words = np.full((16, 16, 4), 0x4444, np.uint32)
-    want = np.zeros((16, 16, 8), np.int64)
-    for group in range(16):
-        a[group, :, 2 * group], a[group, :, 2 * group + 1] = 1, 2
-        words[group, :, group // 4] = 0x4444 & ~(15 << group % 4 * 4) | code << group % 4 * 4
-        want[group] = (4 * group + 1 + (code & 3)) + 2 * (4 * group + 1 + (code >> 2))
-    c, d = np.zeros((2, 16, 16, 8), np.int32)
-    of_bytes[8, 64](a.view(np.int32), b.view(np.int32), c, in_all_lanes(words), d)
-    np.testing.assert_array_equal(d, want)
-
-
-@pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
-def test_of_bytes_it_counts_what_is_kept_and_names_a_lane_whose_indices_do_not_ascend():
-    _, a, words, _, b, c = int8_example(3, 0)
-    report = simt.xray(of_bytes, 2, 64, a, b, c, in_all_lanes(words), c.copy())
-    assert report.hazards == () and report.totals.flops == 3 * 2 * 16 * 8 * 32
-    words[1, 13, 3] = words[1, 13, 3] & 0xF0FF | 0x500  # row 5 + 8, columns 56 to 59
-    (found,) = simt.xray(of_bytes, 2, 64, a, b, c, in_all_lanes(words), c.copy()).hazards
-    assert f"in the metadata of thread {32 + 4 * 5 + 3} of block 0 group 6 has 1 and 1" in found.message
-
-
 # ---- counted, and which mistakes are found
 
 
@@ -209,9 +141,7 @@ def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane(selector, c
         (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, n, n, e, e), "takes a literal selector, 0 or 1"),
         (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, n, n, n, 0), "takes int32, not float32"),
         (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, e, n, n, n, e, 0), "takes float32, not int32"),
-        (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, e, 0), "metadata and a selector, not 12 values"),
-        (lambda n, e: ptx.mma_sp_s8(e, e, e, e, e, e, e, e, n, e, e, e, e), "takes int32, not float32"),
-        (lambda n, e: ptx.mma_sp_s8(e, e, e, e, e, e, e, e, e, e, e, e, e, 0), "b0 to b3 and metadata, not 14 values"),
+        (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, e, 0), "b3, metadata, selector, not 12 values"),
     ],
 )
 def test_operands_of_another_kind_are_refused(call, says):
@@ -246,16 +176,6 @@ def test_it_is_compiled_to_its_instruction(cc):
 
 
 @needs_compiler
-@pytest.mark.parametrize("cc", ["8.0", "9.0"])
-def test_of_bytes_it_is_compiled_to_its_instruction(cc):
-    arrays = ", ".join(["int32[:, :, ::1]"] * 3 + ["int32[:, ::1]", "int32[:, :, ::1]"])
-    made = inspect.compile(of_bytes, signature=f"void({arrays})", cc=cc)
-    assert made.ptx.count("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32") == 1
-    if made.sass is not None:
-        assert made.opcodes.get("IMMA.SP.16864.S8.S8") == 1, made.opcodes
-
-
-@needs_compiler
 def test_a_selector_that_is_none_is_told_by_the_compiler():
     @cuda.jit
     def third(x, y):
@@ -263,5 +183,5 @@ def test_a_selector_that_is_none_is_told_by_the_compiler():
         w = x[i]
         y[i] = ptx.mma_sp_f16(w, w, w, w, w, w, w, w, w, w, w, w, LEAST, 2)[0]
 
-    with pytest.raises(inspect.InspectError, match="takes the selector 0 or 1, not 2"):
+    with pytest.raises(inspect.InspectError, match="takes a literal selector, 0 or 1, not 2"):
         inspect.compile(third, signature="void(float32[::1], float32[::1])", cc="9.0")

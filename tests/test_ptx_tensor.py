@@ -506,8 +506,8 @@ def test_a_row_that_another_lane_reads_needs_a_barrier(name):
             ),
             "ptx.mma_s8 takes int32, not float32",
         ),
-        (lambda x: ptx.mma_f16(float32(x), float32(x)), "takes c0 to c3, a0 to a3, b0 and b1, not 2 values"),
-        (lambda x: ptx.pack_s8(int32(x)), "takes 4 numbers, not 1"),
+        (lambda x: ptx.mma_f16(float32(x), float32(x)), "takes c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, not 2 values"),
+        (lambda x: ptx.pack_s8(int32(x)), "takes a, b, c, d, not 1 values"),
     ],
 )  # fmt: skip
 def test_numbers_of_another_type_are_refused(call, says):

@@ -12,7 +12,7 @@ from numba import float32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
-from dwlab.gpu import driver, inline_ptx, machine, target
+from dwlab.gpu import driver, machine, target
 from dwlab.gpu.driver import allow_shared
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
@@ -633,12 +633,15 @@ def test_a_phase_of_no_arrivals_is_refused(count):
 
 
 def test_sizes_that_no_map_takes_are_refused():
-    says = [inline_ptx.wrong_box(*sizes) for sizes in ((0, 32, 8), (8, 30, 8), (8, 32, 0), (8, 32, 257), (8, 32, 8, 8),
-                                                       (8, 32, 8, 320), (8, 32, 256), (8, 32, 256, 16))]  # fmt: skip
-    parts = ("below 2**31", "whole 16 bytes", "1 to 256 lines", "not of 257", "a multiple of 64 up to 256, not of 8",
-             "not of 320")  # fmt: skip
-    assert all(part in text for part, text in zip(parts, says, strict=False)) and says[6:] == ["", ""]
-    assert [inline_ptx.lacks("copy_box_async", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, True]
+    row = ptx.TABLE["copy_box_async"]
+    for size, value, says in (
+        ("lines", 0, "a literal lines, 1 or more, not 0"), ("width", 30, "4 or more, a multiple of 4, not 30"),
+        ("box", 0, "1 to 256, not 0"), ("box", 257, "not 257"), ("words", 8, "16, 32, 64, 128, 192 or 256, not 8"),
+        ("words", 320, "not 320"), ("lines", None, "ptx.copy_box_async takes a literal lines"),
+    ):  # fmt: skip
+        assert says in row.refusal(size, value)
+    assert not any(row.refusal(*one) for one in {"lines": 8, "width": 32, "box": 256, "words": 16}.items())
+    assert [ptx.lacks("copy_box_async", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, True]
     if not driver.query().found:
         assert driver.tensor_map(8, 32, 8) == bytes(128)  # looked at, never started
 

@@ -11,7 +11,7 @@ from numba import float32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
-from dwlab.gpu import inline_ptx, machine, target
+from dwlab.gpu import machine, target
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import wgmma_tiles
@@ -151,8 +151,8 @@ def test_blocks_of_no_whole_groups_and_other_gpus_are_refused():
 
 
 def test_the_gpus_that_have_it():
-    assert [inline_ptx.lacks("wgmma_f16", cc) == "" for cc in ((8, 9), (9, 0), (9, 0, "a"), (10, 0))] == [0, 1, 1, 0]
-    assert inline_ptx.lacks("fence_async", (10, 0)) == ""
+    assert [ptx.lacks("wgmma_f16", cc) == "" for cc in ((8, 9), (9, 0), (9, 0, "a"), (10, 0))] == [0, 1, 1, 0]
+    assert ptx.lacks("fence_async", (10, 0)) == ""
 
 
 # ---- the stage

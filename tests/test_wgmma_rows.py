@@ -93,8 +93,8 @@ def test_it_is_the_product_of_rows(seed):
     ("mistake", "says"),
     [
         ("b", "a multiple of 256 words (1,024 bytes) plus 0"),
-        ("pitch", "takes 1,024 words or more, whole lines of 8 rows"),
-        ("n", "takes 64 to 256 columns, a multiple of 64, not 120"),
+        ("pitch", "a literal pitch, 1,024 to 65,280, a multiple of 256, not "),
+        ("n", "a literal n, 64 to 256, a multiple of 64, not 120"),
     ],
 )
 def test_rows_elsewhere_are_named(mistake, says):

@@ -10,7 +10,7 @@ from numba import float32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
-from dwlab.gpu import inline_ptx, machine, target
+from dwlab.gpu import machine, target
 from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.problems.layers import SparsePointwise
@@ -146,8 +146,8 @@ def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane():
         (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, e, 2), "takes a literal selector, 0 or 1"),
         (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, e, e), "takes a literal selector, 0 or 1"),
         (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, acc[0], 0), "takes int32, not float32"),
-        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, e), "metadata and a selector, not 6 values"),
-        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 12, s, 0, 0, e, 0), "8 to 256 columns, a multiple of 8"),
+        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, e), "b, metadata, selector, not 6 values"),
+        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 12, s, 0, 0, e, 0), "a literal n, 8 to 256, a multiple of 8, not 12"),
     ],
 )
 def test_operands_of_another_kind_are_refused(call, says):
@@ -277,7 +277,7 @@ def test_the_assembler_keeps_metadata_where_the_wait_takes_them_and_nowhere_else
 
 
 def test_the_gpus_that_have_it():
-    assert [inline_ptx.lacks("wgmma_sp_f16", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, False]
+    assert [ptx.lacks("wgmma_sp_f16", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, False]
 
 
 # ---- the stages
@@ -303,5 +303,5 @@ def test_a_selector_that_is_none_is_told_by_the_compiler():
         ptx.wgmma_sp_f16(acc, 8, shared, uint32(0), uint32(0), e[0], 2)
         y[0] = acc[0]
 
-    with pytest.raises(inspect.InspectError, match="takes the selector 0 or 1, not 2"):
+    with pytest.raises(inspect.InspectError, match="takes a literal selector, 0 or 1, not 2"):
         inspect.compile(third, signature="void(int32[::1], float32[::1])", cc="9.0")

@@ -69,8 +69,7 @@ def _kernels() -> dict[str, Any]:
     from dwlab.kernels.parts import ptx
     from dwlab.target import cuda
 
-    made = ptx.intrinsics()
-    load4, load4_l2, store4, load4_shared = made.load4, made.load4_l2, made.store4, made.load4_shared
+    load4, load4_l2, store4, load4_shared = ptx.load4, ptx.load4_l2, ptx.store4, ptx.load4_shared
 
     @cuda.jit
     def copy(target, source, quads):

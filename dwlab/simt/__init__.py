@@ -28,7 +28,7 @@ from dwlab.simt.options import (
 from dwlab.simt.report import Access, Line, Pattern, Report, Totals
 from dwlab.simt.state import Observer
 
-PUBLIC = ("cuda", "views", "steps", "cost", "instructions")
+PUBLIC = ("cuda", "views", "steps", "cost", "meanings")
 """Modules that others may import."""
 
 __all__ = [

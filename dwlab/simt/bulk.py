@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.gpu import inline_ptx
 from dwlab.simt import trace, types, wide
 from dwlab.simt.memory import Array, Lanes, Mask, Root
 from dwlab.simt.state import Restart
@@ -108,9 +107,9 @@ class Clocks:
 # ------------------------------------------------------------------------------------------------------- mbarriers
 
 
-def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, count: object) -> None:
+def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: Lanes, count: Lanes) -> None:
     """Makes an mbarrier of `count` arrivals a phase, at word i."""
-    for row, lanes, word, number in _calls(run, node, "mbarrier_init", shared, i, count):
+    for row, lanes, word, number in _calls(run, node, shared, i, count):
         if not 1 <= number <= MOST:
             raise run.refuse(node, f"ptx.mbarrier_init takes 1 to {MOST:,} arrivals a phase, not {number}")
         if run.hunting and run.order is None:
@@ -138,27 +137,27 @@ def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: object, cou
         _by_word(run, clocks.taken, shared.root)[row, word : word + 2] = 1
 
 
-def mbarrier_expect(run: Execution, node: ast.Call, shared: object, i: object, nbytes: object) -> None:
+def mbarrier_expect(run: Execution, node: ast.Call, shared: object, i: Lanes, nbytes: Lanes) -> None:
     """An arrival, and so many bytes of copies that the phase waits for as well."""
-    for row, lanes, word, number in _calls(run, node, "mbarrier_expect", shared, i, nbytes):
-        one = _mbarrier(run, node, "mbarrier_expect", shared, row, lanes, word)
+    for row, lanes, word, number in _calls(run, node, shared, i, nbytes):
+        one = _mbarrier(run, node, shared, row, lanes, word)
         _settle(run, one, row)
         one.transfer += number * len(lanes)
         _arrive(run, node, one, row, lanes)
 
 
-def mbarrier_arrive(run: Execution, node: ast.Call, shared: object, i: object) -> None:
+def mbarrier_arrive(run: Execution, node: ast.Call, shared: object, i: Lanes) -> None:
     """An arrival."""
-    for row, lanes, word, _ in _calls(run, node, "mbarrier_arrive", shared, i):
-        one = _mbarrier(run, node, "mbarrier_arrive", shared, row, lanes, word)
+    for row, lanes, word, _ in _calls(run, node, shared, i, np.int64(0)):
+        one = _mbarrier(run, node, shared, row, lanes, word)
         _settle(run, one, row)
         _arrive(run, node, one, row, lanes)
 
 
-def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: object, parity: object) -> None:
+def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: Lanes, parity: Lanes) -> None:
     """Until the phase of this parity has ended."""
-    for row, lanes, word, number in _calls(run, node, "mbarrier_wait", shared, i, parity):
-        one = _mbarrier(run, node, "mbarrier_wait", shared, row, lanes, word)
+    for row, lanes, word, number in _calls(run, node, shared, i, parity):
+        one = _mbarrier(run, node, shared, row, lanes, word)
         if one.ended % 2 == number % 2:  # else it does not wait, and copies land as late as may be
             _settle(run, one, row)
         if one.ended % 2 == number % 2:
@@ -232,14 +231,10 @@ def _by_word(run: Execution, kept: dict[int, np.ndarray], root: Root, *of: int) 
 
 
 def _calls(
-    run: Execution, node: ast.Call, name: str, shared: object, i: object, number: object = 0
+    run: Execution, node: ast.Call, shared: object, i: Lanes, number: Lanes
 ) -> Iterator[tuple[int, np.ndarray, int, int]]:
     """(row, lanes, word, number) of the active lanes, those together that have the same."""
-    name = f"ptx.{name}"
-    element, mask = wide.locate(run, node, name, "shared", shared, i, 2)
-    number = run.number(number, node)
-    if number.dtype.kind not in "iu":
-        raise run.refuse(node, f"{name} takes a whole number, not {number.dtype}")
+    element, mask = wide.locate(run, node, "shared", shared, i, 2)
     run.operate([])
     if mask is None or not run.exact:
         return
@@ -251,15 +246,13 @@ def _calls(
             yield int(row), lanes[(pairs == pair[:, None]).all(0)], int(pair[0]), int(pair[1])
 
 
-def _mbarrier(
-    run: Execution, node: ast.AST, name: str, shared: Array, row: int, lanes: np.ndarray, word: int
-) -> Mbarrier:
+def _mbarrier(run: Execution, node: ast.AST, shared: Array, row: int, lanes: np.ndarray, word: int) -> Mbarrier:
     """The mbarrier at a word. Refuses one that is none; reports one that may not be there yet."""
     one = None if run.bulk is None else run.bulk.mbarriers.get((shared.root.address, row, word))
     lane = int(lanes[0])
     who = run.thread_name(int(run.block_numbers[row]), lane)
     if one is None:
-        raise run.refuse(node, f"ptx.{name} of {who} finds no mbarrier at {shared.name} element {word}",
+        raise run.refuse(node, f"{run.called} of {who} finds no mbarrier at {shared.name} element {word}",
                          "one thread makes it by ptx.mbarrier_init")  # fmt: skip
     strangers = lanes[lanes != one.lane]
     if run.hunting and len(strangers) and run.epoch[row] == one.epoch:
@@ -272,35 +265,23 @@ def _mbarrier(
 # ----------------------------------------------------------------------------------------------------------- copies
 
 
-def copy_box_async(
-    run: Execution, node: ast.Call, shared: object, i: object, source: object, lines: object, width: object,
-    box: object, first: object, at: object, mbarrier: object, words: object = WORDS,
+def copy_box(
+    run: Execution, node: ast.Call, shared: object, i: Lanes, source: object, lines: int, width: int, box: int,
+    first: Lanes, at: Lanes, mbarrier: Lanes, words: int = WORDS,
 ) -> None:  # fmt: skip
     """Starts a copy of `box` lines of so many words, from line `first` and word `at` on, of a matrix (lines, width)."""
-    name = "ptx.copy_box_async"
-    sizes = [run.number(one, node) for one in (lines, width, box, words)]
-    places = {3: "lines", 4: "width", 5: "box", 9: "words"}
-    given = [one for one in (wide.written(node, *place) for place in places.items()) if one is not None]
-    if not all(run.is_literal(one) for one in given) or any(one.dtype.kind != "i" for one in sizes):
-        raise run.refuse(node, f"{name} takes literal numbers of lines, words and lines of a box")
-    lines, width, box, words = (int(one) for one in sizes)
-    if why := inline_ptx.wrong_box(lines, width, box, words):
-        raise run.refuse(node, f"{name} {why}")
-    corner = [run.number(one, node) for one in (first, at)]
-    if any(one.dtype.kind not in "iu" for one in corner):
-        raise run.refuse(node, f"{name} takes whole numbers for the first line and word")
-    held, _ = wide._checked(run, node, name, "global", source, first)
+    held = wide.held(run, node, "global", source)
     run.operate([])
-    begins, mask = wide.locate(run, node, name, "shared", shared, i)
+    begins, mask = wide.locate(run, node, "shared", shared, i)
     if mask is None or not run.exact:
         return
     bad, who = (source.offset * 4 + source.root.address) % 16, run.first_name(mask)
     if bad or int(held) < lines * width:
         kind, what = ("misaligned", "begins at no multiple of 16 bytes") if bad else ("out of bounds", f"has {held}")
-        run.hazard(kind, node.lineno, source.name, f"{source.name} {what} elements; {name} takes {lines} lines of "
-                   f"{width}, in {who}", who, fatal=True)  # fmt: skip
+        run.hazard(kind, node.lineno, source.name, f"{source.name} {what} elements; {run.called} takes {lines} lines "
+                   f"of {width}, in {who}", who, fatal=True)  # fmt: skip
         return
-    corner = [one.astype(np.int32) for one in corner]  # the GPU takes the low 32 bits of a number, as signed
+    corner = [one.astype(np.int32) for one in (first, at)]  # the GPU takes the low 32 bits of a number, as signed
     first, at, begins = (np.broadcast_to(one, run.lanes_shape).astype(np.int64) for one in (*corner, begins))
     outside = mask.full & ((first < 0) | (first >= lines) | (at < 0) | (at >= width))
     between = mask.full & (at % 4 > 0)
@@ -309,8 +290,8 @@ def copy_box_async(
         row, lane = (int(one) for one in np.argwhere(which)[0])
         who = run.thread_name(int(run.block_numbers[row]), lane)
         run.hazard(kind, node.lineno, source.name, f"{source.name}: a box from line {first[row, lane]}, word "
-                   f"{at[row, lane]} on in {who}; {name} takes one that begins in the matrix, {lines} lines of {width} "
-                   "words, at a multiple of 4", who, fatal=True)  # fmt: skip
+                   f"{at[row, lane]} on in {who}; {run.called} takes one that begins in the matrix, {lines} lines of "
+                   f"{width} words, at a multiple of 4", who, fatal=True)  # fmt: skip
         return
     place = np.where(mask.full, np.cumsum(mask.full, 1), 0)
     for number in range(1, int(place.max()) + 1):  # lanes of a block, one after the other
@@ -340,7 +321,7 @@ def _count(
 
 def _start(
     run: Execution, node: ast.AST, shared: Array, source: Array, sizes: tuple[int, int, int, int],
-    who: tuple[int, int], begin: int, first: int, at: int, mbarrier: object,
+    who: tuple[int, int], begin: int, first: int, at: int, mbarrier: Lanes,
 ) -> None:  # fmt: skip
     lines, width, box, words = sizes
     unit = 8 * words if words in SWIZZLED else WORDS
@@ -350,11 +331,11 @@ def _start(
     if begin % unit or index + box * words > int(shared.shape[0]):
         kind = "misaligned" if begin % unit else "out of bounds"
         run.hazard(kind, node.lineno, shared.name, f"{shared.name}: a box of {box} lines from element {index} on in "
-                   f"{name}; ptx.copy_box_async takes multiples of {unit} ({4 * unit:,} bytes), within the array's "
+                   f"{name}; {run.called} takes multiples of {unit} ({4 * unit:,} bytes), within the array's "
                    f"{int(shared.shape[0])}", name, fatal=True)  # fmt: skip
         return
-    place = int(np.broadcast_to(run.number(mbarrier, node), run.lanes_shape)[who]) + int(shared.offset)
-    one = _mbarrier(run, node, "copy_box_async", shared, row, np.array([lane]), place)
+    place = int(np.broadcast_to(mbarrier, run.lanes_shape)[who]) + int(shared.offset)
+    one = _mbarrier(run, node, shared, row, np.array([lane]), place)
     _settle(run, one, row)
     line, word = np.arange(box), np.arange(words)
     inside = (first + line < lines)[:, None] & (at + word < width)

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.gpu import inline_ptx
-from dwlab.simt import bulk, narrow, sparse, tensor, trace, types
+from dwlab.simt import bulk, sparse, tensor, trace, types
 from dwlab.simt.memory import Array, Lanes, LocalArray, Mask
 
 if TYPE_CHECKING:
@@ -56,39 +55,34 @@ class Product:
     reported: bool = False
 
 
-def product(name: str, kind: str) -> Callable:
+def group_mma(kind: str) -> Callable:
     """The meaning of acc += A B. kind: what A's and B's words hold, "float16" or "bfloat16"."""
 
-    def meaning(run: Execution, node: ast.Call, *given: object) -> None:
-        if len(given) != 5:
-            raise run.refuse(node, f"{name} takes acc, n, shared, a and b, not {len(given)} values")
-        lines = _operands(run, node, name, given, (PITCH, WORDS), (PITCH, WORDS))
+    def meaning(run: Execution, node: ast.Call, acc: object, n: int, array: object, a: Lanes, b: Lanes) -> None:
+        lines = _operands(run, node, acc, n, array, (a, PITCH, WORDS), (b, PITCH, WORDS))
         if lines is not None:
-            a, b = _start(run, node, name, given, lines, kind)
+            a, b = _start(run, node, acc, n, array, lines, kind)
             with np.errstate(invalid="ignore", over="ignore"):
-                _add(run, *given[:2], np.matmul(a, b.swapaxes(2, 3)))
+                _add(run, acc, n, np.matmul(a, b.swapaxes(2, 3)))
 
     return meaning
 
 
-def sparse_product(name: str, rows: bool = False) -> Callable:
+def group_sparse_mma(rows: bool = False) -> Callable:
     """The meaning of acc += A B of float16, of A two of every four kept. rows: B lies by rows, in blocks of columns."""
 
-    def meaning(run: Execution, node: ast.Call, *given: object) -> None:
-        if len(given) != 7 + rows:
-            takes = "b, a pitch, metadata" if rows else "b, metadata"
-            raise run.refuse(node, f"{name} takes acc, n, shared, a, {takes} and a selector, not {len(given)} values")
-        *given, pitch = (*given[:5], *given[6:], given[5]) if rows else (*given, 0)
-        metadata, selector = narrow.int32(run, node, name, given[5]), run.number(given[6], node)
-        if not isinstance(node.args[-1], ast.Constant) or selector not in (0, 1):
-            raise run.refuse(node, f"{name} takes a literal selector, 0 or 1")
-        blocks = _blocks(run, node, name, given[1], pitch) if rows else None
-        of_b = (PITCH, PITCH) if rows else (PITCH, 2 * WORDS)
-        lines = _operands(run, node, name, given, (PITCH // 2, WORDS), of_b, blocks)
+    def meaning(
+        run: Execution, node: ast.Call, acc: object, n: int, array: object, a: Lanes, b: Lanes, *more: object
+    ) -> None:
+        *pitch, metadata, selector = more
+        # Where the rows of each 64 columns begin, in words behind the first.
+        blocks = range(0, n // (2 * PITCH) * pitch[0], pitch[0]) if rows and run.exact else None
+        of_b = (b, PITCH, PITCH if rows else 2 * WORDS)
+        lines = _operands(run, node, acc, n, array, (a, PITCH // 2, WORDS), of_b, blocks)
         if lines is None:
             return
-        places = sparse.kept_places(run, node, name, metadata, int(selector))
-        a, b = _start(run, node, name, given, lines, "float16", metadata)
+        places = sparse.kept_places(run, node, metadata, selector)
+        a, b = _start(run, node, acc, n, array, lines, "float16", metadata)
         if rows:  # (…, blocks of columns, rows, columns) to columns
             b = b.reshape(*b.shape[:2], -1, 4 * WORDS, 2 * PITCH).swapaxes(3, 4).reshape(*b.shape[:2], -1, 4 * WORDS)
         d = np.zeros((*a.shape[:3], b.shape[2]))
@@ -96,58 +90,44 @@ def sparse_product(name: str, rows: bool = False) -> Callable:
             for k, place in enumerate(np.stack(places, 3).reshape(*a.shape).transpose(3, 0, 1, 2)):
                 # (blocks, groups, 64, n): the row of B for each row's k-th kept element
                 d += a[..., k, None] * np.take_along_axis(b.swapaxes(2, 3), place[..., None], 2)
-            _add(run, *given[:2], d)
+            _add(run, acc, n, d)
 
     return meaning
 
 
-def _blocks(run: Execution, node: ast.Call, name: str, n: object, pitch: object) -> range:
-    """Where the rows of each 64 columns begin, in words behind the first."""
-    n, pitch = run.number(n, node), run.number(pitch, node)
-    if pitch.ndim or pitch.dtype.kind not in "iu":
-        raise run.refuse(node, f"{name} takes a literal pitch")
-    if run.exact and (why := inline_ptx.wrong_rows(int(n), int(pitch))):
-        raise run.refuse(node, f"{name} {why}")
-    return range(0, int(n) // (2 * PITCH) * int(pitch), int(pitch)) if run.exact else range(1)
-
-
 def _operands(
-    run: Execution, node: ast.Call, name: str, given: tuple[object, ...], of_a: tuple[int, int],
-    of_b: tuple[int, int], blocks: range | None = None,
+    run: Execution, node: ast.Call, acc: object, n: int, array: object, of_a: tuple[Lanes, int, int],
+    of_b: tuple[Lanes, int, int], blocks: range | None = None,
 ) -> list[np.ndarray] | None:  # fmt: skip
-    """`_lines` of A and B; refuses what the instruction does not take. of_a, of_b: words of a line, and those taken.
+    """`_lines` of A and B; refuses what the instruction does not take. of_a, of_b: index, words of a line, those taken.
 
     blocks: of B by rows, 32 lines from each of these words behind the first on.
     """
-    _, n = _sums(run, node, name, *given[:2])
-    array = given[2]
+    _check_acc(run, node, acc, n)
     if not isinstance(array, Array) or array.space != "shared" or array.dtype != types.FLOAT32:
-        raise run.refuse(node, f"{name} takes operands in a float32 array of shared memory")
-    _whole_groups(run, node, name)
+        raise run.refuse(node, f"{run.called} takes operands in a float32 array of shared memory")
+    _whole_groups(run, node)
     if not run.exact:  # no lanes here, only types
         return None
-    parts = [(given[4], n, *of_b)]
-    if blocks is not None:
-        first = run.number(given[4], node)
-        parts = [(first + np.int64(behind), 4 * WORDS, *of_b) for behind in blocks]
-    a, *b = (_lines(run, node, name, array, *one) for one in ((given[3], ROWS, *of_a), *parts))
+    first, *of_line = of_b
+    parts = [(first, n)] if blocks is None else [(first + np.int64(behind), 4 * WORDS) for behind in blocks]
+    a = _lines(run, node, array, of_a[0], ROWS, *of_a[1:])
+    b = [_lines(run, node, array, index, lines, *of_line) for index, lines in parts]
     return None if a is None or any(one is None for one in b) else [a, np.concatenate(b, axis=2)]
 
 
 def _start(
-    run: Execution, node: ast.Call, name: str, given: tuple[object, ...], lines: list[np.ndarray], kind: str,
+    run: Execution, node: ast.Call, acc: LocalArray, n: int, array: Array, lines: list[np.ndarray], kind: str,
     metadata: Lanes | None = None,
 ) -> list[np.ndarray]:  # fmt: skip
     """Starts a product: counts it, looks for mistakes, and gives A and B, (blocks, groups, lines, elements)."""
-    acc, n = _sums(run, node, name, *given[:2])
-    array = given[2]
     run.operate([], instructions=n // 8, unit="tensor")
     run.count_flops(node, types.FLOAT32, 2 * ROWS * n * 2 * WORDS // THREADS)
     words = np.concatenate(lines, axis=2)
     lanes = run.mask.full.copy()
     if run.hunting:
-        _check_sums(run, node, name, acc, n // 2)
-        _check_operands(run, node, name, array, words)
+        _check_sums(run, node, acc, n // 2)
+        _check_operands(run, node, array, words)
     if array.root.in_use is None:
         array.root.in_use = np.zeros((run.nb, array.root.row_bytes // 4), np.int32)
     one = Product(acc, array, words, lanes, np.full(run.lanes_shape, -1, np.int32), node, metadata)
@@ -162,25 +142,25 @@ def _start(
 
 def _add(run: Execution, acc: LocalArray, n: int, d: np.ndarray) -> None:
     """acc += d, (blocks, groups, 64, n), as lanes hold it."""
-    n, lanes = int(n), run.mask.full
+    lanes = run.mask.full
     d = d.reshape(run.nb, -1, 4, 2, 8, n // 8, 4, 2).transpose(5, 3, 7, 0, 1, 2, 4, 6)
     part = acc.storage[: n // 2]
     np.copyto(part, (d.reshape(part.shape) + part).astype(np.float32), where=lanes)
     acc.written[: n // 2] |= lanes
 
 
-def fence(run: Execution, node: ast.Call, acc: object, n: object) -> None:
+def fence(run: Execution, node: ast.Call, acc: object, n: int) -> None:
     """The sums that these lanes have written are there for products."""
-    acc, _ = _sums(run, node, "ptx.wgmma_fence", acc, n)
-    _whole_groups(run, node, "ptx.wgmma_fence")
+    _check_acc(run, node, acc, n)
+    _whole_groups(run, node)
     run.operate([])
     unfenced = np.ones(run.lanes_shape, np.bool_) if acc.unfenced is None else acc.unfenced
     acc.unfenced = unfenced & ~run.mask.full
 
 
-def commit(run: Execution, node: ast.Call) -> None:
+def group_commit(run: Execution, node: ast.Call) -> None:
     """Puts each active lane's uncommitted products into its next group."""
-    _whole_groups(run, node, "ptx.wgmma_commit")
+    _whole_groups(run, node)
     run.operate([])
     now = run.mask.full
     number = np.broadcast_to(run.product_groups, run.lanes_shape)
@@ -190,30 +170,23 @@ def commit(run: Execution, node: ast.Call) -> None:
     run.product_groups = number + now.astype(np.int32)
 
 
-def wait(name: str, keeps: bool = False) -> Callable:
+def group_wait(keeps: bool = False) -> Callable:
     """The meaning of a wait: it ends the products of all groups but each active lane's youngest `groups`.
 
     keeps: whether it takes the metadata of those that it ends.
     """
 
-    def meaning(run: Execution, node: ast.Call, *given: object) -> None:
-        if len(given) != 3 + 2 * keeps:
-            takes = ", groups and two words of metadata" if keeps else " and groups"
-            raise run.refuse(node, f"{name} takes acc, n{takes}, not {len(given)} values")
-        _sums(run, node, name, *given[:2])
-        groups = run.number(given[2], node)
-        if groups.ndim or groups.dtype.kind != "i" or run.exact and not 0 <= groups <= 7:
-            raise run.refuse(node, f"{name} takes a number of groups, 0 to 7, that is a literal")
-        kept = [narrow.int32(run, node, name, one) for one in given[3:]]
-        _whole_groups(run, node, name)
+    def meaning(run: Execution, node: ast.Call, acc: object, n: int, groups: int, *kept: Lanes) -> None:
+        _check_acc(run, node, acc, n)
+        _whole_groups(run, node)
         run.operate([])
-        oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - int(groups)
+        oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - groups
         ended = []
         for one in run.group_products:
             done = run.mask.full & one.lanes & (one.group >= 0) & (one.group < oldest_left)
             if done.any():
                 if run.hunting and one.metadata is not None:
-                    _check_metadata(run, node, name, one, done, kept)
+                    _check_metadata(run, node, one, done, kept)
                 if run.hunting and not one.reported:
                     _check_read(run, one.array, one.words, done, one.node)  # until now, whatever came meanwhile
                 _use(run, one, done, -1)
@@ -227,9 +200,7 @@ def wait(name: str, keeps: bool = False) -> Callable:
     return meaning
 
 
-def _check_metadata(
-    run: Execution, node: ast.Call, name: str, one: Product, done: np.ndarray, kept: list[Lanes]
-) -> None:
+def _check_metadata(run: Execution, node: ast.Call, one: Product, done: np.ndarray, kept: tuple[Lanes, ...]) -> None:
     """Reports a sparse product that ends here and whose register of metadata may have held something else meanwhile."""
     hit = done & np.logical_and.reduce([one.metadata != word for word in kept]) if kept else done
     if not hit.any():
@@ -237,7 +208,7 @@ def _check_metadata(
     row, lane, who = run.first_lane(hit)
     line = one.node.lineno
     if not kept:
-        why = f"nothing keeps its metadata until {name} (it takes ptx.wgmma_sp_wait(…, first, second))"
+        why = f"nothing keeps its metadata until {run.called} (it takes ptx.wgmma_sp_wait(…, first, second))"
     else:
         was, *now = (
             int(np.broadcast_to(of, run.lanes_shape).view(np.uint32)[row, lane]) for of in (one.metadata, *kept)
@@ -289,27 +260,20 @@ def touched(run: Execution, acc: LocalArray, mask: Mask, node: ast.AST) -> None:
     )  # fmt: skip
 
 
-def _sums(run: Execution, node: ast.Call, name: str, acc: object, n: object) -> tuple[LocalArray, int]:
-    """The local array of sums, and n; refuses what the instruction does not take."""
-    n = run.number(n, node)
-    if n.ndim or n.dtype.kind not in "iu" or run.exact and (not 8 <= n <= 256 or n % 8):
-        raise run.refuse(node, f"{name} takes 8 to 256 columns, a multiple of 8, and as a literal")
+def _check_acc(run: Execution, node: ast.Call, acc: object, n: int) -> None:
+    """Refuses what is no local array of n / 2 sums a lane."""
     if not isinstance(acc, LocalArray) or acc.dtype != types.FLOAT32 or run.exact and len(acc.storage) < n // 2:
-        raise run.refuse(node, f"{name} takes a cuda.local.array of float32 for {int(n) // 2} sums a lane")
-    return acc, int(n)
+        raise run.refuse(node, f"{run.called} takes a cuda.local.array of float32 for {n // 2} sums a lane")
 
 
 def _lines(
-    run: Execution, node: ast.Call, name: str, array: Array, index: object, lines: int, pitch: int, words: int
+    run: Execution, node: ast.Call, array: Array, index: Lanes, lines: int, pitch: int, words: int
 ) -> np.ndarray | None:
     """(blocks, groups, lines * words): where an operand's words lie in the allocation; None if it is not all there.
 
     pitch: words of a line, 32 or 16; words: those of them that the product takes.
     """
-    index = run.number(index, node)
-    if index.dtype.kind not in "iu":
-        raise run.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
-    index = np.broadcast_to(index, run.lanes_shape).astype(np.int64)
+    index = np.broadcast_to(index, run.lanes_shape)
     by_group, here = index.reshape(run.nb, -1, THREADS), run.mask.full.reshape(run.nb, -1, THREADS)
     first = np.where(here.any(2), np.take_along_axis(by_group, here.argmax(2)[..., None], 2)[..., 0], 0)
     begin = first + array.offset
@@ -331,8 +295,8 @@ def _lines(
         value = int(index[row, lane])
         run.hazard(
             "misaligned", node.lineno, array.name,
-            f"{array.name}: index {value} in {who} is not what {name} takes: in all threads of a group the same, a "
-            f"multiple of {unit} words ({4 * unit:,} bytes) plus {_or(range(0, pitch, words))}", who, fatal=True,
+            f"{array.name}: index {value} in {who} is not what {run.called} takes: in all threads of a group the same, "
+            f"a multiple of {unit} words ({4 * unit:,} bytes) plus {_or(range(0, pitch, words))}", who, fatal=True,
         )  # fmt: skip
         return None
     line = np.arange(lines)
@@ -359,12 +323,12 @@ def _busy(run: Execution, acc: LocalArray) -> None:
     acc.busy = np.logical_or.reduce(lanes) if lanes else None
 
 
-def _check_sums(run: Execution, node: ast.AST, name: str, acc: LocalArray, count: int) -> None:
+def _check_sums(run: Execution, node: ast.AST, acc: LocalArray, count: int) -> None:
     """Reports sums that nothing has written, and those that were written with no fence since."""
-    unfenced = np.True_ if acc.unfenced is None else acc.unfenced
+    unfenced, fence = np.True_ if acc.unfenced is None else acc.unfenced, f"ptx.wgmma_fence({acc.name}, …)"
     for kind, wrong, why in (
         ("uninitialised", ~acc.written[:count].all(0), f"{acc.name} is read before it was written"),
-        ("race", unfenced, f"{acc.name} was written, and {name} starts with no ptx.wgmma_fence({acc.name}, …) since"),
+        ("race", unfenced, f"{acc.name} was written, and {run.called} starts with no {fence} since"),
     ):
         hit = run.mask.full & wrong
         if hit.any():
@@ -386,7 +350,7 @@ def _check_read(run: Execution, array: Array, words: np.ndarray, here: np.ndarra
         run.hunt(array, element.reshape(run.lanes_shape), mask, trace.LOAD, node)
 
 
-def _check_operands(run: Execution, node: ast.AST, name: str, array: Array, words: np.ndarray) -> None:
+def _check_operands(run: Execution, node: ast.AST, array: Array, words: np.ndarray) -> None:
     """Looks at the operands for races, and for stores without fence_async()."""
     _check_read(run, array, words, run.mask.full, node)
     if not array.root.tracked:
@@ -400,7 +364,7 @@ def _check_operands(run: Execution, node: ast.AST, name: str, array: Array, word
         who = run.thread_name(int(run.block_numbers[row]), int(thread[row, group, word]))
         run.hazard(
             "race", node.lineno, array.name,
-            f"{name} reads {array.name} element {int(words[row, group, word])}, which {who} has stored with no "
+            f"{run.called} reads {array.name} element {int(words[row, group, word])}, which {who} has stored with no "
             "ptx.fence_async() between that and the barrier", who,
         )  # fmt: skip
 
@@ -409,10 +373,10 @@ def _groups_here(run: Execution) -> np.ndarray:
     return run.mask.full.reshape(run.nb, -1, THREADS).any(2)
 
 
-def _whole_groups(run: Execution, node: ast.Call, name: str) -> None:
+def _whole_groups(run: Execution, node: ast.Call) -> None:
     """Refuses blocks that are not of whole groups, and reports a group of which some lanes are here and some not."""
     if run.exact and run.padded % THREADS:
-        raise run.refuse(node, f"{name} takes groups of {THREADS} threads, and a block has {run.threads}")
+        raise run.refuse(node, f"{run.called} takes groups of {THREADS} threads, and a block has {run.threads}")
     if not run.hunting or not run.exact:
         return
     active = run.mask.full.reshape(run.nb, -1, THREADS)
@@ -422,6 +386,6 @@ def _whole_groups(run: Execution, node: ast.Call, name: str) -> None:
     row, lane, who = run.first_lane(absent)
     run.hazard(
         "inactive lane", node.lineno, None,
-        f"{name} takes all {THREADS} threads of a warp group, and {who} is not here: it is elsewhere or has returned",
-        who,
+        f"{run.called} takes all {THREADS} threads of a warp group, and {who} is not here: it is elsewhere or has "
+        "returned", who,
     )  # fmt: skip

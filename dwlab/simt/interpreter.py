@@ -142,10 +142,12 @@ class Handlers(dict):
 class Execution(Accesses):
     """Runs a kernel's statements and expressions.
 
-    exact: False where only types are looked for (dwlab.simt.typed), and values mean nothing.
+    exact: False where only types are looked for (dwlab.simt.typed), and values mean nothing. called: the instruction
+    whose meaning runs, for messages.
     """
 
     exact = True
+    called = ""
 
     def __init__(self, *launch: object):
         super().__init__(*launch)

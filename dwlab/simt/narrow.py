@@ -20,45 +20,43 @@ if TYPE_CHECKING:
 _NAN = np.uint32(0x7FFF)
 
 
-def halves(run: Execution, node: ast.Call, word: object) -> tuple[Lanes, Lanes]:
+def halves(run: Execution, node: ast.Call, word: Lanes) -> tuple[Lanes, Lanes]:
     """The float16 in the lower and in the upper 16 bits, as float32."""
-    bits = bits_of(float32(run, node, "ptx.halves", word))
+    bits = bits_of(word)
     low, high = bits & np.uint32(0xFFFF), bits >> np.uint32(16)
     with np.errstate(invalid="ignore"):  # a signalling NaN
         return tuple(half.astype(np.uint16).view(np.float16).astype(np.float32) for half in (low, high))
 
 
-def join_halves(run: Execution, node: ast.Call, low: object, high: object) -> Lanes:
+def join_halves(run: Execution, node: ast.Call, low: Lanes, high: Lanes) -> Lanes:
     """Both rounded to float16."""
-    return _joined(run, node, "ptx.join_halves", low, high, _float16)
+    return _joined(_float16(low), _float16(high))
 
 
-def bfloats(run: Execution, node: ast.Call, word: object) -> tuple[Lanes, Lanes]:
+def bfloats(run: Execution, node: ast.Call, word: Lanes) -> tuple[Lanes, Lanes]:
     """The bfloat16 in the lower and in the upper 16 bits, as float32."""
-    bits = bits_of(float32(run, node, "ptx.bfloats", word))
+    bits = bits_of(word)
     return (bits << np.uint32(16)).view(np.float32), (bits & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def join_bfloats(run: Execution, node: ast.Call, low: object, high: object) -> Lanes:
+def join_bfloats(run: Execution, node: ast.Call, low: Lanes, high: Lanes) -> Lanes:
     """Both rounded to bfloat16."""
-    return _joined(run, node, "ptx.join_bfloats", low, high, _bfloat16)
+    return _joined(_bfloat16(low), _bfloat16(high))
 
 
-def tf32(run: Execution, node: ast.Call, x: object) -> Lanes:
+def tf32(run: Execution, node: ast.Call, x: Lanes) -> Lanes:
     """Rounded to 10 bits behind the binary point; the 13 bits below are 0.
 
     Of a NaN the 13 bits are cut off. One that has no others set, 0x7F800001 to 0x7F801FFF, so becomes an infinity.
     """
-    x = float32(run, node, "ptx.tf32", x)
     run.operate([x], instructions=2)  # as compiled: a sum, and a comparison that leaves NaNs and infinities alone
     bits = bits_of(x)
     half = np.where(np.isfinite(x), np.uint32(0x1000), np.uint32(0))
     return (bits + half & np.uint32(0xFFFFE000)).view(np.float32)[()]
 
 
-def dp4a(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lanes:
+def dp4a(run: Execution, node: ast.Call, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     """c and the four products of a's and b's int8; the sum wraps around."""
-    a, b, c = (int32(run, node, "ptx.dp4a", value) for value in (a, b, c))
     run.operate([a, b, c])
     run.count_flops(node, types.INT32, 8)
     total = c
@@ -68,11 +66,8 @@ def dp4a(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lan
     return total
 
 
-def pack_s8(run: Execution, node: ast.Call, *numbers: object) -> Lanes:
+def pack_s8(run: Execution, node: ast.Call, *numbers: Lanes) -> Lanes:
     """Four int32, each held within -128 to 127, as the int8 of a word, the first one lowest."""
-    numbers = [int32(run, node, "ptx.pack_s8", one) for one in numbers]
-    if len(numbers) != 4:
-        raise run.refuse(node, f"ptx.pack_s8 takes 4 numbers, not {len(numbers)}")
     run.operate(numbers, instructions=2)
     word = np.int32(0)
     for k, one in enumerate(numbers):
@@ -80,9 +75,8 @@ def pack_s8(run: Execution, node: ast.Call, *numbers: object) -> Lanes:
     return word
 
 
-def prmt(run: Execution, node: ast.Call, a: object, b: object, selector: object) -> Lanes:
+def prmt(run: Execution, node: ast.Call, a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     """A word of four bytes chosen from the eight of a (0 to 3) and b (4 to 7)."""
-    a, b, selector = (int32(run, node, "ptx.prmt", value) for value in (a, b, selector))
     run.operate([a, b, selector])
     shape = np.broadcast(a, b, selector).shape
     every = np.stack([np.broadcast_to(one, shape) for one in (a, b)], axis=-1).view(np.uint8)
@@ -95,30 +89,28 @@ def prmt(run: Execution, node: ast.Call, a: object, b: object, selector: object)
     return word.view(np.int32)[()]
 
 
-def rint(run: Execution, node: ast.Call, x: object) -> Lanes:
+def rint(run: Execution, node: ast.Call, x: Lanes) -> Lanes:
     """The nearest int32, of two as near the even one; what is beyond int32 becomes its end, a NaN 0."""
-    x = float32(run, node, "ptx.rint", x)
     run.operate([x])
     near = np.nan_to_num(np.rint(x.astype(np.float64)), nan=0.0)
     return np.clip(near, -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
 
-def add_rn(run: Execution, node: ast.Call, a: object, b: object) -> Lanes:
+def add_rn(run: Execution, node: ast.Call, a: Lanes, b: Lanes) -> Lanes:
     """The sum of two float32, rounded once."""
-    a, b = (float32(run, node, "ptx.add_rn", value) for value in (a, b))
     run.operate([a, b])
     with np.errstate(over="ignore", invalid="ignore"):
         return np.add(a, b, dtype=np.float32)
 
 
-def word_of_float(run: Execution, node: ast.Call, x: object) -> Lanes:
+def word_of_float(run: Execution, node: ast.Call, x: Lanes) -> Lanes:
     """The bits of a float32 as int32."""
-    return float32(run, node, "ptx.word_of_float", x).view(np.int32)
+    return x.view(np.int32)
 
 
-def float_of_word(run: Execution, node: ast.Call, word: object) -> Lanes:
+def float_of_word(run: Execution, node: ast.Call, word: Lanes) -> Lanes:
     """The float32 with these bits."""
-    return int32(run, node, "ptx.float_of_word", word).view(np.float32)
+    return word.view(np.float32)
 
 
 def _byte(word: Lanes, k: int) -> Lanes:
@@ -126,25 +118,8 @@ def _byte(word: Lanes, k: int) -> Lanes:
     return word << np.int32(24 - 8 * k) >> np.int32(24)
 
 
-def _joined(run: Execution, node: ast.Call, name: str, low: object, high: object, rounded: object) -> Lanes:
-    low, high = (rounded(float32(run, node, name, value)) for value in (low, high))
+def _joined(low: np.ndarray, high: np.ndarray) -> Lanes:
     return (low | high << np.uint32(16)).view(np.float32)
-
-
-def float32(run: Execution, node: ast.Call, name: str, value: object) -> Lanes:
-    """The value, or the refusal of what is no float32."""
-    value = run.number(value, node)
-    if value.dtype != types.FLOAT32:
-        raise run.refuse(node, f"{name} takes float32, not {value.dtype}", "float32(…) converts")
-    return value
-
-
-def int32(run: Execution, node: ast.Call, name: str, value: object) -> Lanes:
-    """The value, or the refusal of what is no int32."""
-    value = run.number(value, node)
-    if value.dtype != types.INT32:
-        raise run.refuse(node, f"{name} takes int32, not {value.dtype}", "int32(…) converts")
-    return value
 
 
 def bits_of(value: Lanes) -> np.ndarray:

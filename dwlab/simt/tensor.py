@@ -15,12 +15,12 @@ float64 and rounded once. Every lane of the warp takes part: otherwise the hardw
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import narrow, trace, types, wide
+from dwlab.simt import trace, types, wide
 from dwlab.simt.memory import Array, Lanes, Mask
 
 if TYPE_CHECKING:
@@ -30,17 +30,13 @@ ROWS, COLUMNS, WORDS = 16, 8, 8
 _KEPT = np.uint32(0xFFFFE000)  # of a tf32 operand: sign, exponent, 10 bits; what is below is not looked at
 
 
-def product(name: str, kind: str) -> Callable:
+def mma(kind: str) -> Callable:
     """The meaning of D = A B + C. kind: what A's and B's words hold, "tf32", "float16", "bfloat16" or "int8"."""
     per_word = {"tf32": 1, "float16": 2, "bfloat16": 2, "int8": 4}[kind]
     whole = kind == "int8"
 
-    def meaning(run: Execution, node: ast.Call, *given: object) -> tuple[Lanes, ...]:
-        if len(given) != 10:
-            raise run.refuse(node, f"{name} takes c0 to c3, a0 to a3, b0 and b1, not {len(given)} values")
-        checked = narrow.int32 if whole else narrow.float32
-        lanes = [checked(run, node, name, value) for value in given]
-        whole_warps(run, node, name)
+    def meaning(run: Execution, node: ast.Call, *lanes: Lanes) -> tuple[Lanes, ...]:
+        whole_warps(run, node)
         run.operate(lanes, unit="tensor")
         run.count_flops(node, types.FLOAT32, 2 * ROWS * COLUMNS * WORDS * per_word // 32)
         c, a, b = numbers(run, lanes[:4]), rows(run, lanes[4:8]), columns(run, lanes[8:])
@@ -55,12 +51,12 @@ def _by_warp(run: Execution, lanes: Lanes) -> np.ndarray:
     return np.broadcast_to(lanes, run.lanes_shape).reshape(-1, 8, 4)
 
 
-def numbers(run: Execution, lanes: list[Lanes]) -> np.ndarray:
+def numbers(run: Execution, lanes: Sequence[Lanes]) -> np.ndarray:
     """c0 to c3 as they lie in lanes: (warps, g, t, 4)."""
     return np.stack([_by_warp(run, one) for one in lanes], axis=-1)
 
 
-def rows(run: Execution, lanes: list[Lanes]) -> np.ndarray:
+def rows(run: Execution, lanes: Sequence[Lanes]) -> np.ndarray:
     """A's words, (warps, 16, 8), from a0 to a3."""
     parts = [_by_warp(run, one).view(np.uint32) for one in lanes]
     a = np.empty((len(parts[0]), ROWS, WORDS), np.uint32)
@@ -69,7 +65,7 @@ def rows(run: Execution, lanes: list[Lanes]) -> np.ndarray:
     return a
 
 
-def columns(run: Execution, lanes: list[Lanes]) -> np.ndarray:
+def columns(run: Execution, lanes: Sequence[Lanes]) -> np.ndarray:
     """B's words, (warps, 8, 4 a given one), from b0 on."""
     return np.concatenate([_by_warp(run, one).view(np.uint32) for one in lanes], axis=2)
 
@@ -94,12 +90,12 @@ def elements(words: np.ndarray, kind: str) -> np.ndarray:
     return words.view(kind).astype(np.float64)
 
 
-def matrices(name: str, transposed: bool) -> Callable:
+def ldmatrix(transposed: bool) -> Callable:
     """The meaning of ldmatrix.x4: lane 8 m + r names where row r of matrix m begins; four words a lane come back."""
 
-    def meaning(run: Execution, node: ast.Call, array: object, index: object) -> tuple[Lanes, ...]:
-        whole_warps(run, node, name)
-        element, mask = wide.locate(run, node, name, "shared", array, index)
+    def meaning(run: Execution, node: ast.Call, array: object, index: Lanes) -> tuple[Lanes, ...]:
+        whole_warps(run, node)
+        element, mask = wide.locate(run, node, "shared", array, index)
         if mask is None:
             return (np.float32(0),) * 4
         wide.tally(run, array, element, mask, trace.LOAD, node)
@@ -130,7 +126,7 @@ def _words(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: 
     return flat.take(element + run.rows * np.int64(array.root.row_bytes // 4), mode="clip")
 
 
-def whole_warps(run: Execution, node: ast.Call, name: str) -> None:
+def whole_warps(run: Execution, node: ast.Call) -> None:
     """Reports a warp of which some lanes are here and some are not."""
     if not run.hunting:
         return
@@ -144,5 +140,6 @@ def whole_warps(run: Execution, node: ast.Call, name: str) -> None:
         who = f"a warp of {run.threads % 32} threads, the last of block {run.block}"
         why = "make the block a multiple of 32 threads"
     run.hazard(
-        "inactive lane", node.lineno, None, f"{name} takes all 32 lanes of a warp, and {who} is not here: {why}", who
-    )
+        "inactive lane", node.lineno, None,
+        f"{run.called} takes all 32 lanes of a warp, and {who} is not here: {why}", who,
+    )  # fmt: skip

@@ -47,11 +47,11 @@ class Copy:
     reported: bool = False
 
 
-def load(name: str, space: str, width: int = WIDTH) -> Callable:
+def load(space: str, width: int = WIDTH) -> Callable:
     """The meaning of a load of four, or two."""
 
-    def meaning(run: Execution, node: ast.Call, array: object, index: object) -> tuple[Lanes, ...]:
-        element, mask = locate(run, node, name, space, array, index, width)
+    def meaning(run: Execution, node: ast.Call, array: object, index: Lanes) -> tuple[Lanes, ...]:
+        element, mask = locate(run, node, space, array, index, width)
         if mask is None:
             return (np.float32(0),) * width
         _note(run, array, element, mask, trace.LOAD, node, width)
@@ -60,16 +60,12 @@ def load(name: str, space: str, width: int = WIDTH) -> Callable:
     return meaning
 
 
-def store(name: str, space: str, width: int = WIDTH) -> Callable:
+def store(space: str, width: int = WIDTH) -> Callable:
     """The meaning of a store of four, or two."""
 
-    def meaning(run: Execution, node: ast.Call, array: object, index: object, *values: object) -> None:
-        if len(values) != width:
-            raise run.refuse(node, f"{name} takes (array, index) and {width} values")
-        wide = np.stack(
-            [np.broadcast_to(types.cast(run.number(v, node), types.FLOAT32), run.lanes_shape) for v in values]
-        )
-        element, mask = locate(run, node, name, space, array, index, width)
+    def meaning(run: Execution, node: ast.Call, array: object, index: Lanes, *values: Lanes) -> None:
+        wide = np.stack([np.broadcast_to(one, run.lanes_shape) for one in values])
+        element, mask = locate(run, node, space, array, index, width)
         if mask is None:
             return
         run.writable(array, node)
@@ -79,44 +75,40 @@ def store(name: str, space: str, width: int = WIDTH) -> Callable:
     return meaning
 
 
-def copy_async(name: str, width: int = WIDTH) -> Callable:
+def copy(width: int = WIDTH) -> Callable:
     """The meaning of a copy of four, two or one: the source is read now, the destination is in flight until a wait."""
 
-    def meaning(run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object) -> None:
-        _start(run, node, name, width, shared, i, source, j, run.mask)
+    def meaning(run: Execution, node: ast.Call, shared: object, i: Lanes, source: object, j: Lanes) -> None:
+        _start(run, node, width, shared, i, source, j, run.mask)
 
     return meaning
 
 
-def copy_zfill(
-    run: Execution, node: ast.Call, shared: object, i: object, source: object, j: object, inside: object
+def copy_or_zeros(
+    run: Execution, node: ast.Call, shared: object, i: Lanes, source: object, j: Lanes, inside: Lanes
 ) -> None:
     """A copy of four where `inside`; elsewhere zeros are on the way, and the source is not looked at."""
-    truth = run.number(inside, node)
-    if truth.dtype != np.bool_:
-        kind = "ptx.copy4_async_zfill takes a truth value for inside"
-        raise run.refuse(node, f"{kind}, not {truth.dtype}", "inside = line < lines")
-    _start(run, node, "ptx.copy4_async_zfill", WIDTH, shared, i, source, j, run.mask.split(truth)[0])
+    _start(run, node, WIDTH, shared, i, source, j, run.mask.split(inside)[0])
 
 
 def _start(
-    run: Execution, node: ast.Call, name: str, width: int, shared: object, i: object, source: object, j: object,
+    run: Execution, node: ast.Call, width: int, shared: object, i: Lanes, source: object, j: Lanes,
     reading: Mask | None,
 ) -> None:  # fmt: skip
     """Starts copies of all active lanes, of which `reading` read the source and the others bring zeros."""
     outer, origin = run.mask, np.int64(-width)
     if reading is None:
-        _checked(run, node, name, "global", source, j)
+        held(run, node, "global", source)
     else:
         run.mask = reading
-        origin, good = locate(run, node, name, "global", source, j, width)
+        origin, good = locate(run, node, "global", source, j, width)
         run.mask = outer
         if good is not reading:  # without the lanes that were reported
             left = outer.without(reading.full if good is None else reading.full & ~good.full)
             if left is None:
                 return
             reading, run.mask = good, left
-    element, mask = locate(run, node, name, "shared", shared, i, width)
+    element, mask = locate(run, node, "shared", shared, i, width)
     run.mask = outer
     if mask is None:
         return
@@ -155,18 +147,9 @@ def commit(run: Execution, node: ast.Call) -> None:
     run.groups = np.broadcast_to(run.groups, run.lanes_shape) + now.astype(np.int32)
 
 
-def written(node: ast.Call, place: int, name: str) -> ast.expr | None:
-    """An argument as the call has it, at its place or by name; None if neither."""
-    return next((one.value for one in node.keywords if one.arg == name), None) or next(iter(node.args[place:]), None)
-
-
-def wait(run: Execution, node: ast.Call, groups: object) -> None:
+def wait(run: Execution, node: ast.Call, groups: int) -> None:
     """Lands the copies of all groups but each active lane's youngest `groups`."""
-    groups, given = run.number(groups, node), written(node, 0, "groups")
-    known = isinstance(given, (ast.Constant, ast.Name)) and run.is_literal(given)
-    if not known or groups.dtype.kind != "i" or groups < 0:
-        raise run.refuse(node, "ptx.wait takes a literal number of groups, 0 or more", "ptx.wait(0) waits for all")
-    oldest_left = np.broadcast_to(run.groups, run.lanes_shape) - int(groups)
+    oldest_left = np.broadcast_to(run.groups, run.lanes_shape) - groups
     waiting = run.mask.full
     for one in run.copies:
         done = waiting & one.lanes & (one.group >= 0) & (one.group < oldest_left)
@@ -184,7 +167,7 @@ def wait(run: Execution, node: ast.Call, groups: object) -> None:
     run.copies = [one for one in run.copies if one.lanes.any()]
 
 
-def grid_dependency_wait(run: Execution, node: ast.Call) -> None:
+def nothing(run: Execution, node: ast.Call) -> None:
     """Nothing: here each kernel starts when the one before is done."""
 
 
@@ -234,10 +217,9 @@ def overwritten(run: Execution, array: Array, element: Lanes, mask: Mask, node: 
             return
 
 
-def _checked(
-    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object
-) -> tuple[Lanes, Lanes]:
-    """(elements of the array, the index), once they are a float32 array of that memory and whole numbers."""
+def held(run: Execution, node: ast.Call, space: str, array: object) -> Lanes:
+    """The elements of an array, once it is a C-contiguous one of float32 in that memory."""
+    name = run.called
     if not isinstance(array, Array) or array.space != space:
         kind = f"a {array.space} array" if hasattr(array, "space") else "no array"
         raise run.refuse(node, f"{name} takes a {space} array; this is {kind}")
@@ -248,17 +230,14 @@ def _checked(
         if stride != size and not (extent.ndim == 0 and extent == 1):
             raise run.refuse(node, f"{name} takes a C-contiguous array; {array.name} is not")
         size = size * int(extent) if extent.ndim == 0 else size * extent
-    index = run.number(index, node)
-    if index.dtype.kind not in "iu":
-        raise run.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
-    return size, index.astype(np.int64)
+    return size
 
 
 def locate(
-    run: Execution, node: ast.Call, name: str, space: str, array: object, index: object, width: int = WIDTH
+    run: Execution, node: ast.Call, space: str, array: object, index: Lanes, width: int = WIDTH
 ) -> tuple[Lanes, Mask | None]:
     """(number of the first of the elements within the allocation, lanes in bounds and aligned)."""
-    step, index = _checked(run, node, name, space, array, index)
+    step = held(run, node, space, array)
     mask: Mask | None = run.mask
     bad, mask = mask.split((index < 0) | (index + width > step))
     if bad is not None:
@@ -278,7 +257,7 @@ def locate(
         run.hazard(
             "misaligned", node.lineno, array.name,
             f"{array.name}: index {value} in {who} is not at a multiple of {4 * width} bytes{start}; "
-            f"{name} takes indices that are multiples of {width}", who, fatal=True,
+            f"{run.called} takes indices that are multiples of {width}", who, fatal=True,
         )  # fmt: skip
         if mask is None or mask is bad:
             return element, None

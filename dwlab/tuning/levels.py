@@ -16,7 +16,6 @@ from dataclasses import replace
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from dwlab.gpu import inline_ptx
 from dwlab.kernels.parts import ptx, ptx_variants
 from dwlab.kernels.registry import ByShape, Stage
 from dwlab.target import cuda
@@ -32,7 +31,7 @@ LEVELS: Mapping[str, tuple[int, ...]] = {
 DEFAULT = dict.fromkeys(LEVELS, 0)
 
 INSTRUCTIONS: Mapping[str, tuple[Mapping[str, str], ...]] = {
-    "half_k": ({one.rpartition("_")[0]: one for one in inline_ptx.HALVES},),
+    "half_k": ({one.rpartition("_")[0]: one for one in ptx_variants.HALVES},),
     "load_hint": tuple(
         {name: f"{name}_{hint}" for name in ("load2", "load4")} for hint in ("nc", "no_allocate", "evict_first")
     ),
@@ -54,7 +53,7 @@ def of_kernel(kernel: Any, compute_capability: tuple[int, ...]) -> dict[str, tup
             value
             for value, table in enumerate(tables, 1)
             if used & set(table)
-            and not any(inline_ptx.lacks(new, compute_capability) for old, new in table.items() if old in used)
+            and not any(ptx.lacks(new, compute_capability) for old, new in table.items() if old in used)
         ]
         if values:
             found[level] = (0, *values)
@@ -178,4 +177,4 @@ def _words(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*code.co_names, *(word for one in inner for word in _words(one))]))
 
 
-_NAME_OF = {id(getattr(ptx, name)): name for name in ptx.NAMES}
+_NAME_OF = {id(getattr(ptx, name)): name for name in ptx.TABLE}

@@ -2,7 +2,7 @@
 
 from numba import int32
 
-from dwlab.kernels.parts.ptx_rounding import rint
+from dwlab.kernels.parts.ptx_int8 import rint
 from dwlab.target import cuda
 
 

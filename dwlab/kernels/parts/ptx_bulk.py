@@ -1,46 +1,46 @@
 """Boxes of a matrix, brought by the copy engine (TMA), and mbarriers, which say when they have come (parts/ptx.py)."""
 
-from typing import Any
+from dwlab.gpu import inline_ptx
+from dwlab.kernels.parts.instruction import instruction
+from dwlab.simt import meanings
 
-from dwlab.gpu.inline_ptx import outside
-from dwlab.simt.instructions import publish
+HOPPER = (9, 0)
 
 
-def mbarrier_init(shared: Any, i: int, count: int) -> None:
+@instruction("mbarrier.init.shared::cta.b64 [$0], $1;", "sx n", meanings.mbarrier_init, since=HOPPER)
+def mbarrier_init(shared, i, count):
     """Makes words i and i + 1 of a shared array, i even, an mbarrier whose phases end with `count` arrivals each.
 
     One thread does it, then comes to fence_async(), then all to cuda.syncthreads().
     """
-    outside("mbarrier_init")
 
 
-def mbarrier_expect(shared: Any, i: int, nbytes: int) -> None:
-    """An arrival at the mbarrier, whose phase ends only when so many bytes more have come by copies."""
-    outside("mbarrier_expect")
+@instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "sx n", meanings.mbarrier_expect, since=HOPPER)
+def mbarrier_expect(shared, i, nbytes):
+    """Arrives at the mbarrier, whose phase ends only when so many bytes more have come by copies."""
 
 
-def mbarrier_arrive(shared: Any, i: int) -> None:
-    """An arrival at the mbarrier: what this thread has done before, those know who wait for the phase."""
-    outside("mbarrier_arrive")
+@instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "sx", meanings.mbarrier_arrive, since=HOPPER)
+def mbarrier_arrive(shared, i):
+    """Arrives at the mbarrier: what this thread has done before, those know who wait for the phase."""
 
 
-def mbarrier_wait(shared: Any, i: int, parity: int) -> None:
+@instruction(
+    "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra on; bra again; on: }",
+    "sx n", meanings.mbarrier_wait, since=HOPPER,
+)  # fmt: skip
+def mbarrier_wait(shared, i, parity):
     """Waits until the mbarrier's phase of this parity has ended: 0 for the first, 1 for the second, 0 for the third."""
-    outside("mbarrier_wait")
 
 
-def copy_box_async(
-    shared: Any,
-    i: int,
-    source: Any,
-    lines: int,
-    width: int,
-    box: int,
-    first: int,
-    at: int,
-    mbarrier: int,
-    words: int = 32,
-) -> None:
+@instruction(
+    "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [<i>], [<map>, "
+    "{<at>, <first>, <low>, <high>}], [<mbarrier>];",
+    "sx g lll nn x l", meanings.copy_box, since=HOPPER, operands=inline_ptx.box_operands,
+    literals={"lines": range(1, 2**31), "width": range(4, 2**31, 4), "box": range(1, 257),
+              "words": (16, 32, 64, 128, 192, 256)},
+)  # fmt: skip
+def copy_box_async(shared, i, source, lines, width, box, first, at, mbarrier, words=32):
     """Starts a copy of `box` <= 256 lines of `words`, from line `first` and word `at` on, to a shared array from i on.
 
     source: a global array that begins with a matrix of `lines` lines of `width` words, a multiple of 4; it begins at a
@@ -51,7 +51,3 @@ def copy_box_async(
     of 16 as swizzle.place(16), a multiple of 128. Lines of 64, 128, 192 or 256 words are not swizzled, i is a multiple
     of 32. The 4 * words * box bytes count at that mbarrier. One thread does all that: the others need not come.
     """
-    outside("copy_box_async")
-
-
-publish(globals(), ("mbarrier_init", "mbarrier_expect", "mbarrier_arrive", "mbarrier_wait", "copy_box_async"))

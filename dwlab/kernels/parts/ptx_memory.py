@@ -1,83 +1,77 @@
 """Instructions that move words: 16 or 8 bytes at a time, and asynchronous copies to shared memory (parts/ptx.py)."""
 
-from typing import Any
+from dwlab.kernels.parts.instruction import instruction
+from dwlab.simt import meanings
 
-from dwlab.gpu.inline_ptx import outside
-from dwlab.simt.instructions import publish
+WAITS_FROM = (9, 0)
+"""The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""
 
 
-def load4(array: Any, index: int) -> tuple[float, float, float, float]:
+@instruction("ld.global.v4.f32 {$0, $1, $2, $3}, [$4];", "gx -> ffff", meanings.load("global"))
+def load4(array, index):
     """array[index : index + 4] of a global array."""
-    outside("load4")
 
 
-def store4(array: Any, index: int, a: float, b: float, c: float, d: float) -> None:
+@instruction("st.global.v4.f32 [$0], {$1, $2, $3, $4};", "gx FFFF", meanings.store("global"))
+def store4(array, index, a, b, c, d):
     """array[index : index + 4] = a, b, c, d in a global array."""
-    outside("store4")
 
 
-def load4_shared(array: Any, index: int) -> tuple[float, float, float, float]:
+@instruction("ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "sx -> ffff", meanings.load("shared"))
+def load4_shared(array, index):
     """array[index : index + 4] of a shared array."""
-    outside("load4_shared")
 
 
-def store4_shared(array: Any, index: int, a: float, b: float, c: float, d: float) -> None:
+@instruction("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "sx FFFF", meanings.store("shared"))
+def store4_shared(array, index, a, b, c, d):
     """array[index : index + 4] = a, b, c, d in a shared array."""
-    outside("store4_shared")
 
 
-def load2(array: Any, index: int) -> tuple[float, float]:
+@instruction("ld.global.v2.f32 {$0, $1}, [$2];", "gx -> ff", meanings.load("global", 2))
+def load2(array, index):
     """array[index : index + 2] of a global array."""
-    outside("load2")
 
 
-def store2(array: Any, index: int, a: float, b: float) -> None:
+@instruction("st.global.v2.f32 [$0], {$1, $2};", "gx FF", meanings.store("global", 2))
+def store2(array, index, a, b):
     """array[index : index + 2] = a, b in a global array."""
-    outside("store2")
 
 
-def store2_shared(array: Any, index: int, a: float, b: float) -> None:
+@instruction("st.shared.v2.f32 [$0], {$1, $2};", "sx FF", meanings.store("shared", 2))
+def store2_shared(array, index, a, b):
     """array[index : index + 2] = a, b in a shared array."""
-    outside("store2_shared")
 
 
-def copy4_async(shared: Any, i: int, source: Any, j: int) -> None:
-    """Starts shared[i : i + 4] = source[j : j + 4], source a global array."""
-    outside("copy4_async")
+@instruction("cp.async.cg.shared.global [$0], [$1], 16;", "sx gx", meanings.copy(4), since=(8, 0))
+def copy4_async(shared, i, source, j):
+    """Starts shared[i : i + 4] = source[j : j + 4], source a global array, past the registers and without waiting."""
 
 
-def copy4_async_zfill(shared: Any, i: int, source: Any, j: int, inside: bool) -> None:
+@instruction("cp.async.cg.shared.global [$0], [$1], 16, $2;", "sx gx z", meanings.copy_or_zeros, since=(8, 0))
+def copy4_async_zfill(shared, i, source, j, inside):
     """copy4_async where inside, else shared[i : i + 4] = 0, in flight as a copy is; j may then be any number."""
-    outside("copy4_async_zfill")
 
 
-def copy2_async(shared: Any, i: int, source: Any, j: int) -> None:
-    """Starts shared[i : i + 2] = source[j : j + 2], source a global array."""
-    outside("copy2_async")
+@instruction("cp.async.ca.shared.global [$0], [$1], 8;", "sx gx", meanings.copy(2), since=(8, 0))
+def copy2_async(shared, i, source, j):
+    """Starts shared[i : i + 2] = source[j : j + 2], source a global array; through the L1, as no wider one."""
 
 
-def copy1_async(shared: Any, i: int, source: Any, j: int) -> None:
+@instruction("cp.async.ca.shared.global [$0], [$1], 4;", "sx gx", meanings.copy(1), since=(8, 0))
+def copy1_async(shared, i, source, j):
     """Starts shared[i] = source[j], source a global array."""
-    outside("copy1_async")
 
 
-def commit() -> None:
+@instruction("cp.async.commit_group;", "", meanings.commit, since=(8, 0))
+def commit():
     """Makes a group of the copies that this thread has started since its last commit."""
-    outside("commit")
 
 
-def wait(groups: int) -> None:
+@instruction("cp.async.wait_group <groups>;", "l", meanings.wait, since=(8, 0), literals={"groups": range(2**31)})
+def wait(groups):
     """Waits until at most this many of the thread's groups, its youngest, are still in flight."""
-    outside("wait")
 
 
-def grid_dependency_wait() -> None:
+@instruction({(5, 0): "", WAITS_FROM: "griddepcontrol.wait;"}, "", meanings.nothing)
+def grid_dependency_wait():
     """Waits until all kernels that this one depends on are done, and what they wrote is there; else it does nothing."""
-    outside("grid_dependency_wait")
-
-
-NAMES = (
-    "load4", "store4", "load4_shared", "store4_shared", "load2", "store2", "store2_shared", "copy4_async",
-    "copy4_async_zfill", "copy2_async", "copy1_async", "commit", "wait", "grid_dependency_wait",
-)  # fmt: skip
-publish(globals(), NAMES)

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import float32, int32
 
-from dwlab.kernels.parts.ptx_rounding import add_rn, rint
+from dwlab.kernels.parts.ptx_int8 import add_rn, rint
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.target import cuda
 

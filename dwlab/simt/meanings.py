@@ -1,0 +1,105 @@
+"""Meanings of instructions that Numba has no name for, for `register_instruction`: what each does in all lanes.
+
+A meaning gets the run, the call's syntax node and the arguments: literals as int, numbers and indices as lanes, arrays
+as they are. `checked` holds them to the row's letters (dwlab.gpu.inline_ptx) first, as the compiler does.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwlab.gpu.inline_ptx import Instruction
+from dwlab.simt import types
+from dwlab.simt.bulk import copy_box, mbarrier_arrive, mbarrier_expect, mbarrier_init, mbarrier_wait
+from dwlab.simt.groups import fence, fence_async, group_commit, group_mma, group_sparse_mma, group_wait
+from dwlab.simt.memory import Lanes
+from dwlab.simt.narrow import (
+    add_rn,
+    bfloats,
+    dp4a,
+    float_of_word,
+    halves,
+    join_bfloats,
+    join_halves,
+    pack_s8,
+    prmt,
+    rint,
+    tf32,
+    word_of_float,
+)
+from dwlab.simt.sparse import sparse_mma
+from dwlab.simt.tensor import ldmatrix, mma
+from dwlab.simt.wide import commit, copy, copy_or_zeros, load, nothing, store, wait
+
+if TYPE_CHECKING:
+    from dwlab.simt.interpreter import Execution
+
+__all__ = [
+    "add_rn", "bfloats", "checked", "commit", "copy", "copy_box", "copy_or_zeros", "dp4a", "fence", "fence_async",
+    "float_of_word", "group_commit", "group_mma", "group_sparse_mma", "group_wait", "halves", "join_bfloats",
+    "join_halves", "ldmatrix", "load", "mbarrier_arrive", "mbarrier_expect", "mbarrier_init", "mbarrier_wait", "mma",
+    "nothing", "pack_s8", "prmt", "rint", "sparse_mma", "store", "tf32", "wait", "word_of_float",
+]  # fmt: skip
+
+
+def checked(row: Instruction, meaning: Callable) -> Callable:
+    """The meaning of a row, which refuses arguments that the instruction does not take."""
+    letters, name = row.takes, f"ptx.{row.name}"
+
+    @functools.wraps(meaning)
+    def called(run: Execution, node: ast.Call, *given: object, **named: object) -> object:
+        run.called = name
+        try:
+            values = row.signature.bind(*given, **named).arguments
+        except TypeError:
+            takes = f"{name} takes {', '.join(letters) or 'nothing'}"
+            raise run.refuse(node, f"{takes}, not {len(given) + len(named)} values") from None
+        last = itertools.takewhile(lambda one: not isinstance(one, ast.Starred), reversed(node.args))
+        written = dict(zip(reversed(list(letters)[: len(given)]), last, strict=False))
+        written |= {one.arg: one.value for one in node.keywords}
+        for argument, value in values.items():
+            if letters[argument] == "l":
+                values[argument] = _literal(run, node, row, argument, value, written.get(argument))
+            elif letters[argument] not in "gsa":
+                values[argument] = _number(run, node, argument, value, letters[argument])
+        return meaning(run, node, *values.values())
+
+    return called
+
+
+def _literal(
+    run: Execution, node: ast.Call, row: Instruction, argument: str, value: object, written: ast.expr | None
+) -> int:
+    """The number, if it is a literal to Numba and one of those that the instruction takes."""
+    number = run.number(value, node)
+    known = isinstance(written, (ast.Constant, ast.Name, ast.Attribute)) and run.is_literal(written)
+    if not known or number.ndim or number.dtype.kind not in "iu":
+        raise run.refuse(node, row.refusal(argument, None))
+    if run.exact and (why := row.refusal(argument, int(number))):
+        raise run.refuse(node, why)
+    return int(number)
+
+
+def _number(run: Execution, node: ast.Call, argument: str, value: object, letter: str) -> Lanes:
+    number = run.number(value, node)
+    wanted = {"f": types.FLOAT32, "w": types.FLOAT32, "i": types.INT32, "m": types.INT32}.get(letter)
+    if wanted and number.dtype != wanted:
+        raise run.refuse(node, f"{run.called} takes {wanted}, not {number.dtype}", f"{wanted}(…) converts")
+    if letter == "F":
+        return types.cast(number, types.FLOAT32)
+    if letter == "z" and number.dtype != np.bool_:
+        what = f"{run.called} takes a truth value for {argument}"
+        raise run.refuse(node, f"{what}, not {number.dtype}", f"{argument} = line < lines")
+    if letter == "n" and number.dtype.kind not in "iu":
+        raise run.refuse(node, f"{run.called} takes a whole number, not {number.dtype}")
+    if letter in "xdhr":
+        if number.dtype.kind not in "iu":
+            raise run.refuse(node, f"an index must be an integer, not {number.dtype}", "int32(…) converts")
+        return number.astype(np.int64)
+    return number
