@@ -441,14 +441,18 @@ class DeviceNDArray(_DeviceBase):
         for begin in range(0, self.size, section):
             yield self._view(self.storage[begin : begin + section], stream)
 
-    @staticmethod
-    def _check_index(item: Any) -> None:
-        for part in item if isinstance(item, tuple) else (item,):
+    def _parts(self, item: Any) -> tuple:
+        """An index as a tuple. Raises TypeError for what is neither integer nor slice, IndexError for too many."""
+        parts = item if isinstance(item, tuple) else (item,)
+        for part in parts:
             if isinstance(part, (bool, np.bool_)) or not isinstance(part, (int, np.integer, slice)):
                 raise TypeError(
                     f"a device array is indexed with integers and slices, got {type(part).__name__} ({part!r}); "
                     "copy_to_host() first for anything else"
                 )
+        if len(parts) > self.ndim:
+            raise IndexError(f"{len(parts) - self.ndim} extra indices given: {item!r} for a {self.ndim}-D array")
+        return parts
 
     def getitem(self, item: Any, stream: Any = 0) -> Any:
         """A view for slices; for a single element its value, copied to the host."""
@@ -457,10 +461,7 @@ class DeviceNDArray(_DeviceBase):
             if item not in self.dtype.names:
                 raise KeyError(item)
             return self._view(self.storage[item], stream)
-        self._check_index(item)
-        parts = item if isinstance(item, tuple) else (item,)
-        if len(parts) > self.ndim:
-            raise IndexError(f"{len(parts) - self.ndim} extra indices given: {item!r} for a {self.ndim}-D array")
+        parts = self._parts(item)
         if len(parts) == self.ndim and not any(isinstance(part, slice) for part in parts):
             if self.dtype.names:
                 return DeviceRecord(self.storage[(*parts, ...)], self.allocation, self.stream)
@@ -470,11 +471,7 @@ class DeviceNDArray(_DeviceBase):
     def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
         """Assign to a slice or an element; ``value`` may be host or device data, broadcast where its axis is 1 long."""
         _check_stream(stream)
-        self._check_index(key)
-        parts = key if isinstance(key, tuple) else (key,)
-        if len(parts) > self.ndim:
-            raise IndexError(f"{len(parts) - self.ndim} extra indices given: {key!r} for a {self.ndim}-D array")
-        key = (*parts, ...)  # keeps a single element a 0-d view
+        key = (*self._parts(key), ...)  # keeps a single element a 0-d view
         target = self.storage[key]
         source = value.storage if isinstance(value, _DeviceBase) else np.asarray(value)
         if not isinstance(value, _DeviceBase):
@@ -649,14 +646,9 @@ def _host_visible(kind: type, shape: Any, strides: Any, dtype: Any, order: str, 
 
 
 def mapped_array(
-    shape: Any,
-    dtype: Any = np.float64,
-    strides: Any = None,
-    order: str = "C",
-    stream: Any = 0,
-    portable: bool = False,
-    wc: bool = False,
-) -> MappedNDArray:
+    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0,
+    portable: bool = False, wc: bool = False,
+) -> MappedNDArray:  # fmt: skip
     """A host array that kernels read and write directly. ``portable`` and ``wc`` change nothing here."""
     return _host_visible(MappedNDArray, shape, strides, dtype, order, stream)
 
@@ -666,13 +658,9 @@ def mapped_array_like(ary: Any, stream: Any = 0, portable: bool = False, wc: boo
 
 
 def managed_array(
-    shape: Any,
-    dtype: Any = np.float64,
-    strides: Any = None,
-    order: str = "C",
-    stream: Any = 0,
+    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0,
     attach_global: bool = True,
-) -> ManagedNDArray:
+) -> ManagedNDArray:  # fmt: skip
     """An array that host and kernels share. ``attach_global`` changes nothing here."""
     return _host_visible(ManagedNDArray, shape, strides, dtype, order, stream)
 
