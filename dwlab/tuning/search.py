@@ -29,7 +29,7 @@ FIRST = 3
 class SearchError(RuntimeError):
     """A search that found nothing; the message has the number of candidates for each reason. found: what was tried."""
 
-    def __init__(self, message: str, found: Found | None = None):
+    def __init__(self, message: str, found: Found):
         super().__init__(message)
         self.found = found
 

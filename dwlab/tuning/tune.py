@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from dwlab._version import __version__
-from dwlab.gpu import machine, provenance, target
+from dwlab.gpu import target
 from dwlab.records.journal import COUNTED, Candidate, Journal, Key, text
-from dwlab.tuning.bench import KernelBench, Made
+from dwlab.tuning.bench import KernelBench, Made, measured_on
 from dwlab.tuning.search import Found, search
 from dwlab.tuning.space import Space, SpaceError, space
 from dwlab.tuning.strategies import named
@@ -162,14 +161,8 @@ def _key(
     texts = [_identity(make), _identity(reference), *([] if tolerance is None else [repr(tolerance)])]
     arrays = [one for one in args if isinstance(one, np.ndarray)]
     sizes = [f"{one.dtype}{list(one.shape)}" if isinstance(one, np.ndarray) else repr(one) for one in args]
-    if target.mode == "gpu":
-        here, seen = machine.present(), provenance.environment(machine.present())
-        gpu, versions = here.name, {n: str(seen[n]) for n in ("driver", "cuda", "numba", "numba_cuda") if seen[n]}
-    else:
-        here, versions = machine.known()["NVIDIA H200"], {"dwlab": __version__}
-        gpu = f"{COUNTED}, with the ceilings of {here.name}"
     return Key(
-        gpu, ".".join(map(str, here.compute_capability)), here.sms, versions,
+        *measured_on("" if target.mode == "gpu" else "h200"),
         hashlib.sha256("\n".join(texts).encode()).hexdigest(), found.digest,
         getattr(make, "__qualname__", type(make).__qualname__), " ".join(sizes),
         " ".join(dict.fromkeys(str(one.dtype) for one in arrays)),
