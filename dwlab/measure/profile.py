@@ -38,7 +38,7 @@ class ProfileError(RuntimeError):
 
 
 class Profile:
-    """What is recorded: `timeline` once the block has ended. Shown, printed and saved as its time line is."""
+    """A recorded block: `timeline` once it has ended. Shown, printed and saved as its time line is."""
 
     def __init__(self) -> None:
         self._timeline: Timeline | None = None
@@ -101,7 +101,7 @@ def profile() -> Iterator[Profile]:
 
 
 def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
-    """What begins and ends an NVTX range: the package's, PyTorch's, or nothing."""
+    """Functions that begin and end an NVTX range: the package's, PyTorch's, or nothing."""
     with contextlib.suppress(ImportError):
         nvtx = importlib.import_module("nvtx")
         return nvtx.push_range, nvtx.pop_range
@@ -119,7 +119,7 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """What both modes share: items in order, streams by label, ranges, and calls that are watched."""
+    """The part of both modes: items in order, streams by label, ranges, and calls that are watched."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
@@ -291,7 +291,7 @@ class Simulated(Recorder):
         return 0 if not handle or handle == 1 else handle
 
     def of_stream(self, stream: Any, *others: Any) -> tuple[int, ...]:
-        """What has to be done for a stream to have come as far as it was told to; the default one waits for all."""
+        """Items to be done for a stream to have come as far as it was told to; the default one waits for all."""
         keys = [key, *others] if (key := self.key(stream)) else list(self.so_far)
         return tuple(sorted({number for one in keys for number in self.so_far.get(one, ())}))
 

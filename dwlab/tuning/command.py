@@ -171,7 +171,7 @@ def _default(what: Subject, problem: Problem, args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator[tuple[Task, Bench, Firsts | None]]:
-    """What is searched, a bench for it and, of several GPUs, what measures first rounds.
+    """The task, a bench for it and, of several GPUs, the function that measures first rounds.
 
     A replay; a cluster's workers; processes for GPUs of this machine, one if none is named; or the interpreter, here.
     """
@@ -204,7 +204,7 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
 
 
 def _bench_there(id: str, problem: Problem, gpu: str) -> stages.StageBench:
-    """In whichever process: the bench of what `stages.there` says of it."""
+    """The bench of what `stages.there` says of this process."""
     return stages.StageBench(id, _problem_of(stages.there(id, problem, gpu)), gpu)
 
 

@@ -147,7 +147,7 @@ class _NoClock:
 
 
 def there(id: str, problem: Problem, gpu: str = "h200") -> Key:
-    """What a StageBench in this process would measure: on its GPU, or without one, on a `runnable` problem, as `gpu`.
+    """The key of a StageBench's times in this process: on its GPU, or without one, on a `runnable` problem, as `gpu`.
 
     Any process may be given it: `Key.problem` is what a StageBench there takes. Raises SpaceError.
     """
@@ -166,5 +166,5 @@ def runnable(what: Subject, problem: Problem, gpu: Any = None) -> Problem:
 
 
 def key(what: Subject, problem: Problem, found: Space, counted_as: str = "") -> Key:
-    """What times on the present GPU hold for; counted_as: without one, whose ceilings counts are weighed with."""
+    """The key of times on the present GPU; counted_as: without one, whose ceilings counts are weighed with."""
     return Key(*measured_on(counted_as), what.digest, found.digest, what.id, str(problem), problem.dtype)

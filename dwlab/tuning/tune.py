@@ -100,12 +100,12 @@ def _costs(cost: Callable[[Candidate], float], candidate: Candidate) -> float:
 
 
 def off(found: Space) -> Found:
-    """What is found where nothing is searched: the default."""
+    """The result where nothing is searched: the default."""
     return Found(found, 0, how=f"nothing was searched ({SWITCH}=off): this is the shipped default")
 
 
 def how(key: Key) -> str:
-    """What times under a key are, in words."""
+    """Times under a key, in words."""
     if key.counted:
         weighed = key.gpu.removeprefix(COUNTED)
         return f"no time was measured, there is no GPU: compared by what the interpreter counts{weighed}"
@@ -121,7 +121,7 @@ def _warn_of(journal: Journal, key: Key) -> None:
 
 
 def _identity(one: Any, deep: int = 4) -> str:
-    """What makes a function or a value another one, as far as it can be seen: texts, closures, attributes."""
+    """Identity of a function or a value, as far as it can be seen: texts, closures, attributes."""
     if isinstance(one, np.ndarray) and one.dtype != object:
         return f"{one.dtype}{one.shape}{hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest()}"
     if one is None or isinstance(one, (bool, int, float, complex, str, bytes, np.generic)):
