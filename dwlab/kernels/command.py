@@ -27,6 +27,13 @@ def register(command: commandline.Register) -> None:
     add = command("stages", stages).add_argument
     add("--op", help="only of this operator, such as depthwise1d")
     add("--path", help="only of this path, such as forward")
+    add("stage", nargs="?", metavar="OP/PATH/STAGE", help="only this one")
+    add("--alone", action="store_true", help="print it as one file that needs numba-cuda and NumPy alone")
+    add(
+        "--problem",
+        metavar="P",
+        help=f"that this file is for: {commandline.PROBLEMS} (default: paper, an example's layer)",
+    )
     example = "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48"
     add = command("xray", xray, example).add_argument
     add("stage", metavar="OP/PATH/STAGE", help=f"{commandline.STAGE}; or FILE.py:KERNEL")
@@ -36,8 +43,20 @@ def register(command: commandline.Register) -> None:
 
 
 def stages(options: argparse.Namespace) -> int:
-    """Lists the kernels, in the order in which they were made faster: what each stores, and what it does."""
+    """Lists the kernels, in the order in which they were made faster: what each stores, and what it does;
+    or prints one as a file of its own.
+    """
+    if options.alone or options.problem:
+        if not (options.stage and options.alone):
+            raise UserError("a file of its own is of one stage: python -m dwlab stages OP/PATH/STAGE --alone")
+        from dwlab.kernels import alone  # imports Numba
+
+        one = registry.stage(whole_id(options.stage))
+        print(alone.text(one, problem_of(one, options.problem, "paper")), end="")
+        return 0
     wanted = {one.id for one in registry.stages(options.op, options.path)}
+    if options.stage:
+        wanted &= {registry.stage(whole_id(options.stage)).id}
     rows = [row for row in registry.describe() if row["id"] in wanted]
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))

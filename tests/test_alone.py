@@ -1,0 +1,98 @@
+"""Stages as files of their own: each that a lesson teaches runs on the interpreter, is short, and compiles."""
+
+import linecache
+import re
+
+import numpy as np
+import pytest
+from compiler import needs_compiler
+
+from dwlab.compiler import inspect
+from dwlab.gpu import target
+from dwlab.kernels import alone, alone_main, registry
+from dwlab.kernels.command import problem_of
+from dwlab.kernels.registry import StageError
+
+simulated = pytest.mark.skipif(target.mode != "simulated", reason="the files' kernels run on the interpreter here")
+PTX = """
+from dwlab.kernels.parts import ptx
+
+def instruction(call, *row):
+    return getattr(ptx, call.split("(")[0])
+"""
+TAUGHT = [one for one in registry.stages() if one.lesson]
+HOPPER = [one for one in TAUGHT if any("wgmma" in name for name in one.needed("float16"))]
+STAGES = [one for one in TAUGHT if one not in HOPPER]
+# Lines: without an instruction of its own a stage changes one thing at a time; of a winner every part comes along.
+MOST, MOST_OF_WINNERS = 150, 250
+LONGER = {  # winners of more lines than that: not more than these
+    "depthwise1d": 380, "depthwise2d": 290, "pointwise": 400, "sparse": 390, "fused": 560,
+}  # fmt: skip
+
+
+def file_of(one, problem=None):
+    return alone.text(one, problem or problem_of(one, None, "2,3,48,16,same"))
+
+
+def executed(text, name, simulated=True):
+    """What a file defines, with the interpreter's cuda in the place of numba's, and its instructions."""
+    if simulated:
+        text = re.sub(
+            r"^from numba import cuda,? ?(.*)$", r"from dwlab.simt import cuda\nfrom numba import \1", text, flags=re.M
+        )
+        text = text.replace("from numba import \n", "").replace(alone.INSTRUCTION, PTX)
+        allowed = "\n\ndef allow(nbytes, *given):\n    kernel.allow_shared(given, nbytes)\n"
+        text = text.replace(alone_main.ALLOW.rstrip("\n"), allowed.rstrip("\n"))
+    assert "dwlab." not in text.replace("from dwlab.simt import cuda", "").replace(PTX, ""), name
+    file, found = f"<{name} alone>", {"__name__": "alone"}
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), found)
+    return found
+
+
+@simulated
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+def test_each_stage_that_a_lesson_teaches_runs_alone(one, capsys):
+    text = file_of(one)
+    executed(text, one.id)["main"]()  # which compares with NumPy
+    assert "greatest difference" in capsys.readouterr().out
+    lines = text.count("\n")
+    assert lines <= (MOST if not one.needs else max(MOST_OF_WINNERS, LONGER[one.op])), lines
+    long = [
+        line for line in text.splitlines() if len(line) > 140 and not re.search(r"^\S+ = instruction|^    \"", line)
+    ]
+    assert not long
+
+
+@simulated
+def test_a_wrong_kernel_is_told_by_its_file():
+    text = file_of(registry.stage("depthwise1d/forward/shared"))
+    with pytest.raises(AssertionError):
+        executed(text.replace("acc += ", "acc -= "), "wrong")["main"]()
+
+
+def test_what_is_more_than_a_line_of_ptx_and_problems_that_are_not_taken_are_refused():
+    for one in HOPPER:
+        with pytest.raises(StageError, match="which is more than a line of PTX"):
+            file_of(one)
+    with pytest.raises(StageError, match="does not take"):
+        file_of(
+            registry.stage("pointwise/forward/tensor"),
+            problem_of(registry.stage("pointwise/forward/naive"), "N=1 C=3 F=3 H=2 W=2", ""),
+        )
+
+
+@needs_compiler
+@pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
+def test_each_compiles_to_as_many_instructions_as_in_the_package(one):
+    problem = problem_of(one, None, "2,3,48,16,same")
+    job, how = inspect._stage_job(one, problem), one.launch(problem)
+    kinds = ", ".join(
+        f"{k[0]}[{', '.join([':'] * (k[1] - 1) + ['::1'])}]" if isinstance(k, tuple) else str(k) for k in job.arguments
+    )
+    kernel = executed(file_of(one), one.id, simulated=False)["kernel"]
+    found = inspect.compile(
+        kernel, signature=f"void({kinds})", cc="9.0", block=how.block, shared_bytes=how.shared_bytes
+    )
+    here = inspect.compile(one, problem=problem, cc="9.0")
+    assert found.registers == here.registers and np.isclose(found.ptx.count("\n"), here.ptx.count("\n"), rtol=0.01)
