@@ -5,6 +5,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `xray`: what the first Python code of README.md prints;
 - `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
 - `architecture`: the same with every file, as a list;
+- `instructions`: the rows of dwlab.kernels.parts.ptx;
 - `lessons`, `mistakes`, `exercises`: what docs/course.py reads from the lessons and exercises.
 
 Without FILES: README.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
@@ -34,6 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 from tables import tuning  # noqa: E402
 
 from dwlab import DepthwiseConv1d, records, report, stage  # noqa: E402
+from dwlab.text import tabular  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +59,7 @@ def pages() -> list[Path]:
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
     course = {name: functools.partial(_of_the_course, name) for name in ("lessons", "mistakes", "exercises")}
-    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture}
+    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions}
     all_ = report.tables() | own | course | tuning.tables(JOURNALS)
     return {name: functools.cache(make) for name, make in all_.items()}
 
@@ -112,6 +114,14 @@ def architecture() -> str:
     return "\n".join(
         f"{'  ' * depth}- `{name}`{f': {shown[text]}' if text else ''}" for depth, name, text in tree(ROOT / "dwlab")
     )
+
+
+def instructions() -> str:
+    """A row an instruction."""
+    from dwlab.kernels.parts import ptx
+
+    plain = [tuple(f"`{one}`" if one and k < 2 else one for k, one in enumerate(row)) for row in ptx.rows()]
+    return tabular.markdown(("call", "PTX", "since", "what it does"), plain, range(4)).strip()
 
 
 def rooms() -> str:

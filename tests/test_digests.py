@@ -81,6 +81,8 @@ EDITS = [
     ("dwlab.kernels.fused.slide_tiles", '"start": 2120', '"start": 2121', SLIDE, set()),
     ("dwlab.kernels.fused.pwdw_tiles", "REGISTERS = 65536", "REGISTERS = 65535",
      ids("fused/pwdw/strips"), ids("fused/pw*/*")),
+    ("dwlab.kernels.parts.ptx_mma", "m16n8k8.row.col.f32.tf32", "m16n8k4.row.col.f32.tf32",
+     ids("pointwise/forward/tensor"), set(ALL) - ids("*/*/naive", "depthwise1d/*/*", "depthwise2d/*/*", "*/*/int8")),
     ("dwlab.kernels.parts.ptx_int8", "cvt.rni.s32.f32", "cvt.rzi.s32.f32",
      ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
     ("dwlab.kernels.tiling.gpu", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",

@@ -1,17 +1,16 @@
 """128-bit access and asynchronous copies: what they compute, what is counted, which mistakes are found."""
 
-import inspect
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from compiler import needs_compiler
 from numba import float32, float64, int32, uint32
 from wrong_kernels import edited
 
 from dwlab import simt
+from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts.instruction import instruction
 from dwlab.target import cuda
 
 ONE_WARP = 128  # elements that a warp moves with one instruction
@@ -502,45 +501,56 @@ def test_blocks_of_several_batches_keep_their_copies_apart():
 # ---- outside a kernel, and compiled
 
 
-@pytest.mark.parametrize("name", ptx.TABLE)
+@pytest.mark.parametrize("name", sorted(ptx.TABLE))
 def test_an_instruction_is_for_kernels(name):
-    arguments = inspect.signature(getattr(ptx, name)).parameters
     with pytest.raises((TypeError, NotImplementedError), match="kernel|pure-python"):
-        getattr(ptx, name)(*[0] * len(arguments))
+        getattr(ptx, name)(*[0] * len(ptx.TABLE[name].takes))
 
 
-COMPILE = """
-import sys
-sys.path.insert(0, "tests")
-try:
-    from numba import cuda, types
-    import dwlab.target
-    dwlab.target.cuda, dwlab.gpu.target.mode = cuda, "gpu"
-    import test_ptx
-    array = types.Array(types.float32, 1, "C")
-    text, _ = cuda.compile_ptx(test_ptx.turn.py_func, (array, array), cc=(9, 0))
-    text += cuda.compile_ptx(test_ptx.turn_stored_pairs.py_func, (array, array), cc=(9, 0))[0]
-    text += cuda.compile_ptx(test_ptx.turn_copied_pairs.py_func, (array, array), cc=(9, 0))[0]
-    text += cuda.compile_ptx(test_ptx.turn_filled.py_func, (array, array), cc=(9, 0))[0]
-    print("RESULT", text.replace(chr(10), "|"))
-except Exception as error:
-    print("CANNOT", type(error).__name__, str(error)[:200].replace(chr(10), " "))
-"""
+@instruction("abs.f32 $0, $1;", "f -> f", lambda run, node, x: np.abs(x), since=(8, 0))
+def magnitude(x):
+    """x without its sign."""
 
 
+@cuda.jit
+def magnitudes(x, y):
+    y[cuda.grid(1)] = magnitude(x[cuda.grid(1)])
+
+
+def test_a_new_instruction_is_one_definition():
+    x, y = np.linspace(-1, 1, 32, dtype=np.float32), np.zeros(32, np.float32)
+    magnitudes[1, 32](x, y)
+    np.testing.assert_array_equal(y, np.abs(x))
+    for options, args, says in (
+        (simt.Options(compute_capability=(7, 5)), (x, y), "ptx.magnitude needs compute capability 8.0"),
+        (simt.Options(), (x.astype(np.float64), y), "ptx.magnitude takes float32, not float64"),
+    ):
+        with pytest.raises(simt.UnsupportedError, match=says):
+            simt.xray(magnitudes, 1, 32, *args, options=options)
+    assert ("magnitude(x)", "abs.f32", "8.0", "x without its sign.") in ptx.rows()
+
+
+@needs_compiler
+def test_a_new_instruction_is_compiled():
+    made = inspect.compile(magnitudes, signature="void(float32[::1], float32[::1])", cc="8.0")
+    assert made.ptx.count("abs.f32") == 1
+    with pytest.raises(inspect.InspectError, match="ptx.magnitude takes float32, not float64"):
+        inspect.compile(magnitudes, signature="void(float64[::1], float32[::1])", cc="8.0")
+
+
+@needs_compiler
 def test_each_is_one_line_of_ptx():
-    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=600)
-    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else f"CANNOT {done.stderr[-300:]}"
-    if last.startswith("CANNOT"):
-        pytest.skip(f"no CUDA compiler here: {last[7:200]}")
+    two = "void(float32[::1], float32[::1])"
+    kernels = (turn, turn_stored_pairs, turn_copied_pairs, turn_filled)
+    text = "".join(inspect.compile(one, signature=two, cc="9.0").ptx for one in kernels)
     for line, times in (
         ("cp.async.cg.shared.global [%r", 2), ("cp.async.commit_group;", 3), ("cp.async.wait_group 0;", 3),
         ("], 16, %r", 1),
         ("ld.shared.v4.f32 {", 3), ("st.shared.v4.f32 [%r", 1), ("ld.global.v4.f32 {", 1), ("st.global.v4.f32 [%rd", 2),
         ("ld.global.v2.f32 {", 1), ("st.global.v2.f32 [%rd", 1), ("cp.async.ca.shared.global [%r", 3), ("], 8;", 1),
     ):  # fmt: skip
-        assert last.count(line) == times, line
-    assert "__local_depot" not in last and ".f64" not in last
+        assert text.count(line) == times, line
+    assert "__local_depot" not in text and ".f64" not in text
 
 
 def test_what_a_numba_intrinsic_is_given_counts_as_written():

@@ -31,10 +31,7 @@ BESIDE = {"zero": "fill_zero", "parts": "add_parts"}
 CONSTANTS_ONLY = (REGISTRY, "dwlab.problems", "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.gpu.target")
 """Modules of which functions and classes are not followed: the registry, and what a problem is."""
 
-INTRINSICS = "dwlab.gpu.inline_ptx"
-"""Where instructions of dwlab.kernels.parts.ptx are made."""
-
-LEFT_OUT = {("dwlab.kernels.parts.ptx", "available"), (INTRINSICS, "available"), ("dwlab.gpu.occupancy", "LIMITS")}
+LEFT_OUT = {("dwlab.gpu.occupancy", "LIMITS")}
 """What decides whether a kernel is started, not which; and what a GPU has, which is not ours to change."""
 
 NOT_LAUNCHED = ("traffic", "supports", "needs", "lesson")
@@ -160,7 +157,8 @@ class _Sources:
             top, *rest = module.split(".")
             place = self.package.joinpath(*rest)
             files = (place.with_suffix(".py"), place / "__init__.py") if rest else (place / "__init__.py",)
-            file = next((one for one in files if top == "dwlab" and one.is_file()), None)
+            followed = top == "dwlab" and rest[:1] != ["simt"]  # the interpreter runs a kernel and is no part of it
+            file = next((one for one in files if followed and one.is_file()), None)
             self.trees[module] = _parsed(file) if file else None
         return self.trees[module]
 
@@ -216,13 +214,13 @@ class _Sources:
         """scope: where the name stands, if it is the module's own: then all is followed."""
         if (module, name) in LEFT_OUT:
             return [], rest
-        if module.startswith("dwlab.kernels.parts.ptx"):
-            made = self._instruction(name)
-            if made is not None:
-                return [(((INTRINSICS, "intrinsics"), made), name)], rest
         found: list[Found] = []
         after = rest
         nodes = (self.bindings(scope) if scope else {}).get(name) or self.bindings((module, "")).get(name, [])
+        for node in self.bindings((module, "")).get("*", ()) if not nodes else ():  # from … import *
+            found, after = self._resolved(node.module, name, rest)
+            if found:
+                return found, after
         for node in nodes:
             if isinstance(node, ast.ImportFrom):
                 source = node.module or ""
@@ -239,15 +237,6 @@ class _Sources:
             elif scope or module not in CONSTANTS_ONLY or not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 found.append((((module, ""), node), name))
         return found, after
-
-    def _instruction(self, name: str) -> ast.AST | None:
-        """What makes an instruction of the ptx module: intrinsics()'s last statement names each."""
-        tree = self.tree(INTRINSICS)
-        for node in tree.body if tree is not None else ():
-            if isinstance(node, ast.FunctionDef) and node.name == "intrinsics":
-                made = getattr(node.body[-1].value, "keywords", ())
-                return next((one.value for one in made if one.arg == name), None)
-        return None
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -60,10 +61,11 @@ def lacks(name: str, compute_capability: Capability) -> str:
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """A row an instruction: the call, its PTX without operands, since which compute capability, what it does."""
+    """(call, PTX without its operands, since which compute capability, first sentence) of each instruction."""
     found = []
     for one in TABLE.values():
-        text = one.ptx if isinstance(one.ptx, str) else one.text((99, 0))
-        names = [part.split()[-1] for part in text.replace("{", "").split(";") if "." in part] if False else []
-        found.append((f"{one.name}{one.signature}", " ".join(names), ".".join(map(str, one.since)), one.says))
+        words = re.findall(r"[a-z][\w:]*(?:\.[\w:<>]+)+", one.text((99, 0)))
+        since = ".".join(map(str, one.since)) + " alone" * one.only
+        says = " ".join(one.says.partition("\n\n")[0].split())
+        found.append((f"{one.name}{one.signature}", max(words, key=len, default=""), since, says))
     return found

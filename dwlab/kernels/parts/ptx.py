@@ -3,7 +3,7 @@
 A family of them is a file: ptx_memory, ptx_halves, ptx_int8, ptx_mma, ptx_wgmma, ptx_bulk, and ptx_variants, which a
 search of instructions tries; a kernel's file may import the one that it needs alone. An instruction is one definition
 there, decorated by its row: PTX, operands, meaning, and since which compute capability (parts/instruction.py). TABLE
-has the rows, `python -m dwlab.kernels.parts.ptx` prints them.
+has the rows, docs/instructions.md shows them.
 
 Rows of 16 bits are moved as float32 words of two elements: instructions that only move bits do not ask what they are.
 int8, four in a word, are moved as float32 words too, and computed with as int32: word_of_float and float_of_word lead
