@@ -20,7 +20,7 @@ from dwlab.training import train as training
 
 
 def experiment(config: training.Config, data: training.Data, steps: int) -> dict[str, Any]:
-    """What a record says of the experiment."""
+    """A record's fields on the experiment."""
     kept = ("channels", "blocks", "states", "taps", "dropout", "batch", "learning_rate", "momentum", "seed", "device")
     return {name: getattr(config, name) for name in kept} | {
         "steps": steps,

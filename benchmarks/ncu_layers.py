@@ -56,7 +56,7 @@ class Task:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells its row in a record from others: op, path, layer, batch, type, stage, layout."""
+        """Fields that tell its row in a record from others: op, path, layer, batch, type, stage, layout."""
         one, stage = self.problem, self.stage
         return stage.op, stage.path, report.layer_text(one), one.N, one.dtype, stage.name, one.layout
 
@@ -95,7 +95,7 @@ def missing(todo: Sequence[Task], runs: Sequence[records.Record] | None = None) 
 
 
 def chosen(stage: Stage, problems: Sequence[Problem]) -> list[Problem]:
-    """Of problems by their share, the first that a stage takes in some layout; and one of a small map, or a large."""
+    """The first of problems by their share that a stage takes in some layout; and one of a small map, or a large."""
     takes = [
         one for one in problems if any(stage.supports(variant(one, 1, layout)) for layout in ("NHWC", "NCHW"))
     ]  # fmt: skip

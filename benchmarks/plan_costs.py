@@ -1,4 +1,4 @@
-"""What kernels of layers reach of the ceilings, fitted to records: ``python benchmarks/plan_costs.py``.
+"""Shares of the ceilings that kernels of layers reach, fitted to records: ``python benchmarks/plan_costs.py``.
 
 Prints the table of `planner.efficiency` by least squares of predicted over measured times, for each kind of kernel in
 float32, in 16 bits and in int8, with the root mean square of what remains: of all networks, and of each network with

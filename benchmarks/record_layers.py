@@ -90,7 +90,7 @@ def of_network(name: str, dtype: str) -> list[tuple[str, Problem]]:
 
 
 def sizes(problem: Problem) -> tuple[Any, ...]:
-    """What makes layers distinct: their sizes. Activations and residuals do not."""
+    """The sizes that make layers distinct. Activations and residuals do not."""
     if isinstance(problem, Fused):
         return (*sizes(problem.first), *sizes(problem.second))
     names = ("C", "F", "H", "W", "K", "stride", "padding")
@@ -234,7 +234,7 @@ def measure(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> 
 
 
 def peer_rows(problem: Problem, ran: Sequence[baselines.Baseline]) -> list[dict[str, Any]]:
-    """What a record says of PyTorch's ways for a problem."""
+    """A record's rows of PyTorch's ways for a problem."""
     shown = {"path": problem.main_path, "shape": records.describe_problem(problem), "dtype": problem.dtype}
     return [one.to_dict() | shown for one in ran]
 
@@ -286,7 +286,7 @@ def search_alone(gpu: Any) -> None:
 
 
 def made_of(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What `measure` makes of a group; or rows that say why not."""
+    """`measure` of a group; or rows that say why not."""
     try:
         return measure(group, bench, options)
     except Exception as error:

@@ -90,7 +90,7 @@ def relu_pass(C: int, map: int) -> Any:
 
 @dataclass(frozen=True)
 class Setup:
-    """How the job is done.
+    """A way to do the job.
 
     network: "torch", "joined" (ReLU and bias in cuDNN's call), "compiled" (torch.compile), or "ours" (dwlab.inference).
     layout: of torch's maps; dtype: of all maps; batch: images of one pass; memory: of the images in the host's memory,
@@ -480,7 +480,7 @@ class Bench:
     def depthwise(
         self, kernel: Any, block: int = small_kernels.THREADS, x: Any = None, nhwc: bool = False
     ) -> Candidate:
-        """Of layer 1. nhwc: the kernel's maps and filters are."""
+        """A kernel of layer 1. nhwc: the kernel's maps and filters are."""
         y = self.torch.empty((SAMPLE, 8, 8, 32) if nhwc else (SAMPLE, 32, 8, 8), device="cuda")
         w = self.w.t().contiguous() if nhwc else self.w
         seen = y.permute(0, 3, 1, 2) if nhwc else y
@@ -557,7 +557,7 @@ class Bench:
 
 
 def facts(kernel: Any, block: int) -> dict[str, float | str]:
-    """Of a kernel that was launched: registers, bytes of local memory a thread, occupancy."""
+    """Resources of a kernel that was launched: registers, bytes of local memory a thread, occupancy."""
     from dwlab.gpu import occupancy
     from dwlab.target import cuda
 

@@ -50,7 +50,7 @@ COMPILING = 0.66  # of the time, at most, for torch.compile
 
 @dataclass(frozen=True)
 class Task:
-    """What is measured while a process has the GPU: a network in a storage type and layout, at a batch."""
+    """A measurement while a process has the GPU: a network in a storage type and layout, at a batch."""
 
     name: str
     dtype: str
@@ -65,7 +65,7 @@ class Task:
         return networks.network(self.name, self.batch, self.layout, self.dtype)
 
     def calibration(self) -> Mapping[str, Any] | None:
-        """Of int8 the ranges of the maps, found once for all batches; None of others."""
+        """The ranges of int8's maps, found once for all batches; None for other types."""
         return _calibrated(replace(self, batch=1)) if self.dtype == "int8" else None
 
     def ready(self) -> Network:
@@ -169,7 +169,7 @@ def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
 
 
 def wrong_before(model: inference.Model) -> str:
-    """What is wrong with a model: at batch 1 step by step, else with its output; "" if nothing."""
+    """The error of a model: at batch 1 step by step, else with its output; "" if nothing."""
     image = images.random_image(model.network)
     if model.network.batch == 1:
         found = comparison.compare(model, image)
@@ -178,7 +178,7 @@ def wrong_before(model: inference.Model) -> str:
 
 
 def wrong_after(models: Mapping[str, inference.Model]) -> str:
-    """What is wrong with the models' outputs for a fresh image, when they have been timed; "" if nothing."""
+    """The error of the models' outputs for a fresh image, when they have been timed; "" if nothing."""
     for what, model in models.items():
         wrong = _wrong_whole(model, images.random_image(model.network, seed=1))
         if wrong:

@@ -60,7 +60,7 @@ def step(title: str, *command: str) -> tuple[str, int, float]:
 
 
 def outcomes(junit: Path) -> list[tuple[str, str, str]]:
-    """What pytest's XML says: (test function, its parameter, "passed", "failed" or "skipped"); empty without it."""
+    """Outcomes in pytest's XML: (test function, its parameter, "passed", "failed" or "skipped"); empty without it."""
     try:
         root = ElementTree.parse(junit).getroot()
     except (OSError, ElementTree.ParseError):

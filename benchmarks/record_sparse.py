@@ -68,7 +68,7 @@ def plan(
     patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True,
     layouts: Sequence[str] = LAYOUTS,
 ) -> list[Group]:  # fmt: skip
-    """What is measured, the most important first. patterns: of all; if none are given PATTERNS and LATER, of layers
+    """Groups to measure, the most important first. patterns: of all; if none are given PATTERNS and LATER, of layers
     OF_LAYERS. Maps of an odd number of pixels are left out in NCHW, where only the naive stage takes them."""
     made = []
     for layout, pixels in itertools.product(layouts[::-1], PIXELS):
@@ -132,7 +132,7 @@ def row_of(
 
 @dataclass(frozen=True)
 class Ready:
-    """What the GPU has no part in: kernels compiled, and two inputs made, the second the first one's filters with x
+    """A group made ready without the GPU: kernels compiled, and two inputs made, the second the first's filters with x
     moved on; of dense stages the same. filters: (F, C), zeros and all.
     """
 

@@ -1,4 +1,4 @@
-"""What the scripts that record a GPU share: their command lines, their processes, and what is written of a run."""
+"""The frame of the scripts that record a GPU: their command lines, their processes, and what is written of a run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--processes", type=at_least(1), default=max(1, processes), help="at once")
 
     def tasks(self, *limits: float) -> None:
-        """What `record` and `chosen` understand. limits: see there."""
+        """The options that `record` understands. limits: see there."""
         self.add_argument("--most", type=at_least(1), help="so many only, the first ones")
         self.add_argument("--missing", action="store_true", help="only what no record of this GPU has")
         self.add_argument("--list", action="store_true", help="list what would be measured, in which order; no GPU")
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def recorded(options: Any) -> list[records.Record]:
-    """With --missing the runs of the GPU that kernels run on, of the shown one where none is; else none."""
+    """Runs of the GPU that kernels run on, of the shown one where none is, with --missing; else none."""
     return records.shown_runs(gpu=present_name()) if options.missing else []
 
 
@@ -125,7 +125,7 @@ def shared(
     work: Callable[..., None], tasks: Sequence[Any], args: Sequence[Any], count: int, seconds: float,
     daemon: bool = True,
 ) -> Iterator[Any]:  # fmt: skip
-    """What processes make of tasks, one by one, until all are done, the seconds are over, or no process is left.
+    """Answers of processes to tasks, one by one, until all are done, the seconds are over, or no process is left.
 
     work(tasks, results, gpu, *args): takes tasks until there is none, and holds the lock `gpu` while it uses the GPU.
     For one that is killed, or leaves with a status, another begins; the task that it had is lost. daemon: of processes

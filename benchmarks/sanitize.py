@@ -71,7 +71,7 @@ def run(tool: str, stage: str, seconds: float) -> subprocess.CompletedProcess[st
 
 
 def problems_of(stage: Stage, tool: str) -> list[Problem]:
-    """What a stage is run on: SHAPES in float32, in its other storage types, or ops, of what judges it, and small maps.
+    """Problems that a stage is run on: SHAPES in float32, in other storage types, or ops, its judge's, and small maps.
 
     The last are for memcheck alone: under racecheck they would take many times as long.
     """

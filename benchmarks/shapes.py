@@ -210,7 +210,7 @@ class Buffers:
             self.wanted[name] = (cut, *exact(small, alone, inputs)[name])
 
     def differs(self, got: Mapping[str, Any], factor: float = 1.0) -> str:
-        """What is wrong with outputs; "" if nothing. factor: of the allowed error, for libraries that sum otherwise."""
+        """The error of outputs; "" if there is none. factor: of the allowed error, for libraries that sum otherwise."""
         import torch
 
         for name, array in got.items():
@@ -223,14 +223,14 @@ class Buffers:
         return ""
 
     def launches(self, way: Sequence[Any]) -> list[Callable[[Any], None]]:
-        """What launches these stages, one after the other, on each set."""
+        """Launches of these stages, one after the other, on each set."""
         from dwlab.target import cuda
 
         arrays = [{key: cuda.as_cuda_array(tensor) for key, tensor in tensors.items()} for tensors in self.sets]
         return [starter(way, self.problem, one) for one in arrays]
 
     def wrong(self, launch: Callable[[Any], None]) -> str:
-        """What is wrong with the outputs of one launch on poisoned ones."""
+        """The error of the outputs of one launch on poisoned ones."""
         import torch
 
         from dwlab.target import cuda
@@ -274,7 +274,7 @@ def alone_us(launch: Callable[[Any], None]) -> float:
 
 
 def named(problem: DepthwiseConv1d, path: str) -> dict[str, Any]:
-    """What a row of either section begins with."""
+    """The first fields of a row of either section."""
     return {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
 
 

@@ -110,7 +110,7 @@ def problems() -> Iterator[tuple[str, str, list[tuple[Problem, ...]]]]:
 
 
 def _layer(problem: Problem) -> Any:
-    """What of a problem its kernel is made for: the same at every batch."""
+    """The part of a problem that its kernel is made for: the same at every batch."""
     return getattr(problem, "kernel_key", problem)
 
 
@@ -130,7 +130,7 @@ def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Su
 
 
 def near(found: Sequence[Space]) -> list[Space]:
-    """Of the spaces of a stage for a layer at several batches, larger than LARGEST, the NEAR candidates that all have
+    """The NEAR candidates of the spaces of a stage for a layer at several batches, larger than LARGEST, that all have
     and that are nearest to the shipped one of any: the same in each, its own shipped one first.
     """
     if not found or max(map(len, found)) <= LARGEST:
@@ -151,7 +151,7 @@ def near(found: Sequence[Space]) -> list[Space]:
 
 
 def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
-    """In how many parameters two candidates differ, and by how many doublings."""
+    """Distance of two candidates: parameters in which they differ, and by how many doublings."""
     doublings = [abs(math.log2((1 + one[name]) / (1 + other[name]))) for name in one if one[name] != other[name]]
     return len(doublings), sum(doublings)
 
@@ -228,7 +228,7 @@ def sweep(
 
 
 class Benches:
-    """In a process: the benches of whatever sweep a request is of, each opened by its first request.
+    """The benches of a process, of whatever sweep a request is, each opened by its first request.
 
     A candidate is {"subject": id, "problem": Problem, "candidate": its own}. Benches of the same kernels stay open
     together, so that what is compiled for one batch serves the others. make: (id, problem) -> Bench.
@@ -252,7 +252,7 @@ class Benches:
         return self._bench(request).time_us(request["candidate"])
 
     def resources(self, request: Mapping[str, Any]) -> dict[str, float]:
-        """As far as known."""
+        """Resources, as far as known."""
         return self._bench(request).resources(request["candidate"])
 
     def _bench(self, request: Mapping[str, Any]) -> Any:
@@ -293,7 +293,7 @@ class There(Remote):
 
 
 def key_of(task: Task) -> Key:
-    """What the times of a task hold for on the present GPU."""
+    """The key of a task's times on the present GPU."""
     return stages.key(task.subject, task.problem, task.space)
 
 

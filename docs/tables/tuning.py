@@ -61,7 +61,7 @@ def optuna_curves(folder: Path, seeds: Iterable[int] = range(5)) -> Path:
 
 
 def kept(folder: Path) -> dict[str, list[float]]:
-    """What `optuna_curves` wrote: `name_of` a sweep's key -> regret at each of BUDGETS."""
+    """Regrets that `optuna_curves` wrote: `name_of` a sweep's key -> regret at each of BUDGETS."""
     path = folder / OPTUNA
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"budgets": list(BUDGETS), "sweeps": {}}
     return known["sweeps"] if known["budgets"] == list(BUDGETS) else {}

@@ -1,4 +1,4 @@
-"""What PyTorch does for the same problem, given its best: every way that it has, its best layout, algorithm search on.
+"""PyTorch on the same problem, given its best: every way that it has, its best layout, algorithm search on.
 
 Float32 throughout, TF32 off. Inputs are laid out as each way likes them before anything is timed, filters are reversed
 or transformed and x is padded as its convention wants (training has the padded x from the forward pass); what is timed

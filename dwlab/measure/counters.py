@@ -1,4 +1,4 @@
-"""What a GPU's own counters say of the stages: requests, sectors, bank conflicts, L2 and DRAM, through Nsight Compute.
+"""A GPU's own counters of the stages: requests, sectors, bank conflicts, L2 and DRAM, through Nsight Compute.
 
 The third of three numbers that must agree: the traffic that a stage's formula predicts, what the interpreter counts,
 and what the hardware counted. ``count`` runs ``ncu`` on a child process that launches stages once each, their own

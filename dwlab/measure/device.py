@@ -236,7 +236,7 @@ def l2_walk(l2_bytes: int) -> tuple[int, int]:
 
 
 def l2_sums(numbers: np.ndarray, blocks: int, stride: int, repeats: int) -> np.ndarray:
-    """What each thread of the L2 read adds up: the first of every four numbers that it loads, whole and below 2**24."""
+    """Sums of each thread of the L2 read: the first of every four numbers that it loads, whole and below 2**24."""
     each = numbers.reshape(-1, 4, _THREADS, 4)[..., 0].sum(1)
     at = (np.arange(blocks)[:, None] + stride * np.arange(repeats)) % len(each)
     times = np.stack([np.bincount(one, minlength=len(each)) for one in at])

@@ -32,7 +32,7 @@ class EnergyError(RuntimeError):
 
 @dataclass(frozen=True)
 class Energy:
-    """What some work took. joules: in the window of `seconds`, for `runs` pieces of work. rest_watts: without work.
+    """Energy of some work. joules: in the window of `seconds`, for `runs` pieces of work. rest_watts: without work.
 
     per_run: J each; above_rest: J each without what the GPU takes at rest in the same time.
     """

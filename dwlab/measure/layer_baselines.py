@@ -1,4 +1,4 @@
-"""What PyTorch does for a layer of an image network, or for two layers one after the other, given its best.
+"""PyTorch on a layer of an image network, or on two layers one after the other, given its best.
 
 Every way that it has, in both memory formats: conv2d with cuDNN's algorithm search on, cuDNN's convolution with bias
 and ReLU in one call, and for pointwise layers cuBLAS's matrix product with the bias in it, with a ReLU too where there
@@ -133,7 +133,7 @@ def measure(
 
 
 def shortlist(problem: Fused, given: Sequence[Mapping[str, Any]], clock: timing.Clock) -> tuple[str, ...]:
-    """Of the pairs of ways, the one in each format whose layers are each fastest alone. Names of ``ways``."""
+    """The pair of ways in each format whose layers are each fastest alone. Names of ``ways``."""
     chosen = []
     for form in FORMATS:
         best = []
@@ -223,7 +223,7 @@ def _parameters(problem: Problem, given: Mapping[str, Any], number: int, form: s
 
 
 def _finish(layer: Layer, r: Any, activated: bool = False) -> Apply:
-    """What follows a convolution, in place. activated: the activation has been applied."""
+    """The operations after a convolution, in place. activated: the activation has been applied."""
     import torch
     import torch.nn.functional as F
 

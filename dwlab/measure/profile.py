@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import sys
 import threading
@@ -37,7 +38,7 @@ class ProfileError(RuntimeError):
 
 
 class Profile:
-    """What is recorded: `timeline` once the block has ended. Shown, printed and saved as its time line is."""
+    """A recorded block: `timeline` once it has ended. Shown, printed and saved as its time line is."""
 
     def __init__(self) -> None:
         self._timeline: Timeline | None = None
@@ -100,7 +101,7 @@ def profile() -> Iterator[Profile]:
 
 
 def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
-    """What begins and ends an NVTX range: the package's, PyTorch's, or nothing."""
+    """Functions that begin and end an NVTX range: the package's, PyTorch's, or nothing."""
     with contextlib.suppress(ImportError):
         nvtx = importlib.import_module("nvtx")
         return nvtx.push_range, nvtx.pop_range
@@ -111,14 +112,14 @@ def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
 
 
 class _Thread(threading.local):
-    """A thread's: how many calls it is inside of, and its last item."""
+    """How many calls a thread is inside of, and its last item."""
 
     inside = 0
     last: tuple[int, ...] = ()
 
 
 class Recorder:
-    """What both modes share: items in order, streams by label, ranges."""
+    """The part of both modes: items in order, streams by label, ranges, and calls that are watched."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
@@ -140,7 +141,7 @@ class Recorder:
             self.pop()
 
     def label(self, key: Any) -> str:
-        """A stream's, numbered in the order of their first use."""
+        """A stream's label, numbered in the order of their first use."""
         with self.appending:
             return self.labels.setdefault(key, f"stream {len(self.labels)}")
 
@@ -148,32 +149,17 @@ class Recorder:
         """µs since the begin."""
         return 1e6 * (time.perf_counter() - self.started)
 
-    def patched(self, undo: contextlib.ExitStack, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """owner.name becomes wrap(what it was), until the profile ends."""
-        old = getattr(owner, name)
-        own = name in vars(owner)
-        setattr(owner, name, wrap(old))
+    def watch(self, undo: contextlib.ExitStack, owner: Any, name: str, handle: Callable[..., Any]) -> None:
+        """Calls of owner.name are calls of handle(what it was, …), until the profile ends."""
+        old, own = getattr(owner, name), name in vars(owner)
+        setattr(owner, name, lambda *args, **more: handle(old, *args, **more))
         undo.callback(setattr if own else lambda owner, name, _: delattr(owner, name), owner, name, old)
-
-    def waits(self, undo: contextlib.ExitStack, owner: Any, name: str, what: str) -> None:
-        """A function of the host's that waits."""
-
-        def wrap(old: Any) -> Any:
-            def waiting(*args: Any, **more: Any) -> Any:
-                return self.call(lines.WAIT, what, None, 0, lambda: old(*args, **more))
-
-            return waiting
-
-        self.patched(undo, owner, name, wrap)
 
     def begin(self) -> None:
         self.started = time.perf_counter()
 
     def end(self) -> None:
         """Nothing to wait for."""
-
-    def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
-        raise NotImplementedError
 
     @contextlib.contextmanager
     def ranged(self, name: str) -> Iterator[None]:
@@ -218,116 +204,86 @@ class Simulated(Recorder):
     def patch(self, undo: contextlib.ExitStack) -> None:
         from dwlab.simt import Configured, cuda
 
-        arrays_there = (cuda.DeviceNDArray, cuda.DeviceRecord)
+        def waits(owner: Any, what: str, of: Callable[..., tuple[int, ...]]) -> None:
+            self.watch(undo, owner, "synchronize", lambda old, *own: self.wait(what, of(*own), lambda: old(*own)))
 
-        def to_device(old: Any) -> Any:
-            def copying(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-                if not copy or self.own.inside or cuda.is_cuda_array(obj):
-                    return old(obj, stream, copy, to)
-                host = np.asarray(obj)
-                return self.copy("to device", host, stream, host.nbytes, lambda: old(obj, stream, copy, to))
+        for owner, name, handle in (
+            (cuda, "to_device", self.to_device),
+            *((kind, "copy_to_device", self.filled) for kind in (cuda.DeviceNDArray, cuda.DeviceRecord)),
+            *((kind, "copy_to_host", self.read) for kind in (cuda.DeviceNDArray, cuda.DeviceRecord)),
+            (cuda.DeviceNDArray, "getitem", self.element),
+            (cuda.DeviceNDArray, "setitem", self.assigned),
+            (Configured, "__call__", self.launched),
+            (cuda.Event, "record", self.recorded),
+            (cuda.Event, "wait", self.awaited),
+        ):
+            self.watch(undo, owner, name, handle)
+        waits(cuda, "cuda.synchronize", lambda: self.of_stream(0))
+        waits(type(cuda.current_context()), "context.synchronize", lambda context: self.of_stream(0))
+        waits(cuda.Event, "event.synchronize", lambda event: self.events.get(id(event), ()))
+        waits(cuda.Stream, "stream.synchronize", self.of_stream)
 
-            return copying
+    def to_device(self, old: Any, obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+        from dwlab.simt import cuda
 
-        def filled(old: Any) -> Any:
-            def copying(array: Any, ary: Any, stream: Any = 0) -> Any:
-                kind = "on device" if isinstance(ary, arrays_there) else "to device"
-                return self.copy(kind, ary, stream or array.stream, array.nbytes, lambda: old(array, ary, stream))
+        if not copy or self.own.inside or cuda.is_cuda_array(obj):
+            return old(obj, stream, copy, to)
+        host = np.asarray(obj)
+        return self.copy("to device", host, stream, host.nbytes, lambda: old(obj, stream, copy, to))
 
-            return copying
+    def filled(self, old: Any, array: Any, ary: Any, stream: Any = 0) -> Any:
+        kind = "on device" if _is_there(ary) else "to device"
+        return self.copy(kind, ary, stream or array.stream, array.nbytes, lambda: old(array, ary, stream))
 
-        def read(old: Any) -> Any:
-            def copying(array: Any, ary: Any = None, stream: Any = 0) -> Any:
-                return self.copy("to host", ary, stream or array.stream, array.nbytes, lambda: old(array, ary, stream))
+    def read(self, old: Any, array: Any, ary: Any = None, stream: Any = 0) -> Any:
+        return self.copy("to host", ary, stream or array.stream, array.nbytes, lambda: old(array, ary, stream))
 
-            return copying
+    def element(self, old: Any, array: Any, item: Any, stream: Any = 0) -> Any:
+        given = old(array, item, stream)
+        if self.own.inside or _is_there(given):
+            return given
+        return self.copy("to host", None, stream or array.stream, given.nbytes, lambda: given)
 
-        def element(old: Any) -> Any:
-            def reading(array: Any, item: Any, stream: Any = 0) -> Any:
-                given = old(array, item, stream)
-                if self.own.inside or isinstance(given, arrays_there):
-                    return given
-                return self.copy("to host", None, stream or array.stream, given.nbytes, lambda: given)
+    def assigned(self, old: Any, array: Any, key: Any, value: Any, stream: Any = 0) -> None:
+        old(array, key, value, stream)
+        if self.own.inside:
+            return
+        stream = stream or array.stream
+        if not _is_there(value):
+            self.copy("to device", value, stream, np.asarray(value).nbytes, _nothing)
+        self.done(lines.KERNEL, "assign", stream)
+        if not stream:
+            self.wait("stream.synchronize", self.of_stream(stream), _nothing)
 
-            return reading
+    def launched(self, old: Any, configured: Any, *args: Any) -> Any:
+        from dwlab.simt import cuda
 
-        def assigned(old: Any) -> Any:
-            def assigning(array: Any, key: Any, value: Any, stream: Any = 0) -> None:
-                old(array, key, value, stream)
-                if self.own.inside:
-                    return
-                stream = stream or array.stream
-                if not isinstance(value, arrays_there):
-                    self.copy("to device", value, stream, np.asarray(value).nbytes, _nothing)
-                self.done(lines.KERNEL, "assign", stream)
-                if not stream:
-                    self.wait("stream.synchronize", self.of_stream(stream), _nothing)
+        if self.own.inside:
+            return old(configured, *args)
+        name = configured.kernel.__name__
+        with self.quiet(name):
+            given = old(configured, *args)
+        stream = self.key(configured.stream)
+        arrays = [getattr(one, "value", one) for one in args]
+        mine = [(hint, one) for hint, one in zip(args, arrays, strict=True) if type(one) is np.ndarray]
+        for hint, one in mine:
+            if not isinstance(hint, cuda.Out):
+                self.copy("to device", one, stream, one.nbytes, _nothing)
+        self.done(lines.KERNEL, name, stream)
+        for hint, one in mine:
+            if not isinstance(hint, cuda.In) and one.flags.writeable:
+                self.copy("to host", one, stream, one.nbytes, _nothing)
+        return given
 
-            return assigning
+    def recorded(self, old: Any, event: Any, stream: Any = 0) -> None:
+        self.kept.append(event)
+        self.events[id(event)] = self.of_stream(stream)
+        old(event, stream)
 
-        def launched(old: Any) -> Any:
-            def launching(configured: Any, *args: Any) -> Any:
-                if self.own.inside:
-                    return old(configured, *args)
-                name = configured.kernel.__name__
-                with self.quiet(name):
-                    given = old(configured, *args)
-                stream = self.key(configured.stream)
-                arrays = [getattr(one, "value", one) for one in args]
-                mine = [(hint, one) for hint, one in zip(args, arrays, strict=True) if type(one) is np.ndarray]
-                for hint, one in mine:
-                    if not isinstance(hint, cuda.Out):
-                        self.copy("to device", one, stream, one.nbytes, _nothing)
-                self.done(lines.KERNEL, name, stream)
-                for hint, one in mine:
-                    if not isinstance(hint, cuda.In) and one.flags.writeable:
-                        self.copy("to host", one, stream, one.nbytes, _nothing)
-                return given
-
-            return launching
-
-        def recorded(old: Any) -> Any:
-            def recording(event: Any, stream: Any = 0) -> None:
-                self.kept.append(event)
-                self.events[id(event)] = self.of_stream(stream)
-                old(event, stream)
-
-            return recording
-
-        def awaited(old: Any) -> Any:
-            def waiting(event: Any, stream: Any = 0) -> None:
-                key = self.key(stream)
-                self.so_far[key] = (*self.so_far.get(key, ()), *self.events.get(id(event), ()))
-                old(event, stream)
-
-            return waiting
-
-        def synchronized(old: Any, of: Callable[[Any], tuple[int, ...]], what: str) -> Any:
-            def waiting(*own: Any) -> Any:
-                return self.wait(what, of(own[0] if own else None), lambda: old(*own))
-
-            return waiting
-
-        everything = lambda _: self.of_stream(0)  # noqa: E731
-        self.patched(undo, cuda, "to_device", to_device)
-        self.patched(undo, cuda, "synchronize", lambda old: synchronized(old, everything, "cuda.synchronize"))
-        for kind in arrays_there:
-            self.patched(undo, kind, "copy_to_device", filled)
-            self.patched(undo, kind, "copy_to_host", read)
-        for owner, name, wrap in (
-            (cuda.DeviceNDArray, "getitem", element),
-            (cuda.DeviceNDArray, "setitem", assigned),
-            (Configured, "__call__", launched),
-            (cuda.Event, "record", recorded),
-            (cuda.Event, "wait", awaited),
-            (type(cuda.current_context()), "synchronize",
-             lambda old: synchronized(old, everything, "context.synchronize")),
-            (cuda.Event, "synchronize",
-             lambda old: synchronized(old, lambda event: self.events.get(id(event), ()), "event.synchronize")),
-            (cuda.Stream, "synchronize",
-             lambda old: synchronized(old, lambda stream: self.of_stream(stream), "stream.synchronize")),
-        ):  # fmt: skip
-            self.patched(undo, owner, name, wrap)
+    def awaited(self, old: Any, event: Any, stream: Any = 0) -> None:
+        key = self.key(stream)
+        self.so_far[key] = (*self.so_far.get(key, ()), *self.events.get(id(event), ()))
+        old(event, stream)
 
     def key(self, stream: Any) -> Any:
         """0 of the default stream, in all of its names."""
@@ -335,7 +291,7 @@ class Simulated(Recorder):
         return 0 if not handle or handle == 1 else handle
 
     def of_stream(self, stream: Any, *others: Any) -> tuple[int, ...]:
-        """What has to be done for a stream to have come as far as it was told to; the default one waits for all."""
+        """Items to be done for a stream to have come as far as it was told to; the default one waits for all."""
         keys = [key, *others] if (key := self.key(stream)) else list(self.so_far)
         return tuple(sorted({number for one in keys for number in self.so_far.get(one, ())}))
 
@@ -347,21 +303,18 @@ class Simulated(Recorder):
 
         key, fast = self.key(stream), cuda.is_pinned(host)
         name = kind if kind == "on device" else f"{'pinned' if fast else 'pageable'} copy"
-        given = self.call(kind, name, key, nbytes, do)
+        with self.quiet(name):
+            given = do()
+        self.done(kind, name, key, nbytes)
         if kind != "on device" and not (fast and key):
             self.host = self.own.last
         return given
 
     def wait(self, what: str, of: tuple[int, ...], do: Callable[[], Any]) -> Any:
+        """A wait of the host for these items."""
         if not self.own.inside:
             self.host = self.item({"kind": lines.WAIT, "name": what}, of)
         return do()
-
-    def call(self, kind: str, name: str, stream: Any, nbytes: int, do: Callable[[], Any]) -> Any:
-        with self.quiet(name):
-            given = do()
-        self.done(kind, name, stream, nbytes)
-        return given
 
     def done(self, kind: str, name: str, stream: Any, nbytes: int = 0) -> None:
         """A call on a stream that was made."""
@@ -399,35 +352,32 @@ class OnGpu(Recorder):
         from numba.cuda import dispatcher
         from numba.cuda.cudadrv import driver
 
-        def copy(kind: str) -> Callable[[Any], Any]:
-            def wrap(old: Any) -> Any:
-                def copying(dst: Any, src: Any, size: int, *handle: Any) -> Any:
-                    stream = self.cuda.external_stream(int(handle[0])) if handle and int(handle[0]) else 0
-                    return self.call(kind, f"copy {kind}", stream, int(size), lambda: old(dst, src, size, *handle))
-
-                return copying
-
-            return wrap
-
-        def launched(old: Any) -> Any:
-            def launching(kernel: Any, args: Any, griddim: Any, blockdim: Any, stream: Any = 0, shared: int = 0) -> Any:
-                name = getattr(getattr(kernel, "py_func", None), "__name__", "kernel")
-                return self.call(
-                    lines.KERNEL, name, stream, 0, lambda: old(kernel, args, griddim, blockdim, stream, shared)
-                )
-
-            return launching
-
         # Where all copies come by: those of device arrays, and of host arrays that a launch is given.
         for way, kind in (("HtoD", "to device"), ("DtoH", "to host"), ("DtoD", "on device")):
             for name in (f"cuMemcpy{way}", f"cuMemcpy{way}Async"):
-                self.patched(undo, driver.driver, name, copy(kind))
-        self.patched(undo, dispatcher._Kernel, "launch", launched)
+                self.watch(undo, driver.driver, name, functools.partial(self.copied, kind))
+        self.watch(undo, dispatcher._Kernel, "launch", self.launched)
         for owner, what in ((driver.Context, "context"), (driver.Stream, "stream"), (driver.Event, "event")):
-            self.waits(undo, owner, "synchronize", f"{what}.synchronize")
+            self.watch(undo, owner, "synchronize", functools.partial(self.waited, f"{what}.synchronize"))
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available():
             self.patch_torch(undo, torch)
+
+    def copied(self, kind: str, old: Any, dst: Any, src: Any, size: int, *handle: Any) -> Any:
+        stream = self.cuda.external_stream(int(handle[0])) if handle and int(handle[0]) else 0
+        return self.call(kind, f"copy {kind}", stream, int(size), lambda: old(dst, src, size, *handle))
+
+    def launched(
+        self, old: Any, kernel: Any, args: Any, grid: Any, block: Any, stream: Any = 0, shared: int = 0
+    ) -> Any:
+        name = getattr(getattr(kernel, "py_func", None), "__name__", "kernel")
+        return self.call(lines.KERNEL, name, stream, 0, lambda: old(kernel, args, grid, block, stream, shared))
+
+    def waited(self, what: str, old: Any, *args: Any, **more: Any) -> Any:
+        return self.call(lines.WAIT, what, None, 0, lambda: old(*args, **more))
+
+    def replayed(self, old: Any, graph: Any) -> Any:
+        return self.call(lines.KERNEL, "CUDA graph", current_stream(), 0, lambda: old(graph))
 
     def patch_torch(self, undo: contextlib.ExitStack, torch: Any) -> None:
         """Operations on tensors of the GPU, replays of graphs, and waits."""
@@ -447,14 +397,8 @@ class OnGpu(Recorder):
                 do = lambda: func(*args, **kwargs)  # noqa: E731
                 return recorder.call(kind, name, current_stream(), nbytes, do, blocking)
 
-        def replayed(old: Any) -> Any:
-            def replaying(graph: Any) -> Any:
-                return self.call(lines.KERNEL, "CUDA graph", current_stream(), 0, lambda: old(graph))
-
-            return replaying
-
-        self.patched(undo, torch.cuda.CUDAGraph, "replay", replayed)
-        self.waits(undo, torch.cuda, "synchronize", "torch.cuda.synchronize")
+        self.watch(undo, torch.cuda.CUDAGraph, "replay", self.replayed)
+        self.watch(undo, torch.cuda, "synchronize", functools.partial(self.waited, "torch.cuda.synchronize"))
         undo.enter_context(Watched())
 
     def kind_of(self, torch: Any, func: Any, args: Any, kwargs: Any) -> tuple[str, int]:
@@ -588,7 +532,14 @@ _NO_KERNEL = frozenset(
 
 
 def _nothing() -> None:
-    """What is left to do of a call that was made before."""
+    """Does what is left to do of a call that was made before."""
+
+
+def _is_there(array: Any) -> bool:
+    """Whether an array lies in the simulated GPU's memory."""
+    from dwlab.simt import cuda
+
+    return isinstance(array, (cuda.DeviceNDArray, cuda.DeviceRecord))
 
 
 def _direction(from_device: bool, into_device: bool) -> str:

@@ -1,4 +1,4 @@
-"""What libraries do for a pointwise layer with sparse filters: cuBLAS on the filters with their zeros, and sparse ones.
+"""Libraries on a pointwise layer with sparse filters: cuBLAS on the filters with their zeros, and sparse ones.
 
     cuBLAS                  torch.mm on the dense filters, pixels or filters first
     PyTorch                 F.linear with to_sparse_semi_structured filters, as its documentation has it

@@ -190,7 +190,7 @@ class Timeline:
             yield item.stream, item.device
 
     def alt(self) -> str:
-        """What is to be seen, in words."""
+        """The picture in words."""
         if self.timed:
             words = ", ".join(f"{name} {us:,.0f} µs" for name, us in self.shares().items())
             count = len(self.lanes()) - 1
@@ -217,7 +217,7 @@ class Timeline:
     # --------------------------------------------------------------------------------------------------------- JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; times to a hundredth of a µs."""
+        """Plain values for JSON; times to a hundredth of a µs."""
 
         def short(span: Span | None) -> list[float] | None:
             return None if span is None else [round(span[0], 2), round(span[1], 2)]
@@ -265,7 +265,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def length(spans: Sequence[Span]) -> float:
-    """Of spans that do not overlap, together."""
+    """Length of spans that do not overlap, together."""
     return sum(end - start for start, end in spans)
 
 

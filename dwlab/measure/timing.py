@@ -77,7 +77,7 @@ class Timing:
 
 
 class Clock(Protocol):
-    """What a timing needs of a device; dwlab.measure.timing.DeviceClock is the GPU's."""
+    """The part of a device that a timing needs; dwlab.measure.timing.DeviceClock is the GPU's."""
 
     def launch(self, fn: Launch) -> None:
         """Enqueue fn once."""

@@ -187,7 +187,7 @@ class Accesses(State):
             if self.watchers:
                 self.saw(node, element, value)
             return value
-        self.note(array, element, mask, trace.LOAD, node)
+        self.record_access(array, element, mask, trace.LOAD, node)
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
             element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
@@ -223,7 +223,7 @@ class Accesses(State):
             self.write_local(array, element, value, mask, node)
             return
         self.writable(array, node)
-        self.note(array, element, mask, trace.STORE, node)
+        self.record_access(array, element, mask, trace.STORE, node)
         flat = array.root.view(array.dtype)
         if array.root.row_bytes:
             element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
@@ -369,17 +369,17 @@ class Accesses(State):
             record[3] += mask.lanes * array.dtype.itemsize
             record[6] += mask.lanes
 
-    part: tuple[ast.AST, int] | None = None  # of a complex number the only one that is read: 0 real, 1 imag
+    part_read: tuple[ast.AST, int] | None = None  # of a complex number the only one that is read: 0 real, 1 imag
 
     _KINDS = ("load", "store", "atomic")
 
-    def note(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+    def record_access(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
         """Counts an access and checks it for races and unwritten reads."""
         if self.tracing and array.dtype.kind == "c":  # its two numbers are two accesses, each counted alone
             real = np.dtype(f"f{array.dtype.itemsize // 2}")
             one = replace(array, dtype=real)
             for k in (0, 1):
-                if self.part is None or self.part != (node, 1 - k):
+                if self.part_read is None or self.part_read != (node, 1 - k):
                     self.count(one, element * np.int64(2) + np.int64(k), mask, self._KINDS[kind], node)
         elif self.tracing:
             self.count(array, element, mask, self._KINDS[kind], node)
@@ -452,7 +452,7 @@ class Accesses(State):
         if not total:
             return
         for hazard in np.flatnonzero(found[:, 0]):
-            self.report_found(array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node)
+            self.report_race(array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node)
 
     _NODES = 1 << 23  # kept at most, of 32 bytes each
 
@@ -477,9 +477,9 @@ class Accesses(State):
             if hazard not in worst or (far and not worst[hazard][0]):
                 worst[hazard] = (far, (element, me, thread, event))
         for hazard, (_, found) in sorted(worst.items()):
-            self.report_found(array, hazard, kind, *found, node)
+            self.report_race(array, hazard, kind, *found, node)
 
-    def report_found(
+    def report_race(
         self, array: Array, hazard: int, kind: int, element: int, me: int, other: int, event: int, node: ast.AST
     ) -> None:
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)

@@ -230,9 +230,9 @@ class Costing(Execution):
         self.values: dict[tuple, tuple] = {}
         self.life = _Life() if self.life is None else self.life.done()  # batches are alike
         super().run_batch(first, count, arguments)
-        self.catch_up()
+        self.finish_stores()
         self.values.clear()
-        self.together()
+        self.wait_for_slowest()
         self.waits += int(self.warp_waits.sum())
         self.misses += int(self.warp_misses.sum())
         self.most = max(self.most, int(self.warp_waits.max()))
@@ -242,15 +242,15 @@ class Costing(Execution):
             if seen is not None:
                 self.remember(id(root), seen)
 
-    def together(self) -> None:
+    def wait_for_slowest(self) -> None:
         """A block's warps wait for its slowest: at a barrier, and at its end, as its place is not free before."""
         for counted in (self.warp_waits, self.warp_misses):
             counted[:] = counted.max(axis=1, keepdims=True)
 
     def barrier(self, node: ast.AST) -> None:
-        self.catch_up()
+        self.finish_stores()
         super().barrier(node)
-        self.together()
+        self.wait_for_slowest()
 
     def remember(self, key: int, seen: np.ndarray) -> None:
         """Adds a batch's blocks to what was fetched, in the blocks' order."""
@@ -370,13 +370,13 @@ class Costing(Execution):
         prices = ((self.bodies.get(body, 0), warps) for body, warps in self.skipped.items())
         return round(sum(price * warps for price, warps in prices if price <= PREDICATED))
 
-    def again(self, node: ast.stmt, active: Mask, iteration: int) -> None:
-        super().again(node, active, iteration)
+    def next_iteration(self, node: ast.stmt, active: Mask, iteration: int) -> None:
+        super().next_iteration(node, active, iteration)
         if isinstance(node, ast.While):
-            self.catch_up()
+            self.finish_stores()
             self.issued += 2 * active.warps  # its counter and the branch back; the test is counted where it is made
         elif isinstance(node.iter, ast.Call) and not all(self.known(a) for a in node.iter.args):
-            self.catch_up()
+            self.finish_stores()
             self.issued += RANGE * active.warps
 
     def indices_of(self, node: ast.Subscript) -> tuple:
@@ -400,7 +400,7 @@ class Costing(Execution):
         self.brackets, self.narrow = brackets, narrow
         if isinstance(function, DeviceName) and ("sync" in function.path or "fence" in function.path):
             self.issue()
-            self.catch_up()
+            self.finish_stores()
         if self.fresh is not None:  # a load inside the call: of what it returns, or an asynchronous copy
             if result is None and len(self.copies) > copies:
                 self.asynchronous = True
@@ -446,7 +446,7 @@ class Costing(Execution):
                 if filled:  # four registers that a wide load filled; a copy past the registers fills none
                     self.put_off = filled[-1]
             elif kind == "load":
-                self.catch_up()
+                self.finish_stores()
             return
         # A wide access has one index, and most often its constant part goes into the instruction.
         self.issued += mask.warps * (1 + (ADDRESS if itemsize < 16 else 1))
@@ -491,7 +491,7 @@ class Costing(Execution):
 
     # ----------------------------------------------------------------- waits
 
-    def catch_up(self) -> None:
+    def finish_stores(self) -> None:
         """The stores to shared memory happen, and what they store must be there."""
         if self.put_off is not None:
             self.wait(self.put_off)
@@ -516,11 +516,11 @@ class Costing(Execution):
     def merge(self, mask: Mask, new: object, old: object, name: str) -> object:
         result = super().merge(mask, new, old, name)
         if result is not new:
-            self.follow(new, result)
-            self.follow(old, result)
+            self.pass_on_flight(new, result)
+            self.pass_on_flight(old, result)
         return result
 
-    def follow(self, value: object, result: object) -> None:
+    def pass_on_flight(self, value: object, result: object) -> None:
         entry = self.pending.get(id(value))
         known = self.pending.get(id(result))
         if entry is not None and (known is None or known[1].number < entry[1].number):
@@ -529,13 +529,13 @@ class Costing(Execution):
     def write_local(self, array: object, element: Lanes, value: Lanes, mask: Mask, node: ast.AST) -> None:
         super().write_local(array, element, value, mask, node)
         base = array if isinstance(array, LocalArray) else array.base
-        self.follow(value, base)
+        self.pass_on_flight(value, base)
         self.life.write(base, element, constant=np.ndim(value) == 0)
 
     def load_local(self, array: object, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
         result = super().load_local(array, element, mask, node)
         base = array if isinstance(array, LocalArray) else array.base
-        self.follow(base, result)
+        self.pass_on_flight(base, result)
         self.life.read(base, element)
         return result
 

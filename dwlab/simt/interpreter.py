@@ -62,7 +62,7 @@ _NAMED_OPERATORS = {
     operator.is_: lambda run, a, b, node: run.compare(ast.Is(), a, b, node),
     operator.is_not: lambda run, a, b, node: run.compare(ast.IsNot(), a, b, node),
     operator.contains: lambda run, a, b, node: run.compare(ast.In(), b, a, node),
-    operator.getitem: lambda run, a, b, node: run.element(a, b, node),
+    operator.getitem: lambda run, a, b, node: run.getitem(a, b, node),
 }
 _OPERATORS = {*_BINARY.values(), *_COMPARE.values(), *_UNARY.values(), *_IN_PLACE, *_NAMED_OPERATORS, operator.not_}
 
@@ -273,10 +273,10 @@ class Execution(Accesses):
             raise self.refuse(node, "an integer cannot be divided in place with /=", "use //=, or a = a / b")
 
     def do_FunctionDef(self, node: ast.FunctionDef) -> Mask:
-        self.assign(node.name, self.closure(node))
+        self.assign(node.name, self.make_closure(node))
         return self.mask
 
-    def closure(self, node: ast.FunctionDef | ast.Lambda) -> Closure:
+    def make_closure(self, node: ast.FunctionDef | ast.Lambda) -> Closure:
         """A function made here: it sees the names around it."""
         frame = self.frame
         inner = source.inner(node, frame.source)
@@ -289,7 +289,7 @@ class Execution(Accesses):
         return Closure(inner, node, frame, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
 
     def on_Lambda(self, node: ast.Lambda) -> Closure:
-        return self.closure(node)
+        return self.make_closure(node)
 
     def do_Match(self, node: ast.Match) -> Mask | None:
         """Case after case, for the lanes that no earlier one has taken."""
@@ -353,9 +353,9 @@ class Execution(Accesses):
 
     def do_While(self, node: ast.While) -> Mask | None:
         self.frame.known -= source.set_inside(node)
-        return self.rounds(node, lambda _: self.condition(node.test))
+        return self.run_loop(node, lambda _: self.condition(node.test))
 
-    def rounds(
+    def run_loop(
         self, node: ast.For | ast.While, going: Callable[[int], Lanes], item: Callable | None = None
     ) -> Mask | None:
         """Runs a loop until no lane is left: those go on for which going(round) is true, in a `for` with its item."""
@@ -366,7 +366,7 @@ class Execution(Accesses):
             if active is None:
                 break
             if count:
-                self.again(node, active, count)
+                self.next_iteration(node, active, count)
             self.mask = active
             yes, no = self.branch(going(count), active, node)
             left = join(left, no)
@@ -378,7 +378,7 @@ class Execution(Accesses):
             active = self.loop_body(node.body, yes, breaks)
         return self.loop_end(node, left, breaks, whole)
 
-    def again(self, node: ast.stmt, active: Mask, iteration: int) -> None:
+    def next_iteration(self, node: ast.stmt, active: Mask, iteration: int) -> None:
         """A loop header executed once more."""
         self.steps += 1
         self.node = node
@@ -389,11 +389,11 @@ class Execution(Accesses):
             record.warps += active.warps
             record.lanes += active.lanes
         if iteration >= self.patience:
-            self.look(node, active, iteration)
+            self.check_waiting(node, active, iteration)
 
     def too_long(self) -> None:
         """The step limit is passed: lanes in a loop may be waiting for others, else this is the error."""
-        if self.watchers and self.strands is None and self.others(self.mask):
+        if self.watchers and self.strands is None and self.others_are_alive(self.mask):
             self.restart_by_blocks()
         text = (
             f"{self.where()}: still running after {self.options.step_limit} statements: does this loop end? "
@@ -409,7 +409,7 @@ class Execution(Accesses):
     # Iterations of the same reads while a variable changes, most likely a counter: before lanes take turns, and after.
     _SURE, _LIKELY = 2_000, 200
 
-    def look(self, node: ast.For | ast.While, active: Mask, iteration: int) -> None:
+    def check_waiting(self, node: ast.For | ast.While, active: Mask, iteration: int) -> None:
         """Whether a loop is waiting: an iteration has read what the one before read, and memory has not changed."""
         names = _names_of_wait(node)
         if names is None:
@@ -443,19 +443,19 @@ class Execution(Accesses):
                 sure = 2 if for_ever else watch.same >= self._LIKELY
                 self.strands.iterated(watch.same if read else 0, int(sure), places)
         elif for_ever or (read and watch.same >= self._SURE) or iteration == self._LONG:
-            if self.others(active):
+            if self.others_are_alive(active):
                 self.restart_by_blocks()
             elif for_ever or (read and watch.same >= self._LONG - self.patience):
                 who, why = self.first_name(active), advice(self, self.blocks_total, 0)
                 raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
 
-    def unwatch(self, node: ast.AST) -> None:
+    def end_watch(self, node: ast.AST) -> None:
         """The end of a loop."""
         if self.watchers and self.watchers[-1].node is node:
             self.watchers.pop()
             self.watching = bool(self.watchers) or self.strands is not None
 
-    def others(self, active: Mask) -> bool:
+    def others_are_alive(self, active: Mask) -> bool:
         """Whether there are threads that have not exited and are not among these."""
         last = int(self.block_numbers[-1]) + 1
         return self.splits and (active.lanes < self.alive.lanes or last < self.blocks_total)
@@ -476,7 +476,7 @@ class Execution(Accesses):
         return through
 
     def loop_end(self, node: ast.For | ast.While, left: Mask | None, breaks: list[Mask], whole: Mask) -> Mask | None:
-        self.unwatch(node)
+        self.end_watch(node)
         if left is not None and node.orelse:
             left = self.block_of(node.orelse, left)
         for other in breaks:
@@ -489,12 +489,12 @@ class Execution(Accesses):
         items = self.items(self.eval(node.iter), node.iter)
         self.frame.known -= source.set_inside(node)
         if items.length.ndim:
-            return self.rounds(node, lambda count: count < items.length, items.item)
+            return self.run_loop(node, lambda count: count < items.length, items.item)
         whole = active = self.mask
         breaks: list[Mask] = []
         for count in range(int(items.length)):
             if count:
-                self.again(node, active, count)
+                self.next_iteration(node, active, count)
             self.mask = active
             self.store(node.target, items.item(np.int64(count)))
             active = self.loop_body(node.body, active, breaks)
@@ -581,23 +581,23 @@ class Execution(Accesses):
                 self.store(part, item)
         elif isinstance(target, ast.Subscript):
             array, indices = self.subscript_parts(target)
-            self.put(array, indices, value, target)
+            self.assign_element(array, indices, value, target)
         elif isinstance(target, ast.Attribute):
             record = self.eval(target.value)
             if not isinstance(record, Record):
                 raise self.refuse(target, "attributes cannot be set in a kernel")
-            self.put(self.field(record.array, target.attr, target), record.indices, value, target)
+            self.assign_element(self.field(record.array, target.attr, target), record.indices, value, target)
         else:
             raise self.unsupported(target)
 
-    def put(self, array: AnyArray | Chosen, indices: tuple, value: object, node: ast.AST) -> None:
+    def assign_element(self, array: AnyArray | Chosen, indices: tuple, value: object, node: ast.AST) -> None:
         """array[indices] = value: of a number to one element or to each of a slice, a tuple to a slice, a record."""
         if isinstance(value, Record):
             if isinstance(array, Chosen) or array.dtype != value.array.dtype:
                 raise self.refuse(node, f"{array.name} holds no such records")
             for name in array.dtype.fields:
                 part = self.load(self.field(value.array, name, node), value.indices, node)
-                self.put(self.field(array, name, node), indices, part, node)
+                self.assign_element(self.field(array, name, node), indices, part, node)
             return
         if isinstance(value, ARRAYS) and array.dtype.subdtype is None:
             into = self.load(array, indices, node) if self.has_slice(array, indices) else None
@@ -631,7 +631,7 @@ class Execution(Accesses):
         fields = array.dtype.fields
         if fields is None or name not in fields:
             raise self.refuse(node, f"{array.name} has no field {name!r}")
-        return self.tried(node, array.field, name)
+        return self.call_at(node, array.field, name)
 
     def unpack(self, value: object, node: ast.AST) -> list[object]:
         if isinstance(value, (tuple, list)):
@@ -752,7 +752,7 @@ class Execution(Accesses):
             return known
         value = node.value
         if isinstance(value, (bool, int, float, complex)):
-            made = self.tried(node, types.literal, value)
+            made = self.call_at(node, types.literal, value)
             if self.watch is None or made.dtype != types.FLOAT64:  # it distinguishes such by their identity
                 self.literals[node] = made
             return made
@@ -882,9 +882,9 @@ class Execution(Accesses):
     def on_Attribute(self, node: ast.Attribute) -> object:
         name = node.attr
         if name in ("real", "imag"):
-            self.part = (node.value, name == "imag")
+            self.part_read = (node.value, name == "imag")
             base = self.eval(node.value)
-            self.part = None
+            self.part_read = None
         else:
             base = self.eval(node.value)
         if isinstance(base, DeviceName):
@@ -934,7 +934,7 @@ class Execution(Accesses):
             if name == "conjugate":
                 return Method(lambda run, node: np.conjugate(base))
             if name == "view":
-                return Method(lambda run, node: run.reinterpreted(base, node))
+                return Method(lambda run, node: run.viewed_as(base, node))
             if name == "item":
                 return Method(lambda run, node: base)
         if isinstance(base, (np.ndarray, np.generic)):
@@ -944,7 +944,7 @@ class Execution(Accesses):
         if isinstance(base, tuple) and hasattr(base, "_fields") and name in base._fields:
             return getattr(base, name)
         if isinstance(base, tuple) and name == "index":
-            return Method(lambda run, node: run.position(base, node))
+            return Method(lambda run, node: run.index_in_tuple(base, node))
         if isinstance(base, np.dtype) and name == "type":
             return base
         if isinstance(base, Member) and name == "value":
@@ -956,7 +956,7 @@ class Execution(Accesses):
         way_round = "print takes values: print(a, b)" if isinstance(base, str) and name == "format" else ""
         raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel", way_round)
 
-    def reinterpreted(self, value: Lanes, node: ast.Call) -> Lanes:
+    def viewed_as(self, value: Lanes, node: ast.Call) -> Lanes:
         """x.view(dtype): a number's bits as another one of as many."""
         (wanted,) = [self.eval(a) for a in node.args]
         dtype = types.as_dtype(wanted)
@@ -964,7 +964,7 @@ class Execution(Accesses):
             raise self.refuse(node, f"view() of {value.dtype} takes a type of {value.dtype.itemsize * 8} bits")
         return np.ascontiguousarray(value).view(dtype) if value.ndim else value.view(dtype)
 
-    def position(self, items: tuple, node: ast.Call) -> Lanes:
+    def index_in_tuple(self, items: tuple, node: ast.Call) -> Lanes:
         """t.index(v): where v stands first."""
         (wanted,) = [self.eval(a) for a in node.args]
         place: Lanes = np.int64(len(items))
@@ -974,9 +974,9 @@ class Execution(Accesses):
         return place
 
     def on_Tuple(self, node: ast.Tuple) -> tuple:
-        return tuple(self.spread(node.elts))
+        return tuple(self.values_of(node.elts))
 
-    def spread(self, parts: list[ast.expr]) -> list[object]:
+    def values_of(self, parts: list[ast.expr]) -> list[object]:
         """Values of expressions, those of a tuple behind a * one by one."""
         out = []
         for part in parts:
@@ -988,10 +988,10 @@ class Execution(Accesses):
             else:
                 out.append(self.eval(part))
                 if isinstance(out[-1], Closure):
-                    self.handed_on(out[-1], part)
+                    self.check_passed(out[-1], part)
         return out
 
-    def handed_on(self, function: Closure, node: ast.AST) -> None:
+    def check_passed(self, function: Closure, node: ast.AST) -> None:
         """Refuses a function made here and handed on if it sees what changes: Numba compiles it separately."""
         around = function.frame
         fixed = around.literals - around.source.varying
@@ -1002,7 +1002,7 @@ class Execution(Accesses):
     def on_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):
             return np.logical_not(self.condition(node.operand, True))
-        return self.tried(node, types.unary, _UNARY[type(node.op)], self.value(node.operand))
+        return self.call_at(node, types.unary, _UNARY[type(node.op)], self.value(node.operand))
 
     def on_BinOp(self, node: ast.BinOp) -> object:
         op = _BINARY.get(type(node.op))
@@ -1014,13 +1014,13 @@ class Execution(Accesses):
         """left op right, counted."""
         if not (isinstance(left, NUMBERS) and isinstance(right, NUMBERS)):
             if isinstance(left, (tuple, str)) or isinstance(right, (tuple, str)):
-                return self.joined(op, left, right, node)
-            left, right = self.beside(left, right, node)
+                return self.apply_to_sequences(op, left, right, node)
+            left, right = self.operands_as_numbers(left, right, node)
         if op in _DIVISIONS:
             kinds = {left.dtype.kind, right.dtype.kind}
             if kinds <= _WHOLE if op is not operator.truediv else "c" in kinds:
                 self.check_divisor(right, node, "integer" if kinds <= _WHOLE else "complex")
-        result = self.tried(node, types.binary, op, left, right)
+        result = self.call_at(node, types.binary, op, left, right)
         if self.tracing and result.dtype.kind in "fc":
             if self.watch is not None and result.dtype == types.FLOAT64:
                 self.watch.arithmetic(op, left, right, result, node, types.flops(op, result.dtype))
@@ -1039,7 +1039,7 @@ class Execution(Accesses):
                 who = self.first_name(bad)
                 self.hazard("division by zero", node.lineno, None, f"{kind} division by 0 in {who}", who)
 
-    def beside(self, left: object, right: object, node: ast.AST) -> tuple[Lanes, Lanes]:
+    def operands_as_numbers(self, left: object, right: object, node: ast.AST) -> tuple[Lanes, Lanes]:
         """Two operands as numbers. A member of an IntEnum is one beside integers only."""
         numbers = self.number(left, node), self.number(right, node)
         if any(one.dtype.kind not in "iub" for one in numbers):
@@ -1052,7 +1052,7 @@ class Execution(Accesses):
             if isinstance(one, Member):
                 raise self.refuse(node, f"{kind_name(one)} is no number here", "take its .value")
 
-    def joined(self, op: object, left: object, right: object, node: ast.AST) -> object:
+    def apply_to_sequences(self, op: object, left: object, right: object, node: ast.AST) -> object:
         """+ of tuples and of strings, a tuple times a literal number."""
         if op is operator.add and isinstance(left, tuple) and isinstance(right, tuple):
             return tuple(left) + tuple(right)
@@ -1134,12 +1134,12 @@ class Execution(Accesses):
         if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
             if isinstance(op, (ast.Eq, ast.NotEq)):
                 left, right = left.which, right.which
-        left, right = self.beside(left, right, node)
+        left, right = self.operands_as_numbers(left, right, node)
         if self.watch is not None and types.compared_in(left.dtype, right.dtype) == types.FLOAT64:
             self.watch.compared(left, right, node)
-        return self.tried(node, types.binary, _COMPARE[type(op)], left, right)
+        return self.call_at(node, types.binary, _COMPARE[type(op)], left, right)
 
-    def tried(self, node: ast.AST, function: Callable, *arguments: object) -> object:
+    def call_at(self, node: ast.AST, function: Callable, *arguments: object) -> object:
         """What a function gives that knows no lines: to what it refuses the node's is added."""
         try:
             return function(*arguments)
@@ -1236,7 +1236,7 @@ class Execution(Accesses):
             if index.dtype.kind not in "iu":
                 raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
             if index.ndim or (len({kind(v) for v in base}) > 1 and not self.is_literal(node.slice)):
-                return self.pick(base, index, node)
+                return self.element_of_tuple(base, index, node)
             try:
                 return base[int(index)]
             except IndexError:
@@ -1267,12 +1267,12 @@ class Execution(Accesses):
             return self.refuse(node, f"cuda.{base.path} cannot be indexed", "take its .x, .y or .z")
         return self.refuse(node, f"{text} is {kind_name(base)} here and cannot be indexed")
 
-    def element(self, base: object, index: object, node: ast.AST) -> object:
+    def getitem(self, base: object, index: object, node: ast.AST) -> object:
         """operator.getitem(base, index)."""
         if isinstance(base, ARRAYS):
             return self.load(base, index if isinstance(index, tuple) else (index,), node)
         if isinstance(base, tuple):
-            return self.pick(base, self.number(index, node), node)
+            return self.element_of_tuple(base, self.number(index, node), node)
         raise self.not_indexed(base, node)
 
     def is_literal(self, node: ast.expr) -> bool:
@@ -1325,7 +1325,7 @@ class Execution(Accesses):
     def flat_index(self, flat: Flat, node: ast.Subscript) -> tuple[Lanes, ...]:
         return arraymethods.flat_index(self, node, flat.array, self.number(self.eval(node.slice), node))
 
-    def pick(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
+    def element_of_tuple(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
         """An element of a tuple whose elements are of one type, by an index that is known when the kernel runs only."""
         if len({kind(v) for v in items}) != 1:
             raise self.refuse(
@@ -1376,7 +1376,7 @@ class Execution(Accesses):
             if type(value) is np.ndarray and self.watch is None:  # the most frequent of all calls
                 return types.cast(value, dtype)
             self.node = node
-            return self.converted(value, dtype, node)
+            return self.number_as(value, dtype, node)
         function = self.eval(node.func)
         dtype = types.as_dtype(function)
         if dtype is not None and len(node.args) == 1 and not node.keywords and type(node.args[0]) is not ast.Starred:
@@ -1384,7 +1384,7 @@ class Execution(Accesses):
                 outer[node] = dtype
             value = self.eval(node.args[0])
             self.node = node
-            return self.converted(value, dtype, node)
+            return self.number_as(value, dtype, node)
         if node.keywords and any(k.arg is None for k in node.keywords):
             raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
@@ -1394,23 +1394,23 @@ class Execution(Accesses):
                 return function.function(self, node)
             except (TypeError, ValueError):
                 raise self.refuse(node, f"{ast.unparse(node.func)} does not take these arguments") from None
-        arguments = self.spread(node.args)
+        arguments = self.values_of(node.args)
         keywords = {k.arg: self.eval(k.value) for k in node.keywords}
         self.node = node
         if dtype is not None:
             if len(arguments) != 1 or keywords:
                 raise self.refuse(node, f"{dtype}() takes one number")
-            return self.converted(arguments[0], dtype, node)
+            return self.number_as(arguments[0], dtype, node)
         meaning = intrinsics.meaning(function)
         if meaning is not None:
-            return self.fitting(meaning, node, arguments, keywords)
+            return self.call_checked(meaning, node, arguments, keywords)
         if isinstance(function, Closure):
             return self.call_source(function.source, arguments, keywords, node, closure=function)
         python = getattr(function, "py_func", None)
         if python is not None:
             return self.call(python, arguments, keywords, node, getattr(function, "device_signature", None))
         if isinstance(function, Hashable) and function in arraymethods.FUNCTIONS and not keywords:
-            return self.fitting(arraymethods.FUNCTIONS[function], node, arguments, {})
+            return self.call_checked(arraymethods.FUNCTIONS[function], node, arguments, {})
         if function in (np.iinfo, np.finfo) and len(arguments) == 1:
             kinds, what = ("iu", "an integer") if function is np.iinfo else ("f", "a floating-point")
             dtype = types.as_dtype(arguments[0])
@@ -1427,7 +1427,7 @@ class Execution(Accesses):
             return intrinsics.builtin_call(self, function, arguments, keywords, node)
         if getattr(math, getattr(function, "__name__", ""), None) is function:
             numbers = [self.number(a, node) for a in arguments]
-            result, each = self.tried(node, types.math_call, function, numbers)
+            result, each = self.call_at(node, types.math_call, function, numbers)
             out = result[0] if isinstance(result, tuple) else result
             if self.watch is not None and types.math_in_float64(function, arguments) and not (
                 function is math.copysign and self.watch.all_narrow(arguments, node)
@@ -1438,7 +1438,7 @@ class Execution(Accesses):
                 self.count_flops(node, out.dtype, each)
             return result
         if getattr(cmath, getattr(function, "__name__", ""), None) is function:
-            result = self.tried(node, types.cmath_call, function, [self.number(a, node) for a in arguments])
+            result = self.call_at(node, types.cmath_call, function, [self.number(a, node) for a in arguments])
             self.count_flops(node, (result[0] if isinstance(result, tuple) else result).dtype, 1)
             return result
         if isinstance(function, FunctionType):
@@ -1459,7 +1459,7 @@ class Execution(Accesses):
             ),
         )  # fmt: skip
 
-    def fitting(self, function: Callable, node: ast.Call, arguments: list, keywords: dict[str, object]) -> object:
+    def call_checked(self, function: Callable, node: ast.Call, arguments: list, keywords: dict[str, object]) -> object:
         """function(self, node, …); refuses a call that it has no parameters for."""
         try:
             return function(self, node, *arguments, **keywords)
@@ -1470,7 +1470,7 @@ class Execution(Accesses):
                 raise self.refuse(node, f"{ast.unparse(node.func)} does not take these arguments") from None
             raise
 
-    def converted(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
+    def number_as(self, value: Lanes, dtype: np.dtype, node: ast.AST) -> Lanes:
         """A number as another type, counted where it is one of float64."""
         if dtype.kind in "fc":
             self.no_member(node, value)
@@ -1546,7 +1546,7 @@ class Execution(Accesses):
     ) -> object:
         """Runs a device function for the active lanes; a `signature` (argument types, result type) converts."""
         if signature is not None and len(signature[0]) == len(arguments):
-            arguments = [self.convert(a, t) for a, t in zip(arguments, signature[0], strict=True)]
+            arguments = [self.as_signature(a, t) for a, t in zip(arguments, signature[0], strict=True)]
         if any(frame.source.function is python for frame in self.frames):
             raise self.refuse(node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop")
         src = self.sources.get(python)
@@ -1559,9 +1559,9 @@ class Execution(Accesses):
                     node, f"{python.__name__} returns an array that is not one of its arguments",
                     "return an index, and slice the array here",
                 )  # fmt: skip
-        return result if signature is None else self.convert(result, signature[1])
+        return result if signature is None else self.as_signature(result, signature[1])
 
-    def enter(self, frame: Frame, arguments: list[object]) -> None:
+    def find_types(self, frame: Frame, arguments: list[object]) -> None:
         """Finds the types of a function's names for these arguments."""
         if self.typed:
             frame.types = self.typed.get((frame.source, tuple(kind(a) for a in arguments)), frame.types)
@@ -1598,7 +1598,7 @@ class Execution(Accesses):
         mask = self.mask
         caller = self.frame
         frame = Frame(src, names, mask, self.outer.setdefault(src, {}))
-        self.enter(frame, [*arguments, *keywords.values()])
+        self.find_types(frame, [*arguments, *keywords.values()])
         if self.watch is not None and isinstance(node, ast.Call):
             frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}
         self.frames.append(frame)
@@ -1632,7 +1632,7 @@ class Execution(Accesses):
         return result
 
     @staticmethod
-    def convert(value: object, wanted: object) -> object:
+    def as_signature(value: object, wanted: object) -> object:
         """A number as the type that a signature gives it; anything else as it is."""
         dtype = types.as_dtype(wanted)
         return value if dtype is None or not isinstance(value, (np.ndarray, np.generic)) else types.cast(value, dtype)

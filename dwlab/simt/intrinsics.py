@@ -261,7 +261,7 @@ def _cast(run: Execution, node: ast.Call, function: Callable, arguments: list[ob
     value = run.number(arguments[0], node)
     if function is bool and value.dtype == types.FLOAT16:
         raise run.refuse(node, "bool() takes no float16", "compare it with 0")
-    result = run.tried(node, types.builtin_cast, function, value)
+    result = run.call_at(node, types.builtin_cast, function, value)
     if run.watch is not None and types.FLOAT64 in (value.dtype, result.dtype):
         if value.dtype == types.FLOAT64:
             run.watch.stored(value, result.dtype, node, run.is_known(node))
@@ -501,7 +501,7 @@ def _gridsize(run: Execution, node: ast.Call) -> object:
 def _dimension(run: Execution, node: ast.Call) -> int:
     given = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Starred) else node
     literal = all(run.is_literal(a) for a in ([given] if given is not node else node.args))
-    values = run.spread(node.args)
+    values = run.values_of(node.args)
     if len(values) != 1 or not literal or not np.isscalar(values[0]) or values[0] not in (1, 2, 3):
         raise run.refuse(node, "give the number of dimensions as a literal 1, 2 or 3, or a name of one")
     return int(values[0])
@@ -807,7 +807,7 @@ def _whole_index(index: object) -> object:
 def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     """One atomic: lanes act one after the other, in thread order; returns the old values."""
     wanted = node is not run.discard
-    arguments = run.spread(node.args)
+    arguments = run.values_of(node.args)
     takes = {"compare_and_swap": ("array", "old", "value"), "cas": ("array", "index", "old", "value")}
     takes = takes.get(name, ("array", "index", "value"))
     if len(arguments) != len(takes) or node.keywords:
@@ -854,7 +854,7 @@ def _atomic(
         raise run.refuse(node, f"atomic.{name} needs an index for every dimension of {array.name}")
     if mask is None:
         return dtype.type(0)
-    run.note(array, element, mask, trace.ATOMIC, node)
+    run.record_access(array, element, mask, trace.ATOMIC, node)
     flat = array.root.view(dtype)
     if array.root.row_bytes:
         element = element + run.rows * np.int64(array.root.row_bytes // dtype.itemsize)
@@ -997,7 +997,7 @@ def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
         return Group()
     if node.keywords:
         raise run.refuse(node, f"cuda.{path} takes no keyword arguments")
-    arguments = run.spread(node.args)
+    arguments = run.values_of(node.args)
     if path in VECTORS:
         return _vector(run, node, path, arguments)
     if path.startswith("libdevice."):

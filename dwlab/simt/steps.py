@@ -162,8 +162,8 @@ class Recorder(Execution):
             self.present[id(self.frame)] = outer
         return now
 
-    def again(self, node: ast.stmt, active: Mask, iteration: int) -> None:
-        super().again(node, active, iteration)
+    def next_iteration(self, node: ast.stmt, active: Mask, iteration: int) -> None:
+        super().next_iteration(node, active, iteration)
         self.begin(node, active)
 
     def begin(self, node: ast.AST, mask: Mask) -> _Moment:

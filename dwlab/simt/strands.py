@@ -1,12 +1,12 @@
 """Forward progress: blocks, warps or single threads of a launch take turns, so that what waits cannot stop the others.
 
 In lockstep a loop that waits for lanes further on, or for a block that has not begun, never ends. When that is seen
-(Execution.look) the launch is run again here, in *strands* that advance one at a time: first whole blocks, then, where
-all wait and some hold up lanes of their own, their warps, then the threads of such a warp, as GPUs schedule them from
-compute capability 7.0 on. Each strand is a Python thread that executes the kernel for its lanes; only one of them runs,
-and hands over where it waits: at the end of an iteration of a loop in which nothing has changed, and at barriers and
-warp functions until the others have come. A block starts when all those before it wait or are done, up to as many
-blocks as the GPU holds at once.
+(Execution.check_waiting) the launch is run again here, in *strands* that advance one at a time: first whole blocks,
+then, where all wait and some hold up lanes of their own, their warps, then the threads of such a warp, as GPUs schedule
+them from compute capability 7.0 on. Each strand is a Python thread that executes the kernel for its lanes; only one of
+them runs, and hands over where it waits: at the end of an iteration of a loop in which nothing has changed, and at
+barriers and warp functions until the others have come. A block starts when all those before it wait or are done, up to
+as many blocks as the GPU holds at once.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Scheduler:
                     return
                 elif not self.release_partly():
                     self.split()
-                    self.resume(self.patient())
+                    self.resume(self.counting_strand())
         finally:
             self.abandoned = True
             for one in [one for block in self.blocks for one in block.strands]:
@@ -360,7 +360,7 @@ class Scheduler:
         finer, many = False, len(self.blocks) > _MANY
         for one in [one for block in self.blocks for one in block.strands]:
             alive = one.block.fields["alive"].full & one.mask.full
-            if not (alive & ~one.own["mask"].full).any() or (many and self.idle(one)):
+            if not (alive & ~one.own["mask"].full).any() or (many and self.holds_up_nobody(one)):
                 continue
             warps = set((np.flatnonzero(alive[0]) // 32).tolist())
             split = run.shown.split.setdefault(one.block.number, set())
@@ -373,23 +373,23 @@ class Scheduler:
             raise Restart
 
     @staticmethod
-    def idle(one: _Strand) -> bool:
+    def holds_up_nobody(one: _Strand) -> bool:
         """Whether the lanes that a strand's loop holds up would change nothing that anybody waits for."""
         if one.post is not None or len(one.own["frames"]) > 1 or not one.own["watchers"]:
             return False
         found = source.idle_beside(one.own["frame"].source.body, one.own["watchers"][-1].node)
         return found is not None and found[0]
 
-    def patient(self) -> _Strand | None:
+    def counting_strand(self) -> _Strand | None:
         """One that may still end its loop by counting its iterations; if there is none, all wait for each other."""
         likely = [one for one, for_ever in self.sure.items() if not for_ever]
         if likely:
             one = min(likely, key=lambda s: (s.block.number, s.lane))
             del self.sure[one]
             return one
-        return self.give_up()
+        return self.raise_deadlock()
 
-    def give_up(self) -> None:
+    def raise_deadlock(self) -> None:
         """Raises the error for a launch in which all wait; returns if some do not."""
         if self.ready or self.woken or self.unsure:
             return

@@ -91,22 +91,22 @@ class Typing(Execution):
     def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
         frame = self.frame
         if statements is not frame.source.body or frame in self.begun:
-            return self.glance(statements, mask)
+            return self.go_through(statements, mask)
         self.begun.add(frame)
         state, outer, bound = self.variables(), (self.first_look, self.widened), self.bound
         self.first_look = self.widened = False
         try:
-            result = self.glance(statements, mask)
+            result = self.go_through(statements, mask)
             if self.widened:  # only then was more to be found for an expression
                 for self.first_look in (True, False):
                     frame.names, frame.literals, self.bound = dict(state[0]), set(state[1]), bound
                     frame.returns.clear()
-                    result = self.glance(statements, mask)
+                    result = self.go_through(statements, mask)
         finally:
             self.first_look, self.widened = outer
         return result
 
-    def glance(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
+    def go_through(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
         """Goes through statements. A first look passes over what has no type yet."""
         frame = self.frame
         for statement in statements:
@@ -122,7 +122,7 @@ class Typing(Execution):
                 self.bound = bound
         return mask
 
-    def kept(self, node: ast.AST, value: object) -> object:
+    def widest(self, node: ast.AST, value: object) -> object:
         """A number in the type that holds all that was found for this expression."""
         if not isinstance(value, np.generic):
             return value
@@ -142,7 +142,7 @@ class Typing(Execution):
     def apply(self, op: object, left: object, right: object, node: ast.AST) -> object:
         try:
             result = super().apply(op, left, right, node)  # of a call's, there are many within one expression
-            return self.kept(node, result) if isinstance(node, (ast.BinOp, ast.AugAssign)) else result
+            return self.widest(node, result) if isinstance(node, (ast.BinOp, ast.AugAssign)) else result
         except UnsupportedError as error:
             if not any(id(part) in self.mixed for part in ast.iter_child_nodes(node)):
                 raise
@@ -162,12 +162,12 @@ class Typing(Execution):
         names, literals = states[0]
         for other, constants in states[1:]:
             literals = {n for n in literals & constants if names.get(n) is other.get(n) or _same(names[n], other[n])}
-            names = {n: self.both(names[n], other[n]) if n in names and n in other else names.get(n, other.get(n))
-                     for n in {**names, **other}}  # fmt: skip
+            shared = {n: self.common_value(names[n], other[n]) for n in names.keys() & other.keys()}
+            names = names | other | shared
         self.frame.names, self.frame.literals = dict(names), set(literals)
         return self.alive
 
-    def both(self, first: object, second: object) -> object:
+    def common_value(self, first: object, second: object) -> object:
         """A value of the type that holds either."""
         if first is second:
             return first
@@ -179,7 +179,7 @@ class Typing(Execution):
             except UnsupportedError:
                 return Torn(first, second)
         if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
-            values = [self.both(a, b) for a, b in zip(first, second, strict=True)]
+            values = [self.common_value(a, b) for a, b in zip(first, second, strict=True)]
             torn = any(isinstance(v, Torn) for v in values) or type(first) is not type(second)
             return Torn(first, second) if torn else type(first)(*values) if hasattr(first, "_fields") else tuple(values)
         if isinstance(first, Record) and isinstance(second, Record) and first.array.dtype == second.array.dtype:
@@ -189,12 +189,12 @@ class Typing(Execution):
         return Torn(first, second)
 
     def merge(self, mask: Mask, new: object, old: object, name: str) -> object:
-        result = self.both(new, old)
+        result = self.common_value(new, old)
         if isinstance(result, Torn):
-            raise self.torn(result, name, self.node)
+            raise self.torn_error(result, name, self.node)
         return result
 
-    def torn(self, value: Torn, name: str, node: ast.AST) -> UnsupportedError:
+    def torn_error(self, value: Torn, name: str, node: ast.AST) -> UnsupportedError:
         return self.refuse(
             node,
             f"{name} holds different kinds of things on different paths: {kind_name(value.first)} and "
@@ -357,7 +357,7 @@ class Typing(Execution):
         if isinstance(value, np.ndarray):
             value = value.dtype.type(1)
         if isinstance(node, (ast.UnaryOp, ast.Call, ast.IfExp, ast.BoolOp)):
-            value = self.kept(node, value)
+            value = self.widest(node, value)
         return (
             tuple(v.dtype.type(1) if isinstance(v, np.ndarray) else v for v in value) if type(value) is tuple else value
         )
@@ -366,7 +366,7 @@ class Typing(Execution):
         self.frame.types.pop(id(node), None)  # of an earlier round of a loop
         value = super().on_Name(node)
         if isinstance(value, Torn):
-            raise self.torn(value, repr(node.id), node)
+            raise self.torn_error(value, repr(node.id), node)
         self.note_type(node, value)
         return value
 
@@ -378,9 +378,9 @@ class Typing(Execution):
         known = self.static(node.test)
         if known is not None:
             return self.eval(node.body if known else node.orelse)
-        result = self.both(self.eval(node.body), self.eval(node.orelse))
+        result = self.common_value(self.eval(node.body), self.eval(node.orelse))
         if isinstance(result, Torn):
-            raise self.torn(result, "the conditional expression", node)
+            raise self.torn_error(result, "the conditional expression", node)
         self.note_type(node, result)
         return result
 
@@ -403,8 +403,8 @@ class Typing(Execution):
             left = right
         return result
 
-    def pick(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
-        return super().pick(items, np.int64(0), node) if items else None
+    def element_of_tuple(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
+        return super().element_of_tuple(items, np.int64(0), node) if items else None
 
     def unpack(self, value: object, node: ast.AST) -> list[object]:
         if isinstance(value, ARRAYS) and len(value.shape) == 1 and isinstance(node, (ast.Tuple, ast.List)):
@@ -424,7 +424,7 @@ class Typing(Execution):
             self.results[made] = result
         return result
 
-    def enter(self, frame: Frame, arguments: list[object]) -> None:
+    def find_types(self, frame: Frame, arguments: list[object]) -> None:
         frame.types = self.found.setdefault(key(frame.source, arguments), {})
 
     # ----------------------------------------------------------------- memory

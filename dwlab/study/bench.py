@@ -1,4 +1,4 @@
-"""What times stages: a problem's buffers on the GPU, checked before and after. `GpuBench`."""
+"""A bench for stages: a problem's buffers on the GPU, checked before and after. `GpuBench`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Prepared(Protocol):
 
 
 class Bench(Protocol):
-    """What a study needs to time stages; GpuBench is the GPU's."""
+    """The bench that a study times stages on; GpuBench is the GPU's."""
 
     machine: Machine
 
@@ -55,7 +55,7 @@ class Bench(Protocol):
         """Where this is, for a record."""
 
     def counters(self, todo: Sequence[Stage], shapes: Sequence[Problem]) -> list[Counters]:
-        """What the hardware counts. Raises CountersError where it cannot be asked."""
+        """Counts of the hardware. Raises CountersError where it cannot be asked."""
 
 
 class GpuBench:
@@ -221,7 +221,7 @@ class _OnGpu:
         return timed
 
     def wrong(self, name: str, values: np.ndarray, relative: float | None = None) -> str:
-        """What is wrong with an output for the first set's inputs, as `spot_check` has it; "" if nothing."""
+        """The error of an output for the first set's inputs, as `spot_check` has it; "" if nothing."""
         known = self.exact.setdefault((id(self.inputs), name), {})
         return spot_check(self.problem, self.path, self.inputs, name, values, relative, known)
 

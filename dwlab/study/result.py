@@ -1,4 +1,4 @@
-"""What a study finds: a row a stage and problem, as text, Markdown, JSON and a record."""
+"""A study's result: a row a stage and problem, as text, Markdown, JSON and a record."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Study:
         return all(row.passed for row in self.rows)
 
     def measurements(self) -> list[Measurement]:
-        """What was measured in this run, of stages that are right."""
+        """Measurements of this run, of stages that are right."""
         return [row.measured for row in self.rows if row.measured and row.passed and row.source == "measured"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Study:
         return groups
 
     def notes(self, rows: Sequence[Row] | None = None) -> list[str]:
-        """What the numbers are: where they were measured, on which problem they were counted, and what failed."""
+        """Notes on the numbers: where they were measured, on which problem they were counted, and what failed."""
         rows = self.rows if rows is None else rows
         found = []
         counted = {records.shape_text(row.counted_problem) for row in rows}

@@ -54,7 +54,7 @@ MOST_PRODUCTS = 2**30  # L*K of a problem: the formulas look at each warp and ta
 
 
 def count(stage: Stage, problem: Problem) -> tuple[int, str]:
-    """What the interpreter counts of a stage on a problem: global bytes moved, and how an exact formula differs.
+    """The interpreter's counts of a stage on a problem: global bytes moved, and how an exact formula differs.
 
     The second is "" where the formula is an estimate or agrees; it says so where the interpreter cannot run the kernel.
     """
@@ -75,7 +75,7 @@ def count(stage: Stage, problem: Problem) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Checks:
-    """What a study checks stages with.
+    """Checks of a study.
 
     judge: of a stage, and a dtype where that is not float32: a verdict, as `dwlab.check` gives it; the project's own if
     None. counter: of a stage and a problem, as `count`. hardware: whether the GPU's own counters are read too.
@@ -189,7 +189,7 @@ def _verdicts(
 def _hardware(
     bench: Bench, right: Sequence[Stage], shapes: Sequence[Problem], progress: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], str]:
-    """What the GPU counts of right stages, at the main problem and at the small one; and why it does not, if so."""
+    """The GPU's counts of right stages, at the main problem and at the small one; and why it does not, if so."""
     # The profiler's process finds stages by their ids, and reads problems of depthwise1d alone.
     todo = [stage for stage in right if stage.op == "depthwise1d" and _registered(stage)]
     main = next((shape for shape in shapes if isinstance(shape, DepthwiseConv1d)), None)
@@ -222,8 +222,8 @@ def _compile_ahead(todo: Sequence[Stage], shapes: Sequence[Problem], judging: bo
 
 
 def _most(stage: Stage) -> int | None:
-    """On how many problems a study judges a stage before it times it: all, but of kernels that are compiled anew for
-    each, some seconds long. Tests judge these on all, and `Prepared.check` where they are timed.
+    """Number of problems that a study judges a stage on before it times it: all, but of kernels that are compiled anew
+    for each, some seconds long. Tests judge these on all, and `Prepared.check` where they are timed.
     """
     return CHECKED_ON if isinstance(stage.kernel, registry.ByShape) else None
 
@@ -247,7 +247,7 @@ def _is_for(stage: Stage, problem: Problem) -> bool:
 
 
 def main_problems(todo: Sequence[Stage], quick: bool = False) -> tuple[Problem, ...]:
-    """What these stages are studied on where no problem is given. quick: with few rows, and one image."""
+    """Problems that these stages are studied on where none is given. quick: with few rows, and one image."""
     found: dict[Problem, None] = {}
     for stage in todo:
         for one in LAYERS.get((stage.op, stage.path), (PROBLEM,)):

@@ -23,7 +23,7 @@ def spot_check(
     relative: float | None = None,
     known: dict[str, tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> str:
-    """What is wrong with an output at a shape too large for a whole reference; "" if nothing was found.
+    """The error of an output at a shape too large for a whole reference; "" if nothing was found.
 
     Every element must be finite (outputs are poisoned with NaN beforehand). Some channels, and for paths that do not
     sum over the batch some entries or images, the first and the last among them, are checked against float64: within
@@ -72,7 +72,7 @@ class Excerpt:
         )
 
     def compare(self, wanted: tuple[np.ndarray, np.ndarray], got: np.ndarray, relative: float | None = None) -> str:
-        """What is wrong with the part of the output that came out, as in ``spot_check``; "" if nothing."""
+        """The error of the part of the output that came out, as in ``spot_check``; "" if nothing."""
         got = got.astype(np.float64)
         exact, allowed = wanted
         if relative is not None:
@@ -133,7 +133,7 @@ def excerpt(problem: Problem, path: str, name: str) -> Excerpt:
 
 
 def _kept(problem: Problem, path: str, cuts: dict[str, dict[int, np.ndarray]]) -> dict[str, tuple[np.ndarray, ...]]:
-    """For every axis of the arrays the places that are kept: all where nothing is cut."""
+    """Places that are kept along every axis of the arrays: all where nothing is cut."""
     shapes = problem.shapes(path)
     return {
         key: tuple(along.get(axis, np.arange(size)) for axis, size in enumerate(shapes[key]))

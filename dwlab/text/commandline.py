@@ -119,7 +119,7 @@ def in_a_line(error: Exception) -> str | None:
 
 
 def warner(own: str) -> Callable[..., None]:
-    """What shows warnings: those of the class of this name as a line, each once; others as Python does."""
+    """A function that shows warnings: those of the class of this name as a line, each once; others as Python does."""
     shown: set[str] = set()
     usual = warnings.showwarning
 

@@ -7,6 +7,7 @@ shared memory, operations at the multiply-adds' rate. It has no waits and no occ
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from dwlab import target
-from dwlab.gpu import specs
+from dwlab._version import __version__
+from dwlab.gpu import machine, provenance, specs
 from dwlab.gpu.driver import allow_shared
 from dwlab.judge.causes import CheckError
 from dwlab.judge.reference import POISONS, close, launched, names_of, wanted
 from dwlab.kernels.choices import LAUNCH_US
 from dwlab.measure import timing
-from dwlab.records.journal import Candidate
+from dwlab.records.journal import COUNTED, Candidate
 from dwlab.simt import Report, SimtError, xray
 from dwlab.tuning.race import Out
 
@@ -107,6 +109,23 @@ class KernelBench:
                 raise BenchError(f"make(…) gives {len(made)} values: kernel, grid, block, and shared bytes if any")
             self._made[name] = (*made, 0)[:4]
         return self._made[name]
+
+
+def measured_on(counted_as: str = "") -> tuple[str, str, int, dict[str, str]]:
+    """GPU, compute capability, SMs and versions of a journal's key: what times of this process hold for. counted_as:
+    without a GPU, whose ceilings counts are weighed with.
+    """
+    here = specs.find(counted_as) if counted_as else machine.present()
+    name = f"{COUNTED}, with the ceilings of {here.name}" if counted_as else here.name
+    versions = {"dwlab": __version__} if counted_as else _versions(here.name)
+    return name, ".".join(map(str, here.compute_capability)), here.sms, versions
+
+
+@functools.cache
+def _versions(name: str) -> dict[str, str]:
+    """Versions of what compiles for and runs on the present GPU. Found once, for that takes several processes."""
+    seen = provenance.environment(machine.present())
+    return {one: str(seen[one]) for one in ("driver", "cuda", "numba", "numba_cuda") if seen[one]}
 
 
 def compiled(kernel: Any) -> dict[str, float]:

@@ -126,38 +126,32 @@ def _searched(
         def progress(place: int, best: float) -> None:
             step(f"best {best:,.4g} {what}" if math.isfinite(best) else "none is right yet")
 
+        failed = False
         try:
             found = search(
                 task.space, bench, chosen, most=most, seconds=args.budget or math.inf, journal=journal, key=task.key,
                 progress=progress, firsts=firsts,
             )  # fmt: skip
         except SearchError as error:
-            return _none(error, args)
+            found, failed = error.found, True
+            found.winner = 0
     found.how, found.counted = task.how, task.key.counted
     title = f"{task.subject.id} on {task.problem}"
+    if failed:
+        _warn(f"every candidate failed, none of {len(found.tried)} is right")
     if args.json:
-        print(tables.as_json(found, **_head(task.subject, task.problem), strategy=args.strategy, seed=args.seed))
+        head = _head(task.subject, task.problem) | {"strategy": args.strategy, "seed": args.seed}
+        print(tables.as_json(found, **head, **({"failed": True} if failed else {})))
     else:
-        print(f"{title}\n{tables.summary(found, terminal.width())}")
+        shown = tables.rejected(found, terminal.width()) if failed else tables.summary(found, terminal.width())
+        print(shown if failed else f"{title}\n{shown}")
     if found.unsaved:
         _warn(f"{found.trouble}. The {len(found.unsaved)} lines that it lacks follow:")
         sys.stderr.write("".join(line.decode() for line in found.unsaved))
-    if args.plot:  # files come last: one that cannot be written costs itself alone
+    if args.plot and not failed:  # files come last: one that cannot be written costs itself alone
         tables.plot(found, args.plot, title)
         terminal.wrote(args.plot)
-    return 2 if found.unsaved else 0
-
-
-def _none(error: SearchError, args: argparse.Namespace) -> int:
-    """Every candidate failed: which, and why."""
-    _warn(f"every candidate failed, none of {len(error.found.tried) if error.found else 0} is right")
-    if error.found is not None:
-        if args.json:
-            error.found.winner = 0
-            print(tables.as_json(error.found, failed=True))
-        else:
-            print(tables.rejected(error.found, terminal.width()))
-    return 1
+    return 1 if failed else 2 if found.unsaved else 0
 
 
 def _default(what: Subject, problem: Problem, args: argparse.Namespace) -> int:
@@ -177,7 +171,7 @@ def _default(what: Subject, problem: Problem, args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator[tuple[Task, Bench, Firsts | None]]:
-    """What is searched, a bench for it and, of several GPUs, what measures first rounds.
+    """The task, a bench for it and, of several GPUs, the function that measures first rounds.
 
     A replay; a cluster's workers; processes for GPUs of this machine, one if none is named; or the interpreter, here.
     """
@@ -210,7 +204,7 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
 
 
 def _bench_there(id: str, problem: Problem, gpu: str) -> stages.StageBench:
-    """In whichever process: the bench of what `stages.there` says of it."""
+    """The bench of what `stages.there` says of this process."""
     return stages.StageBench(id, _problem_of(stages.there(id, problem, gpu)), gpu)
 
 

@@ -1,4 +1,4 @@
-"""What sweeps of other layers say of a model's order: where its predicted times are wrong in the same way.
+"""Corrections of a model's order by sweeps of other layers: where its predicted times are wrong in the same way.
 
 Of each candidate the model's error is known: the logarithm of the measured time less that of the predicted one. The
 errors of a stage are taken as a Gaussian process (kriging): two of them are the more alike the fewer doublings lie
@@ -30,7 +30,7 @@ FIELDS = tuple(one.name for one in fields(TileConfig))
 
 @dataclass(frozen=True)
 class Seen:
-    """What one sweep says of a stage, by its id. place: `place` of its problem; tiles: `sizes` of its candidates;
+    """Errors of the model in a sweep, for a stage by its id. place: `place` of its problem; tiles: `sizes` of tiles;
     error: the logarithm of each one's.
     """
 
@@ -47,17 +47,17 @@ def layer_of(problem: Problem | str) -> str:
 
 
 def place(problem: Problem, path: str) -> np.ndarray:
-    """Of a problem among others: doublings of its work, and whether it is of float16."""
+    """A problem's place among others: doublings of its work, and whether it is of float16."""
     return np.array([math.log2(problem.flops_of(path) + 1), problem.dtype == "float16"])
 
 
 def sizes(candidates: Sequence[Candidate]) -> np.ndarray:
-    """(candidates, FIELDS), as doublings."""
+    """Sizes of tiles as doublings: (candidates, FIELDS)."""
     return np.log2([[1 + one.get(name, 0) for name in FIELDS] for one in candidates])
 
 
 def correction(stage: str, here: np.ndarray, tiles: np.ndarray, known: Iterable[Seen]) -> np.ndarray:
-    """What to add to the logarithms of a stage's predictions, for these tiles of the problem at this place."""
+    """Additions to the logarithms of a stage's predictions, for these tiles of the problem at this place."""
     same = [one for one in known if one.stage == stage and len(one.error) > 1]
     if not same:
         return np.zeros(len(tiles))

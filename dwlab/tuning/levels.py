@@ -73,7 +73,7 @@ class _Recompiled(ByShape):
         self.stage, self.options = stage, dict(options)
 
     def for_problem(self, problem: Any, config: Any = None, gpu: Any = None) -> Any:
-        """As the stage's, with the options."""
+        """The stage's kernel, with the options."""
         kernel = self.stage.kernel.for_problem(problem, config, gpu)
         options = {"fastmath": True} if self.options["fastmath"] else {}
         if self.options["max_registers"]:
@@ -122,7 +122,7 @@ class _Swapped:
         self.made: dict[int, Any] = {}
 
     def value(self, value: Any) -> Any:
-        """What stands in the place of a name's value: an instruction, a device function, or the value itself."""
+        """The value in the place of a name's: an instruction, a device function, or the value itself."""
         if id(value) in self.new:
             return self.new[id(value)]
         python = getattr(value, "py_func", None)

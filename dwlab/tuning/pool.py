@@ -40,7 +40,7 @@ class Pool:
         return self.benches[0]
 
     def firsts(self, candidates: Sequence[Candidate], rounds: int, until: float) -> Iterator[Tried]:
-        """What came of each candidate, as it is known, until `until` of time.monotonic: what is begun then is given up.
+        """Outcomes of candidates, each as it is known, until `until` of time.monotonic: what is begun then is given up.
         What a machine had begun that is gone, another one takes. Raises what ends the search: WorkerError where a GPU's
         process does not start, ClusterError where no machine is left.
         """
@@ -159,7 +159,7 @@ _benches: dict[bytes, Worker] = {}
 
 
 def _answer(make: bytes, what: str, candidate: Candidate) -> tuple[Any, ...]:
-    """On a worker: an answer, or how the candidate ended. The bench is made once, that of another search is closed."""
+    """An answer of this worker, or how the candidate ended. The bench is made once, another search's is closed."""
     if make not in _benches:
         for other in _benches.values():
             other.close()

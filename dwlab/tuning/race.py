@@ -1,4 +1,4 @@
-"""Which of some candidates is fastest, by as few rounds as that takes.
+"""A race: the fastest of some candidates, by as few rounds as that takes.
 
 All are timed in turn, a round each, so that what disturbs a GPU disturbs all alike. An interval for each median, of
 order statistics, holds whatever the times' distribution; a candidate whose interval lies above the best's is dropped.
@@ -45,7 +45,7 @@ class Result:
 
     @property
     def rounds(self) -> int:
-        """Of all candidates together."""
+        """Rounds of all candidates together."""
         return sum(map(len, self.times.values()))
 
 

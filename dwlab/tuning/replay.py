@@ -31,7 +31,7 @@ class ReplayError(ValueError):
 
 
 class Sweep:
-    """What was recorded of every candidate of a space. Raises ReplayError for candidates that were not tried."""
+    """A bench of the recorded times of a space's candidates. Raises ReplayError for candidates that were not tried."""
 
     def __init__(self, space: Space, tried: Iterable[Tried]):
         self.space = space
@@ -72,7 +72,7 @@ class Sweep:
         return times[number % len(times)]
 
     def resources(self, candidate: Candidate) -> dict[str, float]:
-        """As recorded."""
+        """The recorded resources."""
         return dict(self.tried[text(candidate)].resources)
 
 
@@ -115,13 +115,13 @@ def recorded_space(tried: Mapping[str, Tried], default: Candidate | None = None)
 
 
 def seen(paths: Iterable[Path], without: Problem | None = None) -> list[learned.Seen]:
-    """What the whole sweeps of some journals say of where the model's order is wrong. without: nothing of its layer."""
+    """Errors of the model's order in the whole sweeps of some journals. without: nothing of its layer."""
     left_out = learned.layer_of(without) if without is not None else None
     return [one for path in paths for one in _seen(path, _changed(path)) if one.layer != left_out]
 
 
 def _changed(path: Path) -> tuple[int, ...]:
-    """When a journal was written last, and its packed lines."""
+    """Times at which a journal and its packed lines were written last."""
     return tuple(one.stat().st_mtime_ns for one in sorted(path.parent.glob(f"{path.name}*")))
 
 
@@ -170,7 +170,7 @@ def regrets(sweep: Sweep, strategy: Strategy) -> list[float]:
 
 
 def moved(one: Sweep, other: Sweep) -> float:
-    """What the best candidate of one GPU costs on another, over the best there, less 1. Both have the same space."""
+    """Cost of one GPU's best candidate on another, over the best there, less 1. Both have the same space."""
     here = min(range(len(one.space)), key=one.medians.__getitem__)
     names = [text(candidate) for candidate in other.space.candidates]
     name = text(one.space.candidates[here])

@@ -73,8 +73,8 @@ class Row:
 
 
 def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = None) -> Row:
-    """What searches lose against a whole sweep. kept: what Optuna loses, by `name_of` a key; None: it is asked, if it
-    is installed. Raises ReplayError if no candidate was right.
+    """The row of a whole sweep: what searches lose against it. kept: what Optuna loses, by `name_of` a key; None: it is
+    asked, if it is installed. Raises ReplayError if no candidate was right.
     """
     found, order, note = ordered(key, tried)
     sweep = replay.Sweep(found, tried.values())
@@ -136,7 +136,7 @@ def _changed(key: Key) -> bool:
 
 
 def _of_others(what: Subject, problem: Problem) -> list[choices.Sample]:
-    """What records have of a path's stages on other layers: nothing of this one at any batch."""
+    """Records of a path's stages on other layers: nothing of this one at any batch."""
     known = choices.recorded(problem.op).get((problem.op, what.path), ())
     named = (re.sub(r"\bN=\d+", f"N={n}", str(problem)) for n in (1, 8, 32, 64, 128))
     batches = [layers.stored(layers.problem(one), problem.dtype) for one in named]
@@ -165,7 +165,7 @@ def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
 
 
 def rows(journals: Iterable[Path], kept: Mapping[str, float] | None = None) -> list[Row]:
-    """Of every whole sweep of some journals. kept: see `row`."""
+    """Rows of every whole sweep of some journals. kept: see `row`."""
     return [row(key, tried, kept) for key, tried in whole(journals)]
 
 

@@ -29,13 +29,13 @@ FIRST = 3
 class SearchError(RuntimeError):
     """A search that found nothing; the message has the number of candidates for each reason. found: what was tried."""
 
-    def __init__(self, message: str, found: Found | None = None):
+    def __init__(self, message: str, found: Found):
         super().__init__(message)
         self.found = found
 
 
 class Bench(Protocol):
-    """What makes candidates run. Each call may raise `race.Out`, with a state of the journal and a reason.
+    """A bench: it makes candidates run. Each call may raise `race.Out`, with a state of the journal and a reason.
 
     exact: one round says all, as where a time is counted and not measured; False if it is not said.
     """
@@ -56,7 +56,7 @@ Firsts = Callable[[Sequence[Candidate], int, float], Iterable[Tried]]
 
 @dataclass
 class Found:
-    """What a search found. tried: place -> what came of it. curve: best µs after each candidate, math.inf before any.
+    """A search's result. tried: place -> what came of it. curve: best µs after each candidate, math.inf before any.
 
     timed: candidates that were measured here, not known from a journal. trouble: why the journal took no more lines, ""
     if it took all; unsaved: the lines that it did not take. how: what the times are, in words; counted: they are none.

@@ -61,7 +61,7 @@ class Space:
 
 
 def digest(candidates: Iterable[Candidate]) -> str:
-    """Of any candidates, as `Space.digest`."""
+    """Digest of any candidates, see `Space.digest`."""
     return hashlib.sha256("\n".join(sorted(map(text, candidates))).encode()).hexdigest()
 
 
@@ -106,7 +106,7 @@ def space(
 
 
 def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
-    """Of one parameter, NumPy's scalars as Python's. Raises SpaceError."""
+    """Values of one parameter, NumPy's scalars as Python's. Raises SpaceError."""
     if not isinstance(name, str) or isinstance(given, str) or not isinstance(given, Iterable):
         raise SpaceError(f"parameter {name!r}: {given!r:.80} is to be a text -> its values, {{'block': (64, 128)}}")
     found = [one.item() if isinstance(one, np.generic) else one for one in itertools.islice(given, MOST + 1)]
@@ -142,7 +142,7 @@ def _counts(refused: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """What of the registry is tuned: a stage's tiles, or which stage of a path, with each tile of those that have some.
+    """A subject of tuning: a stage's tiles, or which stage of a path, with each tile of those that have some.
 
     id: "pointwise/forward/tensor", or "pointwise/forward". A candidate of a path has the stage's name beside the tile.
     """
@@ -152,12 +152,12 @@ class Subject:
 
     @property
     def path(self) -> str:
-        """Of its stages."""
+        """The path of its stages."""
         return self.stages[0].path
 
     @property
     def digest(self) -> str:
-        """Of the kernels: the stage's own, or one of all of them."""
+        """Digest of its kernels: the stage's own, or one of all of them."""
         digests = [one.digest for one in self.stages]
         return digests[0] if self.is_stage else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
@@ -190,7 +190,7 @@ class Subject:
         measured: bool = False,
         known: Sequence[choices.Sample] | None = None,
     ) -> Candidate:
-        """What is shipped: the stage that is expected to be fastest, with its tile. measured: by searches too.
+        """The shipped candidate: the stage that is expected to be fastest, with its tile. measured: by searches too.
 
         known: what was timed of its stages, in place of all records.
         """
@@ -270,7 +270,7 @@ class Subject:
         return [(id, here) for id, here in places if len(here)]
 
     def name(self, candidate: Candidate) -> str:
-        """Of the candidate's stage."""
+        """Name of the candidate's stage."""
         return candidate.get("stage", self.stages[0].name)
 
     def predicted(
@@ -298,7 +298,7 @@ class Subject:
 
 
 def subject(id: str) -> Subject:
-    """By the id of a stage, behind it levels.SUFFIX or not, or "OP/PATH" for a path's stages. Raises StageError."""
+    """The subject of a stage's id, with levels.SUFFIX or not, or of "OP/PATH", a path's stages. Raises StageError."""
     if id.count("/") == 1:
         return Subject(id, registry.stages(*id.split("/")))
     return Subject(id, (registry.stage(id.removesuffix(levels.SUFFIX)),))

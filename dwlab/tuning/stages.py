@@ -7,7 +7,6 @@ compared is what it counts (`bench.counted_us`).
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import time
@@ -15,17 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dwlab._version import __version__
 from dwlab.compiler import precompile
-from dwlab.gpu import machine, provenance, specs, target
+from dwlab.gpu import machine, specs, target
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import Problem
-from dwlab.records.journal import COUNTED, Candidate, Key, text
+from dwlab.records.journal import Candidate, Key, text
 from dwlab.simt import SimtError, xray
 from dwlab.study import GpuBench, WrongResult
 from dwlab.study.sizes import counted_problem
-from dwlab.tuning.bench import compiled, counted_us
+from dwlab.tuning.bench import compiled, counted_us, measured_on
 from dwlab.tuning.race import Out
 from dwlab.tuning.space import Space, Subject, subject
 
@@ -149,7 +147,7 @@ class _NoClock:
 
 
 def there(id: str, problem: Problem, gpu: str = "h200") -> Key:
-    """What a StageBench in this process would measure: on its GPU, or without one, on a `runnable` problem, as `gpu`.
+    """The key of a StageBench's times in this process: on its GPU, or without one, on a `runnable` problem, as `gpu`.
 
     Any process may be given it: `Key.problem` is what a StageBench there takes. Raises SpaceError.
     """
@@ -168,21 +166,5 @@ def runnable(what: Subject, problem: Problem, gpu: Any = None) -> Problem:
 
 
 def key(what: Subject, problem: Problem, found: Space, counted_as: str = "") -> Key:
-    """What times on the present GPU hold for; counted_as: without one, whose ceilings counts are weighed with."""
-    if counted_as:
-        here = specs.find(counted_as)
-        name, versions = f"{COUNTED}, with the ceilings of {here.name}", {"dwlab": __version__}
-    else:
-        here = machine.present()
-        name, versions = here.name, _versions(here.name)
-    capability = ".".join(map(str, here.compute_capability))
-    return Key(
-        name, capability, here.sms, versions, what.digest, found.digest, what.id, str(problem), problem.dtype
-    )  # fmt: skip
-
-
-@functools.cache
-def _versions(name: str) -> dict[str, str]:
-    """Of what compiles for and runs on the present GPU. Found once, for that takes several processes."""
-    seen = provenance.environment(machine.present())
-    return {one: str(seen[one]) for one in ("driver", "cuda", "numba", "numba_cuda") if seen[one]}
+    """The key of times on the present GPU; counted_as: without one, whose ceilings counts are weighed with."""
+    return Key(*measured_on(counted_as), what.digest, found.digest, what.id, str(problem), problem.dtype)

@@ -1,4 +1,4 @@
-"""In which order a search tries the candidates of a space: by a model, at random, all, or as Optuna proposes.
+"""Strategies, in whose order a search tries a space's candidates: by a model, at random, all, or as Optuna proposes.
 
 A strategy is a generator that yields a place in the space and is sent what came of it, µs or None for a candidate that
 failed. It never proposes a place twice, and place 0, the shipped default, always comes first.

@@ -1,4 +1,4 @@
-"""What a search found, in words, as a table, as JSON and as a picture."""
+"""A search's result in words, as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rejected(found: Found, columns: int | None = None) -> str:
 
 
 def summary(found: Found, columns: int | None = None) -> str:
-    """What was found, what it gains over the default, and what was rejected."""
+    """The result in words: what it gains over the default, and what was rejected."""
     best, default, us = found.time_us, found.default_us, unit(found)
     lines = [terminal.wrapped(f"{found.how[:1].upper()}{found.how[1:]}.", columns)] if found.how else []
     known = len(found.tried) - found.timed

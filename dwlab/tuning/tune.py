@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from dwlab._version import __version__
-from dwlab.gpu import machine, provenance, target
+from dwlab.gpu import target
 from dwlab.records.journal import COUNTED, Candidate, Journal, Key, text
-from dwlab.tuning.bench import KernelBench, Made
+from dwlab.tuning.bench import KernelBench, Made, measured_on
 from dwlab.tuning.search import Found, search
 from dwlab.tuning.space import Space, SpaceError, space
 from dwlab.tuning.strategies import named
@@ -101,12 +100,12 @@ def _costs(cost: Callable[[Candidate], float], candidate: Candidate) -> float:
 
 
 def off(found: Space) -> Found:
-    """What is found where nothing is searched: the default."""
+    """The result where nothing is searched: the default."""
     return Found(found, 0, how=f"nothing was searched ({SWITCH}=off): this is the shipped default")
 
 
 def how(key: Key) -> str:
-    """What times under a key are, in words."""
+    """Times under a key, in words."""
     if key.counted:
         weighed = key.gpu.removeprefix(COUNTED)
         return f"no time was measured, there is no GPU: compared by what the interpreter counts{weighed}"
@@ -122,7 +121,7 @@ def _warn_of(journal: Journal, key: Key) -> None:
 
 
 def _identity(one: Any, deep: int = 4) -> str:
-    """What makes a function or a value another one, as far as it can be seen: texts, closures, attributes."""
+    """Identity of a function or a value, as far as it can be seen: texts, closures, attributes."""
     if isinstance(one, np.ndarray) and one.dtype != object:
         return f"{one.dtype}{one.shape}{hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest()}"
     if one is None or isinstance(one, (bool, int, float, complex, str, bytes, np.generic)):
@@ -162,14 +161,8 @@ def _key(
     texts = [_identity(make), _identity(reference), *([] if tolerance is None else [repr(tolerance)])]
     arrays = [one for one in args if isinstance(one, np.ndarray)]
     sizes = [f"{one.dtype}{list(one.shape)}" if isinstance(one, np.ndarray) else repr(one) for one in args]
-    if target.mode == "gpu":
-        here, seen = machine.present(), provenance.environment(machine.present())
-        gpu, versions = here.name, {n: str(seen[n]) for n in ("driver", "cuda", "numba", "numba_cuda") if seen[n]}
-    else:
-        here, versions = machine.known()["NVIDIA H200"], {"dwlab": __version__}
-        gpu = f"{COUNTED}, with the ceilings of {here.name}"
     return Key(
-        gpu, ".".join(map(str, here.compute_capability)), here.sms, versions,
+        *measured_on("" if target.mode == "gpu" else "h200"),
         hashlib.sha256("\n".join(texts).encode()).hexdigest(), found.digest,
         getattr(make, "__qualname__", type(make).__qualname__), " ".join(sizes),
         " ".join(dict.fromkeys(str(one.dtype) for one in arrays)),

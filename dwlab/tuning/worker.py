@@ -38,7 +38,7 @@ _NO_BENCH = "the bench cannot be made"
 
 
 class WorkerError(ValueError):
-    """What another process cannot be given, as a lambda or a function within a function; or one that does not start."""
+    """Something that another process cannot be given, as a lambda or an inner function; or one that does not start."""
 
 
 class Lost(RuntimeError):
