@@ -70,7 +70,7 @@ def test_clocks_are_left_alone_and_the_child_launches_what_was_asked():
     launches = [tuple(command[i + 1 : i + 3]) for i, word in enumerate(command) if word == "--launch"]
     assert launches == [
         (f"depthwise1d/forward/{name}", problem)
-        for problem in ("4,16,48,48,causal", "2,3,31,7,same")
+        for problem in map(str, SHAPES)
         for name in ("naive", "coalesced")
     ]
     assert ncu.environment["DWLAB_TARGET"] == "gpu"

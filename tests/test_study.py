@@ -127,7 +127,7 @@ def test_several_problems_each_have_their_own_buffers_naive_and_table():
     assert len(made.rows) < 2 * len(FORWARD)
     assert len(made.table().split("\n\n")) == 3  # and one of counters
     for shape in shapes:
-        assert str(shape) in made.table() and str(shape) in made.markdown()
+        assert str(shape) in made.table()
 
 
 def test_what_is_written_is_what_was_measured(tmp_path):
@@ -333,8 +333,8 @@ def test_too_large_a_problem_says_how_much_and_names_a_shape_that_fits():
         study.check_memory(PAPER, "forward", 1, 512_000_000)
     text = str(caught.value)
     assert "needs 805.3 MB of GPU memory for x, w, y" in text and "512.0 MB are free" in text
-    shape = re.search(r"--problem (\S+) \(([\d.]+) MB\)", text)
-    fits = problems.problem(shape[1])
+    shape = re.search(r'--problem "(.+)" \(([\d.]+) MB\)', text)
+    fits = layers.problem(shape[1])
     assert study.memory_needed(fits, "forward") <= 256_000_000
     assert float(shape[2]) == pytest.approx(study.memory_needed(fits, "forward") / 1e6, abs=0.05)
     study.check_memory(fits, "forward", 1, 512_000_000)

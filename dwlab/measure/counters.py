@@ -141,7 +141,7 @@ def count(
         raise CountersError("Nsight Compute's command ncu is not on the PATH: it comes with the CUDA toolkit")
     child = [sys.executable, "-m", "dwlab.measure.counters"]
     for stage, problem in launches:
-        child += ["--launch", stage.id, _text(problem)]
+        child += ["--launch", stage.id, str(problem)]
     child += ["--compiled", str(compiled)] if compiled else []
     child += ["--seconds", f"{seconds:g}"] if seconds is not None else []
     environment = target.environment("gpu")
@@ -170,14 +170,6 @@ def count(
                 Counters(stage.op, stage.path, stage.name, described, predicted, dtype=problem.dtype, **fields)
             )
         return found
-
-
-def _text(problem: Problem) -> str:
-    """A problem as the child process reads it back."""
-    if not isinstance(problem, DepthwiseConv1d):
-        return str(problem)
-    text = ",".join(str(v) for v in (problem.B, problem.H, problem.L, problem.K, problem.padding))
-    return text if problem.dtype == "float32" else f"{text},{problem.dtype}"
 
 
 def _command(ncu: str, metrics: Sequence[str], child: Sequence[str]) -> list[str]:

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dwlab.simt.views import BLUE, Drawing, Table, box, label, line, write
 
 KERNEL, COPIES, WAIT, RANGE = "kernel", ("to device", "to host", "on device"), "wait", "range"
@@ -236,21 +238,13 @@ class Timeline:
 def of_dict(content: Mapping[str, Any]) -> Timeline:
     """A time line of what `to_dict` gave. Raises TimelineError."""
     try:
-        items = []
-        for one in content["items"]:
-            spans = {
-                k: None if one.get(k) is None else (float(one[k][0]), float(one[k][1])) for k in ("host", "device")
-            }
-            after = tuple(int(k) for k in one.get("after", ()))
-            if one["kind"] not in KINDS or any(not 0 <= k < len(items) for k in after):
-                raise ValueError(f"item {len(items)}: {one['kind']!r} after {after}")
-            items.append(Item(one["kind"], one["name"], one.get("stream", ""), int(one.get("bytes", 0)), **spans,
-                              after=after))  # fmt: skip
-        wall = content.get("wall_us")
-        notes = tuple(content.get("notes", ()))
-        return Timeline(tuple(items), content.get("where", ""), None if wall is None else float(wall), notes)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise TimelineError(f"this is no time line of dwlab's: {type(error).__name__}: {error}") from error
+        made = msgspec.convert(dict(content), Timeline)
+        for number, item in enumerate(made.items):
+            if item.kind not in KINDS or any(not 0 <= k < number for k in item.after):
+                raise ValueError(f"item {number}: {item.kind!r} after {item.after}")
+        return made
+    except (ValueError, TypeError) as error:  # msgspec's are ValueErrors
+        raise TimelineError(f"this is no time line of dwlab's: {error}") from error
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

@@ -6,7 +6,7 @@ what was recorded, labelled, or nothing. A stage fails if the judge rejects it, 
 the count, if its output at the measured shape is wrong, or if its point lies above a ceiling.
 """
 
-from dwlab.study.bench import Bench, GpuBench, Prepared, WrongResult, times_of
+from dwlab.study.bench import GpuBench, WrongResult, times_of
 from dwlab.study.result import Row, Study, StudyError
 from dwlab.study.run import (
     LAYERS,
@@ -24,7 +24,7 @@ from dwlab.study.sizes import OutOfMemory, check_memory, counted_problem, memory
 from dwlab.study.spot_check import Excerpt, excerpt, spot_check
 
 __all__ = [
-    "LAYERS", "PROBLEM", "QUICK_PROBLEM", "Bench", "Checks", "Excerpt", "GpuBench", "OutOfMemory", "Prepared", "Row",
+    "LAYERS", "PROBLEM", "QUICK_PROBLEM", "Checks", "Excerpt", "GpuBench", "OutOfMemory", "Row",
     "Study", "StudyError", "WrongResult", "check_memory", "count", "counted_problem", "excerpt", "main_problems",
     "measurement", "memory_needed", "smaller", "spot_check", "steps", "study", "times_of", "with_baseline",
 ]  # fmt: skip

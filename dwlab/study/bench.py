@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,31 +31,6 @@ MOVED_ON = 2**26  # bytes of a problem from which fresh inputs are the last ones
 
 class WrongResult(RuntimeError):
     """A kernel whose output at the measured shape is wrong."""
-
-
-class Prepared(Protocol):
-    """A problem with its buffers on the device."""
-
-    def time(self, stage: Stage) -> Timing:
-        """Check, time, check again on fresh inputs. Raises WrongResult."""
-
-    def baselines(self) -> list[Baseline]:
-        """The libraries' times for the same."""
-
-
-class Bench(Protocol):
-    """The bench that a study times stages on; GpuBench is the GPU's."""
-
-    machine: Machine
-
-    def prepare(self, problem: Problem, path: str) -> Any:
-        """A context manager around a Prepared. Raises OutOfMemory."""
-
-    def environment(self) -> dict[str, Any]:
-        """Where this is, for a record."""
-
-    def counters(self, todo: Sequence[Stage], shapes: Sequence[Problem]) -> list[Counters]:
-        """Counts of the hardware. Raises CountersError where it cannot be asked."""
 
 
 class GpuBench:
@@ -90,7 +65,7 @@ class GpuBench:
         return counters.measure(todo, shapes)
 
     @contextmanager
-    def prepare(self, problem: Problem, path: str, given: Sequence[dict[str, np.ndarray]] = ()) -> Iterator[Prepared]:
+    def prepare(self, problem: Problem, path: str, given: Sequence[dict[str, np.ndarray]] = ()) -> Iterator[_OnGpu]:
         """given: two inputs, in place of the problem's own."""
         from dwlab.target import cuda
 
@@ -112,7 +87,7 @@ class GpuBench:
             prepared.close()
 
 
-def times_of(stages: Sequence[Stage], problem: Problem, bench: Bench | None = None) -> dict[str, float]:
+def times_of(stages: Sequence[Stage], problem: Problem, bench: GpuBench | None = None) -> dict[str, float]:
     """id -> median µs of stages on a problem: measured by a bench; without one those recorded, of the GPU shown."""
     if bench is None:
         found = {one.id: records.best(one.op, one.path, one.name, problem) for one in stages}

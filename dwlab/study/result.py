@@ -1,4 +1,4 @@
-"""A study's result: a row a stage and problem, as text, Markdown, JSON and a record."""
+"""A study's result: a row a stage and problem, as text, JSON and a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dwlab.gpu.machine import Machine
 from dwlab.measure import counters
 from dwlab.records import Measurement, writing
 from dwlab.text import tabular, terminal
-from dwlab.text.tabular import Col, Markdown
+from dwlab.text.tabular import Col
 
 
 class StudyError(RuntimeError):
@@ -188,14 +188,3 @@ class Study:
 
     def __str__(self) -> str:
         return self.table()
-
-    def markdown(self) -> Markdown:
-        """The study as Markdown tables."""
-        lines = []
-        for title, rows in self._groups().items():
-            table = tabular.of_rows(self._columns(), rows, (f"{note}  " for note in self.notes(rows)))
-            lines += [f"**{title}**", "", table]
-        return Markdown("\n".join(lines))
-
-    def _repr_markdown_(self) -> str:
-        return str(self.markdown())

@@ -20,7 +20,7 @@ from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.cases import OWN_SEED
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 from dwlab.records import Measurement
-from dwlab.study.bench import Bench, GpuBench, WrongResult
+from dwlab.study.bench import GpuBench, WrongResult
 from dwlab.study.result import Row, Study, StudyError
 from dwlab.study.sizes import counted_problem, resized
 
@@ -93,7 +93,7 @@ def study(
     quick: bool = False,
     *,
     stages: Sequence[Stage] | None = None,
-    bench: Bench | None = None,
+    bench: GpuBench | None = None,
     checks: Checks = Checks(),  # noqa: B008 - it is frozen
     runs: Sequence[records.Record] | None = None,
     progress: Callable[[str], None] = lambda what: None,
@@ -187,7 +187,7 @@ def _verdicts(
 
 
 def _hardware(
-    bench: Bench, right: Sequence[Stage], shapes: Sequence[Problem], progress: Callable[[str], None]
+    bench: GpuBench, right: Sequence[Stage], shapes: Sequence[Problem], progress: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], str]:
     """The GPU's counts of right stages, at the main problem and at the small one; and why it does not, if so."""
     # The profiler's process finds stages by their ids, and reads problems of depthwise1d alone.
@@ -306,7 +306,7 @@ def _with_record(row: Row, stage: Stage, runs: Sequence[records.Record]) -> Row:
 
 
 def _timed(
-    bench: Bench,
+    bench: GpuBench,
     here: Sequence[Stage],
     rows: Sequence[Row],
     shape: Problem,

@@ -39,15 +39,8 @@ def memory_message(problem: Problem, path: str, sets: int, free: int) -> str:
         return f"{need}; {free / 1e6:,.1f} MB are free, too little for any shape: close what else uses the GPU"
     return (
         f"{need}; {free / 1e6:,.1f} MB are free. "
-        f"This fits: --problem {_as_argument(fits)} ({memory_needed(fits, path) / 1e6:,.1f} MB)"
+        f"This fits: --problem \"{fits}\" ({memory_needed(fits, path) / 1e6:,.1f} MB)"
     )
-
-
-def _as_argument(problem: Problem) -> str:
-    """The problem as --problem takes it."""
-    if not isinstance(problem, DepthwiseConv1d):
-        return f'"{problem}"'
-    return ",".join(str(value) for value in (problem.B, problem.H, problem.L, problem.K, problem.padding))
 
 
 def smaller(problem: Problem, path: str, free: int) -> Problem | None:
@@ -55,14 +48,9 @@ def smaller(problem: Problem, path: str, free: int) -> Problem | None:
 
     Of layers N, then height and width, then channels are halved.
     """
-    if isinstance(problem, DepthwiseConv1d):
-        for size in ("B", "H", "L"):
-            while memory_needed(problem, path) > 0.5 * free and getattr(problem, size) > 1:
-                problem = replace(problem, **{size: getattr(problem, size) // 2})
-    else:
-        for size in SIZES:
-            while memory_needed(problem, path) > 0.5 * free and (less := halved(problem, size)) is not None:
-                problem = less
+    for size in ("B", "H", "L") if isinstance(problem, DepthwiseConv1d) else SIZES:
+        while memory_needed(problem, path) > 0.5 * free and (less := halved(problem, size)) is not None:
+            problem = less
     return problem if memory_needed(problem, path) <= 0.5 * free else None
 
 
@@ -76,7 +64,12 @@ SIZES = ("N", "map", "C", "between", "out")
 
 
 def halved(problem: Problem, size: str) -> Problem | None:
-    """The layer or layers with one of SIZES halved; None where it is 1, belongs to another, or leaves no output."""
+    """The problem with one of its sizes, of layers SIZES, halved; None where it is 1, belongs to another, or leaves no
+    output.
+    """
+    if isinstance(problem, DepthwiseConv1d):
+        now = getattr(problem, size)
+        return replace(problem, **{size: now // 2}) if now > 1 else None
     first, last = (problem.first, problem.second) if isinstance(problem, Fused) else (problem, problem)
     if size == "map":
         if max(first.H, first.W) == 1:
