@@ -1,4 +1,8 @@
-"""Which of several stages is fastest on a problem: by what was measured there, else by what was measured near it.
+"""The chooser: which stages run a problem on a GPU, the fastest first, and with which tile.
+
+`ranking` is the one answer for dispatch, planner and inference. What was measured comes first: times of this machine;
+then the newest recorded run of the problem, or of one that differs only in bias, activation and residual; then what
+stages took on the recorded problems most like it. `Stage.config` has the stage's tile.
 
 A time is taken as so many times the least that the problem could take: a launch, its bytes at the speed of a copy, its
 products at the rate of multiply-adds. On a problem that was not timed a stage is expected to take as many times that as
@@ -16,16 +20,18 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dwlab import records
+from dwlab.gpu import machine
+from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
-from dwlab.problems import DepthwiseConv1d
+from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.records import Measurement, Record
 
 NEAREST = 8
@@ -157,6 +163,106 @@ def expected(ids: Sequence[str], problem: Any, known: Sequence[Sample], gpu: str
             share = [1 / (away[i] + SOFT) ** 2 for i in near]
             found[id] = sum(a * known[i].taken[id] for a, i in zip(share, near, strict=True)) / sum(share)
     return found
+
+
+def takers(problem: Problem, path: str | None = None, gpu: str | None = None) -> tuple[Stage, ...]:
+    """The stages that take a problem themselves on a GPU, in order; none if there is none.
+
+    path: the problem's main path if None. gpu: its short name or its driver's; the GPU at hand if None, or if nothing
+    is known of it.
+    """
+    if problem.op not in {id.partition("/")[0] for id in registry.ids()}:
+        return ()
+    own, where = registry.stages(problem.op, path or problem.main_path), _where(gpu)
+    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem, *where))
+
+
+@functools.cache
+def _where(gpu: str | None) -> tuple[machine.Machine, ...]:
+    found = None if gpu is None else machine.by_short_name().get(gpu) or machine.datasheet(gpu)
+    return () if found is None else (found,)
+
+
+def ranking(
+    problem: Problem,
+    path: str | None = None,
+    gpu: str | None = None,
+    *,
+    among: Sequence[Stage] | None = None,
+    rows: Iterable[Measurement] | None = None,
+    times: Mapping[str, float] | None = None,
+) -> tuple[Stage, ...]:
+    """The stages that take a problem on a GPU, the one expected to be fastest first; () if none takes it.
+
+    path, gpu: as `takers` has them. among: the stages to rank, those of `takers` if None. rows: measurements in place
+    of the project's records. times: stage's id -> µs of this machine, which come before all records.
+    """
+    found = takers(problem, path, gpu) if among is None else tuple(among)
+    if not found:
+        return ()
+    rows = None if rows is None else tuple(rows)
+    known = (_known(problem.op) if rows is None else of_rows(rows)).get((problem.op, found[0].path), ())
+    row = fastest_row(problem, rows, gpu, found)
+    order, timed = fastest(found, problem, known, gpu), times or {}
+
+    def key(one: Stage) -> tuple[float, bool]:
+        return timed.get(one.id, math.inf), row is None or one.id != row.id
+
+    return tuple(sorted(order, key=key))
+
+
+def fastest_row(
+    problem: Problem,
+    rows: Iterable[Measurement] | None = None,
+    gpu: str | None = None,
+    among: Sequence[Stage] | None = None,
+) -> Measurement | None:
+    """The row by which `ranking` knows a recorded problem; None if there is none.
+
+    It is the fastest row of the newest run that has any (records.best), of this problem or else of one that is the same
+    but for its `bare` parts; of stages that take the problem.
+    """
+    stages = takers(problem, None, gpu) if among is None else among
+    names, key = {one.name for one in stages}, (problem.op, stages[0].path if stages else "", problem.dtype)
+    here = _rows().get(key, ()) if rows is None else [row for row in rows if (row.op, row.path, row.dtype) == key]
+    here = [row for row in here if row.stage in names]
+    wanted = records.describe_problem(problem)
+    exact = records.best(problem=wanted, gpu=gpu, rows=here)
+    if exact is not None:
+        return exact
+    alike = [replace(row, problem=bare(row.problem)) for row in here]
+    return records.best(problem=bare(wanted), gpu=gpu, rows=alike)
+
+
+ENDS = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"})
+"""Parts of a layer's description that cost every stage about the same."""
+
+
+def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """A described problem without bias, activation, residual, zero points; fused layers are described in words."""
+
+    def words(text: str) -> str:
+        return " ".join(word for word in text.split() if word.split("=")[0] not in ENDS)
+
+    kept = {key: value for key, value in problem.items() if key not in ENDS}
+    return {key: words(value) if key in ("first", "second") else value for key, value in kept.items()}
+
+
+@functools.cache
+def _known(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
+    """What the project's records say of an op's stages: of rows with grid and shapes for rows of signals."""
+    if op == "depthwise1d":
+        return recorded(op)
+    return of_rows(row for (found, *_), rows in _rows().items() if found == op for row in rows)
+
+
+@functools.cache
+def _rows() -> dict[tuple[str, str, str], tuple[Measurement, ...]]:
+    """The project's records, read once: (op, path, dtype) -> rows."""
+    found: dict[tuple[str, str, str], list[Measurement]] = {}
+    for row in records.load_all():
+        found.setdefault((row.op, row.path, row.dtype), []).append(row)
+    return {key: tuple(rows) for key, rows in found.items()}
 
 
 def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None) -> bool:

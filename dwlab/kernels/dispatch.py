@@ -154,7 +154,7 @@ def ranking(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: s
             continue
         found.append(one)
     if found:
-        return choices.fastest(found, problem, gpu=gpu or machine.present_name())
+        return choices.ranking(problem, path, gpu or machine.present_name(), among=found)
     rows = ""
     if problem.dtype != "float32":
         rows = "; rows of 16 bits need L a multiple of 8 and K up to 64, on some paths 128: or pass float32 rows"
