@@ -9,8 +9,7 @@ from compiler import needs_compiler
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.inference import selection
-from dwlab.kernels import registry
+from dwlab.kernels import choices, registry
 from dwlab.kernels.operations import convolution, ends, windows
 from dwlab.kernels.parts import dependent_launch, ptx
 from dwlab.kernels.parts.dependent_launch import early
@@ -62,7 +61,7 @@ def problems(layout, dtype):
 
 def stages_of(layout, dtype):
     """(a stage's id, what it runs), of all that take one of `problems`."""
-    return [(one.id, problem) for problem in problems(layout, dtype) for one in selection.takers(problem)]
+    return [(one.id, problem) for problem in problems(layout, dtype) for one in choices.takers(problem)]
 
 
 EARLY = {
@@ -82,7 +81,7 @@ WAITING = EARLY | {name for name, _ in GIVEN if FIRST.search(registry.stage(name
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_the_stages_that_networks_prefer_wait(dtype):
     for problem in problems("NHWC", dtype):
-        assert selection.takers(problem)[-1].id in WAITING, problem
+        assert choices.takers(problem)[-1].id in WAITING, problem
 
 
 GLOBAL = re.compile(r"(ld|st|atom|red|cp)\b(?!.*\.(shared|local|param|const)\b(?!.*\.global\b))")

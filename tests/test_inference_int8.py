@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 
 from dwlab import __main__ as cli  # noqa: E402
 from dwlab import inference, target  # noqa: E402
-from dwlab.inference import comparison, int8, selection, timing, with_torch  # noqa: E402
+from dwlab.inference import comparison, int8, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.judge.check import check  # noqa: E402
-from dwlab.kernels import registry  # noqa: E402
+from dwlab.kernels import choices, registry  # noqa: E402
 from dwlab.problems import ProblemError, networks, quantisation, references  # noqa: E402
 from dwlab.problems.layers import Pointwise, problem  # noqa: E402
 from dwlab.problems.networks import INPUT, InferenceError, network  # noqa: E402
@@ -148,7 +148,7 @@ def faulty(at, what):
 @pytest.mark.parametrize(("name", "by"), [("mobilenet_v1", 1), ("mobilenet_v2", 4), ("proxylessnas", 4)])
 def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name, by):
     """Kernels that compute what they are told, bit by bit, and are told the wrong thing: only the whole shows it."""
-    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())  # in whole numbers, by PyTorch
+    monkeypatch.setattr(choices, "takers", lambda problem, *_, gpu=None: ())  # in whole numbers, by PyTorch
     table = thin(network(name, 1, "NHWC", "int8", 32), by, classes=200)
     calibration = int8.calibrate(table, None, [image_of(table, seed)[0] for seed in range(2)])
     planned = [layer for layer in table.layers if layer.planned]
@@ -167,7 +167,7 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
 def test_layers_without_a_stage_run_in_whole_numbers(monkeypatch):
     table = made()
     ours = inference.run(inference.prepare(table), image_of(table))
-    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())
+    monkeypatch.setattr(choices, "takers", lambda problem, *_, gpu=None: ())
     with pytest.raises(InferenceError, match="no stage of .* takes .*: use another layout or dtype"):
         inference.prepare(table)
     model = inference.prepare(table, fallback=True)
@@ -192,7 +192,7 @@ RESIDUALS = (
 def test_every_stage_adds_residuals_bit_by_bit(text):
     layer = problem(text)
     assert problem(str(layer)) == layer
-    takers = selection.takers(layer)
+    takers = choices.takers(layer)
     assert len(takers) >= 2
     for one in takers:
         check(one, layer).raise_if_wrong()

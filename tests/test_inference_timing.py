@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 from dwlab import inference  # noqa: E402
 from dwlab.inference import selection, timing  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
+from dwlab.kernels import choices  # noqa: E402
 from dwlab.measure.timing import Timing, TimingError  # noqa: E402
 from dwlab.problems.layers import Fused  # noqa: E402
 from dwlab.problems.networks import network  # noqa: E402
@@ -46,7 +47,7 @@ def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_
     made = tiny()
     found = timing.candidates(made, 1)
     problems = [problem for _, problem in found]
-    assert len(set(problems)) == len(problems) and all(stage == selection.takers(one)[-1] for stage, one in found)
+    assert len(set(problems)) == len(problems) and all(stage == choices.takers(one)[-1] for stage, one in found)
     pairs = [one for one in problems if isinstance(one, Fused)]
     joints = [n for n in range(len(made.layers) - 1) if not made.joint(n)]
     assert {(made.layers[n].problem, made.layers[n + 1].problem) for n in joints} == {

@@ -8,6 +8,7 @@ from small_networks import cut, thin
 
 from dwlab import planner, records
 from dwlab.inference import selection
+from dwlab.kernels import choices
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import InferenceError, network
@@ -25,14 +26,14 @@ def row(problem, stage, us, date="2026-01-01T00:00:00+00:00", gpu="H"):
 
 
 def test_without_records_the_stage_that_moves_the_fewest_bytes():
-    takers = selection.takers(LAYER)
+    takers = choices.takers(LAYER)
     assert takers and all(one.supports(LAYER) for one in takers)
     moved = [one.traffic(LAYER).bytes_moved for one in takers]
     assert selection.choose(LAYER, rows=()).traffic(LAYER).bytes_moved == min(moved) < max(moved)
 
 
 def test_the_fastest_recorded_of_the_newest_run():
-    first, *_ = takers = selection.takers(LAYER)
+    first, *_ = takers = choices.takers(LAYER)
     assert len(takers) > 1, "the choice needs two stages of depthwise2d"
     last = takers[-1]
     rows = [row(LAYER, first.name, 2.0), row(LAYER, last.name, 3.0), row(LAYER, "gone", 0.1)]
@@ -43,12 +44,12 @@ def test_the_fastest_recorded_of_the_newest_run():
     rows += [row(LAYER, last.name, 9.0, "2026-02-01T00:00:00+00:00")]
     assert selection.choose(LAYER, rows) is last
     half = replace(LAYER, dtype="float16")
-    alone = [one for one in selection.takers(half) if one is not first]
+    alone = [one for one in choices.takers(half) if one is not first]
     assert selection.choose(half, [row(half, one.name, 9.0 - one.order) for one in alone]) is alone[-1]
 
 
 def test_a_layer_that_was_not_timed_gets_what_won_on_those_most_like_it():
-    first, *_, last = selection.takers(LAYER)
+    first, *_, last = choices.takers(LAYER)
     wide, narrow = replace(LAYER, H=112, W=112), replace(LAYER, H=7, W=7)
     rows = [row(wide, first.name, 20.0), row(wide, last.name, 10.0)]
     rows += [row(narrow, first.name, 2.0), row(narrow, last.name, 3.0)]
@@ -70,26 +71,26 @@ def test_a_layer_that_was_not_timed_gets_what_won_on_those_most_like_it():
 def test_a_stage_at_the_end_of_the_list_that_was_never_timed_changes_no_choice(problem, monkeypatch):
     """Whatever its place, its name and what it says of its traffic."""
     before = selection.choose(problem)
-    listed = selection.takers(problem)
+    listed = choices.takers(problem)
     late = replace(listed[0], name="aaa", order=99, traffic=lambda _: pytest.fail("not asked"))
     for order in ([*listed, late], [late, *listed], [late, *reversed(listed)]):
-        monkeypatch.setattr(selection, "takers", lambda _, gpu=None, order=order: tuple(order))
+        monkeypatch.setattr(choices, "takers", lambda *_, order=order: tuple(order))
         assert selection.choose(problem) is before
 
 
 def test_a_row_that_differs_in_its_epilogue_counts_after_one_that_does_not():
-    first, *_, last = selection.takers(LAYER)
+    first, *_, last = choices.takers(LAYER)
     bare = replace(LAYER, bias=False, activation="none")
     rows = [row(bare, first.name, 2.0), row(bare, last.name, 3.0)]
     assert selection.choose(LAYER, rows) is first
     assert selection.choose(LAYER, [*rows, row(LAYER, last.name, 5.0)]) is last
     pair = Fused(LAYER, Pointwise(1, 32, 64, 14, 14, layout="NHWC", bias=True))
     plain = Fused(bare, replace(pair.second, bias=False))
-    assert selection.recorded(pair, [row(plain, selection.takers(pair)[0].name, 4.0)]).time_us == 4.0
+    assert choices.fastest_row(pair, [row(plain, choices.takers(pair)[0].name, 4.0)]).time_us == 4.0
 
 
 def test_times_that_were_measured_here_come_first():
-    first, *_, last = selection.takers(LAYER)
+    first, *_, last = choices.takers(LAYER)
     times = {LAYER: {first.id: 1.0, last.id: 2.0, "depthwise2d/forward/gone": 0.5}}
     assert selection.choose(LAYER, [row(LAYER, last.name, 0.1)], times=times) is first
 
@@ -119,10 +120,10 @@ def test_records_decide_only_where_every_layer_has_one():
     made = cut(network("mobilenet_v1", layout="NHWC"), "2.pointwise")
     gpu = planner.find("h200").name
     planned = [layer.problem for layer in made.layers if layer.planned]
-    rows = [row(one, selection.takers(one)[-1].name, 10.0, gpu=gpu) for one in planned]
+    rows = [row(one, choices.takers(one)[-1].name, 10.0, gpu=gpu) for one in planned]
     assert selection.partition(made, rows=rows) == selection.layer_by_layer(made)  # no pair has a row
     pair = Fused(*planned[:2])
-    rows.append(row(pair, selection.takers(pair)[-1].name, 12.0, gpu=gpu))
+    rows.append(row(pair, choices.takers(pair)[-1].name, 12.0, gpu=gpu))
     assert selection.partition(made, rows=rows) == (
         ("1.depthwise", "1.pointwise"), ("2.depthwise",), ("2.pointwise",),
     )  # fmt: skip
@@ -256,7 +257,7 @@ def recorded_networks():
 
 
 def test_every_recorded_network_runs_the_faster_of_its_two_ways(monkeypatch):
-    monkeypatch.setattr(selection, "takers", lambda pair, gpu=None: True)  # slow, and another test's matter
+    monkeypatch.setattr(choices, "takers", lambda pair, gpu=None: True)  # slow, and another test's matter
     recorded = recorded_networks()
     assert len(recorded) >= 30
     slower = []
@@ -280,5 +281,5 @@ def test_by_prediction_no_pair_is_run_by_a_stage_that_loads_an_operand_for_each_
     cuts = selection.decide(whole, "h200", runs=[]).pieces
     problems = {layer.name: layer.problem for layer in whole.layers}
     pairs = [Fused(*(problems[one] for one in piece)) for piece in cuts if len(piece) > 1]
-    assert all(any(one.aligned == 16 for one in selection.takers(pair)) for pair in pairs)
+    assert all(any(one.aligned == 16 for one in choices.takers(pair)) for pair in pairs)
     assert bool(pairs) == (layout == "NHWC")  # in NCHW only the first stages take pairs: layer by layer

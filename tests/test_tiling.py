@@ -9,7 +9,7 @@ from parts import part
 from dwlab import planner, simt
 from dwlab.gpu import machine, occupancy, target
 from dwlab.inference import selection
-from dwlab.kernels import registry
+from dwlab.kernels import choices, registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling.choose import choose, why_not
@@ -64,7 +64,7 @@ def test_the_data_sheets_have_blocks_of_every_size():
 def test_every_layer_and_pair_gets_kernels_that_the_gpu_can_start_and_a_reason_for_each_other(short, batch, dtype):
     gpu = machine.by_short_name()[short]
     for problem, all_of_it in problems(batch, dtype).items():
-        found = selection.takers(problem, short)
+        found = choices.takers(problem, gpu=short)
         assert found or problem.op == "fused", f"nothing takes {problem} on {short}"
         for stage in found:
             if stage.id in SEARCHED and not all_of_it:  # one of those that are chosen from
@@ -102,7 +102,7 @@ def test_what_is_chosen_for_a_gpu_is_what_it_can_start(name):
     for layer in ("N=1 C=16 F=24 H=7 W=7 NHWC float32", "N=1 C=16 H=7 W=7 K=3 NHWC float16"):
         problem = layers.problem(layer)
         chosen = selection.choose(problem, gpu=name)
-        assert chosen in selection.takers(problem, name) and not refused(chosen, problem, machine.datasheet(name))
+        assert chosen in choices.takers(problem, gpu=name) and not refused(chosen, problem, machine.datasheet(name))
 
 
 @pytest.mark.parametrize("short", GPUS.values())
@@ -111,10 +111,10 @@ def test_plans_for_a_gpu_have_stages_that_it_can_start(short):
         made = planner.plan(networks.network("mobilenet_v2", 1, "NHWC", dtype), short)
         for step in made.steps:
             for layer in step.module.layers:
-                assert selection.takers(layer, short), (short, str(layer))
+                assert choices.takers(layer, gpu=short), (short, str(layer))
         for names in selection.partition(made.network, short):
             layers_of = [made.network.layer(name).problem for name in names]
-            assert len(names) == 1 or selection.takers(layers.Fused(*layers_of), short), (short, names)
+            assert len(names) == 1 or choices.takers(layers.Fused(*layers_of), gpu=short), (short, names)
 
 
 def test_what_a_gpu_has_no_room_for_is_said_with_a_number_and_another_stage():

@@ -49,7 +49,7 @@ from dwlab.inference.with_torch import (
     same_precision,
     with_relu,
 )
-from dwlab.kernels import operations
+from dwlab.kernels import choices, operations
 from dwlab.kernels.dispatch import current_stream
 from dwlab.kernels.operations import kernel_array
 from dwlab.kernels.parts import dependent_launch, ptx
@@ -185,7 +185,7 @@ def steps_of(
         if isinstance(problem, Operation):
             own = operations.takes(problem, *(kinds[name in whole] for name in (layers[0].input, layers[0].name)))
         elif layers[0].planned:
-            if fallback and not selection.takers(problem):
+            if fallback and not choices.takers(problem):
                 note = "no stage takes it"
             else:
                 chosen = selection.choose(problem, gpu=gpu, times=times)

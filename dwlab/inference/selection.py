@@ -8,13 +8,13 @@ layer: by the recorded times of both ways, where the whole network was timed on 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dwlab import planner, records
-from dwlab.gpu import machine
-from dwlab.kernels import choices, registry
+from dwlab.gpu.machine import Machine
+from dwlab.kernels import choices
+from dwlab.kernels.choices import takers as takers
 from dwlab.kernels.registry import Stage
 from dwlab.planner import validation
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
@@ -26,87 +26,21 @@ Times = Mapping[Planned, Mapping[str, float]]
 """Layer or fused pair -> stage's id -> µs."""
 
 
-def takers(problem: Planned, gpu: str | None = None) -> tuple[Stage, ...]:
-    """The stages that take a layer or a fused pair on a GPU, in order; none if there is none.
-
-    gpu: its short name or its driver's; the GPU at hand if None, or if nothing is known of it.
-    """
-    if problem.op not in {one.op for one in registry.stages()}:
-        return ()
-    own, where = registry.stages(problem.op, problem.main_path), _where(gpu)
-    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem, *where))
-
-
-@functools.cache
-def _where(gpu: str | None) -> tuple[machine.Machine, ...]:
-    found = None if gpu is None else machine.by_short_name().get(gpu) or machine.datasheet(gpu)
-    return () if found is None else (found,)
-
-
 def choose(
     problem: Planned,
     rows: Iterable[records.Measurement] | None = None,
     gpu: str | None = None,
     times: Times | None = None,
 ) -> Stage:
-    """The stage that runs a layer or a fused pair: the fastest of `times`, or of the records, or as these foresee.
+    """The stage that runs a layer or a fused pair: the first of `choices.ranking`, which says what decides.
 
-    Recorded counts a row of this problem whose stage takes it, or else one that differs only in bias, activation and
-    residual, which cost every stage about the same; of the newest run that has any (records.best). gpu: only of
-    this one, and of stages whose kernels it can start. Where there is none, what stages took on the problems most like
-    it decides, on that GPU if any were timed there (dwlab.kernels.choices); a stage that was never timed is behind all
-    that were. rows: where to look (dwlab's records if None). times: what timing.tune measured. Raises InferenceError if
-    no stage takes the problem.
+    times: what timing.tune measured, which comes before all records. Raises InferenceError if no stage takes it.
     """
-    found = takers(problem, gpu)
+    found = choices.ranking(problem, gpu=gpu, rows=rows, times=(times or {}).get(problem))
     if not found:
         what = f"{problem.op}/{problem.main_path}"
         raise InferenceError(f"no stage of {what} takes {problem}: use another layout or dtype")
-    here = {one.id: one for one in found}
-    timed = {id: us for id, us in (times or {}).get(problem, {}).items() if id in here}
-    if timed:
-        return here[min(timed, key=timed.__getitem__)]
-    rows = None if rows is None else tuple(rows)
-    row = recorded(problem, rows, gpu)
-    if row is not None:
-        return here[row.id]
-    known = _known(problem.op) if rows is None else choices.of_rows(rows)
-    return choices.fastest(found, problem, known.get((problem.op, problem.main_path), ()), gpu)[0]
-
-
-def recorded(
-    problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None
-) -> records.Measurement | None:
-    """The fastest recorded row of a problem by a stage that takes it, as `choose` counts; None if there is none."""
-    names = {one.name for one in takers(problem, gpu)}
-    key = (problem.op, problem.main_path, problem.dtype)
-    if rows is None:
-        here: Iterable[records.Measurement] = _rows().get(key, ())
-    else:
-        here = [row for row in rows if (row.op, row.path, row.dtype) == key]
-    here = [row for row in here if row.stage in names]
-    wanted = records.describe_problem(problem)
-    exact = records.best(problem=wanted, gpu=gpu, rows=here)
-    if exact is not None:
-        return exact
-    alike = [replace(row, problem=validation.bare(row.problem)) for row in here]
-    return records.best(problem=validation.bare(wanted), gpu=gpu, rows=alike)
-
-
-@functools.cache
-def _known(op: str) -> dict[tuple[str, str], tuple[choices.Sample, ...]]:
-    """What the project's records say of an op's stages, read once."""
-    return choices.of_rows(row for (found, *_), rows in _rows().items() if found == op for row in rows)
-
-
-@functools.cache
-def _rows() -> dict[tuple[str, str, str], tuple[records.Measurement, ...]]:
-    """The project's records, read once: (op, path, dtype) -> rows."""
-    found: dict[tuple[str, str, str], tuple[records.Measurement, ...]] = {}
-    for row in records.load_all():
-        key = (row.op, row.path, row.dtype)
-        found[key] = (*found.get(key, ()), row)
-    return found
+    return found[0]
 
 
 Partition = tuple[tuple[str, ...], ...]
@@ -133,9 +67,9 @@ def partition(
     Times of kernels alone, added up: in one graph, where kernels overlap, the network may be slower so than layer by
     layer. `decide` looks whether it was.
     """
-    rows = None if rows is None else tuple(rows)
-    known = _recorded(network, planner.find(gpu).name, rows) if times is None else _measured(network, times)
-    return _cheapest(network, gpu, known).pieces
+    machine = planner.find(gpu)
+    known = _recorded(network, machine.name, rows) if times is None else _measured(network, times)
+    return _cheapest(network, machine, known).pieces
 
 
 @dataclass(frozen=True)
@@ -175,8 +109,9 @@ def decide(
     """
     if fuse is False:
         return Decision(layer_by_layer(network), "Layer by layer, as requested.", "request")
-    name = planner.find(gpu).name
-    known = _measured(network, times) if times is not None else {}
+    machine = planner.find(gpu)
+    name = machine.name
+    known = {} if times is None else _measured(network, times)
     found = validation.recorded_run(network, name, runs) if times is None else None
     if found is not None:
         known = validation.kernel_times(network, name, found[1:])  # so that what runs is what was timed
@@ -185,7 +120,7 @@ def decide(
     if not _complete(network, known):
         known = _recorded(network, name, None if runs is None else [row for run in runs for row in run.measurements])
     if found is None:
-        plan = _cheapest(network, gpu, known)
+        plan = _cheapest(network, machine, known)
         return replace(plan, by="request") if fuse else plan
     row, run = found
     alone, together, pairs = row["apart_us"], row.get("fused_us"), row.get("pairs") or 0
@@ -197,7 +132,7 @@ def decide(
         both += f", {together:,.1f} µs with {pairs} pair{'s' * (pairs != 1)} of layers in one kernel each."
     if fuse or faster:
         how = "With layers in one kernel" + ("" if faster else ", as requested")
-        plan = _cheapest(network, gpu, known)
+        plan = _cheapest(network, machine, known)
         if together is not None and plan.pairs != pairs:  # the run has no times of its kernels, or a stage is gone
             both += f" It runs with {plan.pairs}, by other times of its kernels: those of that record are not known."
         return replace(
@@ -210,24 +145,16 @@ Costs = Mapping[tuple[str, ...], float]
 """The layers of a kernel, by name -> µs."""
 
 
-def _of_problems(network: Network, cost: Callable[[Planned], float | None]) -> Costs:
-    """The cost of each layer and of each two that may share a kernel, of those that have one."""
-    made = {names: cost(problem) for names, problem in network.kernels.items()}
-    return {names: us for names, us in made.items() if us is not None}
-
-
 def _measured(network: Network, times: Times) -> Costs:
-    return _of_problems(network, lambda problem: min(times.get(problem, {}).values(), default=None))
+    """The least of the times of each layer and pair that has any."""
+    return {names: min(times[one].values()) for names, one in network.kernels.items() if times.get(one)}
 
 
 def _recorded(network: Network, gpu: str, rows: Iterable[records.Measurement] | None) -> Costs:
-    """Times of single layers and pairs, as `recorded` finds them on a GPU."""
-
-    def cost(problem: Planned) -> float | None:
-        row = recorded(problem, rows, gpu)
-        return None if row is None else row.time_us
-
-    return _of_problems(network, cost)
+    """The times of the rows by which `choices.ranking` knows single layers and pairs on a GPU."""
+    rows = None if rows is None else tuple(rows)
+    found = {names: choices.fastest_row(problem, rows, gpu) for names, problem in network.kernels.items()}
+    return {names: row.time_us for names, row in found.items() if row is not None}
 
 
 def _complete(network: Network, known: Costs) -> bool:
@@ -235,44 +162,38 @@ def _complete(network: Network, known: Costs) -> bool:
     return all((layer.name,) in known for layer in network.layers if layer.planned)
 
 
-def _runs(pair: Fused, measured: bool, gpu: str) -> bool:
+def _runs(pair: Planned, measured: bool, gpu: str) -> bool:
     """Whether a stage takes a pair, and one that predicted times may be of if it was not measured.
 
     The planner's times are of kernels that load 16 bytes at a time. The first stages of a path load one number for each
     product and take many times as long: two kernels for the layers are faster.
     """
-    found = takers(pair, gpu)
+    found = choices.takers(pair, gpu=gpu)
     return bool(found) if measured else any(one.aligned >= 16 for one in found)
 
 
-def _cheapest(network: Network, gpu: str, known: Costs) -> Decision:
+def _cheapest(network: Network, gpu: Machine, known: Costs) -> Decision:
     """The cheapest partition by these times if every layer has one, else by the planner's."""
-    measured, others = _complete(network, known), 0.0
+    measured = _complete(network, known)
     if not measured:
         made = planner.plan(network, gpu)
-        known = {
-            (name,): one.time_us for pair in made.pairs for name, one in zip(pair.layers, pair.unfused, strict=True)
-        }
-        others = made.total("time_us", unfused=True) - sum(known.values())  # layers that no pair has
-        known |= {pair.layers: pair.module.time_us for pair in made.pairs if pair.module is not None}
-    names = [layer.name for layer in network.layers]
-    costs = {(n, n + 1): known.get((name,), 0.0) for n, name in enumerate(names)}
-    pairs = {(n, n + 2): pair for n, pair in network.pairs.items()}
-    costs |= {(a, b): known[names[a], names[a + 1]] for a, b in pairs if (names[a], names[a + 1]) in known}
-    cuts = planner.partition(len(names), costs)
-    while none := [one for one in cuts if one in pairs and not _runs(pairs[one], measured, gpu)]:
-        costs = {one: us for one, us in costs.items() if one not in none}
-        cuts = planner.partition(len(names), costs)
-    pieces = tuple(tuple(names[a:b]) for a, b in cuts if network.layers[a].planned)
-    alone = others + sum(costs[n, n + 1] for n in range(len(names)))
-    together = others + sum(costs[one] for one in cuts) if any(len(piece) > 1 for piece in pieces) else None
-    where = f"by {'measured' if measured else 'predicted'} times of single kernels on {planner.find(gpu).name}"
-    if together is None:
-        why = f"Layer by layer, {where}: {alone:,.1f} µs in all, and no pair is faster in one kernel"
+        alone = {(name,): one for step in made.steps for name, one in zip(step.layers, step.unfused, strict=True)}
+        modules = alone | {pair.layers: pair.module for pair in made.pairs if pair.module is not None}
+        known = {names: module.time_us for names, module in modules.items()}
+    costs = {names: known[names] for names in network.kernels if names in known}
+    pieces = planner.cheapest(network, costs)
+    while none := [one for one in pieces if len(one) > 1 and not _runs(network.kernels[one], measured, gpu.name)]:
+        costs = {names: us for names, us in costs.items() if names not in none}
+        pieces = planner.cheapest(network, costs)
+    alone_us = sum(us for names, us in costs.items() if len(names) == 1)
+    together_us = sum(costs[one] for one in pieces) if any(len(one) > 1 for one in pieces) else None
+    where = f"by {'measured' if measured else 'predicted'} times of single kernels on {gpu.name}"
+    if together_us is None:
+        why = f"Layer by layer, {where}: {alone_us:,.1f} µs in all, and no pair is faster in one kernel"
     else:
-        why = f"With layers in one kernel, {where}: {together:,.1f} µs in all, layer by layer {alone:,.1f}"
+        why = f"With layers in one kernel, {where}: {together_us:,.1f} µs in all, layer by layer {alone_us:,.1f}"
     why += "; the whole network was not timed both ways there."
-    return Decision(pieces, why, "kernels" if measured else "prediction", alone, together)
+    return Decision(pieces, why, "kernels" if measured else "prediction", alone_us, together_us)
 
 
 def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:

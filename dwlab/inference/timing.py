@@ -19,6 +19,7 @@ from dwlab.inference.images import random_image
 from dwlab.inference.selection import Decision, Planned, Times
 from dwlab.inference.weights import Weights, as_tensors, random_weights
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
+from dwlab.kernels import choices
 from dwlab.kernels.registry import Stage
 from dwlab.measure import baselines, timing
 from dwlab.measure.timing import Timing
@@ -215,7 +216,7 @@ class Tuned:
 def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
     """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
     problems = dict.fromkeys(network.kernels.values())
-    return [(stage, problem) for problem in problems for stage in selection.takers(problem)[-last:]]
+    return [(stage, problem) for problem in problems for stage in choices.takers(problem)[-last:]]
 
 
 def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:

@@ -188,17 +188,18 @@ class Plan:
         rows = []
         for step in self.steps:
             module = step.module
-            for number, (name, unfused) in enumerate(zip(step.layers, step.unfused, strict=True)):
-                first = number == 0
-                own = [
-                    str(module.tile), f"{module.accesses.blocks:,}", mb(unfused.gma_bytes), mb(module.gma_bytes),
-                    mb(unfused.dram_bytes), mb(module.dram_bytes), _percent(module.redundant) if step.fused else "",
-                    f"{unfused.time_us:,.1f}", f"{module.time_us:,.1f}",
-                ]  # fmt: skip
-                if not first:
-                    own = [cell if place in (2, 4, 7) else "" for place, cell in enumerate(own)]
-                kernel = NAMES[module.kind] if first else "└ " + NAMES[module.kind]
-                rows.append([name, summary(unfused.layers[0]), kernel, *own, self._note(step) if first else ""])
+            own = [
+                str(module.tile), f"{module.accesses.blocks:,}", mb(module.gma_bytes), mb(module.dram_bytes),
+                _percent(module.redundant) if step.fused else "", f"{module.time_us:,.1f}", self._note(step),
+            ]  # fmt: skip
+            for name, layer in zip(step.layers, step.unfused, strict=True):
+                mark, (tile, blocks, gma, dram, redundant, us, note) = "" if own[0] else "└ ", own
+                gma_alone, dram_alone, us_alone = mb(layer.gma_bytes), mb(layer.dram_bytes), f"{layer.time_us:,.1f}"
+                rows.append([
+                    name, summary(layer.layers[0]), mark + NAMES[module.kind], tile, blocks, gma_alone, gma, dram_alone,
+                    dram, redundant, us_alone, us, note,
+                ])  # fmt: skip
+                own = [""] * len(own)
         return rows
 
     def _note(self, step: Step) -> str:
@@ -221,11 +222,6 @@ class Plan:
         "MAC: redundant multiply-adds. Tile: channels×rows×columns of a block's output."
     )
 
-    def table(self) -> tabular.Markdown:
-        """The plan as Markdown."""
-        text = tabular.markdown(self.HEAD, self.rows(), (0, 1, 2, 3, -1))
-        return tabular.Markdown(f"{self.summary()}\n\n{text}\n\n{self.LEGEND}\n")
-
     def text(self, columns: int | None = None, *more: str) -> str:
         """The plan as text, its table with a row of totals; in lines of `columns` characters, None for any.
 
@@ -233,19 +229,17 @@ class Plan:
         """
         totals = dict.fromkeys(self.HEAD, "") | {
             "layer": "all", "blocks": f"{sum(step.module.accesses.blocks for step in self.steps):,}",
-            "MB unfused": mb(self.total("gma_bytes", unfused=True)), "MB": mb(self.total("gma_bytes")),
-            "DRAM MB unfused": mb(self.total("dram_bytes", unfused=True)), "DRAM MB": mb(self.total("dram_bytes")),
-            "MAC": _percent(self.redundant), "µs unfused": f"{self.total('time_us', unfused=True):,.1f}",
-            "µs": f"{self.total('time_us'):,.1f}",
+            "MAC": _percent(self.redundant),
         }  # fmt: skip
+        for name, what, form in (("MB", "gma_bytes", mb), ("DRAM MB", "dram_bytes", mb), ("µs", "time_us", _us)):
+            totals |= {f"{name} unfused": form(self.total(what, unfused=True)), name: form(self.total(what))}
         same = all(sum(one.dram_bytes for one in step.unfused) == step.module.dram_bytes for step in self.steps)
         kept = [name for name in self.HEAD if not (same and name.startswith("DRAM"))]
-        rows = [dict(zip(self.HEAD, row, strict=True)) for row in self.rows()]
-        place = {name: number for number, name in enumerate(kept)}
+        rows = [dict(zip(self.HEAD, row, strict=True)) for row in self.rows()] + [totals]
         text = terminal.table(
-            kept, [[row[name] for name in kept] for row in (*rows, totals)],
-            [place[name] for name in ("layer", "what", "kernel", "tile", "note")], columns=columns, cut=place["note"],
-            spare=[place[name] for name in self.SPARE if name in place],
+            kept, [[row[name] for name in kept] for row in rows],
+            [kept.index(self.HEAD[place]) for place in self.TEXT], columns=columns, cut=kept.index("note"),
+            spare=[kept.index(name) for name in self.SPARE if name in kept],
         )  # fmt: skip
         legend = self.LEGEND.replace(self.OF_DRAM, "") if same else self.LEGEND
         below = f"{legend} Ceilings: {self.gpu.ceilings.source}"
@@ -262,6 +256,10 @@ class Plan:
             f"<p>{html.escape(self.summary())}</p>{tabular.as_html(self.HEAD, self.rows(), left=self.TEXT)}"
             f"<p>{html.escape(self.LEGEND)} Ceilings: {html.escape(self.gpu.ceilings.source)}</p>"
         )
+
+
+def _us(value: float) -> str:
+    return f"{value:,.1f}"
 
 
 def _percent(fraction: float) -> str:
@@ -356,74 +354,69 @@ def plan(
     else:
         made = layers if isinstance(layers, Network) else chain(layers)
     gpu = find(gpu)
-    unfused = [_alone(layer, gpu, rules) for layer in made.layers]
-    kernels: dict[tuple[int, int], Module | None] = {(i, i + 1): one for i, one in enumerate(unfused)}
-    for length in {len(KINDS[kind].takes) for kind in rules.modules}:
-        for start in range(len(unfused) - length + 1):
-            module = _fused(made, start, length, gpu, rules)[0]
-            if module is not None:
-                kernels[start, start + length] = module
-    costs = {piece: rules.cost(module) if module else 0.0 for piece, module in kernels.items()}
-    pieces = [piece for piece in partition(len(unfused), costs) if kernels[piece] is not None]
-    pairs = {
-        start: _pair(made, start, unfused, (start, start + 2) in pieces, gpu, rules)
-        for start in range(len(unfused) - 1)
-        if not made.joint(start)
-    }
+    alone = {(layer.name,): _alone(layer, gpu, rules) for layer in made.layers if layer.planned}
+    names = [layer.name for layer in made.layers]
+    fused = {(names[n], names[n + 1]): _fused(pair, gpu, rules) for n, pair in made.pairs.items()}
+    kernels = alone | {two: module for two, (module, _) in fused.items() if module is not None}
+    pieces = cheapest(made, {piece: rules.cost(module) for piece, module in kernels.items()})
+    pairs = {}
+    for two, (module, limit) in fused.items():
+        unfused = tuple(alone[name,] for name in two)
+        fuse = module is not None and rules.cost(module) < sum(map(rules.cost, unfused))
+        pairs[two] = Pair(two, module, unfused, two in pieces, limit, fuse)
     steps = []
-    for start, end in pieces:
-        names = tuple(layer.name for layer in made.layers[start:end])
-        note = _why(made, start, pairs, pieces) if end - start == 1 else ""
-        inside = end - start > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in unfused[start:end])
-        steps.append(Step(names, kernels[start, end], tuple(unfused[start:end]), inside, note))
+    for piece in pieces:
+        unfused = tuple(alone[name,] for name in piece)
+        note = _why(made, names.index(piece[0]), pairs, pieces) if len(piece) == 1 else ""
+        inside = len(piece) > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in unfused)
+        steps.append(Step(piece, kernels[piece], unfused, inside, note))
     return Plan(made, gpu, rules, tuple(steps), tuple(pairs.values()))
 
 
-def _alone(layer: networks.Layer, gpu: Machine, rules: Rules) -> Module | None:
-    """A layer as a kernel of its own; None for one that is not planned."""
-    if not layer.planned:
-        return None
+def cheapest(network: Network, costs: Mapping[tuple[str, ...], float]) -> tuple[tuple[str, ...], ...]:
+    """The cheapest way to cut a network's layers into kernels: the names of each kernel's planned layers.
+
+    costs: names of a kernel's layers -> its cost. Raises PlanError where a layer has no cost.
+    """
+    place = {layer.name: n for n, layer in enumerate(network.layers)}
+    pieces = {(n, n + 1): 0.0 for n, layer in enumerate(network.layers) if not layer.planned}
+    pieces |= {(place[names[0]], place[names[-1]] + 1): cost for names, cost in costs.items()}
+    cuts = partition(len(network.layers), pieces)
+    return tuple(tuple(one.name for one in network.layers[a:b]) for a, b in cuts if network.layers[a].planned)
+
+
+def _alone(layer: networks.Layer, gpu: Machine, rules: Rules) -> Module:
+    """A layer as a kernel of its own."""
     found = best(*pattern([layer.problem]), (layer.problem,), gpu, rules)
     if isinstance(found, str):
         raise PlanError(f"no tile fits {layer}. {found[0].upper() + found[1:]}")
     return found
 
 
-def _fused(made: Network, start: int, length: int, gpu: Machine, rules: Rules) -> tuple[Module | None, str]:
-    """The best module of `length` layers from `start` on; or None, and which limit is in the way.
-
-    No limit, "", where the graph or the rules forbid it.
-    """
-    if length < 2 or any(made.joint(index) for index in range(start, start + length - 1)):
-        return None, ""
-    layers = tuple(layer.problem for layer in made.layers[start : start + length])
+def _fused(pair: Fused, gpu: Machine, rules: Rules) -> tuple[Module | None, str]:
+    """The best module of two layers; or None, and which limit is in the way."""
+    layers = pair.first, pair.second
     kinds = [kind for kind in rules.modules if KINDS[kind].takes == pattern(layers)]
     found = {kind: best(kind, layers, gpu, rules) for kind in kinds}
     modules = [one for one in found.values() if isinstance(one, Module)]
     if modules:
         return min(modules, key=lambda one: (rules.cost(one), one.gma_bytes)), ""
-    return None, "; ".join(f"{NAMES[kind]}: {limit}" for kind, limit in found.items())
+    limits = "; ".join(f"{NAMES[kind]}: {limit}" for kind, limit in found.items())
+    return None, limits or "no module of the two is allowed"
 
 
-def _pair(made: Network, start: int, unfused: Sequence[Module], chosen: bool, gpu: Machine, rules: Rules) -> Pair:
-    module, limit = _fused(made, start, 2, gpu, rules)
-    names = tuple(layer.name for layer in made.layers[start : start + 2])
-    if module is None and not limit:
-        limit = "no module of the two is allowed"
-    two = tuple(unfused[start : start + 2])
-    fuse = module is not None and rules.cost(module) < sum(map(rules.cost, two))
-    return Pair(names, module, two, chosen, limit, fuse)
-
-
-def _why(made: Network, start: int, pairs: Mapping[int, Pair], pieces: Sequence[tuple[int, int]]) -> str:
+def _why(
+    made: Network, place: int, pairs: Mapping[tuple[str, str], Pair], pieces: Sequence[tuple[str, ...]]
+) -> str:
     """Why a layer that is alone is not fused with the next, in a few words."""
-    if start + 1 >= len(made.layers) or not made.layers[start + 1].planned:
+    if place + 1 >= len(made.layers) or not made.layers[place + 1].planned:
         return ""
-    if start not in pairs:
-        return made.joint(start)
-    pair = pairs[start]
+    first, second = (layer.name for layer in made.layers[place : place + 2])
+    pair = pairs.get((first, second))
+    if pair is None:
+        return made.joint(place)
     if pair.module is None:
         return pair.limit
-    if (start + 1, start + 2) not in pieces:
+    if (second,) not in pieces:
         return "the next is better fused with the one after it"
     return f"{NAMES[pair.module.kind]} with the next: {-pair.gain_us:+.1f} µs, {-pair.saved_bytes / 1e6:+.2f} MB"

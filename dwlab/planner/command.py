@@ -10,10 +10,10 @@ from typing import Any
 
 from dwlab.gpu import specs as gpus
 from dwlab.gpu import target
-from dwlab.planner import plan
+from dwlab.planner import Plan, plan
 from dwlab.planner.modules import PlanError, Rules
 from dwlab.planner.picture import describe, draw
-from dwlab.planner.validation import recorded, validate
+from dwlab.planner.validation import recorded_run, validate
 from dwlab.problems import networks
 from dwlab.text import commandline, terminal
 
@@ -62,7 +62,7 @@ def main(options: Namespace) -> int:
             json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if options.json else found.text(terminal.width())
         )
     else:
-        measured = recorded(made)
+        measured = _recorded(made)
         if options.json:
             print(json.dumps(made.to_dict() | {"recorded": measured}, indent=1, ensure_ascii=False))
         else:
@@ -86,6 +86,16 @@ def _check_picture(path: Path) -> None:
         raise PlanError(f"cannot write {path}: No such file or directory; give a file in a folder that is there")
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise PlanError(f"cannot write {path}: give a file that may be written")
+
+
+def _recorded(made: Plan) -> dict[str, Any] | None:
+    """The recorded times of the plan's whole network on its GPU, whose pairs were chosen by measured times."""
+    found = recorded_run(made.network, made.gpu.name)
+    if found is None:
+        return None
+    row, run = found
+    names = ("apart_us", "fused_us", "pairs", "kernels", "fused_kernels")
+    return {"gpu": run.gpu, "date": run.date[:10], **{name: row.get(name) for name in names}}
 
 
 def _sentence(measured: dict[str, Any]) -> str:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dwlab import records
-from dwlab.planner import Pair, Plan, partition
+from dwlab.kernels.choices import bare
+from dwlab.planner import Pair, Plan, cheapest
 from dwlab.planner.accesses import Conv
 from dwlab.planner.modules import NAMES, PlanError
 from dwlab.problems.layers import Fused
 from dwlab.problems.networks import Network, summary
 from dwlab.problems.networks import network as named_network
-from dwlab.text import tabular, terminal
+from dwlab.text import terminal
 
 IN_THE_L2 = "of the network's kernels, arrays in the L2 as far as they fit"
 """Where times of whole networks are from."""
@@ -115,11 +116,6 @@ class Validation:
             for row in self.rows
         ]
 
-    def table(self) -> tabular.Markdown:
-        """A row a pair, as Markdown."""
-        text = tabular.markdown(self.HEAD, self.cells(), (0, 1, 2, 5))
-        return tabular.Markdown(f"{text}\n\n{self.summary()}\n")
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         rows = [
@@ -156,46 +152,25 @@ class Validation:
     __repr__ = __str__
 
 
-EPILOGUE = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"})
-"""What of a layer's description costs every stage about the same."""
-
-
-def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """A described problem without bias, activation, residual, zero points; fused layers are described in words."""
-
-    def words(text: str) -> str:
-        return " ".join(word for word in text.split() if word.split("=")[0] not in EPILOGUE)
-
-    kept = {key: value for key, value in problem.items() if key not in EPILOGUE}
-    return {key: words(value) if key in ("first", "second") else value for key, value in kept.items()}
-
-
 def measured_times(made: Plan, rows: Iterable[records.Measurement]) -> dict[Conv | Fused, float]:
     """The least recorded time, µs, of each layer of a plan and each pair that may be fused, on the plan's GPU.
 
     A row that differs only in bias, activation and residual counts, as networks share layers.
     """
-
-    def key(op: str, problem: Any, dtype: str) -> tuple[str, str, str]:
-        return op, records.shape_text(bare(records.describe_problem(problem))), dtype
-
-    wanted: dict[tuple[str, str, str], list[Conv | Fused]] = {}
+    wanted: dict[tuple[str, str], list[Conv | Fused]] = {}
     for one in dict.fromkeys(made.network.kernels.values()):
-        wanted.setdefault(key(one.op, one, one.dtype), []).append(one)
-    ops = {op for op, _, _ in wanted}
+        wanted.setdefault((one.op, records.shape_text(bare(records.describe_problem(one)))), []).append(one)
+    ops, dtype = {op for op, _ in wanted}, made.network.dtype
     found: dict[Conv | Fused, float] = {}
     for row in rows:
-        if row.gpu == made.gpu.name and row.op in ops and row.dtype == made.network.dtype:
-            for problem in wanted.get(key(row.op, row.problem, row.dtype), ()):
+        if row.gpu == made.gpu.name and row.op in ops and row.dtype == dtype:
+            for problem in wanted.get((row.op, records.shape_text(bare(row.problem))), ()):
                 found[problem] = min(row.time_us, found.get(problem, math.inf))
     return found
 
 
 def kernel_times(network: Network, gpu: str, runs: Iterable[records.Record]) -> dict[tuple[str, ...], float]:
-    """The same by the names of the layers in a kernel, on a GPU as its driver names it.
-
-    Of layers that are alike one may have been timed, and has the time of all.
-    """
+    """Names of a kernel's layers -> µs, as `timed_kernels` finds them: alike layers have the time of the timed one."""
     found, _ = timed_kernels(network, gpu, runs)
     alike = {problem: us for _, problem, us in found}
     exact = {names: us for names, _, us in found}
@@ -208,15 +183,15 @@ def timed_kernels(
     """(kernels, run): the newest run with kernels of this very network on a GPU; ([], None) if there is none.
 
     Of each kernel the names of its layers, the problem and µs, all of this run and in the network's state of the L2.
+    gpu: as its driver names it.
     """
     known = {planned[0] for planned in set(_planned(network)) & set(_planned(_named(network)))}
-    wanted = (network.name, network.batch, network.dtype, network.layout)
     problems = {layer.name: layer.problem for layer in network.layers}
     for run in reversed(list(runs)):
         found = []
-        for row in run.sections.get("network_kernels", ()) if run.gpu == gpu else ():
+        for row in _rows_of(network, "network_kernels", run) if run.gpu == gpu else ():
             names = tuple(row["layers"].split(" + "))
-            if (row["network"], row["batch"], row["dtype"], row["layout"]) == wanted and known.issuperset(names):
+            if known.issuperset(names):
                 layers = [problems[name] for name in names]
                 found.append((names, layers[0] if len(layers) == 1 else Fused(*layers), row["time_us"]))
         if found:
@@ -229,19 +204,23 @@ def recorded_run(
 ) -> tuple[Mapping[str, Any], records.Record] | None:
     """(row, run): the newest row of the section `networks` with times of a network on a GPU, and its run; None if none.
 
-    The whole network, with the layers that are not planned, in one CUDA graph: unfused_us of each layer alone, fused_us
-    with two layers in one kernel where kernels timed alone said so, which is missing where none did. gpu: as its driver
-    names it. A network that only has the name of the recorded one, and other layers, has none.
+    The whole network, with the layers that are not planned, in one CUDA graph: apart_us of each layer alone, fused_us
+    with two layers in one kernel where kernels timed alone said so, which is missing where none did. A network that
+    only has the name of the recorded one, and other layers, has none.
     """
-    wanted = (network.name, network.batch, network.dtype, network.layout, network.resolution)
-    if _planned(network) != _planned(_named(network)):
-        return None
-    for run in reversed(records.shown_runs(runs, gpu)):
-        for row in run.sections.get("networks", ()):
-            names = ("network", "batch", "dtype", "layout", "resolution")
-            if row.get("apart_us") and tuple(row[name] for name in names) == wanted:
-                return row, run
+    if _planned(network) == _planned(_named(network)):
+        for run in reversed(records.shown_runs(runs, gpu)):
+            for row in _rows_of(network, "networks", run):
+                if row.get("apart_us") and row["resolution"] == network.resolution:
+                    return row, run
     return None
+
+
+def _rows_of(network: Network, section: str, run: records.Record) -> list[Mapping[str, Any]]:
+    """A run's rows of a network."""
+    fields = ("network", "batch", "dtype", "layout")
+    wanted = (network.name, network.batch, network.dtype, network.layout)
+    return [row for row in run.sections.get(section, ()) if tuple(row[name] for name in fields) == wanted]
 
 
 def _named(network: Network) -> Network:
@@ -253,25 +232,12 @@ def _named(network: Network) -> Network:
 
 
 def _planned(network: Network) -> list[tuple[str, ...]]:
-    """What a record of a network holds for: its planned layers, but for what costs every stage about the same."""
+    """The planned layers that a record of a network holds for, but for what costs every stage about the same."""
     return [
         (one.name, one.input, one.residual, records.shape_text(bare(records.describe_problem(one.problem))))
         for one in network.layers
         if one.planned
     ]
-
-
-def recorded(made: Plan, runs: Sequence[records.Record] | None = None) -> dict[str, Any] | None:
-    """What the plan's whole network took on its GPU: date, unfused_us, fused_us, pairs, kernels; None if not recorded.
-
-    As `recorded_run` finds it; its pairs were chosen by measured times.
-    """
-    found = recorded_run(made.network, made.gpu.name, runs)
-    if found is None:
-        return None
-    row, run = found
-    names = ("apart_us", "fused_us", "pairs", "kernels", "fused_kernels")
-    return {"gpu": run.gpu, "date": run.date[:10], **{name: row.get(name) for name in names}}
 
 
 def validate(
@@ -283,38 +249,26 @@ def validate(
     arrays in the L2 as far as they fit; else of single layers and pairs (`measured_times`), with arrays out of it.
     Raises PlanError for a time that is no positive number.
     """
-    source = ""
+    source, network = "", made.network
     if times is None:
         runs = records.shown_runs(runs, made.gpu.name)
-        kernels, _ = timed_kernels(made.network, made.gpu.name, runs)
-        times, source = {problem: us for _, problem, us in kernels}, IN_THE_L2
+        times, source = {problem: us for _, problem, us in timed_kernels(network, made.gpu.name, runs)[0]}, IN_THE_L2
         if not times:
             times = measured_times(made, [row for run in runs for row in run.measurements])
             source = "of single layers and pairs, arrays out of the L2 as far as that can be"
     for problem, value in times.items():
         if not math.isfinite(value) or value <= 0:
             raise PlanError(f"the time of {problem} is {value!r}; it must be a positive number of µs")
-    rows: dict[Fused, ValidatedPair] = {}
-    missing: dict[str, None] = {}
-    index = {layer.name: number for number, layer in enumerate(made.network.layers)}
-    costs: dict[tuple[int, int], float] = {}
-    for number, layer in enumerate(made.network.layers):
-        if layer.planned and layer.problem not in times:
-            missing[layer.name] = None
-        else:
-            costs[number, number + 1] = times[layer.problem] if layer.planned else 0.0
+    costs = {names: times[problem] for names, problem in network.kernels.items() if problem in times}
+    rows: dict[Conv | Fused, ValidatedPair] = {}
     for pair in made.pairs:
-        first, second = (one.layers[0] for one in pair.unfused)
-        fused, start = Fused(first, second), index[pair.layers[0]]
-        if fused not in times:
-            missing[f"{' and '.join(pair.layers)} in one kernel"] = None
-            continue
-        costs[start, start + 2] = times[fused]
-        if first in times and second in times:
-            rows.setdefault(fused, ValidatedPair(pair, times[first] + times[second], times[fused]))
-    pieces = [(index[step.layers[0]], index[step.layers[-1]] + 1) for step in made.steps]
-    if any(piece not in costs for piece in pieces) or any((n, n + 1) not in costs for n in range(len(index))):
-        return Validation(made, tuple(rows.values()), tuple(missing), source=source, times=times)
-    taken = sum(costs[piece] for piece in pieces)
-    least = sum(costs[piece] for piece in partition(len(index), costs))
-    return Validation(made, tuple(rows.values()), tuple(missing), taken, least, source, times)
+        alone = [costs.get((name,)) for name in pair.layers]
+        if pair.layers in costs and None not in alone:
+            rows.setdefault(network.kernels[pair.layers], ValidatedPair(pair, sum(alone), costs[pair.layers]))
+    lacking = [names for names in network.kernels if names not in costs]
+    missing = {" and ".join(names) + " in one kernel" * (len(names) > 1): None for names in lacking}
+    known = None, None
+    if all(len(names) > 1 for names in lacking) and all(step.layers in costs for step in made.steps):
+        pieces = [step.layers for step in made.steps], cheapest(network, costs)
+        known = tuple(sum(costs[names] for names in one) for one in pieces)
+    return Validation(made, tuple(rows.values()), tuple(missing), *known, source, times)
