@@ -163,22 +163,20 @@ def compare(model: Model, image: Any, progress: inference.Progress = None) -> Co
 
     Runs the model once more with memory of its own for every map. image, progress: as `run` takes them.
     """
-    network = model.network
+    network, quantised = model.network, model.quantised
     shared = inference.run(model, image, progress)
     ports = (model.port,) if model.port else ()
-    twin = model if model.kept else inference.built(network, model.weights, model.steps, True, model.quantised, ports)
+    twin = model if model.kept else inference.built(network, model.weights, model.steps, True, quantised, ports)
     torch = pytorch()
     for map in twin.maps.values():  # NaN, of any type: what an earlier run left must not pass for this one's
         map.view(torch.uint8).fill_(255)
     alone = inference.run(twin, image, progress)
     exact = _exact(twin)
-    compared = _compared if model.quantised is None else _compared_in_int8
     with torch.inference_mode(), same_precision():
-        rows = tuple(compared(twin, step, exact) for step in twin.steps)
+        rows = tuple(_compared(twin, step, exact) for step in twin.steps)
     error, torch_error, same = _whole(twin, alone, image)
     unchanged = bool(np.array_equal(shared, alone, equal_nan=True))
-    int8 = model.quantised is not None
-    return Comparison(network.name, rows, error, torch_error, unchanged, same, network.batch, int8)
+    return Comparison(network.name, rows, error, torch_error, unchanged, same, network.batch, quantised is not None)
 
 
 def whole(model: Model, image: Any) -> tuple[float, float, int | None]:
@@ -197,35 +195,25 @@ def agreement(model: Model, images: int = AGREEMENT, seed: int = 1) -> tuple[int
 
 def _whole(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
     """`whole` of the output y that the model has just given for the image."""
-    torch, network = pytorch(), model.network
-    if model.quantised is not None:
-        return _whole_in_int8(model, y, image)
-    exact, dtype, start = _exact(model), getattr(torch, network.dtype), nchw(network, model.maps[INPUT])
+    torch, network, start = pytorch(), model.network, nchw(model.network, model.maps[INPUT])
     with torch.inference_mode(), same_precision():
+        if model.quantised is not None:
+            network, start = networks.in_float(network), torch.as_tensor(image).to(start.device).reshape(start.shape)
+            exact = as_tensors(network, model.weights, torch.float64, str(start.device))
+            theirs = _rounded(model, network, start.float())
+        else:
+            exact, dtype = _exact(model), getattr(torch, network.dtype)
+            # In float16 the CPU sums otherwise than a GPU: there PyTorch computes in float32, and each map is rounded.
+            plain = torch.float32 if start.device.type == "cpu" else dtype
+            given = {layer: {name: one.to(plain) for name, one in own.items()} for layer, own in exact.items()}
+            theirs = forward(network, given, start.to(plain), stored=dtype)
         truth = forward(network, exact, start.double())
-        # In float16 the CPU sums otherwise than a GPU: there PyTorch computes in float32, and each map is rounded.
-        plain = torch.float32 if start.device.type == "cpu" else dtype
-        given = {layer: {name: one.to(plain) for name, one in own.items()} for layer, own in exact.items()}
-        theirs = forward(network, given, start.to(plain), stored=dtype)
-    scale = float(truth.norm()) or 1.0
-    ours = torch.from_numpy(y).to(start.device).double()
+    ours = torch.from_numpy(y).to(start.device).double().reshape(truth.shape)
+    scale = float(truth.norm())
+    if model.quantised is not None:
+        scale = float(truth.flatten(1).std(1).mean()) * math.sqrt(truth.numel())
     same = int((ours.argmax(1) == truth.argmax(1)).sum()) if truth.ndim == 2 else None
-    return float((ours - truth).norm()) / scale, float((theirs.double() - truth).norm()) / scale, same
-
-
-def _whole_in_int8(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:
-    torch, plain = pytorch(), networks.in_float(model.network)
-    device = model.maps[INPUT].device
-    start = torch.as_tensor(image).to(device).reshape(nchw(model.network, model.maps[INPUT]).shape)
-    with torch.inference_mode(), same_precision():
-        exact = as_tensors(plain, model.weights, torch.float64, str(device))
-        truth = forward(plain, exact, start.double()).flatten(1)
-        theirs = _rounded(model, plain, start.float()).flatten(1)
-    ours = torch.from_numpy(y).to(device).double().flatten(1)
-    spread = float(truth.std(1).mean()) or 1.0
-    errors = (float((one.double() - truth).square().mean().sqrt()) / spread for one in (ours, theirs))
-    same = int((ours.argmax(1) == truth.argmax(1)).sum()) if y.ndim == 2 else None
-    return *errors, same
+    return *(float((one.double() - truth).norm()) / (scale or 1.0) for one in (ours, theirs)), same
 
 
 def _rounded(model: Model, plain: Network, start: Any) -> Any:
@@ -272,52 +260,37 @@ def _exact(model: Model) -> dict[str, dict[str, Any]]:
 
 
 def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
-    """One step's output and what PyTorch computes in float64 from the same input."""
-    torch, network = pytorch(), model.network
-    x, y = (nchw(network, model.maps[name]).double() for name in (step.x, step.y))
-    r = nchw(network, model.maps[step.r]).double() if step.r else None
-    error = torch.zeros_like(x)
-    for name in step.layers:
-        problem, own = network.layer(name).problem, exact.get(name, {})
-        twice = step.runner == "PyTorch"
-        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None, twice)
-    off = (y - x).abs()
-    off = torch.where((y == x) & torch.isinf(y), torch.zeros_like(off), off)  # both overflowed: what float16 does
-    worst = off / error
-    return Compared(step.layers, step.runner, float(off.max()), float(worst.max()))
-
-
-def _compared_in_int8(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) -> Compared:
-    """One step of an int8 network: a layer against the integers, an operation against float64 of what they stand for.
+    """One step's output and PyTorch's from the same input: an int8 layer's in integers, else in float64.
 
     What an operation stores as int8 may be any that a value within its error is rounded to.
     """
-    torch, network, scales = pytorch(), model.network, model.quantised.scales
-    x, y = (nchw(network, model.maps[name]) for name in (step.x, step.y))
-    r = nchw(network, model.maps[step.r]) if step.r else None
-    if network.layer(step.y).planned:
-        own = as_tensors(network, model.weights, torch.float16, str(x.device), model.quantised.parameters)
+    torch, network, quantised = pytorch(), model.network, model.quantised
+    x, y, r = (nchw(network, model.maps[name]) if name else None for name in (step.x, step.y, step.r))
+    if quantised is not None and network.layer(step.y).planned:
+        own = as_tensors(network, model.weights, torch.float16, str(x.device), quantised.parameters)
         for name in step.layers:
             x = in_integers(network.layer(name).problem, x, own[name], r if name == step.y else None)
         off = float((y.double() - x.double()).abs().max())
         return Compared(step.layers, step.runner, off, 0.0 if off == 0 else math.inf)
-    problem, own, scale = replace(network.layer(step.y).problem, dtype="float16"), exact.get(step.y, {}), scales[step.y]
-    if network.layer(step.y).note == networks.SIX:
-        problem = replace(problem, activation="relu6")
-    x, given = real(x, scales[step.x]).double(), scales[step.x]
-    r = None if r is None else real(r, scales[step.r]).double()
+    given, scale, added = (quantised.scales.get(name) if quantised else None for name in (step.x, step.y, step.r))
+    x, y, r = (None if one is None else real(one, of).double() for one, of in ((x, given), (y, scale), (r, added)))
     error = torch.zeros_like(x) if given is None else _HALF_UNIT * x.abs() + _HALF_LEAST
-    z, allowed = _bounded(problem, x, error, own.get("w"), own.get("b"), r, True)
-    if scale is None:
-        off = (y.double() - z).abs()
-        return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
-    if problem.op in KEEPING and given == scale:
-        off = float((real(y, scale).double() - z).abs().max())
+    for name in step.layers:
+        layer, own = network.layer(name), exact.get(name, {})
+        problem = layer.problem if quantised is None else replace(layer.problem, dtype="float16")
+        if layer.note == networks.SIX:
+            problem = replace(problem, activation="relu6")
+        twice = quantised is not None or step.runner == "PyTorch"
+        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None, twice)
+    if scale is not None and given == scale and problem.op in KEEPING:
+        off = float((y - x).abs().max())
         return Compared(step.layers, step.runner, off, 0.0 if off == 0 else math.inf)
-    step_, low, high = scale.scale, *((end - scale.zero) * scale.scale for end in (-128, 127))
-    off = (real(y, scale).double() - z.clamp(low, high)).abs()
-    allowed = step_ / 2 + allowed + 8 * _UNIT * z.abs()
-    return Compared(step.layers, step.runner, float(off.max()), float((off / allowed).max()))
+    if scale is not None:
+        error = scale.scale / 2 + error + 8 * _UNIT * x.abs()
+        x = x.clamp(*((end - scale.zero) * scale.scale for end in (LOW, HIGH)))
+    off = (y - x).abs()
+    off = torch.where((y == x) & torch.isinf(y), torch.zeros_like(off), off)  # both overflowed: what float16 does
+    return Compared(step.layers, step.runner, float(off.max()), float((off / error).max()))
 
 
 def _bounded(

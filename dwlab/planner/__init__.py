@@ -405,9 +405,7 @@ def _fused(pair: Fused, gpu: Machine, rules: Rules) -> tuple[Module | None, str]
     return None, limits or "no module of the two is allowed"
 
 
-def _why(
-    made: Network, place: int, pairs: Mapping[tuple[str, str], Pair], pieces: Sequence[tuple[str, ...]]
-) -> str:
+def _why(made: Network, place: int, pairs: Mapping[tuple[str, str], Pair], pieces: Sequence[tuple[str, ...]]) -> str:
     """Why a layer that is alone is not fused with the next, in a few words."""
     if place + 1 >= len(made.layers) or not made.layers[place + 1].planned:
         return ""
