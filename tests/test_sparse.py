@@ -307,20 +307,6 @@ def test_the_roofline_says_where_sparse_filters_can_pay():
         roof.bound(large, 0, 600)
 
 
-def test_the_frontier_is_what_nothing_beats_in_both():
-    kept = {"dense": 1.0, "2:4": 0.8, "64:2:8": 0.5, "16:2:8": 0.6, "64:2:16": 0.5}
-    times = {"dense": 9.0, "2:4": 6.0, "64:2:8": 4.0, "16:2:8": 7.0, "64:2:16": 3.0}
-    found = roof.frontier(kept, times)
-    assert [one.pattern for one in found] == ["64:2:16", "2:4", "dense"]
-    assert roof.within(found, 0.5).pattern == "64:2:16" and roof.within(found, 0.51).pattern == "2:4"
-    even = roof.frontier({"a": 0.4, "b": 0.5}, {"a": 2.0, "b": 2.0})
-    assert [one.pattern for one in even] == ["b"]
-    with pytest.raises(ValueError, match=r"no pattern keeps 0.9 of the magnitudes: at most 0.8 is kept"):
-        roof.within(found[:2], 0.9)
-    with pytest.raises(ValueError, match="no pattern keeps"):
-        roof.within([], 0.1)
-
-
 # ---- bad input
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -54,12 +53,20 @@ HOW = "Drag a slider, move it with the arrow keys, or type into the number besid
 LEAST = 330  # pixels of a control: half of a notebook in a window of 800 pixels has no more
 
 
-@dataclass(frozen=True)
-class Control:
-    """A labelled input. widget: its value is passed to the panel's function under the control's name."""
+def slider(label: str, value: int, least: int, most: int, step: int = 1) -> Any:
+    """A slider of whole numbers, which reaches as far as its first value."""
+    return widgets().IntSlider(value=value, min=min(least, value), max=max(most, value), step=step, description=label)
 
-    label: str
-    widget: Any
+
+def choice(label: str, options: Sequence[Any], value: Any) -> Any:
+    """A list to choose from: values, or (text, value) each; the first value is one of them, or is added."""
+    known = [one[1] if isinstance(one, tuple) else one for one in options]
+    return widgets().Dropdown(options=[*options, *([] if value in known else [value])], value=value, description=label)
+
+
+def field(label: str, value: str, example: str) -> Any:
+    """A text field, which shows an example while it is empty."""
+    return widgets().Text(value=value, continuous_update=True, placeholder=example, description=label)
 
 
 # A margin beside a width of 100 % is wider than the place, and would put a scroll bar under everything.
@@ -74,26 +81,27 @@ def is_slider(widget: Any) -> bool:
 class Face:
     """A live panel. Display it, or read `panel` (what it shows now) and `controls` (name -> ipywidget).
 
+    show: makes the panel of the controls' values, which it gets under their names.
+
     In a front end without widgets, and in a saved notebook read without a kernel, the picture and the tables of the
     values it was made with are shown.
     """
 
-    def __init__(self, title: str, controls: dict[str, Control], show: Callable[..., Panel]) -> None:
+    def __init__(self, title: str, controls: dict[str, Any], show: Callable[..., Panel]) -> None:
         w = widgets()
-        self.controls = {name: control.widget for name, control in controls.items()}
+        self.controls = controls
         self._show = show
         self.output = w.HTML(layout=w.Layout(**_FULL))
         for control in controls.values():
             # The label lies beside its input; that of a text field and of a list is tied to it (sliders: _NAMES).
-            control.widget.description = control.label
-            control.widget.style.description_width = "initial"
-            slides = is_slider(control.widget)
+            control.style.description_width = "initial"
+            slides = is_slider(control)
             basis = "400px" if slides else "300px"
             least = f"min(100%, {LEAST}px)" if slides else "0"  # or a long label leaves no track
-            control.widget.layout = w.Layout(
+            control.layout = w.Layout(
                 flex=f"1 1 {basis}", width="auto", min_width=least, max_width="560px", margin="2px 12px 2px 0"
             )
-            control.widget.observe(self._changed, names="value")
+            control.observe(self._changed, names="value")
         row = w.Box(
             list(self.controls.values()),
             layout=w.Layout(display="flex", flex_flow="row wrap", align_items="center", **_FULL),
@@ -132,8 +140,3 @@ class Face:
         live = self.widget._repr_mimebundle_(**options) or {}
         data = live[0] if isinstance(live, tuple) else live
         return {**data, "text/html": self.panel.html(), "text/plain": self.panel.text()}
-
-
-def face(title: str, controls: dict[str, Control], show: Callable[..., Panel]) -> Face:
-    """A Face; see there."""
-    return Face(title, controls, show)

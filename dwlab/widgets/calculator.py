@@ -19,6 +19,7 @@ import numpy as np
 from dwlab.gpu.occupancy import LIMITS, SOURCE, Occupancy, occupancy
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt.views import COLOURS, LANES, SECTOR, Table, with_alt
+from dwlab.widgets._charts import EDGE, TIGHT, chart, heading, key, stacked
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:
@@ -242,98 +243,52 @@ SHOWN = 7  # tiles drawn one under the other
 
 
 def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
-    from matplotlib.figure import Figure
-
     p = t.problem
     blue, orange, green, olive = COLOURS[:4]
-    figure = Figure(figsize=(5.6, 6.0), dpi=100)
-    cut, moved, kept = (figure.add_axes(box) for box in ((0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.74, 0.19),
-                                                         (0.2, 0.05, 0.77, 0.17)))  # fmt: skip
-    for axes in (cut, moved, kept):
-        axes.tick_params(labelsize=8, length=2)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+    places = (0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.74, 0.19), (0.2, 0.05, 0.77, 0.17)
+    figure, (cut, moved, kept) = chart(5.6, 6.0, *places)
 
     t0 = [k * t.tile for k in range(min(t.tiles, SHOWN))]
-    edge = {"edgecolor": "white", "linewidth": 0.8}
     for place, a in enumerate(t0):
         b = min(a + t.tile, p.L)
         left, right = max(a - p.left, 0), min(b + p.shift, p.L)
         halos = [(x, width) for x, width in ((left, a - left), (b, right - b)) if width]
-        cut.broken_barh(halos, (place - 0.38, 0.76), facecolor=orange, hatch="////", **edge)
-        cut.broken_barh([(a, b - a)], (place - 0.38, 0.76), facecolor=blue, **edge)
-    more = t.tiles - len(t0)
-    cut.set_ylim(max(len(t0), 4) - 0.5 + (0.9 if more else 0), -0.6)
-    cut.set_yticks(range(len(t0)), [str(k) for k in range(len(t0))])
-    end = min(p.L, t0[-1] + t.tile + p.shift)
-    cut.set_xlim(0, end)
+        cut.broken_barh(halos, (place - 0.38, 0.76), facecolor=orange, hatch=TIGHT, **EDGE)
+        cut.broken_barh([(a, b - a)], (place - 0.38, 0.76), facecolor=blue, **EDGE)
+    more, end = t.tiles - len(t0), min(p.L, t0[-1] + t.tile + p.shift)
+    cut.set(ylim=(max(len(t0), 4) - 0.5 + (0.9 if more else 0), -0.6), yticks=range(len(t0)), xlim=(0, end))
     if more:
-        cut.text(end / 2, len(t0) - 0.05, f"and {more:,} more tile{'s' if more > 1 else ''}", fontsize=8, ha="center",
-                 va="center")  # fmt: skip
+        text = f"and {more:,} more tile{'s' if more > 1 else ''}"
+        cut.text(end / 2, len(t0) - 0.05, text, fontsize=8, ha="center", va="center")
     cut.set_ylabel("tile", fontsize=8)
     cut.set_xlabel("element of x along the row", fontsize=8, labelpad=1)
-    figure.text(0.01, 0.985, "What each tile loads of a row", fontsize=10, fontweight="bold", va="top")
-    _key(figure, 0.945, (("its own elements", blue, ""), ("halo, loaded by a neighbour too", orange, "////")))
+    heading(figure, 0.985, "What each tile loads of a row")
+    key(figure, 0.945, (("its own elements", blue, ""), ("halo, loaded by a neighbour too", orange, TIGHT)))
 
-    parts = (
-        ("x once", blue, "", t.x_bytes - t.halo_bytes, p.nbytes()["x"]),
-        ("x halo again", orange, "////", t.halo_bytes, 0),
-        ("w", green, "....", t.w_bytes, p.nbytes()["w"]),
-        ("y", olive, "\\\\\\\\", t.y_bytes, p.nbytes()["y"]),
-    )
-    left = np.zeros(2)
-    for _, colour, hatch, tiled, least in parts:
-        widths = np.array([tiled, least], dtype=float)
-        moved.barh([0, 1], widths, left=left, color=colour, hatch=hatch, height=0.62, **edge)
-        left += widths
-    moved.set_ylim(1.5, -0.5)
-    moved.set_yticks([0, 1], ["tiled", "compulsory"])
-    end = ladder(left.max() * 1.22)
-    moved.set_xlim(0, end)
-    moved.set_xticks([0, end / 2, end], ["0", amount(end / 2), amount(end)])
-    for place, total in enumerate(left):
-        moved.text(total + left.max() * 0.015, place, amount(total), fontsize=8, va="center")
-    figure.text(0.01, 0.605, "Bytes requested from global memory", fontsize=10, fontweight="bold", va="top")
-    _key(figure, 0.565, tuple(part[:3] for part in parts))
+    parts = ("x once", blue, ""), ("x halo again", orange, TIGHT), ("w", green, "...."), ("y", olive, "\\\\" * 2)
+    once = p.nbytes()
+    widths = (t.x_bytes - t.halo_bytes, once["x"]), (t.halo_bytes, 0), (t.w_bytes, once["w"]), (t.y_bytes, once["y"])
+    end = ladder(stacked(moved, ("tiled", "compulsory"), parts, widths, amount) * 1.22)
+    moved.set(xlim=(0, end), xticks=[0, end / 2, end], xticklabels=["0", amount(end / 2), amount(end)])
+    heading(figure, 0.605, "Bytes requested from global memory")
+    key(figure, 0.565, parts)
 
-    names = list(o.by)
-    counts = [o.by[name] for name in names]
-    tightest = [not o.exceeded and name in o.limited_by for name in names]
-    kept.barh(
-        range(4),
-        counts,
-        color=[orange if tight else "#BBBBBB" for tight in tightest],
-        hatch=["////" if tight else "" for tight in tightest],
-        height=0.66,
-        **edge,
-    )
-    most = max(counts)
-    for place, (count, tight) in enumerate(zip(counts, tightest, strict=True)):
-        label = f"{count} ← the limit" if tight else f"{count}"
-        kept.text(count + most * 0.015, place, label, fontsize=8, va="center", fontweight="bold" if tight else "normal")
-    kept.set_ylim(3.5, -0.5)
-    kept.set_yticks(range(4), names)
-    kept.set_xlim(0, max(most * 1.25, 1))
-    kept.set_xticks([])
+    most = max(o.by.values())
+    for place, (name, count) in enumerate(o.by.items()):
+        tight = not o.exceeded and name in o.limited_by
+        colour, hatch = (orange, TIGHT) if tight else ("#BBBBBB", "")
+        kept.barh(place, count, color=colour, hatch=hatch, height=0.66, **EDGE)
+        text = f"{count} ← the limit" if tight else f"{count}"
+        kept.text(count + most * 0.015, place, text, fontsize=8, va="center", fontweight="bold" if tight else "normal")
+    kept.set(ylim=(3.5, -0.5), yticks=range(4), yticklabels=o.by, xlim=(0, max(most * 1.25, 1)), xticks=[])
     kept.spines["bottom"].set_visible(False)
     title = f"Blocks on one SM that each resource allows (cc {cc})"
-    if o.exceeded:
-        title = f"This block does not run (cc {cc}): a limit is exceeded"
-    figure.text(0.01, 0.265, title, fontsize=10, fontweight="bold", va="top")
+    heading(figure, 0.265, f"This block does not run (cc {cc}): a limit is exceeded" if o.exceeded else title)
     return with_alt(figure, alt)
 
 
-def _key(figure: Figure, y: float, entries: tuple[tuple[str, str, str], ...]) -> None:
-    """A legend in one line."""
-    from matplotlib.patches import Rectangle
-
-    x = 0.03
-    for label, colour, hatch in entries:
-        box = Rectangle((x, y - 0.018), 0.035, 0.018, transform=figure.transFigure, facecolor=colour, hatch=hatch,
-                        edgecolor="white", linewidth=0)  # fmt: skip
-        figure.add_artist(box)
-        figure.text(x + 0.045, y - 0.009, label, fontsize=8, va="center")
-        x += 0.075 + 0.0155 * len(label)
+def _text(compute_capability: tuple[int, int] | str) -> str:
+    return compute_capability if isinstance(compute_capability, str) else "{}.{}".format(*compute_capability)
 
 
 def view(
@@ -355,7 +310,7 @@ def view(
         o = occupancy(threads, registers, t.shared_bytes, compute_capability)
     except ValueError as error:
         return Panel(title=title, alt="", problems=(sentence(error),))
-    cc = compute_capability if isinstance(compute_capability, str) else "{}.{}".format(*compute_capability)
+    cc = _text(compute_capability)
     alt = _describe(t, o, threads, registers, cc)
     notes = [
         "Counted: a block copies what its outputs need to shared memory once, 32 neighbouring elements a request. "
@@ -385,31 +340,24 @@ def traffic_calculator(
 
     B, H and padding stay as the problem has them; L, K (halo + 1) and the rest move.
     """
-    from dwlab.widgets._face import Control, face, widgets
+    from dwlab.widgets._face import Face, choice, slider
 
-    w = widgets()
-    cc = compute_capability if isinstance(compute_capability, str) else "{}.{}".format(*compute_capability)
-
-    def slider(value: int, least: int, most: int, step: int = 1):
-        return w.IntSlider(value=value, min=min(least, value), max=max(most, value), step=step)
-
+    cc = _text(compute_capability)
     controls = {
-        "L": Control("row L, elements", slider(problem.L, 1, 1024)),
-        "halo": Control("halo K-1, elements", slider(problem.K - 1, 0, 255)),
-        "tile": Control("tile, outputs", slider(tile, 1, 512)),
-        "rows": Control("rows a block", slider(rows, 1, 64)),
-        "threads": Control("threads a block", slider(threads, 32, 1024, 32)),
-        "registers": Control("registers a thread", slider(registers, 16, 255)),
-        "padding": Control("padding", w.Dropdown(options=["causal", "same"], value="causal")),
-        "compute_capability": Control(
-            "compute capability", w.Dropdown(options=["{}.{}".format(*key) for key in LIMITS], value=cc)
-        ),
+        "L": slider("row L, elements", problem.L, 1, 1024),
+        "halo": slider("halo K-1, elements", problem.K - 1, 0, 255),
+        "tile": slider("tile, outputs", tile, 1, 512),
+        "rows": slider("rows a block", rows, 1, 64),
+        "threads": slider("threads a block", threads, 32, 1024, 32),
+        "registers": slider("registers a thread", registers, 16, 255),
+        "padding": choice("padding", ("causal", "same"), "causal"),
+        "compute_capability": choice("compute capability", [_text(one) for one in LIMITS], cc),
     }
     if problem.padding in ("causal", "same"):
-        controls["padding"].widget.value = problem.padding
+        controls["padding"].value = problem.padding
 
     def show(L, halo, tile, rows, threads, registers, padding, compute_capability) -> Panel:
         chosen = replace(problem, L=L, K=halo + 1, padding=padding)
         return view(chosen, tile, rows, threads, registers, compute_capability)
 
-    return face("Traffic calculator", controls, show)
+    return Face("Traffic calculator", controls, show)

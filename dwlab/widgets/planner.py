@@ -31,6 +31,7 @@ from dwlab.problems import networks
 from dwlab.problems.networks import summary
 from dwlab.simt.views import COLOURS, HATCHES, Table, with_alt
 from dwlab.text import tabular
+from dwlab.widgets._charts import EDGE, TIGHT, chart, heading, key, stacked
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:
@@ -254,75 +255,37 @@ def _notes(one: Weighed) -> tuple[str, ...]:
 
 
 def _draw(one: Weighed, alt: str) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
-    figure = Figure(figsize=(5.8, 4.8), dpi=100)
-    moved, limits = figure.add_axes((0.2, 0.6, 0.77, 0.26)), figure.add_axes((0.2, 0.08, 0.77, 0.27))
-    for axes in (moved, limits):
-        axes.tick_params(labelsize=8, length=2)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-    totals = [0.0, 0.0]
-    colours = dict(zip(PARTS, (COLOURS[0], COLOURS[6], COLOURS[2], COLOURS[4], COLOURS[1]), strict=True))
-    hatches = dict(zip(PARTS, HATCHES, strict=False))
-    for name, widths in parts(one).items():
-        moved.barh(
-            [0, 1],
-            widths,
-            left=totals,
-            height=0.62,
-            color=colours[name],
-            hatch=hatches[name],
-            edgecolor="white",
-            lw=0.8,
-        )
-        totals = [total + width for total, width in zip(totals, widths, strict=True)]
-    for place, total in enumerate(totals):
-        moved.text(total + max(totals) * 0.015, place, _mb(total), fontsize=8, va="center")
-    moved.set(ylim=(1.5, -0.5), xlim=(0, max(totals) * 1.2), xticks=[], yticks=[0, 1], yticklabels=["unfused", "fused"])
+    figure, (moved, limits) = chart(5.8, 4.8, (0.2, 0.6, 0.77, 0.26), (0.2, 0.08, 0.77, 0.27))
+    colours = (COLOURS[0], COLOURS[6], COLOURS[2], COLOURS[4], COLOURS[1])
+    names = [f"{name}, written and read" if name == "between" else name for name in PARTS]
+    drawn = list(zip(names, colours, HATCHES, strict=False))
+    most = stacked(moved, ("unfused", "fused"), drawn, list(parts(one).values()), _mb)
+    moved.set(xlim=(0, most * 1.2), xticks=[])
     moved.spines["bottom"].set_visible(False)
-    figure.text(0.01, 0.985, "Bytes accessed in global memory", fontsize=10, fontweight="bold", va="top")
-    labels = {"between": "between, written and read"}
-    keys = [
-        Patch(facecolor=colours[name], hatch=hatches[name], edgecolor="white", label=labels.get(name, name))
-        for name in PARTS
-    ]
-    figure.legend(
-        handles=keys,
-        loc="upper left",
-        bbox_to_anchor=(0.02, 0.95),
-        ncols=5,
-        fontsize=8,
-        frameon=False,
-        columnspacing=1.2,
-    )
+    heading(figure, 0.985, "Bytes accessed in global memory")
+    key(figure, 0.935, drawn)
 
-    fused, gpu = one.fused, one.gpu
-    shares = (
-        ("shared memory", fused.shared_bytes / max(1, one.shared_limit), False),
-        ("on chip", one.on_chip / l1_bytes(gpu), False),
-        ("more work", max(0.0, fused.redundant) / REDUNDANT, False),
-        ("blocks / SMs", fused.accesses.blocks / gpu.sms, True),
-    )
-    most = 2.0
-    for place, (_, share, least) in enumerate(shares):
+    fused, gpu, most = one.fused, one.gpu, 2.0
+    shares = {
+        "shared memory": fused.shared_bytes / max(1, one.shared_limit),
+        "on chip": one.on_chip / l1_bytes(gpu),
+        "more work": max(0.0, fused.redundant) / REDUNDANT,
+        "blocks / SMs": fused.accesses.blocks / gpu.sms,
+    }
+    for place, (name, share) in enumerate(shares.items()):
+        least = name == "blocks / SMs"
         kept = share >= 1 if least else share <= 1
-        limits.barh(
-            place, min(share, most), height=0.62, color="#BBBBBB" if kept else COLOURS[6], hatch="" if kept else "////",
-            edgecolor="white", lw=0.8,
-        )  # fmt: skip
+        colour, hatch = ("#BBBBBB", "") if kept else (COLOURS[6], TIGHT)
+        limits.barh(place, min(share, most), height=0.62, color=colour, hatch=hatch, **EDGE)
         text = f"{100 * share:,.0f} %{'' if kept else ' ← too few' if least else ' ← over'}"
         start = min(share, most) + 0.03
         if start < 1 < start + LETTER * len(text) + 0.03:  # it would stand on the line
             start = 1.03
         limits.text(start, place, text, fontsize=8, va="center", fontweight="normal" if kept else "bold")
     limits.axvline(1, color="black", lw=1.2)
-    limits.set(ylim=(3.6, -0.6), xlim=(0, most * 1.3), yticks=range(4), yticklabels=[name for name, *_ in shares])
+    limits.set(ylim=(3.6, -0.6), xlim=(0, most * 1.3), yticks=range(4), yticklabels=shares)
     limits.set_xticks([0, 1], ["0", "limit"])
-    figure.text(
-        0.01, 0.46, f"Limits on {gpu.name}, as parts of what is allowed", fontsize=10, fontweight="bold", va="top"
-    )
+    heading(figure, 0.46, f"Limits on {gpu.name}, as parts of what is allowed")
     figure.text(0.01, 0.41, "the first three stay left of the line, blocks right of it", fontsize=8, va="top")
     return with_alt(figure, alt)
 
@@ -371,31 +334,22 @@ def fuse_planner(
     layers: str = PAIRS[1], gpu: str = "t4", filters: int = 64, rows: int = 8, columns: int = 8, batch: int = 1
 ) -> Face:
     """The planner's scales for a notebook: sliders over `view`. Needs ipywidgets."""
-    from dwlab.widgets._face import Control, face, widgets
-
-    w = widgets()
-
-    def slider(value: int, most: int):
-        return w.IntSlider(value=value, min=1, max=max(most, value))
-
-    def choice(options: tuple, value):
-        return w.Dropdown(options=[*options, *(() if value in options else (value,))], value=value)
+    from dwlab.widgets._face import Face, choice, slider
 
     controls = {
-        "layers": Control("network, first layer", choice(PAIRS, layers)),
-        "gpu": Control("GPU", choice(GPUS, gpu)),
-        "filters": Control("filters a tile", slider(filters, 512)),
-        "rows": Control("rows of a tile", slider(rows, 56)),
-        "columns": Control("columns of a tile", slider(columns, 56)),
-        "shared_kib": Control("shared KiB (0: most)", w.IntSlider(value=0, min=0, max=most_kib(gpu))),
-        "batch": Control("batch", choice((1, 8, 32), batch)),
-        "dtype": Control("dtype", choice(("float32", "float16", "int8"), "float32")),
+        "layers": choice("network, first layer", PAIRS, layers),
+        "gpu": choice("GPU", GPUS, gpu),
+        "filters": slider("filters a tile", filters, 1, 512),
+        "rows": slider("rows of a tile", rows, 1, 56),
+        "columns": slider("columns of a tile", columns, 1, 56),
+        "shared_kib": slider("shared KiB (0: most)", 0, 0, most_kib(gpu)),
+        "batch": choice("batch", (1, 8, 32), batch),
+        "dtype": choice("dtype", ("float32", "float16", "int8"), "float32"),
     }
-    shared = controls["shared_kib"].widget
-    made = face("Fusion planner", controls, view)
+    made = Face("Fusion planner", controls, view)
 
     def fit(change) -> None:
-        shared.max = most_kib(change["new"])  # a value beyond it becomes the GPU's most
+        controls["shared_kib"].max = most_kib(change["new"])  # a value beyond it becomes the GPU's most
 
-    controls["gpu"].widget.observe(fit, names="value")
+    controls["gpu"].observe(fit, names="value")
     return made

@@ -342,7 +342,7 @@ def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: in
 
     gpu: a part of the name of the GPU to begin with; the first recorded one if None.
     """
-    from dwlab.widgets._face import Control, face, widgets
+    from dwlab.widgets._face import Face, choice, slider, widgets
 
     w = widgets()
     failed = ()
@@ -355,21 +355,18 @@ def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: in
     if first is None:
         raise ValueError(f"no GPU is called {gpu!r}; there are {', '.join(found)}")
 
-    def powers(value: int, most: int):
+    def powers(label: str, value: int, most: int):
         options = sorted({value, *(1 << k for k in range(most.bit_length()))})
-        return w.SelectionSlider(options=[(f"{one:,}", one) for one in options], value=value)
-
-    def slider(value: int, most: int):
-        return w.IntSlider(value=value, min=1, max=max(most, value))
+        return w.SelectionSlider(options=[(f"{one:,}", one) for one in options], value=value, description=label)
 
     controls = {
-        "gpu": Control("GPU", w.Dropdown(options=list(found), value=first)),
-        "B": Control("batch B", powers(problem.B, 1 << 16)),
-        "H": Control("channels H", powers(problem.H, 1 << 11)),
-        "L": Control("row L, elements", slider(problem.L, 1024)),
-        "K": Control("taps K", slider(problem.K, 256)),
-        "tile": Control("tile, outputs", slider(tile, 512)),
-        "rows": Control("rows a block", slider(rows, 64)),
+        "gpu": choice("GPU", list(found), first),
+        "B": powers("batch B", problem.B, 1 << 16),
+        "H": powers("channels H", problem.H, 1 << 11),
+        "L": slider("row L, elements", problem.L, 1, 1024),
+        "K": slider("taps K", problem.K, 1, 256),
+        "tile": slider("tile, outputs", tile, 1, 512),
+        "rows": slider("rows a block", rows, 1, 64),
     }
 
     def show(gpu, B, H, L, K, tile, rows) -> Panel:
@@ -378,4 +375,4 @@ def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: in
         panel = view(found[gpu](), chosen, tile, rows, rows_recorded=measured)
         return replace(panel, problems=panel.problems + failed)
 
-    return face("Roofline explorer", controls, show)
+    return Face("Roofline explorer", controls, show)

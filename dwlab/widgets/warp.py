@@ -2,15 +2,15 @@
 
     view("lane * 2 + 1", itemsize=4).text()
 
-The syntax tree of an expression may hold whole numbers, `lane`, the names that are given, arithmetic (+ - * // % **),
-bit operations (& | ^ ~ << >>), comparisons, and/or/not and `a if c else b`. Everything else is refused with the part
-that is not understood, before anything is evaluated. Division and remainder of negative numbers are Python's, which are
-Numba's too.
+An expression may hold whole numbers, `lane`, the names that are given, arithmetic (+ - * // % **), bit operations
+(& | ^ ~ << >>), comparisons, and/or/not and `a if c else b`. Everything else is refused with the part that is not
+understood. Division and remainder of negative numbers are Python's, which are Numba's too.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import keyword
 import operator
 import re
@@ -48,55 +48,34 @@ class ExpressionError(ValueError):
 
 
 _ALLOWED = "use whole numbers, lane, + - * // % ** & | ^ ~ << >>, comparisons, and, or, not, 'a if c else b'"
-_NODES = {
-    ast.Call: "a call",
-    ast.Attribute: "an attribute (a dot)",
-    ast.Subscript: "an array element (write only what stands between its brackets)",
-    ast.Lambda: "a lambda",
-    ast.NamedExpr: "an assignment",
-    ast.List: "a list",
-    ast.Tuple: "a comma",
-    ast.Dict: "braces",
-    ast.Set: "braces",
-    ast.JoinedStr: "a string",
-    ast.Starred: "a star",
-}
 
 
 def _power(a: int, b: int) -> int:
     if b < 0:
         raise ExpressionError(f"{a} ** {b} is not a whole number")
-    if abs(a) > 1 and (b > 64 or abs(a) >= BIGGEST or abs(a**b) > BIGGEST):
+    if abs(a) > 1 and b > 64:
         raise ExpressionError(f"{a} ** {b} does not fit a 64-bit whole number")
     return a**b
 
 
-def _shift(a: int, b: int, left: bool) -> int:
+def _shift(a: int, b: int) -> int:
     if not 0 <= b < 64:
         raise ExpressionError(f"a shift by {b}: the count must lie in 0..63")
-    return a << b if left else a >> b
+    return a << b
 
 
-_GUARDED: dict[type, tuple[str, Callable[[int, int], int]]] = {
-    ast.Pow: ("**", _power),
-    ast.LShift: ("<<", lambda a, b: _shift(a, b, True)),
-    ast.RShift: (">>", lambda a, b: _shift(a, b, False)),
-}
-"""Operators whose results may be huge or fail: evaluated by functions, under names that no expression can have."""
-_BINARY = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor, *_GUARDED)
-_COMPARE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_OPERATORS: dict[type, Callable[..., int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.Pow: _power, ast.LShift: _shift, ast.RShift: lambda a, b: a // _shift(1, b),
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}  # fmt: skip
 
 
-class _Guard(ast.NodeTransformer):
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        if type(node.op) not in _GUARDED:
-            return node
-        return ast.Call(ast.Name(_GUARDED[type(node.op)][0], ast.Load()), [node.left, node.right], [])
-
-
-def parse(expression: str, names: tuple[str, ...] = ()) -> ast.expr:
-    """The syntax tree of an index expression over `lane` and `names`. Raises ExpressionError for anything else."""
+def parse(expression: str) -> ast.expr:
+    """The syntax tree of an expression. Raises ExpressionError for what is none."""
     if not isinstance(expression, str):
         raise ExpressionError(f"the expression is {expression!r}; write it as text, for example 'lane * 2'")
     text = expression.strip()
@@ -104,75 +83,75 @@ def parse(expression: str, names: tuple[str, ...] = ()) -> ast.expr:
         raise ExpressionError("the expression is empty; write an index, for example lane * 2")
     if len(text) > LONGEST:
         raise ExpressionError(f"the expression has {len(text):,} characters; at most {LONGEST} are read")
-    for name in names:
-        if not name.isidentifier() or keyword.iskeyword(name) or name == "lane":
-            raise ExpressionError(f"{name!r} cannot be the name of a parameter")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "1if lane else 2" and such: the page has no place for them
-            tree = ast.parse(text, mode="eval")
+            return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         place = f" at character {error.offset}" if error.offset and 0 < error.offset <= len(text) else ""
         raise ExpressionError(f"{text!r} is not an expression: {error.msg}{place}") from None
     except (ValueError, MemoryError, RecursionError):
         raise ExpressionError(f"{text!r} cannot be read; write it simpler") from None
-    _check(tree.body, text, ("lane", *names))
-    return tree.body
 
 
-def _check(node: ast.expr, text: str, names: tuple[str, ...]) -> None:
-    part = ast.get_source_segment(text, node) or text
-    children: list[ast.expr] = []
+def _value(node: ast.expr, names: Mapping[str, int]) -> int:
+    """An expression's value: of these names and arithmetic, and of nothing else."""
     match node:
-        case ast.Constant(value=bool()) | ast.Constant(value=int()):
-            if node.value >= BIGGEST:
-                raise ExpressionError(f"{part!r} does not fit a 64-bit whole number")
+        case ast.Constant(value=int()):
+            found = int(node.value)
         case ast.Constant(value=float()):
-            raise ExpressionError(f"{part!r} has a fraction; an index is a whole number")
+            raise ExpressionError(f"{ast.unparse(node)!r} has a fraction; an index is a whole number")
         case ast.Name():
             if node.id not in names:
                 raise ExpressionError(f"{node.id!r} is not known; known: {', '.join(names)}")
+            found = names[node.id]
         case ast.BinOp(op=ast.Div()):
-            raise ExpressionError(f"{part!r}: '/' gives a fraction; use '//' for a whole number")
-        case ast.BinOp() if type(node.op) in _BINARY:
-            children = [node.left, node.right]
+            raise ExpressionError(f"{ast.unparse(node)!r}: '/' gives a fraction; use '//' for a whole number")
+        case ast.BinOp() if type(node.op) in _OPERATORS:
+            found = _OPERATORS[type(node.op)](_value(node.left, names), _value(node.right, names))
         case ast.UnaryOp():
-            children = [node.operand]
-        case ast.Compare() if all(type(op) in _COMPARE for op in node.ops):
-            children = [node.left, *node.comparators]
+            found = _OPERATORS[type(node.op)](_value(node.operand, names))
+        case ast.Compare() if all(type(op) in _OPERATORS for op in node.ops):
+            values = [_value(one, names) for one in (node.left, *node.comparators)]
+            pairs = zip(node.ops, itertools.pairwise(values), strict=True)
+            found = all(_OPERATORS[type(op)](a, b) for op, (a, b) in pairs)
         case ast.BoolOp():
-            children = list(node.values)
+            for one in node.values:
+                found = _value(one, names)
+                if bool(found) == isinstance(node.op, ast.Or):
+                    break
         case ast.IfExp():
-            children = [node.test, node.body, node.orelse]
+            found = _value(node.body if _value(node.test, names) else node.orelse, names)
         case _:
-            what = _NODES.get(type(node), "what is not arithmetic")
-            raise ExpressionError(f"{part!r}: {what} cannot be used here; {_ALLOWED}")
-    for child in children:
-        _check(child, text, names)
+            raise ExpressionError(f"{ast.unparse(node)!r} is not arithmetic; {_ALLOWED}")
+    if not -BIGGEST <= found < BIGGEST:
+        raise ExpressionError(f"{ast.unparse(node)} does not fit a 64-bit whole number")
+    return int(found)
 
 
 def indices(expression: str, parameters: Mapping[str, int] | None = None) -> tuple[int, ...]:
     """The value of the expression for lanes 0 to 31. Raises ExpressionError, naming the lane where one has no value."""
     given: dict[str, int] = {}
     for name, number in (parameters or {}).items():
+        _check_name(name)
         try:
             given[name] = operator.index(number)
         except TypeError:
             raise ExpressionError(f"{name} is {number!r}; a parameter is a whole number") from None
-    tree = ast.fix_missing_locations(ast.Expression(_Guard().visit(parse(expression, tuple(given)))))
-    code, guards = compile(tree, "index", "eval"), dict(_GUARDED.values())
-    values = []
+    tree, values = parse(expression), []
     for lane in range(LANES):
         try:
-            value = int(eval(code, {"__builtins__": {}, **given, "lane": lane, **guards}))
-            if not -BIGGEST <= value < BIGGEST:
-                raise ExpressionError("the result does not fit a 64-bit whole number")
-            values.append(value)
+            values.append(_value(tree, {"lane": lane, **given}))
         except ZeroDivisionError:
             raise ExpressionError(f"{expression.strip()!r} divides by zero for lane {lane}") from None
         except ExpressionError as error:
             raise ExpressionError(f"{expression.strip()!r}, lane {lane}: {error}") from None
     return tuple(values)
+
+
+def _check_name(name: str) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name) or name == "lane":
+        raise ExpressionError(f"{name!r} cannot be the name of a parameter")
 
 
 def read_parameters(text: str) -> dict[str, int]:
@@ -182,8 +161,7 @@ def read_parameters(text: str) -> dict[str, int]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise ExpressionError(f"{part!r} is not a parameter; write it as name = number")
-        if not name.isidentifier() or keyword.iskeyword(name) or name == "lane":
-            raise ExpressionError(f"{name!r} cannot be the name of a parameter")
+        _check_name(name)
         try:
             found[name] = int(value.replace("_", ""))
         except ValueError:
@@ -338,19 +316,18 @@ def warp_viewer(
     parameters: Mapping[str, int] | None = None,
 ) -> Face:
     """The warp viewer for a notebook: text fields for the index, sliders for the rest. Needs ipywidgets."""
-    from dwlab.widgets._face import Control, face, widgets
+    from dwlab.widgets._face import Face, choice, field, slider
 
-    w = widgets()
     given = ", ".join(f"{name} = {value}" for name, value in (parameters or {}).items())
     sizes = [(f"{size} byte{'s' if size > 1 else ''}", size) for size in ITEMSIZES]
     controls = {
-        "expression": Control("index", w.Text(value=expression, continuous_update=True, placeholder="lane * 2 + 1")),
-        "example": Control("examples", w.Dropdown(options=[("choose", ""), *((f"{b}: {a}", b) for a, b in EXAMPLES)])),
-        "active": Control("lane active if", w.Text(value=active, placeholder="lane < 20")),
-        "parameters": Control("names", w.Text(value=given, placeholder="pitch = 33, tile = 64")),
-        "itemsize": Control("element", w.Dropdown(options=sizes, value=itemsize)),
-        "offset": Control("array offset, bytes", w.IntSlider(value=offset, min=0, max=256, step=itemsize)),
-        "space": Control("memory", w.Dropdown(options=list(SPACES), value=space)),
+        "expression": field("index", expression, "lane * 2 + 1"),
+        "example": choice("examples", [("choose", ""), *((f"{b}: {a}", b) for a, b in EXAMPLES)], ""),
+        "active": field("lane active if", active, "lane < 20"),
+        "parameters": field("names", given, "pitch = 33, tile = 64"),
+        "itemsize": choice("element", sizes, itemsize),
+        "offset": slider("array offset, bytes", offset, 0, 256, itemsize),
+        "space": choice("memory", SPACES, space),
     }
 
     def show(expression, active, parameters, itemsize, offset, space, **_) -> Panel:
@@ -360,23 +337,17 @@ def warp_viewer(
             return Panel(title="Names", alt="", problems=(sentence(error),))
         return view(expression, itemsize, offset, space, active, names)
 
-    made = face("Warp viewer", controls, show)
-    offset_slider, element = controls["offset"].widget, controls["itemsize"].widget
-
     def whole_elements(change) -> None:
         """An array begins at a multiple of its element: at any other offset the GPU would stop."""
-        size = change["new"]
-        offset_slider.value -= offset_slider.value % size
-        offset_slider.step = size
-
-    element.observe(whole_elements, names="value")
-    example = controls["example"].widget
-    text = controls["expression"].widget
+        controls["offset"].value -= controls["offset"].value % change["new"]
+        controls["offset"].step = change["new"]
 
     def choose(change) -> None:
         if change["new"]:
-            text.value = change["new"]
-            example.value = ""
+            controls["expression"].value = change["new"]
+            controls["example"].value = ""
 
-    example.observe(choose, names="value")
+    made = Face("Warp viewer", controls, show)
+    controls["itemsize"].observe(whole_elements, names="value")
+    controls["example"].observe(choose, names="value")
     return made
