@@ -143,7 +143,7 @@ class Model:
 
     @property
     def order(self) -> str:
-        """When kernels of the graph start, in words."""
+        """The order in which kernels of the graph start, in words."""
         return dependent_launch.WORDS[self.port]
 
     @property
@@ -175,7 +175,7 @@ def steps_of(
     gpu: str | None = None,
     times: Times | None = None,
 ) -> tuple[Step, ...]:
-    """What runs, in order. Raises InferenceError where no stage takes a layer or pair, unless fallback."""
+    """The steps that run, in order. Raises InferenceError where no stage takes a layer or pair, unless fallback."""
     steps, whole = [], int8.stored(network) if network.dtype == "int8" else frozenset()
     kinds = {True: "int8", False: "float16" if network.dtype == "int8" else network.dtype}
     for piece in pieces:
@@ -305,7 +305,7 @@ def _maps(
 
 
 def _shape(network: Network, problem: networks.Problem, inputs: bool = False) -> tuple[int, ...]:
-    """Of a layer's output, or of its input, in the network's layout."""
+    """The shape of a layer's output, or of its input, in the network's layout."""
     rows, columns = (problem.H, problem.W) if inputs else (problem.P, problem.Q)
     channels = problem.C if inputs else getattr(problem, "F", problem.C)
     return (problem.N, channels, rows, columns) if network.layout == "NCHW" else (problem.N, rows, columns, channels)

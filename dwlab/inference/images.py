@@ -56,7 +56,7 @@ def load_image(path: str | Path, resolution: int = CROP) -> np.ndarray:
 
 
 def classes(y: np.ndarray, count: int = 5) -> list[list[tuple[int, float]]]:
-    """Of each image the most likely classes, (number, probability), from the output (N, classes)."""
+    """The most likely classes of each image, (number, probability), from the output (N, classes)."""
     shifted = np.exp(y.astype(np.float64) - y.max(1, keepdims=True))
     likely = shifted / shifted.sum(1, keepdims=True)
     return [[(int(one), float(row[one])) for one in np.argsort(-row)[:count]] for row in likely]

@@ -58,7 +58,7 @@ def partition(
     rows: Iterable[records.Measurement] | None = None,
     times: Times | None = None,
 ) -> Partition:
-    """Which layers share a kernel: the cheapest of all partitions into layers and pairs that a stage takes.
+    """The cheapest of all partitions into layers and pairs that a stage takes.
 
     By times as `choose` takes them, or else by recorded times of that GPU, where every layer has one; then only pairs
     that have one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose`
@@ -74,7 +74,7 @@ def partition(
 
 @dataclass(frozen=True)
 class Decision:
-    """How a network is run. why: a sentence with the times that decided, and where they are from.
+    """The way a network is run. why: a sentence with the times that decided, and where they are from.
 
     by: "request", "network" (recorded times of both ways), "kernels" (times of each kernel, added up) or "prediction".
     unfused_us, fused_us: those times, of each layer alone and of the fused plan; None where there is none.
@@ -88,7 +88,7 @@ class Decision:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of layers share a kernel."""
+        """The number of pairs of layers that share a kernel."""
         return sum(len(piece) > 1 for piece in self.pieces)
 
 

@@ -120,7 +120,7 @@ def faster(decided: Decision, fused: Model, unfused: Model, **how: Any) -> tuple
 
 
 def _baseline(network: Network) -> Network:
-    """What PyTorch runs in its place: an int8 network in float16."""
+    """The network that PyTorch runs in its place: an int8 one in float16."""
     return networks.in_float(network, "float16") if network.dtype == "int8" else network
 
 
@@ -166,7 +166,7 @@ def compile_baselines(network: Network, weights: Weights | None = None) -> list[
 
 
 def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
-    """How PyTorch can run the network on `random_image`: name -> a function that prepares it and gives the call."""
+    """PyTorch's ways to run the network on `random_image`: name -> a function that prepares one and gives the call."""
     torch = pytorch()
     dtype = getattr(torch, network.dtype)
 
@@ -207,14 +207,14 @@ def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callab
 
 @dataclass(frozen=True)
 class Tuned:
-    """What `tune` measured. failures: stage and problem -> why it has no time."""
+    """The times that `tune` measured. failures: stage and problem -> why it has no time."""
 
     times: Times
     failures: Mapping[str, str]
 
 
 def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
-    """What `tune` times: the last stages that take each layer, and each pair of layers that may share a kernel."""
+    """The candidates of `tune`: the last stages that take each layer, and each pair that may share a kernel."""
     problems = dict.fromkeys(network.kernels.values())
     return [(stage, problem) for problem in problems for stage in choices.takers(problem)[-last:]]
 
@@ -240,7 +240,7 @@ def _random_arrays(problem: Planned) -> dict[str, Any]:
 
 
 def median_us(start: Callable[[Any], None]) -> float:
-    """What `tune` measures of a kernel: µs of a launch, in CUDA graphs."""
+    """Median µs of a kernel's launch, in CUDA graphs, as `tune` measures it."""
     time = timing.time_launches(
         lambda stream: start(inference.current_stream()),
         rounds=3, min_seconds=0.003, most_seconds=0.02, clock=baselines.TorchClock(),

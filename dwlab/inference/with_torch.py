@@ -41,7 +41,7 @@ def same_precision() -> Iterator[None]:
 
 
 def linear_part(problem: networks.Problem, x: Any, w: Any = None, b: Any = None, gemm: bool = False) -> Any:
-    """What a layer does before activation and residual, by PyTorch: tensors (N, C, H, W), weights as Weights has them.
+    """A layer before its activation and residual, by PyTorch: tensors (N, C, H, W), weights as Weights has them.
 
     gemm: a pointwise layer as a matrix product, which wants x in channels_last.
     """
@@ -82,14 +82,14 @@ def with_relu(problem: networks.Problem, x: Any, w: Any, b: Any, gemm: bool = Fa
 
 
 def activation_of(problem: networks.Problem) -> str:
-    """What follows a layer's linear part: its activation, or the operation itself."""
+    """The activation behind a layer's linear part, or the operation itself."""
     if isinstance(problem, Operation) and problem.op in ("relu", "gelu"):
         return problem.op
     return problem.activation
 
 
 def activated(z: Any, activation: str, fresh: bool = False) -> Any:
-    """What an activation makes of z. fresh: z is nobody else's and may be written."""
+    """The activation of z. fresh: z is nobody else's and may be written."""
     F = pytorch().nn.functional
     if activation == "relu":
         return F.relu(z, inplace=fresh)
@@ -154,7 +154,7 @@ def float_type(network: Network) -> Any:
 
 
 def real(tensor: Any, scale: Scale | None) -> Any:
-    """What a map stands for, float32; a map in floating point as it is."""
+    """The numbers that an int8 map stands for, float32; a map in floating point as it is."""
     return tensor if scale is None else (tensor.float() - scale.zero) * scale.scale
 
 

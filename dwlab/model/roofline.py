@@ -178,7 +178,7 @@ _LINES = (("dram", "-", 1.8), ("l2", "--", 1.3))
 
 
 def _roof_texts(ceilings: Ceilings) -> tuple[str, str]:
-    """What the memory roofs are called in legend and alt text; "" for one that is not known."""
+    """Names of the memory roofs in legend and alt text; "" for one that is not known."""
     dram, kind = ("device copy", "measured") if ceilings.measured else ("peak of the memory", "datasheet")
     l2 = f"L2 reads {ceilings.l2_gbps:,.0f} GB/s ({kind})" if ceilings.l2_gbps else ""
     return f"{dram} {ceilings.copy_gbps:,.0f} GB/s ({kind})", l2

@@ -60,7 +60,7 @@ def bound(layer: Pointwise, gbps: float, tflops: float) -> Bound:
 
 
 def gain(layer: SparsePointwise, gbps: float, tflops: float) -> Gain:
-    """What the roofline allows sparse filters to gain; `bound` says what the ceilings are."""
+    """The gain that the roofline allows sparse filters; `bound` says what the ceilings are."""
     return Gain(bound(dense_layer(layer), gbps, tflops), bound(layer, gbps, tflops))
 
 

@@ -130,7 +130,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a launch occupies, for the whole problem: warps' passes, instructions and waits, and 32-byte sectors.
+    """Counts of a launch, for the whole problem: warps' passes, instructions and waits, and 32-byte sectors.
 
     chain: waits of the warp that waits most over the mean. asynchronous: copies that need compute capability 8.0.
     launches: with those that zero an output or add up parts; workspace_bytes: of the parts, written once and read once.
@@ -360,7 +360,7 @@ def predict(
     cold: bool = True,
     registers: int | None = None,
 ) -> Prediction:
-    """How long a stage should take. About a second for the counts, once for each stage and problem.
+    """The time that a stage should take. About a second for the counts, once for each stage and problem.
 
     gpu: as gpus.find takes it. cold: the inputs are not in the L2; where all arrays fit into it and cold is False, no
     time goes to device memory. registers: a thread's, if the compiler's count is known. Raises StageError,

@@ -96,7 +96,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which layers of a network share a kernel on a GPU, with tiles, and the predicted gain.
+    """A network cut into kernels for a GPU: the layers that share one, the tiles, and the predicted gain.
 
     pairs: all neighbours that may be fused, whether they are or not.
     """
@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def cost(self) -> float:
-        """What was minimised: µs or bytes."""
+        """The sum that was minimised: µs or bytes."""
         return sum(self.rules.cost(step.module) for step in self.steps)
 
     def total(self, what: str, unfused: bool = False) -> float:
@@ -406,7 +406,7 @@ def _fused(pair: Fused, gpu: Machine, rules: Rules) -> tuple[Module | None, str]
 
 
 def _why(made: Network, place: int, pairs: Mapping[tuple[str, str], Pair], pieces: Sequence[tuple[str, ...]]) -> str:
-    """Why a layer that is alone is not fused with the next, in a few words."""
+    """The reason, in a few words, that a layer is not fused with the next."""
     if place + 1 >= len(made.layers) or not made.layers[place + 1].planned:
         return ""
     first, second = (layer.name for layer in made.layers[place : place + 2])

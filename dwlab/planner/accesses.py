@@ -29,7 +29,7 @@ Conv = DepthwiseConv2d | Pointwise
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes: channels of the last layer's output on rows × columns pixels of one image.
+    """The outputs of a block: channels of the last layer's output on rows × columns pixels of one image.
 
     For pointwise kernels pixels have no neighbours: they stand in a line (`line`), rows is 1.
     """
@@ -49,8 +49,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Accesses:
-    """What a kernel does with a tile. elements: array -> elements that its blocks read or write in global memory.
+    """The accesses and the work of a kernel with a tile.
 
+    elements: array -> elements that its blocks read or write in global memory.
     depthwise_macs, pointwise_macs: multiply-adds, with what is done more than once. shared: what a block stages ->
     elements. accumulators: sums that a block keeps while it runs over channels, 4 bytes each. stages: how often a block
     waits for what it reads before it can go on.
@@ -78,7 +79,7 @@ class Accesses:
 
 
 def tiles(size: int, tile: int) -> int:
-    """How many tiles cover a size: the last may be a part of one."""
+    """The number of tiles that cover a size: the last may be a part of one."""
     return -(-size // tile)
 
 
@@ -124,7 +125,7 @@ def _spatial(layer: DepthwiseConv2d, tile: Tile) -> int:
 
 
 def line(layer: Pointwise) -> tuple[int, int]:
-    """How pixels stand in lines from which tiles are cut: (lines, pixels of each).
+    """The lines of pixels from which tiles are cut: (lines, pixels of each).
 
     In NHWC all pixels of all images follow each other: one line. In NCHW a channel's pixels end with its image.
     """

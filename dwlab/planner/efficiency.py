@@ -54,7 +54,7 @@ TABLE: dict[tuple[str, str], Efficiency] = {
 
 
 def key(kind: str, dtype: str) -> tuple[str, str]:
-    """Where TABLE has kernels of a kind, "dw", "pw", "dwpw", "pwdw", "pwdw_r" or "pwpw", with elements of this type."""
+    """The key in TABLE of kernels of a kind, "dw", "pw", "dwpw", "pwdw", "pwdw_r" or "pwpw", in a dtype."""
     return kind.removesuffix("_r"), "float16" if dtype == "bfloat16" else dtype
 
 

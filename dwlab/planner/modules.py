@@ -157,7 +157,7 @@ class Module:
 
     @property
     def tile(self) -> Tile:
-        """What a block computes."""
+        """The outputs that a block computes."""
         return self.accesses.tile
 
     def to_dict(self) -> dict[str, Any]:
@@ -247,8 +247,9 @@ def l1_bytes(gpu: Machine) -> int:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a plan is made. objective: "time" or "gma". redundant: most multiply-adds more in a fused kernel, a fraction.
+    """The rules by which a plan is made.
 
+    objective: "time" or "gma". redundant: most multiply-adds more in a fused kernel, a fraction.
     modules: kinds of fused kernels that may be used; none: layer by layer. kernels: those whose time is predicted,
     "ours", with the `efficiency` of this workbook's, or "ideal".
     Raises PlanError for what these cannot be.
@@ -277,7 +278,7 @@ class Rules:
         return IDEAL if self.kernels == "ideal" else efficiency.of(kind, dtype)
 
     def cost(self, module: Module) -> float:
-        """What a plan adds up: predicted µs, or bytes of accesses."""
+        """The module's share of what a plan minimises: predicted µs, or bytes of accesses."""
         return module.time_us if self.objective == "time" else module.gma_bytes
 
 

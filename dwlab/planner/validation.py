@@ -60,27 +60,27 @@ class Validation:
 
     @property
     def unmeasured(self) -> int:
-        """How many pairs, alike ones once, have no measurement."""
+        """The number of pairs, alike ones once, that have no measurement."""
         alike = {tuple(one.layers for one in pair.unfused) for pair in self.plan.pairs}
         return len(alike) - len(self.rows)
 
     @property
     def mean(self) -> float:
-        """Of the pairs' regrets; there must be a pair."""
+        """The mean of the pairs' regrets; there must be a pair."""
         return sum(row.regret for row in self.rows) / len(self.rows)
 
     @property
     def largest(self) -> float:
-        """Of the pairs' regrets; there must be a pair."""
+        """The largest of the pairs' regrets; there must be a pair."""
         return max(row.regret for row in self.rows)
 
     @property
     def regret(self) -> float | None:
-        """What the plan takes longer than the best partition, as a fraction."""
+        """The time that the plan takes beyond the best partition, as a fraction of it."""
         return None if self.plan_us is None else self.plan_us / self.best_us - 1
 
     def summary(self) -> str:
-        """How often the decisions are right, and what the wrong ones cost."""
+        """Sentences: the share of right decisions, and what the wrong ones cost."""
         network = self.plan.network
         if not self.rows:
             return (

@@ -104,9 +104,9 @@ def model(weights: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> torc
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What comes with the package. images: (360, 8, 8) uint8, 0 to 16; labels: (360,) uint8, of the test images.
+    """The data that come with the package, of the test images and the first seed.
 
-    weights: pattern -> layer -> {"w", "b"}, of the first seed.
+    images: (360, 8, 8) uint8, 0 to 16; labels: (360,) uint8; weights: pattern -> layer -> {"w", "b"}.
     """
 
     images: np.ndarray

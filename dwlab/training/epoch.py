@@ -67,7 +67,7 @@ class GpuClock:
 
 
 def ways() -> tuple[str, ...]:
-    """What is compared by default: naive first, then the other stages, the best, PyTorch's own."""
+    """The ways that are compared by default: naive first, then the other stages, the best, PyTorch's own."""
     from dwlab.training import s4convd
 
     return (*s4convd.stage_names(), "best", *s4convd.LIBRARY)

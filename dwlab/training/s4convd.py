@@ -88,7 +88,7 @@ class _Toeplitz(torch.autograd.Function):
 
 
 def toeplitz(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """As one matrix product for each channel, PyTorch's fastest way for short rows."""
+    """The convolution as one matrix product for each channel, PyTorch's fastest way for short rows."""
     return _Toeplitz.apply(x, w)
 
 

@@ -216,7 +216,7 @@ def backward(state: State, features: torch.Tensor, load: torch.Tensor) -> torch.
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training came to. losses: of every step from the first, those before a resume too."""
+    """The result of a training. losses: of every step from the first, those before a resume too."""
 
     config: Config
     losses: tuple[float, ...]
@@ -324,7 +324,7 @@ def save(path: Path, state: State, config: Config) -> None:
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """What a checkpoint holds, its tensors on the CPU; nothing in the file is executed. Raises CheckpointError."""
+    """A checkpoint's content, its tensors on the CPU; nothing in the file is executed. Raises CheckpointError."""
     import torch
 
     try:

@@ -72,7 +72,7 @@ class Stepper:
     __str__ = text
 
     def data(self) -> dict[str, Any]:
-        """What the page needs, for JSON. A step's line is a place in `lines`."""
+        """The data of the page, for JSON. A step's line is a place in `lines`."""
         at = {key: place for place, key in enumerate(self.steps.lines)}
         margin = min((len(one) - len(one.lstrip()) for one in self.steps.lines.values() if one.strip()), default=0)
         return {

@@ -179,7 +179,7 @@ def machine(gpu: Machine) -> Drawing:
 
 
 def threads(kernel: object, grid: object, block: object, *args: object) -> Drawing:
-    """Which warp touches which element of the global arrays of a small launch, and where its first request goes.
+    """The warp that touches each element of the global arrays of a small launch, and where its first request goes.
 
     Arguments as `xray` has them. Raises ValueError for arrays of more than CELLS elements, if none is touched, and for
     a kernel that fails or is too long. An element has the colour of the first warp that touches it; thin lines part
@@ -438,7 +438,7 @@ def waiting(warps: Sequence[int], busy: int, latency: int, rounds: int = 2) -> D
 
 @dataclass(frozen=True)
 class Moved:
-    """What a launch moves: bytes that are compulsory, and bytes of its sectors. time_us: measured, if it was."""
+    """The bytes of a launch: those that are compulsory, and those of its sectors. time_us: measured, if it was."""
 
     useful: float
     moved: float
@@ -446,7 +446,7 @@ class Moved:
 
 
 def bars(gpu: Machine, ways: Mapping[str, Moved], what: str = "Useful bandwidth") -> Drawing:
-    """For each way the useful bytes per second that its sectors allow at copy speed, and those that were measured."""
+    """A bar for each way: the useful bytes per second that its sectors allow at copy speed, and the measured ones."""
     copy, parts, rows = gpu.ceilings.copy_gbps, [], []
     measured = any(one.time_us for one in ways.values())
     scale = (WIDE - 170 - (170 if measured else 60)) / copy  # right of the longest bar is room for its numbers

@@ -46,7 +46,7 @@ class Region:
 
     @property
     def pixels(self) -> int:
-        """How many."""
+        """The number of its pixels."""
         return self.rows * self.columns
 
 
@@ -189,7 +189,7 @@ def modules(drawn: Mapping[str, tuple[Fused, Tile]]) -> Drawing:
 
 
 def begins(kernels: Sequence[float], start: float) -> list[float]:
-    """When each kernel begins, in µs, if the host starts one every `start` µs and they run one after the other."""
+    """The start of each kernel, in µs, if the host starts one every `start` µs and they run one after the other."""
     found, end = [], 0.0
     for number, us in enumerate(kernels, 1):
         found.append(max(end, number * start))

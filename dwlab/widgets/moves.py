@@ -168,7 +168,7 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 def held(
     kernel: object, grid: object, block: object, *args: object, names: Sequence[str], lane: int = 0, steps: int = 4
 ) -> Drawing:
-    """What a lane of the first warp has in some variables each time that the last of them is read from an array.
+    """The variables of a lane of the first warp each time that the last of them is read from an array.
 
     names: from the oldest value to the newest; steps: so many reads. Raises ValueError if they are not set so often.
     """
@@ -210,7 +210,7 @@ def held(
 
 
 def butterfly(kernel: object, name: str) -> Drawing:
-    """Which lanes' values each lane of a warp has in `name`, after each shuffle. kernel(parts, sums), one warp.
+    """The lanes whose values each lane of a warp has in `name`, after each shuffle. kernel(parts, sums), one warp.
 
     Lane l begins with 2 to the l, so that a sum says of which lanes it is. Raises ValueError if `name` is never set.
     """
@@ -293,7 +293,7 @@ def tree(what: str, levels: Mapping[str, int]) -> Drawing:
 
 
 def vectors(array: str, reports: Mapping[str, Report]) -> Drawing:
-    """Where 8 lanes find the vectors of 16 bytes of one read, in the order of shared memory: a column is four banks.
+    """The places of 8 lanes' vectors of 16 bytes of one read, in the order of shared memory: a column is four banks.
 
     reports: a layout -> its x-ray. Orange: lanes that share a column, blue: a lane that has it for itself. Raises
     KeyError where there is no load of the array.

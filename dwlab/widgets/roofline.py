@@ -64,8 +64,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What the explorer shows. compulsory: FLOP for each compulsory byte, the same for all stages; roof: GFLOP/s that
-    the memory and the FMA peak allow there. others: sizes that are recorded on this GPU."""
+    """The data that the explorer shows.
+
+    compulsory: FLOP for each compulsory byte, the same for all stages; roof: GFLOP/s that the memory and the FMA peak
+    allow there. others: sizes that are recorded on this GPU.
+    """
 
     machine: Machine
     problem: DepthwiseConv1d

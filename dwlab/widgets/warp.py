@@ -216,7 +216,7 @@ def access(
 
 
 def numbers(one: Pattern) -> Table:
-    """What the access costs, as a table."""
+    """The cost of the access, as a table."""
     count: Counts = counts(one)
     rows = [
         ("requests", f"{count.requests}", "warps' accesses with an active lane"),
