@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip inst
 from dwlab import inference  # noqa: E402
 from dwlab.inference import comparison, images, selection, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
+from dwlab.kernels import choices  # noqa: E402
 from dwlab.kernels.parts import dependent_launch, ptx  # noqa: E402
 from dwlab.measure import baselines  # noqa: E402
 from dwlab.problems.layers import DepthwiseConv2d  # noqa: E402
@@ -100,7 +101,7 @@ def test_no_map_is_overwritten_while_it_is_needed(name, fused):
 
 def test_no_stage_is_said_and_nothing_falls_back_silently(monkeypatch):
     seven = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", dtype="int8", activation="relu")
-    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())
+    monkeypatch.setattr(choices, "takers", lambda problem, *_, gpu=None: ())
     with pytest.raises(InferenceError, match="no stage of depthwise2d/forward takes N=1 C=32"):
         selection.choose(seven)
     made = tiny()

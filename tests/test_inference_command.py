@@ -15,6 +15,7 @@ from dwlab import __main__ as cli  # noqa: E402
 from dwlab import inference  # noqa: E402
 from dwlab.inference import images, selection  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
+from dwlab.kernels import choices  # noqa: E402
 from dwlab.problems import networks  # noqa: E402
 from dwlab.problems.networks import network  # noqa: E402
 
@@ -56,7 +57,7 @@ def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path):
     trained = shaken(MobileNetV2())
     torch.save(trained.state_dict(), tmp_path / "w.pt")
     # The kernels' part is what other tests are about: here PyTorch does it, so that a whole network is quick.
-    monkeypatch.setattr(selection, "takers", lambda problem, gpu=None: ())
+    monkeypatch.setattr(choices, "takers", lambda problem, *_, gpu=None: ())
     prepare = inference.prepare
     monkeypatch.setattr(inference, "prepare", lambda *a, **k: prepare(*a, **k, fallback=True))
     monkeypatch.setattr(selection, "partition", lambda made, *a, **k: selection.layer_by_layer(made))

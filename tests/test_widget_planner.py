@@ -1,7 +1,5 @@
 """The fusion planner's widget: the planner's own numbers, decisions that flip, limits, bad input, its face."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -68,7 +66,6 @@ WRONG = [
     (("mobilenet_v1 stem",), "cannot share a kernel with the next layer"),
     (("mobilenet_v1 3.depthwise", "t5"), "There is no GPU 't5'"),
     (("mobilenet_v1 3.depthwise", "t4", 0), "The tile's channels are 0"),
-    (("mobilenet_v1 3.depthwise", "t4", 8, 8, 8, None, 0), "atch 0"),
     (("mobilenet_v1 3.depthwise", "t4", 8, 8, 8, None, 1, "float8"), "float8"),
 ]
 
@@ -101,11 +98,6 @@ def test_the_face_follows_its_controls():
     for name in widget.GPUS:
         face.controls["gpu"].value = name
         assert gpus.find(name).name in face.panel.title
-
-
-def test_importing_loads_no_figures_and_no_widgets():
-    code = "import sys, dwlab.widgets.planner; sys.exit(bool({'matplotlib', 'ipywidgets', 'PIL'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_step_of_the_widget_is_quick():

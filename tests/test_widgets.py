@@ -20,9 +20,9 @@ from dwlab.widgets import _face, calculator, planner, roofline, warp
 from dwlab.widgets._panel import Table
 
 
-@pytest.mark.parametrize("name", ["", ".warp", ".calculator", ".roofline"])
-def test_importing_loads_no_figures_and_no_widgets(name):
-    code = f"import sys, dwlab.widgets{name}; sys.exit(bool({{'matplotlib', 'ipywidgets', 'PIL'}} & set(sys.modules)))"
+def test_importing_loads_no_figures_and_no_widgets():
+    rooms = ", ".join(f"dwlab.widgets.{name}" for name in ("warp", "calculator", "roofline", "planner"))
+    code = f"import sys, {rooms}; sys.exit(bool({{'matplotlib', 'ipywidgets', 'PIL'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -69,35 +69,26 @@ REFUSED = [
     ("lane / 2", "use '//'"),
     ("1.5", "fraction"),
     ("'a' * 3", "not arithmetic"),
-    ("None", "not arithmetic"),
     ("x", "'x' is not known; known: lane, pitch"),
     ("__import__('os')", "not arithmetic"),
-    ("lambda: lane", "not arithmetic"),
     ("lane.real", "not arithmetic"),
     ("x[lane]", "not arithmetic"),
     ("lane, 1", "not arithmetic"),
-    ("*lane", "not an expression|a star"),
     ("lane in (1, 2)", "not arithmetic"),
-    ("(y := lane)", "not arithmetic"),
     ("lane +", "not an expression"),
     ("(" * 150, "not an expression|cannot be read"),
     ("\x00", "not an expression|cannot be read"),
-    ("lane\n", None),
     ("lane // 0", "divides by zero for lane 0"),
     ("2 ** 63", "does not fit"),
     ("lane ** 99", r"lane 2: 2 \*\* 99 does not fit"),
     ("lane ** -1", "is not a whole number"),
     ("1 << 64", "0..63"),
-    ("1 >> (lane - 1)", "lane 0: a shift by -1"),
     ("lane" + "+1" * 99, "at most 200"),
 ]
 
 
 @pytest.mark.parametrize("expression, words", REFUSED, ids=[repr(row[0])[:24] for row in REFUSED])
 def test_everything_else_is_refused_with_a_reason(expression, words):
-    if words is None:
-        assert warp.indices(expression, {"pitch": 33}) == tuple(range(32))
-        return
     with pytest.raises(warp.ExpressionError, match=words):
         warp.indices(expression, {"pitch": 33})
     panel = warp.view(expression, parameters={"pitch": 33})
@@ -165,10 +156,7 @@ def test_parameters_are_read():
     [
         ("pitch", "name = number"),
         ("pitch = 3.5", "whole number"),
-        ("pitch = lane", "whole number"),
         ("2p = 3", "cannot be the name"),
-        ("lane = 3", "cannot be the name"),
-        ("if = 3", "cannot be the name"),
         ("p = 99999999999999999999", "does not fit"),
     ],
 )
@@ -184,15 +172,12 @@ def test_parameters_that_are_none(text, words):
     "arguments, words",
     [
         ({"itemsize": 3}, "itemsize is 3"),
-        ({"itemsize": True}, "itemsize is True"),
         ({"itemsize": 32}, "1, 2, 4, 8 or 16"),
         ({"offset": -4}, "offset is -4"),
-        ({"offset": 1.5}, "offset is 1.5"),
         ({"offset": 2}, "lane 0 wants 4 bytes at byte 2.*misaligned address"),
         ({"space": "texture"}, "known: global, shared"),
         ({"expression": "lane - 3"}, "lane 0 has index -3, before the start"),
         ({"active": "lane <"}, "not an expression"),
-        ({"active": ""}, "empty"),
     ],
 )
 def test_an_access_that_cannot_be_is_said_to_be(arguments, words):
@@ -229,9 +214,8 @@ def test_the_lane_table_tells_each_lane_once(elements, shared):
     assert [told[lane] for lane in range(32)] == list(one.addresses)
 
 
-@pytest.mark.parametrize("label, expression", warp.EXAMPLES)
-@pytest.mark.parametrize("space", warp.SPACES)
-def test_every_example_can_be_shown(label, expression, space):
+@pytest.mark.parametrize("space, expression", [(space, one) for space in warp.SPACES for _, one in warp.EXAMPLES])
+def test_every_example_can_be_shown(space, expression):
     panel = warp.view(expression, space=space)
     assert not panel.problems and panel.png()[:4] == b"\x89PNG"
     assert panel.alt in panel.text() and panel.alt in panel.markdown()
@@ -272,14 +256,9 @@ def brute_force(p, tile, rows):
 
 @settings(max_examples=120, deadline=None)
 @given(
-    st.integers(1, 3),
-    st.integers(1, 4),
-    st.integers(1, 90),
-    st.integers(1, 40),
-    st.integers(1, 100),
-    st.integers(1, 4),
-    st.sampled_from(["causal", "same", 0]),
-)
+    st.integers(1, 3), st.integers(1, 4), st.integers(1, 90), st.integers(1, 40), st.integers(1, 100),
+    st.integers(1, 4), st.sampled_from(["causal", "same", 0]),
+)  # fmt: skip
 @example(1, 1, 1, 1, 1, 1, "causal")
 @example(2, 3, 48, 48, 48, 1, "causal")
 @example(1, 2, 5, 40, 1, 2, "same")
@@ -366,18 +345,9 @@ def tick_outside(figure, text):
 
 # --------------------------------------------------------------------------------------------------- roofline explorer
 
+CEILINGS = Ceilings(4000.0, 8000.0, 60.0, 20.0, True, "made up for this test")
 GPU = machines.Machine(
-    name="Test GPU",
-    compute_capability=(9, 0),
-    sms=100,
-    memory_bytes=10**11,
-    l2_bytes=50_000_000,
-    shared_per_sm=228 * 1024,
-    shared_per_block=227 * 1024,
-    registers_per_sm=65536,
-    threads_per_sm=2048,
-    blocks_per_sm=32,
-    ceilings=Ceilings(4000.0, 8000.0, 60.0, 20.0, True, "made up for this test"),
+    "Test GPU", (9, 0), 100, 10**11, 50_000_000, 228 * 1024, 227 * 1024, 65536, 2048, 32, ceilings=CEILINGS
 )
 PLAIN = machines.known()["NVIDIA A10"]
 

@@ -86,8 +86,7 @@ L1_CYCLES = 30
 """The same for a sector in the L1. An assumption: shared memory takes 20 (as above), the L1 has tags to compare too."""
 
 BASE_REGISTERS = 32
-"""Registers of a thread besides its local arrays, which are in registers too: the compiled stages 1 to 3 have 24 to 32.
-The compiler's own count, where known, is better: predict(registers=…)."""
+"""Registers of a thread besides its local arrays, which are in registers too: the compiled ones have 24 to 32."""
 
 LINE_BYTES = 128
 
@@ -358,27 +357,24 @@ def predict(
     gpu: str | Machine | Ceilings = "h200",
     *,
     cold: bool = True,
-    registers: int | None = None,
 ) -> Prediction:
     """The time that a stage should take. About a second for the counts, once for each stage and problem.
 
     gpu: as gpus.find takes it. cold: the inputs are not in the L2; where all arrays fit into it and cold is False, no
-    time goes to device memory. registers: a thread's, if the compiler's count is known. Raises StageError,
-    ProblemError, GpuError for unknown names, and TimeModelError where the GPU cannot run the stage.
+    time goes to device memory. Raises StageError, ProblemError, GpuError for unknown names, and TimeModelError where
+    the GPU cannot run the stage.
     """
     chosen = registry.stage(stage) if isinstance(stage, str) else stage
     problem = problems.problem(problem)
     if chosen.op != "depthwise1d":
         raise TimeModelError(f"{chosen.id}: times are predicted for stages of depthwise1d; of layers see dwlab plan")
     gpu = gpus.find(gpu)
-    return of_counts(chosen.id, problem, counts(chosen, problem), gpu, cold=cold, registers=registers)
+    return of_counts(chosen.id, problem, counts(chosen, problem), gpu, cold=cold)
 
 
-def of_counts(
-    name: str, problem: DepthwiseConv1d, made: Counts, gpu: Machine, *, cold: bool = True, registers: int | None = None
-) -> Prediction:
+def of_counts(name: str, problem: DepthwiseConv1d, made: Counts, gpu: Machine, *, cold: bool = True) -> Prediction:
     """The prediction from counts; pure. gpu: with ceilings. Raises TimeModelError where the GPU cannot run it."""
-    residents = _residents(name, made, gpu, registers)
+    residents = _residents(name, made, gpu)
     resources = times(made, gpu, residents, cold=cold)
     bound = max(resources, key=lambda one: resources[one])
     return Prediction(name, problem, gpu.name, together(resources), resources, bound, residents, gpu.ceilings.source)
@@ -406,7 +402,7 @@ def smooth(us: Iterable[float], overlap: float | None = None) -> float:
     return largest * sum((one / largest) ** p for one in values) ** (1 / p)
 
 
-def _residents(name: str, made: Counts, gpu: Machine, registers: int | None) -> int:
+def _residents(name: str, made: Counts, gpu: Machine) -> int:
     """Blocks on a multiprocessor at the same time. Raises TimeModelError if there can be none."""
     cc = "{}.{}".format(*gpu.compute_capability)
     if made.asynchronous and gpu.compute_capability < (8, 0):
@@ -414,7 +410,7 @@ def _residents(name: str, made: Counts, gpu: Machine, registers: int | None) -> 
             f"{name} copies past the registers (cp.async), which needs compute capability 8.0; {gpu.name} has {cc}: "
             "choose an earlier stage, or a GPU from 8.0 on"
         )
-    needed = registers or min(255, BASE_REGISTERS + made.local_words)
+    needed = min(255, BASE_REGISTERS + made.local_words)
     fits = occupancy.occupancy(made.threads, needed, made.shared_bytes, gpu.compute_capability)
     if fits.blocks_per_sm == 0:
         why = " ".join(fits.exceeded) or f"not one of its blocks fits on a multiprocessor ({needed} registers a thread)"

@@ -110,46 +110,23 @@ def measure(
         state = training.start(config)
         for i in range(WARM_UP):
             advance(state, drawn[i % steps])
-        state = training.start(config)
+        state, losses = training.start(config), []
         clock.peak_gb()
-        epoch_s, each, curve = _epoch(state, advance, drawn, clock)
+        epoch_s, each = clock.run(lambda i: losses.append(advance(state, drawn[i])), steps)
+        curve = torch.stack(losses).tolist()
         if not np.isfinite(curve).all():
-            steps_well = int(np.isfinite(curve).argmin())
-            raise EpochError(f"{way}: the loss is not finite after {steps_well} steps: use a smaller learning rate")
+            well = int(np.isfinite(curve).argmin())
+            raise EpochError(f"{way}: the loss is not finite after {well} steps: use a smaller learning rate")
         peak = clock.peak_gb()
         graph_ms, note = _graph_ms(state, advance, drawn, clock) if graphs else (None, "no graph was requested")
-        del state
+        state = None
         _free(config)
         forward_ms, backward_ms = _convolution_ms(config, data.load.shape[1], clock)
         _free(config)
     p10, median, p90 = np.percentile(each, [10, 50, 90]).tolist()
-    return Way(
-        way=way,
-        ours=way not in s4convd.LIBRARY,
-        epoch_s=epoch_s,
-        step_ms=median,
-        p10_ms=p10,
-        p90_ms=p90,
-        forward_ms=forward_ms,
-        backward_ms=backward_ms,
-        calls=config.blocks,
-        losses=tuple(curve),
-        kernels=kernels_of(way, DepthwiseConv1d(config.batch, config.channels, data.load.shape[1], config.taps)),
-        graph_ms=graph_ms,
-        peak_gb=peak,
-        note=note,
-    )
-
-
-def _epoch(
-    state: training.State, advance: Callable, drawn: Any, clock: GpuClock
-) -> tuple[float, list[float], list[float]]:
-    """Seconds of the epoch, ms of each step, losses."""
-    import torch
-
-    losses: list[Any] = []
-    seconds, each = clock.run(lambda i: losses.append(advance(state, drawn[i])), len(drawn))
-    return seconds, each, torch.stack(losses).tolist()
+    kernels = kernels_of(way, DepthwiseConv1d(config.batch, config.channels, data.load.shape[1], config.taps))
+    times = epoch_s, median, p10, p90, forward_ms, backward_ms
+    return Way(way, way not in s4convd.LIBRARY, *times, config.blocks, tuple(curve), kernels, graph_ms, peak, note)
 
 
 def _graph_ms(state: training.State, advance: Callable, drawn: Any, clock: GpuClock) -> tuple[float | None, str]:

@@ -243,39 +243,26 @@ def numbers(one: Pattern) -> Table:
 def lanes(one: Pattern) -> Table:
     """Lane by lane: address, and the sector, or the bank and row. Lanes with a constant step are one row."""
     rows: list[tuple[str, ...]] = []
-    shared = one.space == "shared"
-    run: list[int] = []
+    shared, at, first = one.space == "shared", one.addresses, 0
 
     def place(address: int) -> str:
-        if shared:
-            return f"bank {address // 4 % 32}, row {address // 128}"
-        return f"sector {address // 32}"
+        return f"bank {address // 4 % 32}, row {address // 128}" if shared else f"sector {address // 32}"
 
-    def flush() -> None:
-        if not run:
-            return
-        first, last = one.addresses[run[0]], one.addresses[run[-1]]
-        name = f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}"
-        if first is None:
+    while first < LANES:
+        last = first
+        step = at[first + 1] - at[first] if None not in at[first : first + 2] and first + 1 < LANES else None
+        while last + 1 < LANES and (
+            at[last + 1] is None if at[first] is None else step is not None and at[last + 1] == at[last] + step
+        ):
+            last += 1
+        name = f"{first}" if first == last else f"{first}-{last}"
+        if at[first] is None:
             rows.append((name, "off", "-"))
-        elif len(run) == 1:
-            rows.append((name, f"{first:,}", place(first)))
         else:
-            step = one.addresses[run[1]] - first
-            ends = place(first) if place(first) == place(last) else f"{place(first)} to {place(last)}"
-            rows.append((name, f"{first:,} + {step:,}·i" if step else f"{first:,}", ends))
-
-    for lane, address in enumerate(one.addresses):
-        if run:
-            previous = one.addresses[run[-1]]
-            steady = (address is None) == (previous is None)
-            if steady and address is not None and len(run) > 1:
-                steady = address - previous == one.addresses[run[1]] - one.addresses[run[0]]
-            if not steady:
-                flush()
-                run = []
-        run.append(lane)
-    flush()
+            ends = dict.fromkeys((place(at[first]), place(at[last])))
+            steps = f" + {step:,}·i" if first < last and step else ""
+            rows.append((name, f"{at[first]:,}{steps}", " to ".join(ends)))
+        first = last + 1
     where = "bank and 128-byte row" if shared else "32-byte sector"
     return Table("Where the lanes go", ("lanes", "byte", where), tuple(rows))
 
