@@ -43,7 +43,7 @@ lab test site install:
 # For the very first 3.11: some packages ask for a later one than Debian's 3.11.2. Only what both GPU extras agree on is
 # pinned: CUDA's own packages follow the driver's generation.
 RESOLVE = uv pip compile --quiet --no-annotate --no-header --python-version 3.11.0 --python-platform linux \
-	--only-binary :all: --extra dev pyproject.toml
+	--only-binary :all: --extra dev --extra lab pyproject.toml
 
 pin:
 	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \

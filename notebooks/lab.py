@@ -281,7 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ.pop(name, None)  # they mix other packages into the environment, or send ours elsewhere
         os.environ["PIP_USER"] = "0"  # also against pip's configuration file
         gpu, bounds = compiler(driver.query())
-        needed = {"lab": gpu, "site": frozenset({"site"})}.get(options.command, gpu | {"dev"})
+        extras = {"lab": gpu | {"lab"}, "site": frozenset({"lab", "site"})}
+        needed = extras.get(options.command, gpu | {"dev", "lab"})
         return run(ensure(folder, needed, options.exact, bounds))
     except Stop as stop:
         _say(str(stop))

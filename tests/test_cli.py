@@ -230,7 +230,7 @@ def test_a_package_that_is_missing_is_named(run, monkeypatch):
     monkeypatch.setattr(command, "stages", lambda options: __import__("no_such_module_anywhere"))
     status, _, err = run("stages")
     assert status == 2 and err == (
-        "dwlab: no_such_module_anywhere is not installed: run make lab, or pip install -e . in its folder\n"
+        "dwlab: no_such_module_anywhere is not installed: run make lab, or pip install -e '.[lab]' in its folder\n"
     )
 
 

@@ -40,7 +40,7 @@ def split(requirement):
 def test_conda_users_get_the_same_packages():
     conda = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     theirs = dict(split(one) for one in conda["dependencies"] if isinstance(one, str))
-    ours = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"]
+    ours = PROJECT["project"]["dependencies"] + extras()["lab"] + extras()["dev"]
     wanted = {CONDA.get(name, name): bounds for name, bounds in map(split, ours)}
     assert theirs.pop("pip") == ""
     assert theirs.pop("python") == PROJECT["project"]["requires-python"].replace(" ", "")
@@ -81,7 +81,7 @@ def test_every_dependency_is_pinned_within_its_bounds():
     from packaging.specifiers import SpecifierSet
 
     pinned = pins()
-    for requirement in PROJECT["project"]["dependencies"] + extras()["dev"] + extras()["gpu-cu13"]:
+    for requirement in PROJECT["project"]["dependencies"] + extras()["lab"] + extras()["dev"] + extras()["gpu-cu13"]:
         name, bounds = split(requirement)
         if name == DISASSEMBLER and name not in pinned:
             continue  # from the next `make pin` on
@@ -217,7 +217,7 @@ class Checkout:
             Path(f"{self.log}.fails").unlink()
 
     def make(self, *arguments):
-        """The exit status, and what was done since the last time: "venv", "pip .[dev]", "uv .[dev]"."""
+        """The exit status, and what was done since the last time: "venv", "pip .[dev,lab]", "uv .[dev,lab]"."""
         status, lines = lab.main(arguments or ("install",)), []
         if self.log.exists():
             lines = self.log.read_text(encoding="utf-8").splitlines()
@@ -233,26 +233,26 @@ def checkout(tmp_path, monkeypatch):
 
 
 def test_installs_once_and_again_only_when_something_changed(checkout):
-    assert checkout.make() == (0, ["venv", "pip .[dev]"])
+    assert checkout.make() == (0, ["venv", "pip .[dev,lab]"])
     assert checkout.make() == (0, [])
     settings = json.loads((checkout.root / ".venv/share/jupyter/lab/settings/overrides.json").read_text())
     assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
     for name in ("pyproject.toml", "constraints.txt"):
         (checkout.root / name).write_text("# changed", encoding="utf-8")
-        assert checkout.make() == (0, ["pip .[dev]"])
+        assert checkout.make() == (0, ["pip .[dev,lab]"])
         assert checkout.make() == (0, [])
     moved = checkout.root.rename(checkout.root.with_name("moved"))
     checkout.monkeypatch.setattr(lab, "ROOT", moved)
-    assert checkout.make() == (0, ["pip .[dev]"])  # an editable install names the place
+    assert checkout.make() == (0, ["pip .[dev,lab]"])  # an editable install names the place
 
 
 def test_the_lab_needs_less_than_the_tests_and_takes_nothing_away(checkout):
     checkout.monkeypatch.setattr(lab, "lab", lambda python: 0)
-    assert checkout.make("lab") == (0, ["venv", "pip ."])
-    assert checkout.make("test", "--venv", str(checkout.root / "other"))[1] == ["venv", "pip .[dev]"]
-    assert checkout.make("install") == (0, ["pip .[dev]"])
+    assert checkout.make("lab") == (0, ["venv", "pip .[lab]"])
+    assert checkout.make("test", "--venv", str(checkout.root / "other"))[1] == ["venv", "pip .[dev,lab]"]
+    assert checkout.make("install") == (0, ["pip .[dev,lab]"])
     (checkout.root / "pyproject.toml").write_text("# changed", encoding="utf-8")
-    assert checkout.make("lab") == (0, ["pip .[dev]"])
+    assert checkout.make("lab") == (0, ["pip .[dev,lab]"])
 
 
 @pytest.mark.parametrize("harm", ["no python", "half-made", "no record", "broken record", "another python"])
@@ -271,7 +271,7 @@ def test_an_environment_that_is_half_made_is_made_good(checkout, harm):
     else:
         checkout.python_is(next(one for one in lab.PYTHONS if one != lab.THIS_PYTHON))
     made = ["venv"] if harm in ("no python", "half-made") else []
-    assert checkout.make() == (0, [*made, "pip .[dev]"])
+    assert checkout.make() == (0, [*made, "pip .[dev,lab]"])
     assert checkout.make() == (0, [])
 
 
@@ -281,10 +281,10 @@ def test_an_unsupported_python_is_refused_and_a_named_one_makes_it_anew(checkout
     assert checkout.make() == (2, ["venv"])
     assert ".venv has Python 3.14, dwlab needs 3.11, 3.12, 3.13: remove it" in capsys.readouterr().err
     checkout.python_is()
-    assert checkout.make() == (0, ["pip .[dev]"])
+    assert checkout.make() == (0, ["pip .[dev,lab]"])
     checkout.monkeypatch.setattr(lab, "THIS_PYTHON", next(one for one in lab.PYTHONS if one != lab.THIS_PYTHON))
     assert checkout.make() == (0, [])
-    assert checkout.make("install", "--exact") == (0, ["venv", "pip .[dev]"])
+    assert checkout.make("install", "--exact") == (0, ["venv", "pip .[dev,lab]"])
     checkout.monkeypatch.setattr(lab, "THIS_PYTHON", "3.14")
     assert checkout.make() == (2, [])
     assert "3.11, 3.12, 3.13; this is 3.14" in capsys.readouterr().err
@@ -293,31 +293,31 @@ def test_an_unsupported_python_is_refused_and_a_named_one_makes_it_anew(checkout
 def test_a_failed_install_names_what_to_look_at_and_is_done_again(checkout, capfd):
     checkout.python_is(broken=1)
     checkout.fails("install")
-    assert checkout.make() == (2, ["venv", "pip .[dev]"])
+    assert checkout.make() == (2, ["venv", "pip .[dev,lab]"])
     shown = capfd.readouterr().err
     for word in ("ERROR: install", "HTTPS_PROXY=", "PIP_FIND_LINKS=", "PIP_CERT="):
         assert word in shown
     checkout.fails()
-    assert checkout.make() == (0, ["pip .[dev]"])
+    assert checkout.make() == (0, ["pip .[dev,lab]"])
 
 
 def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, capfd):
     checkout.make()
     (checkout.root / "pyproject.toml").write_text("# changed", encoding="utf-8")
     checkout.fails("install")
-    assert checkout.make() == (0, ["pip .[dev]"])
+    assert checkout.make() == (0, ["pip .[dev,lab]"])
     assert "Going on with what" in capfd.readouterr().err
     checkout.fails()
-    assert checkout.make() == (0, ["pip .[dev]"])  # with the network back, the update is made
+    assert checkout.make() == (0, ["pip .[dev,lab]"])  # with the network back, the update is made
 
 
 @pytest.mark.parametrize(
     "fails, done, extras",
     [
-        ([], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1"], ["dev", "gpu-cu13"]),
-        (["cuda-toolkit"], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1", "pip .[dev]", "pip .[dev,gpu-cu13]"], 2),
-        (["gpu-cu13"], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1", "pip .[dev]", "pip .[dev,gpu-cu13]"], ["dev"]),
-        (["install"], ["pip .[dev,gpu-cu13] cuda-toolkit<13.1", "pip .[dev]"], None),
+        ([], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1"], ["dev", "gpu-cu13", "lab"]),
+        (["cuda-toolkit"], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1", "pip .[dev,lab]", "pip .[dev,gpu-cu13,lab]"], 2),
+        (["gpu-cu13"], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1", "pip .[dev,lab]", "pip .[dev,gpu-cu13,lab]"], ["dev", "lab"]),
+        (["install"], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1", "pip .[dev,lab]"], None),
     ],
 )
 def test_a_gpu_compiler_that_cannot_be_had_does_not_stop_the_rest(checkout, fails, done, extras):
@@ -330,8 +330,8 @@ def test_a_gpu_compiler_that_cannot_be_had_does_not_stop_the_rest(checkout, fail
     if extras is None:
         assert not record.exists()
     else:
-        assert json.loads(record.read_text())["extras"] == (["dev", "gpu-cu13"] if extras == 2 else extras)
-    again = [] if extras in (2, ["dev", "gpu-cu13"]) else done
+        assert json.loads(record.read_text())["extras"] == (["dev", "gpu-cu13", "lab"] if extras == 2 else extras)
+    again = [] if extras in (2, ["dev", "gpu-cu13", "lab"]) else done
     assert checkout.make()[1] == again  # what was missing is tried again
 
 
@@ -341,23 +341,23 @@ def test_the_compiler_follows_the_driver(checkout):
         checkout.monkeypatch.setattr(driver, "query", lambda: found)
         return checkout.make()[1][-1]
 
-    assert seen((12, 2)) == "pip .[dev,gpu-cu12] cuda-toolkit<12.3"
-    assert seen((13, 0)) == "pip .[dev,gpu-cu13] cuda-toolkit<13.1"  # in place of the other generation's
-    assert seen((13, 0), (6, 0)) == "pip .[dev,gpu-cu12]"  # under a driver that runs every CUDA 12
+    assert seen((12, 2)) == "pip .[dev,gpu-cu12,lab] cuda-toolkit<12.3"
+    assert seen((13, 0)) == "pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1"  # in place of the other generation's
+    assert seen((13, 0), (6, 0)) == "pip .[dev,gpu-cu12,lab]"  # under a driver that runs every CUDA 12
     shutil.rmtree(checkout.root / ".venv")
-    assert seen((11, 8)) == "pip .[dev]"
+    assert seen((11, 8)) == "pip .[dev,lab]"
     assert {"gpu-cu12", "gpu-cu13"} <= set(extras())
 
 
 @pytest.mark.parametrize(
     "version, settings, fails, done",
     [
-        ("0.8.0", {}, [], ["uv venv", "uv .[dev]"]),
-        ("1.0.3", {}, [], ["uv venv", "uv .[dev]"]),
-        ("0.7.22", {}, [], ["venv", "pip .[dev]"]),
-        ("of an unknown kind", {}, [], ["venv", "pip .[dev]"]),
-        ("0.8.0", {"PIP_NO_INDEX": "1"}, [], ["venv", "pip .[dev]"]),  # which uv does not read
-        ("0.8.0", {}, ["nothing of pip"], ["uv venv", "venv", "uv .[dev]", "pip .[dev]"]),
+        ("0.8.0", {}, [], ["uv venv", "uv .[dev,lab]"]),
+        ("1.0.3", {}, [], ["uv venv", "uv .[dev,lab]"]),
+        ("0.7.22", {}, [], ["venv", "pip .[dev,lab]"]),
+        ("of an unknown kind", {}, [], ["venv", "pip .[dev,lab]"]),
+        ("0.8.0", {"PIP_NO_INDEX": "1"}, [], ["venv", "pip .[dev,lab]"]),  # which uv does not read
+        ("0.8.0", {}, ["nothing of pip"], ["uv venv", "venv", "uv .[dev,lab]", "pip .[dev,lab]"]),
     ],
 )
 def test_uv_is_used_where_it_is_there_and_works(checkout, version, settings, fails, done):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shlex
@@ -62,6 +63,8 @@ def jupyter_arguments(
 
 def start(folder: Path) -> int:
     """JupyterLab on the workbook in a folder, until it ends. Raises GradeError where the first lesson is missing."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise GradeError("JupyterLab is not installed: pip install 'dwlab[lab]'")
     if not (folder / FIRST_LESSON).exists():
         raise GradeError(f"{folder / FIRST_LESSON} is missing: get the whole workbook again")
     variables = dict(os.environ)
