@@ -141,6 +141,7 @@ def test_a_workflow_is_valid_and_runs_commands_that_exist(path):
 
 # --- which environment ------------------------------------------------------------------------------------------------
 
+WHOLE = "pip .[dev,gpu-cu13,lab]"
 H200 = driver.Driver(True, (13, 0), None, (driver.Device("H200", (9, 0)),), "")
 PYTHON = """#!/bin/sh
 case "$*" in
@@ -314,10 +315,10 @@ def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, 
 @pytest.mark.parametrize(
     "fails, done, extras",
     [
-        ([], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1"], ["dev", "gpu-cu13", "lab"]),
-        (["cuda-toolkit"], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1", "pip .[dev,lab]", "pip .[dev,gpu-cu13,lab]"], 2),
-        (["gpu-cu13"], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1", "pip .[dev,lab]", "pip .[dev,gpu-cu13,lab]"], ["dev", "lab"]),
-        (["install"], ["pip .[dev,gpu-cu13,lab] cuda-toolkit<13.1", "pip .[dev,lab]"], None),
+        ([], [f"{WHOLE} cuda-toolkit<13.1"], ["dev", "gpu-cu13", "lab"]),
+        (["cuda-toolkit"], [f"{WHOLE} cuda-toolkit<13.1", "pip .[dev,lab]", WHOLE], 2),
+        (["gpu-cu13"], [f"{WHOLE} cuda-toolkit<13.1", "pip .[dev,lab]", WHOLE], ["dev", "lab"]),
+        (["install"], [f"{WHOLE} cuda-toolkit<13.1", "pip .[dev,lab]"], None),
     ],
 )
 def test_a_gpu_compiler_that_cannot_be_had_does_not_stop_the_rest(checkout, fails, done, extras):

@@ -6,8 +6,8 @@ dwlab/records/kernels.csv that the sources of today are those of an earlier kern
 saves that compilation: it is equal where what is launched must be equal. It follows every name that the stage's kernel
 and launch reach in this package, functions, classes and constants, each by itself, whatever file it stands in, and puts
 what the name stands for in its place. So names do not count, nor do docstrings, comments, annotations, refusals
-(`if …: raise`), the order or the place of definitions. Not followed: what a problem is, the registry, and packages
-outside. Of the registry count the kernels that zero an output and add up parts, where they run.
+(`if …: raise`), the order or the place of definitions. Not followed: what a problem is, the registry, the interpreter
+and packages outside. Of the registry count the kernels that zero an output and add up parts, where they run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,16 @@ REGISTRY = "dwlab.kernels.registry"
 BESIDE = {"zero": "fill_zero", "parts": "add_parts"}
 """What else of the registry is launched where a stage's Launch(…) has such a keyword."""
 
-CONSTANTS_ONLY = (REGISTRY, "dwlab.problems", "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.gpu.target")
-"""Modules of which functions and classes are not followed: the registry, and what a problem is."""
+CONSTANTS_ONLY = (
+    REGISTRY, "dwlab.problems", "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.gpu.target", "dwlab.target",
+)  # fmt: skip
+"""Modules of which functions and classes are not followed: the registry, what a problem is, which mode this is."""
 
-LEFT_OUT = {("dwlab.gpu.occupancy", "LIMITS")}
-"""What decides whether a kernel is started, not which; and what a GPU has, which is not ours to change."""
+INTERPRETER = "dwlab.simt"
+"""No part of what a GPU is given, so nothing of it is followed."""
+
+LEFT_OUT = ("dwlab.gpu.occupancy", "LIMITS")
+"""What a GPU has, which is not ours to change."""
 
 NOT_LAUNCHED = ("traffic", "supports", "needs", "lesson")
 """What a stage registers that decides whether its kernel is started, or says what it moves or where it is taught."""
@@ -157,9 +162,8 @@ class _Sources:
             top, *rest = module.split(".")
             place = self.package.joinpath(*rest)
             files = (place.with_suffix(".py"), place / "__init__.py") if rest else (place / "__init__.py",)
-            followed = top == "dwlab" and rest[:1] != ["simt"]  # the interpreter runs a kernel and is no part of it
-            file = next((one for one in files if followed and one.is_file()), None)
-            self.trees[module] = _parsed(file) if file else None
+            file = next((one for one in files if top == "dwlab" and one.is_file()), None)
+            self.trees[module] = _parsed(file) if file and not module.startswith(INTERPRETER) else None
         return self.trees[module]
 
     def digest(self, definition: Definition) -> str:
@@ -203,24 +207,23 @@ class _Sources:
         return self._resolved(module, first, rest, scope)
 
     def outside(self, scope: Scope, name: str) -> str:
-        """What a name that is not followed is called where it comes from."""
+        """What a name that is not followed is called where it comes from; "" of the interpreter's."""
         for node in self.bindings(scope).get(name) or self.bindings((scope[0], "")).get(name, ()):
             for alias in getattr(node, "names", ()):
                 if isinstance(node, (ast.Import, ast.ImportFrom)) and name == (alias.asname or alias.name):
-                    return alias.name
+                    return "" if (getattr(node, "module", "") or "").startswith(INTERPRETER) else alias.name
         return name
 
     def _resolved(self, module: str, name: str, rest: str, scope: Scope | None = None) -> tuple[list[Found], str]:
         """scope: where the name stands, if it is the module's own: then all is followed."""
-        if (module, name) in LEFT_OUT:
+        if (module, name) == LEFT_OUT:
             return [], rest
         found: list[Found] = []
         after = rest
         nodes = (self.bindings(scope) if scope else {}).get(name) or self.bindings((module, "")).get(name, [])
-        for node in self.bindings((module, "")).get("*", ()) if not nodes else ():  # from … import *
-            found, after = self._resolved(node.module, name, rest)
-            if found:
-                return found, after
+        for node in () if nodes else self.bindings((module, "")).get("*", ()):
+            more, after = self._resolved(node.module or "", name, rest)
+            found += more
         for node in nodes:
             if isinstance(node, ast.ImportFrom):
                 source = node.module or ""
@@ -319,7 +322,8 @@ class _Writer:
             return f"{bound[first]}.{rest}"
         found, rest = self.sources.looked_up(self.scope, dotted)
         if not found:
-            return self.sources.outside(self.scope, first) + dotted.removeprefix(first)
+            source = self.sources.outside(self.scope, first)
+            return source and source + dotted.removeprefix(first)
         which = (f"{_place(one[1], name)} {self.sources.digest(one)}" for one, name in found)
         return f"<{' '.join(sorted(which))}>.{rest}"
 

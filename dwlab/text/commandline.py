@@ -110,7 +110,8 @@ def in_a_line(error: Exception) -> str | None:
     """An error in words, where it is no fault of this program; None where its traceback is wanted."""
     if isinstance(error, ModuleNotFoundError):
         ours = (error.name or "").startswith("dwlab")
-        return None if ours else f"{error.name} is not installed: run make lab, or pip install -e '.[lab]' in its folder"
+        cure = "run make lab, or pip install -e '.[lab]' in its folder"
+        return None if ours else f"{error.name} is not installed: {cure}"
     if isinstance(error, OSError):  # of a file that was named, or of a disk that is full
         return f"{error.strerror or error}" + (f": {error.filename}" if error.filename is not None else "")
     if isinstance(error, MemoryError):
