@@ -36,6 +36,7 @@ from tables import tuning  # noqa: E402
 
 from dwlab import DepthwiseConv1d, records, report, stage  # noqa: E402
 from dwlab.text import tabular  # noqa: E402
+from dwlab.text.drawing import Drawing  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +65,7 @@ def regions() -> dict[str, Callable[[], str]]:
     return {name: functools.cache(make) for name, make in all_.items()}
 
 
-def pictures() -> dict[str, tuple[str, Callable[[], Figure | None]]]:
+def pictures() -> dict[str, tuple[str, Callable[[], Figure | Drawing | None]]]:
     """Name of a picture's file in docs/img/ -> (title, what draws it); None: there is nothing to draw."""
     return {PICTURE.name: (TITLE, first_loads), "regret.svg": ("What searches lose", regrets)}
 
@@ -151,10 +152,10 @@ def xrayed() -> str:
     return f"```\n{done.stdout.strip()}\n```"
 
 
-def first_loads() -> Figure:
+def first_loads() -> Drawing:
     """The first load of x by a warp of two stages, traced by the interpreter, side by side."""
     from dwlab.simt import xray
-    from dwlab.simt.views import beside
+    from dwlab.simt.views import side_by_side
 
     problem = DepthwiseConv1d(B=8, H=8, L=64, K=3)
     patterns = {}
@@ -164,10 +165,7 @@ def first_loads() -> Figure:
         counted = xray(here.kernel_for(problem), how.grid, how.block, *here.example(problem))
         (loads,) = (one for one in counted.patterns.values() if (one.array, one.kind) == ("x", "load"))
         patterns[name] = replace(loads, line=0)  # which its words then leave out
-    figure = beside(patterns)
-    for drawn in (drawn for axes in figure.axes for drawn in axes.collections):
-        drawn.set_hatch(None)  # which would be most of the file; the lines' styles distinguish them too
-    return figure
+    return side_by_side(patterns)
 
 
 def regrets() -> Figure | None:
@@ -176,8 +174,11 @@ def regrets() -> Figure | None:
     return tuning.picture(found) if found else None
 
 
-def as_svg(figure: Figure, title: str = TITLE) -> str:
+def as_svg(figure: Figure | Drawing, title: str = TITLE) -> str:
     """The figure as SVG that is the same each time, with its alt text; on white, which a dark page shows as well."""
+    if isinstance(figure, Drawing):
+        ground = 'xmlns="http://www.w3.org/2000/svg" style="background:white;color:black;'
+        return f"{figure.svg()}\n".replace('style="', ground, 1)
     import matplotlib
 
     out = io.StringIO()

@@ -17,6 +17,7 @@ from dwlab.gpu import specs
 from dwlab.gpu.occupancy import limits
 from dwlab.planner.accesses import Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.text import drawing
 from dwlab.widgets import drawings, fused_drawings
 from dwlab.widgets.drawings import Moved, schedule
 
@@ -297,3 +298,18 @@ def test_launches_wait_for_the_host_or_for_the_kernel_before():
     assert fused_drawings.begins([5.0, 1.0, 2.0], 0.0) == [0.0, 5.0, 6.0]
     (table,) = fused_drawings.launches([3.0] * 8, start=10.0).tables
     assert table.rows == (("one by one", "83", "29 %"), ("one CUDA graph", "24", "100 %"))
+
+
+def lightness(colour):
+    """CIE L*, 0 to 100."""
+    from matplotlib.colors import to_rgb
+
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 116 * np.dot((0.2126, 0.7152, 0.0722), linear) ** (1 / 3) - 16
+
+
+def test_neighbouring_colours_differ_in_lightness():
+    light = [lightness(colour) for colour in drawing.COLOURS]
+    for place, value in enumerate(light):
+        assert abs(value - light[place - 1]) > 10
+    assert len(set(drawing.HATCHES)) == len(drawing.COLOURS) == len(set(drawing.COLOURS))

@@ -8,7 +8,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import matplotlib
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,15 +73,10 @@ def test_every_page_is_linked():
 
 
 def test_the_picture_is_of_what_the_interpreter_traces():
-    """Its words anywhere; the file letter by letter with the matplotlib that it was drawn with."""
     figure = build.first_loads()
     one, other = re.findall(r"(\d+) sectors \(ideal", figure.alt)
     assert f"![A warp's first load of x: {one} sectors in the naive kernel, {other} in the coalesced one]" in README
     drawn = build.PICTURE.read_text(encoding="utf-8")
-    assert f"<dc:description>{figure.alt}</dc:description>" in drawn
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    if matplotlib.__version__ != re.search(r"^matplotlib==(\S+)", pins, re.M)[1]:
-        pytest.skip("another matplotlib than the pinned one draws other curves")
     assert drawn == build.as_svg(figure), "run: python docs/build.py"
 
 

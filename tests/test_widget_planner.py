@@ -8,7 +8,7 @@ from seconds import alone, piece
 from dwlab.gpu import specs as gpus
 from dwlab.planner.accesses import Tile, sizes
 from dwlab.planner.modules import Rules, best
-from dwlab.simt.views import as_png
+from dwlab.text.drawing import as_png
 from dwlab.widgets import planner as widget
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dwlab.simt.views import BLUE, Drawing, Table, box, label, line, write
+from dwlab.text.drawing import BLUE, Drawing, Table, box, label, line, write
 
 KERNEL, COPIES, WAIT, RANGE = "kernel", ("to device", "to host", "on device"), "wait", "range"
 KINDS = (KERNEL, *COPIES, WAIT, RANGE)

@@ -17,7 +17,7 @@ import numpy as np
 
 from dwlab.gpu.machine import Ceilings, Machine, attainable
 from dwlab.records import Measurement
-from dwlab.simt.views import as_img, as_png
+from dwlab.text.drawing import as_img, as_png
 from dwlab.text.tabular import Col, Markdown, as_html, cells, of_rows, percent
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ def draw(made: Plan, width: float = 6.8) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch, Patch
 
-    from dwlab.simt.views import with_alt
+    from dwlab.text.drawing import with_alt
 
     step_of = {name: step for step in made.steps for name in step.layers}
     rows = _rows(made)

@@ -233,7 +233,7 @@ def predicted_figure(both: timemodel.Comparison, gpu: str) -> Figure:
     """Predicted against measured times, a panel a path."""
     from matplotlib.figure import Figure
 
-    from dwlab.simt.views import COLOURS, with_alt
+    from dwlab.text.drawing import COLOURS, with_alt
 
     figure = Figure(figsize=(7.4, 6.4), layout="constrained")
     ends = [us for row in both.rows for us in (row.measured_us, row.prediction.total_us)] or [1.0]

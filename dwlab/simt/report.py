@@ -14,10 +14,9 @@ from dwlab.simt import source
 from dwlab.simt.options import Hazard, HazardError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dwlab.simt.interpreter import Execution
     from dwlab.simt.views import Advice
+    from dwlab.text.drawing import Drawing
 
 
 @dataclass(frozen=True)
@@ -198,8 +197,8 @@ class Report:
         known = "; ".join(f"line {at}: {what} {name}" for at, name, what in self.patterns) or "none"
         raise KeyError(f"no access to {array!r} on line {line} was traced; there are: {known}")
 
-    def picture(self, line: int, array: str, kind: str | None = None) -> Figure:
-        """Draws one warp's lanes against sectors or banks (needs matplotlib)."""
+    def picture(self, line: int, array: str, kind: str | None = None) -> Drawing:
+        """Draws one warp's lanes against sectors or banks."""
         from dwlab.simt.views import picture
 
         return picture(self.pattern(line, array, kind))

@@ -1,1 +1,1 @@
-"""Text for readers: tables in Markdown and HTML, and what commands print on a terminal."""
+"""Text for readers: tables in Markdown and HTML, drawings with words, and what commands print on a terminal."""

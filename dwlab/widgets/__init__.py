@@ -11,7 +11,7 @@ and the stepper, `stepper(kernel, grid, block, *arguments)`, which plays a launc
 `drawings` are still pictures: the machine, who touches what, banks, latency hiding, bandwidth;
 `fused_drawings` draws the modules that fuse two layers.
 
-The value is a Panel: `.figure()` is a matplotlib figure, `.alt` says what is shown, `.tables` hold its numbers,
+The value is a Panel: `.figure()` is a figure or a drawing, `.alt` says what is shown, `.tables` hold its numbers,
 `.text()`, `.markdown()` and `.html()` all of it. Importing this package loads neither ipywidgets nor matplotlib.
 """
 
@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwlab.simt.views import Table
+    from dwlab.text.drawing import Table
     from dwlab.widgets._panel import Panel
     from dwlab.widgets._stepper import stepper
     from dwlab.widgets.calculator import traffic_calculator

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dwlab.simt.views import Table, as_img
+from dwlab.text.drawing import Drawing, Table, as_img, as_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,8 +25,8 @@ class Panel:
     """A figure with its alt text, its tables, and notes.
 
     problems: what is wrong with the values chosen, one sentence each. notes: how to read the numbers.
-    draw: makes the figure. `figure()` is None for a panel that has only words, such as one for an expression that
-    cannot be read.
+    draw: makes the figure, of matplotlib or a drawing. `figure()` is None for a panel that has only words, such as one
+    for an expression that cannot be read.
     """
 
     title: str
@@ -34,17 +34,18 @@ class Panel:
     tables: tuple[Table, ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    draw: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
+    draw: Callable[[], Figure | Drawing] | None = field(default=None, repr=False, compare=False)
 
-    def figure(self) -> Figure | None:
-        """A fresh matplotlib figure."""
+    def figure(self) -> Figure | Drawing | None:
+        """A fresh figure."""
         return self.draw() if self.draw else None
 
-    def png(self) -> bytes | None:
-        """The figure as PNG bytes."""
-        from dwlab.simt.views import as_png
-
-        return as_png(self.draw()) if self.draw else None
+    def image(self) -> str:
+        """The figure as an element of a page; "" if there is none."""
+        figure = self.figure()
+        if figure is None:
+            return ""
+        return figure.svg() if isinstance(figure, Drawing) else as_img(as_png(figure), self.alt)
 
     def text(self) -> str:
         """All of it in words and plain tables."""
@@ -60,7 +61,7 @@ class Panel:
 
     def html(self) -> str:
         """Picture beside tables; they wrap under each other in a narrow place."""
-        png = self.png()
+        image = self.image()
         # The place decides the width, never a wide table in it.
         parts = ['<div style="contain:inline-size;width:100%">']
         for problem in self.problems:
@@ -71,9 +72,9 @@ class Panel:
         # The picture has a white ground of its own. Tables have the page's colours: JupyterLab sets those of a stored
         # table, and on a white ground its heads would be white in a dark theme.
         parts.append('<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start">')
-        if png:
+        if image:
             # Where both just fit side by side the picture gets smaller, rather than that a column of a table is hidden.
-            parts.append(f'<div style="flex:1 1 460px;max-width:600px;min-width:0">{as_img(png, self.alt)}</div>')
+            parts.append(f'<div style="flex:1 1 460px;max-width:600px;min-width:0">{image}</div>')
         parts.append(f'<div style="flex:1 1 {BESIDE}px;min-width:0;max-width:100%;line-height:1.35">')
         parts.extend(table.html() for table in self.tables)
         parts.extend(

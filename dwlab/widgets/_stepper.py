@@ -18,7 +18,8 @@ from typing import Any
 
 from dwlab.simt import Pattern
 from dwlab.simt.steps import Step, Steps, Touch, Values, record
-from dwlab.simt.views import Counts, counts, dims, write
+from dwlab.simt.views import Counts, counts
+from dwlab.text.drawing import dims, write
 
 TEXT_STEPS = 60
 """Steps of one warp that the text has."""

@@ -18,7 +18,8 @@ import numpy as np
 
 from dwlab.gpu.occupancy import LIMITS, SOURCE, Occupancy, occupancy
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
-from dwlab.simt.views import COLOURS, LANES, SECTOR, Table, with_alt
+from dwlab.simt.views import LANES, SECTOR
+from dwlab.text.drawing import COLOURS, Table, with_alt
 from dwlab.widgets._charts import EDGE, TIGHT, chart, heading, key, stacked
 from dwlab.widgets._panel import Panel, sentence
 

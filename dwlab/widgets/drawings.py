@@ -24,25 +24,8 @@ from dwlab.gpu.machine import Machine
 from dwlab.model import timemodel
 from dwlab.simt import Report
 from dwlab.simt.steps import Touch, record
-from dwlab.simt.views import (
-    BANKS,
-    BLUE,
-    INKS,
-    LANES,
-    ORANGE,
-    SECTOR,
-    WARPS,
-    WIDE,
-    WORD,
-    Drawing,
-    Table,
-    arrow,
-    bank_words,
-    box,
-    dims,
-    label,
-    line,
-)
+from dwlab.simt.views import BANKS, LANES, SECTOR, WORD, bank_words
+from dwlab.text.drawing import BLUE, INKS, ORANGE, WARPS, WIDE, Drawing, Table, arrow, box, dims, label, line
 
 SHARED_CYCLES = 20
 """Latency of shared memory, in clocks: from the same table as timemodel.L2_CYCLES."""

@@ -16,7 +16,7 @@ from dwlab.planner import accesses
 from dwlab.planner.accesses import Accesses, Tile
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import macs
-from dwlab.simt.views import BLUE, ORANGE, WARPS, WIDE, Drawing, Table, box, label, line
+from dwlab.text.drawing import BLUE, ORANGE, WARPS, WIDE, Drawing, Table, box, label, line
 from dwlab.widgets.drawings import size
 
 SIDE = 100  # of a map, in units of the picture

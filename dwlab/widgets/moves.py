@@ -21,7 +21,8 @@ from dwlab.kernels.registry import stages
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.simt import Report
 from dwlab.simt.steps import Steps, Touch, record
-from dwlab.simt.views import BLUE, INKS, LANES, ORANGE, WARPS, WIDE, Drawing, Table, box, label, line
+from dwlab.simt.views import LANES
+from dwlab.text.drawing import BLUE, INKS, ORANGE, WARPS, WIDE, Drawing, Table, box, label, line
 from dwlab.text.tabular import rounded
 from dwlab.widgets.drawings import _many
 

@@ -29,8 +29,8 @@ from dwlab.planner.modules import (
 )
 from dwlab.problems import networks
 from dwlab.problems.networks import summary
-from dwlab.simt.views import COLOURS, HATCHES, Table, with_alt
 from dwlab.text import tabular
+from dwlab.text.drawing import COLOURS, HATCHES, Table, with_alt
 from dwlab.widgets._charts import EDGE, TIGHT, chart, heading, key, stacked
 from dwlab.widgets._panel import Panel, sentence
 

@@ -30,7 +30,7 @@ from dwlab.measure import device
 from dwlab.model.roofline import look, ridge
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Measurement
-from dwlab.simt.views import Table, with_alt
+from dwlab.text.drawing import Table, with_alt
 from dwlab.widgets._panel import Panel, sentence
 from dwlab.widgets.calculator import amount, tiling
 

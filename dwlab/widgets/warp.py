@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dwlab.simt import Pattern
-from dwlab.simt.views import ITEMSIZES, LANES, Counts, Table, counts, describe, headline, picture
+from dwlab.simt.views import ITEMSIZES, LANES, Counts, counts, describe, headline, picture
+from dwlab.text.drawing import Table
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:

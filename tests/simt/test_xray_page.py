@@ -13,7 +13,7 @@ from dwlab import cuda, stages, xray
 from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import diff
 from dwlab.simt.report import Pattern
-from dwlab.simt.views import describe, svg
+from dwlab.simt.views import describe, picture
 
 A = np.arange(2048, dtype=np.float32).reshape(32, 64)
 B = np.zeros((64, 32), np.float32)
@@ -169,7 +169,7 @@ def test_the_saved_page_needs_no_other_file(tmp_path):
 @settings(max_examples=40, deadline=None)
 def test_any_access_has_a_picture_with_its_words(space, itemsize, places):
     addresses = tuple(None if one is None else one * itemsize for one in places)
-    made = svg(Pattern(space, itemsize, addresses, "x", 1, "load"))
+    made = picture(Pattern(space, itemsize, addresses, "x", 1, "load")).svg()
     page = Page(made)
     assert page.text.startswith(describe(Pattern(space, itemsize, addresses, "x", 1, "load")))
     numbers = [float(one) for one in re.findall(r' x[12]?="(-?[\d.]+)"', made)]

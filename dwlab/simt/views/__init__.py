@@ -8,41 +8,20 @@ Nothing below imports it: the interpreter runs and counts without. matplotlib is
 
 from dwlab.simt.views.advice import Advice, advice
 from dwlab.simt.views.diff import Change, Difference, diff
-from dwlab.simt.views.drawing import (
-    BLUE,
-    INKS,
-    ORANGE,
-    WARPS,
-    WIDE,
-    Drawing,
-    Table,
-    arrow,
-    box,
-    dims,
-    label,
-    line,
-    write,
-)
-from dwlab.simt.views.page import html_of, save, svg
+from dwlab.simt.views.page import html_of, save
 from dwlab.simt.views.picture import (
     BANKS,
-    COLOURS,
-    HATCHES,
     ITEMSIZES,
     LANES,
-    LINES,
     SECTOR,
     WORD,
     AccessPattern,
     Counts,
-    as_img,
-    as_png,
     bank_words,
-    beside,
     counts,
     describe,
-    encode,
     headline,
     picture,
-    with_alt,
+    side_by_side,
 )
+from dwlab.text.drawing import COLOURS, LINES, with_alt

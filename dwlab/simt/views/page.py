@@ -10,10 +10,9 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dwlab.simt.views import drawing
 from dwlab.simt.views.advice import advice
-from dwlab.simt.views.drawing import BLUE, ORANGE, WIDE, Drawing, box, dims, label, write
-from dwlab.simt.views.picture import BANKS, LANES, SECTOR, WORD, AccessPattern, bank_words, describe, headline
+from dwlab.simt.views.picture import picture
+from dwlab.text.drawing import dims, write
 
 if TYPE_CHECKING:
     from dwlab.simt.report import Access, Report
@@ -33,9 +32,6 @@ STYLE = """
 .dwlab-xray svg { max-width: 100%; height: auto; }
 .dwlab-xray summary { cursor: pointer; }
 """
-
-LANE = WIDE / LANES
-THIN = 0.6
 
 
 def html_of(report: Report) -> str:
@@ -113,69 +109,4 @@ def _access(report: Report, one: Access) -> str:
     pattern = report.patterns.get((one.line, one.array, one.kind))
     if pattern is None or one.space == "local":
         return html.escape(what)
-    return f"<details><summary>{html.escape(what)}</summary>{svg(pattern)}</details>"
-
-
-# ---- the picture of an access
-
-
-def svg(pattern: AccessPattern) -> str:
-    """A warp's access as SVG: its lanes, below them the sectors or banks that they touch. Its title is `describe`'s."""
-    draw = _banks if pattern.space == "shared" else _sectors
-    body, height = draw(pattern)
-    lanes = []
-    for lane, address in enumerate(pattern.addresses):
-        x, on = lane * LANE, address is not None
-        lanes.append(box(x, 18, LANE, 18, BLUE if on else "none", THIN))
-        lanes.append(label(x + LANE / 2, 31, str(lane), 10, "middle", "white" if on else ""))
-    head = label(0, 11, f"a warp: {headline(pattern)}", 10)
-    return Drawing("", describe(pattern), "".join([head, *lanes, *body]), height).svg()
-
-
-def _sectors(pattern: AccessPattern) -> tuple[list[str], int]:
-    """Sectors in rows of 8; a gap of memory between two neighbours is no gap here, the numbers say it."""
-    touched: dict[int, list[int]] = {}
-    used = set()
-    for lane, address in enumerate(pattern.addresses):
-        if address is not None:
-            bytes_of = range(address, address + pattern.itemsize)
-            used |= set(bytes_of)
-            for sector in sorted({byte // SECTOR for byte in bytes_of}):
-                touched.setdefault(sector, []).append(lane)
-    body, boxes = [], []
-    width, per_row = WIDE / 8, 8
-    places = {}
-    for place, sector in enumerate(sorted(touched)):
-        x, y = place % per_row * width, 86 + place // per_row * 42
-        places[sector] = x + width / 2, y
-        step = (width - 8) / SECTOR
-        boxes += [box(x + 4 + byte * step, y, step, 16, BLUE, 0)
-                  for byte in range(SECTOR) if sector * SECTOR + byte in used]  # fmt: skip
-        boxes.append(box(x + 4, y, width - 8, 16, thick=THIN))
-        boxes.append(label(x + width / 2, y + 28, f"sector {sector}", 10, "middle"))
-    for sector, lanes in touched.items():
-        for lane in lanes:
-            x, y = places[sector]
-            body.append(drawing.line((lane + 0.5) * LANE, 36, x, y, THIN))
-    rows = -(-len(touched) // per_row)
-    return body + boxes, 92 + 42 * max(1, rows)
-
-
-def _banks(pattern: AccessPattern) -> tuple[list[str], int]:
-    """The 32 banks; the number in a bank is how many words are requested of it at once, more than 1 is a conflict."""
-    worst: dict[int, int] = {}
-    for banks in bank_words(pattern):
-        for bank, words in banks.items():
-            worst[bank] = max(worst.get(bank, 0), len(words))
-    body = []
-    for lane, address in enumerate(pattern.addresses):
-        if address is not None:
-            first = address // WORD % BANKS
-            body.append(drawing.line((lane + 0.5) * LANE, 36, (first + 0.5) * LANE, 86, THIN))
-    for bank in range(BANKS):
-        many = worst.get(bank, 0)
-        body.append(box(bank * LANE, 86, LANE, 18, ORANGE if many > 1 else BLUE if many else "none", THIN))
-        body.append(label((bank + 0.5) * LANE, 99, f"×{many}", 10, "middle", "white") if many > 1 else "")
-        body.append(label((bank + 0.5) * LANE, 116, str(bank), 10, "middle"))
-    body.append(label(0, 130, "banks; ×n: n words of one bank at once, one after the other", 10))
-    return body, 136
+    return f"<details><summary>{html.escape(what)}</summary>{picture(pattern).svg()}</details>"

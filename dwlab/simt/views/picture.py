@@ -1,8 +1,7 @@
 """The picture of one warp's access: 32 lanes against 32-byte sectors, or against the 32 banks of shared memory.
 
-`counts` is the arithmetic, `describe` the picture in words (its alt text), `picture` the matplotlib figure. All three
-take a `Pattern`: space, itemsize and the byte address of each lane (None for a lane that is switched off). matplotlib
-is imported by `picture` only.
+`counts` is the arithmetic, `describe` the picture in words (its alt text), `picture` the drawing. All three take a
+`Pattern`: space, itemsize and the byte address of each lane (None for a lane that is switched off).
 
 The counting here is written from the definitions alone, lane by lane, and shares no code with the interpreter's
 tracing: the tests hold the two against each other.
@@ -10,34 +9,20 @@ tracing: the tests hold the two against each other.
 
 from __future__ import annotations
 
-import base64
-import html
-import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-import numpy as np
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from dwlab.text.drawing import INKS, ORANGE, WARPS, Drawing, box, label, line
 
 LANES = 32
 SECTOR = 32  # bytes
 BANKS = 32
 WORD = 4  # bytes; one bank delivers one word a wavefront
-ROW = BANKS * WORD  # bytes; words 128 bytes apart share a bank
 
 ITEMSIZES = (1, 2, 4, 8, 16)
 """What one lane can read or write in one access, in bytes."""
-
-# Okabe and Ito's palette and two darker colours; neighbours differ in lightness too, for print in grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#7A6A00", "#CC79A7", "#333333", "#D55E00", "#56B4E9")
-LINES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "||||")
-PHASES = ("#222222", "#0072B2", "#A84F00", "#3B8C77")
-CONFLICT = "#D55E00"
-GREY = "#8A8A8A"
 
 
 class AccessPattern(Protocol):
@@ -210,246 +195,76 @@ def _sector_lanes(pattern: AccessPattern) -> dict[int, list[int]]:
 
 # ------------------------------------------------------------------------------------------------------------ drawing
 
-
-def as_png(figure: Figure) -> bytes:
-    """A figure as PNG bytes, at its own size and resolution."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    if not isinstance(figure.canvas, FigureCanvasAgg):
-        FigureCanvasAgg(figure)
-    figure.canvas.draw()
-    return encode(figure.canvas.buffer_rgba())
+TOP, ROW, LEFT = 42, 18, 52  # where the lanes begin; the height of one, and where their column ends
+RIGHT = 680
 
 
-def encode(pixels) -> bytes:
-    """Pixels (height, width, 4) as PNG bytes of at most 128 colours: a fourth of the size, in half of the time."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    image = Image.fromarray(np.ascontiguousarray(np.asarray(pixels)[..., :3]))
-    few = image.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    # Averaging leaves the paper a shade off white.
-    palette = np.array(few.getpalette()).reshape(-1, 3)
-    palette[(palette > 250).all(axis=1)] = 255
-    few.putpalette(palette.ravel().tolist())
-    few.save(buffer, format="PNG", compress_level=4)
-    return buffer.getvalue()
+def picture(pattern: AccessPattern) -> Drawing:
+    """Draws a warp's access: its lanes on the left, what they touch on the right. Its `alt` is `describe(pattern)`."""
+    return side_by_side({_what(pattern): pattern})
 
 
-def as_img(png: bytes, alt: str, width: int | None = None) -> str:
-    """An `<img>` element with the picture inside it and `alt` as its text; never wider than its place."""
-    size = f"width:{width}px;" if width else ""
-    data = base64.b64encode(png).decode()
-    return (
-        f'<img alt="{html.escape(alt, quote=True)}" style="{size}max-width:100%;height:auto" '
-        f'src="data:image/png;base64,{data}">'
-    )
-
-
-def with_alt(figure: Figure, alt: str) -> Figure:
-    """Gives a figure its alt text, and the HTML that a notebook shows for it."""
-    figure.alt = alt
-    figure._repr_html_ = lambda: as_img(as_png(figure), alt)
-    return figure
-
-
-def picture(pattern: AccessPattern, width: float = 5.6) -> Figure:
-    """Draws a warp's access. width: inches. The figure's `alt` is `describe(pattern)`."""
-    return beside({_what(pattern): pattern}, width)
-
-
-def beside(patterns: Mapping[str, AccessPattern], width: float = 5.6) -> Figure:
-    """Draws accesses of a warp side by side, each below its title. width: inches of each. `alt` describes all."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    share = 1 / len(patterns)
-    figure = Figure(figsize=(width * len(patterns), 6.4), dpi=100)
-    FigureCanvasAgg(figure)
+def side_by_side(patterns: Mapping[str, AccessPattern]) -> Drawing:
+    """Draws accesses of a warp side by side, each below its title. `alt` describes all."""
+    body = []
     for place, (title, pattern) in enumerate(patterns.items()):
-        _checked(pattern)
-        left = place * share
-        axes = figure.add_axes((left + 0.01 * share, 0.01, 0.98 * share, 0.90))
-        axes.set_xlim(0, 1)
-        axes.set_ylim(32.3, -1.6)
-        axes.axis("off")
-        figure.text(left + 0.02 * share, 0.985, f"{title}, {pattern.space} memory", fontsize=9.5, va="top")
-        figure.text(left + 0.02 * share, 0.955, headline(pattern), fontsize=11, va="top", fontweight="bold")
-        _draw_lanes(axes, pattern)
-        if pattern.space == "shared":
-            _draw_banks(axes, pattern)
-        else:
-            _draw_sectors(axes, pattern)
+        drawn = _lanes(pattern) + (_banks if pattern.space == "shared" else _sectors)(pattern)
+        drawn += [label(0, 12, f"{title}, {pattern.space} memory"), label(0, 30, headline(pattern), 13, bold=True)]
+        body.append(f'<g transform="translate({place * (RIGHT + 20)} 0)">{"".join(drawn)}</g>')
     texts = (describe(one) if len(patterns) == 1 else f"{title}: {describe(one)}" for title, one in patterns.items())
-    return with_alt(figure, " ".join(texts))
+    width = len(patterns) * (RIGHT + 20) - 20
+    return Drawing(" | ".join(patterns), " ".join(texts), "".join(body), TOP + LANES * ROW + 22, width=width)
 
 
-LANE_RIGHT = 0.085  # the lanes' column ends here, in axes' width
-TEXT = {"ha": "center", "va": "center"}
-
-
-def _draw_lanes(axes, pattern: AccessPattern) -> None:
-    from matplotlib.collections import PolyCollection
-
-    axes.text(0.045, -0.6, "lane", fontsize=8.5, **TEXT)
-    boxes = {True: [], False: []}
+def _lanes(pattern: AccessPattern) -> list[str]:
+    """The column of lanes, in the colours of the phases in which shared memory serves them."""
+    size = LANES // len(phases(pattern.itemsize)) if pattern.space == "shared" else LANES
+    drawn = []
     for lane, address in enumerate(pattern.addresses):
-        boxes[address is not None].append(_box(0.005, lane + 0.06, LANE_RIGHT, lane + 0.94))
-        label = str(lane) if address is not None else f"{lane} off"
-        axes.text(0.045, lane + 0.52, label, fontsize=8, color="black" if address is not None else GREY, **TEXT)
-    axes.add_collection(PolyCollection(boxes[True], facecolors="#EFEFEF", edgecolors="#555555", linewidths=0.6))
-    axes.add_collection(
-        PolyCollection(boxes[False], facecolors="none", edgecolors=GREY, linewidths=0.6, linestyles=[(0, (2, 2))])
-    )
+        y, k = TOP + lane * ROW, lane // size
+        drawn.append(box(0, y + 1, LEFT, ROW - 2, WARPS[k] if address is not None else "none", 0.6))
+        text, ink = (f"{lane}", INKS[k]) if address is not None else (f"{lane} off", "")
+        drawn.append(label(LEFT / 2, y + 13, text, 11, "middle", ink))
+    return drawn
 
 
-def _box(left: float, top: float, right: float, bottom: float) -> list[tuple[float, float]]:
-    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+def _sectors(pattern: AccessPattern) -> list[str]:
+    """The sectors in rows, in the order of their addresses; the filled bytes of each are used."""
+    active, touched = _checked(pattern), _sector_lanes(pattern)
+    used = {address + byte for _, address in active for byte in range(pattern.itemsize)}
+    left, step = 250, 9.0  # of a byte
+    height = min(1.5 * ROW, LANES * ROW / max(1, len(touched)))
+    top = TOP + (LANES * ROW - height * len(touched)) / 2
+    drawn, boxes = [], []
+    for place, (sector, lanes) in enumerate(touched.items()):
+        y, colour = top + place * height, WARPS[place % len(WARPS)]
+        drawn += [line(LEFT, TOP + (lane + 0.5) * ROW, left, y + height / 2, ink=colour) for lane in lanes]
+        here = [byte for byte in range(SECTOR) if sector * SECTOR + byte in used]
+        boxes += [box(left + byte * step, y + 1, step, height - 2, colour, 0) for byte in here]
+        boxes.append(box(left, y + 1, SECTOR * step, height - 2, thick=0.6))
+        boxes.append(label(left + SECTOR * step + 6, y + height / 2 + 4, f"sector {sector}", min(11, height)))
+    return [*drawn, *boxes, label(left, TOP + LANES * ROW + 16, "filled: used bytes", 11)]
 
 
-def _short(number: int) -> str:
-    """At most six characters: 99999, 100k, 3.87T."""
-    for unit, size in (("E", 10**18), ("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if abs(number) >= 10**5 and abs(number) >= size:
-            return f"{number / size:.3g}{unit}"
-    return f"{number}"
-
-
-def _labels(numbers: Sequence[int], unit: str, size: int) -> tuple[list[str], str]:
-    """Short labels for sectors or rows, and their header. Far from 0 they count from the first one, at +0."""
-    first = min(numbers, default=0)
-    if first < 10**5:
-        return [_short(number) for number in numbers], unit
-    return [f"+{_short(number - first)}" for number in numbers], f"{unit}, +0 at byte {first * size:,}"
-
-
-def _draw_sectors(axes, pattern: AccessPattern) -> None:
-    from matplotlib.collections import LineCollection, PolyCollection
-
-    sectors = _sector_lanes(pattern)
-    if not sectors:
-        return
-    left, right = 0.44, 0.86
-    # Rows of equal height in address order; a little air where memory between two rows is not touched.
-    gap = 0.4
-    jumps = [b - a > 1 for a, b in zip(sectors, list(sectors)[1:], strict=False)]
-    height = min(1.5, LANES / (len(sectors) + gap * sum(jumps)))
-    top = (LANES - height * (len(sectors) + gap * sum(jumps))) / 2
-    labels, unit = _labels(list(sectors), "sector", SECTOR)
-    used = {address + byte for _, address in _checked(pattern) for byte in range(pattern.itemsize)}
-    lines, colours, styles, cells = [], [], [], {}
-    frames = []
-    size = 8 if height > 0.8 else 7 if height > 0.6 else 5
-    for place, (sector, lanes) in enumerate(sectors.items()):
-        colour = COLOURS[place % len(COLOURS)]
-        bottom = top + height * 0.86
-        middle = (top + bottom) / 2
-        for lane in lanes:
-            lines.append([(LANE_RIGHT + 0.004, lane + 0.5), (left - 0.004, middle)])
-            colours.append(colour)
-            styles.append(LINES[place % len(LINES)])
-        frames.append(_box(left, top, right, bottom))
-        # A run of used bytes is one box.
-        run = None
-        for byte in range(SECTOR + 1):
-            inside = byte < SECTOR and sector * SECTOR + byte in used
-            if inside and run is None:
-                run = byte
-            elif not inside and run is not None:
-                step = (right - left) / SECTOR
-                cells.setdefault(place % len(COLOURS), []).append(
-                    _box(left + run * step, top, left + byte * step, bottom)
-                )
-                run = None
-        axes.text(right + 0.012, middle, labels[place], fontsize=size, ha="left", va="center")
-        top += height
-        if place < len(jumps) and jumps[place]:
-            axes.text((left + right) / 2, top + height * (gap / 2 - 0.07), "⋯", fontsize=13, color="black", **TEXT)
-            top += height * gap
-    axes.add_collection(LineCollection(lines, colors=colours, linestyles=styles, linewidths=1.1))
-    axes.add_collection(PolyCollection(frames, facecolors="white", edgecolors="none"))
-    for index, boxes in cells.items():
-        axes.add_collection(
-            PolyCollection(boxes, facecolors=COLOURS[index], edgecolors="white", linewidths=0.0, hatch=HATCHES[index])
-        )
-    words = [
-        [(left + (right - left) * word / 8, box[0][1]), (left + (right - left) * word / 8, box[2][1])]
-        for box in frames
-        for word in range(1, 8)
+def _banks(pattern: AccessPattern) -> list[str]:
+    """The 32 banks, each with the words that lanes request of it; a phase's have one colour, and are served in turn."""
+    words = [[(phase, word, lanes) for phase, banks in enumerate(bank_words(pattern)) for word, lanes in
+              banks.get(bank, {}).items()] for bank in range(BANKS)]  # fmt: skip
+    left, wide = 250, min(36.0, 300 / max(1, *map(len, words)))
+    drawn = [
+        line(LEFT, TOP + (lane + 0.5) * ROW, left - 40, TOP + (address // WORD % BANKS + 0.5) * ROW, 0.6)
+        for lane, address in _checked(pattern)
     ]
-    axes.add_collection(LineCollection(words, colors="#BBBBBB", linewidths=0.5))
-    axes.add_collection(PolyCollection(frames, facecolors="none", edgecolors="#333333", linewidths=0.8))
-    axes.text(left, -0.6, "filled: used bytes, white: unused", fontsize=8, ha="left", va="center")
-    # The head stands over the numbers that it names; where they count from, above both.
-    head, _, start = unit.partition(", ")
-    axes.text(right + 0.012, -0.6, head, fontsize=8, ha="left", va="center")
-    axes.text(0.995, -1.4, start, fontsize=8, ha="right", va="center")
-
-
-def _draw_banks(axes, pattern: AccessPattern) -> None:
-    from matplotlib.collections import LineCollection, PolyCollection
-
-    by_phase = bank_words(pattern)
-    rows = sorted({word // BANKS for banks in by_phase for words in banks.values() for word in words})
-    bank_left, bank_right, left, right = 0.37, 0.425, 0.45, 0.91
-    labels, unit = _labels(rows, "128-byte row", ROW)
-    column = {row: place for place, row in enumerate(rows)}
-    step = min(0.075, (right - left) / max(len(rows), 1))
-    worst = [0] * BANKS
-    for banks in by_phase:
-        for bank, words in banks.items():
-            worst[bank] = max(worst[bank], len(words))
-
-    end = left + step * len(rows)  # of the cells
-    for bank, words in enumerate(worst):
-        style = {"color": "black" if words else GREY, "fontweight": "bold" if words > 1 else "normal"}
-        axes.text((bank_left + bank_right) / 2, bank + 0.52, str(bank), fontsize=8, **style, **TEXT)
-        if words > 1:
-            axes.text(end + 0.015, bank + 0.52, f"×{words}", fontsize=8.5, fontweight="bold", va="center")
-    frames = [_box(bank_left, bank + 0.06, bank_right, bank + 0.94) for bank in range(BANKS)]
-    calm = [box for box, words in zip(frames, worst, strict=True) if words <= 1]
-    tight = [box for box, words in zip(frames, worst, strict=True) if words > 1]
-    axes.add_collection(PolyCollection(calm, facecolors="white", edgecolors="#555555", linewidths=0.6))
-    axes.add_collection(PolyCollection(tight, facecolors="#FBE3D2", edgecolors=CONFLICT, linewidths=1.8))
-
-    # One line a lane, to the middle of the banks that it asks.
-    lines, colours, styles = [], [], []
-    for lane, address in _checked(pattern):
-        first, last = address // WORD, (address + pattern.itemsize - 1) // WORD
-        middle = first % BANKS + (last - first + 1) / 2
-        lines.append([(LANE_RIGHT + 0.02, lane + 0.5), (bank_left - 0.004, min(middle, BANKS - 0.5))])
-        bank = first % BANKS // (last - first + 1)
-        colours.append(COLOURS[bank % len(COLOURS)])
-        styles.append(LINES[bank % len(LINES)])
-    axes.add_collection(LineCollection(lines, colors=colours, linestyles=styles, linewidths=1.1))
-
-    grid = [[(left + i * step, 0), (left + i * step, BANKS)] for i in range(len(rows) + 1)]
-    axes.add_collection(LineCollection(grid, colors="#DDDDDD", linewidths=0.5, zorder=0))
-    for phase, banks in enumerate(by_phase):
-        cells = []
-        for bank, words in banks.items():
-            for word, lanes in words.items():
-                x = left + column[word // BANKS] * step
-                cells.append(_box(x + 0.08 * step, bank + 0.1, x + 0.92 * step, bank + 0.9))
-                # A wide access is named at its first word.
-                first = any(pattern.addresses[lane] // WORD == word for lane in lanes)
-                if step > 0.04 and first:
-                    text = f"{lanes[0]}" if len(lanes) == 1 else f"{lanes[0]}+{len(lanes) - 1}"
-                    axes.text(x + step / 2, bank + 0.52, text, fontsize=7, color="white", fontweight="bold", **TEXT)
-        axes.add_collection(PolyCollection(cells, facecolors=PHASES[phase], edgecolors="none"))
-
-    axes.text((bank_left + bank_right) / 2, -0.6, "bank", fontsize=8.5, **TEXT)
-    axes.text(left, -1.4, unit, fontsize=8, ha="left", va="center")
-    wide = max(map(len, labels), default=0) > 2
-    for place in range(0, len(rows), max(1, -(-len(rows) // (5 if wide else 8)))):
-        axes.text(left + (place + 0.5) * step, -0.6, labels[place], fontsize=6.5 if wide else 7.5, **TEXT)
-    if max(worst) > 1:
-        axes.text(0.995, -1.4, "×n: words at once", fontsize=8, ha="right", va="center")
-    size = LANES // len(by_phase)
-    for phase in range(len(by_phase)):
-        strip = _box(LANE_RIGHT + 0.004, phase * size + 0.06, LANE_RIGHT + 0.016, (phase + 1) * size - 0.06)
-        axes.add_collection(PolyCollection([strip], facecolors=PHASES[phase], edgecolors="none"))
-        if len(by_phase) > 1:
-            box = {"facecolor": "white", "edgecolor": PHASES[phase], "pad": 1.2, "linewidth": 0.8}
-            place = (LANE_RIGHT + 0.03, (phase + 0.5) * size)
-            axes.text(*place, f"phase {phase + 1}", fontsize=7.5, va="center", bbox=box)
+    for bank, here in enumerate(words):
+        y, times = TOP + bank * ROW, Counter(phase for phase, _, _ in here)
+        most = max(times.values(), default=0)
+        drawn.append(box(left - 40, y + 1, 36, ROW - 2, ORANGE if most > 1 else "none", 0.6))
+        drawn.append(label(left - 22, y + 13, f"{bank}", 11, "middle", "white" if most > 1 else ""))
+        for k, (phase, word, lanes) in enumerate(here):
+            drawn.append(box(left + k * wide, y + 1, wide, ROW - 2, WARPS[phase], 0.6))
+            if wide > 20 and any(pattern.addresses[lane] // WORD == word for lane in lanes):  # a wide access's first
+                text = f"{lanes[0]}" if len(lanes) == 1 else f"{lanes[0]}+{len(lanes) - 1}"
+                drawn.append(label(left + (k + 0.5) * wide, y + 13, text, 10, "middle", INKS[phase]))
+        if most > 1:
+            drawn.append(label(left + len(here) * wide + 6, y + 13, f"×{most}", 11, bold=True))
+    return [*drawn, label(left - 40, TOP + LANES * ROW + 16, "banks, and words of each; ×n: n at once", 11)]
