@@ -6,6 +6,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
 - `architecture`: the same with every file, as a list;
 - `instructions`: the rows of dwlab.kernels.parts.ptx;
+- `parts`: what the interfaces of kernels offer;
 - `lessons`, `mistakes`, `exercises`: what docs/course.py reads from the lessons and exercises.
 
 Without FILES: README.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
@@ -60,7 +61,7 @@ def pages() -> list[Path]:
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
     course = {name: functools.partial(_of_the_course, name) for name in ("lessons", "mistakes", "exercises")}
-    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions}
+    own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions, "parts": parts}
     all_ = report.tables() | own | course | tuning.tables(JOURNALS)
     return {name: functools.cache(make) for name, make in all_.items()}
 
@@ -123,6 +124,19 @@ def instructions() -> str:
 
     plain = [tuple(f"`{one}`" if one and k < 2 else one for k, one in enumerate(row)) for row in ptx.rows()]
     return tabular.markdown(("call", "PTX", "since", "what it does"), plain, range(4)).strip()
+
+
+def parts() -> str:
+    """What each interface of kernels offers: a list a module, of calls and the first sentences of their docstrings."""
+    import interfaces
+
+    found = []
+    for file in interfaces.files():
+        rows = [one for one in interfaces.offered(file).values() if one.says and not one.name.startswith("_")]
+        if rows and not file.name.startswith("ptx"):
+            found.append(f"\n`{file.parent.name}/{file.name}`: {summary(file)}\n")
+            found += [f"- `{one.call}`: {' '.join(one.says.split(chr(10) * 2)[0].split())}" for one in rows]
+    return "\n".join(found).strip()
 
 
 def rooms() -> str:

@@ -736,9 +736,7 @@ def test_judging_an_xray():
     good, bad = xray(_double, 2, 32, X, X.copy()), xray(_scattered, 1, 32, X, np.zeros(256, np.float32))
     assert tools.coalesced(good) == "4.0 sectors per request (16 in 4)"
     assert tools.coalesced(bad, ["x"]).startswith("4.0")
-    with pytest.raises(
-        tools.Wrong, match="store of y: 32 sectors in 1 request, 32.0 sectors per request; 4.0 would"
-    ):
+    with pytest.raises(tools.Wrong, match="store of y: 32 sectors in 1 request, 32.0 sectors per request; 4.0 would"):
         tools.coalesced(bad)
     with pytest.raises(tools.Wrong, match="never touches z"):
         tools.coalesced(good, ["z"])

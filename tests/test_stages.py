@@ -1,11 +1,13 @@
 import ast
 import re
+import statistics
+import sys
 import types
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mutated import closure, text_of
+from mutated import text_of
 
 from dwlab.gpu.driver import allow_shared
 from dwlab.kernels import registry
@@ -13,6 +15,9 @@ from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, 
 from dwlab.problems import KINDS, PAPER, PATHS, SMALL, DepthwiseConv1d, layers
 from dwlab.problems.references import allowed_error, reference
 from dwlab.target import cuda
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+import interfaces  # noqa: E402
 
 pytestmark = pytest.mark.quick
 
@@ -121,13 +126,42 @@ def test_source_is_the_constants_and_the_kernel():
     assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
 
 
-def test_as_many_stages_as_ever_are_read_whole_in_350_lines():
-    """A stage's file and those of dwlab/kernels/*/ that it reaches by import; not what all use, as the registry is."""
-    lines = {}
-    for one in registry.stages():
-        files = closure(one.file.removesuffix(".py").replace("/", "."))
-        lines[one.id] = sum(text_of(name).count("\n") for name in files)
-    assert sum(count <= 350 for count in lines.values()) >= 29, sorted(lines.items(), key=lambda row: row[1])
+def reading(one):
+    """Lines of a stage's file and of those that it reaches by import, to interfaces: of these what it takes of them."""
+    faces = {f"dwlab.kernels.{file.parent.name}.{file.stem}": interfaces.offered(file) for file in interfaces.files()}
+    own, taken = [one.file.removesuffix(".py").replace("/", ".")], set()
+    for name in own:
+        tree = ast.parse(text_of(name))
+        used = {
+            (n.value.id, n.attr)
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+        }
+        for node in (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and (n.module or "").count(".") > 1):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                if whole in faces:
+                    taken |= {(whole, attr) for of, attr in used if of == (alias.asname or alias.name)}
+                elif node.module in faces:
+                    taken.add((node.module, alias.name))
+                else:
+                    reached = whole if whole in sys.modules else node.module
+                    if re.fullmatch(r"dwlab\.kernels\.(?!tiling)\w+\.\w+", reached) and reached not in own:
+                        own.append(reached)
+    return sum(text_of(name).count("\n") for name in own) + sum(
+        faces[name][attr].lines if attr in faces[name] else 1 for name, attr in taken
+    )
+
+
+def test_what_a_reader_of_a_stage_reads():
+    """To interfaces, whose signatures stand in docs/parts.md: median, upper quartile, worst; and those in lessons."""
+    lines = {one.id: reading(one) for one in registry.stages()}
+    _, median, upper = statistics.quantiles(lines.values(), n=4)
+    assert median <= 250 and upper <= 450 and max(lines.values()) <= 1050, sorted(lines.items(), key=lambda row: row[1])
+    folder = Path(registry.__file__).parents[2] / "notebooks" / "src"
+    texts = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
+    printed = {id: count for id, count in lines.items() if re.search(rf"begin:(stage|kernel):{id} ", texts)}
+    assert len(printed) >= 7 and max(printed.values()) <= 300, printed
 
 
 NUMBERED = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")
