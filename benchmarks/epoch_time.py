@@ -11,8 +11,9 @@ import time
 from typing import Any
 
 from recording import Parser
+from tables import working
 
-from dwlab import records, report
+from dwlab import records
 from dwlab.gpu import machine, provenance
 from dwlab.records import epochs, kinds, writing
 from dwlab.training import epoch, meters
@@ -62,7 +63,7 @@ def main() -> int:
         print(f"epoch_time: {error}", file=sys.stderr)
         return 2
     run = kinds.read(path, epochs.EpochRun)
-    print(f"{path.name}\n\n{report.epoch_table([run])}")
+    print(f"{path.name}\n\n{working.epoch([run])}")
     for way, why in failed.items():
         print(f"{way} FAILED: {why}")
     for one in made:

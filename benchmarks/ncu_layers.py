@@ -31,6 +31,7 @@ from typing import Any
 
 from record_layers import Problem, plan, variant
 from recording import BEGAN, Parser, at_least, needs_gpu, tell, written
+from tables import networks as tables
 
 from dwlab import records, report
 from dwlab.compiler import precompile as ahead
@@ -90,7 +91,7 @@ def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Seq
 def missing(todo: Sequence[Task], runs: Sequence[records.Record] | None = None) -> list[Task]:
     """The launches that no record has counters of (all of the project's if no runs are given)."""
     names = ("op", "path", "layer", "batch", "dtype", "stage", "layout")
-    known = {tuple(row[name] for name in names) for row in report.layer_counters(runs)[0]}
+    known = {tuple(row[name] for name in names) for row in tables.layer_counters(runs)[0]}
     return [task for task in todo if task.key not in known]
 
 
@@ -169,7 +170,7 @@ def main(given: Sequence[str] | None = None) -> int:
     what = f"layers of {NETWORK}" + (" that no record had" if options.missing else "")
     notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
     run = written(folder, {"layer_counters": rows}, notes=notes)
-    print(f"\n{run.file}\n\n{report.counters_summary([run])}", *run.notes, sep="\n")
+    print(f"\n{run.file}\n\n{tables.counters([run])}", *run.notes, sep="\n")
     tell("done")
     return 0
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recording import CONTEXT, Parser, ahead, at_least, beside, record, recorded, said, taken
+from tables import networks as tables
 
 from dwlab import records, report, study
 from dwlab.compiler import precompile
@@ -339,7 +340,7 @@ def main(given: Sequence[str] | None = None) -> int:
     tried = {0: "all", 1: "the last"}.get(options.last, f"the last {options.last}")
     tried = f"layers: tried in {' and '.join(options.layout)}, of the stages that take a layer: {tried}."
     return record(
-        "record_layers", options, planned, work, "layers", how, lambda run: report.layers_summary([run]), [tried],
+        "record_layers", options, planned, work, "layers", how, lambda run: tables.layers([run]), [tried],
     )  # fmt: skip
 
 

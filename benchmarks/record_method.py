@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 from recording import BEGAN, Parser, above, at_least, needs_gpu, said, tell
+from tables import working as tables
 
 from dwlab.records import kinds, method
 from dwlab.records.method import Step, Time
-from dwlab.report import method as report
 from dwlab.target import cuda
 from dwlab.text import tabular
 from dwlab.training import digits, small_kernels
@@ -750,7 +750,7 @@ def main(given: Sequence[str] | None = None) -> int:
     }  # fmt: skip
     file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, steps=steps, timelines=lines)
     run = kinds.read(file, method.MethodRun)
-    print(f"\n{file.name}\n\n{report.job_table(run)}\n{report.kernels_table(run)}")
+    print(f"\n{file.name}\n\n{tables.METHOD['job'](run)}\n{tables.METHOD['kernels'](run)}")
     tell("done")
     return int(any("WRONG" in step.failure for step in run.steps))
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recording import CONTEXT, Parser, above, ahead, at_least, beside, record, recorded, said, taken
+from tables import networks as tables
 
 from dwlab import inference, planner, records, report
 from dwlab.inference import comparison, images, int8, selection, timing
@@ -299,7 +300,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
     compiled = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
     return record(
-        "record_networks", options, planned, work, "networks", how, lambda run: report.networks_summary([run]),
+        "record_networks", options, planned, work, "networks", how, lambda run: tables.networks([run]),
         [f"networks: the last {options.last} stages that take a layer or pair were timed; {compiled}."],
         most=MOST_PROCESSES, threads=2, quick=True, daemon=False,  # they have processes of their own
     )  # fmt: skip

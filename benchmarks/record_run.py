@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from recording import ROOT, Parser, above, needs_gpu, tell
+from tables import stages as tables
+from tables import working
 
-from dwlab import problems, records, report, study
+from dwlab import problems, records, study
 from dwlab.gpu import machine, target
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.measure import device, timing
-from dwlab.report import written
 
 # The paper's shape, padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, above any L2.
 SHAPES = (
@@ -201,8 +202,9 @@ def main(given: Sequence[str] | None = None) -> int:
 
     print("\n=== what was recorded")
     run = records.read_run(file)
-    print(f"{file.name}\n\n{written.markdown(run)}")
-    print(*(show([run]) for show in (report.comparisons_table, report.copies_table)), sep="\n")
+    print(f"{file.name}\n\n{tables.totals([run])}\n{tables.ladder([run])}\n{working.copies([run])}")
+    for row in run.sections.get("comparisons", ()):
+        print("{name}: {passed:,} passed, {failed:,} failed, {skipped:,} skipped".format(**row))
     for title, status, seconds in steps:
         print(f"{title}: {'passed' if status == 0 else f'FAILED (status {status})'}, {seconds:.0f} s")
     return 0 if all(status == 0 for _, status, _ in steps) else 1

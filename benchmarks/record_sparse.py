@@ -33,6 +33,7 @@ import numpy as np
 import record_layers
 from record_layers import candidates, compile_ahead, peer_rows, timed
 from recording import Parser, at_least, record, recorded, said, taken
+from tables import networks as tables
 
 from dwlab import records, report, study
 from dwlab.gpu.machine import Machine
@@ -40,7 +41,7 @@ from dwlab.measure import baselines, sparse_baselines, timing
 from dwlab.model.sparse import dense_layer
 from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
-from dwlab.report.sparse import SOURCE
+from dwlab.report.rows import SOURCE
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
 PIXELS = (8192, 4096, 2048)
@@ -247,7 +248,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
     return record(
         "record_sparse", options, planned, work, "problems", lambda machine, *_: (machine,),
-        lambda run: report.sparse_summary([run]),
+        lambda run: tables.sparse([run]),
         ["sparse: filters pruned by magnitude from random ones; dense stages have the same."],
     )  # fmt: skip
 

@@ -138,7 +138,9 @@ def main() -> int:
         return 2
     folder = needs_gpu(options.folder)
 
-    from dwlab import report
+    from tables import working
+
+    from dwlab import records
     from dwlab.kernels import registry
 
     text = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True).stdout
@@ -151,7 +153,10 @@ def main() -> int:
     if not asked:
         parser.error("no stage has that op and path")
     # What no record has of a kernel comes first.
-    known = {(row["tool"], row["stage"], row.get("kernel_sha256")) for row in report.sanitizer_rows()[0]}
+    known = {
+        (row["tool"], row["stage"], row.get("kernel_sha256"))
+        for row in records.newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]))[0]
+    }
     tasks = [(tool, stage) for tool in options.tool for stage in asked]
     tasks.sort(key=lambda task: (task[0], task[1].id, task[1].digest) in known)
 
@@ -171,7 +176,7 @@ def main() -> int:
     if not rows:
         return 1
     made = written(folder, {"sanitizer": rows})
-    print(f"\n{made.file}\n", report.sanitizer_table([made], {one.id: one.digest for one in asked}))
+    print(f"\n{made.file}\n", working.sanitized([made]))
     tell("done")
     return 0 if all(row["clean"] for row in rows) else 1
 

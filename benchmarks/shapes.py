@@ -29,14 +29,14 @@ from typing import Any
 
 import numpy as np
 from recording import Parser, at_least, beside, record, said, taken
+from tables import stages as tables
 
-from dwlab import problems, records, report
+from dwlab import problems, records
 from dwlab.compiler import precompile as ahead
 from dwlab.gpu.machine import Machine
 from dwlab.kernels import dispatch, registry
 from dwlab.measure import baselines, timing
 from dwlab.problems import DepthwiseConv1d, references
-from dwlab.report import drawn as drawn_report
 
 ELEMENTS = 1 << 24  # most of x of a drawn shape; of more only a part is checked
 PRODUCTS = 1 << 31  # most of a drawn shape: B*H*L*K, those outside a row counted too
@@ -136,8 +136,8 @@ def slow(problem: DepthwiseConv1d) -> bool:
 def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[DepthwiseConv1d]:
     """Those of which no record has all times of stages that take them; that lack the fewest first, `slow` last."""
     timed = {
-        (drawn_report.problem_of(row), row["path"], name)
-        for _, row in drawn_report.newest(records.load_runs())[0]
+        (tables.problem_of(row), row["path"], name)
+        for _, row in tables.newest_drawn(records.load_runs())
         for name in row["times"]
     }
     lacks = {
@@ -364,8 +364,8 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[s
 def table(run: records.Record) -> str:
     """A record's tables; of drawn shapes by what it and the project's records say."""
     if "grid" in run.sections:
-        return report.grid_summary([run])
-    return "\n".join(drawn_report.tables([*records.load_runs(), run]))
+        return tables.grid([run])
+    return tables.drawn([*records.load_runs(), run])
 
 
 def planned(options: Any) -> list[list[DepthwiseConv1d]]:

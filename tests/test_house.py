@@ -27,12 +27,10 @@ README = PAGES["README.md"]
 
 
 def test_the_pages_show_what_records_kernels_and_files_say():
-    from dwlab import report
-
     made = build.regions()
     pages = {page.relative_to(ROOT).as_posix() for page in build.pages()}
     pages.remove("docs/results/model.md")  # test_timemodel.py: what it shows takes as long as all others together
-    stale = [name for name in pages if report.fill(PAGES[name], made) != PAGES[name]]
+    stale = [name for name in pages if build.tables.fill(PAGES[name], made) != PAGES[name]]
     assert not stale, "run: python docs/build.py"
 
 

@@ -223,7 +223,7 @@ def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
     assert made.uncounted == "they are read for depthwise1d only" and "depthwise1d only" in made.table()
     run_ = records.read_run(made.write(tmp_path))
     assert run_.measurements[0].problem["layout"] == "NHWC" and run_.measurements[0].op == "depthwise2d"
-    assert "| naive |" in report.table("depthwise2d", "forward", layer, runs=[run_])
+    assert "naive" in report.rows_at(run_, layer)["depthwise2d/forward"]
     again = make([NAIVE], layer, "simulated", runs=[run_])
     assert again.rows[0].source.startswith("recorded on NVIDIA H200")
 

@@ -12,7 +12,7 @@ from fakes import CEILINGS, ENVIRONMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import planner, records, report
+from dwlab import planner, records
 from dwlab.gpu import machine
 from dwlab.gpu import specs as gpus
 from dwlab.planner import accesses, modules, picture, plan, validation
@@ -528,26 +528,6 @@ def test_a_plan_as_text_markdown_html_and_json():
     }  # fmt: skip
     pair = next(pair for pair in data["pairs"] if pair["chosen"])
     assert pair["predicted_gain_us"] > 0 and pair["module"]["kind"] in FUSED
-
-
-def test_int8_pairs_that_are_fused_stand_beside_our_own_two_kernels_too():
-    runs = records.load_runs()
-    head, _, *lines = report.chosen_summary(runs).splitlines()
-    rows = {row["layer"]: row for row in report.layers(runs)[0] if (row["dtype"], row["batch"]) == ("int8", 1)}
-    names = [name.strip() for name in head.strip("|").split("|")]
-    (line,) = [line for line in lines if line.startswith("| int8 | 1 |")]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    fused = {
-        report.layer_text(Fused(*(one.layers[0] for one in step.unfused)))
-        for name in report.VALIDATED
-        for step in plan(name, "h200", dtype="int8", layout="NHWC").steps
-        if step.fused
-    }
-    own = [rows[layer]["speedup_vs_apart"] for layer in fused]
-    at = names.index("× unfused, geometric mean")
-    assert int(cells[3]) == len(fused) == len(own)
-    assert cells[at] == f"{math.exp(sum(map(math.log, own)) / len(own)):.2f}"
-    assert cells[at + 1 :] == [f"{min(own):.2f}", f"{sum(one < 1 for one in own)}"]
 
 
 def test_what_is_not_fused_says_why():

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tables import working
 
 import dwlab
 from dwlab import cuda
@@ -19,7 +20,6 @@ from dwlab.measure import timeline as lines
 from dwlab.measure.profile import OnGpu, ProfileError, profile
 from dwlab.measure.timeline import Item, Timeline, TimelineError
 from dwlab.records import RecordError, kinds, method
-from dwlab.report import method as tables
 from dwlab.training import digits, small_kernels
 
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="order without times is the simulated GPU's")
@@ -539,11 +539,11 @@ def test_the_tables_say_what_was_kept_what_lost_and_what_failed(tmp_path):
         step("cap", scope="depthwise", facts_before={"registers": 32}, facts_after={"registers": 24}),
     )
     run = kinds.read(file, method.MethodRun)
-    text = str(tables.job_table(run))
+    text = str(working.METHOD["job"](run))
     assert "faster, kept" in text and "slower" in text and "faster, other classes" in text and "no difference" in text
-    assert "compile, was not measured: no compiler" in text and "4.0 times as fast by 1 of 5 changes" in text
-    assert "32 → 24" in str(tables.kernels_table(run)) and "cap" not in text
-    assert str(tables.where_table(run)).count("| 5") == 2
+    assert "not measured: no compiler" in text and "4.0 times as fast by 1 of 5 changes" in text
+    assert "32 → 24" in str(working.METHOD["kernels"](run)) and "cap" not in text
+    assert str(working.METHOD["where"](run)).count("| 5") == 2
 
 
 def test_the_recorded_trainings_are_three_seeds_of_each_pattern():
@@ -554,7 +554,7 @@ def test_the_recorded_trainings_are_three_seeds_of_each_pattern():
         # a trained weight may be zero by chance; a pruned one must be
         assert wanted <= one.zeros < wanted + 0.01
     assert run.environment["git_dirty"] is False
-    text = str(tables.accuracy_table(run))
+    text = str(working.METHOD["accuracy"](run))
     assert all(f"| {pattern} |" in text for pattern in digits.PATTERNS)
 
 

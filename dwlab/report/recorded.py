@@ -1,29 +1,23 @@
-"""``python -m dwlab records``: a row a measurement, a row a shape of the newest grid, or a row a whole network."""
+"""``python -m dwlab records``: a row a measurement, a shape of the newest grid, or a whole network."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dwlab.gpu import machine
+from dwlab.gpu import machine, specs
 from dwlab.kernels import registry
-from dwlab.problems import KINDS, PATHS, ProblemError, layers, nearest, networks
-from dwlab.records import (
-    Measurement,
-    Record,
-    RecordError,
-    grid_rows,
-    load_runs,
-    newest_rows,
-    packing,
-    shape_text,
-)
-from dwlab.report.shared import over
+from dwlab.problems import KINDS, PATHS, ProblemError, layers, nearest
+from dwlab.problems import networks as known_networks
+from dwlab.records import Record, RecordError, grid_rows, load_runs, newest_rows, packing, shape_text
+from dwlab.report.rows import network_of, over
 from dwlab.text import commandline, terminal
 from dwlab.text.tabular import Col, cells, percent, rounded, times
+
+Row = Mapping[str, Any]
 
 
 def register(command: commandline.Register) -> None:
@@ -51,9 +45,10 @@ def main(args: argparse.Namespace) -> int:
         return 0
     errors: list[RecordError] = []
     wanted = {name: getattr(args, name, None) for name in ("op", "path", "gpu", "last")}
-    if getattr(args, "grid", False) and getattr(args, "networks", False):
+    grid, networks = getattr(args, "grid", False), getattr(args, "networks", False)
+    if grid and networks:
         raise RecordError("--grid or --networks: not both")
-    if getattr(args, "networks", False) and (wanted["op"] or wanted["path"]):
+    if networks and (wanted["op"] or wanted["path"]):
         raise RecordError("--networks: a whole network has no --op and no --path; leave them out")
     _check(wanted)
     try:
@@ -62,12 +57,13 @@ def main(args: argparse.Namespace) -> int:
         runs, errors = [], [error]
     if wanted["gpu"]:
         runs = [run for run in runs if run.gpu == _gpu(wanted["gpu"], runs)]
-    if getattr(args, "networks", False):
-        rows, columns = _networks(_last(runs, wanted["last"], lambda run: run.sections.get("networks"))), NETWORKS
-    elif getattr(args, "grid", False):
-        rows, columns = _grid(_last(runs, wanted["last"], lambda run: run.sections.get("grid")), wanted), GRID
-    else:
-        rows, columns = _measurements(runs, wanted), MEASUREMENTS
+    rows_of, columns = (_networks, NETWORKS) if networks else (_grid, GRID) if grid else (_measurements, MEASUREMENTS)
+
+    def fits(row: Row) -> bool:
+        return networks or all(wanted[name] in (None, row[name]) for name in ("op", "path"))
+
+    having = [run for run in runs if any(map(fits, rows_of([run])))]
+    rows = [row for row in rows_of(having[-(wanted["last"] or len(having)) :]) if fits(row)] if having else []
     if getattr(args, "json", False):
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif not rows:
@@ -92,7 +88,7 @@ _NOTHING = "Nothing is recorded yet. On a GPU: python -m dwlab study --record FI
 _SPARE = ("baseline", "eff. GB/s", "× naive", "of bound", "of FMA rate", "gpu", "date", "layout")
 
 
-def _check(wanted: Mapping[str, Any]) -> None:
+def _check(wanted: Row) -> None:
     """Raises RecordError for an op, a path or a number of runs that there cannot be."""
     ops = tuple(sorted({one.partition("/")[0] for one in registry.ids()}))
     for name, known in (("op", ops), ("path", PATHS + KINDS)):
@@ -105,32 +101,15 @@ def _check(wanted: Mapping[str, Any]) -> None:
 def _gpu(name: str, runs: Sequence[Record]) -> str:
     """The recorded GPU that is meant, as its driver names it, or by the end of that: "h200". Raises RecordError."""
     recorded = tuple(dict.fromkeys(run.gpu for run in runs))
-    from dwlab.gpu import specs as gpus
-
-    full = gpus.NAMES.get(name.strip().lower(), name)
+    full = specs.NAMES.get(name.strip().lower(), name)
     for one in recorded:
-        if one.lower() == full.lower() or (
-            machine.datasheet(one) and machine.datasheet(one) == machine.datasheet(full)
-        ):
+        sheet = machine.datasheet(one)
+        if one.lower() == full.lower() or (sheet and sheet == machine.datasheet(full)):
             return one
     raise RecordError(f"no record is of a GPU {name!r}. Recorded: {', '.join(recorded) or 'none'}")
 
 
-def _last(runs: Sequence[Record], count: int | None, has: Any) -> list[Record]:
-    """The newest runs that have such rows."""
-    having = [run for run in runs if has(run)]
-    return having if count is None else having[-count:]
-
-
-def _measurements(runs: Sequence[Record], wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    def fits(row: Measurement) -> bool:
-        return wanted["op"] in (None, row.op) and wanted["path"] in (None, row.path)
-
-    having = _last(runs, wanted["last"], lambda run: any(map(fits, run.measurements)))
-    return [row.to_dict() for run in having for row in run.measurements if fits(row)]
-
-
-def _short(op: str, problem: Mapping[str, Any]) -> str:
+def _short(op: str, problem: Row) -> str:
     """A recorded problem in a few characters: a layer as a plan has it, with its images."""
     try:
         if "first" in problem:
@@ -138,77 +117,59 @@ def _short(op: str, problem: Mapping[str, Any]) -> str:
         elif op == "sparse":
             return str(layers.SparsePointwise(**problem))
         elif op in ("depthwise2d", "pointwise"):
-            kind = layers.DepthwiseConv2d if op == "depthwise2d" else layers.Pointwise
-            found = [kind(**problem)]
+            found = [(layers.DepthwiseConv2d if op == "depthwise2d" else layers.Pointwise)(**problem)]
         else:
             return shape_text(problem)
     except (ProblemError, TypeError, AttributeError):  # of a later dwlab, or damaged: as it stands
         return shape_text(problem)
-    text = " + ".join(networks.summary(one) for one in found)
-    return f"{text} N={found[0].N} {found[0].layout}"
+    return f"{' + '.join(map(known_networks.summary, found))} N={found[0].N} {found[0].layout}"
 
 
-def _grid(runs: Sequence[Record], wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        dict(row)
-        for row in grid_rows(runs)[0]
-        if wanted["op"] in (None, row["op"]) and wanted["path"] in (None, row["path"])
-    ]
+def _measurements(runs: Sequence[Record]) -> list[Row]:
+    return [row.to_dict() for run in runs for row in run.measurements]
 
 
-def _networks(runs: Sequence[Record]) -> list[dict[str, Any]]:
+def _grid(runs: Sequence[Record]) -> list[Row]:
+    return [dict(row) for row in grid_rows(runs)[0]]
+
+
+def _networks(runs: Sequence[Record]) -> list[Row]:
     """The newest row of each network, batch, storage type and layout on each GPU."""
-    names = ("network", "batch", "dtype", "layout")
     found = []
     for gpu in dict.fromkeys(run.gpu for run in runs):
-        rows, used = newest_rows("networks", lambda row: tuple(row[name] for name in names), runs, gpu)
+        rows, used = newest_rows("networks", network_of, runs, gpu)
         dates = {id(row): run.date[:10] for run in used for row in run.sections["networks"]}
         found += [{"gpu": gpu, "date": dates[id(row)], **row} for row in rows]
     return sorted(found, key=lambda row: (row["gpu"], row["network"], -len(row["dtype"]), row["dtype"], row["batch"]))
+
+
+def _text(head: str, of: str | Callable[[Row], Any] = "") -> Col:
+    return Col(head, of or head, left=True)
+
+
+def _baseline(ratio: Callable[[float], str]) -> Col:
+    return Col("× baseline", "speedup_vs_peer", ratio)
 
 
 def _slower(ratio: float) -> str:
     return times(ratio, slower=True)
 
 
-def _date(date: str) -> str:
-    return date[:10]
-
-
+_DATE = Col("date", lambda row: row["date"][:10], left=True)
 MEASUREMENTS = (
-    Col("gpu", "gpu", left=True),
-    Col("date", "date", _date, left=True),
-    Col("stage", "{op}/{path}/{stage}".format_map, left=True),
-    Col("problem", lambda row: _short(row["op"], row["problem"]), left=True),
-    Col("dtype", "dtype", left=True),
-    Col("time µs", "time_us", rounded),
-    Col("eff. GB/s", "effective_gbps", rounded),
-    Col("of copy", "fraction_of_copy", percent),
-    Col("× naive", "speedup_vs_naive", times),
-    Col("× baseline", "speedup_vs_peer", times),
-    Col("baseline", "peer", left=True),
-)
+    _text("gpu"), _DATE, _text("stage", "{op}/{path}/{stage}".format_map),
+    _text("problem", lambda row: _short(row["op"], row["problem"])), _text("dtype"), Col("time µs", "time_us", rounded),
+    Col("eff. GB/s", "effective_gbps", rounded), Col("of copy", "fraction_of_copy", percent),
+    Col("× naive", "speedup_vs_naive", times), _baseline(times), _text("baseline", "peer"),
+)  # fmt: skip
 GRID = (
-    Col("path", "path", left=True),
-    Col("stage", "stage", left=True),
-    Col("problem", lambda row: shape_text(row["problem"]), left=True),
-    Col("dtype", "dtype", left=True),
+    _text("path"), _text("stage"), _text("problem", lambda row: shape_text(row["problem"])), _text("dtype"),
     Col("time µs", "time_us", rounded),
     Col("of copy", lambda row: percent(over(row["copy_bound_us"], row.get("time_us"))) or row.get("failure")),
-    Col("× baseline", "speedup_vs_peer", _slower),
-    Col("baseline µs", "peer_time_us", rounded),
-    Col("baseline", "peer", left=True),
-)
+    _baseline(_slower), Col("baseline µs", "peer_time_us", rounded), _text("baseline", "peer"),
+)  # fmt: skip
 NETWORKS = (
-    Col("network", "network", left=True),
-    Col("dtype", "dtype", left=True),
-    Col("batch", "batch"),
-    Col("unfused µs", "apart_us", rounded),
-    Col("fused µs", "fused_us", rounded),
-    Col("baseline µs", "peer_time_us", rounded),
-    Col("× baseline", "speedup_vs_peer", _slower),
-    Col("gpu", "gpu", left=True),
-    Col("date", "date", _date, left=True),
-    Col("layout", "layout", left=True),
-    Col("baseline", lambda row: row.get("peer") or row.get("failure"), left=True),
-)
+    _text("network"), _text("dtype"), Col("batch", "batch"), Col("unfused µs", "apart_us", rounded),
+    Col("fused µs", "fused_us", rounded), Col("baseline µs", "peer_time_us", rounded), _baseline(_slower), _text("gpu"),
+    _DATE, _text("layout"), _text("baseline", lambda row: row.get("peer") or row.get("failure")),
+)  # fmt: skip

@@ -266,18 +266,16 @@ print(f"wide reaches {fraction:.0%} of the copy speed; you predicted {predicted_
 # What are the two layouts worth on a GPU, in a kernel like `wide`? These are **ablations**: single experiments that
 # change one thing each, all checked. In the last row the swizzle of each vector is worked out by itself, in place of
 # a constant added to that of an earlier one.
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="gap or swizzle")
-
-# %% [markdown]
+#
+# <!-- begin:ablations/gap_or_swizzle -->
+# <!-- end:ablations/gap_or_swizzle -->
+#
 # y takes the place of x in shared memory, 8 outputs at a time. Last first, each x is done with sooner, and its register is
 # free. It makes hardly any difference:
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="order of outputs")
-
-# %% [markdown]
+#
+# <!-- begin:ablations/order_of_outputs -->
+# <!-- end:ablations/order_of_outputs -->
+#
 # The records, all stages:
 #
 # <!-- begin:depthwise1d/forward -->

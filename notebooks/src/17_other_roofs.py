@@ -109,11 +109,10 @@ for each in range(4, 33, 4):
 # 4, 12, 20 and 28 are odd numbers of vectors: no conflict. More outputs give more products to a wavefront, and take more
 # registers: fewer warps, fewer loads in flight. Which of them wins only the clock says. These were timed, at the shape that
 # the table names; the stage takes 20.
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="outputs a lane")
-
-# %% [markdown]
+#
+# <!-- begin:ablations/outputs_a_lane -->
+# <!-- end:ablations/outputs_a_lane -->
+#
 # ## Check
 #
 # The stage does this for any row and up to 128 taps:
@@ -149,11 +148,10 @@ tables.counts_table({"strips": report}, p.B * p.H)
 # ## Measure
 #
 # The recorded shapes with rows of 1,024: the stage that was chosen, and its time over the two floors.
-
-# %% tags=["nbval-ignore-output"]
-tables.grid_table("forward")
-
-# %% [markdown]
+#
+# <!-- begin:depthwise1d/long/forward -->
+# <!-- end:depthwise1d/long/forward -->
+#
 # The floors cross where you have computed it, but a kernel leaves the copy speed earlier, and never meets the FMA rate. The
 # floors are lower bounds: there are other instructions, too, and bytes and multiply-adds overlap only in part.
 #
@@ -161,25 +159,32 @@ tables.grid_table("forward")
 #
 # Even with three taps these shapes do not reach what `wide` does. They are small: tens of MB. What does a copy of that size
 # reach?
-
-# %% tags=["nbval-ignore-output"]
-tables.small_copies_table(1, 10, 100, 800)
+#
+# <details><summary>The recorded copies</summary>
+#
+# <!-- begin:copies/small -->
+# <!-- end:copies/small -->
+#
+# </details>
 
 # %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_share_of_100_mb:.0%} at 100 MB and {predicted_share_of_10_mb:.0%} at 10 MB")
 
-# %% tags=["nbval-ignore-output"]
-tables.copies_table()
-
 # %% [markdown]
+# <details><summary>Every size</summary>
+#
+# <!-- begin:copies -->
+# <!-- end:copies -->
+#
+# </details>
+#
 # Each size but the largest takes its bytes' time and one to two microseconds more. At the beginning only loads can be
 # in flight, at the end only stores, and blocks start late or end late. No kernel of one launch is free of that, so a
 # short launch is better compared with a copy of as many bytes. What it lacks there is its own.
-
-# %% tags=["nbval-ignore-output"]
-tables.as_large_table("forward")
-
-# %% [markdown]
+#
+# <!-- begin:depthwise1d/as_large -->
+# <!-- end:depthwise1d/as_large -->
+#
 # ## What a roof is made of
 #
 # Is the copy at least a roof for every large launch? **How much faster may a kernel be that only reads 805 MB than one that
@@ -189,27 +194,37 @@ tables.as_large_table("forward")
 predicted_read_over_copy = 1.0
 
 # %% tags=["nbval-ignore-output", "folded"]
-best = tables.best_of_ablations()
-if {"copy", "read"} <= best.keys():
-    print(f"{best['copy'] / best['read']:.2f} times as fast; you predicted {predicted_read_over_copy:.2f}")
+from dwlab import records
+
+tries, _ = records.newest_rows("tries", lambda row: (row["group"], row["name"], row["note"]))
+best = {
+    name: min(row["time_us"] for row in tries if row["group"] == name and row.get("time_us")) for name in ("copy", "read")
+}
+print(f"{best['copy'] / best['read']:.2f} times as fast; you predicted {predicted_read_over_copy:.2f}")
 
 # %% [markdown]
 # So for a kernel that only reads, as a weight gradient nearly does, the copy is not the roof. A GPU's memory reads
 # somewhat faster than it reads and writes in turn. Some of these have a thread per vector; the others bring rows to
 # shared memory, then a row to a lane:
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="read")
-
-# %% [markdown]
+#
+# <details><summary>Kernels that only read</summary>
+#
+# <!-- begin:ablations/read -->
+# <!-- end:ablations/read -->
+#
+# </details>
+#
 # And how is a copy made fast? A thread that copies more than one vector has more loads in flight. In a **grid-stride
 # loop** a thread goes on by as many elements as the grid has threads. Then a grid has only as many blocks as fit, and
 # none starts late. Both sound better than the plain copy.
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="copy")
-
-# %% [markdown]
+#
+# <details><summary>Copies</summary>
+#
+# <!-- begin:ablations/copy -->
+# <!-- end:ablations/copy -->
+#
+# </details>
+#
 # ## Explain
 #
 # - **Many taps**: the roof changes from bytes to arithmetic. Near the crossing a kernel is bound by both, and meets neither.

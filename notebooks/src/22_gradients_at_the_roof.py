@@ -180,17 +180,15 @@ print(f"the weight gradient reaches {fraction:.0%} of the copy speed; you predic
 #
 # **How many blocks share the batch?** Higher occupancy hides more latency, until registers or shared memory run out. But each SM
 # has four schedulers, and a warp stays with its own: if one has three warps and the others two, all wait for it.
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="blocks of weight_grad")
-
-# %% [markdown]
+#
+# <!-- begin:ablations/blocks_of_weight_grad -->
+# <!-- end:ablations/blocks_of_weight_grad -->
+#
 # The same for `backward/channels`:
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="blocks of backward")
-
-# %% [markdown]
+#
+# <!-- begin:ablations/blocks_of_backward -->
+# <!-- end:ablations/blocks_of_backward -->
+#
 # The records, both gradients in one kernel:
 #
 # <!-- begin:depthwise1d/backward -->
@@ -209,10 +207,10 @@ for names in (("input_grad/strips", "weight_grad/strips"), ("backward/strips",))
     moved = sum(stage(f"depthwise1d/{name}").traffic(p).bytes_moved for name in names)
     print(f"{', '.join(names):40}{moved / (p.B * p.H * p.L):6.2f} bytes for an element")
 
-# %% tags=["nbval-ignore-output"]
-tables.grid_table("backward")
-
 # %% [markdown]
+# <!-- begin:depthwise1d/long/backward -->
+# <!-- end:depthwise1d/long/backward -->
+#
 # A row of 1,024 has 52 strips, and a warp 32 lanes. If a warp took a part of one row at a time, or whole short rows, some lanes
 # would have nothing. So all strips of a channel, through the whole batch, are numbered in one line, and a warp takes 32 that
 # follow each other. Lanes that have a strip:
@@ -228,14 +226,13 @@ for length in (96, 128, 256, 1000, 1024, 16384):
 # %% [markdown]
 # The next 32 are in flight while these are computed. At the end a warp's sums are a part of dw. One block for a channel needs
 # one launch, and one SM has all of the channel's work; more blocks leave parts, and even the work out (**split-K**):
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="strips of weight_grad")
-
-# %% tags=["nbval-ignore-output"]
-tables.ablations_table(group="strips of backward")
-
-# %% [markdown]
+#
+# <!-- begin:ablations/strips_of_weight_grad -->
+# <!-- end:ablations/strips_of_weight_grad -->
+#
+# <!-- begin:ablations/strips_of_backward -->
+# <!-- end:ablations/strips_of_backward -->
+#
 # ## Explain
 #
 # **What do they wait for now?**

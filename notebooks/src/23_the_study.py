@@ -168,11 +168,10 @@ else:
 # ### What the hardware counted
 #
 # The newest record with counters: how far the hardware's count lies from the formula as it stood then.
-
-# %% tags=["nbval-ignore-output"]
-evidence.hardware_table()
-
-# %% [markdown]
+#
+# <!-- begin:counted -->
+# <!-- end:counted -->
+#
 # Where the hardware has more bank conflicts than were counted, the mapping does not explain them. The rules of lesson
 # 02 count what the addresses of one request cause, and nothing that requests do to each other. Where it has far fewer
 # for each row, the problems differ: the interpreter's is small, and what a block does once, such as storing its
@@ -310,9 +309,6 @@ for what, of in growth.items():
 table, both = evidence.predicted(gpu, times)
 table  # noqa: B018
 
-# %% tags=["nbval-ignore-output", "folded"]
-evidence.predicted_figure(both, gpu.name)
-
 # %% [markdown]
 # Where does it miss, and in which direction? The errors by what binds, and the three largest:
 
@@ -366,12 +362,13 @@ evidence.published_and_predicted_table()
 # that a right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the
 # interpreter looks for the same on any machine. A recorded row keeps a checksum of its kernel's text, so that a row
 # of an earlier kernel is recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
-
-# %% tags=["nbval-ignore-output"]
-print(evidence.sanitized_text())
-evidence.long_sums_table()
-
-# %% [markdown]
+#
+# <!-- begin:sanitized -->
+# <!-- end:sanitized -->
+#
+# <!-- begin:long_sums -->
+# <!-- end:long_sums -->
+#
 # **4. Nothing is faster than its ceiling.** Ceilings are measured in the same run. A point above one is no discovery but a
 # mistake: a launch that was not waited for, inputs in the cache, too many bytes. So the code refuses to draw it. Every
 # recorded time goes through; a tenth of the fastest does not.

@@ -308,9 +308,15 @@ if here:
     kernels, fusion = (math.exp(sum(math.log(getattr(one, what)) for one in here) / len(here)) for what in ("kernels", "fusion"))
     print(f"DWPW, float32: {kernels * fusion:.2f} in all; you predicted {predicted_speedup:g}")
     print(f"kernels {kernels:.2f}, fusion {fusion:.2f}; you predicted {predicted_fusion:g} of fusion")
-display(report.fusion_pairs())
 
 # %% [markdown]
+# <details><summary>Every module, storage type and batch</summary>
+#
+# <!-- begin:pairs -->
+# <!-- end:pairs -->
+#
+# </details>
+#
 # - **Most of what was above 1 is the kernels'.** A table that has fused kernels of one's own on one side, and somebody else's
 #   two on the other, credits fusing with all of it.
 # - **Fusion wins** where a pair is small and a launch is a large part of it: at batch 1 in floating point, DWPW most. In

@@ -180,11 +180,10 @@ if one and one.fusion:
 # All ways in one graph each, of the same weights. *Kernels* is PyTorch's best over ours layer by layer, *fusion* ours layer by
 # layer over ours fused. Three networks; the sentences below the table are of all:
 #
-# <!-- begin:fusion/networks/three -->
-# <!-- end:fusion/networks/three -->
+# <!-- begin:networks/three -->
+# <!-- end:networks/three -->
 #
-# Every network, type and batch: [fusion](../docs/results/fusion.md), and [with energies](../docs/results/networks.md). In `gpu`
-# mode with PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed, as is PyTorch.
+# Every network, type and batch, with energies: [networks](../docs/results/networks.md). In `gpu` mode with PyTorch, the next cell runs MobileNetV1 here, layer by layer: compiled, checked, and timed, as is PyTorch.
 
 # %% tags=["nbval-ignore-output", "folded"]
 import importlib.util

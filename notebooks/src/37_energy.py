@@ -172,12 +172,11 @@ print(f"half the time at 1.2 times the power: {0.5 * 1.2:.0%} of the energy; you
 # fastest plan need not be the one of least energy. `timing.tune(network, cost=timing.joules)` measures each kernel's J in place of its
 # µs, and the partition that follows from them is the one *by least energy*:
 #
-# <!-- begin:networks/energy/least -->
-# <!-- end:networks/energy/least -->
+# <!-- begin:networks/energy -->
+# <!-- end:networks/energy -->
 #
 # These are times and energies of one earlier run, of the kernels that there were: compare within this table. Of each plan it has
-# the order of launches that took least; [all of them](../docs/results/networks.md). Look at the column above rest. Fused, each of
-# these networks takes *more* than layer by layer; MobileNetV1 in float16 takes as much as PyTorch. Fusing costs energy there. What
+# the order of launches that took least. Look at the column above rest. Fused, each of these networks takes *more* than layer by layer; MobileNetV1 in float16 takes as much as PyTorch. Fusing costs energy there. What
 # it saves is time, and with that the board's power at rest.
 #
 # ## Explain

@@ -279,19 +279,18 @@ print(f"64 → 128 channels on 56 × 56: {bounded:.2f}; you predicted {predicted
 # to 8,192 pixels; and layers of networks. It shows how many times as fast our fastest sparse stage is as each library and as our
 # dense kernels: the geometric mean, the least and the greatest. **Below 1 we lose.** Libraries may lay x out as they like, before
 # they are timed. A cell is empty where a library does not run.
+#
+# <!-- begin:sparse -->
+# <!-- end:sparse -->
+#
+# CSR, which takes zeros anywhere, is far behind all. Plain 2:4 gains a tenth over cuBLAS, which multiplies the zeros, in both layouts:
+# half of the products, and all of x read. In NCHW a pattern that leaves channels out is nearly twice as fast at seven zeros of eight
+# (64:2:16). In NHWC it loses, before 15 weights of 16 are zero (64:2:32); such filters are 2:4 as well, and faster stored so. The largest
+# product, pattern by pattern; all of them: `python -m dwlab records --op sparse`.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records, report
 
-report.sparse_summary()  # of the newest records
-
-# %% [markdown]
-# CSR, which takes zeros anywhere, is far behind all. Plain 2:4 gains a tenth over cuBLAS, which multiplies the zeros, in both layouts:
-# half of the products, and all of x read. In NCHW a pattern that leaves channels out is nearly twice as fast at seven zeros of eight
-# (64:2:16). In NHWC it loses, before 15 weights of 16 are zero (64:2:32); such filters are 2:4 as well, and faster stored so. The largest
-# product, pattern by pattern, and [all of them](../docs/results/sparse.md):
-
-# %% tags=["nbval-ignore-output", "folded"]
 found, _ = report.fastest_sparse()
 rows = {records.shape_text(row["problem"]): row for row in found}
 
@@ -339,7 +338,7 @@ for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
 #
 # Small arrays count, too. Metadata are an eighth of the weights' bytes. In an earlier order a filter's words lay one behind the
 # other, and a block's copy of a step took a sector of 32 bytes for each word of 4: as many sectors as the weights. Now the words of
-# a step lie next to each other. [All products](../docs/results/sparse.md) has what that and other tries brought.
+# a step lie next to each other. [What lost](../docs/results/what_lost.md) has other tries.
 #
 # ### A pattern for a budget
 #

@@ -16,8 +16,8 @@ is what binds it, and the copies come on top. So blocks are wide where there are
 Maps of 7 x 7 are not: there a block has few products in a long sum, and what decides is how many copies are in flight:
 tiles of 64 x 64 have twelve chunks of 16 KiB. One block fills a multiprocessor, so what it does before its first
 product and after its last is not hidden: its bias and its residual are on the way before they are needed
-(parts/group_epilogue.py), and copies beyond the edge are zeros, not branches. docs/results/h100.md has what each
-brought, and where cuBLAS is ahead still.
+(parts/group_epilogue.py), and copies beyond the edge are zeros, not branches. docs/results/what_lost.md has what
+did not pay.
 
 NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters and w once for each BM pixels; y once.
 """

@@ -1,0 +1,344 @@
+"""Tables that lessons show of records: copies, ablations, long rows, counters, fences, an epoch, the working method."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from dwlab import records
+from dwlab.kernels import registry
+from dwlab.problems import PAPER, DepthwiseConv1d
+from dwlab.records import Record, epochs, method
+from dwlab.report import evidence
+from dwlab.report.rows import Row, grouped, measured_on, over
+from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
+
+NONE = Markdown("Nothing is recorded. On a GPU: `python benchmarks/record_run.py`.\n")
+
+
+def _us(us: float | None) -> str | None:
+    return f"{us:,.1f} µs" if us else None
+
+
+def _spread(row: Row) -> str | None:
+    return f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}" if row.get("p10_us") else None
+
+
+# -------------------------------------------------------------------------------------------------- copies, long rows
+
+
+def copies(runs: Sequence[Record]) -> Markdown:
+    """Sizes, times and bandwidths of the newest run that timed copies of several sizes."""
+    run = records.copies(runs)
+    if run is None:
+        return NONE
+    sizes = sorted(run.sections["copies"], key=lambda row: row["bytes"])
+    columns = [
+        Col("MB", lambda row: f"{row['bytes'] / 1e6:,.1f}"),
+        Col("time (µs)", "time_us", rounded),
+        Col("p10 to p90 (µs)", _spread),
+        Col("GB/s", "gbps", "{:,.0f}".format),
+        Col("of the largest's", lambda row: row["gbps"] / sizes[-1]["gbps"], percent),
+        Col("way", "way", left=True),
+    ]
+    note = "Read and written together, out of the L2 as far as that can be; the fastest of three ways.  "
+    return of_rows(columns, sizes, [note, measured_on([run])])
+
+
+def small_copies(runs: Sequence[Record], sizes: Sequence[int] = (1, 10, 100, 800)) -> Markdown:
+    """What a copy of so many MB takes, and the part of the largest copy's bandwidth that it has."""
+    run = records.copies(runs)
+    if run is None:
+        return NONE
+    largest = max(row["gbps"] for row in run.sections["copies"])
+    body = [(size, us, size / largest * 1e3) for size in sizes if (us := records.copy_us(size * 10**6, run))]
+    columns = [
+        Col("a copy of", lambda one: f"{one[0]} MB"),
+        Col("takes", lambda one: f"{one[1]:.2f} µs"),
+        Col("over its bytes' time", lambda one: f"{one[1] - one[2]:+.2f} µs"),
+        Col("of the largest's bandwidth", lambda one: one[2] / one[1], percent),
+    ]
+    return of_rows(columns, body, [measured_on([run])])
+
+
+def _long(runs: Sequence[Record], path: str) -> tuple[list[Row], list[Record]]:
+    """The timed shapes of the grid of a path with rows of 1,024, and the runs."""
+    rows, used = records.grid_rows(runs)
+    rows = [row for row in rows if (row["path"], row["problem"]["L"]) == (path, 1024) and row.get("time_us")]
+    return sorted(rows, key=lambda row: (row["problem"]["K"], row["problem"]["B"])), used
+
+
+def long_rows(runs: Sequence[Record], path: str) -> Markdown:
+    """Recorded shapes of the grid with rows of 1,024: the stage chosen, its time over the two floors."""
+    rows, used = _long(runs, path)
+    columns = [
+        *(Col(name, lambda row, name=name: row["problem"][name]) for name in "BK"),
+        Col("stage", "stage", left=True),
+        Col("time", "time_us", _us),
+        Col("of copy", lambda row: over(row["copy_bound_us"], row["time_us"]), "{:.0%}".format),
+        Col("of FMA rate", lambda row: over(row.get("fma_bound_us"), row["time_us"]), "{:.0%}".format),
+    ]
+    return of_rows(columns, rows, [measured_on(used)]) if rows else NONE
+
+
+def as_large(runs: Sequence[Record], path: str = "forward") -> Markdown:
+    """Shapes of the grid with B·H·L near 10 million: times over the copy's floor, and over a copy of as many bytes."""
+    (rows, used), run = _long(runs, path), records.copies(runs)
+    sizes = {id(row): DepthwiseConv1d(**row["problem"]) for row in rows}
+    rows = [row for row in rows if 9e6 < (one := sizes[id(row)]).B * one.H * one.L < 11e6]
+    if run is None or not rows:
+        return NONE
+
+    def copied(row: Row) -> float:
+        return records.copy_us(sizes[id(row)].compulsory_bytes(path), run) / row["time_us"]
+
+    columns = [
+        Col("K", lambda row: row["problem"]["K"]),
+        Col("stage", "stage", left=True),
+        Col("time", "time_us", _us),
+        Col("of copy", lambda row: row["copy_bound_us"] / row["time_us"], "{:.0%}".format),
+        Col("of a copy as large", copied, "{:.0%}".format),
+    ]
+    return of_rows(columns, rows, [measured_on(used)])
+
+
+ABLATIONS = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
+             "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
+"""The groups of small kernels that were tried on the way to the roof; they stand in records alone."""
+
+
+def ablations(runs: Sequence[Record], group: str) -> Markdown:
+    """One group of what was tried on the way to the roof, of the newest run that has it."""
+    having = [(run, [row for row in run.sections.get("tries") or () if row["group"] == group])
+              for run in records.shown_runs(runs)]  # fmt: skip
+    run, rows = next(((run, rows) for run, rows in reversed(having) if rows), (None, []))
+    least = min((row["time_us"] for row in rows if row.get("time_us")), default=None)
+    columns = [
+        Col("variant", "name", left=True),
+        Col("how", "note", left=True),
+        Col("time (µs)", lambda row: rounded(row.get("time_us") or None) or row.get("failure")),
+        Col("10 % to 90 %", _spread),
+        Col("GB/s", "gbps", rounded),
+        Col("of the fastest", lambda row: over(least, row.get("time_us")), percent),
+        Col("registers", "registers"),
+    ]
+    return of_rows(columns, rows, [
+        "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
+        f"second each: differences within the spread mean nothing. {measured_on([run])}",
+    ]) if run else NONE  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- counters and fences
+
+
+def counted(runs: Sequence[Record]) -> Markdown:
+    """How far the hardware's counts lie from the formulas, a row a stage, and below it how many are equal."""
+    run, rows = evidence.counters(runs)
+    if run is None:
+        return NONE
+    columns = [
+        Col("stage", "{path}/{stage}".format_map, left=True),
+        *(Col(kind, lambda row, kind=kind: evidence.off_by(row, kind), lambda off: f"{off:+.2%}" if off else "equal")
+          for kind in evidence.KINDS),
+        Col("conflicts a row", lambda row: over(row["shared_bank_conflicts"], PAPER.B * PAPER.H), "{:.1f}".format),
+    ]  # fmt: skip
+    found = {id(row): [evidence.off_by(row, kind) for kind in evidence.KINDS] for row in rows}
+    sectors = [one for row in rows for one in found[id(row)][1::2] if one is not None]
+    return of_rows(columns, rows, [
+        f"{sum(not any(found[id(row)]) for row in rows)} of {len(rows)} stages: every number equal; "
+        f"{sum(abs(one) <= 0.05 for one in sectors)} of {len(sectors)} sector counts within 5 %. {measured_on([run])}",
+    ])  # fmt: skip
+
+
+def sanitized(runs: Sequence[Record]) -> Markdown:
+    """What compute-sanitizer found when it last ran on the stages, a row a tool."""
+    rows, used = records.newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]), runs)
+    now = {one.id: one for one in registry.stages()}
+
+    def earlier(row: Row) -> bool:
+        return row["stage"] not in now or not now[row["stage"]].same_kernel(row.get("kernel_sha256"))
+
+    columns = [
+        Col("tool", lambda one: one[0], left=True),
+        Col("stages", lambda one: len(one[1])),
+        Col("clean", lambda one: sum(row["clean"] for row in one[1])),
+        Col("of an earlier kernel", lambda one: sum(map(earlier, one[1]))),
+        Col("", lambda one: "; ".join(f"{row['stage']}: {row.get('message') or 'errors'}" for row in one[1]
+                                      if not row["clean"]), left=True),
+    ]  # fmt: skip
+    return (
+        of_rows(columns, grouped(rows, lambda row: row["tool"]).items(), [measured_on(used, "Run")]) if rows else NONE
+    )
+
+
+def long_sums(runs: Sequence[Record]) -> Markdown:
+    """The errors of the longest recorded sums, of what is allowed, and whether all runs have the same bits."""
+    run = next((run for run in reversed(records.shown_runs(runs)) if run.sections.get("reduction_error")), None)
+    if run is None:
+        return NONE
+    longest = max(row["terms"] for row in run.sections["reduction_error"])
+    columns = [
+        Col(f"{longest:,} terms", "{path}/{stage}".format_map, left=True),
+        Col("error", "error", "{:.1e}".format),
+        Col("of what is allowed", lambda row: row["error"] / row["allowed"], percent),
+        Col(
+            "", lambda row: f"{'the same bits' if row['repeatable'] else 'other bits'} in {row['runs']} runs", left=True
+        ),
+    ]
+    rows = [row for row in run.sections["reduction_error"] if row["terms"] == longest]
+    return of_rows(columns, rows, [measured_on([run])])
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def epoch(runs: Sequence[epochs.EpochRun] | None = None) -> Markdown:
+    """The newest recorded epoch, a row a convolution, slowest first: time, Amdahl's prediction, loss curves."""
+    runs = epochs.load_all() if runs is None else runs
+    if not runs:
+        return NONE
+    run, naive, made = runs[-1], runs[-1].naive, runs[-1].experiment
+    columns = [
+        Col("convolution", epochs.label, left=True),
+        Col("epoch (s)", "epoch_s", rounded),
+        Col("step (ms)", "step_ms", rounded),
+        Col("in a graph (ms)", "graph_ms", rounded),
+        Col("convolution (ms)", "convolution_ms", rounded),
+        Col("its share", "share", lambda share: f"{100 * share:.0f} %"),
+        Col("× naive", lambda one: naive and naive.epoch_s / one.epoch_s, times),
+        Col("Amdahl's × naive", lambda one: naive and naive.step_ms / one.predicted_ms(naive), times),
+        Col("loss curve differs by", lambda one: None if naive in (None, one) else one.loss_difference(naive),
+            "{:.1e}".format),
+    ]  # fmt: skip
+    return of_rows(columns, sorted(run.ways, key=lambda one: -one.epoch_s), [
+        *(f"{way} was not measured: {why}." for way, why in run.failed.items()),
+        f"An epoch here is {made['steps']} steps of {made['batch']:,} windows, drawn from {made['windows']:,}; "
+        f"{made['blocks']} blocks of {made['channels']} channels, {made['hours']} hours, {made['taps']} taps; "
+        f"{made['precision']}; seed {made['seed']}. Steps run eagerly; beside them, replayed from a CUDA graph. The "
+        "convolution's time is that of the operator and its two gradients alone, times the blocks. Amdahl's law takes "
+        "the naive step and exchanges its convolution.",
+        f"Measured on {run.where()}.",
+    ])  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------- the working method
+
+
+def _verdict(step: method.Step) -> str:
+    if step.failure:
+        return f"not measured: {step.failure}"
+    if step.gain is None or not step.clear:
+        return "no difference"
+    return "faster" if step.gain > 1 else "slower"
+
+
+STEP = (
+    Col("change", "name", left=True),
+    Col("before (µs)", lambda step: step.before and step.before.median_us, rounded),
+    Col("after (µs)", lambda step: step.after and step.after.median_us, rounded),
+    Col("expected", "expected", "× {:.2f}".format),
+    Col("measured", "gain", "× {:.2f}".format),
+)
+
+
+def _job(run: method.MethodRun | None = None) -> Markdown:
+    """The newest recorded job, a row a change in order: times, what was expected, accuracy, and the whole."""
+    run = run or method.newest(method.MethodRun)
+    if run is None:
+        return NONE
+
+    def kept(step: method.Step) -> str:
+        other = step.agreement is not None and step.agreement < 1
+        return _verdict(step) + (", other classes" if other else ", kept" if step.kept else "")
+
+    steps = [step for step in run.steps if step.scope == "job"]
+    columns = [
+        *STEP,
+        Col("accuracy", "accuracy", "{:.2%}".format),
+        Col("classes as in float64", "agreement", "{:.2%}".format),
+        Col("", kept, left=True),
+    ]
+    whole = next((step for step in run.steps if step.scope == method.WHOLE and step.gain), None)
+    summary = (
+        f"The first job and the last one, run in turn: {rounded(whole.before.median_us)} and "
+        f"{rounded(whole.after.median_us)} µs, {whole.gain:.1f} times as fast by {sum(step.kept for step in steps)} of "
+        f"{len(steps)} changes. " if whole else ""
+    )  # fmt: skip
+    return of_rows(columns, steps, [
+        f"{summary}{run.job['images']:,} images of 8 × 8, from the host's memory to their classes there, by the host's "
+        "clock: median of rounds in which before and after ran in turn. Compare within a row: the same job takes "
+        "longer at another minute, as the host does other things too. A change is kept if three in four rounds were "
+        "faster and no class is another. What comes after it builds on it, but torch.compile, which is compared with "
+        f"the best that PyTorch did alone. Measured on {run.where()}.",
+    ])  # fmt: skip
+
+
+def _kernels(run: method.MethodRun | None = None) -> Markdown:
+    """The newest recorded single kernels, a row a change: times, registers, local memory, occupancy."""
+    run = run or method.newest(method.MethodRun)
+    if run is None:
+        return NONE
+
+    def both(name: str, show: str, head: str = "") -> Col:
+        def cell(step: method.Step) -> str | None:
+            found = [one.get(name) for one in (step.facts_before, step.facts_after)]
+            known = any(isinstance(one, (int, float)) for one in found)
+            return " → ".join("" if one is None else format(one, show) for one in found) if known else None
+
+        return Col(head or name, cell)
+
+    columns = [
+        Col("kernel", "scope", left=True), *STEP, both("registers", "d"), both("local_bytes", "d", "local bytes"),
+        both("occupancy", ".0%"), Col("", _verdict, left=True),
+    ]  # fmt: skip
+    return of_rows(columns, [step for step in run.steps if step.scope not in ("job", method.WHOLE)], [
+        f"Each of {run.job['sample']:,} images; the softmax of 2,097,152. Registers and local bytes are of a thread; "
+        f"arrows go from before to after. Measured on {run.where()}.",
+    ])  # fmt: skip
+
+
+def _where(run: method.MethodRun | None = None) -> Markdown:
+    """Where the time of the newest recorded job went, after each change that was kept, µs."""
+    run = run or method.newest(method.MethodRun)
+    shares = ("launching", "waiting", "copies", "kernels", "gaps")
+    steps = [step for step in (run.steps if run else ()) if step.scope == "job" and step.kept and step.facts_after]
+    if not steps:
+        return NONE
+    rows = [("at first", steps[0].facts_before), *((step.name, step.facts_after) for step in steps)]
+    columns = [Col("after", lambda row: row[0], left=True),
+               *(Col(name, lambda row, name=name: row[1].get(name), rounded) for name in shares)]  # fmt: skip
+    return of_rows(columns, rows, [
+        f"Of a profile of the job on {run.job.get('profiled', run.job['images']):,} images, µs. Host: launching, "
+        "waiting. GPU: copies, kernels, gaps in which it did neither. The events of a profile cost time themselves, "
+        "most where calls are many: these columns are for proportions, the times above for gains. Measured on "
+        f"{run.where()}.",
+    ])  # fmt: skip
+
+
+def _accuracy(run: method.DigitsRun | None = None) -> Markdown:
+    """The newest recorded trainings, a row a pattern: mean and spread over the seeds."""
+    run = run or method.newest(method.DigitsRun)
+    if run is None:
+        return NONE
+
+    def spread(values: list[float]) -> str:
+        return f"{statistics.mean(values):.2%} ({min(values):.2%} to {max(values):.2%})"
+
+    columns = [
+        Col("filters of the pointwise layers", lambda row: row[0], left=True),
+        Col("zeros", lambda row: statistics.mean(one.zeros for one in row[1]), "{:.1%}".format),
+        Col("pruned alone", lambda row: spread([one.pruned for one in row[1]]) if row[0] != "dense" else None),
+        Col("trained on", lambda row: spread([one.accuracy for one in row[1]])),
+    ]
+    made: Any = run.experiment
+    return of_rows(columns, grouped(run.trainings, lambda one: one.pattern).items(), [
+        f"Accuracy on {made['test']} test images of scikit-learn's digits ({made['images']:,} in all): mean of "
+        f"{len({one.seed for one in run.trainings})} seeds, least and greatest. {made['weights']:,} weights, of which "
+        f"{made['pruned_weights']:,} may be pruned. {made['epochs']} epochs dense, then pruned by magnitude, then "
+        f"{made['epochs_after_pruning']} epochs with the zeros held; the dense network was trained on for as long.",
+        f"Trained on a CPU with PyTorch {run.environment['torch']}, {run.environment['date'][:10]}.",
+    ])  # fmt: skip
+
+
+METHOD = {"job": _job, "kernels": _kernels, "where": _where, "accuracy": _accuracy}
