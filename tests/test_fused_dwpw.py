@@ -67,7 +67,7 @@ def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
     assert alone.block_n < many.block_n  # one image: many small blocks; 32: few recomputed outputs
 
     def time(images, config):
-        return slide_tiles.cost(problem, images, config, H200).time
+        return slide_tiles.TILES.cost(problem, images, config, H200).time
 
     assert time(1, alone) < time(1, many) and time(32, many) < time(32, alone)
 

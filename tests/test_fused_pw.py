@@ -10,7 +10,7 @@ from dwlab import simt
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry, traffic
-from dwlab.kernels.fused import pwdw_plan, pwdw_tiles, pwpw_plan
+from dwlab.kernels.fused import pwdw_tiles, pwpw_plan
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import words
 from dwlab.kernels.tiling.gpu import H200
@@ -99,10 +99,10 @@ def test_tiles_that_would_spill_are_not_looked_at():
     for dtype in ("float32", "float16"):
         pair = pwdw(32, 728, 728, 14, 14, dtype=dtype)
         spilled = strips(pair, 14, (32, 64), (7, 2, 1), 32, 7, 3)
-        assert pwdw_tiles.why_not(pair, spilled) == "" and not pwdw_plan.room(pair, spilled)
-        assert spilled not in set(pwdw_plan.configs(pair, 32, H200))
+        assert pwdw_tiles.why_not(pair, spilled) == "" and not pwdw_tiles.room(pair, spilled)
+        assert spilled not in set(pwdw_tiles.configs(pair, 32, H200))
     few = pwdw(32, 32, 64, 112, 112, stride=2)  # one stage: no addresses of the next to keep
-    assert pwdw_plan.room(few, strips(few, 4, (64, 32), (16, 1, 1), 32, 4))
+    assert pwdw_tiles.room(few, strips(few, 4, (64, 32), (16, 1, 1), 32, 4))
 
 
 # ---- tiles by hand: what is not chosen for the judge's small layers

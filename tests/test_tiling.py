@@ -1,5 +1,6 @@
 """Tiles of every stage: blocks that each GPU of the data sheets can start, and what choosing them goes by."""
 
+import csv
 import functools
 import math
 
@@ -12,9 +13,10 @@ from dwlab.inference import selection
 from dwlab.kernels import choices, registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling import recorded
 from dwlab.kernels.tiling.choose import choose, why_not
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
-from dwlab.kernels.tiling.cost import TERMS, Cost
+from dwlab.kernels.tiling.cost import Cost, Rates, Work, cost_of
 from dwlab.kernels.tiling.gpu import H200, Gpu
 from dwlab.problems import DTYPES, DepthwiseConv1d, layers, networks
 
@@ -158,12 +160,14 @@ def test_a_gpu_newer_than_the_table_has_the_limits_of_the_newest_before_it():
 # ---- choosing
 
 
-def tiles(costs, shared=0):
+def tiles(costs, shared=0, why_not=None):
     """Tiles numbered by block_m, of these costs."""
     return Tiles(
         lambda layer, images, gpu: [TileConfig(block_m=n) for n in costs],
         lambda layer, config: Resources(128, 32, shared * config.block_m),
-        lambda layer, images, config, gpu: Cost({"latency": costs[config.block_m] * images}),
+        lambda layer, images, config: Work(1, costs[config.block_m] * images),
+        Rates(1, start=0),
+        why_not,
     )
 
 
@@ -175,20 +179,49 @@ def test_the_least_cost_of_those_that_fit_is_chosen_and_of_equal_ones_the_first(
     assert why_not(tiles({}), "layer", 1, H200) == "there is no tile for its sizes"
 
 
-def test_terms_add_up_and_of_those_at_the_same_time_the_longest_counts():
-    assert Cost({"launch": 1, "waves": 2}, {"L2": 3, "issue": 4}).time == 7
-    assert Cost({"launch": 1}, {"L2": 3, "issue": 4}, norm=2).time == 6
+def test_a_measured_tile_comes_first_if_the_stage_takes_it():
+    two, other = TileConfig(block_m=2), TileConfig(block_m=9)
+    assert choose(tiles({1: 1.0, 2: 2.0}), "layer", 1, H200, (other, two)) == two
+    assert choose(tiles({1: 1.0, 2: 2.0}, 200_000), "layer", 1, H200, (two,)).block_m == 1  # it has no room
+    unlisted = tiles({1: 1.0}, why_not=lambda layer, config: "" if config == other else "not that one")
+    assert choose(unlisted, "layer", 1, H200, (two, other)) == other
+
+
+def test_waves_add_up_and_of_what_is_done_at_the_same_time_the_longest_counts():
+    rates = Rates(products=2, read=1, shared=4, written=5, start=100, chunk=10)
+    one = cost_of(Work(132, products=8, read=3, shared=20, written=10, chunks=1), rates, 1, H200)
+    assert one == Cost(start=100, products=4, read=3, shared=5, chunks=10, written=2) and one.time == 112
+    three = cost_of(Work(3 * 132, products=8, read=3, shared=20, written=10, chunks=1), rates, 2, H200)
+    assert three == Cost(start=200, products=12, read=9, shared=15, chunks=20, written=6) and three.time == 226
     assert Cost().time == 0
 
 
 @pytest.mark.parametrize("stage", TILED, ids=lambda one: one.id)
-def test_costs_are_finite_and_of_named_terms(stage):
+def test_costs_are_finite(stage):
     taken = [one for one in layers.examples(stage.op, stage.path) if stage.supports(one)]
     assert {one.dtype for one in taken} == set(stage.dtypes)
     for problem in taken:
         cost = stage.tiles.cost(problem.kernel_key, problem.N, stage.config(problem), H200)
-        assert {*cost.serial, *cost.overlapped} <= set(TERMS)
-        assert math.isfinite(cost.time) and cost.time >= 0
+        assert all(math.isfinite(part) and part >= 0 for part in cost)
+        assert (cost.time > 0) == (stage.tiles.work is not None)
+
+
+# ---- recorded tiles
+
+
+def test_a_recorded_time_has_the_tile_that_it_was_measured_with():
+    with recorded.TABLE.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    known = {stage.id: stage for stage in TILED}
+    assert len({(row["stage"], row["problem"]) for row in rows}) == len(rows) > 1000
+    assert rows == sorted(rows, key=lambda row: (row["stage"], row["problem"], row["tile"]))
+    for row in part("test_tiling: recorded tiles", rows):
+        stage, problem = known[row["stage"]], layers.problem(row["problem"])
+        tile = recorded.parsed(row["tile"])
+        assert stage.config(problem, H200, measured=False) == tile, row
+        if stage.config(problem, H200) == tile:
+            assert stage.why_config(problem, H200) == "the tile of its recorded time"
+        assert recorded.tiles(stage.id, problem, Gpu((8, 6), 84)) == ()
 
 
 # ---- instructions

@@ -26,19 +26,11 @@ DIGESTED = {
     "dwlab/gpu/inline_ptx.py": {"apart"},
     "dwlab/kernels/depthwise1d/channel_strips.py": {"turns"},
     "dwlab/kernels/fused/dwpw_4_slide.py": {"turn", "TURNS"},
-    "dwlab/kernels/fused/dwpw_int8_tiles.py": {"turns"},
     "dwlab/kernels/fused/outputs.py": {"apart"},
-    "dwlab/kernels/fused/pwdw_int8_tiles.py": {"apart", "turns"},
-    "dwlab/kernels/fused/pwdw_plan.py": {"turns"},
     "dwlab/kernels/fused/pwpw_2_tensor.py": {"turn"},
-    "dwlab/kernels/fused/pwpw_3_int8.py": {"turns"},
     "dwlab/kernels/fused/pwpw_epilogue.py": {"turn"},
-    "dwlab/kernels/fused/slide_tiles.py": {"turns"},
     "dwlab/kernels/parts/unroll.py": {"in_turn"},
     "dwlab/kernels/pointwise/forward_6_dp4a.py": {"turn"},
-    "dwlab/kernels/pointwise/int8_tiles.py": {"turns"},
-    "dwlab/kernels/pointwise/tensor_tiles.py": {"turns"},
-    "dwlab/kernels/sparse/wgmma_rows_tiles.py": {"apart"},
 }
 """Names that the digests of recorded stages read (dwlab.kernels.digests): another name, and a record's time would be of
 an earlier kernel. One goes when its stage is changed and recorded again."""

@@ -20,7 +20,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -223,15 +223,11 @@ def fastest_row(
     but for its `bare` parts; of stages that take the problem.
     """
     stages = takers(problem, None, gpu) if among is None else among
-    names, key = {one.name for one in stages}, (problem.op, stages[0].path if stages else "", problem.dtype)
-    here = _rows().get(key, ()) if rows is None else [row for row in rows if (row.op, row.path, row.dtype) == key]
-    here = [row for row in here if row.stage in names]
     wanted = records.describe_problem(problem)
-    exact = records.best(problem=wanted, gpu=gpu, rows=here)
-    if exact is not None:
-        return exact
-    alike = [replace(row, problem=bare(row.problem)) for row in here]
-    return records.best(problem=bare(wanted), gpu=gpu, rows=alike)
+    key, names = (problem.dtype, *_bare_key(wanted)), {one.id for one in stages}
+    alike = _rows().get(key, ()) if rows is None else [row for row in rows if key == _key(row)]
+    alike = [row for row in alike if row.id in names]
+    return records.best(problem=wanted, gpu=gpu, rows=alike) or records.best(gpu=gpu, rows=alike)
 
 
 ENDS = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"})
@@ -248,21 +244,27 @@ def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
     return {key: words(value) if key in ("first", "second") else value for key, value in kept.items()}
 
 
+def _bare_key(problem: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(sorted(bare(problem).items()))
+
+
+def _key(row: Measurement) -> tuple[Any, ...]:
+    return row.dtype, *_bare_key(row.problem)
+
+
+@functools.cache
+def _rows() -> dict[tuple[Any, ...], tuple[Measurement, ...]]:
+    """The project's records, read once: storage type and bare problem -> rows, of any op."""
+    found: dict[tuple[Any, ...], list[Measurement]] = {}
+    for row in records.load_all():
+        found.setdefault(_key(row), []).append(row)
+    return {key: tuple(rows) for key, rows in found.items()}
+
+
 @functools.cache
 def _known(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
-    """What the project's records say of an op's stages: of rows with grid and shapes for rows of signals."""
-    if op == "depthwise1d":
-        return recorded(op)
-    return of_rows(row for (found, *_), rows in _rows().items() if found == op for row in rows)
-
-
-@functools.cache
-def _rows() -> dict[tuple[str, str, str], tuple[Measurement, ...]]:
-    """The project's records, read once: (op, path, dtype) -> rows."""
-    found: dict[tuple[str, str, str], list[Measurement]] = {}
-    for row in records.load_all():
-        found.setdefault((row.op, row.path, row.dtype), []).append(row)
-    return {key: tuple(rows) for key, rows in found.items()}
+    """What the project's records say of an op's stages: of depthwise1d its grid and drawn shapes, too."""
+    return recorded(op) if op == "depthwise1d" else of_rows(row for row in records.load_all() if row.op == op)
 
 
 def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None) -> bool:

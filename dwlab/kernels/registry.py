@@ -29,7 +29,7 @@ from dwlab.gpu.driver import allow_shared
 from dwlab.gpu.occupancy import LIMITS
 from dwlab.kernels import digests
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.kernels.tiling import tuned
+from dwlab.kernels.tiling import recorded, tuned
 from dwlab.kernels.tiling.choose import choose, why_not
 from dwlab.kernels.tiling.config import TileConfig, Tiles
 from dwlab.problems import DTYPES, KINDS, PATHS, DepthwiseConv1d, Problem, ProblemError, nearest
@@ -271,23 +271,31 @@ class Stage:
     def config(self, problem: Problem, gpu: Any = None, measured: bool = True) -> TileConfig | None:
         """The tile that a problem gets on a GPU; None of a stage without tiles, and where none fits.
 
-        It is the one that a search measured to be the fastest there (tiling.tuned), if there was one and `measured`, or
-        else the one of least cost; `why_config` says which.
+        What was measured comes first: the fastest of a search there (tiling.tuned), if `measured`; the tile of the
+        records' time (tiling.recorded); else the one of least cost. `why_config` says which.
         """
         if self.tiles is None:
             return None
         here = gpus.of(gpu)
         found = tuned.winners(self.id, problem, here) if measured else ()
-        return choose(self.tiles, problem.kernel_key, problem.N, here, tuple(one.config for one in found))
+        return choose(
+            self.tiles,
+            problem.kernel_key,
+            problem.N,
+            here,
+            (*(one.config for one in found), *recorded.tiles(self.id, problem, here)),
+        )
 
     def why_config(self, problem: Problem, gpu: Any = None) -> str:
         """Why `config` takes the tile that it takes, in words; "" of a stage without tiles."""
         if self.tiles is None:
             return ""
-        chosen = self.config(problem, gpu)
-        for found in tuned.winners(self.id, problem, gpus.of(gpu), self.digest):
+        here, chosen = gpus.of(gpu), self.config(problem, gpu)
+        for found in tuned.winners(self.id, problem, here, self.digest):
             if found.config == chosen:
                 return found.why
+        if chosen in recorded.tiles(self.id, problem, here):
+            return "the tile of its recorded time"
         return "the least predicted cost" if chosen is not None else "no tile fits"
 
     def with_config(self, config: TileConfig) -> Stage:
@@ -297,7 +305,7 @@ class Stage:
         launch, traffic, _ = self.tiled
         return replace(
             self,
-            tiles=replace(self.tiles, configs=lambda layer, images, gpu: (config,)),
+            tiles=replace(self.tiles, configs=lambda layer, images, gpu: (config,), why_not=None),
             launch=lambda problem, gpu=None: launch(problem, config, gpu=gpu),
             traffic=lambda problem, gpu=None: traffic(problem, config),
         )

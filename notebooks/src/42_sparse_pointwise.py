@@ -328,7 +328,7 @@ for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
         filters = 8192 // tile.block_m * sum(layer.nbytes()[n] for n in ("w", "wi"))
         what = f"{name}, {form}, {tile.block_m} × {tile.block_n}"
         print(
-            f"{what:36}{x / 1e6:6.0f}{filters / 1e6:10.0f}{spent.overlapped['L2'] / 1e3:12.0f}{spent.time / 1e3:16.0f}"
+            f"{what:36}{x / 1e6:6.0f}{filters / 1e6:10.0f}{spent.read / 1e3:12.0f}{spent.time / 1e3:16.0f}"
         )
 
 # %% [markdown]

@@ -17,7 +17,6 @@ from numba import int32, uint32
 
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost
 from dwlab.kernels.tiling.gpu import Gpu
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.target import cuda
@@ -132,8 +131,3 @@ def resources(layer: DepthwiseConv2d, config: TileConfig) -> Resources:
     """Shared memory is that of a kernel for any number of strips that fit."""
     one = strips(layer)
     return Resources(block(config)[1], 128, 4 * sum(words(layer, one.rows, one.most)))
-
-
-def cost(layer: DepthwiseConv2d, images: int, config: TileConfig, gpu: Gpu) -> Cost:
-    """None to compare: the rule of `configs` leaves one."""
-    return Cost()

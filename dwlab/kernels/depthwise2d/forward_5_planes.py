@@ -143,7 +143,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=vectors.DTYPES, view="words", aligned=16,
-    needs=("copy4_async",), tiles=Tiles(bands.configs, bands.resources, bands.cost),
+    needs=("copy4_async",), tiles=Tiles(bands.configs, bands.resources),
 )  # fmt: skip
 def launch(layer, config):
     each, threads = bands.block(config)

@@ -30,14 +30,12 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
-from dwlab.kernels.tiling.cost import Cost
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 128
 ROWS = (8, 4, 2, 1)  # of outputs in a strip, at most
-# ns until a row of x has come, from times on an H200; instructions of warps that a multiprocessor starts in a ns
-WAIT, STARTED = 350, 7
 
 
 def configs(layer, images, gpu):
@@ -50,15 +48,14 @@ def resources(layer, config):
     return Resources(THREADS, 128)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: rows of x one after another, and instructions."""
+def work(layer, images, config):
+    """Products are instructions of threads: for the filter, for rows of x, and for outputs; a chunk is a row of x."""
     K, T, rows, deep = layer.K, config.thread_n, config.thread_m, -(-layer.K // layer.stride)
     across, number = shape(layer, config)
     threads = images * layer.C // 4 * across * number
-    waits = 1 if rows == 1 else rows + deep - 1
-    # Of a thread, by the look of the machine code: for the filter, for rows of x, and for outputs.
     instructions = T * (14 * K + (rows + deep - 1) * (10 + 12 * K) + 28 * rows)
-    return Cost({"latency": waits * WAIT, "issue": threads / 32 * instructions / STARTED / gpu.sms})
+    waits = 1 if rows == 1 else rows + deep - 1
+    return Work(-(-threads // THREADS), THREADS * instructions, chunks=waits)
 
 
 def shape(layer, config):
@@ -116,7 +113,8 @@ def counts(layer, T, rows):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("dp4a", "pack_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
+    needs=("dp4a", "pack_s8"), lesson="43",
+    tiles=Tiles(configs, resources, work, Rates(products=181, start=0, chunk=447)),
 )  # fmt: skip
 def launch(layer, config):
     across, number = shape(layer, config)

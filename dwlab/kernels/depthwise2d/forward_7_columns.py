@@ -25,7 +25,6 @@ from dwlab.kernels.depthwise2d.columns import CHANNELS
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
-from dwlab.kernels.tiling.cost import Cost
 from dwlab.target import cuda
 
 ENOUGH = 192  # threads of a multiprocessor that are worth larger strips
@@ -95,10 +94,6 @@ def resources(layer, config):
     return Resources(config.block_n // CHANNELS * (config.block_w // config.thread_n), min(255, WAITING + 40))
 
 
-def cost(layer, images, config, gpu):
-    return Cost()  # by the rule of `configs`, which leaves one
-
-
 @by_shape
 def kernel(layer, config):
     """The kernel of a layer of one image."""
@@ -141,7 +136,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="words",
-    aligned=16, needs={"bfloat16": ("join_bfloats",)}, tiles=Tiles(configs, resources, cost), lesson="28",
+    aligned=16, needs={"bfloat16": ("join_bfloats",)}, tiles=Tiles(configs, resources), lesson="28",
 )  # fmt: skip
 def launch(layer, config):
     across, down = -(-layer.C // config.block_n), -(-layer.P // config.thread_m)

@@ -27,7 +27,6 @@ from dwlab.kernels.fused import filters, outputs, slide_tiles, sliding
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.mma_rs import mma_rs
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, alike
 from dwlab.target import cuda
 
@@ -141,7 +140,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, dtypes=("float32", "float16", "bfloat16"), view="words", aligned=16, lesson="32",
-    needs=("mma_f16",), supports=supports, tiles=Tiles(slide_tiles.configs, slide_tiles.resources, slide_tiles.cost),
+    needs=("mma_f16",), supports=supports, tiles=slide_tiles.TILES,
 )  # fmt: skip
 def launch(problem, config):
     two = problem.second

@@ -22,12 +22,11 @@ Traffic: each strip's x and filters; w2 for each tile; y once; b and m of either
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.fused.dwpw_int8_tiles import configs, cost, resources, stream_of, strips
+from dwlab.kernels.fused.dwpw_int8_tiles import TILES, resources, stream_of, strips
 from dwlab.kernels.parts import int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
 from dwlab.target import cuda
 
@@ -95,7 +94,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
+    needs=("copy4_async", "mma_s8"), tiles=TILES, lesson="43",
 )  # fmt: skip
 def launch(problem, config):
     one, shared_bytes = problem.first, resources(problem.kernel_key, config).shared_bytes

@@ -2,21 +2,13 @@
 
 import functools
 import itertools
-import math
 from dataclasses import replace
 
-from dwlab.kernels.parts import int8_stream
 from dwlab.kernels.parts.int8_stream import Stream
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 
-# What the choice of a plan goes by, in ns, from times of 18 pairs on an H200: until a block's first x has come, and for
-# each of its threads; from a row of x to the next that a strip reads; from a chunk of filters to the next, beside a
-# part for each copy that a thread starts, and the time of a copy's way, which all chunks in flight share; 16 x 32
-# outputs. How STEP, COPY and WAY share the time of a chunk those pairs do not tell: it is guessed.
-START, THREAD, ROW, STEP, COPY, WAY, OUTPUTS = 2200, 1, 160, 140, 20, 800, 160
-STARTED = 4  # instructions of warps that a multiprocessor starts in a ns
-REQUANTISED = 25  # outputs that one does
+STRIP = 40  # operations of tensor cores in whose time one instruction of a thread's strip is done
 SHAPES = (  # height and width of a tile of pixels, filters of a product, and rows and columns of a warp's
     (8, 8, 128, 32, 32), (8, 8, 64, 16, 32), (8, 8, 64, 32, 32), (8, 8, 32, 16, 32), (4, 8, 128, 16, 32),
     (4, 8, 64, 16, 32), (4, 8, 32, 16, 32), (2, 8, 128, 16, 32), (2, 8, 64, 16, 32), (8, 16, 128, 32, 64),
@@ -76,28 +68,17 @@ def configs(problem, images, gpu):
                 yield config
 
 
-def cost(problem, images, config, gpu):
-    """In ns: rows of depthwise outputs and chunks of filters, one after the other."""
+def work(problem, images, config):
+    """A row of x that a strip waits for counts as 0.64 of a chunk."""
     one, stream, each = problem.first, stream_of(problem, config), strips(problem, config)
-    number = images * -(-one.P // config.block_h) * -(-one.Q // config.block_w) * config.split_n
-    size = config.warp_m * config.warp_n // 32
-    fit = gpu.blocks_per_sm(resources(problem, config))
-    here = min(fit, share(number, gpu))  # blocks at a time
-    turns = max(1, number / (gpu.sms * fit))
-    turns = (turns + math.ceil(turns)) / 2  # blocks of the last wave start before all of those before are done
-    rows = (config.thread_m - 1) * one.stride + one.K
+    blocks = images * -(-one.P // config.block_h) * -(-one.Q // config.block_w) * config.split_n
+    rows, rounds = (config.thread_m - 1) * one.stride + one.K, -(-each // config.threads)
     instructions = config.thread_n * (40 * one.K + config.thread_m * 14) + rows * (10 + 10 * one.K)
-    depthwise = -(-each // config.threads) * max(rows * ROW, instructions)  # a warp starts one in a ns
-    depthwise = max(depthwise, here * each * instructions / 32 / STARTED)
-    sums = config.block_m * config.block_n
-    step = STEP + COPY * config.block_n * stream.chunk / 4 / config.threads + WAY / (config.pipeline_stages - 1)
-    step = max(step, here * 2 * sums * 4 * stream.chunk / int8_stream.PER_NS)
-    outputs = max(size / 16 * OUTPUTS, here * sums / REQUANTISED)
-    return Cost(
-        {
-            "waves": turns * (START + THREAD * config.threads),
-            "depthwise": turns * depthwise,
-            "product": turns * config.groups * stream.chunks * step,
-            "epilogue": turns * config.groups * outputs,
-        }
-    )
+    outputs, chunks = config.block_m * config.block_n * config.groups, config.groups * stream.chunks
+    products = outputs * 2 * 4 * stream.chunk * stream.chunks + STRIP * rounds * config.threads * instructions
+    read = chunks * stream.step * 4 + each * rows * 4 * (config.thread_n - 1 + one.K)
+    waits = 0.64 * rounds * rows + 0.25 * chunks * (1 + 3 / (config.pipeline_stages - 1))
+    return Work(blocks, products, read, written=outputs, chunks=waits)
+
+
+TILES = Tiles(configs, resources, work, Rates(products=5200, read=34, written=28, start=2050, chunk=671))

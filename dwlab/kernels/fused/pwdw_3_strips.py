@@ -6,7 +6,7 @@ whole rows needs no halo to its sides, where the map ends. Only rows are compute
 for 3 x 3 at stride 1; a small map is one strip, and nothing is. The depthwise layer reads shared memory, K of a row for
 `run` outputs below each other: K * (run + K - 1) / run reads for K * K multiply-adds.
 
-A block has more rows, filters and warps where there are many images (pwdw_plan.py). Each group of filters reads x
+A block has more rows, filters and warps where there are many images (pwdw_tiles.py). Each group of filters reads x
 anew, so a warp's tile is as wide as registers allow. Rows have no padding, their vectors of 16 bytes change places
 (swizzle.place), and up to two stages are in flight while one is multiplied: one barrier for each.
 
@@ -18,12 +18,11 @@ three overlap between blocks: near 25 us.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.fused import pwdw_depthwise, pwdw_plan, pwdw_tiles, row_loads
+from dwlab.kernels.fused import pwdw_depthwise, pwdw_tiles, row_loads
 from dwlab.kernels.parts import mma_tf32
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
 
@@ -142,7 +141,7 @@ def supports(pair):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwdw_plan.configs, pwdw_tiles.resources, pwdw_plan.cost), lesson="39",
+    needs=("copy4_async", "mma_f16"), tiles=pwdw_tiles.TILES, lesson="39",
 )  # fmt: skip
 def launch(pair, config):
     grid = (-(-pair.second.C // config.block_n), -(-pair.second.P // config.block_h), pair.N)

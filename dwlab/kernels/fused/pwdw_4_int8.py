@@ -17,12 +17,11 @@ from dataclasses import replace
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.fused.pwdw_int8_tiles import configs, cost, footprint, pitch_of, resources, stream_of, strips
+from dwlab.kernels.fused.pwdw_int8_tiles import TILES, footprint, pitch_of, resources, stream_of, strips
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.int8_strips import ONES, as_words, loads, put, strip
 from dwlab.kernels.parts.load_async import copies, vector_words
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
 
@@ -136,7 +135,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
+    needs=("copy4_async", "mma_s8"), tiles=TILES, lesson="43",
 )  # fmt: skip
 def launch(problem, config):
     two, shared_bytes = problem.second, resources(problem.kernel_key, config).shared_bytes

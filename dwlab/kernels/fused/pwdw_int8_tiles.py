@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from dwlab.kernels.parts import int8_stream
 from dwlab.kernels.parts.int8_stream import Stream
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 
 REGISTERS = 96  # of a thread, about
-START = 2000  # ns: until a block's first x has come
-STARTED = 4
+STRIP = 40  # operations of tensor cores in whose time one instruction of a thread's strip is done
 SHAPES = ((8, 8), (4, 8), (6, 14), (2, 14), (7, 7), (4, 4), (14, 14), (2, 8), (4, 14))  # of a tile of outputs
 PRODUCTS = ((64, 32, 32), (32, 16, 32), (64, 16, 32), (128, 32, 32), (128, 16, 64))  # BN, WM, WN
 
@@ -48,9 +46,9 @@ def strips(config):
 def pitch_of(layer, config):
     """Words between pixels of what is between the layers: lanes of neighbouring strips read other banks."""
     words = config.block_n // 4
-    apart = np.arange(max(1, 32 // words))[:, None] * config.thread_n * layer.stride  # pixels, of a warp's strips
+    strided = np.arange(max(1, 32 // words))[:, None] * config.thread_n * layer.stride  # pixels, of a warp's strips
     for pitch in range(words, words + 32, 4):
-        if len(np.unique((apart * pitch + np.arange(words)) % 32)) == 32:
+        if len(np.unique((strided * pitch + np.arange(words)) % 32)) == 32:
             return pitch
     return words
 
@@ -78,17 +76,16 @@ def configs(problem, images, gpu):
                     yield config
 
 
-def cost(problem, images, config, gpu):
-    """In ns: products and depthwise outputs, or the chunks of filters in flight."""
-    one, two, stream, each = problem.first, problem.second, stream_of(problem, config), strips(config)
-    number = images * -(-two.P // config.block_h) * -(-two.Q // config.block_w) * config.split_n
-    here, turns = share(number, gpu), waves(number, gpu.blocks_per_sm(resources(problem, config)), gpu)
-    rows, groups = config.thread_m, config.groups
+def work(problem, images, config):
+    one, two, stream, groups = problem.first, problem.second, stream_of(problem, config), config.groups
+    blocks = images * -(-two.P // config.block_h) * -(-two.Q // config.block_w) * config.split_n
+    rows, rounds = config.thread_m, groups * -(-strips(config) // config.threads)
     instructions = config.thread_n * (40 * two.K + rows * 14) + (rows * two.stride + two.K) * (10 + 10 * two.K)
-    depthwise = groups * each * instructions / 32 / STARTED
-    alone = groups * -(-each // config.threads) * instructions * config.threads / 32 / STARTED
-    outputs = config.block_m * config.block_n * groups
-    product = 2 * outputs * one.C / int8_stream.PER_NS + outputs / int8_stream.WRITTEN
-    steps = groups * stream.chunks * int8_stream.LATER
-    latency = turns * (START + alone + max(steps, product))
-    return Cost({}, {"throughput": here * (depthwise + product), "latency": latency})
+    outputs, chunks = config.block_m * config.block_n * groups, groups * stream.chunks
+    return Work(
+        blocks, 2 * outputs * one.C + STRIP * rounds * config.threads * instructions,
+        config.block_m * one.C + chunks * stream.step * 4, written=outputs, chunks=chunks + rounds * instructions / 1000,
+    )  # fmt: skip
+
+
+TILES = Tiles(configs, resources, work, Rates(products=3480, read=219, written=78, start=546, chunk=64))

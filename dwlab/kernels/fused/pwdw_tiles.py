@@ -14,13 +14,17 @@ among them. Words are 4 bytes: one float32 or two float16 in neighbouring channe
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from dwlab.kernels.fused.row_loads import load_filters, load_pixels
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.parts.mma_ss import mma_ss
-from dwlab.kernels.tiling.config import Resources, TileConfig
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
+from dwlab.kernels.tiling.gpu import Gpu
 
 WARPS = 16  # most of a block: their registers, 128 a thread, are all that a multiprocessor has
 REGISTERS = 65536  # of a multiprocessor, and most of a block, of every compute capability
@@ -141,3 +145,59 @@ def loads(pair: Any, config: TileConfig) -> tuple[Any, Any]:
 def aligned(pair: Any) -> bool:
     """Whether a pixel of x has whole vectors of 16 bytes."""
     return pair.first.C % (4 * per_word(pair.dtype)) == 0
+
+
+SHAPES = ((32, 32), (16, 32), (32, 16), (16, 16), (64, 32), (32, 64), (64, 16), (48, 32), (32, 96))
+ROWS, DEPTHS, RUNS, STAGES = (1, 2, 3, 4, 5, 7, 14), (16, 32, 48, 64), (1, 2, 4, 7), (2, 3)
+SPARE, ONCE = 80, 64  # registers that a thread needs besides its sums; if all channels come in one stage
+TIGHT = {("float16", 32, 96, 32), ("float16", 32, 64, 64)}
+"""Pixels and filters of a warp and words of a stage where less is known to do: compiled, they spill nothing."""
+STRIP = 8  # operations of tensor cores in whose time one instruction of the depthwise layer is done
+
+
+def configs(pair: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
+    """Those worth a look."""
+    dw, words = pair.second, -(-pair.first.C // per_word(pair.dtype))
+    slices = (1, 2, 4) if pair.dtype == "float32" else (1,)
+    depths = sorted({min(-(-words // 8) * 8, depth) for depth in DEPTHS})
+    every = sorted({r for r in ROWS if r < dw.P} | {dw.P}), SHAPES, (1, 2, 4), slices, depths
+    for rows, warp, warps_f, shared, depth in itertools.product(*every):
+        warps_p = -(-min(dw.H, (rows - 1) * dw.stride + dw.K) * dw.W // warp[0])
+        if warps_p * warps_f * shared <= WARPS and warp[1] * warps_f < 2 * dw.C + 16 and depth % (8 * shared) == 0:
+            for run, stages in itertools.product(sorted({min(run, rows) for run in RUNS}), STAGES):
+                config = config_of(pair, rows, warp, (warps_p, warps_f, shared), depth, run, stages)
+                if stages in (2, config.pipeline_stages) and not why_not(pair, config) and room(pair, config):
+                    yield config
+
+
+def room(pair: Any, config: TileConfig) -> bool:
+    """Whether a warp's sums leave enough registers, so that none is spilled."""
+    if (pair.dtype, config.warp_m, config.warp_n, config.block_k) in TIGHT:
+        return True
+    need = config.warp_m * config.warp_n // 32 + (SPARE if layout_of(pair, config).chunks > 1 else ONCE)
+    return need <= register_limit(config.threads)
+
+
+def work(pair: Any, images: int, config: TileConfig) -> Work:
+    """Warps are divided among four quarters of a multiprocessor: 7 take as long as 8."""
+    dw, layout, each, wide = pair.second, layout_of(pair, config), per_word(pair.dtype), pair.dtype == "float32"
+    items = -(-config.block_h // config.thread_m) * dw.Q * config.block_n / each
+    rounds, lines = -(-items // config.threads), (config.thread_m - 1) * dw.stride + dw.K
+    item = 30 + dw.K**2 + 3 * lines * dw.K + config.thread_m * (dw.K**2 + 8) * each  # instructions
+    products = -(-config.warps // 4) * 8 * config.warp_m * config.warp_n * layout.chunks * config.block_k * each
+    read, edges = 4 * layout.chunks * layout.stage_words, config.block_m + config.block_n
+    again = config.warps * (config.warp_m + config.warp_n) / edges / config.warps_k
+    return Work(
+        -(-dw.C // config.block_n) * -(-dw.P // config.block_h) * images,
+        products * (FLOAT32 if wide else 1) / config.warps_k + STRIP * rounds * config.threads * item,
+        read,
+        shared=read * (1 + again) + rounds * config.threads * lines * dw.K * 4,
+        written=4 * items * config.thread_m + config.block_m * config.block_n * 2 * config.warps_k / each,
+        chunks=1.5 * layout.chunks / (config.pipeline_stages - 0.5) + rounds * item / 400,
+    )  # fmt: skip
+
+
+TILES = Tiles(
+    configs, resources, work, Rates(products=850, read=11.5, shared=97, written=197, start=1690, chunk=855),
+    lambda pair, config: why_not(pair, config),
+)  # fmt: skip

@@ -20,7 +20,6 @@ from dwlab.kernels.fused import pwdw_tiles, pwpw_epilogue, pwpw_plan, row_loads
 from dwlab.kernels.parts import mma_tf32, warp_tile
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
 
@@ -142,7 +141,7 @@ def supports(pair):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=Tiles(pwpw_plan.configs, pwpw_plan.resources, pwpw_plan.cost), lesson="32",
+    needs=("copy4_async", "mma_f16"), tiles=pwpw_plan.TILES, lesson="32",
 )  # fmt: skip
 def launch(pair, config):
     shared_bytes = pwpw_plan.resources(pair.kernel_key, config).shared_bytes

@@ -16,17 +16,16 @@ import functools
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import int8_epilogue, int8_stream, ptx
+from dwlab.kernels.parts import int8_epilogue, ptx
 from dwlab.kernels.parts.int8_stream import Stream
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
 from dwlab.target import cuda
 
-START = 2000  # ns: until a block's first x has come
 SHAPES = (  # pixels of a block, filters of a product, and rows and columns of a warp's
     (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 16, 32), (64, 64, 32, 32), (32, 128, 16, 32), (32, 64, 16, 32),
     (16, 128, 16, 32), (16, 64, 16, 32), (128, 128, 64, 32),
@@ -99,16 +98,14 @@ def configs(problem, images, gpu):
                 yield config_of(problem, rows, BN, WM, WN, parts)
 
 
-def cost(problem, images, config, gpu):
-    """In ns: products, or the chunks of filters in flight."""
-    number = -(-images * problem.first.H * problem.first.W // config.block_m) * config.split_n
-    here, turns = share(number, gpu), waves(number, gpu.blocks_per_sm(resources(problem, config)), gpu)
-    product = steps = 0
-    for stream in streams(problem, config):
-        outputs = config.block_m * config.block_n * stream.groups
-        product += 2 * outputs * stream.layer.C / int8_stream.PER_NS + outputs / int8_stream.WRITTEN
-        steps += stream.groups * stream.chunks * int8_stream.LATER
-    return Cost({}, {"tensor cores": here * product, "latency": turns * (START + max(steps, product))})
+def work(problem, images, config):
+    both, pixels = streams(problem, config), config.block_m
+    outputs = [pixels * config.block_n * one.groups for one in both]
+    chunks = [one.groups * one.chunks for one in both]
+    read = pixels * problem.first.C + sum(4 * n * one.step for n, one in zip(chunks, both, strict=True))
+    products = sum(2 * n * one.layer.C for n, one in zip(outputs, both, strict=True))
+    blocks = -(-images * problem.first.H * problem.first.W // pixels) * config.split_n
+    return Work(blocks, products, read, written=sum(outputs), chunks=sum(chunks))
 
 
 def traffic(problem, config):
@@ -131,7 +128,8 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
+    needs=("copy4_async", "mma_s8"), lesson="43",
+    tiles=Tiles(configs, resources, work, Rates(products=5770, read=165, written=27, start=1570, chunk=242)),
 )  # fmt: skip
 def launch(problem, config):
     M, shared_bytes = problem.N * problem.first.H * problem.first.W, resources(problem.kernel_key, config).shared_bytes

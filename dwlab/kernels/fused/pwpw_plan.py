@@ -1,24 +1,23 @@
 """How the blocks of a fused kernel of two pointwise layers share the work out, and which tile a shape gets.
 
-See pwpw_2_tensor.py for what a block does. Costs as in pwdw_plan.py. block_n, block_k: of the second layer, in `groups`
+See pwpw_2_tensor.py for what a block does. block_n, block_k: of the second layer, in `groups`
 groups that a block computes; inner_n, inner_k: of the first.
 """
 
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab.kernels.fused.pwdw_plan import ARRIVAL, MMA_CYCLES, SM_BYTES
 from dwlab.kernels.fused.pwdw_tiles import WARPS, per_word, register_limit
 from dwlab.kernels.fused.row_loads import load_filters, load_pixels
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.parts.mma_ss import mma_ss
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
 from dwlab.kernels.tiling.gpu import Gpu
 
 
@@ -137,63 +136,55 @@ def fours(pair: Any) -> bool:
     return pair.second.F % 4 == 0
 
 
+SIZES = (16, 32, 48, 64)  # filters of a warp
+WAYS = ((1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (8, 1), (8, 2))  # warps_m, warps_n
+
+
 def configs(pair: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
     """Those worth a look."""
-    each, G, F = per_word(pair.dtype), pair.second.F, pair.first.F
-
-    def depths(channels: int) -> list[int]:
-        words = math.ceil(channels / (8 * each)) * 8
-        return sorted({min(words, depth) for depth in (16, 24, 32, 40, 48, 64)})
-
-    for pixels in (16, 32):
-        for warps_p in (1, 2, 4, 8):
-            for warps_f in (1, 2, 4, 8):
-                if not 2 <= warps_p * warps_f <= 16:
-                    continue
-                for filters1 in (16, 32, 48, 64):
-                    if pixels * filters1 > 2048 or filters1 * (warps_f - 1) >= F:
-                        continue
-                    for filters2 in (16, 32, 48, 64):
-                        if pixels * filters2 > 2048 or filters2 * (warps_f - 1) >= G:
-                            continue
-                        groups = -(-G // (filters2 * warps_f))
-                        for span in {s for s in (1, 2, 3, 4, 6, 8, 12, groups) if s <= groups}:
-                            for depth1 in depths(pair.first.C)[-2:]:
-                                for depth2 in depths(F)[-2:]:
-                                    sizes = (pixels, filters1, filters2), (warps_p, warps_f), (depth1, depth2)
-                                    config = config_of(pair, *sizes, span)
-                                    if not why_not(config):
-                                        yield config
+    G, F = pair.second.F, pair.first.F
+    depths = _depths(pair.first.C, pair.dtype), _depths(F, pair.dtype)
+    for pixels, (warps_p, warps_f), one, two in itertools.product((16, 32), WAYS, SIZES, SIZES):
+        if pixels * max(one, two) > 2048 or one * (warps_f - 1) >= F or two * (warps_f - 1) >= G:
+            continue
+        groups = -(-G // (two * warps_f))
+        for span, *depth in itertools.product(sorted({s for s in (1, 2, 4, groups) if s <= groups}), *depths):
+            config = config_of(pair, (pixels, one, two), (warps_p, warps_f), tuple(depth), span)
+            if not why_not(config):
+                yield config
 
 
-def blocks(pair: Any, images: int, config: TileConfig) -> int:
-    """Of a launch."""
-    pixels = -(-pair.first.H * pair.first.W * images // config.block_m)
-    return -(-pair.second.F // (config.groups * config.block_n)) * pixels
+def _depths(channels: int, dtype: str) -> list[int]:
+    words = -(-channels // (8 * per_word(dtype))) * 8
+    return sorted({min(words, depth) for depth in (16, 24, 32, 40, 48, 64)})[-2:]
 
 
-def cost(pair: Any, images: int, config: TileConfig, gpu: Gpu) -> Cost:
-    """In cycles, as if a multiprocessor had one block at a time: so the constants were fitted."""
-    wide, warps, pixels, layout = pair.dtype == "float32", config.warps, config.warp_m, layout_of(pair, config)
-    serial = tensor = shared = 0.0
-    for filters, steps in (
-        (config.inner_n // config.warps_n, layout.passes * layout.chunks1 * config.inner_k // 8),
-        (config.warp_n, config.groups * layout.chunks2 * config.block_k // 8),
-    ):
-        mma = pixels // 16 * (filters // 8) * (3 if wide else 1)
-        operands = (pixels + filters) // 16
-        serial += steps * (mma + operands * (16 if wide else 1))
-        tensor += steps * mma
-        shared += steps * operands * 4
+def work(pair: Any, images: int, config: TileConfig) -> Work:
+    """What warps do one after the other counts in chunks, an instruction as 1/200."""
+    wide, layout, pixels = pair.dtype == "float32", layout_of(pair, config), config.warp_m
+    one, two = layout.passes * layout.chunks1, config.groups * layout.chunks2
     x, w1, w2 = layout.x_words, config.inner_n * layout.w1_pitch, config.block_n * layout.w2_pitch
-    stages = layout.passes * layout.chunks1, config.groups * layout.chunks2
-    brought = stages[0] * (x + w1) + stages[1] * w2
-    out = config.block_m * config.groups * config.block_n
-    serial += brought / 4 / config.threads * 14
-    serial += (layout.passes * config.inner_n * config.block_m * 5 + out * 8) / config.threads
-    shared = (shared + brought / 128) * warps
-    busy = max(serial * warps / 4 * 1.1, shared, tensor * warps * MMA_CYCLES * 1.1)
-    busy = max(busy, (4 * out / per_word(pair.dtype) + 4 * brought / 3) / SM_BYTES)
-    wait = ARRIVAL * (1 + 0.4 * (sum(stages) - 1)) + 2.5 * serial + tensor * 4 + 300
-    here = share(blocks(pair, images, config), gpu)
-    return Cost({"waves": 0.2 * here * wait}, {"throughput": here * busy + wait / 2, "latency": here * wait})
+    read, instructions = 4 * (one * (x + w1) + two * w2), 0
+    for filters, steps in (
+        (config.inner_n // config.warps_n, one * config.inner_k // 8), (config.warp_n, two * config.block_k // 8),
+    ):  # fmt: skip
+        mma = pixels // 16 * (filters // 8) * (3 if wide else 1)
+        instructions += steps * (mma + (pixels + filters) // 16 * (16 if wide else 1))
+    products = config.inner_n * config.inner_k * one + config.block_n * config.block_k * two
+    again = config.warps_n * (one * x + config.block_m * config.block_k * two) + config.warps_m * (one * w1 + two * w2)
+    down = -(-pair.first.H * pair.first.W * images // config.block_m)
+    outputs = config.block_m * (config.groups * config.block_n + layout.passes * config.inner_n)
+    return Work(
+        down * -(-pair.second.F // (config.groups * config.block_n)),
+        2 * config.block_m * products * per_word(pair.dtype) * (FLOAT32 if wide else 1),
+        read,
+        shared=read + 4 * again,
+        written=4 * outputs // per_word(pair.dtype),
+        chunks=1 + one + two + instructions / 200,
+    )
+
+
+TILES = Tiles(
+    configs, resources, work, Rates(products=2640, read=8.7, shared=55, written=256, start=1490, chunk=750),
+    lambda pair, config: why_not(config),
+)  # fmt: skip

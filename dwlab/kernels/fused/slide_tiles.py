@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dwlab.kernels.fused import outputs, sliding
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
 from dwlab.kernels.tiling.gpu import Gpu
 
 GROUP = 16  # words of channels that a warp multiplies at a time
@@ -89,109 +89,54 @@ def resources(layers: Any, config: TileConfig) -> Resources:
     return Resources(config.threads, registers(layers, config), 4 * shared_words(config))
 
 
-# How long a launch takes, in clocks: what a block does, round by round, and what the hardware does for all of them. The
-# constants come from least squares of logarithms over measured choices of tiles on an H200, their arrays in the L2 and
-# not (the section `tiles` of the records); which choices, the constants before these have said.
-# They order tiles; they are no properties of a GPU.
-CONSTANTS = {
-    "start": 2120,  # of a launch
-    "round": 1680,  # of the blocks that a multiprocessor has at a time
-    "chain": 25,  # of a row of x that is waited for
-    "read": 85,  # of filters that are waited for
-    "own": 1.1,  # of an instruction, until the same warp's next
-    "segment": 3380,  # of a block's channels beyond the first ones: two barriers, and x in shorter pieces of memory
-    "issue": 1.04,  # from here on of all blocks together, and these at the same time: of an instruction of any warp
-    "access": 0.9,  # of 128 bytes to or from shared memory and the L1 cache
-    "tensor": 0.875,  # of a part of a tensor core's time
-    "memory": 0.057,  # of a byte that must move, for each multiprocessor
-}
+SLIDE = 4  # operations of tensor cores in whose time one instruction of the depthwise layer is done
 
 
-def amounts(layers: Any, images: int, config: TileConfig, gpu: Gpu) -> tuple[float, ...]:
-    """What a launch has of each of CONSTANTS, for a Fused of one image and so many images."""
-    one, two = layers.first, layers.second
-    height, width, run = config.block_h, config.block_w, config.thread_n
-    K, S, wide, E = one.K, one.stride, one.dtype == "float32", 4 // one.itemsize
-    word, rows, columns = sliding.words(one.dtype), len(sliding.rows_of(one, height)), (run - 1) * S + K
-    here = share(images * -(-two.P // height) * -(-two.Q // width) * -(-two.F // config.block_n), gpu)
-    fit = gpu.blocks_per_sm(resources(layers, config))
-    rounds = -(-here // min(max(fit, 1), here))
-    segments = -(-one.C // E // config.block_k)
-    pieces = items(config, one.dtype) * segments
-    turns = -(-items(config, one.dtype) // config.threads) * segments
-    chain = 2 if sliding.ahead(one, height, run) == rows else rows + 1
-    slide = rows * columns * (5 if wide else 7) + height * run * (4 * K * K + 12) + 2 * K * K + 30
-    groups = segments * config.block_k // GROUP // config.warps_k
-    across, down = config.warp_n // 8, config.warp_m // 16
-    product = groups * (across * (18 if wide else 6) + down * (28 if wide else 4))
-    mma = groups * 2 * across * down * (3 if wide else 1)
-    stored = height * width * config.block_n
-    end = 2 * sums(config) + stored / (4 * E) / config.threads * (30 + 12 * E + 4 * config.warps_k)
-    issue = pieces / 32 * slide + end * config.threads / 32 + (product + mma) * config.warps
-    access = pieces / 32 * (rows * columns + K * K + height * run) * word
-    access += config.warps * groups * 8 * (across + down)
-    access += config.block_m * outputs.out_pitch(config) * config.warps_k / 16
-    return (
-        1, rounds, rounds * turns * chain, rounds * groups / config.unroll,
-        rounds * (turns * slide + product + mma + end), here * (segments - 1), here * issue / 4, here * access,
-        here * mma * config.warps * 2, layers.compulsory_bytes("dwpw") * images / gpu.sms,
+def work(layers: Any, images: int, config: TileConfig) -> Work:
+    """A chunk is 32 words of channels that a warp loads, or four rows of x."""
+    one, two, height, run = layers.first, layers.second, config.block_h, config.thread_n
+    K, word, rows = one.K, sliding.words(one.dtype), len(sliding.rows_of(one, config.block_h))
+    columns, segments = (run - 1) * one.stride + K, -(-one.C * one.itemsize // 4 // config.block_k)
+    rounds, channels = -(-items(config, one.dtype) // config.threads) * segments, segments * config.block_k
+    slide = config.threads * rounds * (rows * columns * 7 + height * run * (4 * K * K + 12) + 2 * K * K + 30)
+    products = 2 * config.block_m * config.block_n * channels * 4 // one.itemsize
+    return Work(
+        images * -(-two.P // height) * -(-two.Q // config.block_w) * -(-two.F // config.block_n),
+        products * (FLOAT32 if one.dtype == "float32" else 1) + SLIDE * slide,
+        4 * (config.threads * rounds * rows * columns * word + config.block_n * channels),
+        shared=4 * channels * (config.block_m * (1 + config.warps_n) + config.block_n * config.warps_m),
+        written=config.block_m * config.block_n * two.itemsize * (1 + config.warps_k) / 2,
+        chunks=rounds * rows / 4 + channels / 32 / config.warps_k / config.unroll,
     )  # fmt: skip
 
 
-def cost(layers: Any, images: int, config: TileConfig, gpu: Gpu) -> Cost:
-    """In clocks, of a launch for a Fused of one image and so many images."""
-    parts = amounts(layers, images, config, gpu)
-    start, rounds, chain, read, own, segment, issue, access, tensor, memory = (
-        part * each for part, each in zip(parts, CONSTANTS.values(), strict=True)
-    )
-    return Cost(
-        {"launch": start, "waves": rounds, "latency": chain + read + own, "barriers": segment},
-        {"issue": issue, "shared memory": access, "tensor cores": tensor, "device memory": memory},
-        norm=2,
-    )
+WARPS = ((1, 1, 1), (1, 1, 8), (1, 2, 4), (1, 4, 1), (1, 4, 2), (1, 8, 1), (1, 8, 2), (1, 16, 1), (2, 1, 1))
+MAPS = ((8, 8), (4, 8), (2, 8), (4, 4), (8, 4), (1, 7), (1, 14), (4, 14), (8, 14))  # sevens where they divide a row
+COUNTS = (1, 2, 3, 4, 6)  # eights of a warp's filters
+WHOLE = 65536  # bytes of depthwise outputs that are not worth dividing among several rounds
 
 
 def configs(layers: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
     """Tiles of a pair of layers."""
     one, two = layers.first, layers.second
     words = -(-one.C * one.itemsize // 4 // GROUP) * GROUP
-    for (height, width, run), warps in itertools.product(_maps(two.P, two.Q, one.K), WARPS):
-        warps_p, warps_f, warps_k = warps
-        if height * width <= 16 * (warps_p - 1):
+    for (height, width), warps, count in itertools.product(MAPS, WARPS, COUNTS):
+        run, filters, unit = 2 if one.K <= 5 and width % 2 == 0 else 1, 8 * warps[1] * count, GROUP * warps[2]
+        if height >= 2 * two.P or width >= 2 * two.Q or (width % 7 == 0 and two.Q % width):
             continue
-        unit = GROUP * warps_k
-        parts = (1,) if 4 * height * width * words <= WHOLE else (1, 2, 3, 4)
-        for segment in {-(-words // n // unit) * unit for n in parts}:
-            for count in (1, 2, 3, 4, 5, 6, 7, 8):
-                filters, turns = 8 * warps_f * count, segment // unit
-                if filters >= two.F + 8 * warps_f:
-                    continue
-                groups = next(n for n in (4, 3, 2, 1) if turns % n == 0 and (n * count <= 4 or n == 1))
-                alone = config_of(height, width, filters, segment, warps, run, 0, groups)
-                more = -(-min(items(alone, one.dtype), 512) // 32) - alone.warps
-                config = config_of(height, width, filters, segment, warps, run, max(0, more), groups)
-                if not why_not(config):
-                    yield config
+        if height * width <= 16 * (warps[0] - 1) or filters >= two.F + 8 * warps[1]:
+            continue
+        parts = (1,) if 4 * height * width * words <= WHOLE else (1, 2, 4)
+        for segment in sorted({-(-words // n // unit) * unit for n in parts}):
+            groups = next(n for n in (4, 3, 2, 1) if segment // unit % n == 0 and (n * count <= 4 or n == 1))
+            alone = config_of(height, width, filters, segment, warps, run, 0, groups)
+            more = max(0, -(-min(items(alone, one.dtype), 512) // 32) - alone.warps)
+            config = config_of(height, width, filters, segment, warps, run, more, groups)
+            if not why_not(config):
+                yield config
 
 
-WHOLE = 65536  # bytes of depthwise outputs that are not worth dividing among several rounds
-WARPS = (
-    (1, 1, 1), (1, 1, 3), (1, 1, 4), (1, 1, 8), (1, 2, 2), (1, 2, 4), (1, 2, 8), (1, 4, 1), (1, 4, 2), (1, 4, 4),
-    (1, 8, 1), (1, 8, 2), (1, 16, 1), (2, 1, 1), (2, 1, 2), (2, 4, 1), (4, 1, 1),
+TILES = Tiles(
+    configs, resources, work, Rates(products=2000, read=74, shared=37, written=7.3, start=1450, chunk=1620),
+    lambda layers, config: why_not(config),
 )  # fmt: skip
-
-
-def _maps(P: int, Q: int, K: int) -> list[tuple[int, int, int]]:
-    """(height, width, run) of tiles for maps of P x Q."""
-    shapes = [(8, 8), (4, 8), (2, 8), (4, 4), (8, 4)]
-    if Q % 7 == 0:
-        shapes += [(4, 7), (2, 7), (1, 7)] if Q % 14 else [(1, 14), (2, 14), (4, 14), (8, 14)]
-    if Q % 28 == 0:
-        shapes += [(2, 28), (4, 28)]
-    return [
-        (height, width, run)
-        for height, width in shapes
-        if height < 2 * P and width < 2 * Q
-        for run in ((1, 2) if K <= 5 else (1,))
-        if width % run == 0
-    ]

@@ -58,6 +58,11 @@ class Layout:
         return self.config.block_k * self.one.each
 
     @property
+    def products(self) -> int:
+        """Operations of a block."""
+        return 2 * self.config.block_m * self.config.block_n * self.chunks * self.terms
+
+    @property
     def a_words(self) -> int:
         """Words of a chunk's part of A."""
         return self.config.block_m * self.a_pitch

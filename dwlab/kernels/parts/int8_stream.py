@@ -21,10 +21,6 @@ from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
-# What the choice of a plan goes by, guessed: operations that a multiprocessor does and bytes that it writes in a ns,
-# and ns from one chunk of filters to the next at least.
-PER_NS, WRITTEN, LATER = 5000, 20, 250
-
 
 @dataclass(frozen=True)
 class Stream:

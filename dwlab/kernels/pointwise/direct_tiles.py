@@ -4,14 +4,12 @@ from dataclasses import replace
 
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.pointwise.split_k import CHUNK
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
 from dwlab.problems.layers import small_indices
 
-ACROSS, ROWS, TILES, WARPS = (1, 2, 3, 4, 6, 8), 16, (1, 3), 4  # warps along the filters; of a warp's tile; of a block
+ACROSS, ROWS, EACH, WARPS = (1, 2, 3, 4, 6, 8), 16, (1, 3), 4  # warps along the filters; of a warp's tile; of a block
 MOST, LONGEST = 100, 192  # words of operands and sums in a lane's registers; channels
-DEVICE, READ, WRITTEN = 5790, 217, 45  # bytes a ns: of all; of a multiprocessor
-LAUNCH, TILE = 3500, 230  # ns: of a launch; from one of a warp's tiles to the next
 
 
 def spans(N):
@@ -43,25 +41,26 @@ def configs(layer, images, gpu):
             down = -(-WARPS // across)
             one = TileConfig(ROWS * down, layer.F, CHUNK, down, across)
             if held(layer, one) <= MOST:
-                yield from (replace(one, groups=tiles) for tiles in TILES)
+                yield from (replace(one, groups=tiles) for tiles in EACH)
 
 
 def resources(layer, config):
     return Resources(config.threads, held(layer, config) + 32)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: what multiprocessors read and store, 8 columns alone as if they were 24; and memory."""
-    one, count = product(layer, images), blocks(layer, images, config)
-    read = count * config.warps * chunks(layer) * config.warp_n * 64 + config.warps_n * one.M * 4 * one.words
-    stored = config.warps_n * one.M * sum(16 * size if size > 1 else 48 for _, size in spans(config.warp_n))
-    stored *= 1 + layer.residual
-    moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
-    together = {"L2": (read / READ + stored / WRITTEN) / gpu.sms, "device memory": moved / DEVICE}
-    return Cost({"launch": LAUNCH, "waves": TILE * config.groups}, together, norm=2)
+def work(layer, images, config):
+    one, tiles = product(layer, images), config.groups
+    read = config.warps * chunks(layer) * config.warp_n * 64 + tiles * config.warps_n * config.block_m * 4 * one.words
+    columns = config.warps_n * sum(16 * size if size > 1 else 48 for _, size in spans(config.warp_n))  # 8 alone as 24
+    written = tiles * config.block_m * columns * (1 + layer.residual)
+    products = 2 * tiles * config.block_m * config.block_n * layer.C * (FLOAT32 if layer.dtype == "float32" else 1)
+    return Work(blocks(layer, images, config), products, read, written=written, chunks=tiles)
 
 
 def supports(layer):
     """Whether rows of x and y are whole vectors of 16 bytes, and those of x fit a warp's registers."""
     whole = layer.C % 8 == 0 and layer.F % 8 == 0
     return layer.layout == "NHWC" and whole and layer.C <= LONGEST and small_indices(layer)
+
+
+TILES = Tiles(configs, resources, work, Rates(products=1100, read=71, written=11.7, start=900, chunk=1040))

@@ -26,7 +26,7 @@ from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.parts.swizzle import padded
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
-from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.problems.layers import small_indices
 from dwlab.target import cuda
 
@@ -37,7 +37,6 @@ SHAPES = (  # of a block's tile, rows and columns, and of a thread's; 4 x 8 lane
     (128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 4), (32, 64, 8, 4), (128, 32, 8, 4), (32, 32, 4, 4),
     (16, 128, 4, 4), (16, 64, 4, 4),
 )  # fmt: skip
-PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
 
 
 @by_shape
@@ -108,13 +107,10 @@ def resources(layer, config):
     return Resources(config.threads, sums + operands + 32, layout_of(layer, 1, config).shared_bytes)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: what a multiprocessor's blocks compute or move, whichever takes longer."""
-    BM, BN = config.block_m, config.block_n
-    here = share(layout_of(layer, images, config).blocks, gpu)
-    products = 2 * BM * BN * layer.C / PER_NS
-    moved = ((BM + BN) * layer.C + BM * BN) * layer.itemsize / 40
-    return Cost({"launch": 400, "waves": here * 200}, {"issue": here * products, "L2": here * moved})
+def work(layer, images, config):
+    layout, BM, BN = layout_of(layer, images, config), config.block_m, config.block_n
+    read, written = (BM + BN) * layer.C * layer.itemsize, BM * BN * layer.itemsize
+    return Work(layout.blocks, 2 * BM * BN * layer.C, read, written=written, chunks=layout.chunks)
 
 
 def traffic(layer, config):
@@ -132,7 +128,7 @@ def supports(layer):
     view="words",
     aligned=16,
     needs=("copy4_async",),
-    tiles=Tiles(configs, resources, cost),
+    tiles=Tiles(configs, resources, work, Rates(products=470, read=35, written=123, start=1320, chunk=300)),
 )
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

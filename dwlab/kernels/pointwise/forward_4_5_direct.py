@@ -20,10 +20,9 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.unroll import in_turn
 from dwlab.kernels.parts.warp_tile import zeros
-from dwlab.kernels.pointwise.direct_tiles import blocks, chunks, configs, cost, resources, spans, supports
+from dwlab.kernels.pointwise.direct_tiles import TILES, blocks, chunks, spans, supports
 from dwlab.kernels.pointwise.split_k import CHUNK, loads, products
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
 
@@ -129,7 +128,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16", "bfloat16"), view="words", aligned=16,
-    needs=("mma_f16",), tiles=Tiles(configs, resources, cost),
+    needs=("mma_f16",), tiles=TILES,
 )  # fmt: skip
 def launch(layer, config):
     return Launch((blocks(layer, layer.N, config),), (config.threads,))

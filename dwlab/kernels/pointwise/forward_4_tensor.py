@@ -29,9 +29,8 @@ from numba import float32, uint32
 from dwlab.kernels.parts import gemm, gemm_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import prefetching_pipeline
-from dwlab.kernels.pointwise.tensor_tiles import configs, cost, layout_of, resources
+from dwlab.kernels.pointwise.tensor_tiles import TILES, layout_of
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.problems.layers import small_indices
 from dwlab.target import cuda
 
@@ -96,7 +95,7 @@ TYPES = ("float32", "float16", "bfloat16")
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=Tiles(configs, resources, cost), lesson="31",
+    needs=("copy4_async", "mma_f16"), tiles=TILES, lesson="31",
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

@@ -20,9 +20,8 @@ from dwlab.kernels.parts import gemm_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import fragment
 from dwlab.kernels.parts.matrix_product import product
-from dwlab.kernels.pointwise.split_k import CHUNK, REGISTERS, configs, cost, grid, loads, products, resources
+from dwlab.kernels.pointwise.split_k import CHUNK, REGISTERS, TILES, grid, loads, products
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
 from dwlab.target import cuda
@@ -105,7 +104,7 @@ def supports(layer):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=TYPES, view="words", aligned=16, needs=("mma_f16",),
-    tiles=Tiles(configs, resources, cost), lesson="31",
+    tiles=TILES, lesson="31",
 )  # fmt: skip
 def launch(layer, config):
     return Launch((grid(layer, layer.N, config),), (32, config.warps_k))

@@ -25,9 +25,8 @@ from numba import float32, int32, uint32
 
 from dwlab.kernels.parts import gemm, int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.pointwise.int8_tiles import DEPTH, configs, cost, layout_of, resources, shared_bytes
+from dwlab.kernels.pointwise.int8_tiles import DEPTH, TILES, layout_of, shared_bytes
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
 from dwlab.target import cuda
@@ -96,7 +95,7 @@ def supports(layer):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=Tiles(configs, resources, cost), lesson="43",
+    needs=("copy4_async", "mma_s8"), tiles=TILES, lesson="43",
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

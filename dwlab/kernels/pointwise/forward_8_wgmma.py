@@ -27,18 +27,8 @@ from numba import float32, uint32
 from dwlab.kernels.parts import group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, ahead, group_pipeline, load_lines
-from dwlab.kernels.pointwise.wgmma_tiles import (
-    configs,
-    cost,
-    group_traffic,
-    layout_of,
-    most_registers,
-    resources,
-    shared_bytes,
-    supports,
-)
+from dwlab.kernels.pointwise.wgmma_tiles import TILES, group_traffic, layout_of, most_registers, shared_bytes, supports
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.target import cuda
 
 
@@ -94,7 +84,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16", "bfloat16"), view="words", aligned=16,
-    needs=("copy4_async_zfill", "wgmma_f16"), tiles=Tiles(configs, resources, cost),
+    needs=("copy4_async_zfill", "wgmma_f16"), tiles=TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

@@ -22,10 +22,9 @@ from numba import float32, uint32
 from dwlab.kernels.parts import bulk_products, group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS
-from dwlab.kernels.pointwise.tma_tiles import blocks, configs, cost, mbarriers_at, resources, shared_bytes
+from dwlab.kernels.pointwise.tma_tiles import TILES, blocks, mbarriers_at, shared_bytes
 from dwlab.kernels.pointwise.wgmma_tiles import group_traffic, layout_of, most_registers, supports
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.target import cuda
 
 
@@ -76,7 +75,7 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16", "bfloat16"), view="words", aligned=16,
-    needs=("copy_box_async", "wgmma_f16"), tiles=Tiles(configs, resources, cost),
+    needs=("copy_box_async", "wgmma_f16"), tiles=TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

@@ -6,17 +6,14 @@ from dwlab.kernels.parts import int8_epilogue
 from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_ss import mma_ss
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 
 DEPTH = 3  # chunks in shared memory at a time: one to compute with, two in flight
 SHAPES = (  # of a block's tile, rows and columns, and of its warps' tiles
     (128, 128, 64, 64), (128, 64, 32, 64), (64, 128, 32, 64), (64, 64, 32, 32), (128, 32, 32, 32), (32, 128, 32, 32),
     (32, 64, 16, 32), (32, 32, 16, 32), (16, 128, 16, 32), (16, 64, 16, 32),
 )  # fmt: skip
-PER_NS, READ = 6000, 40  # operations of a multiprocessor in a ns, and bytes that each reads where all do
-WRITTEN, EACH = 30, 1.7  # outputs that it requantises in a ns, at most, and for each warp that is there, of 8 or more
-START, LATER = 1200, 250  # ns: until the first chunk has come, and from one to the next where nothing takes longer
 
 
 @functools.lru_cache(1 << 12)
@@ -48,18 +45,13 @@ def resources(layer, config):
     return Resources(config.threads, min(255, sums + 60), shared_bytes(layer, config))
 
 
-def cost(layer, images, config, gpu):
-    """In ns: products, what is read, or chunks one after the other, whichever takes longest; then outputs."""
+def work(layer, images, config):
     layout = layout_of(layer, images, config)
-    here, fit = share(layout.blocks, gpu), gpu.blocks_per_sm(resources(layer, config))
-    turns, terms = waves(layout.blocks, fit, gpu), layout.chunks * layout.terms
-    columns = -(-layer.F // 32) * 32 / layout.across  # of a block: beyond the last filter none is requantised
-    warps = max(8, min(fit, here) * config.warps)
-    return Cost(
-        {"waves": turns * START, "epilogue": here * config.block_m * columns / min(WRITTEN, EACH * warps)},
-        {
-            "tensor cores": here * 2 * config.block_m * config.block_n * terms / PER_NS,
-            "L2": layout.blocks * (config.block_m + config.block_n) * terms / (READ * gpu.sms),
-            "latency": turns * layout.chunks * LATER,
-        },
-    )
+    columns = -(-layer.F // 32) * 32 / layout.across  # beyond the last filter none is requantised
+    return Work(
+        layout.blocks, layout.products, 4 * layout.stage_words * layout.chunks, written=config.block_m * columns,
+        chunks=layout.chunks,
+    )  # fmt: skip
+
+
+TILES = Tiles(configs, resources, work, Rates(products=5800, read=52, written=16.5, start=1200, chunk=264))

@@ -10,8 +10,8 @@ from dwlab.kernels.parts.fragments import MMA
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_tf32 import upper
 from dwlab.kernels.parts.unroll import in_turn
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
 from dwlab.target import cuda
 
 CHUNK = 16  # words of a row that a warp takes at a time, 4 a lane: 2 products
@@ -112,13 +112,11 @@ def grid(layer, images, config):
     return one.images * -(-one.M // config.block_m) * -(-one.N // config.block_n)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: loads one after another, and bytes or products."""
+def work(layer, images, config):
     M, N, W, words = config.block_m, config.block_n, config.warps_k, product(layer).words
-    count = grid(layer, images, config)
-    rounds = -(-words // (CHUNK * W * config.unroll))
-    here = share(count, gpu)
-    return Cost(
-        {"latency": waves(count, gpu.blocks_per_sm(resources(layer, config)), gpu) * rounds * 800, "epilogue": W * 20},
-        {"L2": here * (M + N) * words * 4 / 50, "tensor cores": here * M * N * layer.C / 500},
-    )
+    products = 2 * M * N * layer.C * (FLOAT32 if layer.dtype == "float32" else 1)
+    chunks = -(-words // (CHUNK * W * config.unroll))
+    return Work(grid(layer, images, config), products, (M + N) * words * 4, written=4 * W * M * N, chunks=chunks)
+
+
+TILES = Tiles(configs, resources, work, Rates(products=2460, read=58, written=123, start=590, chunk=1260))

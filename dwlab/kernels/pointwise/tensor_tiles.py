@@ -5,8 +5,8 @@ import functools
 from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_ss import mma_ss
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work, share
 
 SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and words of C in a chunk
     (192, 192, 48, 96, 32), (192, 128, 48, 64, 32), (256, 128, 64, 64, 32), (128, 128, 64, 64, 32),
@@ -15,9 +15,6 @@ SHAPES = (  # of a block's tile, rows and columns, of its warps' tiles, and word
     (16, 128, 16, 32, 32),
 )  # fmt: skip
 DEPTH, DEEPEST = 3, 4  # chunks in shared memory at a time, and with room to spare
-PER_NS = {"float32": 600, "float16": 3800, "bfloat16": 3800}  # FLOPs that a multiprocessor's mma.sync do, about
-READ, WRITTEN, SHARED = 40, 20, 220  # bytes a ns: all read or write, of each multiprocessor; and its shared memory
-START, CHUNK = 1000, 250  # ns: until the first chunk has come, and from one to the next where nothing else takes longer
 
 
 @functools.lru_cache(1 << 12)
@@ -64,21 +61,14 @@ def registers(tile):
     return min(255, tile.size + (tile.M + tile.N) // 2 + 40)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: products, shared memory or what is read, whichever takes longest; then outputs."""
-    layout = layout_of(layer, images, config)
-    here, tile, edge = share(layout.blocks, gpu), layout.tile, config.block_m + config.block_n
-    turns = waves(layout.blocks, resident(layer, images, config, gpu), gpu)
-    edges = edge * layout.chunks * config.block_k * 4  # bytes of a block's operands
-    again = edges * (1 + config.warps * (tile.M + tile.N) / edge)  # written once, read by warps
-    products = here * 2 * config.block_m * config.block_n * layout.chunks * layout.terms / PER_NS[layer.dtype]
-    written = here * config.block_m * config.block_n * layer.itemsize / WRITTEN
-    return Cost(
-        {"waves": turns * START, "epilogue": written},
-        {
-            "tensor cores": products,
-            "shared memory": here * again / SHARED,
-            "L2": layout.blocks * edges / (READ * gpu.sms),
-            "latency": turns * layout.chunks * CHUNK,
-        },
-    )
+def work(layer, images, config):
+    layout, tile = layout_of(layer, images, config), layout_of(layer, images, config).tile
+    read, edge = 4 * layout.stage_words * layout.chunks, config.block_m + config.block_n
+    return Work(
+        layout.blocks, layout.products * (FLOAT32 if layer.dtype == "float32" else 1), read,
+        shared=read * (1 + config.warps * (tile.M + tile.N) / edge),  # written once, read by warps
+        written=config.block_m * config.block_n * layer.itemsize, chunks=layout.chunks,
+    )  # fmt: skip
+
+
+TILES = Tiles(configs, resources, work, Rates(products=3900, read=52, shared=182, written=28, start=1270, chunk=340))

@@ -1,28 +1,20 @@
 """Tiles of pointwise/forward/tma: which are worth a look for a layer, what a block takes, what a launch costs."""
 
-import math
 from dataclasses import replace
 
 from dwlab.kernels.parts.bulk_products import WORDS_EACH
-from dwlab.kernels.parts.group_products import WORDS
-from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.pointwise.wgmma_tiles import (
     BLOCKS,
     DEEPEST,
-    SECTOR,
     SHAPES,
     bias_bytes,
     config_of,
+    group_work,
     layout_of,
     most_registers,
 )
-from dwlab.kernels.tiling.config import Resources
-from dwlab.kernels.tiling.cost import Cost, share, waves
-
-PER_NS, READ, WRITTEN, BEHIND, DEVICE = 6625, 89, 34.5, 20.7, 3640  # FLOPs; bytes a ns: of a multiprocessor; of all
-LAUNCH, START, TILE, CHUNK = 2630, 140, 660, 230  # ns: of a launch; a block; a tile behind its first; a chunk's loop
-LATENCY, RESIDUAL = 990, 255  # ns: of a copy; of 32 columns of a residual
-UNALIGNED = 1.6  # times as slow are copies of lines that are no whole sectors
+from dwlab.kernels.tiling.config import Resources, Tiles
+from dwlab.kernels.tiling.cost import Rates
 
 
 def configs(layer, images, gpu):
@@ -62,24 +54,10 @@ def resources(layer, config):
     return Resources(config.threads, min(most_registers(config), size + 40), shared_bytes(layer, config))
 
 
-def cost(layer, images, config, gpu):
-    """In ns: the blocks of a multiprocessor, wave after wave, or a block's own way where few are there; and memory.
+def work(layer, images, config):
+    layout, places = layout_of(layer, images, config), config.pipeline_stages
+    chunks = layout.chunks * config.groups
+    return group_work(layer, layout, chunks / (places if places >= chunks else max(1, places - 1)))
 
-    Behind a block's first tile the copies of the next are on the way while outputs are stored.
-    """
-    layout, one = layout_of(layer, images, config), product(layer, images)
-    BM, BN, chunks, more = config.block_m, config.block_n, layout.chunks, config.groups - 1
-    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(blocks(layout), gpu)))
-    copied = (BM + BN) * chunks * WORDS * 4 * (UNALIGNED if one.words % SECTOR else 1) / READ
-    products = 2 * BM * BN * chunks * layout.terms / PER_NS
-    outputs = BM * BN * layer.itemsize / WRITTEN + layer.residual * RESIDUAL * config.warp_n / 32
-    busy, places = max(products, copied), config.pipeline_stages
-    flight = chunks * LATENCY / (places if places >= chunks * config.groups else max(1, places - 1))
-    alone = max(busy, flight, chunks * CHUNK)
-    first = max(START + alone + outputs, resident * (busy + outputs))
-    behind = resident * max(copied, products + BM * BN * layer.itemsize / BEHIND)
-    then = max(flight, chunks * CHUNK, TILE + products + outputs, behind)
-    moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
-    all_waves = waves(blocks(layout), resident, gpu) * (first + more * then)
-    together = {"throughput": all_waves, "device memory": moved / DEVICE}
-    return Cost({"launch": LAUNCH}, together, norm=math.inf if more else 2)
+
+TILES = Tiles(configs, resources, work, Rates(products=3120, read=46, written=17.6, start=960, chunk=1910))

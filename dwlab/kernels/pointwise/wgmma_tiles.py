@@ -7,8 +7,8 @@ from dwlab.kernels.parts import gemm, gemm_epilogue, group_epilogue
 from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.group_products import ROWS, WORDS, ahead, warp_of_group
 from dwlab.kernels.parts.matrix_product import product
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
 
@@ -20,8 +20,6 @@ SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 
 )  # fmt: skip
 REGISTERS, SECTOR = 65536, 8  # of a multiprocessor; words
 BLOCKS, DEEPEST = (1, 2, 3, 4), 12  # on a multiprocessor; chunks in shared memory
-PER_NS, READ, WRITTEN, DEVICE = 4680, 90, 68, 4200  # FLOPs; bytes a ns: of a multiprocessor; of all
-LAUNCH, START, LATENCY, RESIDUAL = 1840, 230, 800, 255  # ns: of a launch; a block; a copy; 32 columns of a residual
 UNALIGNED = 2  # times as slow are copies of lines that are no whole sectors: of every second one each is fetched twice
 
 
@@ -69,19 +67,18 @@ def resources(layer, config):
     return Resources(config.threads, min(most_registers(config), size + 56), shared_bytes(layer, config))
 
 
-def cost(layer, images, config, gpu):
-    """In ns: the blocks of a multiprocessor, wave after wave, or a block's own way where few are there; and memory."""
-    layout, one = layout_of(layer, images, config), product(layer, images)
-    BM, BN, chunks = config.block_m, config.block_n, layout.chunks
-    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(layout.blocks, gpu)))
-    copied = (BM + BN) * chunks * WORDS * 4 * (UNALIGNED if one.words % SECTOR else 1)
-    busy = max(2 * BM * BN * chunks * layout.terms / PER_NS, copied / READ)
-    alone = max(busy, chunks * LATENCY / ahead(config.pipeline_stages, chunks))
-    outputs = BM * BN * layer.itemsize / WRITTEN + layer.residual * RESIDUAL * config.warp_n / 32
-    wave = max(START + alone + outputs, resident * (busy + outputs))
-    moved = one.M * 4 * (one.words + one.N // one.each * (1 + layer.residual))
-    together = {"throughput": waves(layout.blocks, resident, gpu) * wave, "device memory": moved / DEVICE}
-    return Cost({"launch": LAUNCH}, together, norm=2)
+def work(layer, images, config):
+    layout = layout_of(layer, images, config)
+    return group_work(layer, layout, layout.chunks / ahead(config.pipeline_stages, layout.chunks))
+
+
+def group_work(layer, layout, chunks):
+    """Work of warp groups whose blocks do config.groups tiles and wait for so many chunks."""
+    config, tiles = layout.config, layout.config.groups
+    read = 4 * layout.stage_words * layout.chunks * (UNALIGNED if layout.one.words % SECTOR else 1)
+    written = config.block_m * config.block_n * layer.itemsize * (1 + layer.residual)
+    blocks = layout.across * -(-layout.down // tiles)
+    return Work(blocks, tiles * layout.products, tiles * read, written=tiles * written, chunks=chunks)
 
 
 def supports(layer):
@@ -100,3 +97,6 @@ def group_traffic(layer, config):
     return Traffic(
         int(load[0]) + last.load_requests, int(load[1]) + last.load_sectors, last.store_requests, last.store_sectors
     )
+
+
+TILES = Tiles(configs, resources, work, Rates(products=2740, read=44, written=43, start=770, chunk=1360))

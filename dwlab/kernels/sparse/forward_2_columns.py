@@ -28,7 +28,7 @@ from dwlab.kernels.parts.sparse_tile import channels, gather, gather_traffic, sp
 from dwlab.kernels.parts.swizzle import padded
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
-from dwlab.kernels.tiling.cost import Cost, share
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.sparsity import STEP
 from dwlab.target import cuda
@@ -108,12 +108,11 @@ def blocks_of(layer, images, config):
     return -(-one.M // config.block_m) * -(-one.N // config.block_n)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: what a multiprocessor's blocks compute or move, whichever takes longer."""
-    BM, BN, here = config.block_m, config.block_n, share(blocks_of(layer, images, config), gpu)
-    moved = (BM * layer.C + BN * layer.kept // 2 + BM * BN) * 2 / 40
-    products = 2 * BM * BN * layer.kept / PER_NS
-    return Cost({"launch": 400, "waves": here * 200}, {"issue": here * products, "L2": here * moved})
+def work(layer, images, config):
+    BM, BN, kept = config.block_m, config.block_n, layer.kept
+    read = (BM * layer.C + BN * kept // 2) * 2
+    blocks = blocks_of(layer, images, config)
+    return Work(blocks, 2 * BM * BN * kept, read, written=BM * BN * 2, chunks=-(-kept // STEP))
 
 
 def traffic(layer, config):
@@ -126,7 +125,8 @@ def traffic(layer, config):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
-    needs=("copy4_async",), tiles=Tiles(configs, resources, cost), lesson="42",
+    needs=("copy4_async",), lesson="42",
+    tiles=Tiles(configs, resources, work, Rates(products=1070, read=43, written=30, start=1280, chunk=142)),
 )  # fmt: skip
 def launch(layer, config):
     shared = resources(layer, config).shared_bytes

@@ -26,7 +26,6 @@ from dwlab.kernels.parts.sparse_tile import supports
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import tensor_tiles
 from dwlab.kernels.sparse.tensor_tiles import layout_of
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic
 from dwlab.target import cuda
 
@@ -85,7 +84,7 @@ def traffic(layer, config):
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
     needs=("copy4_async", "mma_sp_f16"), lesson="42",
-    tiles=Tiles(tensor_tiles.configs, tensor_tiles.resources, tensor_tiles.cost),
+    tiles=tensor_tiles.TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

@@ -25,7 +25,6 @@ from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
 from dwlab.kernels.sparse.rows_tiles import layout_of
-from dwlab.kernels.tiling.config import Tiles
 from dwlab.target import cuda
 
 
@@ -83,7 +82,7 @@ def traffic(layer, config):
 @register(
     kernel=kernel, traffic=traffic, supports=rows_tiles.supports, dtypes=("float16",), view="words", aligned=16,
     needs=("copy4_async", "mma_sp_f16"), lesson="42",
-    tiles=Tiles(rows_tiles.configs, rows_tiles.resources, rows_tiles.cost),
+    tiles=rows_tiles.TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

@@ -22,8 +22,7 @@ from dwlab.kernels.parts.group_sparse import ahead, sparse_group_pipeline
 from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
-from dwlab.kernels.sparse.wgmma_rows_tiles import FILTERS, blocks, configs, cost, layout_of, most_registers, resources
-from dwlab.kernels.tiling.config import Tiles
+from dwlab.kernels.sparse.wgmma_rows_tiles import FILTERS, TILES, blocks, layout_of, most_registers, resources
 from dwlab.target import cuda
 
 
@@ -102,7 +101,7 @@ def supports(layer):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
-    needs=("copy4_async", "wgmma_sp_f16_trans"), lesson="42", tiles=Tiles(configs, resources, cost),
+    needs=("copy4_async", "wgmma_sp_f16_trans"), lesson="42", tiles=TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

@@ -22,8 +22,7 @@ from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.parts.run_epilogue import store_runs
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import tma_tiles
-from dwlab.kernels.sparse.tma_tiles import BOX, FILTERS, blocks, configs, cost, layout_of, most_registers, resources
-from dwlab.kernels.tiling.config import Tiles
+from dwlab.kernels.sparse.tma_tiles import BOX, FILTERS, TILES, blocks, layout_of, most_registers, resources
 from dwlab.target import cuda
 
 
@@ -93,7 +92,7 @@ def traffic(layer, config):
 @register(
     kernel=kernel, traffic=traffic, supports=tma_tiles.supports, dtypes=("float16",), view="words",
     aligned=16, needs=("copy_box_async", "wgmma_sp_f16", "wgmma_sp_f16_trans"), lesson="42",
-    tiles=Tiles(configs, resources, cost),
+    tiles=TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

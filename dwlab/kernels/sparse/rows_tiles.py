@@ -13,8 +13,8 @@ from dwlab.kernels.parts.matrix_product import Product
 from dwlab.kernels.parts.mma_sparse import mma_sparse
 from dwlab.kernels.parts.row_epilogue import stored_rows
 from dwlab.kernels.sparse import tensor_tiles
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import small_indices
 from dwlab.problems.sparsity import STEP
@@ -27,7 +27,6 @@ SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
 )  # fmt: skip
 DEPTHS = (4, 3, 2)  # chunks in shared memory at a time
 NONE = 0x7FFFFFFF  # in the place of a column's first word: no channel, zeros
-PER_NS, READ, SHARED, WRITTEN, START, CHUNK = 4000, 60, 150, 20, 500, 150  # FLOPs, bytes a ns; ns: fitted on an H100
 
 
 @dataclass(frozen=True)
@@ -101,21 +100,16 @@ def resources(layer, config):
     return Resources(config.threads, min(255, layout.tile.size + 72), shared)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: products, operands read from shared memory, or what is read, whichever takes longest; then outputs."""
+def work(layer, images, config):
     layout, BM, BN = layout_of(layer, images, config), config.block_m, config.block_n
-    here, resident = share(layout.blocks, gpu), max(1, gpu.blocks_per_sm(resources(layer, config)))
-    rounds = waves(layout.blocks, min(resident, here), gpu)
     words = layer.kept / 2 * (BM * (config.warps_n + 1) + BN / 2 * (config.warps_m + 1))  # written once, then read
-    return Cost(
-        {"waves": rounds * START, "epilogue": here * BM * BN * 2 / WRITTEN},
-        {
-            "tensor cores": here * 2 * BM * BN * layer.kept / PER_NS,
-            "shared memory": here * words * 4 / SHARED,
-            "L2": here * (BM + BN * 0.57) * layer.kept * 2 / READ,
-            "latency": rounds * layout.chunks * CHUNK,
-        },
-    )
+    return Work(
+        layout.blocks, 2 * BM * BN * layer.kept, (BM + BN * tensor_tiles.PER_FILTER) * layer.kept * 2, 4 * words,
+        written=BM * BN * 2, chunks=layout.chunks,
+    )  # fmt: skip
+
+
+TILES = Tiles(configs, resources, work, Rates(products=4660, read=72, shared=181, written=26, start=940, chunk=242))
 
 
 def load_rows(layout):

@@ -13,8 +13,8 @@ from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.mma_sparse import filter_of, filter_row, mma_sparse
 from dwlab.kernels.parts.sparse_tile import channels
 from dwlab.kernels.parts.warp_tile import WarpTile
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.sparsity import STEP
 from dwlab.target import cuda
@@ -27,7 +27,7 @@ SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
 )  # fmt: skip
 DEPTHS = (4, 3, 2)  # chunks in shared memory at a time
 WIDE = 64  # channels: with so few to a step a chunk has two steps
-PER_NS, READ, GATHERED, START, CHUNK = 7600, 40, 110, 1000, 250  # FLOPs, bytes, words a ns; ns
+PER_FILTER = 0.57  # words of a filter for each of its columns: weights and metadata, to words of x
 
 
 @dataclass(frozen=True)
@@ -181,19 +181,13 @@ def resources(layer, config):
     return Resources(config.threads, registers, 4 * config.pipeline_stages * layout.places[-1])
 
 
-def cost(layer, images, config, gpu):
-    """In ns: products, words taken from shared memory, or what is read, whichever takes longest; then outputs."""
+def work(layer, images, config):
     layout, BM, BN = layout_of(layer, images, config), config.block_m, config.block_n
-    here, resident = share(layout.blocks, gpu), max(1, gpu.blocks_per_sm(resources(layer, config)))
-    rounds = waves(layout.blocks, min(resident, here), gpu)
-    bytes_of = (BM * layer.C + BN * layer.kept * 0.57) * 2
-    words = BM * layer.kept * config.warps_n / (1 if layer.chooses else 2)
-    return Cost(
-        {"waves": rounds * START, "epilogue": here * BM * BN * 2 / (READ / 2)},
-        {
-            "tensor cores": here * 2 * BM * BN * layer.kept / PER_NS,
-            "shared memory": here * words / GATHERED,
-            "L2": here * bytes_of / READ,
-            "latency": rounds * layout.chunks * CHUNK,
-        },
-    )
+    read, gathered = (BM * layer.C + BN * layer.kept * PER_FILTER) * 2, BM * layer.kept * config.warps_n * 2
+    return Work(
+        layout.blocks, 2 * BM * BN * layer.kept, read, shared=gathered * (2 if layer.chooses else 1),
+        written=BM * BN * 2, chunks=layout.chunks,
+    )  # fmt: skip
+
+
+TILES = Tiles(configs, resources, work, Rates(products=4550, read=43, shared=185, written=26, start=1210, chunk=244))

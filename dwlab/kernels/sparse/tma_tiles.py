@@ -16,8 +16,8 @@ from dwlab.kernels.parts.run_epilogue import stored_runs
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.pointwise.tma_tiles import blocks
 from dwlab.kernels.pointwise.wgmma_tiles import most_registers
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems.layers import small_indices
 from dwlab.problems.sparsity import STEP
@@ -29,8 +29,7 @@ SHAPES = (  # of a block's tile, pixels and filters, and pixels of a group's: 64
 )  # fmt: skip
 BLOCKS, DEEPEST, BOX = (1, 2), 12, 2 * STEP  # of a multiprocessor; chunks in shared memory; channels of a chunk
 OTHERS = 32  # registers beside the sums, at least
-LINE, SHARED, WRITTEN, BEHIND, ADDED, DEVICE = 4 * WORDS, 206, 91, 67, 57, 3470  # bytes; a ns: fitted on an H200
-LAUNCH, START, TILE, GAP, LATENCY = 1517, 1013, 437, 438, 533  # ns: a launch; a block; a tile behind another; chunks
+LINE = 4 * WORDS  # bytes
 
 
 @dataclass(frozen=True)
@@ -195,21 +194,17 @@ def traffic(layer, config):
     return Traffic(*load, times * last.store_requests, times * last.store_sectors)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: the blocks of a multiprocessor, wave after wave, or a block's own way where few are there; and memory.
-
-    Shared memory binds: each group's products read its filters and all of its pixels, and copies write. A chunk's
-    products end before the group's next ones begin, so a group has its own way, whatever the others do.
-    """
+def work(layer, images, config):
+    """Shared memory binds: each group's products read its filters and all of its pixels, and copies write."""
     layout, slices, tiles = layout_of(layer, images, config), config.warps_k, config.groups
-    outputs, chunks = config.block_m * config.block_n * layer.itemsize, layout.chunks // slices
-    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(blocks(layout), gpu)))
-    reads, places = LINE * (config.warp_m + ROWS // 2), config.pipeline_stages // slices  # of a group, of a chunk
-    busy = resident * layout.chunks * (layout.warps // 4 * reads + layout.nbytes) / SHARED
-    flight = chunks * LATENCY / (places if places >= chunks * tiles else max(1, places - 1.5))
-    alone = max(chunks * (GAP + reads / SHARED / 2), flight)
-    first = START + max(busy, alone) + resident * outputs / WRITTEN + (slices - 1) * outputs / ADDED
-    then = max(alone + TILE + outputs / WRITTEN, busy + resident * outputs / BEHIND)
-    moved = images * layer.H * layer.W * layer.itemsize * (layer.C + layer.F * (1 + layer.residual))
-    all_waves = waves(blocks(layout), resident, gpu) * (first + (tiles - 1) * then)
-    return Cost({"launch": LAUNCH}, {"throughput": all_waves, "device memory": moved / DEVICE}, norm=2)
+    shared = layout.chunks * (layout.warps // 4 * LINE * (config.warp_m + ROWS // 2) + layout.nbytes)
+    written = config.block_m * config.block_n * layer.itemsize * (slices + layer.residual)
+    chunks, places = layout.chunks // slices * tiles, config.pipeline_stages // slices
+    return Work(
+        blocks(layout), 4 * tiles * config.block_m * config.block_n * layout.chunks * STEP,
+        tiles * layout.chunks * layout.nbytes, tiles * shared, tiles * written,
+        chunks=chunks / (places if places >= chunks else max(1, places - 1)),
+    )  # fmt: skip
+
+
+TILES = Tiles(configs, resources, work, Rates(products=1990, read=30, shared=83, written=71, start=2520, chunk=535))

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 from dataclasses import dataclass
 
 from numba import uint32
@@ -15,8 +14,8 @@ from dwlab.kernels.parts.mma_sparse import mma_sparse
 from dwlab.kernels.pointwise.tma_tiles import blocks
 from dwlab.kernels.pointwise.wgmma_tiles import REGISTERS
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
-from dwlab.kernels.tiling.config import Resources, TileConfig
-from dwlab.kernels.tiling.cost import Cost, share, waves
+from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.tiling.cost import Rates, Work
 from dwlab.problems.sparsity import STEP
 from dwlab.target import cuda
 
@@ -25,10 +24,8 @@ SHAPES = (  # of a block's tile, pixels and filters, and pixels of a group's: 64
     (128, 64, 128), (128, 64, 64), (64, 128, 64), (64, 64, 64),
 )  # fmt: skip
 BLOCKS, DEEPEST = (1, 2, 3, 4), (5, 4)  # of a multiprocessor; chunks in shared memory at a time, at most
-PER_NS, READ, SHARED, WRITTEN, BEHIND, DEVICE = 17300, 80, 149, 54, 22, 4200  # FLOPs; bytes a ns: fitted on an H200
-LAUNCH, START, TILE, GAP, LATENCY = 3350, 470, 540, 303, 960  # ns: a launch; a block; a tile behind another; chunks
 OTHERS = 56  # registers beside the sums
-LINE, PER_FILTER = 128, 0.57  # bytes of a pixel's chunk; of a filter's, weights and metadata, to these
+LINE = 128  # bytes of a pixel's chunk
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,8 @@ def configs(layer, images, gpu):
     """
     for shape in SHAPES:
         layout = layout_of(layer, images, config_of(layer, *shape, 2))
-        apart = layer.chooses and layer.form.V % layout.config.block_n
-        if not apart and layout.config.threads % layout.vectors[1] == 0:
+        astride = layer.chooses and layer.form.V % layout.config.block_n
+        if not astride and layout.config.threads % layout.vectors[1] == 0:
             yield from dict.fromkeys(_deep(layer, images, gpu, shape, layout))
 
 
@@ -119,22 +116,14 @@ def resources(layer, config):
     return Resources(config.threads, min(most_registers(layout), layout.tile.size + OTHERS), shared)
 
 
-def cost(layer, images, config, gpu):
-    """In ns: the blocks of a multiprocessor, wave after wave, or a block's own way where few are there; and memory.
+def work(layer, images, config):
+    layout, BM, BN, tiles = layout_of(layer, images, config), config.block_m, config.block_n, config.groups
+    read = tiles * layout.chunks * (BM + BN * tensor_tiles.PER_FILTER) * LINE
+    shared = read + tiles * layout.chunks * config.warps // 4 * (ROWS / 2 + config.warp_m) * LINE  # read by products
+    return Work(
+        blocks(layout), 4 * tiles * BM * BN * layout.chunks * STEP, read, shared, written=tiles * BM * BN * 2,
+        chunks=tiles * layout.chunks / flight_of(layout),
+    )  # fmt: skip
 
-    Behind a block's first tile the copies of the next are on the way while outputs are stored.
-    """
-    layout, BM, BN, more = layout_of(layer, images, config), config.block_m, config.block_n, config.groups - 1
-    resident = max(1, min(gpu.blocks_per_sm(resources(layer, config)), share(blocks(layout), gpu)))
-    copied, outputs = layout.chunks * (BM + BN * PER_FILTER) * LINE, BM * BN * layer.itemsize
-    read = layout.chunks * config.warps // 4 * (ROWS / 2 + config.warp_m) * LINE  # of it by products
-    products, shared = 2 * BM * BN * layout.chunks * 2 * STEP / PER_NS, (copied + read) / SHARED
-    flight, own = layout.chunks * LATENCY / flight_of(layout), products + layout.chunks * GAP
-    busy = max(products, copied / READ, shared)
-    first = max(START + max(busy, flight, own) + outputs / WRITTEN, resident * (busy + outputs / WRITTEN))
-    behind = resident * max(copied / READ, shared, products + outputs / BEHIND)
-    then = max(flight, TILE + own + outputs / WRITTEN, behind)
-    moved = layout.one.M * layer.itemsize * (layer.C + layer.F * (1 + layer.residual))
-    all_waves = waves(blocks(layout), resident, gpu) * (first + more * then)
-    together = {"throughput": all_waves, "device memory": moved / DEVICE}
-    return Cost({"launch": LAUNCH}, together, norm=math.inf if more else 2)
+
+TILES = Tiles(configs, resources, work, Rates(products=3360, read=98, shared=161, written=30, start=3580, chunk=1090))

@@ -1,7 +1,4 @@
-"""Which tile a stage has for a problem on a GPU: of those of which a block fits there, the one that costs least.
-
-A tile that a search measured to be the fastest (tiling.tuned) comes before that order, if it is one of them.
-"""
+"""The tile that a stage has for a problem on a GPU: a measured one, or of those of which a block fits the cheapest."""
 
 from __future__ import annotations
 
@@ -13,17 +10,15 @@ from dwlab.kernels.tiling.gpu import Gpu
 
 
 @functools.cache
-def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu, tuned: tuple[TileConfig, ...] = ()) -> TileConfig | None:
-    """The configuration of least cost for so many images of a layer; None where no block fits.
+def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu, measured: tuple[TileConfig, ...] = ()) -> TileConfig | None:
+    """The configuration of least cost for so many images of a layer, of equal ones the first; None where none fits.
 
-    tuned: the first of these that fits is taken in its place.
+    measured: the first of these that the stage takes there comes before it.
     """
+    for one in measured:
+        if tiles.takes(layer, images, one, gpu):
+            return one
     fits = (one for one in tiles.configs(layer, images, gpu) if gpu.blocks_per_sm(tiles.resources(layer, one)))
-    if tuned:
-        fits = tuple(fits)
-        for one in tuned:
-            if one in fits:
-                return one
     return min(fits, key=lambda one: tiles.cost(layer, images, one, gpu).time, default=None)
 
 

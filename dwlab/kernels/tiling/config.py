@@ -1,8 +1,8 @@
 """The one type of a tile: what a block, a warp and a thread compute, and what a block takes of a multiprocessor.
 
 A stage has the configurations of a problem (`Tiles.configs`), and says of each what a block of it takes
-(`Tiles.resources`) and what a launch costs (`Tiles.cost`). All else, such as pitches and places in shared memory,
-follows from the layer and the configuration, and is computed where the kernel is made.
+(`Tiles.resources`) and does (`Tiles.work`). All else, such as pitches and places in shared memory, follows from the
+layer and the configuration, and is computed where the kernel is made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dwlab.kernels.tiling.cost import Cost
+from dwlab.kernels.tiling.cost import Cost, Rates, Work, cost_of
 from dwlab.kernels.tiling.gpu import Gpu
 
 
@@ -84,13 +84,29 @@ class Resources:
 
 @dataclass(frozen=True)
 class Tiles:
-    """What a stage says of its tiles. layer: of one image (Problem.kernel_key); images: how many there are.
+    """A stage's tiles. layer: of one image (Problem.kernel_key); images: how many there are.
 
-    configs(layer, images, gpu): those worth a look, whether a block of them fits on the GPU or not.
+    configs(layer, images, gpu): those worth a look, whether a block of them fits on the GPU or not; the first one where
+    `work` is None, as by a rule of its own.
     resources(layer, config): what a block takes.
-    cost(layer, images, config, gpu): of a launch; the least time is chosen, of equal ones the first.
+    work(layer, images, config): what a launch does. rates: how fast. The tile of least cost is chosen.
+    why_not(layer, config): what is wrong with a measured tile, or ""; None: only those of `configs` are right.
     """
 
     configs: Callable[[Any, int, Gpu], Iterable[TileConfig]]
     resources: Callable[[Any, TileConfig], Resources]
-    cost: Callable[[Any, int, TileConfig, Gpu], Cost]
+    work: Callable[[Any, int, TileConfig], Work] | None = None
+    rates: Rates = Rates(1)
+    why_not: Callable[[Any, TileConfig], str] | None = None
+
+    def cost(self, layer: Any, images: int, config: TileConfig, gpu: Gpu) -> Cost:
+        """The predicted time of a launch, in parts; all 0 where there is nothing to choose by."""
+        if self.work is None:
+            return Cost()
+        fit = gpu.blocks_per_sm(self.resources(layer, config))
+        return cost_of(self.work(layer, images, config), self.rates, fit, gpu)
+
+    def takes(self, layer: Any, images: int, config: TileConfig, gpu: Gpu) -> bool:
+        """Whether a tile is right for a layer and a block of it fits on a GPU."""
+        right = config in self.configs(layer, images, gpu) if self.why_not is None else not self.why_not(layer, config)
+        return right and gpu.blocks_per_sm(self.resources(layer, config)) > 0

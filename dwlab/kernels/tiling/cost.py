@@ -1,50 +1,78 @@
-"""What a launch costs, in the same named terms for every stage: enough to order the tiles of one stage by.
+"""The cost of a launch, by one formula for all stages: enough to order the tiles of a stage by.
 
-A stage gives the time of each part of its work (`Cost`); `Cost.time` puts them together: some follow each other, the
-others run at the same time on different parts of a multiprocessor, and the longest decides, or nearly (`norm`). The
-rates by which work becomes time stand in the stage's file: they are of that kernel on an H200, in ns or in clocks.
+A stage counts what a block does (`Work`) and names at most six rates (`Rates`). A multiprocessor's blocks start wave
+after wave; their products, bytes and waits take place at the same time, so the longest counts; then outputs are stored.
+Rates are those of the kernel on an H200, fitted to times of its tiles.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from dwlab.kernels.tiling.gpu import Gpu
 
-TERMS: dict[str, str] = {
-    "launch": "the start of the kernel",
-    "waves": "the first loads of blocks, wave after wave",
-    "latency": "loads, or chunks of a pipeline, one after the other",
-    "tensor cores": "mma instructions",
-    "issue": "instructions that warps start",
-    "shared memory": "bytes to and from shared memory and the L1 cache",
-    "L2": "bytes that multiprocessors read, whether the L2 has them or not",
-    "device memory": "bytes that must move",
-    "throughput": "several of these together, partly at the same time",
-    "depthwise": "the depthwise layer of a fused kernel, in a phase of its own",
-    "product": "the products of a fused kernel, in a phase of their own",
-    "epilogue": "outputs: scaled, rounded, stored",
-    "barriers": "of chunks of channels that do not fit at once",
-}
-"""Name -> what it is."""
+FLOAT32 = 6
+"""Products of 16 bits in whose time tensor cores do one of float32: three of tf32, at half the rate."""
 
 
 @dataclass(frozen=True)
-class Cost:
-    """serial: terms that add up. overlapped: terms at the same time. norm: of them, 2 for the root of the squares."""
+class Rates:
+    """Rates of one multiprocessor.
 
-    serial: Mapping[str, float] = field(default_factory=dict)
-    overlapped: Mapping[str, float] = field(default_factory=dict)
-    norm: float = math.inf
+    products: operations in a ns. read, shared, written: bytes in a ns, from the L2 cache, to and from shared memory, of
+    outputs. start: ns until the first loads of a wave of blocks have come. chunk: ns from one chunk to the next where
+    nothing else takes longer.
+    """
+
+    products: float
+    read: float = 60
+    shared: float = 200
+    written: float = 40
+    start: float = 1000
+    chunk: float = 250
+
+
+@dataclass(frozen=True)
+class Work:
+    """Blocks of a launch, and for one block: operations, bytes read, through shared memory and written, chunks."""
+
+    blocks: int
+    products: float
+    read: float = 0
+    shared: float = 0
+    written: float = 0
+    chunks: float = 0
+
+
+class Cost(NamedTuple):
+    """The time of each part of a launch, in ns."""
+
+    start: float = 0
+    products: float = 0
+    read: float = 0
+    shared: float = 0
+    chunks: float = 0
+    written: float = 0
 
     @property
     def time(self) -> float:
-        """Of a launch, in the unit of the stage's rates."""
-        together = self.overlapped.values()
-        longest = max(together, default=0.0) if self.norm == math.inf else math.hypot(*together)
-        return sum(self.serial.values()) + longest
+        """The time of the launch: the start, the longest of what is done at the same time, and the outputs."""
+        return self.start + max(self.products, self.read, self.shared, self.chunks) + self.written
+
+
+def cost_of(work: Work, rates: Rates, fit: int, gpu: Gpu) -> Cost:
+    """The cost of work by rates on a GPU of which a multiprocessor has room for `fit` blocks."""
+    here = share(work.blocks, gpu)
+    rounds = waves(work.blocks, min(max(1, fit), here), gpu)
+    return Cost(
+        rounds * rates.start,
+        here * work.products / rates.products,
+        here * work.read / rates.read,
+        here * work.shared / rates.shared,
+        rounds * work.chunks * rates.chunk,
+        here * work.written / rates.written,
+    )
 
 
 def share(blocks: int, gpu: Gpu) -> int:
