@@ -30,6 +30,7 @@ from dwlab.gpu import machine
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling import recorded as recorded_tiles
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.records import Measurement, Record
@@ -230,18 +231,10 @@ def fastest_row(
     return records.best(problem=wanted, gpu=gpu, rows=alike) or records.best(gpu=gpu, rows=alike)
 
 
-ENDS = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"})
-"""Parts of a layer's description that cost every stage about the same."""
-
-
 def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
     """A described problem without bias, activation, residual, zero points; fused layers are described in words."""
-
-    def words(text: str) -> str:
-        return " ".join(word for word in text.split() if word.split("=")[0] not in ENDS)
-
-    kept = {key: value for key, value in problem.items() if key not in ENDS}
-    return {key: words(value) if key in ("first", "second") else value for key, value in kept.items()}
+    kept = {key: value for key, value in problem.items() if key not in recorded_tiles.ENDS}
+    return {key: recorded_tiles.bare(value) if key in ("first", "second") else value for key, value in kept.items()}
 
 
 def _bare_key(problem: Mapping[str, Any]) -> tuple[Any, ...]:

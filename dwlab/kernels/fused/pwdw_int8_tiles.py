@@ -84,7 +84,8 @@ def work(problem, images, config):
     outputs, chunks = config.block_m * config.block_n * groups, groups * stream.chunks
     return Work(
         blocks, 2 * outputs * one.C + STRIP * rounds * config.threads * instructions,
-        config.block_m * one.C + chunks * stream.step * 4, written=outputs, chunks=chunks + rounds * instructions / 1000,
+        config.block_m * one.C + chunks * stream.step * 4, written=outputs,
+        chunks=chunks + rounds * instructions / 1000,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Tiles that the records' times were measured with, of problems where the least cost would be another's.
 
-`dwlab/records/tiles.csv` has stage, problem, and the fields of the tile that are not a TileConfig's own. They hold on
-GPUs of their compute capability with as many multiprocessors.
+`dwlab/records/tiles.csv` has stage, problem, and the fields of the tile that are not a TileConfig's own. A row of a
+problem without bias, activation and residual holds for those with them, too, where they have none of their own. All of
+them hold on GPUs of the records' compute capability with as many multiprocessors.
 """
 
 from __future__ import annotations
@@ -17,9 +18,19 @@ from dwlab.problems import Problem
 TABLE = records.FOLDER / "tiles.csv"
 
 
+ENDS = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"})
+"""Parts of a layer's description that cost every stage and tile about the same."""
+
+
+def bare(text: str) -> str:
+    """A problem's text without these."""
+    return " ".join(word for word in text.split() if word.split("=")[0] not in ENDS)
+
+
 def tiles(id: str, problem: Problem, gpu: Gpu) -> tuple[TileConfig, ...]:
     """The tile of a stage's recorded time of a problem; () if there is none, or not on this kind of GPU."""
-    return _table().get((id, str(problem)), ()) if gpu == H200 else ()
+    text = str(problem)
+    return (_table().get((id, text)) or _table().get((id, bare(text)), ())) if gpu == H200 else ()
 
 
 @functools.cache
