@@ -83,7 +83,8 @@ def rows_of(table: tuple, names: dict[str, Any]) -> Iterator[Row]:
                 if over[1:]:
                     yield Row(named, line, text, look, right=at)
                 else:
-                    yield Row(named, line, text.format_map(names | {"n": n}), look, at)
+                    known = names | {"n": n}
+                    yield Row(named, line, text.format_map(known), look.format_map(known), at)
 
 
 @functools.cache
@@ -115,7 +116,7 @@ def below(n: int, *sizes: int) -> list[int]:
 
 def rests(n: int, *sizes: int) -> list[tuple[int, int]]:
     """(size, what is left of n beyond whole ones), where something is."""
-    return [(size, n % size) for size in sizes or (512, 256, 128, 64, 32, 16, 8, 4, 2) if n % size and n > 1]
+    return [(size, n % size) for size in sizes or (512, 256, 128, 64, 32, 16, 8, 4, 2) if n % size]
 
 
 def carried(sums: np.ndarray, step: int) -> np.ndarray:
@@ -250,6 +251,8 @@ CLOSING = (
         ("zero_y ignored", "z = clip(rint(f32(t + u)).astype(float), -128 - zero_y, 127 - zero_y)",
          "zero_y is not added"),
         ("wrong sign of zero_y", "zero_y = -zero_y", "zero_y is subtracted"),
+        ("wrong sign of zero_y", "y = low_byte(clip(z - zero_y, -128 - zero_y, 127 - zero_y) - zero_y)",
+         "zero_y is subtracted"),
         ("zero_y added twice", "zero_y = 2 * zero_y", "zero_y is added twice"),
         ("wrong zero_y", "zero_y = zero_y + {n}", "{n:+d} is added beside zero_y", "(1, -1)"),
         ("wrong zero_y", "zero_y = zero_x", "zero_x is added where zero_y is right"),
@@ -386,7 +389,8 @@ SUMS = (
         ("most taps missing", "w = w * ((i2 * K + j2) % {n} == 0)", "only every {n}th tap is summed", "(2, 3)"),
         ("most taps missing", "w = w * (i2 % 2 == 0)", "every second row of taps is left out"),
         ("most taps missing", "w = w * (j2 % 2 == 0)", "every second column of taps is left out"))),
-    ("not slides and C > 1", _CHANNELS, (
+    ("not slides", _CHANNELS, (
+        ("last channels missing", "w = w * (c < C - at)", "the last C % {n} channels are left out", "rests(C)"),
         ("last channel missing", "w = w * (c < C - 1)", "channel C-1 is left out"),
         ("first channel missing", "w = w * (c > 0)", "channel 0 is left out"),
         ("one channel only", "w = w * (c == 0)", "only channel 0 is summed"),
@@ -394,7 +398,6 @@ SUMS = (
         ("first channels only", "w = w * (c < {n})", "only the first {n} channels are summed", "below(C)"),
         ("sum reset at each step", "w = w * (c >= (C - 1) // {n} * {n})",
          "only the last channels are summed: the sum is set to 0 at each step of {n}", "below(C)"),
-        ("last channels missing", "w = w * (c < C - at)", "the last C % {n} channels are left out", "rests(C)"),
         ("most channels missing", "w = w * (c % {n} == 0)", "only every {n}th channel is summed", "(2, 3, 4)"))),
     ("", _INDEX, (
         ("one image for all | wrong image", "x = x[at]", "image n is computed from image {n} of x", "indices(N, 'n')"),
