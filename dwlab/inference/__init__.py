@@ -56,9 +56,8 @@ from dwlab.kernels.parts import dependent_launch, ptx
 from dwlab.kernels.registry import Launch, Stage, StageError
 from dwlab.measure import baselines
 from dwlab.problems import networks
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.layers import DepthwiseConv2d, Fused
 from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
-from dwlab.problems.quantisation import Scale
 from dwlab.text import tabular
 
 DTYPES = ("float32", "float16", "int8")
@@ -263,8 +262,7 @@ def built(
     starters = tuple(
         _kernel_of(step, next(arrays_of)) if step.stage is not None
         else _own_operation(step, maps, parameters, quantised) if step.own
-        else _operation_of(step, network, maps, parameters) if quantised is None
-        else _operation_in_int8(step, network, maps, parameters, quantised.scales)
+        else _by_pytorch(step, network, maps, parameters, quantised)
         for step in steps
     )  # fmt: skip
     model = Model(network, weights, steps, maps, starters, None, keep, slots, quantised)
@@ -318,14 +316,6 @@ def _own_operation(
     scales = tuple(quantised.scales.get(name) if quantised else None for name in names)
     x, r, y = (maps[name] if name else None for name in names)
     return operations.starter(step.problem, x, y, r, own.get("w"), own.get("b"), scales)
-
-
-def _operation_of(
-    step: Step, network: Network, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]
-) -> Callable[[Any], None]:
-    views = (nchw(network, maps[name]) if name else None for name in (step.x, step.r, step.y))
-    problems = [network.layer(name).problem for name in step.layers]
-    return _operation(problems, *views, [parameters.get(name, {}) for name in step.layers], network.layout)
 
 
 def _arrays(
@@ -473,120 +463,59 @@ def output(model: Model) -> Any:
 # ----------------------------------------------------------------------------------------------- PyTorch's operations
 
 
+def _by_pytorch(
+    step: Step, network: Network, maps: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]],
+    quantised: Quantised | None,
+) -> Callable[[Any], None]:  # fmt: skip
+    """PyTorch's launch of an operation, or of layers that no stage takes; a kernel of ours rounds to int8."""
+    torch = pytorch()
+    x, r, y = (nchw(network, maps[name]) if name else None for name in (step.x, step.r, step.y))
+    sx, sr, sy = (quantised.scales.get(name) if quantised else None for name in (step.x, step.r, step.y))
+    problems = [network.layer(name).problem for name in step.layers]
+    given = [parameters.get(name, {}) for name in step.layers]
+    *_, last = problems
+    if "m" in given[0]:  # int8 layers of ours
+
+        def in_whole_numbers(stream: Any) -> None:
+            z = x
+            for problem, own, added in zip(problems, given, [*[None] * (len(given) - 1), r], strict=True):
+                z = in_integers(problem, z, own, added)
+            y.copy_(z)
+
+        return in_whole_numbers
+    if last.op in int8.KEEPING and sx is not None and sx == sy:
+        return lambda stream: y.copy_(linear_part(last, x) if last.op == "subsample" else x.clamp(sx.zero))
+    # The CPU's arithmetic in float16 is not what a GPU does: there everything is computed in float32 and rounded once.
+    # What int8 stands for is computed in float32 where no weights, which are float16, take part.
+    wide = x.device.type == "cpu" or (quantised is not None and not given[-1])
+    kind = torch.float32 if wide else float_type(network)
+    given = [{name: one.to(kind) for name, one in own.items()} for own in given]
+    if len(problems) == 1 and last.op == "conv2d" and network.layout == "NHWC":
+        given[0]["w"] = given[0]["w"].to(memory_format=torch.channels_last)
+    *before, activation = map(activation_of, problems)
+    # A relu is in what is stored: no int8 below the zero point, and none beyond 6 of a relu6, whose range ends there.
+    relu = r is None and activation in ("relu", "relu6")
+    flat = maps[step.y].view(-1)
+
+    def start(stream: Any) -> None:
+        z = real(x, sx).to(kind)
+        for problem, own, after in zip(problems, given, [*before, "none" if relu else activation], strict=True):
+            z = activated(_computed(problem, z, own), after)
+        if r is not None:
+            z = z + real(r, sr)
+        if sy is not None:
+            z = (z if network.layout == "NCHW" else z.permute(0, 2, 3, 1)).contiguous().view(-1)
+            int8.storer(kernel_array(z), kernel_array(flat), sy, relu, stream)
+        elif relu and kind == y.dtype:
+            torch.clamp(z, 0, 6 if activation == "relu6" else None, out=y)
+        else:
+            y.copy_(activated(z, activation) if relu else z)
+
+    return start
+
+
 def _computed(problem: networks.Problem, x: Any, own: Mapping[str, Any]) -> Any:
     """PyTorch's linear_part; on a GPU with a ReLU that follows, where cuDNN has one call for both and the bias."""
     w, b = own.get("w"), own.get("b")
     z = with_relu(problem, x, w, b) if x.is_cuda else None
     return linear_part(problem, x, w, b) if z is None else z
-
-
-def _operation(
-    problems: Sequence[networks.Problem],
-    x: Any,
-    r: Any,
-    y: Any,
-    parameters: Sequence[Mapping[str, Any]],
-    layout: str,
-) -> Callable[[Any], None]:
-    """PyTorch's launch of an operation, or of layers that no stage takes, from x and r to y, all (N, C, H, W)."""
-    torch = pytorch()
-    # The CPU's arithmetic in float16 is not what a GPU does: there everything is computed in float32 and rounded once.
-    wide = x.dtype == torch.float16 and x.device.type == "cpu"
-    if wide:
-        parameters = [{name: tensor.float() for name, tensor in one.items()} for one in parameters]
-    *_, last = problems
-    if len(problems) == 1 and getattr(last, "op", "") == "conv2d" and layout == "NHWC":
-        w = parameters[0]["w"].to(memory_format=torch.channels_last)
-        parameters = [{**parameters[0], "w": w}]
-    activation = activation_of(last)
-
-    def start(stream: Any) -> None:
-        z = x.float() if wide else x
-        for number, (problem, own) in enumerate(zip(problems, parameters, strict=True)):
-            if number:
-                z = activated(z, activation_of(problems[number - 1]))
-            z = _computed(problem, z, own)
-        if activation == "gelu" or wide or (activation != "none" and r is not None):
-            z = activated(z, activation)
-            y.copy_(z if r is None else z + r)
-        elif r is not None:
-            torch.add(z, r, out=y)
-        elif activation == "none":
-            y.copy_(z)
-        else:
-            torch.clamp(z, 0, 6 if activation == "relu6" else None, out=y)
-
-    def mean(stream: Any) -> None:
-        torch.mean(x, (2, 3), keepdim=True, out=y)
-
-    def linear(stream: Any) -> None:
-        torch.addmm(parameters[0]["b"], x.flatten(1), parameters[0]["w"].t(), out=y.flatten(1))
-
-    if wide or isinstance(last, (DepthwiseConv2d, Pointwise)):
-        return start
-    return {"mean": mean, "linear": linear}.get(last.op, start)
-
-
-def _operation_in_int8(
-    step: Step,
-    network: Network,
-    maps: Mapping[str, Any],
-    parameters: Mapping[str, Mapping[str, Any]],
-    scales: Mapping[str, Scale | None],
-) -> Callable[[Any], None]:
-    """PyTorch's launch of an operation of an int8 network; what it gives is rounded to int8 by a kernel of ours."""
-    torch = pytorch()
-    x, y = (nchw(network, maps[name]) for name in (step.x, step.y))
-    r = nchw(network, maps[step.r]) if step.r else None
-    sx, sr, sy = scales[step.x], scales[step.r] if step.r else None, scales[step.y]
-    problems = [network.layer(name).problem for name in step.layers]
-    *_, last = problems
-    if step.layers[0] in parameters and "m" in parameters[step.layers[0]]:  # layers of ours that no stage takes
-
-        def whole(stream: Any) -> None:
-            z = x
-            for name, problem in zip(step.layers, problems, strict=True):
-                z = in_integers(problem, z, parameters[name], r if name == step.y else None)
-            y.copy_(z)
-
-        return whole
-    if (sx, sr, sy) == (None, None, None):
-        return _operation(problems, x, r, y, [parameters.get(name, {}) for name in step.layers], network.layout)
-    own = parameters.get(step.y, {})
-    wide = x.device.type == "cpu"  # its arithmetic in float16 is not what a GPU does
-    if wide:
-        own = {name: one.float() for name, one in own.items()}
-    elif last.op == "conv2d" and network.layout == "NHWC":
-        own = {**own, "w": own["w"].to(memory_format=torch.channels_last)}
-    computed = torch.float32 if wide or not own else own["w"].dtype
-    # A relu is in what is stored: no int8 below the zero point, and none beyond 6 of a relu6, whose range ends there.
-    relu = sy is not None and r is None and activation_of(last) in ("relu", "relu6")
-    stored = maps[step.y].view(-1)
-
-    def start(stream: Any) -> None:
-        z = _computed(last, real(x, sx).to(computed), own)
-        if not relu:
-            z = activated(z, activation_of(last))
-        if r is not None:
-            z = z + real(r, sr)
-        if sy is None:
-            y.copy_(z)
-            return
-        z = (z if network.layout == "NCHW" else z.permute(0, 2, 3, 1)).contiguous().view(-1)
-        int8.storer(kernel_array(z), kernel_array(stored), sy, relu, stream)
-
-    def mean(stream: Any) -> None:  # of the int8, which is exact, and then of what they stand for
-        torch.add(offset, x.mean((2, 3), keepdim=True, dtype=torch.float32), alpha=sx.scale, out=y)
-
-    def subsample(stream: Any) -> None:
-        y.copy_(linear_part(last, x))
-
-    def relu_of_steps(stream: Any) -> None:
-        torch.clamp(x, sx.zero, None, out=y)
-
-    if last.op in int8.KEEPING and sx is not None and sx == sy:
-        return subsample if last.op == "subsample" else relu_of_steps
-    if last.op == "mean" and sx is not None and sy is None and not wide:
-        offset = torch.full((1, 1, 1, 1), -sx.zero * sx.scale, dtype=torch.float32, device=x.device)
-        return mean
-    return start
