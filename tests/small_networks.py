@@ -49,3 +49,13 @@ def tiny(layout="NHWC", dtype="float32"):
 
 def image_of(made, seed=1):
     return images.random_image(made, seed)
+
+
+def classifier(dtype, resolution, by=8):
+    """A narrow MobileNetV1 of two blocks, with its head on their map, for two images."""
+    made = thin(network("mobilenet_v1", 2, "NHWC", dtype, resolution), by)
+    *body, mean, linear = made.layers[:5] + made.layers[-2:]
+    last = body[-1].problem
+    mean = replace(mean, input=body[-1].name, problem=replace(mean.problem, C=last.F, F=last.F, H=last.P, W=last.Q))
+    linear = replace(linear, problem=replace(linear.problem, C=last.F))
+    return replace(made, layers=(*body, mean, linear))

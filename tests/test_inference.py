@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_networks import cut, gpu, image_of, joined, thin, tiny
+from small_networks import classifier, cut, gpu, image_of, joined, thin, tiny
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
@@ -50,14 +50,7 @@ def test_each_step_and_the_whole_agree_with_pytorch(name, resolution, last, layo
 
 
 def test_a_whole_classifier_of_two_images():
-    made = thin(network("mobilenet_v1", 2, "NHWC", "float32", 16))
-    *body, mean, linear = made.layers[:5] + made.layers[-2:]  # two blocks, and the head on their map
-    last = body[-1].problem
-    head = (
-        replace(mean, input=body[-1].name, problem=replace(mean.problem, C=last.F, F=last.F, H=last.P, W=last.Q)),
-        replace(linear, problem=replace(linear.problem, C=last.F)),
-    )
-    made = replace(made, layers=(*body, *head))
+    made = classifier("float32", 16)
     model = inference.prepare(made, random_weights(made, 7))
     image = image_of(made)
     y = inference.run(model, image)
@@ -71,6 +64,70 @@ def test_a_whole_classifier_of_two_images():
     assert images.classes(y)[1][0][0] == theirs[1].argmax()
     assert sum(likely for _, likely in images.classes(y, 10)[0]) == pytest.approx(1)
     assert model.slots < len(model.maps) and "operations/mean" in str(model) and model.launches == (7, 0)
+
+
+# --- wrong ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_bias_is_found_in_its_step_alone():
+    made = tiny()
+    weights = random_weights(made)
+    weights["1.project"]["b"][3] += 1e-4
+    wrong = inference.prepare(made, weights, keep=True)
+    found = comparison.compare(replace(wrong, weights=random_weights(made)), image_of(made))
+    assert [step.layers for step in found.steps if not step.ok] == [("1.project",)] and not found.ok
+    assert "1 of 5 steps are wrong, first 1.project" in found.summary()
+
+
+def test_memory_that_is_shared_too_early_is_found(monkeypatch):
+    made = cut(thin(network("mobilenet_v2", 1, "NHWC", "float32", 8)), "3.project")
+
+    def wrong(steps, keep=False):
+        places = right(steps, keep)
+        if not keep:
+            places["3.depthwise"] = places["2.project"]  # which 3.project still adds
+        return places
+
+    right = inference.share
+    monkeypatch.setattr(inference, "share", wrong)
+    found = comparison.compare(inference.prepare(made), image_of(made))
+    assert not found.reused and not found.ok and "shared memory" in found.summary()
+
+
+def test_a_step_that_writes_nothing_is_found():
+    made = tiny()
+    model = inference.prepare(made, keep=True)
+    lazy = (*model.starters[:2], lambda stream: None, *model.starters[3:])
+    inference.run(model, image_of(made))  # what this one leaves must not pass for the lazy one's
+    # graph: on a GPU that is what runs, of all steps as they were.
+    found = comparison.compare(replace(model, starters=lazy, graph=None), image_of(made))
+    assert not found.ok and [step.ok for step in found.steps][2] is False
+    assert found.to_dict()["steps"][2]["error"] is None  # it was NaN, which JSON has not
+
+
+# --- by PyTorch alone -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gemm", [False, True])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_relu_in_the_call_before_it_is_the_same_network(monkeypatch, gemm, layout):
+    """cuDNN's call is not there on the CPU: one that computes what its documentation says stands for it."""
+    calls = []
+
+    def convolution_relu(x, w, b, stride, padding, dilation, groups):
+        calls.append(groups)
+        return torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups).relu()
+
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", convolution_relu)
+    made = cut(thin(network("mobilenet_v1", 2, layout, "float32", 16)), "2.pointwise")
+    own = {layer: {name: torch.from_numpy(one) for name, one in arrays.items()}
+           for layer, arrays in random_weights(made).items()}  # fmt: skip
+    image = torch.from_numpy(image_of(made))
+    plain = with_torch.forward(made, own, image, gemm=gemm)
+    joined = with_torch.forward(made, own, image, gemm=gemm, joined=True)
+    np.testing.assert_allclose(joined, plain, rtol=1e-5, atol=1e-6)
+    assert bool((joined == 0).any()) and len(calls) == (0 if gemm else 5)
+    assert gemm or calls.count(1) == 3  # the others are depthwise
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

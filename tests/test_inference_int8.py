@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_networks import cut, image_of, joined, simulated, thin
+from small_networks import classifier, cut, image_of, joined, simulated, thin
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
@@ -66,14 +66,7 @@ def test_what_an_encoder_does_behind_its_layers_is_done_by_kernels_of_ours(name,
 
 
 def test_a_whole_classifier_of_two_images():
-    table = thin(network("mobilenet_v1", 2, "NHWC", "int8", 17), 2)
-    *body, mean, linear = table.layers[:5] + table.layers[-2:]
-    last = body[-1].problem
-    head = (
-        replace(mean, input=body[-1].name, problem=replace(mean.problem, C=last.F, F=last.F, H=last.P, W=last.Q)),
-        replace(linear, problem=replace(linear.problem, C=last.F)),
-    )
-    table = replace(table, layers=(*body, *head))
+    table = classifier("int8", 17, 2)
     model = inference.prepare(table)
     found = comparison.compare(model, image_of(table))
     assert found.ok and found.images == 2 and found.same_class == 2, str(found)

@@ -53,7 +53,7 @@ from dwlab.kernels import choices, operations
 from dwlab.kernels.dispatch import current_stream
 from dwlab.kernels.operations import kernel_array
 from dwlab.kernels.parts import dependent_launch, ptx
-from dwlab.kernels.registry import Launch, Stage, StageError
+from dwlab.kernels.registry import Stage, StageError
 from dwlab.measure import baselines
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused
@@ -100,11 +100,6 @@ class Step:
         if self.own:
             return f"operations/{self.problem.op}"
         return "PyTorch" if self.stage is None else self.stage.id
-
-    @property
-    def launch(self) -> Launch:
-        """Grid and block of a kernel of ours."""
-        return operations.launch(self.problem) if self.own else self.stage.launch(self.problem)
 
 
 @dataclass(frozen=True, eq=False)

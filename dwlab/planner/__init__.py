@@ -83,15 +83,11 @@ class Pair:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
+        module = None if self.module is None else self.module.to_dict()
         return {
-            "layers": list(self.layers),
-            "fuse": self.fuse,
-            "chosen": self.chosen,
-            "module": None if self.module is None else self.module.to_dict(),
-            "predicted_gain_us": self.gain_us,
-            "saved_bytes": self.saved_bytes,
-            "limit": self.limit,
-        }
+            "layers": list(self.layers), "fuse": self.fuse, "chosen": self.chosen, "module": module,
+            "predicted_gain_us": self.gain_us, "saved_bytes": self.saved_bytes, "limit": self.limit,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -130,25 +126,14 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        made = self.network
-        totals = {
-            name: {"unfused": self.total(field, unfused=True), "plan": self.total(field)}
-            for name, field in (("gma_bytes",) * 2, ("dram_bytes",) * 2, ("predicted_us", "time_us"), ("macs",) * 2)
-        }
-        return {
-            "network": made.name,
-            "batch": made.batch,
-            "layout": made.layout,
-            "dtype": made.dtype,
-            "resolution": made.resolution,
-            "gpu": self.gpu.to_dict(),
-            "ceilings": self.gpu.ceilings.to_dict(),
-            "objective": self.rules.objective,
-            "totals": totals,
-            "redundant": self.redundant,
-            "steps": [step.to_dict() for step in self.steps],
+        made, fields = self.network, ("batch", "layout", "dtype", "resolution")
+        sums = {"gma_bytes": "gma_bytes", "dram_bytes": "dram_bytes", "predicted_us": "time_us", "macs": "macs"}
+        totals = {name: {"unfused": self.total(of, unfused=True), "plan": self.total(of)} for name, of in sums.items()}
+        return {"network": made.name} | {name: getattr(made, name) for name in fields} | {
+            "gpu": self.gpu.to_dict(), "ceilings": self.gpu.ceilings.to_dict(), "objective": self.rules.objective,
+            "totals": totals, "redundant": self.redundant, "steps": [step.to_dict() for step in self.steps],
             "pairs": [pair.to_dict() for pair in self.pairs],
-        }
+        }  # fmt: skip
 
     def summary(self) -> str:
         """The plan and its predicted gain, in sentences."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dwlab.gpu import occupancy
@@ -162,19 +162,11 @@ class Module:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        tile = self.tile
-        return {
-            "kind": self.kind,
-            "tile": {"channels": tile.channels, "rows": tile.rows, "columns": tile.columns},
-            "blocks": self.accesses.blocks,
-            "elements": dict(self.accesses.elements),
-            "gma_bytes": self.gma_bytes,
-            "dram_bytes": self.dram_bytes,
-            "shared_bytes": self.shared_bytes,
+        names = ("kind", "gma_bytes", "dram_bytes", "shared_bytes", "redundant", "between_bytes")
+        return {name: getattr(self, name) for name in names} | {
+            "tile": asdict(self.tile), "blocks": self.accesses.blocks, "elements": dict(self.accesses.elements),
             "predicted_us": self.time_us,
-            "redundant": self.redundant,
-            "between_bytes": self.between_bytes,
-        }
+        }  # fmt: skip
 
 
 def stays(layers: tuple[Conv, ...], l2_bytes: int) -> bool:

@@ -32,7 +32,6 @@ TEST = 360  # images that no training sees
 PATTERNS = ("dense", "2:4", "16:2:16", "64:2:16")
 POINTWISE = ("1.pointwise", "2.pointwise")
 """The layers whose filters are pruned."""
-WEIGHTED = ("stem", "1.depthwise", "1.pointwise", "2.depthwise", "2.pointwise", "head.classifier")
 
 
 # ---------------------------------------------------------------------------------------------------------- the network
@@ -69,7 +68,7 @@ def network(batch: int, layout: str = "NCHW", dtype: str = "float32") -> Network
 
 def model(weights: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> torch.nn.Sequential:
     """The same network as PyTorch's users write it, (N, 1, 8, 8) to (N, 10); its layers are named as in `network`,
-    with _ for a dot. weights: as `weights_of` gives them; None: drawn.
+    with _ for a dot. weights: layer -> {"w", "b"}; None: as PyTorch draws them.
     """
     import torch
     from torch import nn
@@ -87,15 +86,11 @@ def model(weights: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> torc
         "head_classifier": nn.Linear(128, CLASSES),
     }.items():  # fmt: skip
         made.add_module(name, one)
-    for name in WEIGHTED:
-        layer = made.get_submodule(name.replace(".", "_"))
-        with torch.no_grad():
-            if weights is None:  # PyTorch's own start lets maps shrink from layer to layer: it learns much more slowly
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                nn.init.zeros_(layer.bias)
-            else:
-                layer.weight.copy_(torch.from_numpy(weights[name]["w"]).view_as(layer.weight))
-                layer.bias.copy_(torch.from_numpy(weights[name]["b"]))
+    with torch.no_grad():
+        for name, own in (weights or {}).items():
+            layer = made.get_submodule(name.replace(".", "_"))
+            layer.weight.copy_(torch.from_numpy(own["w"]).view_as(layer.weight))
+            layer.bias.copy_(torch.from_numpy(own["b"]))
     return made
 
 
