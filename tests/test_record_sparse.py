@@ -58,7 +58,7 @@ def test_our_stages_are_all_sparse_ones_but_the_naive_and_the_last_dense_ones():
     assert {one.name for one in record_sparse.stages_of(LAYER)} >= {"columns", "tensor"}
     assert "naive" not in {one.name for one in record_sparse.stages_of(LAYER)}
     big = {one.name for one in record_sparse.stages_of(record_sparse.plan()[0].problem)}  # CUDA cores have no use there
-    assert big == {"tensor", "wgmma", "tma"}
+    assert big == {"tensor", "tma"}
     assert len({(one.problem.C, one.problem.F) for one in record_sparse.plan()[:6]}) == 2
     small, large = (Pointwise(n, 64, 128, 8, 8, "NHWC", "float16") for n in (1, 64))
     assert "split" in {one.name for one in record_sparse.stages_of(small)}
