@@ -519,6 +519,8 @@ def test_candidates_of_ones_own_may_run_in_another_process():
     [
         ({"reference": lambda x, y: 1 / 0}, bench.BenchError, "the reference raises ZeroDivisionError"),
         ({"reference": lambda x, y: sys.exit(3)}, bench.BenchError, "the reference raises SystemExit"),
+        ({"reference": lambda x, y: 2 * x}, bench.BenchError, "the reference returns its result"),
+        ({"reference": lambda x, y: None}, bench.BenchError, "the reference changes none of the arrays"),
         ({"args": numbers()[0]}, bench.BenchError, "args is a ndarray: give a tuple"),
         ({"tolerance": math.nan}, bench.BenchError, "tolerance=nan is no number"),
         ({"parameters": {"block": ()}}, space.SpaceError, "has no values"),

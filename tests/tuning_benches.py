@@ -43,15 +43,15 @@ def broken():
 
 
 def doubling(candidate):
-    """A kernel of one's own: y = 2 x, wrong with `bug`."""
+    """A kernel of one's own: y = 2 x, wrong with `bug`; y[hole] is not written."""
     from dwlab import cuda
 
-    factor = 2 + candidate.get("bug", 0)
+    factor, hole = 2 + candidate.get("bug", 0), candidate.get("hole", -1)
 
     @cuda.jit
     def kernel(x, y):
         i = cuda.grid(1)
-        if i < x.size:
+        if i < x.size and i != hole:
             y[i] = factor * x[i]
 
     return kernel, -(-100 // candidate["block"]), candidate["block"]
