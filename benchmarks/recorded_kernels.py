@@ -176,7 +176,10 @@ def write(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def update(folder: Path, processes: int, share: float, seed: int) -> int:
-    """Brings the table up to date with the sources of this tree; the number of stages of which none could be shown."""
+    """Brings the table up to date with the sources of this tree; returns for how many stages none could be shown.
+
+    folder: where trees of commits are, or are put.
+    """
     commit, failed = git("rev-parse", "--short", "HEAD").decode().strip(), 0
     rows, known = [], {one.id for one in registry.stages()}
     for row in read():
@@ -201,7 +204,7 @@ def update(folder: Path, processes: int, share: float, seed: int) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, folder=None)
     parser.add_argument("stage", nargs="*", help="with --against: these stages (default: all that are in both trees)")
-    parser.add_argument("--against", metavar="REVISION", help="compare with this tree, and write nothing")
+    parser.add_argument("--against", metavar="REVISION", help="compare with it, or with a folder, and write nothing")
     parser.add_argument("--share", type=float, default=1.0, help="the share of the recorded problems (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="which ones (default: 0)")
     parser.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1, help="at once")
@@ -212,7 +215,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dwlab-") as temporary:
         if not options.against:
             return update(Path(temporary), options.processes, options.share, options.seed)
-        before = tree(Path(temporary), git("rev-parse", options.against).decode().strip())
+        given = Path(options.against).absolute()
+        if not (given / "dwlab").is_dir():
+            given = tree(Path(temporary), git("rev-parse", options.against).decode().strip())
+        before = given
         asked = options.stage or [one.id for one in registry.stages()]
         others = [one for one in asked if source(one, before) not in ("", source(one, ROOT))]
         jobs = drawn([job for one in others for job in recorded(one)], options.share, options.seed)
