@@ -69,9 +69,7 @@ def test_clocks_are_left_alone_and_the_child_launches_what_was_asked():
     assert command[command.index("-m") : command.index("-m") + 2] == ["-m", "dwlab.measure.counters"]
     launches = [tuple(command[i + 1 : i + 3]) for i, word in enumerate(command) if word == "--launch"]
     assert launches == [
-        (f"depthwise1d/forward/{name}", problem)
-        for problem in map(str, SHAPES)
-        for name in ("naive", "coalesced")
+        (f"depthwise1d/forward/{name}", problem) for problem in map(str, SHAPES) for name in ("naive", "coalesced")
     ]
     assert ncu.environment["DWLAB_TARGET"] == "gpu"
 

@@ -154,7 +154,7 @@ def reading(one):
 
 
 def test_what_a_reader_of_a_stage_reads():
-    """To interfaces, whose signatures stand in docs/parts.md: median, upper quartile, worst; and those in lessons."""
+    """A stage to interfaces (docs/parts.md): median, upper quartile, worst; and those in lessons."""
     lines = {one.id: reading(one) for one in registry.stages()}
     _, median, upper = statistics.quantiles(lines.values(), n=4)
     assert median <= 250 and upper <= 450 and max(lines.values()) <= 1050, sorted(lines.items(), key=lambda row: row[1])

@@ -343,7 +343,7 @@ def _flat(values: Any) -> Iterator[Any]:
 
 
 def _same(value: Any) -> Any:
-    """What is equal of equal values."""
+    """A key that equal values share."""
     return (type(value).__name__, repr(value)) if _constant(value) else id(value)
 
 
@@ -514,7 +514,7 @@ def _replaced(source: str, node: Any, new: str) -> str:
 
 
 def _decided(test: ast.expr, known: Mapping[str, Any]) -> bool | None:
-    """What a condition is whenever the kernel runs; None if that depends."""
+    """The truth of a condition whenever the kernel runs; None if that depends."""
     if isinstance(test, ast.BoolOp):
         found = [_decided(one, known) for one in test.values]
         ends = isinstance(test.op, ast.Or)

@@ -193,7 +193,7 @@ def _product(sizes: tuple[int, ...]) -> int:
 
 
 def limits(launch: Launch, gpu: gpus.Gpu | None = None) -> tuple[str, ...]:
-    """What a GPU would not start about this launch, no GPU if None, one sentence each; empty if nothing."""
+    """Reasons why a GPU would not start this launch, no GPU if None, one sentence each; empty if nothing."""
     found = []
     for what, sizes, most in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
         if not 1 <= len(sizes) <= 3:
@@ -438,7 +438,7 @@ class Stage:
         return xray(self.kernel_for(problem), how.grid, how.block, *arguments, shared_bytes=how.shared_bytes)
 
     def source(self) -> str:
-        """What a lesson shows: the constants and the kernel, as they stand in the stage's file."""
+        """The text that a lesson shows: the constants and the kernel, as they stand in the stage's file."""
         return _source((_FOLDER.parents[1] / self.file).read_text(encoding="utf-8"))
 
     @property

@@ -62,7 +62,7 @@ class Traffic:
         return self.sectors / self.requests if self.requests else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The numbers by name, for JSON."""
         return {
             "load_requests": self.load_requests,
             "load_sectors": self.load_sectors,

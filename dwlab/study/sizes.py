@@ -39,7 +39,7 @@ def memory_message(problem: Problem, path: str, sets: int, free: int) -> str:
         return f"{need}; {free / 1e6:,.1f} MB are free, too little for any shape: close what else uses the GPU"
     return (
         f"{need}; {free / 1e6:,.1f} MB are free. "
-        f"This fits: --problem \"{fits}\" ({memory_needed(fits, path) / 1e6:,.1f} MB)"
+        f'This fits: --problem "{fits}" ({memory_needed(fits, path) / 1e6:,.1f} MB)'
     )
 
 

@@ -318,7 +318,7 @@ def filters_traffic(H: int, K: int, begin: int, count: int, first: Any) -> tuple
 
 
 def convolution_traffic(problem: DepthwiseConv1d, begin: int, count: int) -> Traffic:
-    """Of a kernel whose warps load 32 rows and their filters, `count` taps from `begin` on, and store 32 rows."""
+    """Traffic of warps that load 32 rows and their filters, `count` taps from `begin` on, and store 32 rows."""
     n = problem.B * problem.H
     requests, sectors = traffic(n, words(problem.L, problem.dtype))
     first = ROWS * np.arange(-(-n // ROWS))  # lanes beyond the last row load a filter too

@@ -44,7 +44,7 @@ class Strips(NamedTuple):
 
 @functools.cache
 def strips(layer: DepthwiseConv2d) -> Strips:
-    """As high as leaves a block some RUN elements of x."""
+    """Strips as high as leaves a block some RUN elements of x."""
     V, T = pieces.elements(layer.dtype), 1 if layer.Q <= 8 or layer.stride > 1 else 2
     across = -(-layer.Q // T)
     if across > THREADS:
@@ -66,7 +66,7 @@ def strips(layer: DepthwiseConv2d) -> Strips:
 
 
 def runs(layer: DepthwiseConv2d, rows: int, each: int) -> tuple[np.ndarray, ...]:
-    """Of the blocks of one image with `each` strips: (first x, end of x, first y, end of y), elements of the image."""
+    """Runs of an image's blocks with `each` strips: (first x, end of x, first y, end of y), elements of the image."""
     H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     per_map = -(-P // rows)
     first = np.arange(0, layer.C * per_map, each)
@@ -109,7 +109,7 @@ def run_of_block(layer: DepthwiseConv2d) -> Any:
 
 
 def configs(layer: DepthwiseConv2d, images: int, gpu: Gpu) -> list[TileConfig]:
-    """As many strips a block as fit, but fewer where there would not be WANTED blocks a multiprocessor."""
+    """Tiles of as many strips a block as fit, but fewer where there would not be WANTED blocks a multiprocessor."""
     one = strips(layer)
     here = images * layer.C * one.per_map // (WANTED * gpu.sms) // one.unit * one.unit
     return [tile_of(layer, max(one.unit, min(one.most, here)))]

@@ -53,7 +53,7 @@ def store(dtype: str) -> Any:
 
 
 def sides(size: int, first: int, step: int, times: int, count: int) -> tuple[int, int, int, int]:
-    """Of the places first + t * step + j, t < times, j < count, those in 0 … size - 1: (a, b, c, d).
+    """Bounds (a, b, c, d) of the places first + t * step + j, t < times, j < count, that lie in 0 … size - 1.
 
     With j < a or j >= d none is there, with b <= j < c all are.
     """
@@ -92,7 +92,7 @@ class Registers(NamedTuple):
 
 
 def registers(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Registers:
-    """For threads of `run` columns and `rows` rows of outputs, which load up to `ahead` rows of x in advance."""
+    """Registers of threads of `run` columns and `rows` rows of outputs, with up to `ahead` rows of x in advance."""
     K, S, V, width = layer.K, layer.stride, CHANNELS, pieces.words(CHANNELS, layer.dtype)
     across, ahead = (run - 1) * S + K, min(ahead, len(rows_of(layer, rows)))
     values = -(-K // S) * run * V

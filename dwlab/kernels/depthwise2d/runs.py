@@ -114,7 +114,7 @@ def stored(y: np.ndarray, end: np.ndarray, V: int) -> np.ndarray:
 
 
 def _vectors(first, end, low=None, high=None):
-    """Of warps that move the vectors first <= i < end, of which those in low <= i < high count."""
+    """Requests and sectors of warps that move the vectors first <= i < end, of which those in low <= i < high count."""
     low, high = first if low is None else low, end if high is None else high
     found = np.zeros(2, np.int64)
     for start in range(0, int((end - first).max()), 32):
@@ -125,7 +125,7 @@ def _vectors(first, end, low=None, high=None):
 
 
 def _ends(y, end):
-    """Of the elements before the first and after the last whole vector, float32: 4 accesses, each by one lane.
+    """Requests and sectors of what is before the first and after the last whole vector, float32: 4 of one lane each.
 
     A warp that has both does the first and the second element of either in one access.
     """

@@ -1,4 +1,4 @@
-"""What the kernels here do with 16-byte vectors (kernels.parts.pieces): load and store them, finish their sums.
+"""16-byte vectors of the kernels here (kernels.parts.pieces): load and store them, finish their sums.
 
 Arrays come as rows of float32 words whatever they hold (view "words"). Each function here makes device functions for a
 storage type; sums and what they are made of are float32.

@@ -115,7 +115,7 @@ def kernel(problem, config):
 
 
 def traffic(problem, config):
-    """In words."""
+    """Traffic, counted in words."""
     one, two, load, store = problem.first, problem.second, np.zeros(2, np.int64), np.zeros(2, np.int64)
     E, of_w2 = 4 // one.itemsize, filters.traffic(one, two.F, config)
     images = alike(problem.N, one.H * one.W * one.C // E, two.P * two.Q * two.F // E)

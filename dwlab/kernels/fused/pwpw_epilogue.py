@@ -1,4 +1,4 @@
-"""What fused/pwpw/tensor does with a warp's sums: the first layer's to shared memory, the second layer's to y.
+"""Ends of fused/pwpw/tensor's sums: the first layer's to shared memory, the second layer's to y.
 
 A tensor core leaves a lane two neighbouring sums here and two 8 columns on: stored like that, a warp's 16 bytes of a
 pixel in 16 bits would be half a sector, and requested twice. So filters come to rows in an order that makes them

@@ -142,7 +142,7 @@ def pixel_traffic(
 
 
 def _traffic(each: int, C: int, lines: int, depth: int, threads: int, first: int, limit: int) -> np.ndarray:
-    """Of `lines` lines of C words, `each` words at a time, from word `first` on; none from line `limit` on."""
+    """[requests, sectors] of `lines` lines of C words, `each` words at a time, from word `first`, to line `limit`."""
     across, found = depth // each, np.zeros(2, np.int64)
     i = np.arange(-(-lines * across // threads) * threads).reshape(-1, threads)
     line, c = i // across, each * (i % across)

@@ -1,4 +1,4 @@
-"""What kernels are made of: instructions, vectors, unrolled calls, epilogues.
+"""Parts of kernels: instructions, vectors, unrolled calls, epilogues.
 
 These modules, and those of INTERFACES, are what a reader of a stage need not open: docs/parts.md has what each offers,
 signature and meaning, and a test counts a stage's text to there.

@@ -106,7 +106,7 @@ def _driver() -> Any:
 
 
 def _done(answer: Sequence[Any]) -> Sequence[Any]:
-    """What a call of the driver gives beside its status."""
+    """The values that a call of the driver gives beside its status."""
     status, *found = answer
     if int(status):
         raise EdgeError(f"the driver says {getattr(status, 'name', status)}")

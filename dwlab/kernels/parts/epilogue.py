@@ -1,4 +1,4 @@
-"""What a layer does with a float32 sum before it is stored: bias, activation, residual.
+"""The end of a layer's float32 sum before it is stored: bias, activation, residual.
 
 Each function makes a device function for a layer; what the layer does not have costs no instruction. int8:
 parts/requantisation.py; kernels of any storage type: parts/storage.py.

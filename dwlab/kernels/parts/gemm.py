@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def blocks(self) -> int:
-        """Of the grid."""
+        """Blocks of the grid."""
         return self.one.images * self.across * self.down
 
     @property
@@ -91,7 +91,7 @@ class Layout:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block."""
+        """Bytes of a block."""
         return 4 * self.config.pipeline_stages * self.stage_words
 
 
@@ -148,7 +148,7 @@ def loaded(layout: Layout) -> Any:
 
 
 def traffic(layer: Pointwise, layout: Layout) -> Traffic:
-    """Of all blocks: their tiles of A and B, and the epilogue, by gemm_epilogue.store_tile."""
+    """Traffic of all blocks: their tiles of A and B, and the epilogue, by gemm_epilogue.store_tile."""
     last = gemm_epilogue.stored(layer, layout.tile)
     load = loaded(layout)
     return Traffic(

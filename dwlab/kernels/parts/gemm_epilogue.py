@@ -106,7 +106,7 @@ def by_eights(layer: Pointwise, one: Product, tile: WarpTile) -> bool:
 
 
 def eights(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
-    """As `store_tile`, 16 bytes at a time: the lanes of four trade their sums of 32 columns (`transpose4`).
+    """`store_tile` by 16 bytes at a time: the lanes of four trade their sums of 32 columns (`transpose4`).
 
     Of eight neighbouring columns four lanes hold two sums each. After the trade a lane has them all, and a store of a
     warp fills the sectors it touches. A residual's 16 bytes come the same way; then float32 sums are traded.

@@ -24,7 +24,7 @@ PRODUCTS = {"float16": wgmma.wgmma_f16, "bfloat16": wgmma.wgmma_bf16}
 
 
 def warp_of_group(N: int) -> WarpTile:
-    """What each warp of a group holds of its 64 x N sums: 16 rows, those of the warp's place in the group."""
+    """The tile of each warp of a group, of its 64 x N sums: 16 rows, those of the warp's place in the group."""
     return WarpTile(ROWS // 4, N, 0, N // 2, 2, zeros(N // 2, float32), None, *lanes_of(N // 8))
 
 

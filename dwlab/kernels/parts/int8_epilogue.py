@@ -173,7 +173,7 @@ def _by_sixteens(put: Any, get: Any) -> tuple[Any, Any]:
 
 
 def _by_eights(put: Any, get: Any) -> tuple[Any, Any]:
-    """As `_by_sixteens`, 8 bytes of row g and 8 of row g + 8."""
+    """`_by_sixteens` for 8 bytes of row g and 8 of row g + 8."""
 
     @cuda.jit(device=True, forceinline=True)
     def store_lane(y, lane, row, column, a, b, c, d):

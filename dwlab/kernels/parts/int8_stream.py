@@ -37,7 +37,7 @@ class Stream:
 
     @property
     def words(self) -> int:
-        """Of a pixel's, or a filter's, channels."""
+        """Words of a pixel's, or a filter's, channels."""
         return self.layer.C // 4
 
     @property
@@ -47,7 +47,7 @@ class Stream:
 
     @property
     def chunks(self) -> int:
-        """Of all channels."""
+        """Chunks of all channels."""
         return -(-self.words // self.chunk)
 
     @property
@@ -62,7 +62,7 @@ class Stream:
 
     @property
     def x_words(self) -> int:
-        """Of shared memory for the pixels."""
+        """Words of shared memory for the pixels."""
         return self.config.block_m * self.pitch
 
     @property
@@ -72,7 +72,7 @@ class Stream:
 
     @property
     def w_words(self) -> int:
-        """Of shared memory for chunks of filters."""
+        """Words of shared memory for chunks of filters."""
         return self.config.pipeline_stages * self.step
 
     @property

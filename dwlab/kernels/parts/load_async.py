@@ -96,7 +96,7 @@ def load_tile(
 
 @functools.cache
 def load_words(lines: int, words: int, pitch: int, threads: int, limit: int, width: int, source_pitch: int) -> Any:
-    """As `load_tile`, not swizzled, word by word through registers: of any width and source_pitch."""
+    """`load_tile` not swizzled, word by word through registers: of any width and source_pitch."""
     ROUNDS, EVEN = -(-lines * words // threads), lines * words % threads == 0
 
     @cuda.jit(device=True, forceinline=True)

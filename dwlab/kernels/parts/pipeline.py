@@ -74,7 +74,7 @@ def pipeline(stages: int, stage_words: int, chunks: int, load: Any, mma: Any) ->
 
 
 def prefetching_pipeline(stages: int, stage_words: int, chunks: int, load: Any, phases: Any) -> Any:
-    """As `pipeline`; products are a warp's own: the next chunk's first operands are read before this one's last mma.
+    """`pipeline` whose products are a warp's own: the next chunk's first operands are read before this one's last mma.
 
     So tensor cores work while the barrier is passed. run(acc, held, shared, a0, b0, lane, tile): held and phases as
     warp_tile.Phases has them, a0 and b0 the words of a stage at which the warp's operands begin.

@@ -112,7 +112,7 @@ def each(tile: WarpTile, store: Any) -> Any:
 
 
 def fours(tile: WarpTile, store: Any) -> Any:
-    """As `each`, but store always gets four neighbouring columns, the first one's a multiple of 4.
+    """`each` whose store always gets four neighbouring columns, the first one's a multiple of 4.
 
     Sums from tensor cores change lanes for this, two shuffles for four of them: of lanes t and t + 1, t even, the
     first takes both's sums of row g, the other those of row g + 8. All 32 lanes come together.

@@ -1,4 +1,4 @@
-"""What a warp of pointwise/forward/split does: loads straight to the tensor cores' registers, and products of them.
+"""Parts of a warp of pointwise/forward/split: loads straight to the tensor cores' registers, and products of them.
 
 And its tiles: which are worth a look for a layer, what a block takes, what a launch costs. NHWC.
 """

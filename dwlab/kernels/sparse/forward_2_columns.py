@@ -92,7 +92,7 @@ def config_of(layer, BM, BN, TM, TN, WN):
 
 
 def configs(layer, images, gpu):
-    """Of the shapes those whose filters lie in one block of V."""
+    """Tiles of the shapes whose filters lie in one block of V."""
     return [config_of(layer, *shape) for shape in SHAPES if not layer.chooses or layer.form.V % shape[1] == 0]
 
 
@@ -103,7 +103,7 @@ def resources(layer, config):
 
 
 def blocks_of(layer, images, config):
-    """Of the grid."""
+    """Blocks of the grid."""
     one = product(layer, images)
     return -(-one.M // config.block_m) * -(-one.N // config.block_n)
 
