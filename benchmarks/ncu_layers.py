@@ -123,7 +123,7 @@ def row_of(task: Task, counted: counters.Counters) -> dict[str, Any]:
 
 def compiled(todo: Sequence[Task], seconds: float, processes: int | None, file: Path) -> list[Task]:
     """The tasks whose kernels could be compiled in that time; these are in the file."""
-    jobs = [(task.stage.id, task.problem, ahead.types_of(task.stage, task.problem)) for task in todo]
+    jobs = [ahead.job_of(task.stage, task.problem) for task in todo]
     payloads = ahead.compiled(jobs, processes, seconds)
     ahead.save(file, jobs, payloads)
     return [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]

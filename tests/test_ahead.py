@@ -11,6 +11,7 @@ from compiler import needs_compiler
 
 from dwlab import target
 from dwlab.compiler import precompile as ahead
+from dwlab.compiler import process
 from dwlab.kernels import registry
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import DepthwiseConv1d
@@ -46,6 +47,10 @@ class Stage:
         return None
 
 
+def job_of(id, types):
+    return process.Job(id, id, LAYER, None, b"", types)
+
+
 GPU = SimpleNamespace(get_current_device=lambda: SimpleNamespace(compute_capability=(9, 0)))
 
 
@@ -54,12 +59,12 @@ def answers(monkeypatch):
     """Processes that answer at once: a payload for each job, None for stages called "bad", nothing with "dead"."""
     started = []
 
-    def start(jobs, cc):
-        started.append([id for id, *_ in jobs])
-        return [None if id == "bad" else f"made {id}".encode() for id, *_ in jobs]
+    def start(answer, cc, jobs):
+        started.append([one.stage for one in jobs])
+        return [None if one.stage == "bad" else f"made {one.stage}".encode() for one in jobs]
 
-    monkeypatch.setattr(ahead, "_start", start)
-    monkeypatch.setattr(ahead, "_answer", lambda process, seconds: [] if b"made dead" in process else process)
+    monkeypatch.setattr(process, "start", start)
+    monkeypatch.setattr(process, "answers", lambda one, seconds: ([] if b"made dead" in one else one, ""))
     monkeypatch.setattr(ahead, "rebuilt", lambda payload: payload.decode())
     monkeypatch.setattr(target, "cuda", GPU, raising=False)
     return started
@@ -92,17 +97,17 @@ def test_what_does_not_compile_is_left_to_the_launch(answers):
     assert good.kernel.overloads and not bad.kernel.overloads and not dead.kernel.overloads
 
 
-def process_of(text):
-    return subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def process_of(text, **more):
+    return subprocess.Popen([sys.executable, "-c", text], stdin=-1, stdout=-1, stderr=-1, **more)
 
 
 def test_a_process_that_ends_early_answers_what_it_has():
-    assert ahead._answer(process_of("raise SystemExit(3)"), 60) == []
-    process = process_of("import time; time.sleep(60)")
-    assert ahead._answer(process, 0.2) == [] and process.returncode is not None
+    assert process.answers(process_of("raise SystemExit(3)"), 60) == ([], "ended with status 3: no message")
+    slow = process_of("import time; time.sleep(60)")
+    assert process.answers(slow, 0.2) == ([], "gave no answer within 0 s") and slow.returncode is not None
     begun = "import pickle, sys, time; out = sys.stdout.buffer; out.write(pickle.dumps(b'one') + pickle.dumps(None)); "
     for rest in ("out.write(pickle.dumps(b'two' * 99)[:50]); out.flush(); time.sleep(60)", "raise SystemExit(1)"):
-        assert ahead._answer(process_of(begun + rest), 2) == [b"one", None]
+        assert process.answers(process_of(begun + rest), 2)[0] == [b"one", None]
 
 
 def test_answers_longer_than_a_pipe_holds_are_read_from_all_processes_at_once(monkeypatch):
@@ -115,11 +120,9 @@ def test_answers_longer_than_a_pipe_holds_are_read_from_all_processes_at_once(mo
         ]
     )
     monkeypatch.setattr(target, "cuda", GPU, raising=False)
-    started = [
-        subprocess.Popen([sys.executable, "-c", text], stdin=-1, stdout=-1, pass_fds=(ready, write)) for text in texts
-    ]
-    monkeypatch.setattr(ahead, "_start", lambda jobs, cc: started.pop(0))
-    found = ahead.compiled([("a", LAYER, (), None), ("b", LAYER, (), None)], processes=2, seconds=20)
+    started = [process_of(text, pass_fds=(ready, write)) for text in texts]
+    monkeypatch.setattr(process, "start", lambda *what: started.pop(0))
+    found = ahead.compiled([job_of("a", ()), job_of("b", ())], processes=2, seconds=20)
     assert found == [b"a" * 2**20, b"b" * 2**20]
 
 
@@ -127,7 +130,7 @@ def test_what_was_saved_is_loaded_into_the_kernels_of_stages(tmp_path, monkeypat
     new, known = Stage("new", Kernel()), Stage("known", Kernel(("int",)))
     monkeypatch.setattr(registry, "stage", lambda id: {"new": new, "known": known}[id])
     monkeypatch.setattr(ahead, "rebuilt", lambda payload: payload.decode())
-    jobs = [(id, LAYER, (kind,), None) for id, kind in (("new", "int"), ("new", "float"), ("known", "int"))]
+    jobs = [job_of(id, (kind,)) for id, kind in (("new", "int"), ("new", "float"), ("known", "int"))]
     ahead.save(tmp_path / "kernels", jobs, [b"made", None, b"again"])
     assert ahead.load(tmp_path / "kernels") == 2
     assert new.kernel.overloads == {("int",): "made"}  # what could not be compiled is not there
@@ -144,10 +147,10 @@ def test_a_job_names_the_tile_that_a_stage_was_given(monkeypatch):
     monkeypatch.setattr(registry.Stage, "kernel_for", lambda self, problem: Kernel())
     monkeypatch.setattr(ahead, "types_of", lambda stage, problem: ())
     ahead.compile_for([(one.with_config(other), layer), (one, layer)])
-    assert {config for *_, config in seen} == {other, chosen}
+    assert {job.config for job in seen} == {other, chosen}
     monkeypatch.undo()
-    assert ahead._kernel(one.id, layer, other) is one.with_config(other).kernel_for(layer)
-    assert ahead._kernel(one.id, layer, chosen) is one.kernel_for(layer) is not ahead._kernel(one.id, layer, other)
+    first, second = (job.kernel() for job in seen)
+    assert first is one.with_config(other).kernel_for(layer) and second is one.kernel_for(layer) is not first
 
 
 @needs_compiler
@@ -170,9 +173,9 @@ def test_types_are_those_of_the_arrays_that_a_launch_passes(id, problem):
 # What `rebuilt` makes of the payloads, in a process in which numba.cuda stands in for a GPU as the compiler's does.
 CHECK = """
 import pickle, sys
-from dwlab.compiler import inspect, precompile as ahead
+from dwlab.compiler import inspect, precompile as ahead, process
 cc, payload, types = pickle.load(sys.stdin.buffer)
-inspect._stand_in(cc)
+process.stand_in(cc)
 from dwlab.kernels import registry
 from dwlab.problems.layers import DepthwiseConv2d
 kernel = registry.stage("depthwise2d/forward/naive").kernel_for(DepthwiseConv2d(1, 8, 6, 6, 3))
@@ -190,8 +193,8 @@ def test_a_payload_becomes_a_kernel_with_its_code():
     from numba import types
 
     arguments = tuple(types.Array(types.float32, 1, "C") for _ in range(6))
-    jobs = [(NAIVE.id, LAYER, arguments, None), (NAIVE.id, LAYER, arguments[:2], None)]  # the second lacks arguments
-    payload, none = ahead._answer(ahead._start(jobs, (9, 0)), 120)
+    jobs = [job_of(NAIVE.id, arguments), job_of(NAIVE.id, arguments[:2])]  # the second lacks arguments
+    payload, none = process.answers(process.start(ahead.payload_of, (9, 0), jobs), 120)[0]
     assert none is None and payload
     given = pickle.dumps(((9, 0), payload, arguments))
     done = subprocess.run([sys.executable, "-c", CHECK], input=given, capture_output=True, timeout=600)

@@ -25,7 +25,7 @@ from dwlab import __main__ as cli
 from dwlab import cuda
 from dwlab.compiler import inspect
 from dwlab.compiler.inspect import InspectError, NoCompilerError
-from dwlab.gpu import occupancy, target
+from dwlab.gpu import driver, occupancy, target
 from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError
@@ -201,7 +201,7 @@ def test_sections_of_a_cubin():
     ],
 )
 def test_errors_of_the_tools_are_explained(said, meant):
-    assert meant in inspect.explain(said, (7, 5))
+    assert meant in inspect.process.explain(said, (7, 5))
 
 
 # --- what is made of it -----------------------------------------------------------------------------------------------
@@ -211,7 +211,9 @@ def test_a_result_from_what_the_tools_say(canned):
     found = inspect.compile(WIDE, problem="paper", cc="8.0")
     (job, cc), = canned  # fmt: skip
     assert (job.stage, job.problem, job.pickled, cc) == (WIDE, PAPER, b"", (8, 0))
-    assert job.arguments[:3] == (("float32", 3, "C"), ("float32", 2, "C"), ("float32", 3, "C"))
+    assert [(str(one.dtype), one.ndim, one.layout) for one in job.arguments[:3]] == [
+        ("float32", d, "C") for d in (3, 2, 3)
+    ]
     assert (found.name, found.problem, found.cc, found.cc_from) == (WIDE, str(PAPER), (8, 0), "requested")
     assert (found.registers, found.spill_stores, found.spill_loads, found.local_bytes) == (40, 20, 24, 48)
     assert (found.shared_bytes, found.dynamic_shared_bytes, found.threads) == (4608, 0, 32)
@@ -302,14 +304,14 @@ def test_the_compute_capability_is_the_gpus_or_else_nine(canned, monkeypatch):
 
 def test_without_numba_cuda_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(inspect.driver, "query", lambda: SimpleNamespace(toolkit=None))
+    monkeypatch.setattr(driver, "query", lambda: SimpleNamespace(toolkit=None))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(inspect, "_results", {})
     with pytest.raises(
         NoCompilerError, match=r"not installed. No GPU is needed for it: .*pip install -e '\.\[gpu-cu13\]'"
     ):
         inspect.compile(WIDE, problem="paper", cc="9.0")
-    monkeypatch.setattr(inspect.driver, "query", lambda: SimpleNamespace(toolkit=12))
+    monkeypatch.setattr(driver, "query", lambda: SimpleNamespace(toolkit=12))
     assert "pip install -e '.[gpu-cu12]'" in inspect.missing()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "no builds for macOS: use Linux or Windows (a GPU is not needed)" in inspect.missing()
@@ -318,23 +320,17 @@ def test_without_numba_cuda_it_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("done", "words"),
     [
-        (
-            SimpleNamespace(returncode=-11, stdout=b"", stderr=b"a\nSegmentation fault\n"),
-            "status -11: Segmentation fault",
-        ),
-        (SimpleNamespace(returncode=1, stdout=b"", stderr=b""), "status 1: no message"),
-        (SimpleNamespace(returncode=0, stdout=pickle.dumps(NoCompilerError("no NVVM")), stderr=b""), "no NVVM"),
-        (subprocess.TimeoutExpired("python", 300), "no answer within 300 s"),
+        ("import sys; print('a\\nSegmentation fault', file=sys.stderr); sys.exit(3)", "status 3: Segmentation fault"),
+        ("raise SystemExit(1)", "status 1: no message"),
+        (f"import sys; sys.stdout.buffer.write({pickle.dumps(NoCompilerError('no NVVM'))!r})", "no NVVM"),
+        ("import time; time.sleep(60)", "no answer within 1 s"),
     ],
 )
 def test_a_compiler_that_breaks_is_one_error(monkeypatch, done, words):
-    def run(*arguments, **options):
-        if isinstance(done, Exception):
-            raise done
-        return done
-
+    process = subprocess.Popen([sys.executable, "-c", done], stdin=-1, stdout=-1, stderr=-1)
     monkeypatch.setattr(inspect, "missing", lambda: "")
-    monkeypatch.setattr(inspect.subprocess, "run", run)
+    monkeypatch.setattr(inspect, "SECONDS", 1 if "sleep" in done else 60)
+    monkeypatch.setattr(inspect.process, "start", lambda *what: process)
     monkeypatch.setattr(inspect, "_results", {})
     with pytest.raises(InspectError, match=words):
         inspect.compile(WIDE, problem="paper", cc="9.0")
@@ -349,7 +345,7 @@ def test_a_kernel_that_was_compiled_before_is_compiled_again(monkeypatch):
         found.append(inspect.compile(WIDE, problem="paper", cc="9.0").registers)
     assert found[0] == found[1] > 0
     code = (
-        "from dwlab.compiler.inspect import _stand_in; _stand_in((9, 0)); from numba.cuda.cudadrv import driver; "
+        "from dwlab.compiler.process import stand_in; stand_in((9, 0)); from numba.cuda.cudadrv import driver; "
         "made = driver._Linker(cc=(9, 0))._get_linker_options(ptx=False); print(made.arch, made.verbose, made.no_cache)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -4,11 +4,9 @@
     compile(kernel, signature=(x, w, y, 47), block=128)               a kernel of your own, in either mode
     table(stages("depthwise1d", "forward"), "paper")                  one row a stage
 
-Needed are numba-cuda and the compiler that its extras install; no GPU and no driver. They run in a Python process of
-their own, in gpu mode, before a stand-in for a device of the wanted compute capability. From there on the way is that
-of a launch (Numba, NVVM, link-time optimization and ptxas inside nvJitLink, the architecture-specific target such as
-sm_90a from 9.0 on), so the numbers are those of the code that such a GPU would run. A stage is imported there anew; a
-kernel of your own travels there with all that it refers to.
+Needed are numba-cuda and the compiler that its extras install; no GPU and no driver. They run in a process of their own
+(process.py). The way there is that of a launch: Numba, NVVM, link-time optimization and ptxas inside nvJitLink, from
+9.0 on for an architecture's own target such as sm_90a. So the numbers are those of the code that such a GPU would run.
 
 Sources: registers, spills and stack are ptxas' own words (its verbose log); shared memory is the size of the kernel's
 section in the cubin; float64 instructions are counted in the PTX after link-time optimization, which is what ptxas
@@ -19,39 +17,34 @@ from __future__ import annotations
 
 import hashlib
 import html
-import importlib
 import importlib.metadata
-import importlib.util
-import io
 import operator
 import os
-import pickle
 import re
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import textwrap
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from dwlab import target
-from dwlab.gpu import driver
+from dwlab.compiler import process
+from dwlab.compiler.precompile import types_of
+from dwlab.compiler.process import InspectError, Job, NoCompilerError, dotted, missing
 from dwlab.gpu import occupancy as occupancy_rules
-from dwlab.gpu import target as deciding
 from dwlab.gpu.occupancy import Occupancy
 from dwlab.kernels import registry as stage_list
 from dwlab.kernels.command import problem_of, whole_id
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.kernels.tiling.config import TileConfig
-from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.problems import DepthwiseConv1d
 from dwlab.problems.layers import problem as problem_named
 from dwlab.text import commandline
 from dwlab.text.tabular import as_html, columns
@@ -67,14 +60,6 @@ SPACES = {
     "local": ("LDL", "STL"),
     "generic": ("LD", "ST", "ATOM"),
 }
-
-
-class InspectError(ValueError):
-    """A kernel that cannot be compiled, or a question that cannot be answered; the message says what to do."""
-
-
-class NoCompilerError(InspectError):
-    """numba-cuda or the compiler that its extras install is not here; the message says what to install."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +135,7 @@ class Compiled:
 
     def _title(self) -> str:
         on = f" on {self.problem}" if self.problem else ""
-        return f"{self.name}{on}, compiled for {_dotted(self.cc)} ({self.cc_from}) by {self.compiler}"
+        return f"{self.name}{on}, compiled for {dotted(self.cc)} ({self.cc_from}) by {self.compiler}"
 
     def __str__(self) -> str:
         rows = self.rows()
@@ -166,7 +151,7 @@ class Compiled:
         plain = asdict(self)
         if not code:
             del plain["ptx"], plain["sass"]
-        return plain | {"cc": _dotted(self.cc), "ffma": self.ffma}
+        return plain | {"cc": dotted(self.cc), "ffma": self.ffma}
 
 
 @dataclass(frozen=True)
@@ -182,32 +167,26 @@ class Table:
     refused: dict[str, str]
     cc_from: str
 
-    HEAD = (
-        "stage", "registers", "spilled bytes", "local bytes", "shared bytes", "occupancy", "float64", "FFMA",
-        "global access", "shared access",
-    )  # fmt: skip
+    COLUMNS = (
+        ("stage", lambda one: one.name),
+        ("registers", lambda one: str(one.registers)),
+        ("spilled bytes", lambda one: f"{one.spill_stores + one.spill_loads:,}"),
+        ("local bytes", lambda one: f"{one.local_bytes:,}"),
+        ("shared bytes", lambda one: f"{one.shared_bytes + one.dynamic_shared_bytes:,}"),
+        ("occupancy", lambda one: "" if one.occupancy is None else _percent(one.occupancy)),
+        ("float64", lambda one: str(one.float64_instructions)),
+        ("FFMA", lambda one: "" if one.ffma is None else f"{one.ffma:,}"),
+        ("global access", lambda one: _opcodes(one.accesses("global"))),
+        ("shared access", lambda one: _opcodes(one.accesses("shared"))),
+    )
     _LEFT = (0, 8, 9)
 
-    def _cells(self) -> list[tuple[str, ...]]:
-        return [
-            (
-                one.name,
-                str(one.registers),
-                f"{one.spill_stores + one.spill_loads:,}",
-                f"{one.local_bytes:,}",
-                f"{one.shared_bytes + one.dynamic_shared_bytes:,}",
-                "" if one.occupancy is None else _percent(one.occupancy),
-                str(one.float64_instructions),
-                "" if one.ffma is None else f"{one.ffma:,}",
-                _opcodes(one.accesses("global")),
-                _opcodes(one.accesses("shared")),
-            )
-            for one in self.rows
-        ]
+    def _body(self) -> tuple[list[str], list[list[str]]]:
+        return [head for head, _ in self.COLUMNS], [[cell(one) for _, cell in self.COLUMNS] for one in self.rows]
 
     def _title(self) -> str:
         by = f" by {self.rows[0].compiler}" if self.rows else ""
-        return f"{self.problem}, compiled for {_dotted(self.cc)} ({self.cc_from}){by}"
+        return f"{self.problem}, compiled for {dotted(self.cc)} ({self.cc_from}){by}"
 
     def _notes(self) -> list[str]:
         missing = {one.sass_missing for one in self.rows if one.sass is None}
@@ -216,15 +195,15 @@ class Table:
         return [*refused, *(f"SASS {why}" for why in sorted(missing)), *own]
 
     def __str__(self) -> str:
-        return "\n".join([self._title(), columns(self.HEAD, self._cells(), self._LEFT), *self._notes()])
+        return "\n".join([self._title(), columns(*self._body(), self._LEFT), *self._notes()])
 
     def _repr_html_(self) -> str:
-        return as_html(self.HEAD, self._cells(), self._title(), self._LEFT) + _listed(self._notes())
+        return as_html(*self._body(), self._title(), self._LEFT) + _listed(self._notes())
 
     def to_dict(self) -> dict[str, Any]:
         """For programs: the problem, the compute capability, a dict for each row, and what was refused."""
         rows = [one.to_dict() for one in self.rows]
-        return {"problem": asdict(self.problem), "cc": _dotted(self.cc), "rows": rows, "refused": self.refused}
+        return {"problem": asdict(self.problem), "cc": dotted(self.cc), "rows": rows, "refused": self.refused}
 
 
 # --- what is requested ------------------------------------------------------------------------------------------------
@@ -254,7 +233,7 @@ def compile(  # the builtin of this name is not used here
     job = _job(kernel, problem, signature, block, shared_bytes)
     (found,) = _compile([job], wanted, origin)
     if isinstance(found, str):
-        raise InspectError(f"{job.name} does not compile for {_dotted(wanted)}: {found}")
+        raise InspectError(f"{job.name} does not compile for {dotted(wanted)}: {found}")
     return found
 
 
@@ -293,25 +272,7 @@ def _capability(cc: tuple[int, int] | str | None) -> tuple[tuple[int, int], str]
         raise InspectError(str(error)) from None
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One kernel to compile: a registered stage by its id, problem and tile, any other pickled.
-
-    arguments: see `_resolve`.
-    """
-
-    name: str
-    stage: str
-    problem: DepthwiseConv1d | None
-    config: TileConfig | None
-    pickled: bytes
-    arguments: Any
-    threads: int | None
-    shared_bytes: int
-    notes: tuple[str, ...] = ()
-
-
-def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: int) -> _Job:
+def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: int) -> Job:
     if isinstance(kernel, str):
         kernel = stage_list.stage(kernel)
     if isinstance(kernel, stage_list.Stage):
@@ -329,7 +290,7 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
         raise InspectError(f"{name} is no stage: give signature=…; or stage(…).with_kernel(kernel), and the problem")
     if not isinstance(getattr(kernel, "py_func", kernel), FunctionType):
         raise InspectError(f"compile takes a stage, a kernel or a function, not {type(kernel).__name__} {kernel!r}")
-    if _options(kernel).get("device"):
+    if process.options(kernel).get("device"):
         raise InspectError(f"{name} is a device function: compile a kernel that calls it")
     if signature is None:
         raise InspectError(
@@ -346,39 +307,28 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
         raise InspectError(f"block={block!r}, shared_bytes={shared_bytes!r}: give whole numbers") from None
     if dynamic < 0 or (threads is not None and threads < 1):
         raise InspectError(f"block={block!r}, shared_bytes={shared_bytes!r}: 1 thread and 0 bytes are the least")
-    return _Job(name, "", None, None, _pickled(kernel), signature, threads, dynamic)
+    return Job(name, "", None, None, process.pickled(kernel), signature, threads, dynamic)
 
 
-def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> _Job:
+def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> Job:
     how = one.launch(problem)
     registered = any(one.id == other.id and one.kernel is other.kernel for other in stage_list.stages())
-    shapes = problem.shapes(one.path)
-    arrays = [_array(one, problem, name, shapes[name]) for name in problem.slots(one.path)]
-    if how.parts:  # then the kernel's last array is a workspace of one more dimension
-        arrays[-1] = ("float32", arrays[-1][1] + 1, "C")
     notes = () if one.supports(problem) else ("not made for this problem: another stage's kernel runs it",)
-    return _Job(
+    return Job(
         name=one.id,
         stage=one.id if registered else "",
         problem=problem,
         config=one.config(problem) if registered and one.supports(problem) else None,
-        pickled=b"" if registered else _pickled(one.kernel_for(problem)),
-        arguments=(*arrays, *(_argument(value) for value in how.scalars)),
+        pickled=b"" if registered else process.pickled(one.kernel_for(problem)),
+        arguments=types_of(one, problem),
         threads=how.threads,
         shared_bytes=how.shared_bytes,
         notes=notes,
     )
 
 
-def _array(one: stage_list.Stage, problem: Problem, name: str, shape: tuple[int, ...]) -> tuple[str, int, str]:
-    """What stages.words makes of an array: (dtype, dimensions, layout)."""
-    if problem.op == "depthwise1d" or one.view == "words":  # 16-bit elements come as words of two
-        return ("float32", 1 if one.view == "words" else len(shape), "C")
-    return (str(problem.storage_of(name)), 1 if one.view == "flat" else len(shape), "C")
-
-
 def _argument(value: Any) -> Any:
-    """A Numba type, or what `_resolve` makes one of: (dtype, dimensions, layout) for an array."""
+    """A Numba type of an example, or (dtype, dimensions, layout) for an array."""
     from numba.core import types
 
     if isinstance(value, types.Type):
@@ -397,75 +347,12 @@ def _argument(value: Any) -> Any:
     raise InspectError(f"{value!r} is no example of an argument: give a number, an array, or a Numba type")
 
 
-# --- the way to the compiler's process --------------------------------------------------------------------------------
+# --- the way to the compiler's process and back ----------------------------------------------------------------------
+
+_results: dict[str, dict[str, Any]] = {}
 
 
-def _options(kernel: Any) -> dict[str, Any]:
-    """The options of cuda.jit: of a simulated kernel, of one of numba.cuda, {} of a plain function."""
-    options = getattr(kernel, "targetoptions", None)
-    if options is None:
-        options = getattr(kernel, "options", {}) | {"device": getattr(kernel, "device", False)}
-    return dict(options)
-
-
-def _signature(kernel: Any) -> Any:
-    """(arguments, result) of a device function that was given its signature, None of any other."""
-    if hasattr(kernel, "device_signature"):
-        return kernel.device_signature
-    if getattr(kernel, "_can_compile", True) or not kernel.overloads:
-        return None
-    arguments, made = next(iter(kernel.overloads.items()))
-    return arguments, made.signature.return_type
-
-
-def _jitted(function: FunctionType, options: dict[str, Any], signature: Any = None) -> Any:
-    """In the compiler's process: the function with cuda.jit's options."""
-    from numba import cuda
-
-    if signature is None:
-        return cuda.jit(function, **options)  # as a decorator without a signature cuda.jit forgets lto
-    arguments, result = signature
-    return cuda.jit(result(*arguments) if result is not None else arguments, **options)(function)
-
-
-def _name_of_cuda(path: str) -> Any:
-    """In the compiler's process: numba.cuda's own threadIdx, shared.array …"""
-    return operator.attrgetter(path)(importlib.import_module("numba.cuda"))
-
-
-def _pickled(kernel: Any) -> bytes:
-    """A kernel as bytes from which the other process makes the same for numba.cuda: see `_jitted`."""
-    from numba.cloudpickle import Pickler
-
-    from dwlab.simt import DeviceName, Kernel
-    from dwlab.simt import cuda as simulated
-
-    class ForTheCompiler(Pickler):
-        def reducer_override(self, thing: Any) -> Any:
-            if isinstance(thing, Kernel) or type(thing).__name__ == "CUDADispatcher":
-                options = _options(thing)
-                return _jitted, (thing.py_func, options, _signature(thing) if options["device"] else None)
-            if thing is simulated:
-                return importlib.import_module, ("numba.cuda",)
-            if isinstance(thing, DeviceName):
-                return _name_of_cuda, (thing.path,)
-            return super().reducer_override(thing)
-
-    buffer = io.BytesIO()
-    try:
-        ForTheCompiler(buffer).dump(kernel)
-    except Exception as error:  # whatever an object raises that cannot be pickled
-        raise InspectError(
-            f"{getattr(kernel, '__name__', kernel)} refers to something that cannot be handed to the compiler's "
-            f"process: {type(error).__name__}: {error}"
-        ) from error
-    return buffer.getvalue()
-
-
-_results: OrderedDict[str, dict[str, Any]] = OrderedDict()
-
-
-def _key(job: _Job, cc: tuple[int, int]) -> str:
+def _key(job: Job, cc: tuple[int, int]) -> str:
     digest = hashlib.sha256(repr((job.stage, job.problem, job.config, job.arguments, cc, gpus.at_hand())).encode())
     digest.update(job.pickled)
     if job.stage:  # the other process reads the stage's file, and its parts, as they stand now
@@ -474,7 +361,7 @@ def _key(job: _Job, cc: tuple[int, int]) -> str:
     return digest.hexdigest()
 
 
-def _compile(jobs: Sequence[_Job], cc: tuple[int, int], origin: str) -> list[Compiled | str]:
+def _compile(jobs: Sequence[Job], cc: tuple[int, int], origin: str) -> list[Compiled | str]:
     """What came of each job: the result, or why there is none. All that is not known yet goes to one process."""
     keys = [_key(job, cc) for job in jobs]
     new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in _results}
@@ -482,196 +369,37 @@ def _compile(jobs: Sequence[_Job], cc: tuple[int, int], origin: str) -> list[Com
     answers |= {key: _results[key] for key in keys if key in _results}
     for key, answer in answers.items():
         if "error" not in answer:
-            _results[key] = answer
-            _results.move_to_end(key)
+            _results.pop(key, None)
+            _results[key] = answer  # the youngest is last
     while len(_results) > KEPT:
-        _results.popitem(last=False)
+        del _results[next(iter(_results))]
     return [_result(job, answers[key], cc, origin) for key, job in zip(keys, jobs, strict=True)]
 
 
-def missing() -> str:
-    """What keeps this machine from compiling kernels, with what to do; "" as far as can be seen without trying."""
-    if importlib.util.find_spec("numba_cuda") is not None:
-        return ""
-    if sys.platform == "darwin":
-        return (
-            "numba-cuda, which compiles kernels, has no builds for macOS: use Linux or Windows (a GPU is not needed), "
-            "such as a Colab session"
-        )
-    return f"numba-cuda, which compiles kernels, is not installed. {_install()}"
-
-
-def _install() -> str:
-    extra = f"gpu-cu{driver.query().toolkit or 13}"
-    return f"No GPU is needed for it: run pip install -e '.[{extra}]' in the workbook's folder"
-
-
-def environment() -> dict[str, str]:
-    """The variables of a process that compiles as this one would; it decides its mode itself."""
-    places = [str(Path(__file__).resolve().parents[2]), *(place or os.getcwd() for place in sys.path)]
-    return target.environment() | {
-        "PYTHONPATH": os.pathsep.join(places),
-        "PYTHONUTF8": "1",
-        "NUMBA_ENABLE_CUDASIM": "0",  # Numba's own simulator compiles nothing
-        **gpus.environment(),  # the tiles that this process has chosen
-    }
-
-
-def _ask(jobs: Sequence[_Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
+def _ask(jobs: Sequence[Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
     """Has a process of its own compile them: for each {"log", "ptx", "cubin", "compiler"} or {"error"}."""
-    why = missing()
-    if why:
+    if why := missing():
         raise NoCompilerError(why)
-    seconds = SECONDS * len(jobs)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", "from dwlab.compiler.inspect import _serve; _serve()"],
-            input=pickle.dumps((cc, list(jobs))),
-            capture_output=True,
-            env=environment(),
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired:
-        raise InspectError(f"the compiler gave no answer within {seconds} s: is the kernel very long?") from None
-    if done.returncode:
-        message = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
-        raise InspectError(f"the compiler's process ended with status {done.returncode}: {message[-1]}")
-    answer = pickle.loads(done.stdout)
-    if isinstance(answer, InspectError):
-        raise answer
-    return answer
-
-
-# --- in the compiler's process ----------------------------------------------------------------------------------------
-
-
-def _serve() -> None:
-    """Reads (cc, jobs) from standard input and writes their answers, or one error if nothing can be compiled."""
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever Numba or the kernel's module prints is no answer
-    cc, jobs = pickle.load(sys.stdin.buffer)
-    with out:
-        pickle.dump(_answers(cc, jobs), out)
-
-
-def _answers(cc: tuple[int, int], jobs: Sequence[_Job]) -> list[dict[str, Any]] | InspectError:
-    try:
-        compiler = _stand_in(cc)
-    except InspectError as error:
-        return error
-    except Exception as error:  # what a broken or half installed numba-cuda raises
-        first = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
-        return NoCompilerError(f"the CUDA compiler does not start: {type(error).__name__}: {first}. {_install()}")
-    answers: list[dict[str, Any]] = []
-    built: dict[Any, dict[str, Any]] = {}
-    for job in jobs:
-        try:
-            answers.append(_built(job, built) | {"compiler": compiler})
-        except Exception as error:  # each library on the way has errors of its own
-            answers.append({"error": explain(str(error) or type(error).__name__, cc)})
+    answers, ended = process.answers(process.start(_answer, cc, jobs), SECONDS * len(jobs))
+    if len(answers) < len(jobs):
+        raise InspectError(f"the compiler's process {ended}")
     return answers
 
 
-def _stand_in(cc: tuple[int, int]) -> str:
-    """Puts this process into gpu mode with a stand-in for a device; returns the compiler's name and version.
-
-    Numba reads of the current device its compute capability only, until a kernel is loaded, which never happens here.
-    """
-    from numba import cuda
-    from numba.cuda import dispatcher
-    from numba.cuda.cudadrv import devices, nvrtc, nvvm
-    from numba.cuda.cudadrv import driver as cuda_driver
-
-    nvvm.NVVM()
-    if not cuda_driver._have_nvjitlink():
-        raise NoCompilerError(f"nvJitLink, which makes SASS from PTX, is not installed. {_install()}")
-    from cuda.bindings import nvjitlink
-
-    version = _dotted(nvjitlink.version())
-    known = sorted(nvrtc.get_supported_ccs())
-    if cc not in known:
-        older = " ('.[gpu-cu12]' installs one that knows older GPUs)" if cc < known[0] else ""
-        raise InspectError(
-            f"the compiler of CUDA {version} does not know compute capability {_dotted(cc)}, but "
-            f"{', '.join(map(_dotted, known))}{older}"
-        )
-    if cc >= (9, 0):
-        driver.enter()  # whose kernels may have tensor maps, which a driver makes in a context
-    device = SimpleNamespace(compute_capability=cc)
-    context = SimpleNamespace(device=device)
-    devices.get_context = lambda number=None: context
-    dispatcher.get_current_device = lambda: device
-
-    options = cuda_driver.LinkerOptions
-    # ptxas then says what it used; of code from the driver's cache, which a machine with a GPU has, it says nothing.
-    cuda_driver.LinkerOptions = lambda **given: options(**given, verbose=True, no_cache=True)
-    target.cuda = cuda
-    vars(deciding).update(mode="gpu", reason="compiling for a device that is not here")
-    return f"numba-cuda {importlib.metadata.version('numba-cuda')} and nvJitLink {version}"
-
-
-def _built(job: _Job, built: dict[Any, dict[str, Any]]) -> dict[str, Any]:
-    """What `_ask` promises of one job. built: what came of kernels before it; stages share some."""
-    from numba.cuda.core import sigutils
-    from numba.cuda.dispatcher import _Kernel
-
-    if job.stage:
-        one = stage_list.stage(job.stage)
-        kernel = (one.with_config(job.config) if job.config else one).kernel_for(job.problem)
-    else:
-        kernel = pickle.loads(job.pickled)
-    if not hasattr(kernel, "targetoptions"):
-        kernel = _jitted(kernel, {})
-    if isinstance(job.arguments, str):
-        arguments, _ = sigutils.normalize_signature(job.arguments)
-    else:
-        arguments = tuple(_resolve(one) for one in job.arguments)
-    if (kernel, arguments) in built:
-        return built[kernel, arguments]
-    library = _Kernel(kernel.py_func, arguments, **kernel.targetoptions).library
-    cc = library._ensure_cc(None)  # as for a launch: (9, 0) becomes (9, 0, "a")
-    cubin = bytes(library.get_cubin(cc).code)
-    ptx = library.get_lto_ptx(cc) if library._lto else library.get_asm_str(cc)
-    built[kernel, arguments] = {"log": library.get_linkerinfo(cc), "ptx": ptx.rstrip("\0\n") + "\n", "cubin": cubin}
-    return built[kernel, arguments]
-
-
-def _resolve(argument: Any) -> Any:
-    """The Numba type of a kernel's argument."""
-    from numba.cuda import types
-    from numba.cuda.np.numpy_support import from_dtype
-
-    if not isinstance(argument, tuple):
-        return argument
-    dtype, dimensions, layout = argument
-    element = getattr(types, dtype, None)  # knows more than NumPy (bfloat16), and less (bool)
-    return types.Array(element if isinstance(element, types.Type) else from_dtype(np.dtype(dtype)), dimensions, layout)
+def _answer(job: Job, cc: tuple[int, int]) -> dict[str, Any]:
+    """In that process: what `_ask` promises of one job."""
+    try:
+        library = process.compiled(job).library
+        wanted = library._ensure_cc(None)  # as for a launch: (9, 0) becomes (9, 0, "a")
+        cubin = bytes(library.get_cubin(wanted).code)
+        ptx = library.get_lto_ptx(wanted) if library._lto else library.get_asm_str(wanted)
+        text = ptx.rstrip("\0\n") + "\n"
+        return {"log": library.get_linkerinfo(wanted), "ptx": text, "cubin": cubin, "compiler": process.compiler()}
+    except Exception as error:  # each library on the way has errors of its own
+        return {"error": process.explain(str(error) or type(error).__name__, cc)}
 
 
 # --- reading what the tools say ---------------------------------------------------------------------------------------
-
-
-def explain(error: str, cc: tuple[int, int]) -> str:
-    """What a message of Numba, NVVM or ptxas means, in one sentence where it is a known one; else the message."""
-    feature = re.search(r"Feature '([^']+)' requires \.target sm_(\d+)", error)
-    if feature:
-        least = divmod(int(feature[2]), 10)
-        return (
-            f"it uses the instruction {feature[1]}, which needs compute capability {_dotted(least)} or higher, "
-            f"not {_dotted(cc)}"
-        )
-    ours = re.search(r"ptx\.\w+ needs compute capability [\d.]+\d", error)
-    if ours:
-        return f"{ours[0]} or higher, not {_dotted(cc)}"
-    shared = re.search(r"uses too much shared data \((0x[0-9a-f]+) bytes, (0x[0-9a-f]+) max\)", error)
-    if shared:
-        requested, most = (int(number, 16) for number in shared.groups())
-        return (
-            f"its shared arrays take {requested:,} bytes a block, and {most:,} is the most that may be static: make "
-            "them smaller, or use dynamic shared memory"
-        )
-    text = error.strip()
-    return text if len(text) <= 2000 else text[:2000] + " …"
 
 
 @dataclass(frozen=True)
@@ -858,7 +586,7 @@ def _disassembled(cubin: bytes) -> tuple[str | None, str]:
     return clean_sass(done.stdout), ""
 
 
-def _result(job: _Job, answer: dict[str, Any], cc: tuple[int, int], origin: str) -> Compiled | str:
+def _result(job: Job, answer: dict[str, Any], cc: tuple[int, int], origin: str) -> Compiled | str:
     if "error" in answer:
         return answer["error"]
     if "sass" not in answer or (answer["sass"] is None and nvdisasm() is not None):
@@ -892,10 +620,6 @@ def _result(job: _Job, answer: dict[str, Any], cc: tuple[int, int], origin: str)
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
-
-
-def _dotted(version: Iterable[int]) -> str:
-    return ".".join(map(str, version))
 
 
 def _count(number: int, what: str) -> str:

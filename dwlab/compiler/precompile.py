@@ -1,30 +1,27 @@
 """Kernels compiled ahead of their first launch, several at a time.
 
 Numba compiles a kernel when it is first launched, one after the other: a network has some twenty, of seconds each. Here
-processes of their own compile them, without touching a GPU (as dwlab.compiler.inspect does), and send back what Numba's
-own cache would store; each becomes an overload of its kernel, as if that had been compiled here. What a process cannot
-compile is left to the first launch, whose error says why.
+processes of their own compile them (process.py) and send back what Numba's own cache would store; each becomes an
+overload of its kernel, as if that had been compiled here. What a process cannot compile is left to the first launch,
+whose error says why.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import pickle
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dwlab import target
-from dwlab.compiler import inspect
+from dwlab.compiler import process
+from dwlab.compiler.process import InspectError, Job
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
-from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 
 PROCESSES = 16
@@ -33,8 +30,8 @@ PROCESSES = 16
 SECONDS = 600
 """After which a process is given up, and its kernels are left to the first launch."""
 
-Job = tuple[str, Problem, Any, TileConfig | None]
-"""A stage's id, a problem, the Numba types of the kernel's arguments, and its tile: the other process chooses none."""
+Kernels = dict[tuple[int, Any], tuple[Any, Job]]
+"""(a kernel's number, its arguments' types) -> the kernel and its job."""
 
 
 def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processes: int | None = None) -> int:
@@ -43,7 +40,7 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
     Kernels that are compiled already, and those of several problems, are compiled once. processes: at most so many (as
     many as this process has CPUs, up to PROCESSES, if None).
     """
-    kernels: dict[tuple[int, Any], tuple[Any, Job]] = {}
+    kernels: Kernels = {}
     for stage, problem, args in wanted:
         kernel = stage.kernel_for(problem)
         _want(kernels, stage, problem, kernel, tuple(kernel.typeof_pyval(one) for one in args))
@@ -52,21 +49,25 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
 
 def compile_for(wanted: Iterable[tuple[Stage, Problem]]) -> int:
     """As compile_all, for stages on problems, without their arrays. A stage that does not take its problem is left."""
-    kernels: dict[tuple[int, Any], tuple[Any, Job]] = {}
+    kernels: Kernels = {}
     for stage, problem in wanted:
         with contextlib.suppress(registry.StageError):  # whoever launches it says why
             _want(kernels, stage, problem, stage.kernel_for(problem), types_of(stage, problem))
     return _compile(kernels)
 
 
-def _want(
-    kernels: dict[tuple[int, Any], tuple[Any, Job]], stage: Stage, problem: Problem, kernel: Any, types: Any
-) -> None:
+def _want(kernels: Kernels, stage: Stage, problem: Problem, kernel: Any, types: Any) -> None:
     if types not in kernel.overloads:
-        kernels.setdefault((id(kernel), types), (kernel, (stage.id, problem, types, stage.config(problem))))
+        kernels.setdefault((id(kernel), types), (kernel, job_of(stage, problem, types)))
 
 
-def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | None = None) -> int:
+def job_of(stage: Stage, problem: Problem, types: Any = None) -> Job:
+    """The job of a stage on a problem. It names the tile: the other process chooses none."""
+    types = types_of(stage, problem) if types is None else types
+    return Job(stage.id, stage.id, problem, stage.config(problem), b"", types)
+
+
+def _compile(kernels: Kernels, processes: int | None = None) -> int:
     if processes is None:
         processes = _processes()
     if min(processes, len(kernels)) < 2:
@@ -75,9 +76,9 @@ def _compile(kernels: dict[tuple[int, Any], tuple[Any, Job]], processes: int | N
     mixed = list(kernels.values())
     random.Random(0).shuffle(mixed)  # those that take long often stand at regular places, which would be one share
     payloads = compiled([job for _, job in mixed], processes)
-    for (kernel, (_, _, types, _)), payload in zip(mixed, payloads, strict=True):
+    for (kernel, job), payload in zip(mixed, payloads, strict=True):
         if payload is not None:
-            kernel.add_overload(rebuilt(payload), types)
+            kernel.add_overload(rebuilt(payload), job.arguments)
             done += 1
     return done
 
@@ -89,10 +90,10 @@ def compiled(jobs: Sequence[Job], processes: int | None = None, seconds: float =
     """
     cc, until = tuple(target.cuda.get_current_device().compute_capability), time.monotonic() + seconds
     processes = min(processes or _processes(), len(jobs))
-    running = [_start(list(jobs[first::processes]), cc) for first in range(processes)]
+    running = [process.start(payload_of, cc, jobs[first::processes]) for first in range(processes)]
     found: list[bytes | None] = [None] * len(jobs)
     with ThreadPoolExecutor(max(1, len(running))) as pool:  # a process whose answer nobody reads would wait
-        answers = pool.map(lambda process: _answer(process, max(0.0, until - time.monotonic())), running)
+        answers = pool.map(lambda one: _answers(one, max(0.0, until - time.monotonic())), running)
         for first, answer in enumerate(answers):
             for i, payload in enumerate(answer):
                 found[first + i * processes] = payload
@@ -121,9 +122,10 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
     return (*arrays, *(typeof(scalar) for scalar in how.scalars))
 
 
-def _kernel(id: str, problem: Problem, config: TileConfig | None) -> Any:
-    stage = registry.stage(id)
-    return (stage.with_config(config) if config else stage).kernel_for(problem)
+def _answers(one: Any, seconds: float) -> list[bytes | None]:
+    with contextlib.suppress(InspectError):  # no compiler: the first launch says it
+        return process.answers(one, seconds)[0]
+    return []
 
 
 def save(path: str | os.PathLike[str], jobs: Sequence[Job], payloads: Sequence[bytes | None]) -> None:
@@ -136,10 +138,10 @@ def load(path: str | os.PathLike[str]) -> int:
     """Makes the kernels of a file of `save` those of their stages here; returns their number."""
     with open(path, "rb") as file:
         found = pickle.load(file)
-    for (id, problem, types, config), payload in found:
-        kernel = _kernel(id, problem, config)
-        if types not in kernel.overloads:
-            kernel.add_overload(rebuilt(payload), types)
+    for job, payload in found:
+        kernel = job.kernel()
+        if job.arguments not in kernel.overloads:
+            kernel.add_overload(rebuilt(payload), job.arguments)
     return len(found)
 
 
@@ -155,54 +157,10 @@ def rebuilt(payload: bytes) -> Any:
     return _Kernel._rebuild(**pickle.loads(payload))
 
 
-def _start(jobs: list[Job], cc: tuple[int, int]) -> subprocess.Popen[bytes]:
-    """A process that compiles these."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from dwlab.compiler.precompile import _serve; _serve()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=inspect.environment(),
-    )  # fmt: skip
-    assert process.stdin is not None
-    with contextlib.suppress(OSError), process.stdin:  # it may have ended already: then there is no answer
-        process.stdin.write(pickle.dumps((cc, jobs)))
-    process.stdin = None
-    return process
-
-
-def _answer(process: subprocess.Popen[bytes], seconds: float) -> list[bytes | None]:
-    """A payload for each kernel, None for one that was not compiled; the first ones if the process did not finish."""
+def payload_of(job: Job, cc: tuple[int, int]) -> bytes | None:
+    """In a compiler's process: what is sent of a job's kernel; None if it cannot be compiled."""
     try:
-        out, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, _ = process.communicate()
-    found, stream = [], io.BytesIO(out)
-    with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, perhaps in the middle of one
-        while True:
-            found.append(pickle.load(stream))
-    return found
-
-
-# --- in a compiler's process ------------------------------------------------------------------------------------------
-
-
-def _serve() -> None:
-    """Reads (cc, jobs) from standard input and writes a payload after the other, None where it cannot be compiled."""
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever Numba or a kernel's module prints is no answer
-    cc, jobs = pickle.load(sys.stdin.buffer)
-    inspect._stand_in(cc)
-    with out:
-        for job in jobs:
-            pickle.dump(_payload(*job), out)
-            out.flush()
-
-
-def _payload(id: str, problem: Problem, types: tuple[Any, ...], config: TileConfig | None) -> bytes | None:
-    from numba.cuda.dispatcher import _Kernel
-
-    try:
-        kernel = _kernel(id, problem, config)
-        made = _Kernel(kernel.py_func, types, **kernel.targetoptions)
+        made = process.compiled(job)
         made.library.get_cubin(made.library._ensure_cc(None))  # kept in the library, and so in the payload
         return packed(made)
     except Exception:  # whatever is wrong, the first launch says it

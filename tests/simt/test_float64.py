@@ -119,12 +119,12 @@ def main() -> None:
     """Prints "1 text" or "0 text" for each stored line and for some that are drawn anew."""
     import warnings
 
-    from dwlab.compiler.inspect import _stand_in
+    from dwlab.compiler.process import stand_in
 
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
-    _stand_in((9, 0))
+    stand_in((9, 0))
     from numba import cuda as compiled
 
     def world(source):
