@@ -185,7 +185,7 @@ class Accesses(State):
         if not isinstance(array, Array):
             value = self.load_local(array, element, mask, node)
             if self.watchers:
-                self.saw(node, element, value)
+                self.note_read(node, element, value)
             return value
         self.record_access(array, element, mask, trace.LOAD, node)
         flat = array.root.view(array.dtype)
@@ -195,9 +195,9 @@ class Accesses(State):
                 element = element[0, 0]
         value = flat[element] if element.ndim == 0 else flat.take(element, mode="clip")
         if self.watchers:
-            self.saw(node, element, value)
+            self.note_read(node, element, value)
             if self.strands is not None:
-                self.saw_at(array, np.broadcast_to(element, self.lanes_shape)[mask.full])
+                self.note_places(array, np.broadcast_to(element, self.lanes_shape)[mask.full])
         return value
 
     def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
@@ -231,7 +231,7 @@ class Accesses(State):
             where = np.broadcast_to(element, self.lanes_shape)[mask.full]
             before = flat[where].tobytes()
             flat[where] = value if value.ndim == 0 else np.broadcast_to(value, self.lanes_shape)[mask.full]
-            self.changed(array, where, flat[where].tobytes() != before)
+            self.note_change(array, where, flat[where].tobytes() != before)
         elif mask.array is None and element.shape == self.lanes_shape:
             flat[element] = value
         else:
@@ -240,19 +240,19 @@ class Accesses(State):
                 value if value.ndim == 0 else filled(value, self.lanes_shape)[active]
             )
 
-    def saw(self, node: ast.AST, *values: object) -> None:
+    def note_read(self, node: ast.AST, *values: object) -> None:
         """Adds what was read to the digests of the loops that are watched."""
         seen = hash((id(node), *(np.asarray(v).tobytes() for v in values)))
         for watch in self.watchers:
             watch.seen = hash((watch.seen, seen))
 
-    def saw_at(self, array: Array, where: np.ndarray) -> None:
+    def note_places(self, array: Array, where: np.ndarray) -> None:
         """Where it was read."""
         places = _words(array, where)
         for watch in self.watchers:
             watch.places |= places
 
-    def changed(self, array: Array, where: np.ndarray, really: bool = True) -> None:
+    def note_change(self, array: Array, where: np.ndarray, really: bool = True) -> None:
         """A store or atomic that is watched: whether it has changed what was there."""
         self.changes += really
         if really and self.strands is not None:
@@ -385,7 +385,7 @@ class Accesses(State):
             self.count(array, element, mask, self._KINDS[kind], node)
         root = array.root
         if self.hunting and root.tracked:
-            self.hunt(array, element, mask, kind, node)
+            self.check_races(array, element, mask, kind, node)
 
     def count(self, array: Array, element: Lanes, mask: Mask, kind: str, node: ast.AST) -> None:
         key, record = self.access_record(array, kind, node)
@@ -424,7 +424,7 @@ class Accesses(State):
             self.events.append((node.lineno, array))
         return number
 
-    def hunt(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+    def check_races(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
         """Feeds shadow memory with this access and reports what it finds."""
         root = array.root
         if self.options.in_step:
@@ -441,7 +441,7 @@ class Accesses(State):
         self.access_number += 1
         lanes = filled(element, self.lanes_shape)
         if self.order is not None:
-            self.hunt_exact(array, lanes, mask, kind, node, span)
+            self.check_races_exact(array, lanes, mask, kind, node, span)
             return
         found = np.zeros((5, 6), np.int64)
         total = trace.track(
@@ -456,7 +456,9 @@ class Accesses(State):
 
     _NODES = 1 << 23  # kept at most, of 32 bytes each
 
-    def hunt_exact(self, array: Array, lanes: np.ndarray, mask: Mask, kind: int, node: ast.AST, span: int) -> None:
+    def check_races_exact(
+        self, array: Array, lanes: np.ndarray, mask: Mask, kind: int, node: ast.AST, span: int
+    ) -> None:
         """`hunt` where fences order accesses, or lanes of a warp pass different syncwarps."""
         root, order = array.root, self.order
         wanted = min(self.pool_used + mask.lanes * span, self._NODES)
@@ -483,7 +485,7 @@ class Accesses(State):
         self, array: Array, hazard: int, kind: int, element: int, me: int, other: int, event: int, node: ast.AST
     ) -> None:
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
-        place = f"{array.name} element {self.place(array, element)}"
+        place = self.element_name(array, element)
         if hazard == trace.UNWRITTEN:
             self.hazard(
                 "uninitialised", node.lineno, array.name, f"{mine} reads {place}, which nothing has written", mine
@@ -516,18 +518,18 @@ class Accesses(State):
         )  # fmt: skip
 
     @staticmethod
-    def place(array: Array, element: int) -> str:
-        """An element number as indices of the array, when it is a plain one."""
+    def element_name(array: Array, element: int) -> str:
+        """An element by the array's name and, when that is a plain one, by its indices."""
         if array.offset.ndim or any(n.ndim for n in array.shape):
-            return str(element)
+            return f"{array.name} element {element}"
         rest = element - int(array.offset)
         out = []
         for stride in sorted(array.strides, reverse=True):
             out.append(rest // stride if stride else 0)
             rest = rest % stride if stride else rest
         if rest or tuple(sorted(array.strides, reverse=True)) != tuple(array.strides):
-            return str(element)
-        return "[" + ", ".join(map(str, out)) + "]"
+            return f"{array.name} element {element}"
+        return f"{array.name} element [{', '.join(map(str, out))}]"
 
     def barrier(self, node: ast.AST) -> None:
         """__syncthreads: every thread of the block that has not exited must be here."""

@@ -445,7 +445,7 @@ def accessed(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int
             row, lane, who = run.first_lane(hit)
             at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
             does = "reads" if kind == trace.LOAD else "writes"
-            run.hazard("race", node.lineno, array.name, f"{who} {does} {array.name} element {run.place(array, at)}, "
+            run.hazard("race", node.lineno, array.name, f"{who} {does} {run.element_name(array, at)}, "
                        f"{why}", who)  # fmt: skip
     if kind != trace.LOAD:
         landed[rows[here], :, word[here]] = 0

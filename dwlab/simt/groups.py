@@ -241,7 +241,7 @@ def overwritten(run: Execution, array: Array, element: np.ndarray, mask: Mask, n
         one.reported = True
     run.hazard(
         "race", node.lineno, array.name,
-        f"{who} writes {array.name} element {run.place(array, element)} while the product of line {line} may still "
+        f"{who} writes {run.element_name(array, element)} while the product of line {line} may still "
         "read it (it takes ptx.wgmma_wait(…, 0), then cuda.syncthreads())", who, line,
     )  # fmt: skip
 
@@ -347,7 +347,7 @@ def _check_read(run: Execution, array: Array, words: np.ndarray, here: np.ndarra
         element = np.zeros(inside.shape, np.int64)
         element[..., : some.shape[2]] = some
         mask = Mask(here & inside.reshape(run.lanes_shape), run.lanes_shape)
-        run.hunt(array, element.reshape(run.lanes_shape), mask, trace.LOAD, node)
+        run.check_races(array, element.reshape(run.lanes_shape), mask, trace.LOAD, node)
 
 
 def _check_operands(run: Execution, node: ast.AST, array: Array, words: np.ndarray) -> None:

@@ -885,10 +885,10 @@ def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.n
 def _noticed(run: Execution, node: ast.AST, array: Array, where: np.ndarray, before: np.ndarray | None) -> None:
     """For loops that may wait: what an atomic has read, and whether it has changed anything."""
     if before is not None:
-        run.changed(array, where, array.root.view(array.dtype)[where].tobytes() != before.tobytes())
-        run.saw(node, where, before)
+        run.note_change(array, where, array.root.view(array.dtype)[where].tobytes() != before.tobytes())
+        run.note_read(node, where, before)
         if run.strands is not None:
-            run.saw_at(array, where)
+            run.note_places(array, where)
 
 
 def _one_by_one(

@@ -121,7 +121,7 @@ def _words(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: 
     """A word for each lane, looked at for races as what that lane reads."""
     element = np.ascontiguousarray(element.reshape(run.lanes_shape))
     if run.hunting and array.root.tracked:
-        run.hunt(array, element, mask, trace.LOAD, node)
+        run.check_races(array, element, mask, trace.LOAD, node)
     flat = array.root.view(types.UINT32)
     return flat.take(element + run.rows * np.int64(array.root.row_bytes // 4), mode="clip")
 

@@ -187,7 +187,7 @@ def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, nod
         need = "ptx.mbarrier_wait" if boxed else "ptx.commit() and ptx.wait(0)"
         run.hazard(
             "race", node.lineno, array.name,
-            f"{who} touches {array.name} element {run.place(array, at)} while the asynchronous copy of line {line} is "
+            f"{who} touches {run.element_name(array, at)} while the asynchronous copy of line {line} is "
             f"still in flight (it takes {need} first)", who, line,
         )  # fmt: skip
         return
@@ -210,7 +210,7 @@ def overwritten(run: Execution, array: Array, element: Lanes, mask: Mask, node: 
             who = run.thread_name(int(run.block_numbers[row]), int(lane))
             run.hazard(
                 "race", node.lineno, array.name,
-                f"{who} writes {array.name} element {run.place(array, int(at[row, lane]))}, which the asynchronous "
+                f"{who} writes {run.element_name(array, int(at[row, lane]))}, which the asynchronous "
                 f"copy of line {one.node.lineno} may still be reading (it takes ptx.commit() and ptx.wait(0) first)",
                 who, one.node.lineno,
             )  # fmt: skip
@@ -291,7 +291,7 @@ def _hunt(
 ) -> None:
     if run.hunting and array.root.tracked:
         for k in range(width):
-            run.hunt(array, element + np.int64(k), mask, kind, node)
+            run.check_races(array, element + np.int64(k), mask, kind, node)
 
 
 def _rows(run: Execution, array: Array, element: Lanes) -> Lanes:
@@ -303,10 +303,10 @@ def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> 
     element = _rows(run, array, element)
     values = [flat.take(element + k, mode="clip") for k in range(width)]
     if run.watchers:
-        run.saw(run.node, element, *values)
+        run.note_read(run.node, element, *values)
         if run.strands is not None:
             where = np.broadcast_to(element, run.lanes_shape)[run.mask.full]
-            run.saw_at(array, np.concatenate([where + k for k in range(width)]))
+            run.note_places(array, np.concatenate([where + k for k in range(width)]))
     return values
 
 
@@ -314,7 +314,7 @@ def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values
     where = np.broadcast_to(_rows(run, array, element), run.lanes_shape)[lanes]
     flat = array.root.view(types.FLOAT32)
     if run.watching:
-        run.changed(array, np.concatenate([where + k for k in range(len(values))]))
+        run.note_change(array, np.concatenate([where + k for k in range(len(values))]))
     for k, one in enumerate(values):
         flat[where + k] = one[lanes]
 
