@@ -21,7 +21,7 @@ from dwlab.simt.things import ARRAYS, Chosen, Member, kind_name
 
 
 class Accesses(State):
-    """What a kernel's lanes do to memory."""
+    """Loads, stores, atomics and barriers of a kernel's lanes."""
 
     def number(self, value: object, node: ast.AST) -> Lanes:
         """Checks that a value is a number."""
@@ -247,7 +247,7 @@ class Accesses(State):
             watch.seen = hash((watch.seen, seen))
 
     def note_places(self, array: Array, where: np.ndarray) -> None:
-        """Where it was read."""
+        """Adds the words that were read to the loops that are watched."""
         places = _words(array, where)
         for watch in self.watchers:
             watch.places |= places
@@ -259,7 +259,7 @@ class Accesses(State):
             self.strands.changed(_words(array, where))
 
     def writable(self, array: Array, node: ast.AST) -> None:
-        """Before any store or atomic: refuses constants and read-only arrays; a root must be tracked from its start."""
+        """Checks an array before a store or atomic: refuses constants and read-only ones; starts to track a root."""
         root = array.root
         if root.read_only or root.space == "const":
             self.refuse_write(array, node)
@@ -299,7 +299,7 @@ class Accesses(State):
         self.mask = outer
 
     def load_chosen(self, array: Chosen, indices: tuple, node: ast.AST) -> object:
-        """As `load`, each lane from its own array."""
+        """Loads an element, each lane from its own array."""
         result = None
         for mask, one in self.each_option(array):
             value = self.load(one, indices, node)
@@ -636,7 +636,7 @@ def _literal_index(node: ast.AST, axis: int) -> bool:
 
 
 def describe(value: object) -> str:
-    """What a value is, for messages."""
+    """A value's kind or name, for messages."""
     if isinstance(value, str):
         return "a string"
     if isinstance(value, ModuleType):

@@ -1,4 +1,4 @@
-"""What a kernel may ask of a whole array: its shape and views, sums over it, and loops over its indices."""
+"""Attributes and methods of whole arrays in a kernel: shapes, views, sums, loops over indices."""
 
 from __future__ import annotations
 

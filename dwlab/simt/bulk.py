@@ -155,7 +155,7 @@ def mbarrier_arrive(run: Execution, node: ast.Call, shared: object, i: Lanes) ->
 
 
 def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: Lanes, parity: Lanes) -> None:
-    """Until the phase of this parity has ended."""
+    """Waits until the phase of this parity has ended."""
     for row, lanes, word, number in _calls(run, node, shared, i, parity):
         one = _mbarrier(run, node, shared, row, lanes, word)
         if one.ended % 2 == number % 2:  # else it does not wait, and copies land as late as may be
@@ -186,7 +186,7 @@ def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.nd
 
 
 def _joined(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """What is known with what another knows, who may know of fewer mbarriers."""
+    """The union of two threads' knowledge; the second may know of fewer mbarriers."""
     made = known.copy()
     made[..., : len(more)] = np.maximum(made[..., : len(more)], more)
     return made

@@ -1,4 +1,4 @@
-"""What a launch would occupy on a multiprocessor: instructions, passes through the L1, waits for memory, re-reads.
+"""The cost of a launch on a multiprocessor: instructions, passes through the L1, waits for memory, re-reads.
 
 `cost(kernel, grid, block, *args)` runs a kernel as `xray` does and counts what a time model needs beside an X-ray. It
 is an interpreter of its own, so that an X-ray is as fast as before. All counts are of warps:
@@ -127,7 +127,7 @@ class _Flight:
 
 
 class _Life:
-    """How many 4-byte words of local arrays hold, at the same time, what is still to be read.
+    """The number of 4-byte words of local arrays that hold, at one time, what is still to be read.
 
     A word lives from a write to the last read before the next write. A number that the compiler knows (a sum's first
     zero) needs no register. An array whose index is not known when the kernel is compiled lives as a whole.
@@ -308,7 +308,7 @@ class Costing(Execution):
             self.tensor += instructions * self.mask.warps
 
     def keep_value(self, key: tuple, *objects: object) -> None:
-        """What was computed is not computed again. The operands are kept, so that their ids stay theirs."""
+        """Remembers a result, which costs nothing a second time, and the operands, so that their ids stay theirs."""
         if len(self.values) >= KEPT:
             self.values.clear()
         self.values[key] = objects

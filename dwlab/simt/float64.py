@@ -1,4 +1,4 @@
-"""Where a kernel of float32 arrays computes in float64: sums and products, but also comparisons, minima, conversions.
+"""Operations in float64 of a kernel of float32 arrays: sums and products, comparisons, minima, conversions.
 
 What counts is what is left when the compiler is done. It narrows three things back to float32, as they give the same
 bits, and only these: a single + - * or / of float32 values and constants that float32 holds, if all that is done with

@@ -220,7 +220,7 @@ def _check_metadata(run: Execution, node: ast.Call, one: Product, done: np.ndarr
 
 
 def fence_async(run: Execution, node: ast.Call) -> None:
-    """What these lanes have stored to shared memory is there for products."""
+    """Makes what these lanes have stored to shared memory visible to products."""
     run.operate([])
     run.fenced = np.where(run.mask.full, run.access_number, run.fenced)
 

@@ -205,7 +205,7 @@ def _check_stream(stream: Any) -> Any:
 
 
 class _DeviceBase:
-    """What device arrays and records share: data in ``storage``, a place in an allocation, a default stream."""
+    """The base of device arrays and records: data in ``storage``, a place in an allocation, a default stream."""
 
     __cuda_memory__ = True
     __cuda_ndarray__ = True
@@ -741,7 +741,7 @@ class InOut(ArgHint):
 
 
 def kernel_argument(value: Any, stream: Any = 0) -> tuple[Any, Callable[[], None] | None]:
-    """What a kernel launch passes for a host value, and what to call after the launch to bring results back (or None).
+    """The argument that a kernel gets for a host value, and what to call afterwards to bring results back (or None).
 
     Device arrays pass as they are; mapped and managed arrays as device arrays over their own memory; NumPy arrays are
     copied to the device and, unless marked ``cuda.In``, back. Scalars and tuples pass unchanged (a tuple's arrays are

@@ -129,7 +129,7 @@ _SPELT = {
 
 
 class Handlers(dict):
-    """What executes each type of syntax node: type -> a method of the Execution, looked up once."""
+    """Type of a syntax node -> the method of the Execution that executes it, looked up once."""
 
     def __init__(self, run: Execution, prefix: str):
         self.run, self.prefix = run, prefix
@@ -503,7 +503,7 @@ class Execution(Accesses):
         return self.loop_end(node, active, breaks, whole)
 
     def items(self, value: object, node: ast.AST) -> Items:
-        """What a loop goes through. Raises UnsupportedError for what has no elements, or elements of several types."""
+        """The elements of a loop. Raises UnsupportedError for what has none, or has elements of several types."""
         if isinstance(value, Items):
             return value
         if isinstance(value, Range):
@@ -826,7 +826,7 @@ class Execution(Accesses):
         return value
 
     def constant(self, value: object, name: str, node: ast.AST) -> object:
-        """What a global, closure variable or module attribute is inside a kernel."""
+        """The value of a global, closure variable or module attribute inside a kernel."""
         if isinstance(value, enum.Enum):
             return Member(type(value), np.int64(list(type(value)).index(value)))
         if isinstance(value, (bool, int, float, complex, np.generic)) and not isinstance(value, np.void):
@@ -1140,7 +1140,7 @@ class Execution(Accesses):
         return self.call_at(node, types.binary, _COMPARE[type(op)], left, right)
 
     def call_at(self, node: ast.AST, function: Callable, *arguments: object) -> object:
-        """What a function gives that knows no lines: to what it refuses the node's is added."""
+        """The result of a function that knows no lines; to its refusals the node's is added."""
         try:
             return function(*arguments)
         except UnsupportedError as error:
@@ -1640,7 +1640,7 @@ class Execution(Accesses):
 
 @functools.lru_cache(maxsize=4096)
 def _names_of_wait(loop: ast.For | ast.While) -> tuple[str, ...] | None:
-    """Of a loop that may wait (a `while`, a `for` that may be left early) the names tested and set; None for others."""
+    """Names tested and set in a loop that may wait (a `while`, a `for` that may be left early); None for others."""
     inside = [n for statement in loop.body for n in ast.walk(statement)]
     if isinstance(loop, ast.For) and not any(isinstance(n, (ast.Break, ast.Return)) for n in inside):
         return None

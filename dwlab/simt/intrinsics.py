@@ -1,4 +1,4 @@
-"""What a kernel may call: cuda.* names, Python's builtins, and functions that others register a meaning for.
+"""Functions that a kernel may call: cuda.* names, Python's builtins, and those that others register.
 
 Every function here takes the Execution first, then the call's syntax node, then the evaluated arguments.
 """
@@ -33,7 +33,7 @@ FULL = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Group:
-    """What cg.this_grid() gives."""
+    """The grid, as cg.this_grid() gives it."""
 
 
 _meanings: dict[int, tuple[object, Callable]] = {}
@@ -85,7 +85,7 @@ def _range(run: Execution, node: ast.Call, *arguments: object) -> Range:
 
 
 def length_of(whole: Range) -> Lanes:
-    """How many numbers a range() has."""
+    """The length of a range()."""
     start, stop, step = (types.cast(v, types.INT64) for v in (whole.start, whole.stop, whole.step))
     length = np.maximum((stop - start + step - np.sign(step)) // np.where(step == 0, 1, step), 0)
     return length if length.ndim else np.int64(length)
@@ -148,7 +148,7 @@ def _round_to(value: Lanes, digits: Lanes) -> Lanes:
 
 
 def _zip(run: Execution, node: ast.Call, *given: object) -> Items:
-    """As many as the shortest of them has."""
+    """zip(): as many elements as the shortest part has."""
     parts = [run.items(one, node) for one in given]
     length: Lanes = np.int64(0)
     for k, one in enumerate(parts):
@@ -226,7 +226,7 @@ def _print(run: Execution, node: ast.Call, *arguments: object) -> None:
 
 
 def _printed(run: Execution, node: ast.Call, value: object) -> Callable[[int, int], str]:
-    """What print writes of a value for a row and a lane."""
+    """A function that gives what print writes of a value for a row and a lane."""
     if isinstance(value, str):
         return lambda row, lane: value
     if isinstance(value, tuple):
@@ -678,7 +678,7 @@ def _lanemask_lt(run: Execution, node: ast.Call) -> Lanes:
 
 
 def _integer(run: Execution, node: ast.Call, value: object) -> Lanes:
-    """What popc, clz and their relatives take: an integer. Anything else becomes an int8, as Numba-CUDA has it."""
+    """The integer that popc, clz and their relatives take. Anything else becomes an int8, as Numba-CUDA has it."""
     value = run.number(value, node)
     if value.dtype.kind == "c":
         raise run.refuse(node, f"an integer is needed, not {value.dtype}")
@@ -784,7 +784,7 @@ _ATOMIC_TYPES = {
 
 
 def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | None) -> np.ndarray:
-    """What one atomic leaves behind, element by element."""
+    """The values that one atomic leaves behind, element by element."""
     if name == "exch":
         return value
     if name == "inc":
@@ -883,7 +883,7 @@ def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.n
 
 
 def _noticed(run: Execution, node: ast.AST, array: Array, where: np.ndarray, before: np.ndarray | None) -> None:
-    """For loops that may wait: what an atomic has read, and whether it has changed anything."""
+    """Notes what an atomic has read, and whether it has changed anything, for loops that may wait."""
     if before is not None:
         run.note_change(array, where, array.root.view(array.dtype)[where].tobytes() != before.tobytes())
         run.note_read(node, where, before)

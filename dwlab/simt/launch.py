@@ -195,7 +195,7 @@ class Binder:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What can be seen of a kernel before it runs: on-chip bytes, and features that change how it is run."""
+    """A kernel's on-chip bytes, and features that change how it is run, as seen before it runs."""
 
     static_shared: int
     local: int
@@ -437,7 +437,7 @@ def _execute_briefly(*arguments: object, **options: object) -> tuple[Execution, 
 
 
 class Kernel:
-    """What @cuda.jit makes: a kernel to be launched with kernel[grid, block](…), or a device function."""
+    """A function under @cuda.jit: a kernel to be launched with kernel[grid, block](…), or a device function."""
 
     def __init__(
         self,
@@ -480,7 +480,7 @@ class Kernel:
         return ForAll(self, ntasks, tpb, sharedmem, stream)
 
     def allow_shared(self, args: Sequence[object], nbytes: int) -> None:
-        """What dwlab.gpu.driver.allow_shared does for a simulated kernel; see there."""
+        """Allows dynamic shared memory beyond the default, as dwlab.gpu.driver.allow_shared does; see there."""
         key = tuple(_argument_type(a) for a in args)
         self.allowed[key] = max(self.allowed.get(key, 0), nbytes)
 

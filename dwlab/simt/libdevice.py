@@ -54,7 +54,7 @@ def _times_pi(function: np.ufunc, zero: float) -> Meaning:
 
 
 def _away(x: Lanes) -> Lanes:
-    """To the nearest, of two as near the one further from 0."""
+    """Rounds to the nearest, of two as near the one further from 0."""
     return np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x).astype(x.dtype)
 
 
@@ -129,7 +129,7 @@ def _average(a: Lanes, b: Lanes, up: int) -> Lanes:
 
 
 def _both(name: str, count: int, meaning: Meaning) -> None:
-    """In float64 and, with an f behind the name, in float32."""
+    """Registers a function in float64 and, with an f behind the name, in float32."""
     FUNCTIONS[name] = ((D,) * count, meaning)
     FUNCTIONS[name + "f"] = ((F,) * count, meaning)
 

@@ -1,4 +1,4 @@
-"""What a launch may have, by compute capability (the table is dwlab.gpu.occupancy's)."""
+"""Limits of a launch by compute capability (the table is dwlab.gpu.occupancy's)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ HAZARD_MODES = ("raise", "warn", "report", "off")
 
 @dataclass(frozen=True)
 class Options:
-    """How a kernel is executed on the laptop GPU.
+    """Choices of how a kernel is executed on the laptop GPU.
 
     hazards: "raise" stops at the first hazard, "warn" prints each once and goes on, "report" only collects them
         (what `xray` does), "off" does not look for races and uninitialised reads (out-of-bounds accesses still raise).

@@ -1,4 +1,4 @@
-"""What fences and atomics order: release and acquire, as in PTX's memory model, and nothing else.
+"""The order that fences and atomics make: release and acquire, as in PTX's memory model, and nothing else.
 
 A fence orders its own thread's earlier accesses before its later ones. Two threads are ordered when the one that
 writes executes a fence and then an atomic, and the other an atomic on the same element, after it, and then a fence (or
@@ -64,7 +64,7 @@ class Log:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What came to a thread: others' knowledge, and logs up to a place; `block`: of its own block only, else -1."""
+    """The knowledge that came to a thread: others', and logs up to a place; `block`: of its own block only, else -1."""
 
     parents: tuple[int, ...]
     logs: tuple[tuple[Log, int, int], ...]
@@ -93,7 +93,7 @@ class Order:
         return len(self.known) - 1
 
     def _seen(self, block: int, thread: int, scope: int) -> list[tuple[Log, int, int]]:
-        """What a thread's atomics have seen, as its fence of this scope makes it known."""
+        """The releases that a thread's atomics have seen, as its fence of this scope makes them known."""
         seen = self.pending.get(block, {}).get(thread)
         if not seen:
             return []

@@ -1,4 +1,4 @@
-"""What a launch did: the X-ray's result, as data, JSON, text, HTML and pictures."""
+"""The X-ray of a launch: data, JSON, text, HTML and pictures."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ class Report:
         return "\n".join([head, *self._costliest(), *text, "", *self.summary()])
 
     def _costliest(self, most: int = 3) -> list[str]:
-        """Where most global sectors come from, in one line; none where there are few accesses."""
+        """One line that says where most global sectors come from; none where there are few accesses."""
         costly = sorted((a for a in self.accesses if a.space == "global"), key=lambda a: -a.sectors)
         if len(costly) <= most or not self.totals.sectors:
             return []

@@ -1,4 +1,4 @@
-"""From a function to its source: syntax tree, true line numbers, and what its free names stand for."""
+"""A function's source: syntax tree, true line numbers, and what its free names stand for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dwlab.simt.options import UnsupportedError
 
 @dataclass(frozen=True)
 class Syntax:
-    """What a function's statements have in them; the same for all functions that one `def` makes.
+    """The names and calls in a function's statements; the same for all functions that one `def` makes.
 
     names: names and attributes.  local: names that are set.  stored: names of arrays that are stored to.  calls: each
     with what it calls as text.  aliases: (target, value) of assignments.
@@ -82,7 +82,7 @@ def _base_name(node: ast.expr) -> str | None:
 
 
 def static_value(node: ast.expr, lookup: Callable[[str], object]) -> object:
-    """What a name or dotted name stands for without running the kernel; None if that is not known."""
+    """The value of a name or dotted name without running the kernel; None if it is not known."""
     try:
         if isinstance(node, ast.Name):
             return lookup(node.id)
@@ -170,7 +170,7 @@ class _Fold(ast.NodeTransformer):
         return node if not isinstance(node.test, ast.Constant) else node.body if node.test.value else node.orelse
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        """Without constants that decide nothing, and what stands behind one that decides."""
+        """Leaves out constants that decide nothing, and what stands behind one that decides."""
         self.generic_visit(node)
         parts, decides = [], isinstance(node.op, ast.Or)
         for one in node.values:
@@ -349,7 +349,7 @@ def _acts(node: ast.stmt) -> bool:
 
 
 def idle_beside(statements: list[ast.stmt], loop: ast.stmt) -> tuple[bool, bool] | None:
-    """What threads that are not in `loop` can do while others wait there; None if the loop is not in the statements.
+    """Tells what threads outside `loop` can do while others wait there; None if the loop is not in the statements.
 
     (whether they change no memory, whether they come to a barrier of the block, behind which they wait themselves).
     """

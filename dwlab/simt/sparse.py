@@ -40,7 +40,7 @@ def sparse_mma(run: Execution, node: ast.Call, *given: Lanes) -> tuple[Lanes, ..
 
 
 def kept_places(run: Execution, node: ast.Call, metadata: Lanes, selector: int) -> tuple[np.ndarray, np.ndarray]:
-    """For both kept elements of each row and group the k that they stand for.
+    """The k that both kept elements of each row and group stand for.
 
     Reports the first lane that has two indices that do not ascend: the result is undefined.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LineRecord:
-    """What one source line did so far."""
+    """The counts of one source line so far."""
 
     warps: int = 0
     lanes: int = 0
@@ -54,7 +54,7 @@ class Restart(Exception):
 
 @dataclass
 class Shown:
-    """What only running a launch has shown of it.
+    """Properties of a launch that only running it has shown.
 
     stored: numbers of roots that are stored to though the kernel's text does not say so.  exact: fences or syncwarps of
     some lanes: accesses are tracked one by one.  by_blocks: blocks must take turns (dwlab.simt.strands).  split: blocks
@@ -114,7 +114,7 @@ class Watch:
 
 
 class Observer:
-    """What is told of a launch while it runs, to count what an X-ray does not: `xray(…, observer=…)`.
+    """A listener to a launch, that counts what an X-ray does not: `xray(…, observer=…)`.
 
     run, in each call, is the launch: blocks_total, padded (threads of a block, in whole warps), block_numbers (of those
     that run now), arrays (by their names), mask (the active lanes: .full, (blocks, threads), .warps, .lanes).
@@ -240,7 +240,7 @@ class State:
         return frame
 
     def where(self, node: ast.AST | None = None) -> str:
-        """Where execution stands, for messages."""
+        """The place at which execution stands, for messages."""
         line = getattr(node or self.node, "lineno", 0)
         text = self.frame.source.text.get(line, "").strip()
         return f"{self.frame.source.name}, line {line}: `{text}`"

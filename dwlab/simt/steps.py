@@ -1,4 +1,4 @@
-"""What each warp of a small launch does, statement by statement: `record(kernel, grid, block, *arguments)`.
+"""A small launch, statement by statement and warp by warp: `record(kernel, grid, block, *arguments)`.
 
 Warps of a block run in lockstep here, as far as they are active; on a GPU they take turns in any order, and only a
 barrier says who was where. So the steps of one warp are in order, those of two are not, and what memory holds at a step
@@ -82,7 +82,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Steps:
-    """What was recorded. warps: (block, warp) -> its steps. before: memory -> what it held, where that is known.
+    """A recorded launch. warps: (block, warp) -> its steps. before: memory -> what it held, where that is known.
 
     lines: (file, line) -> text, the kernel and the functions that it calls. cut: why there is no more, "" if all is.
     """

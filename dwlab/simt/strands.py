@@ -78,7 +78,7 @@ class _Strand:
 
 @dataclass(frozen=True)
 class _Post:
-    """What a strand has come to: a barrier or warp function, and what it brings."""
+    """A barrier or warp function that a strand has come to, and what it brings."""
 
     kind: str
     node: ast.AST
@@ -345,7 +345,7 @@ class Scheduler:
             self.ready.append(one)
 
     def release_partly(self) -> bool:
-        """Where nothing else can go on: does a warp function without the lanes that did not come, which is reported."""
+        """Does a warp function without the lanes that did not come, where nothing else can go on; it is reported."""
         for block in self.blocks:
             for group in self.warp_groups([one for one in block.strands if one.post is not None]):
                 self.perform(group)
@@ -408,7 +408,7 @@ class Scheduler:
 
 
 def advice(run: Execution, started: int, capacity: int) -> str:
-    """What to do about a wait that never ends."""
+    """Advice on a wait that never ends."""
     text = (
         "no thread can go on, as none stores what the loop waits for. Store it in a thread that does not itself wait "
         "for this one, and before it waits for anything; a lock must be given back, and before a barrier that others "

@@ -81,7 +81,7 @@ def in_lanes(run: Execution, d: np.ndarray) -> tuple[Lanes, ...]:
 
 
 def elements(words: np.ndarray, kind: str) -> np.ndarray:
-    """What the words hold, along their last axis: float64, exactly."""
+    """The numbers that words hold, along their last axis: float64, exactly."""
     if kind == "tf32":
         return (words & _KEPT).view(np.float32).astype(np.float64)
     if kind == "bfloat16":

@@ -1,4 +1,4 @@
-"""What a kernel can hold beside numbers and arrays: what a loop goes through, arrays by lane, vectors, functions."""
+"""Values of a kernel beside numbers and arrays: elements of loops, arrays by lane, vectors, functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Items:
-    """What a `for` goes through: how many there are, which may differ by lane, and how to get number k."""
+    """The elements of a `for`: how many there are, which may differ by lane, and how to get number k."""
 
     length: Lanes
     item: Callable[[np.int64], object]
@@ -57,7 +57,7 @@ class Chosen:
         return self.options[0].strides
 
     def by_lane(self, values: list[Lanes]) -> Lanes:
-        """Of one value for each option that of the lane's own."""
+        """Each lane's own value, from one for each option."""
         result = values[0]
         for k, value in enumerate(values[1:], 1):
             if value is not result and (np.ndim(value) or np.ndim(result) or value != result):
@@ -89,7 +89,7 @@ class Member:
 
     @property
     def value(self) -> object:
-        """What it stands for; all of a family are of one type."""
+        """The member's value; all of a family are of one type."""
         values = [
             types.literal(v) if isinstance(v, (int, float, complex)) else v for v in (m.value for m in self.family)
         ]
@@ -108,7 +108,7 @@ class Versions:
     dtype = np.dtype(object)  # none of a number
 
     def as_type(self, dtype: np.dtype) -> Lanes:
-        """In the type that the variable has where it is read."""
+        """The value in the type that the variable has where it is read."""
         result = types.cast(self.parts[0], dtype)
         for k, part in enumerate(self.parts[1:], 1):
             result = np.where(self.which == k, types.cast(part, dtype), result)

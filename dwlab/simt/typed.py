@@ -38,7 +38,7 @@ class Torn:
 
 
 def tables(run: Execution, arguments: list[object]) -> Tables:
-    """For each function that a launch calls, by `key`, the types of its names. Raises UnsupportedError as Numba would.
+    """The types of names of each function that a launch calls, by `key`. Raises UnsupportedError as Numba would.
 
     Kept in run.frozen: once for each kernel and types of arguments.
     """
@@ -55,7 +55,7 @@ def tables(run: Execution, arguments: list[object]) -> Tables:
 
 
 def key(src: source.Source, arguments: list[object]) -> object:
-    """What distinguishes two sets of types of one function."""
+    """The key that distinguishes two sets of types of one function."""
     return src, tuple(kind(a) for a in arguments)
 
 
@@ -211,7 +211,7 @@ class Typing(Execution):
             self.bound.setdefault(name, set()).add(kind(value))
 
     def static(self, test: ast.expr) -> bool | None:
-        """What a condition is if constants decide it, else None. Its type is looked at in any case."""
+        """The truth of a condition that constants decide, else None. Its type is looked at in any case."""
         if isinstance(test, ast.BoolOp):
             return self.static_parts(test)
         value = self.condition(test)

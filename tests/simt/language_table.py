@@ -73,7 +73,7 @@ PYTHON = known(SimpleNamespace(jit=lambda f: f), lambda f: f)
 
 @functools.cache
 def world(cuda: object) -> dict[str, object]:
-    """Of a module that is numba.cuda, or stands for it: its functions are made once."""
+    """The world of a module that is numba.cuda, or stands for it: its functions are made once."""
     return known(cuda, cuda.jit(device=True))
 
 
@@ -83,7 +83,7 @@ def module(text: str, cuda: object, name: str) -> dict[str, object]:
 
 
 def arguments(kernel: object) -> list[object]:
-    """What a row's kernel is called with, by its parameters' names."""
+    """The arguments of a row's kernel, by its parameters' names."""
     k = np.arange(8)
     records = np.zeros(8, REC)
     records["u"], records["v"], records["w"] = k + 0.5, k * 2, k * 0.25

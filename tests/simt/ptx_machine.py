@@ -182,7 +182,7 @@ class Machine:
 
 
 def _met(me: int, asked: dict[int, tuple]) -> object:
-    """What a thread gets where all meet: of a shuffle or vote by the lanes that stand at the same instruction."""
+    """The result of a shuffle or vote for a thread, by the lanes that stand at the same instruction."""
     op, *given = asked[me]
     if op.startswith("bar"):
         return None
@@ -314,7 +314,7 @@ class Thread:
             self.machine.put(self.symbols[one], value, sizes[one])
 
     def printed(self, text: int, values: int) -> str:
-        """What vprintf writes."""
+        """The text that vprintf writes."""
         machine = self.machine
 
         def string(at: int) -> str:

@@ -1,4 +1,4 @@
-"""What the compiler made of a line's accesses, beside what is counted."""
+"""Accesses of a line in compiled code, beside the counted ones."""
 
 import numpy as np
 import pytest

@@ -46,7 +46,7 @@ def test_there_are_recorded_copies_that_lie_askew():
 @pytest.mark.parametrize("pieces", [2, 4, 8])
 @pytest.mark.parametrize("spare", [0, 4, 8])
 def test_rows_that_lie_16_bytes_askew_take_a_sector_more_each(pieces, spare):
-    """Of a pitch that is 16 bytes longer, every second row: of n sectors, which n + 1 of shared memory take up."""
+    """Every second row of a pitch that is 16 bytes longer has n sectors, which n + 1 of shared memory take up."""
     WORDS, PITCH, ROWS = 4 * pieces, 4 * pieces + spare, 32
     SHARED = PITCH * ROWS
 

@@ -1,4 +1,4 @@
-"""What a launch occupies, against numbers counted by hand."""
+"""The cost of launches, against numbers counted by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where float64 is left: the interpreter's verdict beside the compiler's PTX, for lines written by hand and drawn."""
+"""Lines that compute in float64: the interpreter's verdict beside the compiler's PTX, by hand and drawn."""
 
 import os
 import subprocess

@@ -1040,7 +1040,7 @@ def test_barriers_in_a_loop_of_the_same_length_for_a_block(y):
 
 
 def test_threads_that_have_returned_are_not_waited_for():
-    """From compute capability 7.0 on, a barrier waits for the threads that have not exited."""
+    """A barrier waits for the threads that have not exited, from compute capability 7.0 on."""
 
     @cuda.jit
     def early(x, y):

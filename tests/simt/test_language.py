@@ -795,7 +795,7 @@ def test_numpy_scalar_functions():
 
 
 def test_types_of_cudas_own_functions():
-    """As Numba-CUDA 0.30 types them: they decide the value once it is stored to something wider."""
+    """Types are Numba-CUDA 0.30's: they decide the value once it is stored to something wider."""
 
     @cuda.jit
     def use(out):

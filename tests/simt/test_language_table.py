@@ -58,7 +58,7 @@ def test_what_does_not_compile_is_refused_with_its_line(rows, capsys):
 
 @functools.cache
 def asked(*arguments):
-    """What language_table.main prints."""
+    """The output of language_table.main."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simt.language_table", *arguments], capture_output=True, text=True, timeout=900,
         cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},

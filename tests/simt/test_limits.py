@@ -1,4 +1,4 @@
-"""What the hardware does not launch is not launched here: blocks, grids and shared memory, by compute capability."""
+"""Launches that the hardware refuses: blocks, grids and shared memory, by compute capability."""
 
 import numpy as np
 import pytest

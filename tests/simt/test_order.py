@@ -1,4 +1,4 @@
-"""What fences, atomics and syncwarp order: programs with a known answer, and each with one of its parts left out."""
+"""Orders by fences, atomics and syncwarp: programs with a known answer, and each with a part left out."""
 
 import numpy as np
 import pytest

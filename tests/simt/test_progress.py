@@ -175,7 +175,7 @@ def test_a_grid_barrier_made_by_hand():
 
 
 def test_warps_and_barriers_behind_a_wait():
-    """What lanes do together after a wait, they do together: votes, shuffles, barriers, counted once."""
+    """Votes, shuffles and barriers after a wait are done together, and counted once."""
 
     @cuda.jit
     def kernel(flag, y):

@@ -1,4 +1,4 @@
-"""What dwlab.simt does not run it refuses: with the line, the reason and, where there is one, the way round.
+"""Refusals name the line, the reason and, where there is one, the way round.
 
 Constructs of the language are rows of language_rows.py.
 """

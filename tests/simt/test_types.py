@@ -75,7 +75,7 @@ def statements(group):
 
 
 def looped(group):
-    """For numba.njit: one element after the other."""
+    """One element after the other, for numba.njit."""
     body = "".join(f"        {line}\n" for line in statements(group))
     return loaded(f"def {group}(a, b, real, whole, n):\n    for i in range(n):\n{body}")[group]
 
@@ -117,7 +117,7 @@ def simulate(group, a, b):
 
 
 def whole(values):
-    """As int64 where that is defined: whole numbers as they are, floats where they fit, else 0."""
+    """An int64 where that is defined: whole numbers as they are, floats where they fit, else 0."""
     if values.dtype.kind in "iub":
         return values.astype(np.int64)
     return np.where(np.abs(values) < 2.0**62, values, 0).astype(np.int64)

@@ -184,7 +184,7 @@ def test_outputs_are_kept_if_asked_and_arguments_stay():
 
 def test_a_tensor_of_the_hosts_memory_is_an_argument():
     class Tensor:
-        """What PyTorch's has of NumPy's, and a dtype that NumPy does not know."""
+        """A tensor with what PyTorch's has of NumPy's, and a dtype that NumPy does not know."""
 
         ndim, dtype = 2, object()
 

@@ -1,5 +1,5 @@
 # ruff: noqa: F401 (what follows is the face)
-"""What an X-ray shows: pictures of accesses, pages, differences, advice; and what other drawings are made of.
+"""Views of an X-ray: pictures of accesses, pages, differences, advice.
 
     from dwlab.simt.views import counts, describe, picture
 

@@ -1,4 +1,4 @@
-"""What an X-ray says should be changed, by line, with what it would save: `advice(report)`."""
+"""Changes that an X-ray suggests, by line, with what each would save: `advice(report)`."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Change:
 
     @property
     def times(self) -> str:
-        """After over before: "1/8" for an eighth, "2.5" for two and a half times."""
+        """The ratio of after to before: "1/8" for an eighth, "2.5" for two and a half times."""
         if self.before == self.after:
             return "="
         if not self.before:
@@ -51,7 +51,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs. changes: totals first, then arrays; those that are 0 in both are left out."""
+    """The differences. changes: totals first, then arrays; those that are 0 in both are left out."""
 
     before: str
     after: str
@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """As text: what, before, after, after over before."""
+        """The rows as text: what, before, after, after over before."""
         return [(one.what, f"{one.before:,.6g}", f"{one.after:,.6g}", one.times) for one in self.changes]
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Difference:
 
 
 def diff(before: Report, after: Report) -> Difference:
-    """What a change did: two X-rays of kernels that do the same. Arrays go by their names.
+    """Compares two X-rays of kernels that do the same. Arrays go by their names.
 
     Raises TypeError for what is no X-ray.
     """

@@ -26,7 +26,7 @@ ITEMSIZES = (1, 2, 4, 8, 16)
 
 
 class AccessPattern(Protocol):
-    """What is drawn: `dwlab.simt.Pattern`, or anything with these attributes."""
+    """A warp's access: `dwlab.simt.Pattern`, or anything with these attributes."""
 
     space: str
     itemsize: int
@@ -38,7 +38,7 @@ class AccessPattern(Protocol):
 
 @dataclass(frozen=True)
 class Counts:
-    """What one warp-wide access costs.
+    """The cost of one warp-wide access.
 
     requests: 1, or 0 when no lane is active. active_lanes: lanes that take part. bytes_used: distinct bytes.
     Global: sectors (distinct 32-byte sectors), ideal_sectors = ceil(bytes_used / 32), bytes_moved = 32 * sectors.
@@ -73,7 +73,7 @@ def phases(itemsize: int) -> tuple[range, ...]:
 
 
 def bank_words(pattern: AccessPattern) -> list[dict[int, dict[int, list[int]]]]:
-    """For each phase: bank -> 4-byte word (address // 4) -> lanes that touch it."""
+    """A dict for each phase: bank -> 4-byte word (address // 4) -> lanes that touch it."""
     active = _checked(pattern)
     found: list[dict[int, dict[int, list[int]]]] = []
     for lanes in phases(pattern.itemsize):
