@@ -46,6 +46,13 @@ class Accesses(State):
         axes = isinstance(value, DeviceName) and hasattr(value, "x")
         raise self.refuse(node, f"{describe(value)} is not a number", "take its .x, .y or .z" if axes else "")
 
+    def index_number(self, value: object, node: ast.AST) -> Lanes:
+        """An index as int64; refuses what is no integer."""
+        index = self.number(value, node)
+        if index.dtype.kind not in "iu":
+            raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+        return index if index.dtype == types.INT64 else index.astype(np.int64)
+
     def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
         """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
         if len(indices) == len(array.shape) == 1 and isinstance(indices[0], NUMBERS) and not array.shape[0].ndim:
@@ -78,11 +85,7 @@ class Accesses(State):
                 shape.append(length)
                 strides.append(stride * int(step))
                 continue
-            index = self.number(index, node)
-            if index.dtype.kind not in "iu":
-                raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
-            if index.dtype != types.INT64:
-                index = index.astype(np.int64)
+            index = self.index_number(index, node)
             if extent.ndim:
                 outside = ((index < 0) | (index >= extent)).any()
             elif index.ndim == 0:
@@ -105,15 +108,11 @@ class Accesses(State):
 
     def locate_one(self, array: AnyArray, index: Lanes, node: ast.AST) -> tuple[Lanes, Mask | None]:
         """`locate` of one number in an array of one dimension, the most frequent of all."""
-        if index.dtype.kind not in "iu":
-            raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+        index = self.index_number(index, node)
         extent, stride, mask = array.shape[0], array.strides[0], self.mask
         if type(index) is np.ndarray:
-            if index.dtype != types.INT64:
-                index = index.astype(np.int64)
             outside = np.maximum.reduce(index.view(np.uint64), axis=None) >= extent
         else:
-            index = np.int64(index)
             outside = not 0 <= index < extent
         if outside:
             index, mask = self.out_of_range(array, 0, index, extent, mask, node)
@@ -145,29 +144,18 @@ class Accesses(State):
     ) -> tuple[Lanes, Mask | None]:
         """Reports negative and out-of-bounds indices of active lanes; returns wrapped indices, and the lanes left."""
         size = "" if extent.ndim else f" (size {int(extent)})"
-        literal = _literal_index(node, axis)
         negative, _ = mask.split(index < 0)
         if negative is not None:
-            row, lane, who = self.first_lane(negative.full)
-            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
-            wrapped = np.where(index < 0, index + extent, index)
-            index = wrapped if wrapped.ndim else np.int64(wrapped)
-            if not literal:
-                self.hazard(
-                    "negative index", node.lineno, array.name,
-                    f"{array.name}: index {value} on axis {axis}{size} in {who}; Numba counts it from the end", who,
-                )  # fmt: skip
+            if not _literal_index(node, axis):
+                text = f"{array.name}: index {{value}} on axis {axis}{size} in {{who}}; Numba counts it from the end"
+                self.hazard_in(negative.full, "negative index", node, array.name, text, value=index)
+            index = np.where(index < 0, index + extent, index)[()]
         bad, good = mask.split((index >= extent) | (index < 0))
         if bad is not None:
-            row, lane, who = self.first_lane(bad.full)
-            value = int(np.broadcast_to(index, self.lanes_shape)[row, lane])
-            dynamic = array.space == "shared" and isinstance(array, Array) and array.root is self.dynamic_root
-            self.hazard(
-                "out of bounds", node.lineno, array.name,
-                f"{array.name}: index {value} on axis {axis}{size} in {who}"
-                + (f"; a launch gives its bytes, here {self.dynamic_shared}: kernel[grid, block, stream, bytes]"
-                   if dynamic else ""), who, fatal=True,
-            )  # fmt: skip
+            text = f"{array.name}: index {{value}} on axis {axis}{size} in {{who}}"
+            if array.space == "shared" and isinstance(array, Array) and array.root is self.dynamic_root:
+                text += f"; a launch gives its bytes, here {self.dynamic_shared}: kernel[grid, block, stream, bytes]"
+            self.hazard_in(bad.full, "out of bounds", node, array.name, text, fatal=True, value=index)
             return index, good
         return index, mask
 
@@ -320,11 +308,8 @@ class Accesses(State):
         if self.hunting and not written.all():
             missing = mask.without(written)
             if missing is not None:
-                who = self.first_name(missing)
-                self.hazard(
-                    "uninitialised", node.lineno, base.name,
-                    f"{base.name} is read before it was written, in {who}", who,
-                )  # fmt: skip
+                text = f"{base.name} is read before it was written, in {{who}}"
+                self.hazard_in(missing.full, "uninitialised", node, base.name, text)
         return value
 
     def write_local(
@@ -540,18 +525,11 @@ class Accesses(State):
             alive = self.alive.full
             partial = (here.any(axis=1) & (alive & ~here).any(axis=1))[:, None] & alive & ~here
             if partial.any():
-                row, lane, who = self.first_lane(partial)
-                self.hazard(
-                    "divergent barrier", node.lineno, None,
-                    f"a barrier that not every thread of the block reaches: {who} is elsewhere", who,
-                )  # fmt: skip
+                text = "a barrier that not every thread of the block reaches: {who} is elsewhere"
+                self.hazard_in(partial, "divergent barrier", node, None, text)
         if self.hunting and len(self.meeting_lines) > 1:
-            who = self.first_name(self.mask)
-            self.hazard(
-                "divergent barrier", node.lineno, None,
-                "a barrier that not every thread of the block reaches: others wait on line "
-                f"{self.meeting_lines[-1]}", who,
-            )  # fmt: skip
+            text = f"a barrier that not every thread of the block reaches: others wait on line {self.meeting_lines[-1]}"
+            self.hazard_in(self.mask.full, "divergent barrier", node, None, text)
         here = self.mask.full
         rows = here.any(axis=1)
         self.epoch[rows] += 1
@@ -602,11 +580,8 @@ class Accesses(State):
         if self.tracing:
             self.line(node).barriers += self.nb
         if self.mask.lanes != self.alive.lanes:
-            who = self.first_name(self.alive.without(self.mask.full))
-            self.hazard(
-                "divergent barrier", node.lineno, None,
-                f"a grid barrier that not every thread reaches: {who} is elsewhere", who,
-            )  # fmt: skip
+            text = "a grid barrier that not every thread reaches: {who} is elsewhere"
+            self.hazard_in(self.alive.full & ~self.mask.full, "divergent barrier", node, None, text)
         self.grid_epoch = int(self.epoch.max()) + 1
         self.epoch[:] = self.grid_epoch
         bulk.met(self, np.ones(self.nb, np.bool_))

@@ -280,25 +280,17 @@ def _lines(
     last = first // pitch * pitch + lines * pitch
     wrong = here & ((first < 0) | (last > int(array.shape[0])))[..., None]
     if wrong.any():
-        row, lane, who = run.first_lane(wrong.reshape(run.lanes_shape))
-        value = int(index[row, lane])
-        run.hazard(
-            "out of bounds", node.lineno, array.name,
-            f"{array.name}: {lines} lines of {pitch} words from element {value} on (size {int(array.shape[0])}) in "
-            f"{who}", who, fatal=True,
-        )  # fmt: skip
-        return None
+        size = int(array.shape[0])
+        text = f"{array.name}: {lines} lines of {pitch} words from element {{value}} on (size {size}) in {{who}}"
+        return run.hazard_in(wrong, "out of bounds", node, array.name, text, fatal=True, value=index)
     unit = 8 * pitch  # after so many words lines are swizzled as from the first one on
     wrong = here & ((begin % unit >= pitch) | (begin % words != 0))[..., None] | here & (by_group != first[..., None])
     if wrong.any():
-        row, lane, who = run.first_lane(wrong.reshape(run.lanes_shape))
-        value = int(index[row, lane])
-        run.hazard(
-            "misaligned", node.lineno, array.name,
-            f"{array.name}: index {value} in {who} is not what {run.called} takes: in all threads of a group the same, "
-            f"a multiple of {unit} words ({4 * unit:,} bytes) plus {_or(range(0, pitch, words))}", who, fatal=True,
-        )  # fmt: skip
-        return None
+        text = (
+            f"{array.name}: index {{value}} in {{who}} is not what {run.called} takes: in all threads of a group the "
+            f"same, a multiple of {unit} words ({4 * unit:,} bytes) plus {_or(range(0, pitch, words))}"
+        )
+        return run.hazard_in(wrong, "misaligned", node, array.name, text, fatal=True, value=index)
     line = np.arange(lines)
     moved = line * pitch // PITCH % (pitch // 4)  # swizzled, within its line
     vector = begin[..., None, None] % pitch // 4 + np.arange(words // 4) ^ moved[:, None]
@@ -332,8 +324,7 @@ def _check_sums(run: Execution, node: ast.AST, acc: LocalArray, count: int) -> N
     ):
         hit = run.mask.full & wrong
         if hit.any():
-            row, lane, who = run.first_lane(hit)
-            run.hazard(kind, node.lineno, acc.name, f"{why}, in {who}", who)
+            run.hazard_in(hit, kind, node, acc.name, f"{why}, in {{who}}")
 
 
 def _check_read(run: Execution, array: Array, words: np.ndarray, here: np.ndarray, node: ast.AST) -> None:
@@ -380,12 +371,8 @@ def _whole_groups(run: Execution, node: ast.Call) -> None:
     if not run.hunting or not run.exact:
         return
     active = run.mask.full.reshape(run.nb, -1, THREADS)
-    absent = (active.any(axis=2, keepdims=True) & ~active).reshape(run.lanes_shape)
-    if not absent.any():
-        return
-    row, lane, who = run.first_lane(absent)
-    run.hazard(
-        "inactive lane", node.lineno, None,
-        f"{run.called} takes all {THREADS} threads of a warp group, and {who} is not here: it is elsewhere or has "
-        "returned", who,
-    )  # fmt: skip
+    absent = active.any(axis=2, keepdims=True) & ~active
+    if absent.any():
+        why = "{who} is not here: it is elsewhere or has returned"
+        text = f"{run.called} takes all {THREADS} threads of a warp group, and {why}"
+        run.hazard_in(absent, "inactive lane", node, None, text)

@@ -89,43 +89,34 @@ _INSTEAD_OF_CALL = dict.fromkeys(("zeros", "empty", "ones", "full", "array", "ar
 # NumPy functions that are no floating-point operation.
 _FREE_UFUNCS = frozenset("conjugate fmax fmin isnan maximum minimum".split())
 
-_WAY_ROUND = {
-    "Try": "exceptions cannot be caught in a kernel; test the condition with `if`",
-    "TryStar": "exceptions cannot be caught in a kernel; test the condition with `if`",
-    "With": "there is nothing to close in a kernel",
-    "AsyncFunctionDef": "a kernel has no coroutines; write a plain `def`",
-    "AsyncFor": "a kernel has no coroutines; write a plain `for`",
-    "AsyncWith": "a kernel has no coroutines",
-    "ClassDef": "use arrays and scalars",
-    "ListComp": "fill a cuda.local.array in a loop",
-    "SetComp": "fill a cuda.local.array in a loop",
-    "DictComp": "fill a cuda.local.array in a loop",
-    "GeneratorExp": "write the loop out",
-    "Dict": "use an array",
-    "Set": "use an array",
-    "List": "use a tuple, or cuda.local.array for something that changes",
-    "JoinedStr": "print takes values: print(a, b)",
-    "Yield": "a kernel cannot be a generator; write results to an array",
-    "YieldFrom": "a kernel cannot be a generator; write results to an array",
-    "Await": "a kernel is not a coroutine",
-    "Global": "globals are constants in a kernel; pass an array to change something",
-    "Nonlocal": "closure variables are constants in a kernel; pass an array to change something",
-    "Import": "import outside the kernel",
-    "ImportFrom": "import outside the kernel",
-    "Starred": "name the elements",
-    "NamedExpr": "Numba cannot type := of an expression; assign on a line of its own",
-    "Delete": "Numba refuses del; a name may simply be set again",
+_REFUSED = {
+    "Try": ("try", "exceptions cannot be caught in a kernel; test the condition with `if`"),
+    "TryStar": ("try", "exceptions cannot be caught in a kernel; test the condition with `if`"),
+    "With": ("with", "there is nothing to close in a kernel"),
+    "AsyncFunctionDef": ("async def", "a kernel has no coroutines; write a plain `def`"),
+    "AsyncFor": ("async for", "a kernel has no coroutines; write a plain `for`"),
+    "AsyncWith": ("async with", "a kernel has no coroutines"),
+    "ClassDef": ("a class", "use arrays and scalars"),
+    "ListComp": ("a list comprehension", "fill a cuda.local.array in a loop"),
+    "SetComp": ("a set comprehension", "fill a cuda.local.array in a loop"),
+    "DictComp": ("a dict comprehension", "fill a cuda.local.array in a loop"),
+    "GeneratorExp": ("a generator expression", "write the loop out"),
+    "Dict": ("a dict", "use an array"),
+    "Set": ("a set", "use an array"),
+    "List": ("a list", "use a tuple, or cuda.local.array for something that changes"),
+    "JoinedStr": ("an f-string", "print takes values: print(a, b)"),
+    "Yield": ("yield", "a kernel cannot be a generator; write results to an array"),
+    "YieldFrom": ("yield from", "a kernel cannot be a generator; write results to an array"),
+    "Await": ("await", "a kernel is not a coroutine"),
+    "Global": ("global", "globals are constants in a kernel; pass an array to change something"),
+    "Nonlocal": ("nonlocal", "closure variables are constants in a kernel; pass an array to change something"),
+    "Import": ("import", "import outside the kernel"),
+    "ImportFrom": ("import", "import outside the kernel"),
+    "Starred": ("* in an assignment", "name the elements"),
+    "NamedExpr": (":=", "Numba cannot type := of an expression; assign on a line of its own"),
+    "Delete": ("del", "Numba refuses del; a name may simply be set again"),
 }
-
-
-_SPELT = {
-    "Try": "try", "TryStar": "try", "With": "with", "ClassDef": "a class", "ListComp": "a list comprehension",
-    "SetComp": "a set comprehension", "DictComp": "a dict comprehension", "GeneratorExp": "a generator expression",
-    "Dict": "a dict", "Set": "a set", "List": "a list", "JoinedStr": "an f-string", "Yield": "yield",
-    "YieldFrom": "yield from", "Await": "await", "Global": "global", "Nonlocal": "nonlocal", "Import": "import",
-    "ImportFrom": "import", "Starred": "* in an assignment", "NamedExpr": ":=", "Delete": "del",
-    "AsyncFunctionDef": "async def", "AsyncFor": "async for", "AsyncWith": "async with",
-}  # fmt: skip
+"""Syntax that no kernel has: what it is called, and the way round."""
 
 
 class Handlers(dict):
@@ -196,10 +187,8 @@ class Execution(Accesses):
         return current
 
     def unsupported(self, node: ast.AST) -> UnsupportedError:
-        name = type(node).__name__
-        return self.refuse(
-            node, f"{_SPELT.get(name, name)} cannot be used in a Numba-CUDA kernel", _WAY_ROUND.get(name, "")
-        )
+        name, way_round = _REFUSED.get(type(node).__name__, (type(node).__name__, ""))
+        return self.refuse(node, f"{name} cannot be used in a Numba-CUDA kernel", way_round)
 
     def unsupported_here(self, node: ast.AST) -> None:
         raise self.unsupported(node)
@@ -779,10 +768,8 @@ class Execution(Accesses):
                 if frame.covered.get(node.id) != (seen, self.mask):
                     missing = self.mask.without(seen.full)
                     if missing is not None:
-                        self.hazard(
-                            "uninitialised", node.lineno, node.id,
-                            f"{node.id!r} was never set in {self.first_name(missing)}", self.first_name(missing),
-                        )  # fmt: skip
+                        text = f"{node.id!r} was never set in {{who}}"
+                        self.hazard_in(missing.full, "uninitialised", node, node.id, text)
                     else:
                         frame.covered[node.id] = (seen, self.mask)
             wanted = frame.types.get(id(node))
@@ -1036,8 +1023,7 @@ class Execution(Accesses):
         if zero if zero.ndim == 0 else zero.any():
             bad, _ = self.mask.split(zero)
             if bad is not None:
-                who = self.first_name(bad)
-                self.hazard("division by zero", node.lineno, None, f"{kind} division by 0 in {who}", who)
+                self.hazard_in(bad.full, "division by zero", node, None, f"{kind} division by 0 in {{who}}")
 
     def operands_as_numbers(self, left: object, right: object, node: ast.AST) -> tuple[Lanes, Lanes]:
         """Two operands as numbers. A member of an IntEnum is one beside integers only."""
@@ -1232,9 +1218,7 @@ class Execution(Accesses):
                 return tuple(
                     base[slice(*(None if p is None else int(p) for p in (index.start, index.stop, index.step)))]
                 )
-            index = self.number(index, node)
-            if index.dtype.kind not in "iu":
-                raise self.refuse(node, f"an index must be an integer, not {index.dtype}", "int32(…) converts")
+            index = self.index_number(index, node)
             if index.ndim or (len({kind(v) for v in base}) > 1 and not self.is_literal(node.slice)):
                 return self.element_of_tuple(base, index, node)
             try:
@@ -1336,9 +1320,8 @@ class Execution(Accesses):
         index = types.cast(index, types.INT64)
         outside, _ = self.mask.split((index >= len(items)) | (index < -len(items)))
         if outside is not None:
-            who = self.first_name(outside)
-            text = f"index outside a tuple of {len(items)} in {who}"
-            self.hazard("out of bounds", node.lineno, None, text, who, fatal=True)
+            text = f"index outside a tuple of {len(items)} in {{who}}"
+            self.hazard_in(outside.full, "out of bounds", node, None, text, fatal=True)
         index = np.where(index < 0, index + len(items), index)[()]
         result = items[0]
         for k, value in enumerate(items[1:], 1):

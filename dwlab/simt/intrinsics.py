@@ -18,7 +18,7 @@ import numpy as np
 from numba.core import types as nt
 
 from dwlab.simt import arraymethods, libdevice, trace, types
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Mask, Range, Record, Root, strides_of
+from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Range, Record, Root, strides_of
 from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
 from dwlab.simt.options import LaunchError
 from dwlab.simt.order import BLOCK, GPU
@@ -558,12 +558,10 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
     active = _warps(run, run.mask.full)
     own = ((bits >> lane) & 1).astype(np.bool_)
     if run.hunting:
-        outside = (active & ~own).reshape(run.lanes_shape)
+        outside = active & ~own
         if outside.any():
-            who = run.first_name(Mask(outside, run.lanes_shape))
-            run.hazard(
-                "inactive lane", node.lineno, None, f"{who} takes part, but the member mask does not name it", who
-            )
+            text = "{who} takes part, but the member mask does not name it"
+            run.hazard_in(outside, "inactive lane", node, None, text)
         # Where all pass the same mask one lane speaks for its warp: what it names must be here, unless it has exited.
         first = active.argmax(axis=2)
         speaker = np.take_along_axis(bits, first[:, :, None], 2)
@@ -575,13 +573,9 @@ def _participants(run: Execution, node: ast.Call, mask: Lanes) -> np.ndarray:
             others = np.where(active[:, :, None, :], bits[:, :, None, :], 0)  # of each lane, what the named one passes
             named = ((bits[:, :, :, None] >> lane) & 1).astype(np.bool_) & active[:, :, :, None]
             absent = (named & alive[:, :, None, :] & (others != bits[:, :, :, None])).any(axis=2)
-        absent = absent.reshape(run.lanes_shape)
         if absent.any():
-            who = run.first_name(Mask(absent, run.lanes_shape))
-            run.hazard(
-                "inactive lane", node.lineno, None,
-                f"the member mask names {who}, which does not reach this line with the same mask", who,
-            )  # fmt: skip
+            text = "the member mask names {who}, which does not reach this line with the same mask"
+            run.hazard_in(absent, "inactive lane", node, None, text)
     return own & active
 
 
@@ -619,8 +613,7 @@ def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: ob
         active = _warps(run, run.mask.full)
         silent = active & ~np.take_along_axis(active, target, 2)
         if silent.any():
-            who = run.first_name(Mask(silent.reshape(run.lanes_shape), run.lanes_shape))
-            run.hazard("inactive lane", node.lineno, None, f"{who} reads from a lane that is not active here", who)
+            run.hazard_in(silent, "inactive lane", node, None, "{who} reads from a lane that is not active here")
     return np.take_along_axis(_warps(run, value), target, 2).reshape(run.lanes_shape)
 
 

@@ -473,11 +473,14 @@ class Kernel:
         """The same as kernel[griddim, blockdim, stream, sharedmem]."""
         return Configured(self, limits.dim3(griddim, "grid"), limits.dim3(blockdim, "block"), sharedmem, stream)
 
-    def forall(self, ntasks: int, tpb: int = 0, stream: object = 0, sharedmem: int = 0) -> ForAll:
+    def forall(self, ntasks: int, tpb: int = 0, stream: object = 0, sharedmem: int = 0) -> Callable[..., None]:
         """A launch with at least `ntasks` threads in one dimension; `tpb` threads a block (0: chosen here)."""
         if ntasks < 0:
             raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
-        return ForAll(self, ntasks, tpb, sharedmem, stream)
+        if ntasks == 0:
+            return lambda *args: None
+        threads = tpb or 128
+        return self[-(-ntasks // threads), threads, stream, sharedmem]
 
     def allow_shared(self, args: Sequence[object], nbytes: int) -> None:
         """Allows dynamic shared memory beyond the default, as dwlab.gpu.driver.allow_shared does; see there."""
@@ -525,24 +528,6 @@ class Configured:
         if run.options.hazards == "warn":
             for hazard in run.trace.hazards.values():
                 warnings.warn(f"{self.kernel.__name__}, {hazard}", HazardWarning, stacklevel=2)
-
-
-@dataclasses.dataclass(frozen=True)
-class ForAll:
-    """kernel.forall(n): chooses the grid when called."""
-
-    kernel: Kernel
-    ntasks: int
-    tpb: int = 0
-    sharedmem: int = 0
-    stream: object = 0
-
-    def __call__(self, *args: object) -> None:
-        __tracebackhide__ = True
-        if self.ntasks == 0:
-            return
-        threads = self.tpb or 128
-        self.kernel[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*args)
 
 
 def jit(

@@ -9,6 +9,7 @@ import inspect
 import linecache
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -252,10 +253,8 @@ def _parsed(code: object, function: FunctionType) -> Source:
         syntax=syntax,
         text={n: lines[n - 1].rstrip() for n in range(function.__code__.co_firstlineno, (node.end_lineno or 1) + 1)},
         written=_written(syntax, parameters, functools.partial(_lookup, function)),
-        local_names=_set_in(node),
         vararg=vararg,
-        free=_read_in(node) - _set_in(node),
-        varying=set_twice(node),
+        **_own_names(node),
     )
 
 
@@ -288,27 +287,23 @@ def _set_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=4096)
+def _names(node: ast.AST) -> tuple[Counter[str], frozenset[str]]:
+    """(how often each name is set somewhere in a node, the names that are read)."""
+    names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+    read = frozenset(one.id for one in names if isinstance(one.ctx, ast.Load))
+    return Counter(one.id for one in names if not isinstance(one.ctx, ast.Load)), read
+
+
+@functools.lru_cache(maxsize=4096)
 def set_inside(node: ast.stmt) -> frozenset[str]:
     """Names that a statement sets somewhere in it."""
-    return frozenset(
-        one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, (ast.Store, ast.Del))
-    )
+    return frozenset(_names(node)[0])
 
 
-@functools.lru_cache(maxsize=4096)
-def set_twice(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
-    """Names that a function sets in more than one place."""
-    found: set[str] = set()
-    again: set[str] = set()
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and isinstance(one.ctx, (ast.Store, ast.Del)):
-            (again if one.id in found else found).add(one.id)
-    return frozenset(again)
-
-
-@functools.lru_cache(maxsize=4096)
-def _read_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
-    return frozenset(one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+def _own_names(node: ast.FunctionDef | ast.Lambda) -> dict[str, frozenset[str]]:
+    """A function's own names, those that it reads of others, and those that it sets in more than one place."""
+    own, (times, read) = _set_in(node), _names(node)
+    return {"local_names": own, "free": read - own, "varying": frozenset(n for n, many in times.items() if many > 1)}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -330,8 +325,7 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     return Source(
         function=outer.function, name=name, file=outer.file,
         parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, body=syntax.body,
-        syntax=syntax, text=outer.text, local_names=_set_in(node), free=_read_in(node) - _set_in(node),
-        varying=set_twice(node),
+        syntax=syntax, text=outer.text, **_own_names(node),
     )  # fmt: skip
 
 

@@ -290,16 +290,19 @@ class State:
         row, lane = (int(k) for k in np.argwhere(np.broadcast_to(where, self.lanes_shape))[0])
         return row, lane, self.thread_name(int(self.block_numbers[row]), lane)
 
+    def hazard_in(
+        self, where: np.ndarray, kind: str, node: ast.AST, array: str | None, text: str, fatal: bool = False,
+        value: object = None,
+    ) -> None:  # fmt: skip
+        """Records a hazard of the first lane in `where`: in the text it is {who}, and its own `value` {value}."""
+        row, lane, who = self.first_lane(where.reshape(self.lanes_shape) if where.ndim == 3 else where)
+        own = None if value is None else int(np.broadcast_to(value, self.lanes_shape)[row, lane])
+        self.hazard(kind, node.lineno, array, text.format(who=who, value=own), who, fatal=fatal)
+
     def hazard(
-        self,
-        kind: str,
-        node_line: int,
-        array: str | None,
-        message: str,
-        threads: str,
-        other_line: int | None = None,
+        self, kind: str, node_line: int, array: str | None, message: str, threads: str, other_line: int | None = None,
         fatal: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Records a hazard once per kind, line, array and other line; raises or warns as the options say."""
         key = (kind, node_line, array, other_line)
         if key in self.trace.hazards:

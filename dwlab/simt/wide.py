@@ -243,10 +243,8 @@ def locate(
     if bad is not None:
         who, value = _first(run, bad, index)
         size = "" if np.ndim(step) else f" (size {int(step)})"
-        run.hazard(
-            "out of bounds", node.lineno, array.name,
-            f"{array.name}: elements {value} to {value + width - 1}{size} in {who}", who, fatal=True,
-        )  # fmt: skip
+        text = f"{array.name}: elements {value} to {value + width - 1}{size} in {who}"
+        run.hazard("out of bounds", node.lineno, array.name, text, who, fatal=True)
         if mask is None or mask is bad:
             return array.offset, None
     element = array.offset + index
