@@ -81,14 +81,15 @@ def named(path, outputs):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """What was handed to the kernels, for each call: its plans, where Numba sees each array, the stream."""
+    """What was handed to the kernels, for each call: its launches, where Numba sees each array, the stream."""
     calls = []
     start = dispatch._start
 
-    def spy(plans, tensors, stream, module):
-        addresses = {name: dispatch._array_of(one).device_ctypes_pointer.value for name, one in tensors.items()}
-        calls.append((plans, addresses, stream))
-        return start(plans, tensors, stream, module)
+    def spy(prepared, inputs, results, stream):
+        every = {**inputs, **results}
+        addresses = {name: dispatch._array_of(one).device_ctypes_pointer.value for name, one in every.items()}
+        calls.append((prepared, addresses, dispatch.current_stream()))
+        return start(prepared, inputs, results, stream)
 
     monkeypatch.setattr(dispatch, "_start", spy)
     return calls
@@ -159,7 +160,7 @@ def test_kernels_get_the_tensors_own_memory_and_torch_allocates_the_rest(path, s
     ((plans, addresses, _),) = seen
     tensors = {"x": x, "w": w, "dy": dy} | named(path, outputs)
     assert addresses == {name: tensors[name].data_ptr() for name in addresses}
-    assert {name for plan in plans for name in plan.names} <= addresses.keys()
+    assert {name for plan in plans for name in plan.problem.arrays(plan.stage.path)} <= addresses.keys()
     workspaces = sum(bool(plan.workspace) for plan in plans)
     assert made == len(outputs) + workspaces
 

@@ -33,7 +33,6 @@ import operator
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,7 +40,7 @@ import numpy as np
 from dwlab import target
 from dwlab.gpu import machine
 from dwlab.kernels import choices, registry
-from dwlab.kernels.registry import Launch, Stage, StageError
+from dwlab.kernels.registry import Prepared, Stage, StageError
 from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest
 
 Array = TypeVar("Array")
@@ -184,32 +183,14 @@ def launches(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: 
     return (one,)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What the host prepares for a launch, but for the arrays."""
-
-    stage: Stage
-    names: tuple[str, ...]
-    kernel: Any
-    launch: Launch
-    problem: DepthwiseConv1d
-    workspace: tuple[int, ...]  # the shape of the launch's parts, () if there are none to add up
-
-
 @functools.lru_cache(4096)
-def _plans(problem: DepthwiseConv1d, path: str, wanted: str | Stage | None, aligned: int) -> tuple[_Plan, ...]:
-    """The launches of a call, prepared. Raises DispatchError."""
+def _prepared(problem: DepthwiseConv1d, path: str, wanted: str | Stage | None, aligned: int) -> tuple[Prepared, ...]:
+    """The launches of a call. Raises DispatchError."""
     chosen = launches(problem, path, aligned) if wanted is None else (_named(problem, path, wanted, aligned),)
     try:
-        return tuple(_plan(problem, one) for one in chosen)
+        return tuple(one.prepared(problem) for one in chosen)
     except StageError as error:
         raise DispatchError(str(error)) from None
-
-
-def _plan(problem: DepthwiseConv1d, one: Stage) -> _Plan:
-    how, names = one.launch(problem), problem.arrays(one.path)
-    workspace = one.workspace_shape(problem) if how.parts > 1 else ()
-    return _Plan(one, names, one.kernel_for(problem), how, problem, workspace)
 
 
 def _named(problem: DepthwiseConv1d, path: str, wanted: str | Stage, aligned: int) -> Stage:
@@ -259,100 +240,63 @@ def _call(
     kind = _one_kind(arrays)
     problem = _problem_of(path, inputs, padding, taps)
     _check(kind, problem, path, arrays, given)
-    if kind == _TORCH:
-        return _call_torch(path, problem, inputs, outputs, given, wanted, stream)
-    cuda, stream = target.cuda, 0 if stream is None else stream
-    kinds = {name: problem.storage_of(name) for name in outputs}
-    shapes = {name: _shape(problem, name) for name in outputs}
-    if kind == _DEVICE:
-        made = {name: cuda.device_array(shapes[name], kinds[name]) for name in outputs if name not in given}
-        device = {**arrays, **made}
-        _start(_plans(problem, path, wanted, _alignment(arrays.values())), device, stream)
-        return tuple(device[name] for name in outputs)
-    plans = _plans(problem, path, wanted, _ALIGNED)
-    device = {name: cuda.to_device(array, stream=stream) for name, array in inputs.items()}
-    device |= {name: cuda.device_array(shapes[name], kinds[name]) for name in outputs}
-    _start(plans, device, stream)
-    results = {name: np.empty(shapes[name], kinds[name]) if array is None else array for name, array in outputs.items()}
-    for name, array in results.items():
-        device[name].copy_to_host(array, stream=stream)
-    if stream:
-        stream.synchronize()  # a copy on a stream of one's own is not waited for by itself
-    return tuple(results.values())
-
-
-def _call_torch(
-    path: str,
-    problem: DepthwiseConv1d,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    given: Mapping[str, Any],
-    wanted: str | Stage | None,
-    stream: Any,
-) -> tuple[Any, ...]:
-    torch = sys.modules["torch"]
-    if stream is not None:
+    if kind == _TORCH and stream is not None:
         raise DispatchError(
             f"stream={stream!r} with torch tensors: they run on torch's current stream; "
             "use `with torch.cuda.stream(...):` around the call"
         )
     like = next(iter(inputs.values()))
-    results = {
-        name: torch.empty(_shape(problem, name), dtype=getattr(torch, problem.dtype_of(name)), device=like.device)
-        if array is None
-        else array
-        for name, array in outputs.items()
-    }
-    tensors = {**inputs, **results}
-    if target.mode != "gpu":
-        host = {
-            name: (tensor.detach().view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor.detach()).numpy()
-            for name, tensor in tensors.items()
-        }
-        _call(
-            path,
-            {name: host[name] for name in inputs},
-            {name: host[name] for name in outputs},
-            problem.padding,
-            problem.K,
-            wanted,
-            None,
-        )
+    results = {name: _empty(kind, problem, name, like) if one is None else one for name, one in outputs.items()}
+    if kind == _TORCH and target.mode != "gpu":
+        host = {name: _on_host(tensor) for name, tensor in {**inputs, **results}.items()}
+        _call(path, *({name: host[name] for name in group} for group in (inputs, outputs)), padding, taps, wanted, None)
     else:
-        plans = _plans(problem, path, wanted, _alignment(tensors.values()))
-        _start(plans, tensors, current_stream(), torch)
-    for tensor in given.values():
-        torch.autograd.graph.increment_version(tensor)  # else autograd would not know that it was written
+        aligned = _ALIGNED if kind == _HOST else _alignment(arrays.values())
+        start = _start_on_host if kind == _HOST else _start
+        start(_prepared(problem, path, wanted, aligned), inputs, results, stream or 0)
+    if kind == _TORCH:
+        for tensor in given.values():  # else autograd would not know that it was written
+            sys.modules["torch"].autograd.graph.increment_version(tensor)
     return tuple(results.values())
 
 
-def _start(plans: tuple[_Plan, ...], arrays: Mapping[str, Any], stream: Any, torch: Any = None) -> None:
-    """Enqueues the kernels, as Stage.starter does but without checking again what has been checked.
+def _empty(kind: str, problem: DepthwiseConv1d, name: str, like: Any) -> Any:
+    """An array for an output, of the inputs' kind."""
+    shape = _shape(problem, name)
+    if kind == _TORCH:
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=getattr(torch, problem.dtype_of(name)), device=like.device)
+    make = np.empty if kind == _HOST else target.cuda.device_array
+    return make(shape, problem.storage_of(name))
 
-    arrays: tensors if the module `torch` is given, else device arrays.
-    """
-    for plan in plans:
-        *sources, output = (arrays[name] for name in plan.names)
-        parts = None
-        if torch is None:
-            *sources, written = (registry.words(plan.problem, name, arrays[name]) for name in plan.names)
-            flat = output
-            if plan.launch.parts == 1:
-                written = output.reshape((1, *output.shape))
-            elif plan.workspace:
-                written = parts = target.cuda.device_array(plan.workspace, np.float32)
-        else:
-            *sources, written = (_words_of(plan.problem, name, arrays[name]) for name in plan.names)
-            flat = _array_of(output, (output.numel(),)) if plan.launch.zero or plan.workspace else written
-            if plan.launch.parts == 1:
-                written = _array_of(output, (1, *output.shape))
-            elif plan.workspace:
-                # Held until the kernels are enqueued. Then torch may hand it on, to work later on the same stream.
-                workspace = torch.empty(plan.workspace, dtype=torch.float32, device=output.device)
-                written = _array_of(workspace)
-                parts = _array_of(workspace, (plan.workspace[0], output.numel()))
-        args = (*sources, written, *plan.launch.scalars)
-        registry.enqueue(plan.launch, plan.kernel, args, flat, parts, stream)
+
+def _on_host(tensor: Any) -> np.ndarray:
+    """A CPU tensor's memory as a NumPy array."""
+    torch, tensor = sys.modules["torch"], tensor.detach()
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _start(prepared: tuple[Prepared, ...], inputs: Mapping[str, Any], results: Mapping[str, Any], stream: Any) -> None:
+    """Enqueues the kernels on device arrays or tensors, without checking again what has been checked."""
+    arrays, memory = {**inputs, **results}, registry.DEVICE
+    if not hasattr(next(iter(inputs.values())), "copy_to_host"):
+        memory, stream = _TENSORS, current_stream()
+    for one in prepared:
+        one.bound(arrays, memory)(stream)
+
+
+def _start_on_host(
+    prepared: tuple[Prepared, ...], inputs: Mapping[str, Any], results: Mapping[str, Any], stream: Any
+) -> None:
+    """Copies inputs to the GPU, starts the kernels, and copies their outputs back."""
+    cuda = target.cuda
+    device = {name: cuda.to_device(array, stream=stream) for name, array in inputs.items()}
+    outputs = {name: cuda.device_array(array.shape, array.dtype) for name, array in results.items()}
+    _start(prepared, device, outputs, stream)
+    for name, array in results.items():
+        outputs[name].copy_to_host(array, stream=stream)
+    if stream:
+        stream.synchronize()  # a copy on a stream of one's own is not waited for by itself
 
 
 def _array_of(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:
@@ -360,12 +304,20 @@ def _array_of(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:
     return _array_at(tensor.device.index, tensor.data_ptr(), shape or tuple(tensor.shape), _dtype(tensor))
 
 
-def _words_of(problem: DepthwiseConv1d, name: str, tensor: Any) -> Any:
+def _words_of(problem: DepthwiseConv1d, name: str, tensor: Any, view: str) -> Any:
     """The tensor's memory as kernels get it (registry.words)."""
     if problem.dtype_of(name) == "float32":
         return _array_of(tensor)
     B, H, L = tensor.shape
     return _array_at(tensor.device.index, tensor.data_ptr(), (B, H, L // 2), "float32")
+
+
+def _empty_like(shape: tuple[int, ...], like: Any) -> Any:
+    return sys.modules["torch"].empty(shape, dtype=sys.modules["torch"].float32, device=like.device)
+
+
+_TENSORS = registry.Memory(words=_words_of, shaped=_array_of, empty=_empty_like)
+"""A workspace is held until the kernels are enqueued. Then torch may hand it on, to work later on the same stream."""
 
 
 @functools.lru_cache(4096)

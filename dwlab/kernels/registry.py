@@ -116,36 +116,44 @@ def _any_problem(problem: DepthwiseConv1d, gpu: Any = None) -> bool:
 
 
 class ByShape:
-    """A kernel that is made for each shape (L, K, shift), and then kept. What is launched is for_problem(problem).
+    """A kernel that is made for each shape, and then kept. What is launched is for_problem(problem).
 
-    make: (L, K, shift) -> kernel, with the shape built into its text as constants; or (L, K, shift, dtype) -> kernel,
-    for rows of every storage type; or (layer of one image) -> kernel; or (layer of one image, images) -> kernel; these
-    two with the tile as a last parameter, `config`, where the stage has tiles. Problems that its stage does not support
-    get the kernel of the stage that it names in their place.
+    make: a function whose parameters say what they are by their names (GIVEN); any other name is a layer of one image.
+    What it gets is built into the kernel's text as constants. With DTYPE it is for rows of every storage type. Problems
+    that its stage does not support get the kernel of the stage that it names in their place.
 
     Kernels get rows of 16-bit elements as float32 words, two elements in each (`words`).
     """
+
+    GIVEN: Mapping[str, Callable[[Any, TileConfig | None], Any]] = {
+        "L": lambda problem, config: problem.L,
+        "K": lambda problem, config: problem.K,
+        "SHIFT": lambda problem, config: problem.shift,
+        "DTYPE": lambda problem, config: problem.dtype,
+        "images": lambda problem, config: problem.N,
+        "config": lambda problem, config: config,  # the tile, of a stage that has tiles
+    }
 
     supports: Callable[..., bool] = staticmethod(_any_problem)
     otherwise: str = ""
 
     def __init__(self, make: Callable[..., Any]):
         self.make = functools.cache(make)
-        parameters = list(inspect.signature(make).parameters)
-        self.tiled = parameters[-1] == "config"
-        self.parameters = len(parameters) - self.tiled
-        self.dtypes = DTYPES if self.parameters == 4 else _FLOAT32
+        self.parameters = tuple(inspect.signature(make).parameters)
+        self.tiled = "config" in self.parameters
+        self.dtypes = DTYPES if "DTYPE" in self.parameters else _FLOAT32
         functools.update_wrapper(self, make)
 
-    def for_problem(self, problem: DepthwiseConv1d, config: TileConfig | None = None, gpu: Any = None) -> Any:
+    def for_problem(self, problem: Problem, config: TileConfig | None = None, gpu: Any = None) -> Any:
         """The kernel for a problem. config: its tile, of a stage that has tiles."""
         if not self.supports(problem, gpu):
             return stage(self.otherwise).kernel_for(problem, gpu)
-        if self.parameters <= 2:
-            images = (problem.N,) if self.parameters == 2 else ()
-            return self.make(problem.kernel_key, *images, *((config,) if self.tiled else ()))
-        shape = (problem.L, problem.K, problem.shift)
-        return self.make(*shape) if self.dtypes is _FLOAT32 else self.make(*shape, problem.dtype)
+        given = (self.GIVEN.get(name, _one_image)(problem, config) for name in self.parameters)
+        return self.make(*given)
+
+
+def _one_image(problem: Problem, config: TileConfig | None) -> Problem:
+    return problem.kernel_key
 
 
 def dtypes_of(kernel: Any) -> tuple[str, ...]:
@@ -170,7 +178,7 @@ def words(problem: Problem, name: str, array: Any, view: str = "shaped") -> Any:
 
 
 def by_shape(make: Callable[..., Any]) -> ByShape:
-    """Decorates a function that makes a stage's kernel for a shape, or, of one parameter, for a layer of one image."""
+    """Decorates a function that makes a stage's kernel for a shape: its parameters' names say which (ByShape)."""
     return ByShape(make)
 
 
@@ -394,21 +402,16 @@ class Stage:
         workspace: a device array for a launch's parts (see `workspace_shape`), made here if None. Raises StageError as
         `run` does.
         """
-        args = self.args(problem, arrays)
-        how, kernel = self.launch(problem), self.kernel_for(problem)
-        names = problem.arrays(self.path)
-        output, parts = arrays[names[-1]], None
-        if how.zero or how.parts:
-            output = output.reshape(_product(output.shape))  # once: it takes longer than a launch
-        if how.parts:
-            shape = self.workspace_shape(problem)
-            if how.parts == 1 and workspace is None:
-                workspace = output.reshape(shape)
-            else:
-                workspace = _workspace(shape, workspace)
-                parts = workspace.reshape(how.parts, output.size)
-            args = (*args[: len(names) - 1], workspace, *args[len(names) :])
-        return lambda stream=0: enqueue(how, kernel, args, output, parts, stream)
+        self.args(problem, arrays)
+        prepared = self.prepared(problem)
+        if workspace is not None:
+            _check_workspace(prepared.workspace, workspace)
+        return prepared.bound(arrays, workspace=workspace)
+
+    def prepared(self, problem: Problem) -> Prepared:
+        """A launch on a problem without its arrays. Raises StageError."""
+        how = self.launch(problem)
+        return Prepared(self, problem, how, self.kernel_for(problem), self.workspace_shape(problem))
 
     def workspace_shape(self, problem: DepthwiseConv1d) -> tuple[int, ...]:
         """Shape of the float32 workspace that a launch in parts writes, of one part the output; () if it has none."""
@@ -555,14 +558,61 @@ def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: A
         add_parts(parts, output, stream)
 
 
-def _workspace(shape: tuple[int, ...], given: Any) -> Any:
+class Memory(NamedTuple):
+    """How a kind of arrays is handed to a kernel: words(problem, name, array, view), shaped(array, shape), and
+    empty(shape, like), a workspace of float32."""
+
+    words: Callable[[Problem, str, Any, str], Any]
+    shaped: Callable[[Any, tuple[int, ...]], Any]
+    empty: Callable[[tuple[int, ...], Any], Any]
+
+
+def _device_array(shape: tuple[int, ...], like: Any) -> Any:
     from dwlab.target import cuda
 
-    if given is None:
-        return cuda.device_array(shape, np.float32)
+    return cuda.device_array(shape, np.float32)
+
+
+DEVICE = Memory(words, lambda array, shape: array.reshape(shape), _device_array)
+"""NumPy's and device arrays."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the host prepares for a launch, but for the arrays. workspace: the shape of its parts, () if it has none."""
+
+    stage: Stage
+    problem: Problem
+    how: Launch
+    kernel: Any
+    workspace: tuple[int, ...]
+
+    def bound(self, arrays: Mapping[str, Any], memory: Memory = DEVICE, workspace: Any = None) -> Callable[[Any], None]:
+        """The launch on these arrays, which are not checked: a function of the stream that only starts kernels."""
+        problem, how, path = self.problem, self.how, self.stage.path
+        args = [memory.words(problem, name, arrays[name], self.stage.view) for name in problem.slots(path)]
+        names = problem.arrays(path)
+        output, parts = arrays[names[-1]], None
+        flat = output
+        if how.zero or how.parts:
+            flat = memory.shaped(output, (_product(output.shape),))  # once: it takes longer than a launch
+        if how.parts == 1 and workspace is None:
+            args[len(names) - 1] = memory.shaped(output, self.workspace)
+        elif how.parts:
+            workspace = memory.empty(self.workspace, output) if workspace is None else workspace
+            args[len(names) - 1] = memory.shaped(workspace, self.workspace)
+            parts = memory.shaped(workspace, (how.parts, _product(self.workspace[1:])))
+        args += how.scalars
+
+        def start(stream: Any = 0, held: Any = workspace) -> None:
+            enqueue(how, self.kernel, args, flat, parts, stream)
+
+        return start
+
+
+def _check_workspace(shape: tuple[int, ...], given: Any) -> None:
     if tuple(given.shape) != shape or str(given.dtype) != "float32" or not _c_contiguous(given):
         raise StageError(f"the workspace is {given.dtype} {tuple(given.shape)}; contiguous float32 {shape} is needed")
-    return given
 
 
 def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) -> tuple[Any, ...]:
