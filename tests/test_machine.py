@@ -217,23 +217,13 @@ def test_the_l2_reads_of_every_block_walk_through_all_chunks():
         assert chunks * device.CHUNK_BYTES <= l2 / 4
 
 
-def on_interpreter(name, monkeypatch):
-    """A ceilings' kernel of that name, its loads the interpreter's."""
-    pytest.importorskip("numba.cuda.extending", reason="the ceilings' kernels are made with numba-cuda")
-    from dwlab.kernels.parts import ptx
-
-    if target.mode == "gpu":
-        pytest.skip("here the kernel itself is measured: tests/test_gpu.py")
-    made = device._kernels.__wrapped__()[name]
-    cells = dict(zip(made.py_func.__code__.co_freevars, made.py_func.__closure__, strict=True))
-    for one in {"load4_shared", "load4_l2"} & set(cells):
-        monkeypatch.setattr(cells[one], "cell_contents", {"load4_l2": ptx.load4}.get(one, ptx.load4_shared))
-    return made
+needs_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="there it is measured: tests/test_gpu.py")
 
 
-def test_the_l2_ceilings_kernel_reads_whole_chunks_that_do_not_overlap(monkeypatch):
+@needs_interpreter
+def test_the_l2_ceilings_kernel_reads_whole_chunks_that_do_not_overlap():
     """Its kernel, on the interpreter: the sums that the measurement demands, and as many bytes as it says."""
-    made, threads, chunks, stride, repeats, blocks = on_interpreter("read_l2", monkeypatch), device._THREADS, 5, 2, 3, 4
+    made, threads, chunks, stride, repeats, blocks = device._kernels()["read_l2"], device._THREADS, 5, 2, 3, 4
     numbers = (np.arange(chunks * device._CHUNK) % 7).astype(np.float32)
     out = np.zeros(blocks * threads, np.float32)
     scalars = np.int32(chunks), np.int32(stride), np.int32(repeats)
@@ -243,9 +233,10 @@ def test_the_l2_ceilings_kernel_reads_whole_chunks_that_do_not_overlap(monkeypat
     assert report.array("source", "load").sectors * 32 == blocks * repeats * device.CHUNK_BYTES
 
 
-def test_the_shared_memory_ceilings_kernel_reads_every_word_without_a_conflict(monkeypatch):
+@needs_interpreter
+def test_the_shared_memory_ceilings_kernel_reads_every_word_without_a_conflict():
     """Its kernel, on the interpreter: the sums that the measurement demands, and one pass for every 128 bytes."""
-    made = on_interpreter("read_shared", monkeypatch)
+    made = device._kernels()["read_shared"]
     threads, words, repeats = device._THREADS, device._SHARED_WORDS, device._THREADS
     out = np.zeros(2 * threads, np.float32)
     made[2, threads](out, np.int32(repeats))

@@ -178,16 +178,10 @@ def test_a_pair_is_stored_at_even_places_of_global_arrays_and_inside():
 
         return store
 
-    @cuda.jit
-    def of_shared(y):
-        tile = cuda.shared.array(64, float32)
-        ptx.store2(tile, 0, float32(1), float32(2))
-
     (odd,) = hazards(store(1), np.zeros(128, np.float32))
     assert odd.kind == "misaligned" and "ptx.store2" in odd.message and "multiples of 2" in odd.message
     (outside,) = hazards(store(66), np.zeros(128, np.float32))
     assert outside.kind == "out of bounds" and "elements 128 to 129 (size 128) in thread 31" in outside.message
-    assert "ptx.store2 takes a global array; this is a shared array" in refused(of_shared, np.zeros(64, np.float32))
 
 
 def test_indices_run_through_all_dimensions_and_views_begin_where_they_begin():
@@ -348,21 +342,7 @@ def refused(kernel, *args):
     return str(caught.value)
 
 
-def test_arrays_that_cannot_be_used_are_refused():
-    @cuda.jit
-    def of_shared(y):
-        tile = cuda.shared.array(128, float32)
-        ptx.store4(tile, 0, float32(1), float32(2), float32(3), float32(4))
-
-    @cuda.jit
-    def of_global(y):
-        y[0] = ptx.load4_shared(y, 0)[0]
-
-    @cuda.jit
-    def of_local(y):
-        own = cuda.local.array(4, float32)
-        ptx.store4(own, 0, float32(1), float32(2), float32(3), float32(4))
-
+def test_arrays_of_another_type_and_views_with_gaps_are_refused():
     @cuda.jit
     def of_wide(y):
         tile = cuda.shared.array(8, float64)
@@ -372,17 +352,9 @@ def test_arrays_that_cannot_be_used_are_refused():
     def of_column(y):
         ptx.store4(y[:, 0], 0, float32(1), float32(2), float32(3), float32(4))
 
-    @cuda.jit
-    def of_fraction(y):
-        ptx.store4(y, 0.5, float32(1), float32(2), float32(3), float32(4))
-
     y = np.zeros(128, np.float32)
-    assert "ptx.store4 takes a global array; this is a shared array" in refused(of_shared, y)
-    assert "ptx.load4_shared takes a shared array; this is a global array" in refused(of_global, y)
-    assert "ptx.store4 takes a global array; this is a local array" in refused(of_local, y)
-    assert "tile is float64" in refused(of_wide, y)
-    assert "C-contiguous" in refused(of_column, y.reshape(32, 4))
-    assert "an index must be an integer, not float64" in refused(of_fraction, y)
+    assert "ptx.store4_shared takes a float32 array; tile is float64" in refused(of_wide, y)
+    assert "ptx.store4 takes a C-contiguous array" in refused(of_column, y.reshape(32, 4))
 
 
 @pytest.mark.parametrize("k", range(4))
@@ -505,6 +477,90 @@ def test_blocks_of_several_batches_keep_their_copies_apart():
 def test_an_instruction_is_for_kernels(name):
     with pytest.raises((TypeError, NotImplementedError), match="kernel|pure-python"):
         getattr(ptx, name)(*[0] * len(ptx.TABLE[name].takes))
+
+
+# Of each letter (dwlab.gpu.inline_ptx) an argument that is right, one that is not, and what the interpreter says of it.
+LETTERS = {
+    "g": ("x", "tile", "takes a global array; this is a shared array"),
+    "s": ("tile", "x", "takes a shared array; this is a global|takes operands in a float32 array of shared memory"),
+    "x": ("0", "0.5", "an index must be an integer, not float64"),
+    "f": ("float32(0)", "0.5", "takes float32, not float64"),
+    "i": ("int32(0)", "float32(0)", "takes int32, not float32"),
+    "n": ("1", "0.5", "takes a whole number, not float64"),
+    "z": ("k == k", "k", "takes a truth value for inside, not int32"),
+    "a": ("acc", "x", r"takes a cuda.local.array of float32 for \d+ sums a lane"),
+}
+LETTERS |= {"w": LETTERS["f"], "m": LETTERS["i"], "d": LETTERS["x"], "h": LETTERS["x"], "r": LETTERS["x"]}
+CALL = """
+def kernel(x):
+    tile = cuda.shared.array(4096, float32)
+    acc = cuda.local.array(128, float32)
+    k = cuda.threadIdx.x
+    ptx.INSTRUCTION
+"""
+
+
+def calls(row):
+    """Right arguments of a row, and (an argument that is wrong, what is said of it) for each that may be."""
+    right, wrong = {}, []
+    for name, letter in row.takes.items():
+        if letter == "l":
+            allowed = row.literals[name]
+            right[name] = str(max(allowed[0], 64))  # in all of these sets but the small ones
+            right[name] = right[name] if int(right[name]) in allowed else str(allowed[0])
+            wrong.append((name, "k", f"takes a literal {name}, "))
+            wrong.append((name, str(allowed[-1] + 1), f"takes a literal {name}, .*, not {allowed[-1] + 1}"))
+        elif letter == "F":
+            right[name] = "1"
+        else:
+            right[name], other, says = LETTERS[letter]
+            wrong.append((name, other, says))
+    return right, wrong
+
+
+def called(row, arguments):
+    call = f"{row.name}({', '.join(arguments)})"
+    return edited(CALL, "called", f"INSTRUCTION => {call}", ptx=ptx)
+
+
+@pytest.mark.parametrize("name", sorted(set(ptx.TABLE) - {"magnitude"}))
+def test_what_an_instruction_does_not_take_is_refused(name):
+    """An argument of another kind, a literal that is none or out of range, too few or too many, an older GPU."""
+    row, x, old = ptx.TABLE[name], np.zeros(4096, np.float32), simt.Options(compute_capability=(6, 0))
+    right, wrong = calls(row)
+    cases = [(list((right | {one: other}).values()), says) for one, other, says in wrong]
+    cases.append(([*right.values(), "0"], f"ptx.{name} takes .*, not {len(right) + 1} values"))
+    for arguments, says in cases:
+        with pytest.raises(simt.UnsupportedError, match=says):
+            simt.xray(called(row, arguments), 1, 128, x, options=simt.Options(hazards="off"))
+    if row.since > (6, 0):
+        says = f"ptx.{name} needs compute capability {'.'.join(map(str, row.since))}; this GPU has 6.0"
+        with pytest.raises(simt.UnsupportedError, match=says):
+            simt.xray(called(row, right.values()), 1, 128, x, options=old)
+    else:
+        assert ptx.lacks(name, (6, 0)) == ""
+
+
+@needs_compiler
+def test_what_an_instruction_does_not_take_is_refused_by_the_compiler_too():
+    told = {
+        ("load4", "index"): "takes an integer index, not float64", ("tf32", "x"): "takes float32, not float64",
+        ("copy4_async_zfill", "inside"): "takes a truth value for inside", ("dp4a", "b"): "takes int32, not float32",
+        ("mma_sp_f16", "selector"): "takes a literal selector, 0 or 1, not 2",
+        ("wgmma_sp_f16", "selector"): "takes a literal selector, 0 or 1, not 2",
+        ("wgmma_sp_f16_trans", "pitch"): "takes a literal pitch, 1,024 to 65,280, a multiple of 256, not 65281",
+        ("wgmma_fence", "n"): "takes a literal n, 8 to 256, a multiple of 8, not 257",
+        ("copy_box_async", "box"): "takes a literal box, 1 to 256, not 257",
+        ("mbarrier_init", "count"): "takes a whole number, not float64",
+    }  # fmt: skip
+    jobs = []
+    for name, argument in told:
+        right, wrong = calls(ptx.TABLE[name])
+        *_, other = (value for one, value, _ in wrong if one == argument)
+        kernel = called(ptx.TABLE[name], (right | {argument: other}).values())
+        jobs.append(inspect._job(kernel, None, "void(float32[::1])", None, 0))
+    for ((name, _), says), found in zip(told.items(), inspect._ask(jobs, (9, 0)), strict=True):
+        assert f"ptx.{name} {says}" in found["error"]
 
 
 @instruction("abs.f32 $0, $1;", "f -> f", lambda run, node, x: np.abs(x), since=(8, 0))

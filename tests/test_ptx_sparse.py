@@ -7,7 +7,7 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import float32, int32, uint32
+from numba import uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
@@ -134,28 +134,6 @@ def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane(selector, c
     assert f"in the metadata of thread {32 + 4 * 5 + 2 * selector + 1} of block 0 group 6 has {has}" in text
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, n, n, e, 2), "takes a literal selector, 0 or 1"),
-        (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, n, n, e, e), "takes a literal selector, 0 or 1"),
-        (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, n, n, n, 0), "takes int32, not float32"),
-        (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, e, n, n, n, e, 0), "takes float32, not int32"),
-        (lambda n, e: ptx.mma_sp_f16(n, n, n, n, n, n, n, n, n, n, e, 0), "b3, metadata, selector, not 12 values"),
-    ],
-)
-def test_operands_of_another_kind_are_refused(call, says):
-    called = cuda.jit(device=True)(call)
-
-    @cuda.jit
-    def kernel(y):
-        called(float32(0), int32(0))
-        y[0] = 0
-
-    with pytest.raises(simt.UnsupportedError, match=says):
-        simt.xray(kernel, 1, 32, np.zeros(1, np.float32))
-
-
 @cuda.jit
 def both_selectors(x, y):
     i = uint32(cuda.threadIdx.x)
@@ -173,15 +151,3 @@ def test_it_is_compiled_to_its_instruction(cc):
         pytest.skip(f"no SASS here: {made.sass_missing}")
     assert made.opcodes.get("HMMA.SP.16832.F32") == 2, made.opcodes
     assert made.spill_stores == made.spill_loads == made.float64_instructions == 0
-
-
-@needs_compiler
-def test_a_selector_that_is_none_is_told_by_the_compiler():
-    @cuda.jit
-    def third(x, y):
-        i = cuda.threadIdx.x
-        w = x[i]
-        y[i] = ptx.mma_sp_f16(w, w, w, w, w, w, w, w, w, w, w, w, LEAST, 2)[0]
-
-    with pytest.raises(inspect.InspectError, match="takes a literal selector, 0 or 1, not 2"):
-        inspect.compile(third, signature="void(float32[::1], float32[::1])", cc="9.0")

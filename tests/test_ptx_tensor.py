@@ -7,7 +7,7 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import float32, float64, int32, int64, uint32
+from numba import float32, int32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
@@ -459,21 +459,6 @@ def test_a_row_outside_the_array_is_named():
     assert one.kind == "out of bounds" and "elements 124 to 127 (size 126) in thread 31" in one.message
 
 
-def test_matrices_of_other_arrays_are_refused():
-    @cuda.jit(device=True)
-    def plain(i):
-        return 4 * i
-
-    @cuda.jit
-    def of_global(x, y):
-        y[cuda.threadIdx.x] = ptx.ldmatrix_x4(x, 4 * cuda.threadIdx.x)[0]
-
-    with pytest.raises(simt.UnsupportedError, match="ptx.ldmatrix_x4 takes a float32 array; tile is float64"):
-        matrix_fault(plain, array=float64)
-    with pytest.raises(simt.UnsupportedError, match="takes a shared array; this is a global array"):
-        found(of_global, zeros(128), zeros(32))
-
-
 @pytest.mark.parametrize("name", ["ldmatrix_x4", "ldmatrix_x4_trans"])
 def test_a_row_that_another_lane_reads_needs_a_barrier(name):
     load = getattr(ptx, name)
@@ -489,38 +474,6 @@ def test_a_row_that_another_lane_reads_needs_a_barrier(name):
     assert one.kind == "race" and "cuda.syncwarp()" in one.message
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda x: ptx.dp4a(int32(x), int32(x), 0), "ptx.dp4a takes int32, not int64"),
-        (lambda x: ptx.pack_s8(int32(x), int64(x), int32(0), int32(0)), "ptx.pack_s8 takes int32, not int64"),
-        (lambda x: ptx.tf32(0.5), "ptx.tf32 takes float32, not float64"),
-        (
-            lambda x: ptx.mma_tf32(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-            "ptx.mma_tf32 takes float32, not float64",
-        ),
-        (
-            lambda x: ptx.mma_s8(
-                float32(0), float32(0), float32(0), float32(0), int32(0), int32(0), int32(0), int32(0), int32(0),
-                int32(0),
-            ),
-            "ptx.mma_s8 takes int32, not float32",
-        ),
-        (lambda x: ptx.mma_f16(float32(x), float32(x)), "takes c0, c1, c2, c3, a0, a1, a2, a3, b0, b1, not 2 values"),
-        (lambda x: ptx.pack_s8(int32(x)), "takes a, b, c, d, not 1 values"),
-    ],
-)  # fmt: skip
-def test_numbers_of_another_type_are_refused(call, says):
-    @cuda.jit
-    def kernel(x, y):
-        called(x)
-        y[0] = 0
-
-    called = cuda.jit(device=True)(call)
-    with pytest.raises(simt.UnsupportedError, match=says):
-        found(kernel, 1, zeros(32))
-
-
 # ---- which GPU has them
 
 
@@ -528,16 +481,12 @@ def test_a_gpu_without_the_instruction_says_so():
     assert ptx.needs("mma_tf32") == (8, 0) and ptx.needs("ldmatrix_x4") == (7, 5) and ptx.needs("load4") == (5, 0)
     assert ptx.lacks("mma_tf32", (7, 5)) == "ptx.mma_tf32 needs compute capability 8.0; this GPU has 7.5"
     assert ptx.lacks("mma_tf32", (8, 0)) == ptx.lacks("mma_tf32", (9, 0)) == ptx.lacks("ldmatrix_x4", (7, 5)) == ""
+    assert ptx.lacks("fence_async", (10, 0)) == ptx.lacks("copy_box_async", (10, 0)) == ""
+    assert ptx.lacks("wgmma_f16", (9, 0, "a")) == ""
+    for name in ("wgmma_f16", "wgmma_sp_f16"):  # of no later one
+        assert [ptx.lacks(name, cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, False]
     with pytest.raises(ValueError, match="there is no ptx.mma_f64"):
         ptx.needs("mma_f64")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_simt_stands_for_a_gpu_of_its_compute_capability(kind):
-    words = np.zeros((1, ROW, 8), np.int32 if kind == "int8" else np.float32)
-    old = simt.Options(compute_capability=(7, 5))
-    with pytest.raises(simt.UnsupportedError, match="needs compute capability 8.0; this GPU has 7.5"):
-        simt.xray(product(kind), 1, 32, words, words[:, :8].copy(), words, words.copy(), options=old)
 
 
 @cuda.jit

@@ -150,11 +150,6 @@ def test_blocks_of_no_whole_groups_and_other_gpus_are_refused():
             simt.xray(product(), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED, options=options)
 
 
-def test_the_gpus_that_have_it():
-    assert [ptx.lacks("wgmma_f16", cc) == "" for cc in ((8, 9), (9, 0), (9, 0, "a"), (10, 0))] == [0, 1, 1, 0]
-    assert ptx.lacks("fence_async", (10, 0)) == ""
-
-
 # ---- the stage
 
 

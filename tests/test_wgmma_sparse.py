@@ -139,31 +139,6 @@ def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane():
     assert f"in the metadata of thread {128 + 32 + 4 * 5 + 3} of block 0 group 6 has 1 and 1" in found[0].message
 
 
-@counts
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, e, 2), "takes a literal selector, 0 or 1"),
-        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, e, e), "takes a literal selector, 0 or 1"),
-        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, acc[0], 0), "takes int32, not float32"),
-        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 8, s, 0, 0, e), "b, metadata, selector, not 6 values"),
-        (lambda acc, s, e: ptx.wgmma_sp_f16(acc, 12, s, 0, 0, e, 0), "a literal n, 8 to 256, a multiple of 8, not 12"),
-    ],
-)
-def test_operands_of_another_kind_are_refused(call, says):
-    called = cuda.jit(device=True)(call)
-
-    @cuda.jit
-    def kernel(e, y):
-        shared = cuda.shared.array(2048, float32)
-        acc = cuda.local.array(4, float32)
-        called(acc, shared, e[0])
-        y[0] = acc[0]
-
-    with pytest.raises(simt.UnsupportedError, match=says):
-        simt.xray(kernel, 1, 128, np.zeros(1, np.int32), np.zeros(1, np.float32))
-
-
 @functools.cache
 def in_turn(waits):
     """A kernel of products of CHUNKS metadata after each other: "kept" until a wait, "late", or by "none"."""
@@ -276,10 +251,6 @@ def test_the_assembler_keeps_metadata_where_the_wait_takes_them_and_nowhere_else
     assert (in_flight_writes(found.sass) == set()) == safe
 
 
-def test_the_gpus_that_have_it():
-    assert [ptx.lacks("wgmma_sp_f16", cc) == "" for cc in ((8, 9), (9, 0), (10, 0))] == [False, True, False]
-
-
 # ---- the stages
 
 
@@ -292,16 +263,3 @@ def test_a_chunks_products_follow_each_other_and_keep_their_metadata(name, layou
     products = sum(n for opcode, n in found.opcodes.items() if opcode.startswith("HGMMA.SP"))
     assert found.opcodes["WARPGROUP.DEPBAR.LE"] == found.opcodes["WARPGROUP.ARRIVE"] == products // 2 > 0
     assert in_flight_writes(found.sass) == set()
-
-
-@needs_compiler
-def test_a_selector_that_is_none_is_told_by_the_compiler():
-    @cuda.jit
-    def third(e, y):
-        shared = cuda.shared.array(2048, float32)
-        acc = cuda.local.array(4, float32)
-        ptx.wgmma_sp_f16(acc, 8, shared, uint32(0), uint32(0), e[0], 2)
-        y[0] = acc[0]
-
-    with pytest.raises(inspect.InspectError, match="takes a literal selector, 0 or 1, not 2"):
-        inspect.compile(third, signature="void(int32[::1], float32[::1])", cc="9.0")

@@ -81,8 +81,10 @@ def _literal(
     known = isinstance(written, (ast.Constant, ast.Name, ast.Attribute)) and run.is_literal(written)
     if not known or number.ndim or number.dtype.kind not in "iu":
         raise run.refuse(node, row.refusal(argument, None))
-    if run.exact and (why := row.refusal(argument, int(number))):
-        raise run.refuse(node, why)
+    if why := row.refusal(argument, int(number)):
+        if run.exact or isinstance(written, ast.Constant):
+            raise run.refuse(node, why)
+        return next(iter(row.literals[argument]))  # where values mean nothing
     return int(number)
 
 
