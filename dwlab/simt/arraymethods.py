@@ -26,24 +26,10 @@ def attribute(run: Execution, array: AnyArray | Chosen, name: str, node: ast.AST
             node, f"{array.name}.{name}: Numba-CUDA leaves the size of a constant array's elements unset",
             "take it outside the kernel, or pass the array as an argument",
         )  # fmt: skip
-    if name == "shape":
-        return array.shape
-    if name == "size":
-        return size(array)
-    if name == "ndim":
-        return np.int64(len(array.shape))
-    if name == "dtype":
-        return array.dtype
-    if name == "itemsize":
-        return np.int64(array.dtype.itemsize)
-    if name == "nbytes":
-        return size(array) * np.int64(array.dtype.itemsize)
-    if name == "strides":
-        return tuple(np.int64(s * array.dtype.itemsize) for s in array.strides)
+    if name in ATTRIBUTES:
+        return ATTRIBUTES[name](array)
     if name == "T" and not isinstance(array, Chosen):
         return transposed(array)
-    if name == "flat":
-        return Flat(array)
     if name == "real" and array.dtype.kind != "c":
         return array
     if not isinstance(array, Chosen) and array.dtype.fields and name in array.dtype.fields:
@@ -68,6 +54,14 @@ def size(array: AnyArray | Chosen) -> Lanes:
     for n in array.shape:
         total = total * n
     return total
+
+
+ATTRIBUTES: dict[str, Callable] = {
+    "shape": lambda array: array.shape, "size": size, "ndim": lambda array: np.int64(len(array.shape)),
+    "dtype": lambda array: array.dtype, "itemsize": lambda array: np.int64(array.dtype.itemsize), "flat": Flat,
+    "nbytes": lambda array: size(array) * np.int64(array.dtype.itemsize),
+    "strides": lambda array: tuple(np.int64(s * array.dtype.itemsize) for s in array.strides),
+}  # fmt: skip
 
 
 def transposed(array: AnyArray) -> AnyArray:
@@ -150,14 +144,6 @@ def _transpose(run: Execution, node: ast.AST, array: AnyArray, *axes: object) ->
     if axes or isinstance(array, Chosen):
         raise run.refuse(node, "transpose() takes no axes here", "index it with the axes swapped")
     return transposed(array)
-
-
-def _fill(run: Execution, node: ast.AST, array: AnyArray, value: object) -> None:
-    fill(run, node, array, run.number(value, node))
-
-
-def _item(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    return run.load(array, (np.int64(0),) * len(array.shape), node)
 
 
 # --------------------------------------------------------------------- one element after the other
@@ -267,8 +253,8 @@ def _square_off(mean: Lanes) -> Callable:
     return step
 
 
-def _std(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    return run.apply(operator.pow, _var(run, node, array), np.float64(0.5), node)
+def _root_of(variance: Callable) -> Callable:
+    return lambda run, node, array: run.apply(operator.pow, variance(run, node, array), np.float64(0.5), node)
 
 
 def _extreme_at(compare: Callable) -> Callable:
@@ -291,18 +277,18 @@ def _extreme_at(compare: Callable) -> Callable:
     return method
 
 
-def _any(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    return _folded(run, node, array, np.bool_(False), lambda t, v: np.logical_or(t, types.truth(v)))
-
-
-def _all(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-    return _folded(run, node, array, np.bool_(True), lambda t, v: np.logical_and(t, types.truth(v)))
+def _truths(combine: np.ufunc, first: bool) -> Callable:
+    """any() or all()."""
+    return lambda run, node, array: _folded(run, node, array, np.bool_(first), lambda t, v: combine(t, types.truth(v)))
 
 
 METHODS: dict[str, Callable] = {
-    "reshape": _reshape, "view": _view, "transpose": _transpose, "fill": _fill, "item": _item,
-    "sum": _total(operator.add, 0), "prod": _total(operator.mul, 1), "mean": _mean, "var": _var, "std": _std,
-    "argmax": _extreme_at(operator.gt), "argmin": _extreme_at(operator.lt), "any": _any, "all": _all,
+    "reshape": _reshape, "view": _view, "transpose": _transpose,
+    "fill": lambda run, node, array, value: fill(run, node, array, run.number(value, node)),
+    "item": lambda run, node, array: run.load(array, (np.int64(0),) * len(array.shape), node),
+    "sum": _total(operator.add, 0), "prod": _total(operator.mul, 1), "mean": _mean, "var": _var, "std": _root_of(_var),
+    "argmax": _extreme_at(operator.gt), "argmin": _extreme_at(operator.lt),
+    "any": _truths(np.logical_or, False), "all": _truths(np.logical_and, True),
 }  # fmt: skip
 
 
@@ -344,10 +330,6 @@ def _of_array(name: str) -> Callable:
     return function
 
 
-def _shape_of(run: Execution, node: ast.AST, array: object) -> tuple[Lanes, ...]:
-    return array.shape if isinstance(array, ARRAYS) else ()
-
-
 def _without_nan(first: Callable, step: Callable) -> Callable:
     """A sum or product over what is no NaN. first(dtype): what it begins with; step(run, node, total, value)."""
 
@@ -378,10 +360,6 @@ def _nanvar(run: Execution, node: ast.AST, array: object) -> Lanes:
     step = _square_off(_nanmean(run, node, array))
     squares = _without_nan(lambda dtype: np.float64(0), step)(run, node, array)
     return run.apply(operator.truediv, squares, _there(run, node, array), node)
-
-
-def _nanstd(run: Execution, node: ast.AST, array: object) -> Lanes:
-    return run.apply(operator.pow, _nanvar(run, node, array), np.float64(0.5), node)
 
 
 def _count_nonzero(run: Execution, node: ast.AST, array: object) -> Lanes:
@@ -432,8 +410,9 @@ def _size_of(run: Execution, node: ast.AST, array: object) -> Lanes:
 
 
 FUNCTIONS: dict[object, Callable] = {
-    np.ndindex: _ndindex, np.ndenumerate: _ndenumerate, np.shape: _shape_of, np.size: _size_of,
-    np.nansum: _nansum, np.nanprod: _nanprod, np.nanmean: _nanmean, np.nanvar: _nanvar, np.nanstd: _nanstd,
+    np.ndindex: _ndindex, np.ndenumerate: _ndenumerate,
+    np.shape: lambda run, node, array: array.shape if isinstance(array, ARRAYS) else (), np.size: _size_of,
+    np.nansum: _nansum, np.nanprod: _nanprod, np.nanmean: _nanmean, np.nanvar: _nanvar, np.nanstd: _root_of(_nanvar),
     np.average: _of_array("mean"), np.angle: _angle, np.sinc: _sinc, np.isrealobj: _has_kind("c", False),
     np.iscomplexobj: _has_kind("c", True), np.isscalar: lambda run, node, value: np.bool_(isinstance(value, NUMBERS)),
     np.count_nonzero: _count_nonzero, np.real: _part("real"), np.imag: _part("imag"),

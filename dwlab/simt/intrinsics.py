@@ -482,36 +482,29 @@ def const_array(run: Execution, node: ast.Call) -> Array:
 # --------------------------------------------------------------------- position
 
 
-def _grid(run: Execution, node: ast.Call) -> object:
-    ndim = _dimension(run, node)
-    out = tuple(
-        types.cast(run.thread_index[k] if run.block[k] > 1 else np.int32(0), types.INT64)
-        + types.cast(run.block_index[k], types.INT64) * np.int64(run.block[k])
-        for k in range(ndim)
-    )
-    return out[0] if ndim == 1 else out
-
-
-def _gridsize(run: Execution, node: ast.Call) -> object:
-    ndim = _dimension(run, node)
-    out = tuple(np.int64(run.block[k] * run.grid[k]) for k in range(ndim))
-    return out[0] if ndim == 1 else out
-
-
-def _dimension(run: Execution, node: ast.Call) -> int:
-    given = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Starred) else node
-    literal = all(run.is_literal(a) for a in ([given] if given is not node else node.args))
+def _axes(run: Execution, node: ast.Call, each: Callable[[int], Lanes]) -> object:
+    """A number for each of as many dimensions as the call says; of one dimension the number itself."""
+    literal = all(run.is_literal(a.value if isinstance(a, ast.Starred) else a) for a in node.args)
     values = run.values_of(node.args)
     if len(values) != 1 or not literal or not np.isscalar(values[0]) or values[0] not in (1, 2, 3):
         raise run.refuse(node, "give the number of dimensions as a literal 1, 2 or 3, or a name of one")
-    return int(values[0])
+    out = tuple(each(k) for k in range(int(values[0])))
+    return out[0] if len(out) == 1 else out
+
+
+def _grid(run: Execution, node: ast.Call) -> object:
+    def place(k: int) -> Lanes:
+        thread = types.cast(run.thread_index[k] if run.block[k] > 1 else np.int32(0), types.INT64)
+        return thread + types.cast(run.block_index[k], types.INT64) * np.int64(run.block[k])
+
+    return _axes(run, node, place)
+
+
+def _gridsize(run: Execution, node: ast.Call) -> object:
+    return _axes(run, node, lambda k: np.int64(run.block[k] * run.grid[k]))
 
 
 # --------------------------------------------------------------------- barriers and fences
-
-
-def _syncthreads(run: Execution, node: ast.Call) -> None:
-    run.barrier(node)
 
 
 def _syncthreads_vote(run: Execution, node: ast.Call, predicate: object, how: str) -> Lanes:
@@ -522,10 +515,8 @@ def _syncthreads_vote(run: Execution, node: ast.Call, predicate: object, how: st
     yes = np.broadcast_to(types.truth(value), run.lanes_shape) & run.mask.full
     if how == "count":
         result = yes.sum(axis=1, dtype=np.int32)
-    elif how == "or":
-        result = yes.any(axis=1).astype(np.int32)
     else:
-        result = (yes | ~run.mask.full).all(axis=1).astype(np.int32)
+        result = (yes.any(axis=1) if how == "or" else (yes | ~run.mask.full).all(axis=1)).astype(np.int32)
     return np.int32(result[0]) if run.nb == 1 else result[:, None]
 
 
@@ -599,14 +590,7 @@ def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: ob
         )
     lane = np.arange(32)
     shift = _warps(run, amount) & 31  # all that the instruction looks at, of a negative number too
-    if how == "shfl_sync":
-        target = shift
-    elif how == "shfl_up_sync":
-        target = lane - shift
-    elif how == "shfl_down_sync":
-        target = lane + shift
-    else:
-        target = lane ^ shift
+    target = {"shfl_sync": shift, "shfl_up_sync": lane - shift, "shfl_down_sync": lane + shift}.get(how, lane ^ shift)
     inside = (target >= 0) & (target < 32)
     target = np.where(inside, target, lane)
     if run.hunting:
@@ -617,7 +601,7 @@ def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: ob
     return np.take_along_axis(_warps(run, value), target, 2).reshape(run.lanes_shape)
 
 
-def _spread(run: Execution, per_warp: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _to_lanes(run: Execution, per_warp: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """(NB, warps) to every lane."""
     return np.repeat(per_warp.astype(dtype), 32, axis=1)
 
@@ -630,14 +614,9 @@ def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: o
     yes = _warps(run, types.truth(predicate)) & named
     if how == "ballot_sync":
         bits = (yes.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
-        return _spread(run, bits.astype(np.uint32).view(np.int32), np.dtype(np.int32))
-    if how == "any_sync":
-        result = yes.any(axis=2)
-    elif how == "all_sync":
-        result = (yes | ~named).all(axis=2)
-    else:
-        result = (yes | ~named).all(axis=2) | ~yes.any(axis=2)
-    return _spread(run, result, types.BOOL)
+        return _to_lanes(run, bits.astype(np.uint32).view(np.int32), np.dtype(np.int32))
+    every, some = (yes | ~named).all(axis=2), yes.any(axis=2)
+    return _to_lanes(run, {"any_sync": some, "all_sync": every}.get(how, every | ~some), types.BOOL)
 
 
 def _match(run: Execution, node: ast.Call, how: str, member: object, value: object) -> object:
@@ -652,14 +631,14 @@ def _match(run: Execution, node: ast.Call, how: str, member: object, value: obje
         return bits.reshape(run.lanes_shape).view(np.int32)
     everyone = (named * weights).sum(axis=2).astype(np.uint32)
     same = (bits == everyone[:, :, None]).reshape(run.lanes_shape)
-    result = np.where(same, _spread(run, everyone, np.dtype(np.uint32)), np.uint32(0)).view(np.int32)
+    result = np.where(same, _to_lanes(run, everyone, np.dtype(np.uint32)), np.uint32(0)).view(np.int32)
     return result, same
 
 
 def _activemask(run: Execution, node: ast.Call) -> Lanes:
     active = _warps(run, run.mask.full)
     bits = (active.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
-    return _spread(run, bits, np.dtype(np.uint32))
+    return _to_lanes(run, bits, np.dtype(np.uint32))
 
 
 def _lanemask_lt(run: Execution, node: ast.Call) -> Lanes:
@@ -679,9 +658,11 @@ def _integer(run: Execution, node: ast.Call, value: object) -> Lanes:
 
 
 def _counted(run: Execution, node: ast.Call, value: object, what: str) -> Lanes:
-    """popc and clz."""
+    """popc, clz and ffs."""
     value = _integer(run, node, value)
-    return libdevice.count(value, what).astype(value.dtype)
+    if what == "ffs" and value.dtype.itemsize < 4:
+        raise run.refuse(node, "ffs takes integers of 32 or 64 bits", "int32(…) converts")
+    return libdevice.count(value, what).astype(np.uint32 if what == "ffs" else value.dtype)
 
 
 def _brev(run: Execution, node: ast.Call, value: object) -> Lanes:
@@ -689,13 +670,6 @@ def _brev(run: Execution, node: ast.Call, value: object) -> Lanes:
     if value.dtype.kind == "c":
         raise run.refuse(node, f"an integer is needed, not {value.dtype}")
     return libdevice.reversed_bits(types.cast(value, types.UINT64 if value.dtype == types.UINT64 else types.UINT32))
-
-
-def _ffs(run: Execution, node: ast.Call, value: object) -> Lanes:
-    value = _integer(run, node, value)
-    if value.dtype.itemsize < 4:
-        raise run.refuse(node, "ffs takes integers of 32 or 64 bits", "int32(…) converts")
-    return libdevice.count(value, "ffs").astype(np.uint32)
 
 
 def _selp(run: Execution, node: ast.Call, test: object, yes: object, no: object) -> Lanes:
@@ -729,33 +703,28 @@ def _cbrt(run: Execution, node: ast.Call, value: object) -> Lanes:
     return np.cbrt(value)
 
 
-_HALF = {
+_HALF: dict[str, Callable] = {
     "hadd": np.add, "hsub": np.subtract, "hmul": np.multiply, "hdiv": np.true_divide, "hneg": np.negative,
     "habs": np.abs,
     "hmin": np.fmin, "hmax": np.fmax, "heq": np.equal, "hne": np.not_equal, "hgt": np.greater,
     "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hsqrt": np.sqrt, "hexp": np.exp, "hlog": np.log,
     "hsin": np.sin, "hcos": np.cos, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hexp2": np.exp2,
     "hlog2": np.log2, "hlog10": np.log10, "hrint": np.rint, "hrcp": np.reciprocal,
+    "hexp10": lambda x: np.power(np.float16(10), x), "hrsqrt": lambda x: np.float16(1) / np.sqrt(x),
+    "hfma": lambda a, b, c: a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64),
 }  # fmt: skip
 
 
 def _half(run: Execution, node: ast.Call, name: str, arguments: list[object]) -> Lanes:
     values = [types.cast(run.number(a, node), types.FLOAT16) for a in arguments]
-    takes = {"hfma": 3, "hexp10": 1, "hrsqrt": 1}.get(name) or _HALF[name].nin
+    takes = getattr(_HALF[name], "nin", 3 if name == "hfma" else 1)
     if len(values) != takes:
         raise run.refuse(node, f"cuda.fp16.{name} takes {takes} numbers, not {len(values)}")
-    if name == "hfma":
-        wide = [v.astype(np.float64) for v in values]
-        run.count_flops(node, types.FLOAT16, 2)
-        return (wide[0] * wide[1] + wide[2]).astype(np.float16)
-    if name == "hexp10":
-        return np.power(np.float16(10), values[0]).astype(np.float16)
-    if name == "hrsqrt":
-        return (np.float16(1) / np.sqrt(values[0])).astype(np.float16)
     result = _HALF[name](*values)
-    if result.dtype.kind == "f":
-        run.count_flops(node, types.FLOAT16, 1)
-    return result
+    if result.dtype.kind != "f":
+        return result
+    run.count_flops(node, types.FLOAT16, {"hfma": 2, "hexp10": 0, "hrsqrt": 0}.get(name, 1))
+    return result.astype(np.float16)
 
 
 # --------------------------------------------------------------------- atomics
@@ -961,12 +930,18 @@ def _vector(run: Execution, node: ast.Call, name: str, arguments: list[object]) 
 # --------------------------------------------------------------------- dispatch
 
 _SIMPLE: dict[str, Callable] = {
-    "syncthreads": _syncthreads, "syncwarp": _syncwarp, "threadfence": partial(_fence, scope=GPU),
-    "threadfence_block": partial(_fence, scope=BLOCK), "threadfence_system": partial(_fence, scope=GPU),
+    "syncthreads": lambda run, node: run.barrier(node), "syncwarp": _syncwarp,
+    "threadfence": partial(_fence, scope=GPU), "threadfence_block": partial(_fence, scope=BLOCK),
+    "threadfence_system": partial(_fence, scope=GPU),
     "activemask": _activemask, "lanemask_lt": _lanemask_lt, "brev": _brev,
-    "popc": partial(_counted, what="popc"), "clz": partial(_counted, what="clz"), "ffs": _ffs,
+    **{what: partial(_counted, what=what) for what in ("popc", "clz", "ffs")},
     "selp": _selp, "fma": _fma, "cbrt": _cbrt,
 }  # fmt: skip
+_OF_THE_CALL: dict[str, Callable] = {
+    "grid": _grid, "gridsize": _gridsize, "shared.array": shared_array, "local.array": local_array,
+    "const.array_like": const_array, "cg.this_grid": lambda run, node: Group(),
+}  # fmt: skip
+"""Functions that look at the call itself."""
 _VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}
 _BLOCK_VOTES = {"syncthreads_count": "count", "syncthreads_and": "and", "syncthreads_or": "or"}
 
@@ -974,20 +949,10 @@ _BLOCK_VOTES = {"syncthreads_count": "count", "syncthreads_and": "and", "syncthr
 def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
     """A call of a cuda.* name."""
     path = name.path
-    if path == "grid":
-        return _grid(run, node)
-    if path == "gridsize":
-        return _gridsize(run, node)
-    if path == "shared.array":
-        return shared_array(run, node)
-    if path == "local.array":
-        return local_array(run, node)
-    if path == "const.array_like":
-        return const_array(run, node)
+    if path in _OF_THE_CALL:
+        return _OF_THE_CALL[path](run, node)
     if path.startswith("atomic."):
         return atomic_call(run, node, name.__name__)
-    if path == "cg.this_grid":
-        return Group()
     if node.keywords:
         raise run.refuse(node, f"cuda.{path} takes no keyword arguments")
     arguments = run.values_of(node.args)

@@ -21,8 +21,7 @@ from dwlab.simt.names import NAMES, DeviceName
 if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
 
-F, D, H = types.FLOAT32, types.FLOAT64, types.FLOAT16
-INTEGERS = {"int": types.INT32, "uint": types.UINT32, "ll": types.INT64, "ull": types.UINT64}
+F, D = types.FLOAT32, types.FLOAT64
 
 Meaning = Callable[..., object]
 FUNCTIONS: dict[str, tuple[tuple[np.dtype, ...], Meaning]] = {}
@@ -77,6 +76,10 @@ def _whole(how: str, x: Lanes, dtype: np.dtype) -> Lanes:
     return types.cast(rounded, dtype)
 
 
+def _from_whole(how: str, dtype: np.dtype, x: Lanes) -> Lanes:
+    return _directed(how, x.astype(np.longdouble), dtype)
+
+
 def _high(a: Lanes, b: Lanes) -> Lanes:
     """The upper half of a product."""
     bits = a.dtype.itemsize * 8
@@ -128,66 +131,68 @@ def _average(a: Lanes, b: Lanes, up: int) -> Lanes:
     return ((a.astype(np.int64) + b.astype(np.int64) + up) >> 1).astype(a.dtype)
 
 
-def _both(name: str, count: int, meaning: Meaning) -> None:
-    """Registers a function in float64 and, with an f behind the name, in float32."""
-    FUNCTIONS[name] = ((D,) * count, meaning)
-    FUNCTIONS[name + "f"] = ((F,) * count, meaning)
+_TYPES = {"d": D, "f": F, "i": types.INT32, "u": types.UINT32, "l": types.INT64, "U": types.UINT64}
+
+
+def _add(names: str, letters: str, meaning: Meaning | dict[str, Meaning]) -> None:
+    """Registers functions that take these types, a letter each. r: float64 and, with an f behind the name, float32."""
+    for name in names.split():
+        does = meaning[name] if isinstance(meaning, dict) else meaning
+        for end, real in (("", "d"), ("f", "f")) if "r" in letters else (("", ""),):
+            FUNCTIONS[name + end] = (tuple(_TYPES[one] for one in letters.replace("r", real)), does)
+
+
+def _numpy(names: str) -> dict[str, Meaning]:
+    """NumPy's functions, by the names that C has for them."""
+    return {n: getattr(np, n if hasattr(np, n) else n.replace("a", "arc", 1)) for n in names.split()}
+
+
+def _rounded(how: str, operation: Callable) -> Meaning:
+    """An operation that is rounded once."""
+    return lambda *values: _directed(how, operation(*map(_wider, values)), values[0].dtype)
 
 
 def _fill() -> None:
-    for (
-        name
-    ) in "ceil cos cosh exp exp2 expm1 fabs floor log log10 log1p log2 rint sin sinh sqrt tan tanh trunc cbrt".split():
-        _both(name, 1, getattr(np, name))
-    for name in "acos acosh asin asinh atan atanh".split():
-        _both(name, 1, getattr(np, name.replace("a", "arc", 1)))
+    of_one = "ceil cos cosh exp exp2 expm1 fabs floor log log10 log1p log2 rint sin sinh sqrt tan tanh trunc cbrt modf "
+    of_one += "acos acosh asin asinh atan atanh"
+    _add(of_one, "r", _numpy(of_one))
     for name, function in (("erf", math.erf), ("erfc", math.erfc), ("erfcx", _erfcx)):
-        _both(name, 1, _slowly(function))
+        _add(name, "r", _slowly(function))
     for name, function in (("tgamma", math.gamma), ("lgamma", math.lgamma)):
-        _both(name, 1, _slowly(functools.partial(types.at_poles, function)))
-    _both("normcdf", 1, _slowly(lambda v: 0.5 * math.erfc(-v / math.sqrt(2.0))))
-    _both("exp10", 1, lambda x: np.power(x.dtype.type(10), x))
-    _both("nearbyint", 1, np.rint)
-    _both("round", 1, _away)
-    _both("rsqrt", 1, lambda x: (1 / np.sqrt(_wider(x))).astype(x.dtype))
-    _both("rcbrt", 1, lambda x: (1 / np.cbrt(x.astype(np.float64))).astype(x.dtype))
-    _both("sinpi", 1, _times_pi(np.sin, 0.0))
-    _both("cospi", 1, _times_pi(np.cos, 0.5))
-    _both("logb", 1, lambda x: np.floor(np.log2(np.abs(x))).astype(x.dtype))
-    _both("sincos", 1, lambda x: (np.sin(x), np.cos(x)))
-    _both("sincospi", 1, lambda x: tuple(FUNCTIONS[one][1](x) for one in ("sinpi", "cospi")))
-    _both("frexp", 1, lambda x: tuple(part.astype(t) for part, t in zip(np.frexp(x), (x.dtype, np.int32), strict=True)))
-    _both("modf", 1, np.modf)
-    for name, function in (
-        ("atan2", np.arctan2), ("copysign", np.copysign), ("fmax", np.fmax), ("fmin", np.fmin), ("fmod", np.fmod),
-        ("hypot", np.hypot), ("nextafter", np.nextafter), ("pow", np.power), ("remainder", types.ieee_remainder),
-        ("fdim", lambda a, b: np.where(np.isnan(a) | np.isnan(b), np.nan, np.fmax(a - b, 0)).astype(a.dtype)[()]),
-    ):  # fmt: skip
-        _both(name, 2, function)
-    for name, unary in ("cos", np.cos), ("exp", np.exp), ("log", np.log), ("log2", np.log2), ("log10", np.log10), (
-        "sin", np.sin), ("tan", np.tan):  # fmt: skip
-        FUNCTIONS[f"fast_{name}f"] = ((F,), unary)
-    FUNCTIONS["fast_exp10f"] = ((F,), lambda x: np.power(np.float32(10), x))
-    FUNCTIONS["fast_sincosf"] = ((F,), lambda x: (np.sin(x), np.cos(x)))
-    FUNCTIONS["fast_fdividef"] = ((F, F), np.true_divide)
-    FUNCTIONS["fast_powf"] = ((F, F), lambda x, y: np.exp2(y * np.log2(x)))
-    FUNCTIONS["frsqrt_rn"] = ((F,), FUNCTIONS["rsqrtf"][1])
-    FUNCTIONS["saturatef"] = (
-        (F,),
-        lambda x: np.where(np.isnan(x), np.float32(0), np.clip(x, np.float32(0), np.float32(1)))[()],
-    )
-    for name in ("ldexp", "scalbn", "powi"):
-        for dtype, end in ((D, ""), (F, "f")):
-            FUNCTIONS[name + end] = (
-                (dtype, types.INT32), (lambda x, n: np.power(x, n).astype(x.dtype)) if name == "powi" else np.ldexp,
-            )  # fmt: skip
-    for dtype, end in ((D, ""), (F, "f")):
-        FUNCTIONS["ilogb" + end] = ((dtype,), lambda x: types.cast(np.floor(np.log2(np.abs(x))), types.INT32))
-        FUNCTIONS["llrint" + end] = ((dtype,), lambda x: types.cast(np.rint(x), types.INT64))
-        FUNCTIONS["llround" + end] = ((dtype,), lambda x: types.cast(_away(x), types.INT64))
-        FUNCTIONS["fma" + end] = ((dtype,) * 3, lambda a, b, c: (_wider(a) * _wider(b) + _wider(c)).astype(a.dtype))
+        _add(name, "r", _slowly(functools.partial(types.at_poles, function)))
+    _add("normcdf", "r", _slowly(lambda v: 0.5 * math.erfc(-v / math.sqrt(2.0))))
+    _add("exp10", "r", lambda x: np.power(x.dtype.type(10), x))
+    _add("nearbyint", "r", np.rint)
+    _add("round", "r", _away)
+    _add("rsqrt", "r", lambda x: (1 / np.sqrt(_wider(x))).astype(x.dtype))
+    _add("rcbrt", "r", lambda x: (1 / np.cbrt(x.astype(np.float64))).astype(x.dtype))
+    _add("sinpi", "r", _times_pi(np.sin, 0.0))
+    _add("cospi", "r", _times_pi(np.cos, 0.5))
+    _add("logb", "r", lambda x: np.floor(np.log2(np.abs(x))).astype(x.dtype))
+    _add("sincos", "r", lambda x: (np.sin(x), np.cos(x)))
+    _add("sincospi", "r", lambda x: tuple(FUNCTIONS[one][1](x) for one in ("sinpi", "cospi")))
+    _add("frexp", "r", lambda x: tuple(one.astype(t) for one, t in zip(np.frexp(x), (x.dtype, np.int32), strict=True)))
+    _add("ilogb", "r", lambda x: types.cast(np.floor(np.log2(np.abs(x))), types.INT32))
+    _add("llrint", "r", lambda x: types.cast(np.rint(x), types.INT64))
+    _add("llround", "r", lambda x: types.cast(_away(x), types.INT64))
+    of_two = "atan2 copysign fmax fmin fmod hypot nextafter"
+    _add(of_two, "rr", _numpy(of_two))
+    _add("pow", "rr", np.power)
+    _add("remainder", "rr", types.ieee_remainder)
+    _add("fdim", "rr", lambda a, b: np.where(np.isnan(a) | np.isnan(b), np.nan, np.fmax(a - b, 0)).astype(a.dtype)[()])
+    _add("fma", "rrr", lambda a, b, c: (_wider(a) * _wider(b) + _wider(c)).astype(a.dtype))
+    _add("ldexp scalbn", "ri", np.ldexp)
+    _add("powi", "ri", lambda x, n: np.power(x, n).astype(x.dtype))
+    for name in "cos exp log log2 log10 sin tan".split():
+        _add(f"fast_{name}f", "f", getattr(np, name))
+    _add("fast_exp10f", "f", lambda x: np.power(np.float32(10), x))
+    _add("fast_sincosf", "f", lambda x: (np.sin(x), np.cos(x)))
+    _add("fast_fdividef", "ff", np.true_divide)
+    _add("fast_powf", "ff", lambda x, y: np.exp2(y * np.log2(x)))
+    _add("frsqrt_rn", "f", FUNCTIONS["rsqrtf"][1])
+    _add("saturatef", "f", lambda x: np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(np.float32)[()])
     for how in ("rn", "rd", "ru", "rz"):
-        for letter, dtype in (("f", F), ("d", D)):
+        for letter in "fd":
             for name, operation in (
                 ("add", np.add),
                 ("mul", np.multiply),
@@ -195,73 +200,46 @@ def _fill() -> None:
                 ("sub", np.subtract),
             ):
                 if (letter, name) != ("d", "sub"):
-                    FUNCTIONS[f"{letter}{name}_{how}"] = ((dtype,) * 2, _rounded(how, operation))
-            FUNCTIONS[f"{letter}rcp_{how}"] = ((dtype,), _rounded(how, np.reciprocal))
-            FUNCTIONS[f"{letter}sqrt_{how}"] = ((dtype,), _rounded(how, np.sqrt))
-            FUNCTIONS[f"fma{'f' * (letter == 'f')}_{how}"] = ((dtype,) * 3, _rounded(how, lambda a, b, c: a * b + c))
-        for whole, dtype in INTEGERS.items():
-            for real, name in ((F, "float"), (D, "double")):
-                FUNCTIONS[f"{name}2{whole}_{how}"] = ((real,), lambda x, how=how, dtype=dtype: _whole(how, x, dtype))
+                    _add(f"{letter}{name}_{how}", letter * 2, _rounded(how, operation))
+            _add(f"{letter}rcp_{how}", letter, _rounded(how, np.reciprocal))
+            _add(f"{letter}sqrt_{how}", letter, _rounded(how, np.sqrt))
+            _add(f"fma{'f' * (letter == 'f')}_{how}", letter * 3, _rounded(how, lambda a, b, c: a * b + c))
+        for whole, of in (("int", "i"), ("uint", "u"), ("ll", "l"), ("ull", "U")):
+            for name, real in (("float", "f"), ("double", "d")):
+                _add(f"{name}2{whole}_{how}", real, functools.partial(_whole, how, dtype=_TYPES[of]))
                 if name == "float" or how == "rn" or "ll" in whole:
-                    FUNCTIONS[f"{whole}2{name}_{how}"] = (
-                        (dtype,), lambda x, how=how, real=real: _directed(how, x.astype(np.longdouble), real)
-                    )  # fmt: skip
-        FUNCTIONS[f"double2float_{how}"] = ((D,), lambda x, how=how: _directed(how, x, F))
-    for name, dtype, of in (
-        ("float_as_int", F, types.INT32), ("int_as_float", types.INT32, F), ("double_as_longlong", D, types.INT64),
-        ("longlong_as_double", types.INT64, D),
-    ):  # fmt: skip
-        FUNCTIONS[name] = ((dtype,), lambda x, of=of: _bits(x, of))
-    FUNCTIONS["double2hiint"] = ((D,), lambda x: (_bits(x, types.INT64) >> 32).astype(np.int32))
-    FUNCTIONS["double2loint"] = ((D,), lambda x: _bits(x, types.INT64).astype(np.int32))
-    FUNCTIONS["hiloint2double"] = (
-        (types.INT32, types.INT32),
-        lambda high, low: _bits(high.astype(np.int64) << 32 | low.astype(np.uint32).astype(np.int64), D),
-    )
-    for end, dtype in (("", types.INT32), ("ll", types.INT64)):
+                    _add(f"{whole}2{name}_{how}", of, functools.partial(_from_whole, how, _TYPES[real]))
+        _add(f"double2float_{how}", "d", functools.partial(_directed, how, dtype=F))
+    for name, have, want in (("float_as_int", "f", "i"), ("int_as_float", "i", "f"), ("double_as_longlong", "d", "l"),
+                             ("longlong_as_double", "l", "d")):  # fmt: skip
+        _add(name, have, functools.partial(_bits, dtype=_TYPES[want]))
+    _add("double2hiint", "d", lambda x: (_bits(x, types.INT64) >> 32).astype(np.int32))
+    _add("double2loint", "d", lambda x: _bits(x, types.INT64).astype(np.int32))
+    _add("hiloint2double", "ii", lambda high, low: _bits(high.astype(np.int64) << 32 | low.astype(np.uint32), D))
+    for end, letter in (("", "i"), ("ll", "l")):
         for name in ("popc", "clz", "ffs"):
-            FUNCTIONS[name + end] = ((dtype,), lambda x, name=name: count(x, name))
-        FUNCTIONS["brev" + end] = ((dtype,), reversed_bits)
-    for start, dtype in (("", types.INT32), ("ll", types.INT64), ("u", types.UINT32), ("ull", types.UINT64)):
-        FUNCTIONS[start + "min"], FUNCTIONS[start + "max"] = ((dtype,) * 2, np.minimum), ((dtype,) * 2, np.maximum)
-    FUNCTIONS["abs"], FUNCTIONS["llabs"] = ((types.INT32,), np.abs), ((types.INT64,), np.abs)
-    for name, dtype in (
-        ("mulhi", types.INT32),
-        ("umulhi", types.UINT32),
-        ("mul64hi", types.INT64),
-        ("umul64hi", types.UINT64),
-    ):
-        FUNCTIONS[name] = ((dtype,) * 2, _high)
-    FUNCTIONS["mul24"] = ((types.INT32,) * 2, lambda a, b: (a << 8 >> 8) * (b << 8 >> 8))
-    FUNCTIONS["umul24"] = ((types.UINT32,) * 2, lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF))
-    for name, dtype, up in (
-        ("hadd", types.INT32, 0),
-        ("rhadd", types.INT32, 1),
-        ("uhadd", types.UINT32, 0),
-        ("urhadd", types.UINT32, 1),
-    ):
-        FUNCTIONS[name] = ((dtype,) * 2, lambda a, b, up=up: _average(a, b, up))
-    for name, dtype in (("sad", types.INT32), ("usad", types.UINT32)):
-        FUNCTIONS[name] = (
-            (dtype, dtype, types.UINT32 if name == "usad" else dtype),
-            lambda a, b, c: (np.abs(a.astype(np.int64) - b.astype(np.int64)) + c).astype(c.dtype),
-        )
-    FUNCTIONS["byte_perm"] = ((types.INT32,) * 3, _byte_perm)
-    for name, dtype, test in (
-        ("isnand", D, np.isnan), ("isnanf", F, np.isnan), ("isinfd", D, np.isinf), ("isinff", F, np.isinf),
-        ("isfinited", D, np.isfinite), ("finitef", F, np.isfinite), ("signbitd", D, np.signbit),
-        ("signbitf", F, np.signbit),
-    ):  # fmt: skip
-        FUNCTIONS[name] = ((dtype,), lambda x, test=test: test(x).astype(np.int32))
+            _add(name + end, letter, functools.partial(count, what=name))
+        _add("brev" + end, letter, reversed_bits)
+    for start, letter in (("", "i"), ("ll", "l"), ("u", "u"), ("ull", "U")):
+        _add(start + "min", letter * 2, np.minimum)
+        _add(start + "max", letter * 2, np.maximum)
+    _add("abs", "i", np.abs)
+    _add("llabs", "l", np.abs)
+    for name, letter in (("mulhi", "i"), ("umulhi", "u"), ("mul64hi", "l"), ("umul64hi", "U")):
+        _add(name, letter * 2, _high)
+    _add("mul24", "ii", lambda a, b: (a << 8 >> 8) * (b << 8 >> 8))
+    _add("umul24", "uu", lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF))
+    for name, letter in (("hadd", "i"), ("uhadd", "u")):
+        _add(name, letter * 2, functools.partial(_average, up=0))
+        _add(name.replace("hadd", "rhadd"), letter * 2, functools.partial(_average, up=1))
+    for name, letters in (("sad", "iii"), ("usad", "uuu")):
+        _add(name, letters, lambda a, b, c: (np.abs(a.astype(np.int64) - b.astype(np.int64)) + c).astype(c.dtype))
+    _add("byte_perm", "iii", _byte_perm)
+    for names, test in (("isnand isnanf", np.isnan), ("isinfd isinff", np.isinf), ("isfinited finitef", np.isfinite),
+                        ("signbitd signbitf", np.signbit)):  # fmt: skip
+        for name, letter in zip(names.split(), "df", strict=True):
+            _add(name, letter, lambda x, test=test: test(x).astype(np.int32))
     NAMES["libdevice"] = DeviceName("libdevice", tuple(FUNCTIONS))
-
-
-def _rounded(how: str, operation: Callable) -> Meaning:
-    def meaning(*values: Lanes) -> Lanes:
-        exact = operation(*(_wider(v) for v in values))
-        return _directed(how, exact, values[0].dtype)
-
-    return meaning
 
 
 _fill()

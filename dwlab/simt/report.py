@@ -384,20 +384,8 @@ def build(run: Execution, float64_arrays: bool) -> Report:
     lines = []
     for (path, number), r in sorted(run.trace.lines.items()):
         text = run.trace.texts.get((path, number), "")
-        lines.append(
-            Line(
-                number,
-                text,
-                r.warps,
-                r.lanes,
-                r.divergent,
-                r.flops,
-                r.flops64,
-                r.barriers,
-                source.short_file(path),
-                0 if float64_arrays else r.other64,
-            )  # fmt: skip
-        )
+        counts = (r.warps, r.lanes, r.divergent, r.flops, r.flops64, r.barriers)
+        lines.append(Line(number, text, *counts, source.short_file(path), 0 if float64_arrays else r.other64))
     footprint: dict[str, int] = {}
     names = {id(a.root): name for name, a in run.arrays.items()}
     for root in run.roots:
