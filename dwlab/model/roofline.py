@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Point", "Roofline", "RooflineError", "alt_text", "attainable", "plot", "point", "points", "ridge",
+    "Point", "Roofline", "RooflineError", "alt_text", "attainable", "draw_roofs", "plot", "point", "points", "ridge",
 ]  # fmt: skip
 
 TOLERANCE = 0.03
@@ -127,26 +127,16 @@ def plot(points: Sequence[Point], ceilings: Ceilings, *, title: str = "", ax: Ax
     Every line is named beside it and every point in the legend, and differs in marker as in colour.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
 
     if ax is None:
         figure = Figure(figsize=(7.2, 4.6), dpi=120, layout="constrained")
         ax = figure.add_subplot()
     else:
         figure = ax.get_figure()
-    low, high = _span(points, ceilings)
-    bottom = min([0.5 * ceilings.copy_gbps * low, *(0.5 * p.gflops for p in points)])
-    top = 2.2 * (1e3 * ceilings.fma_tflops if ceilings.fma_tflops else attainable(high, ceilings))
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
-
-    for (memory, style, width), text in zip(_LINES, _roof_texts(ceilings), strict=True):
-        if text:
-            x = np.geomspace(low, high, 200)
-            y = [attainable(float(value), ceilings, memory) for value in x]
-            ax.plot(x, y, color="black", lw=width, ls=style, zorder=2, label=text)
-    if ceilings.fma_tflops:
-        ax.axhline(1e3 * ceilings.fma_tflops, color="0.3", lw=1.2, ls=":", label=_fma_text(ceilings))
-
+    span = _span(points, ceilings)
+    bottom = min([0.5 * ceilings.copy_gbps * span[0], *(0.5 * p.gflops for p in points)])
+    top = 2.2 * (1e3 * ceilings.fma_tflops if ceilings.fma_tflops else attainable(span[1], ceilings))
+    draw_roofs(ax, ceilings, span, (bottom, top))
     for i, p in enumerate(points):
         ax.plot(
             p.intensity, p.gflops, ls="none", marker=look(i)[1],
@@ -154,16 +144,30 @@ def plot(points: Sequence[Point], ceilings: Ceilings, *, title: str = "", ax: Ax
             label=f"{p.label}: {100 * p.fraction:.1f} % of its roof",
         )  # fmt: skip
     ax.legend(loc="lower right", fontsize=8, framealpha=0.95)
-    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
-    ax.xaxis.set_major_formatter(plain)
-    ax.yaxis.set_major_formatter(plain)
     ax.set_xlabel("arithmetic intensity (FLOP for each compulsory byte)")
     ax.set_ylabel("GFLOP/s")
-    ax.grid(which="major", color="0.88", lw=0.7)
-    ax.set_axisbelow(True)
     if title:
         ax.set_title(title, fontsize=10, loc="left")
     return figure
+
+
+def draw_roofs(ax: Axes, ceilings: Ceilings, span: tuple[float, float], heights: tuple[float, float]) -> None:
+    """Logarithmic axes of FLOP/B and GFLOP/s with the ceilings as lines, each named in its label."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    ax.set(xscale="log", yscale="log", xlim=span, ylim=heights)
+    for (memory, style, width), text in zip(_LINES, _roof_texts(ceilings), strict=True):
+        if text:
+            x = np.geomspace(*span, 200)
+            y = [attainable(float(value), ceilings, memory) for value in x]
+            ax.plot(x, y, color="black", lw=width, ls=style, zorder=2, label=text)
+    if ceilings.fma_tflops:
+        ax.axhline(1e3 * ceilings.fma_tflops, color="0.3", lw=1.2, ls=":", label=_fma_text(ceilings))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    ax.grid(which="major", color="0.88", lw=0.7)
+    ax.set_axisbelow(True)
 
 
 def _span(points: Sequence[Point], ceilings: Ceilings) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from dwlab import records
 from dwlab.gpu import machine as machines
 from dwlab.gpu.machine import Machine, attainable
 from dwlab.measure import device
-from dwlab.model.roofline import look, ridge
+from dwlab.model.roofline import draw_roofs, look
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Measurement
 from dwlab.text.drawing import Table, with_alt
@@ -211,31 +211,16 @@ def _sizes(e: Exploration) -> list[float]:
 
 def _draw(e: Exploration, alt: str) -> Figure:
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     c = e.machine.ceilings
     figure = Figure(figsize=(5.6, 5.4), dpi=100)
-    ax = figure.add_axes((0.14, 0.325, 0.815, 0.62))
+    ax = figure.add_axes((0.14, 0.36, 0.815, 0.585))
     peak, bottom = 1e3 * c.fma_tflops if c.fma_tflops else attainable(RIGHT, c), c.copy_gbps * LEFT
-    ax.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT), ylim=(bottom, 4 * peak))
-    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(plain)
-        axis.set_minor_formatter(NullFormatter())
+    draw_roofs(ax, c, (LEFT, RIGHT), (bottom, 4 * peak))
     ax.tick_params(labelsize=8)
-    ax.grid(which="major", color="0.9", linewidth=0.7)
-    ax.set_axisbelow(True)
     ax.set_xlabel("FLOP for each byte moved", fontsize=9, labelpad=1)
     ax.set_ylabel("GFLOP/s", fontsize=9, labelpad=1)
     ax.set_title(f"{e.machine.name}, ceilings: {_kind(e.machine)}", fontsize=10, loc="left", fontweight="bold")
-
-    for memory, gbps, style in (("dram", c.copy_gbps, "-"), ("l2", c.l2_gbps, "--")):
-        if gbps:
-            xs = [LEFT, min(ridge(c, memory) or RIGHT, RIGHT), RIGHT]
-            roof = [attainable(x, c, memory) for x in xs]
-            ax.plot(xs, roof, style, color="black", linewidth=1.6, label=f"{memory.upper()} {gbps:,.0f} GB/s")
-    if c.fma_tflops:
-        ax.text(RIGHT * 0.9, peak * 1.15, f"FMA peak {c.fma_tflops:,.1f} TFLOP/s", fontsize=8, ha="right")
 
     def inside(x: float) -> float:
         return min(max(x, LEFT * 1.1), RIGHT / 1.1)
