@@ -473,7 +473,7 @@ def test_written_files_are_named_and_a_wrong_ending_is_refused(run, tmp_path):
     picture = tmp_path / "a.png"
     assert run("plan", "ceit_t", "--picture", str(picture))[2] == f"wrote {picture}\n" and picture.exists()
     status, out, err = run("plan", "ceit_t", "--picture", str(tmp_path / "a.txt"))
-    assert (status, out) == (2, "") and "ends in .png" in err and not (tmp_path / "a.txt").exists()
+    assert (status, out) == (2, "") and "does not end in .png" in err and not (tmp_path / "a.txt").exists()
 
 
 def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):

@@ -51,14 +51,14 @@ def test_the_decision_flips_with_the_tile_the_gpu_and_the_shared_memory():
     assert decisions(widget.view(name, "t4", 128, 8, 8, shared_kib=kib))[0] == "fuse"
     panel = widget.view(name, "t4", 128, 8, 8, shared_kib=kib - 1)
     assert decisions(panel) == ("unfused", "unfused")
-    assert panel.problems == (f"Shared memory: a block needs {needed:,} bytes, {(kib - 1) * 1024:,} are allowed.",)
+    assert panel.problems == (f"Shared memory: {needed:,} bytes a block, {(kib - 1) * 1024:,} are allowed.",)
 
 
 def test_all_limits_are_named():
     found = widget.view("mobilenet_v1 8.depthwise", "t4", 512, 14, 14).problems
     assert [text.split(":")[0] for text in found] == ["Shared memory", "On chip"]
     found = widget.view("mobilenet_v2 2.expand", "h200", 8, 1, 1).problems
-    assert [text.split(":")[0] for text in found] == ["Work"], "3 × 3 pixels are computed for each output"
+    assert [text.split(":")[0] for text in found] == ["More work"], "3 × 3 pixels are computed for each output"
 
 
 WRONG = [

@@ -218,7 +218,7 @@ def test_the_lane_table_tells_each_lane_once(elements, shared):
 @pytest.mark.parametrize("space, expression", [(space, one) for space in warp.SPACES for _, one in warp.EXAMPLES])
 def test_every_example_can_be_shown(space, expression):
     panel = warp.view(expression, space=space)
-    assert not panel.problems and panel.image().startswith("<img ")
+    assert not panel.problems and panel.image().startswith("<svg ")
     assert panel.alt in panel.text() and panel.alt in panel.markdown()
 
 

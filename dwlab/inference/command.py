@@ -35,7 +35,7 @@ def register(command: commandline.Register) -> None:
     overlap = "from compute capability 9.0 on: kernels may start while the one before runs, where that is faster"
     pixels = "pixels a side (default: 224; simulated 32)"
     add("network", metavar="NETWORK", help=", ".join(networks.NETWORKS))
-    add("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, torchvision's names")
+    add("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, such as torchvision's")
     add("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
     add("--batch", type=commandline.whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
     add("--dtype", default="float32", metavar="TYPE", help="float32 (the default), float16 or int8")

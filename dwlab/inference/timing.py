@@ -57,15 +57,13 @@ class Measured:
         } | ({} if self.unfused is None else {"unfused_us": self.unfused.median_us})  # fmt: skip
 
     def __str__(self) -> str:
-        rows = [["dwlab", f"{self.ours.median_us:,.1f}", f"{self.ours.p10_us:,.1f}", f"{self.ours.p90_us:,.1f}", ""]]
-        ours = () if self.unfused is None else (baselines.Baseline("dwlab, layer by layer", "unfused", self.unfused),)
-        for one in (*ours, *self.baselines):
-            if one.time is None:
-                rows.append([one.name, "", "", "", one.failure])
-            else:
-                time = one.time
-                ratio = f"{time.median_us / self.ours.median_us:.2f} times dwlab's"
-                rows.append([one.name, f"{time.median_us:,.1f}", f"{time.p10_us:,.1f}", f"{time.p90_us:,.1f}", ratio])
+        alone = () if self.unfused is None else (baselines.Baseline("dwlab, layer by layer", "unfused", self.unfused),)
+        rows = []
+        for one in (baselines.Baseline("dwlab", "ours", self.ours), *alone, *self.baselines):
+            time = one.time
+            us = ["", "", ""] if time is None else [f"{t:,.1f}" for t in (time.median_us, time.p10_us, time.p90_us)]
+            ratio = f"{time.median_us / self.ours.median_us:.2f} times dwlab's" if time else one.failure
+            rows.append([one.name, *us, ratio if rows else ""])
         return tabular.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
 
 
@@ -86,21 +84,20 @@ def measure(model: Model, compiled: bool = True, unfused: Model | None = None, *
     alone = None if unfused is None else baselines.time_graph(unfused.graph, **how)
     found = []
     for name in ways(_baseline(model.network), model.weights, compiled):
+        time, why = None, ""
         try:
             with baseline_graph(model, name) as (graph, theirs):
                 graph.replay()
                 off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
-                if not off <= allowed:
-                    found.append(baselines.Baseline(name, name, failure=f"its output differs from ours by {off:.1e}"))
-                    continue
-                found.append(baselines.Baseline(name, name, baselines.time_graph(graph, **how)))
+                why = "" if off <= allowed else f"its output differs from ours by {off:.1e}"
+                time = None if why else baselines.time_graph(graph, **how)
         except torch.OutOfMemoryError:
-            found.append(baselines.Baseline(name, name, failure="out of GPU memory"))
+            why = "out of GPU memory"
         except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
-            first = (str(error).splitlines() or [""])[0]
-            found.append(baselines.Baseline(name, name, failure=f"it does not run: {type(error).__name__}: {first}"))
+            why = f"it does not run: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         finally:
             graph = theirs = None
+        found.append(baselines.Baseline(name, name, time, failure=why))
     return Measured(ours, tuple(found), alone)
 
 
@@ -186,22 +183,17 @@ def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callab
 
         return torch.compile(call, dynamic=False) if compile else call
 
-    forms = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
-    version = torch.__version__.split("+")[0]
-    found = {}
-    for compile in (False, True)[: 1 + compiled]:
-        how = "torch.compile" if compile else "eager"
-        for form, kept in forms.items():
-            found[f"PyTorch {version} {how}, {form}"] = functools.partial(prepared, kept, False, compile)
-        name = f"PyTorch {version} {how}, channels last, pointwise as matrix products"
-        found[name] = functools.partial(prepared, forms["channels last"], True, compile)
-    if any(activation_of(layer.problem) == "relu" for layer in network.layers):
-        for form, kept in forms.items():
-            found[f"PyTorch {version} eager, {form}, ReLU in cuDNN's call"] = functools.partial(
-                prepared, kept, False, False, True
-            )
-        name = f"PyTorch {version} eager, channels last, pointwise as matrix products with their ReLU"
-        found[name] = functools.partial(prepared, forms["channels last"], True, False, True)
+    last, version, found = torch.channels_last, torch.__version__.split("+")[0], {}
+    forms = {
+        "NCHW": (torch.contiguous_format, False), "channels last": (last, False),
+        "channels last, pointwise as matrix products": (last, True),
+    }  # fmt: skip
+    relu = any(activation_of(layer.problem) == "relu" for layer in network.layers)
+    for how, compile, joined in (("eager", False, False), ("torch.compile", True, False), ("eager", False, True)):
+        for form, (kept, gemm) in forms.items() if not (compile and not compiled or joined and not relu) else ():
+            end = "" if not joined else " with their ReLU" if gemm else ", ReLU in cuDNN's call"
+            name = f"PyTorch {version} {how}, {form}{end}"
+            found[name] = functools.partial(prepared, kept, gemm, compile, joined)
     return found
 
 

@@ -118,9 +118,8 @@ def weights_from_torch(
 
         w' = w * s,  b' = (b - mean) * s + bias,  s = weight / sqrt(var + epsilon)      for each channel
 
-    mobilenet_v2: by torchvision's names (torchvision.models.mobilenet_v2). Other networks, of which torchvision has
-    none, by order: the convolutions and the classifier as they stand in the state dict, each with the batch norm that
-    follows it, must be those of the table. Feed-forward blocks have no such state dicts.
+    By order: the convolutions and the classifier as they stand in the state dict (torchvision's mobilenet_v2 among
+    them), each with the batch norm that follows it, must be those of the table. Feed-forward blocks have no such ones.
 
     Raises InferenceError, with the tensor's name, for tensors that are missing, misshapen, or not finite.
     """
@@ -165,8 +164,6 @@ def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.n
 def _sources(network: Network, tensors: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Layer -> the prefixes of its convolution and of its batch norm ("" if it has none)."""
     layers = tuple(weight_shapes(network))
-    if network.name == "mobilenet_v2":
-        return {layer: _torchvision(layer) for layer in layers}
     found: list[tuple[str, str]] = []
     for key, value in tensors.items():
         prefix, _, own = key.rpartition(".")
@@ -182,21 +179,6 @@ def _sources(network: Network, tensors: Mapping[str, Any]) -> dict[str, tuple[st
     return dict(zip(layers, found, strict=True))
 
 
-def _torchvision(layer: str) -> tuple[str, str]:
-    """torchvision's names of a layer of mobilenet_v2, its convolution's and its batch norm's."""
-    fixed = {
-        "stem": ("features.0.0", "features.0.1"),
-        "head.expand": ("features.18.0", "features.18.1"),
-        "head.classifier": ("classifier.1", ""),
-    }
-    if layer in fixed:
-        return fixed[layer]
-    block, what = layer.split(".")
-    place = {"expand": 0, "depthwise": 1, "project": 2}[what] - (block == "1")  # the first block does not expand
-    inside = f"features.{block}.conv.{place}"
-    return (inside, f"features.{block}.conv.{place + 1}") if what == "project" else (f"{inside}.0", f"{inside}.1")
-
-
 def _folded(
     layer: str,
     shapes: Mapping[str, tuple[int, ...]],
@@ -209,7 +191,7 @@ def _folded(
         if name not in tensors:
             raise InferenceError(
                 f"the state dict has no {name!r}, which layer {layer} needs, of shape {shape}. "
-                f"{nearest(name, tuple(tensors)) if tensors else 'It is empty'}"
+                f"{nearest(name, tuple(tensors))}"
             )
         values = tensors[name]
         if hasattr(values, "detach"):

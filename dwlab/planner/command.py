@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def register(command: commandline.Register) -> None:
     add("--layout", default="NHWC", metavar="NAME", help=layouts)
     add("--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed")
     add("--kernels", default="ours", metavar="WHOSE", help=whose)
-    add("--picture", metavar="PNG", help="draw the chain of layers")
+    add("--picture", type=commandline.file_name(".png"), metavar="FILE.png", help="draw the chain of layers")
     add("--validate", action="store_true", help="compare each pair's decision with recorded times")
 
 
@@ -46,8 +45,8 @@ def main(options: Namespace) -> int:
     multiply-adds done twice. Nothing is timed.
     """
     rules = Rules(options.objective, kernels=options.kernels)
-    if options.picture:
-        _check_picture(Path(options.picture))
+    if options.picture and not Path(options.picture).parent.is_dir():
+        raise PlanError(f"cannot write {options.picture}: give a file in a folder that is there")
     if options.gpu.strip().lower() == "present" and target.mode != "gpu":
         raise PlanError(
             f"--gpu present: there is none here ({target.reason}). Name one, which need not be here: "
@@ -58,34 +57,17 @@ def main(options: Namespace) -> int:
     )
     if options.validate:
         found = validate(made)
-        print(
-            json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if options.json else found.text(terminal.width())
-        )
+        text = found.to_dict() if options.json else found.text(terminal.width())
     else:
         measured = _recorded(made)
-        if options.json:
-            print(json.dumps(made.to_dict() | {"recorded": measured}, indent=1, ensure_ascii=False))
-        else:
-            print(made.text(terminal.width(), *([_sentence(measured)] if measured else [])))
+        sentences = [_sentence(measured)] if measured else []
+        text = made.to_dict() | {"recorded": measured} if options.json else made.text(terminal.width(), *sentences)
+    print(json.dumps(text, indent=1, ensure_ascii=False) if options.json else text)
     if options.picture:
-        try:
-            draw(made).savefig(
-                options.picture, format="png", metadata={"Software": None, "Description": describe(made)}
-            )
-        except OSError as error:
-            raise PlanError(f"cannot write {options.picture}: {error.strerror}") from None
+        words = {"Software": None, "Description": describe(made)}
+        draw(made).savefig(options.picture, format="png", metadata=words)
         terminal.wrote(options.picture)
     return 0
-
-
-def _check_picture(path: Path) -> None:
-    """Before the work: that the picture can be written. Raises PlanError."""
-    if path.suffix.lower() != ".png":
-        raise PlanError(f"--picture {path}: it is a PNG; give a name that ends in .png")
-    if not path.parent.is_dir():
-        raise PlanError(f"cannot write {path}: No such file or directory; give a file in a folder that is there")
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise PlanError(f"cannot write {path}: give a file that may be written")
 
 
 def _recorded(made: Plan) -> dict[str, Any] | None:

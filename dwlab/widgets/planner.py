@@ -49,17 +49,54 @@ GPUS = ("gtx1660", "t4", "a4000", "orin", "a100", "h100", "h200")
 
 
 @dataclass(frozen=True)
+class Limit:
+    """A number of the fused kernel and what is allowed: at most, or with least=True at least."""
+
+    name: str
+    what: str
+    value: float
+    allowed: float
+    least: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether the limit is kept."""
+        return self.value >= self.allowed if self.least else self.value <= self.allowed
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value:,.0f} {self.what}, {self.allowed:,.0f} are allowed."
+
+
+@dataclass(frozen=True)
 class Weighed:
-    """Two layers as one kernel and as two. fused: with the reader's tile. by_bytes, by_time: the two unfused, each at
-    its tile of fewest bytes, or of least predicted time. shared_limit: bytes that a block may have. exceeded: limits
-    that the fused kernel breaks, in sentences."""
+    """Two layers as one kernel and as two.
+
+    fused: with the reader's tile. by_bytes, by_time: the two unfused, each at its tile of fewest bytes, or of least
+    predicted time. shared_limit: bytes of shared memory that a block may have.
+    """
 
     gpu: Machine
     fused: Module
     by_bytes: tuple[Module, Module]
     by_time: tuple[Module, Module]
     shared_limit: int
-    exceeded: tuple[str, ...]
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits of the fused kernel; the last, blocks, holds where bytes decide."""
+        one = self.fused
+        on_chip = one.shared_bytes + 4 * one.accesses.accumulators  # and four bytes for each sum that it keeps
+        return (
+            Limit("Shared memory", "bytes a block", one.shared_bytes, self.shared_limit),
+            Limit("On chip", "bytes a block with its sums", on_chip, l1_bytes(self.gpu)),
+            Limit("More work", "% more multiply-adds", 100 * max(0.0, one.redundant), 100 * REDUNDANT),
+            Limit("Blocks / SMs", "blocks", one.accesses.blocks, self.gpu.sms, least=True),
+        )
+
+    @property
+    def exceeded(self) -> tuple[str, ...]:
+        """The limits that the fused kernel breaks, in sentences."""
+        return tuple(str(one) for one in self.limits[:-1] if not one.kept)
 
     @property
     def layers(self) -> tuple[Conv, ...]:
@@ -79,18 +116,12 @@ class Weighed:
     @property
     def fuse_by_bytes(self) -> bool:
         """Whether the fused kernel fits, gives every multiprocessor a block, and accesses fewer bytes."""
-        enough = self.fused.accesses.blocks >= self.gpu.sms
-        return not self.exceeded and enough and self.fused.gma_bytes < self.unfused_bytes
+        return not self.exceeded and self.limits[-1].kept and self.fused.gma_bytes < self.unfused_bytes
 
     @property
     def fuse_by_time(self) -> bool:
         """Whether the fused kernel fits and is predicted to take less time."""
         return not self.exceeded and self.fused.time_us < self.unfused_us
-
-    @property
-    def on_chip(self) -> int:
-        """Bytes of a block: what it stages, and four for each sum that it keeps."""
-        return self.fused.shared_bytes + 4 * self.fused.accesses.accumulators
 
 
 def pair(name: str, batch: int = 1, dtype: str = "float32", layout: str = "NCHW") -> tuple[Conv, Conv]:
@@ -131,27 +162,13 @@ def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limi
     if takes == ("pw", "pw"):
         tile = Tile(tile.channels, 1, tile.pixels)
     accesses = KINDS[kinds[0]].accesses(*layers, tile)  # of PWDW and PWDW_R it finds by the tile which one it is
-    fused = module_of(accesses, layers, made)
-    shared = fused.shared_bytes
     unfused = {}
     for objective in ("gma", "time"):
         two = [best(kind, (layer,), made, Rules(objective)) for kind, layer in zip(takes, layers, strict=True)]
         if isinstance(found := next((one for one in two if isinstance(one, str)), None), str):
             raise PlanError(f"a layer alone fits no tile: {found}")
         unfused[objective] = tuple(two)
-    exceeded = []
-    if shared > limit:
-        exceeded.append(f"Shared memory: a block needs {shared:,} bytes, {limit:,} are allowed.")
-    on_chip = shared + 4 * accesses.accumulators
-    if on_chip > l1_bytes(made):
-        exceeded.append(
-            f"On chip: a block needs {on_chip:,} bytes with its sums, a multiprocessor has {l1_bytes(made):,}."
-        )
-    if fused.redundant > REDUNDANT:
-        exceeded.append(
-            f"Work: {100 * fused.redundant:,.0f} % redundant multiply-adds, {100 * REDUNDANT:.0f} % are allowed."
-        )
-    return Weighed(made, fused, unfused["gma"], unfused["time"], limit, tuple(exceeded))
+    return Weighed(made, module_of(accesses, layers, made), unfused["gma"], unfused["time"], limit)
 
 
 LETTER = 0.042  # width of a letter at a bar of the limits, in parts of the limit
@@ -189,18 +206,15 @@ def _verdict(one: Weighed) -> str:
 
 
 def _describe(one: Weighed, title: str) -> str:
-    fused, blocks = one.fused, one.fused.accesses.blocks
-    text = (
-        f"Two charts for {title}. Bytes accessed: {_mb(one.unfused_bytes)} unfused, {_mb(fused.gma_bytes)} fused. "
-        f"Limits: shared memory {fused.shared_bytes:,} of {one.shared_limit:,} bytes a block, on chip "
-        f"{one.on_chip:,} of {l1_bytes(one.gpu):,}, multiply-adds {100 * fused.redundant:+.0f} % of "
-        f"{100 * REDUNDANT:+.0f} %, {blocks:,} block{'s' if blocks != 1 else ''} for {one.gpu.sms} multiprocessors. "
+    limits = ", ".join(f"{of.name} {of.value:,.0f} of {of.allowed:,.0f}" for of in one.limits)
+    return (
+        f"Two charts for {title}. Bytes accessed: {_mb(one.unfused_bytes)} unfused, {_mb(one.fused.gma_bytes)} fused. "
+        f"Limits: {limits}. Decision: {_verdict(one)}."
     )
-    return text + f"Decision: {_verdict(one)}."
 
 
 def _tables(one: Weighed) -> tuple[Table, ...]:
-    fused, gpu, blocks = one.fused, one.gpu, one.fused.accesses.blocks
+    fused = one.fused
     once = dict.fromkeys(PARTS, 0)
     for name, (size, _) in sizes(one.layers).items():
         once[{"x": "x", "y": "y", "r": "y"}.get(name, "w" + name[-1])] += size
@@ -209,14 +223,10 @@ def _tables(one: Weighed) -> tuple[Table, ...]:
         times = f"{together / once[name]:.2f}" if once[name] else "0"
         rows.append((name, _mb(unfused), _mb(together), times))
     rows.append(("all", _mb(one.unfused_bytes), _mb(fused.gma_bytes), ""))
-    marks = {True: "yes", False: "no"}
-    limits = (
-        ("shared memory, bytes a block", f"{fused.shared_bytes:,}", f"{one.shared_limit:,}",
-         marks[fused.shared_bytes <= one.shared_limit]),
-        ("on chip with sums, bytes", f"{one.on_chip:,}", f"{l1_bytes(gpu):,}", marks[one.on_chip <= l1_bytes(gpu)]),
-        ("more multiply-adds, %", f"{100 * fused.redundant:.0f}", f"{100 * REDUNDANT:.0f}",
-         marks[fused.redundant <= REDUNDANT]),
-        ("blocks, at least (by bytes)", f"{blocks:,}", f"{gpu.sms}", marks[blocks >= gpu.sms]),
+    limits = tuple(
+        (f"{of.name}, {of.what}" + ", at least (by bytes)" * of.least, f"{of.value:,.0f}", f"{of.allowed:,.0f}",
+         "yes" if of.kept else "no")
+        for of in one.limits
     )  # fmt: skip
     saved = 100 * (1 - fused.gma_bytes / one.unfused_bytes)
     gained = 100 * (1 - fused.time_us / one.unfused_us)
@@ -265,27 +275,20 @@ def _draw(one: Weighed, alt: str) -> Figure:
     heading(figure, 0.985, "Bytes accessed in global memory")
     key(figure, 0.935, drawn)
 
-    fused, gpu, most = one.fused, one.gpu, 2.0
-    shares = {
-        "shared memory": fused.shared_bytes / max(1, one.shared_limit),
-        "on chip": one.on_chip / l1_bytes(gpu),
-        "more work": max(0.0, fused.redundant) / REDUNDANT,
-        "blocks / SMs": fused.accesses.blocks / gpu.sms,
-    }
-    for place, (name, share) in enumerate(shares.items()):
-        least = name == "blocks / SMs"
-        kept = share >= 1 if least else share <= 1
-        colour, hatch = ("#BBBBBB", "") if kept else (COLOURS[6], TIGHT)
+    most = 2.0
+    for place, limit in enumerate(one.limits):
+        share = limit.value / max(1, limit.allowed)
+        colour, hatch = ("#BBBBBB", "") if limit.kept else (COLOURS[6], TIGHT)
         limits.barh(place, min(share, most), height=0.62, color=colour, hatch=hatch, **EDGE)
-        text = f"{100 * share:,.0f} %{'' if kept else ' ← too few' if least else ' ← over'}"
+        text = f"{100 * share:,.0f} %{'' if limit.kept else ' ← too few' if limit.least else ' ← over'}"
         start = min(share, most) + 0.03
         if start < 1 < start + LETTER * len(text) + 0.03:  # it would stand on the line
             start = 1.03
-        limits.text(start, place, text, fontsize=8, va="center", fontweight="normal" if kept else "bold")
+        limits.text(start, place, text, fontsize=8, va="center", fontweight="normal" if limit.kept else "bold")
     limits.axvline(1, color="black", lw=1.2)
-    limits.set(ylim=(3.6, -0.6), xlim=(0, most * 1.3), yticks=range(4), yticklabels=shares)
+    limits.set(ylim=(3.6, -0.6), xlim=(0, most * 1.3), yticks=range(4), yticklabels=[of.name for of in one.limits])
     limits.set_xticks([0, 1], ["0", "limit"])
-    heading(figure, 0.46, f"Limits on {gpu.name}, as parts of what is allowed")
+    heading(figure, 0.46, f"Limits on {one.gpu.name}, as parts of what is allowed")
     figure.text(0.01, 0.41, "the first three stay left of the line, blocks right of it", fontsize=8, va="top")
     return with_alt(figure, alt)
 
