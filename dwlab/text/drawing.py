@@ -51,11 +51,6 @@ class Table:
         """Columns lined up by spaces."""
         return f"{self.caption}\n{tabular.columns(self.columns, self.rows, self._left)}"
 
-    def markdown(self) -> str:
-        """A Markdown table under its caption."""
-        head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
-        return f"**{self.caption}**\n\n{tabular.markdown(head, rows, self._left)}"
-
     def html(self) -> str:
         """A table element with a caption and column heads for screen readers."""
         return tabular.as_html(self.columns, self.rows, self.caption)

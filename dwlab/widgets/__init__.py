@@ -12,7 +12,7 @@ and the stepper, `stepper(kernel, grid, block, *arguments)`, which plays a launc
 `fused_drawings` draws the modules that fuse two layers.
 
 The value is a Panel: `.figure()` is a figure or a drawing, `.alt` says what is shown, `.tables` hold its numbers,
-`.text()`, `.markdown()` and `.html()` all of it. Importing this package loads neither ipywidgets nor matplotlib.
+`.text()` and `.html()` all of it. Importing this package loads neither ipywidgets nor matplotlib.
 """
 
 from __future__ import annotations

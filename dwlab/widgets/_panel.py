@@ -1,7 +1,7 @@
-"""What a widget shows, as a value: a figure, its text, its numbers. Sliders only choose which value is shown.
+"""A widget's content as a value: a figure, its text, its numbers. Sliders only choose which value is shown.
 
-A Panel renders as HTML (picture and tables side by side, one under the other where the place is narrow), as Markdown
-and as plain text; the last two need no matplotlib, and none needs ipywidgets or a running kernel.
+A Panel renders as HTML (picture and tables side by side, one under the other where the place is narrow) and as plain
+text; that needs no matplotlib, and neither needs ipywidgets or a running kernel.
 """
 
 from __future__ import annotations
@@ -53,11 +53,6 @@ class Panel:
         return "\n\n".join([*filter(None, parts), *(table.text() for table in self.tables), *self.notes])
 
     __str__ = text
-
-    def markdown(self) -> str:
-        """All of it in words and Markdown tables."""
-        parts = [f"### {self.title}", *(f"**Not possible:** {problem}" for problem in self.problems), self.alt]
-        return "\n\n".join([*filter(None, parts), *(table.markdown() for table in self.tables), *self.notes])
 
     def html(self) -> str:
         """Picture beside tables; they wrap under each other in a narrow place."""
