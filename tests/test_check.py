@@ -775,8 +775,9 @@ def test_the_example_of_a_finding_names_its_problem():
 
 
 def test_a_rule_of_one_of_two_layers_reads_as_a_sentence():
-    from dwlab.judge.contrast import _of_layer
+    from dwlab.judge.contrast import _rules
+    from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
-    words = [one.words for one in _of_layer("the first layer's ", lambda pair: pair.first)]
+    words = [one.words for one in _rules([Fused(DepthwiseConv2d(1, 2, 4, 4, 3), Pointwise(1, 2, 3, 4, 4))])]
     assert "in the first layer a map has more than one pixel" in words and "the first layer's stride > 1" in words
     assert not [one for one in words if re.search(r"layer's (an?|the|there|maps|output) ", one)]

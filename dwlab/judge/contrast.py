@@ -134,179 +134,146 @@ def _layers(problem: Problem) -> tuple[Any, ...]:
 
 # ---- rules
 
+_WINDOW = "h = p*stride + i - padding and v = q*stride + j - padding, and the tests against H and W"
+_INT8 = "where each of them enters y = clamp(rint(float32(sum (x - zero_x) * w + b) * m + (r - zero_r) * m_r) + zero_y)"
+_SIDES = "which of H and W, or of P and Q, each index and each test uses"
+# Where to look, which layers may have it, and the rules: words that are an expression, or words and an expression.
+_LAYERS: tuple[tuple[str, type, tuple[str | tuple[str, str], ...]], ...] = (
+    ("what is in the place of b or r where there is none, and where each is added: b before the activation, r after it",
+     object, (
+        ("it has a residual", "residual"), ("it has a bias", "bias"), ("it has no residual", "not residual"),
+        ("it has no bias", "not bias"))),
+    ("the activation: which one, of sum + bias, before the residual", object, (
+        *((f"activation is {name}", f"activation == {name!r}") for name in ("relu", "relu6", "gelu", "none")),
+        ("it has an activation", "activation != 'none'"),
+        ("activation is a relu or relu6", "activation in ('relu', 'relu6')"))),
+    (_INT8, object, tuple(
+        rule for name in ("zero_x", "zero_y", "zero_r")
+        for rule in ((f"{name} is not 0", f"{name} != 0"), (f"{name} is negative", f"{name} < 0"),
+                     (f"{name} is positive", f"{name} > 0"))) + (("m_r is not 1", "m_r != 1"),)),
+    (_WINDOW, DepthwiseConv2d, (
+        "stride > 1", "stride > 2", ("stride = 1", "stride == 1"), ("padding is not K // 2", "padding != K // 2"),
+        "padding > 0", ("padding = 0", "padding == 0"), ("padding is not 1", "padding != 1"),
+        ("padding is K-1", "padding == K - 1"), ("padding is not (K-1) // 2", "padding != (K - 1) // 2"),
+        ("K is even", "K % 2 == 0"), ("K is odd", "K % 2 == 1"), "K > 1",
+        *(rule for n in (3, 5, 7) for rule in (f"K > {n}", (f"K is not {n}", f"K != {n}"))),
+        ("a map is smaller than the filter", "min(H, W) < K"),
+        ("a side is not a multiple of the stride", "H % stride > 0 or W % stride > 0"),
+        ("the output has another size than the input", "(P, Q) != (H, W)"))),
+    (_SIDES, object, (
+        ("maps are not square (H is not W)", "H != W"), "W > H", "H > W", ("output maps are not square", "P != Q"),
+        ("a side is odd", "H % 2 == 1 or W % 2 == 1"), ("H is odd", "H % 2 == 1"), ("W is odd", "W % 2 == 1"),
+        ("a map has more than one pixel", "H * W > 1"), ("an output map has more than one pixel", "P * Q > 1"))),
+    ("which columns a filter has kept: the group of V filters, the groups of M channels, the words of places",
+     SparsePointwise, (
+        ("filters choose their columns", "chooses"),
+        ("there are several groups of V filters with columns of their own", "chooses and form.V < F"),
+        ("the last group of V filters is not full", "chooses and F % form.V > 0"),
+        ("the last group of M channels is not full", "C % form.M > 0"),
+        ("a filter has more than one word of places", "terms > 16"))),
+    ("which of C and F each index and each loop uses: w is (F, C)", Pointwise, (
+        ("C is not F", "C != F"), "C > F", "F > C")),
+)  # fmt: skip
+_LAYOUT = "the indices of this layout: NCHW is ((n*C + c)*H + h)*W + v, NHWC is ((n*H + h)*W + v)*C + c"
+_IMAGES = "how the image n enters each index"
+_BOTH = "both layers' bias and activation"
+_SHARED = (
+    (_LAYOUT, "the layout is NHWC", "layout == 'NHWC'"), (_LAYOUT, "the layout is NCHW", "layout == 'NCHW'"),
+    (_IMAGES, "N > 1", "N > 1"), (_IMAGES, "N = 1", "N == 1"), (_IMAGES, "N > 2", "N > 2"),
+)  # fmt: skip
+_PAIRS = (
+    ("an activation is gelu", "'gelu' in (first.activation, second.activation)"),
+    ("an activation is relu6", "'relu6' in (first.activation, second.activation)"),
+    ("a layer has a bias", "first.bias or second.bias"),
+    ("a layer has an activation", "first.activation != 'none' or second.activation != 'none'"),
+)
+_DTYPES = (
+    *((f"dtype is {kind}", f"dtype == {kind!r}") for kind in ("float32", "float16", "bfloat16", "int8")),
+    ("elements have 16 bits", "itemsize == 2"), ("elements have fewer than 32 bits", "itemsize < 4"),
+)  # fmt: skip
+_SHIFT = "where shift enters the time index, and the tests against 0 and L"
+_ROWS = (
+    (_SHIFT, "shift > 0 (padding is not causal)", "shift > 0"),
+    (_SHIFT, "left > 0 (windows reach before the row)", "left > 0"),
+    ("windows that are longer than a row", "K > L", "K > L"),
+    ("what is halved: (K-1)//2 and K//2 differ", "K is even", "K % 2 == 0"),
+)  # fmt: skip
+
+
+class _Fields(dict):
+    """A problem's attributes, as the names of an expression."""
+
+    def __init__(self, problem: Any):
+        super().__init__(min=min)
+        self.problem = problem
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+
+def _rule(
+    look: str, words: str, expression: str, of: Callable[[Problem], Any] = lambda p: p, kind: type = object, **more: Any
+) -> Rule:
+    """more: what a Rule has besides."""
+    code = compile(expression, "<rule>", "eval")
+    return Rule(words, lambda p: isinstance(of(p), kind) and bool(eval(code, {}, _Fields(of(p)))), look, **more)
+
 
 def _rules(problems: Sequence[Problem]) -> Iterator[Rule]:
     """All rules worth a try, the simplest first."""
+    if len({p.dtype for p in problems}) > 1:
+        look = "what depends on how the elements are stored: views as words, rounding, limits"
+        yield from (_rule(look, *rule, plain=True) for rule in _DTYPES)
     if isinstance(problems[0], DepthwiseConv1d):
-        yield from _of_dtype(problems)
         yield from _of_rows(problems)
         return
-    yield from _of_dtype(problems)
-    places = _places(problems[0])
+    pair = isinstance(problems[0], Fused)
+    places = [("", lambda p: p)]
+    if pair:
+        places = [("the first layer's ", lambda p: p.first), ("the second layer's ", lambda p: p.second)]
     for where, of in places:
-        yield from _of_layer(where, of)
-    yield from _of_layers(problems)
+        for look, kind, rules in _LAYERS:
+            for words, expression in ((one, one) if isinstance(one, str) else one for one in rules):
+                yield _rule(look, _of_which(where, words), expression, of, kind, plain=True)
+    yield from (_rule(*rule, plain=True) for rule in _SHARED)
+    yield from (_rule(_BOTH, *rule) for rule in _PAIRS if pair)
     for where, of in places:
-        yield from _of_sizes(where, of, [of(p) for p in problems], where == "the second layer's ")
+        yield from _of_sizes(where, of, [of(p) for p in problems])
 
 
-def _places(problem: Problem) -> list[tuple[str, Callable[[Problem], Any]]]:
-    if isinstance(problem, Fused):
-        return [("the first layer's ", lambda p: p.first), ("the second layer's ", lambda p: p.second)]
-    return [("", lambda p: p)]
+def _of_which(where: str, words: str) -> str:
+    """Of one of two layers: "the first layer's stride > 1", but "in the first layer a side is odd"."""
+    if where and words.startswith("it "):
+        return where[:-3] + words[2:]
+    whole = words.startswith(("a ", "an ", "the ", "there ", "maps ", "output ", "filters "))
+    return f"in {where[:-3]} {words}" if whole and where else where + words
 
 
-def _of_dtype(problems: Sequence[Problem]) -> Iterator[Rule]:
-    look = "what depends on how the elements are stored: views as words, rounding, limits"
-    kinds = dict.fromkeys(p.dtype for p in problems)
-    if len(kinds) > 1:
-        for kind in kinds:
-            yield Rule(f"dtype is {kind}", lambda p, kind=kind: p.dtype == kind, look, plain=True)
-        yield Rule("elements have 16 bits", lambda p: p.itemsize == 2, look, plain=True)
-        yield Rule("elements have fewer than 32 bits", lambda p: p.itemsize < 4, look, plain=True)
+_MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256, 3, 5, 6, 7)
 
 
-def _of_layer(where: str, of: Callable[[Problem], Any]) -> Iterator[Rule]:
-    """What a layer has and has not."""
-
-    def rule(words: str, holds: Callable[[Any], bool], look: str) -> Rule:
-        """Of one of two layers: "the first layer's stride > 1", but "in the first layer a side is odd"."""
-        whole = words.startswith(("a ", "an ", "the ", "there ", "maps ", "output ", "filters "))
-        head = f"in {where[:-3]} " if whole and where else where  # without its 's
-        return Rule(f"{head}{words}", lambda p: holds(of(p)), look, plain=True)
-
-    has = "the first layer has " if where.startswith("the first") else "the second layer has " if where else "it has "
-
-    def having(words: str, holds: Callable[[Any], bool], look: str) -> Rule:
-        return Rule(f"{has}{words}", lambda p: holds(of(p)), look, plain=True)
-
-    act = "the activation: which one, of sum + bias, before the residual"
-    yield having("a residual", lambda a: a.residual, "where r is added, with its own index, after the activation")
-    yield having("a bias", lambda a: a.bias, "where b[c] is added, once, before the activation")
-    for name in ("relu", "relu6", "gelu", "none"):
-        yield rule(f"activation is {name}", lambda a, name=name: a.activation == name, act)
-    yield having("an activation", lambda a: a.activation != "none", act)
-    yield rule("activation is a relu or relu6", lambda a: a.activation in ("relu", "relu6"), act)
-    yield having("no residual", lambda a: not a.residual, "what is in the place of r where there is none")
-    yield having("no bias", lambda a: not a.bias, "what is in the place of b where there is none")
-    for name in ("zero_x", "zero_y", "zero_r"):
-        look = (
-            f"where {name} enters: y = clamp(rint(float32(sum (x - zero_x) * w + b) * m + (r - zero_r) * m_r) + zero_y)"
-        )
-        yield rule(f"{name} is not 0", lambda a, name=name: getattr(a, name) != 0, look)
-        yield rule(f"{name} is negative", lambda a, name=name: getattr(a, name) < 0, look)
-        yield rule(f"{name} is positive", lambda a, name=name: getattr(a, name) > 0, look)
-    yield rule("m_r is not 1", lambda a: a.m_r != 1, "(r - zero_r) * m_r, added before the rounding")
-
-    window = "h = p*stride + i - padding and v = q*stride + j - padding, and the tests against H and W"
-
-    def depthwise(words: str, holds: Callable[[Any], bool], look: str = window) -> Rule:
-        return rule(words, lambda a: isinstance(a, DepthwiseConv2d) and holds(a), look)
-
-    yield depthwise("stride > 1", lambda a: a.stride > 1)
-    yield depthwise("stride > 2", lambda a: a.stride > 2)
-    yield depthwise("stride = 1", lambda a: a.stride == 1)
-    yield depthwise("padding is not K // 2", lambda a: a.padding != a.K // 2)
-    yield depthwise("padding > 0", lambda a: a.padding > 0)
-    yield depthwise("padding = 0", lambda a: a.padding == 0)
-    yield depthwise("padding is not 1", lambda a: a.padding != 1)
-    yield depthwise("padding is K-1", lambda a: a.padding == a.K - 1)
-    yield depthwise("padding is not (K-1) // 2", lambda a: a.padding != (a.K - 1) // 2)
-    yield depthwise("K is even", lambda a: a.K % 2 == 0)
-    yield depthwise("K is odd", lambda a: a.K % 2 == 1)
-    yield depthwise("K > 1", lambda a: a.K > 1)
-    for size in (3, 5, 7):
-        yield depthwise(f"K > {size}", lambda a, size=size: a.K > size)
-        yield depthwise(f"K is not {size}", lambda a, size=size: a.K != size)
-    yield depthwise("a map is smaller than the filter", lambda a: min(a.H, a.W) < a.K)
-    yield depthwise("a side is not a multiple of the stride", lambda a: a.H % a.stride > 0 or a.W % a.stride > 0)
-    yield depthwise("the output has another size than the input", lambda a: (a.P, a.Q) != (a.H, a.W))
-
-    side = "which of H and W, or of P and Q, each index and each test uses"
-    yield rule("maps are not square (H is not W)", lambda a: a.H != a.W, side)
-    yield rule("W > H", lambda a: a.W > a.H, side)
-    yield rule("H > W", lambda a: a.H > a.W, side)
-    yield rule("output maps are not square", lambda a: a.P != a.Q, side)
-    yield rule("a side is odd", lambda a: a.H % 2 == 1 or a.W % 2 == 1, side)
-    yield rule("H is odd", lambda a: a.H % 2 == 1, side)
-    yield rule("W is odd", lambda a: a.W % 2 == 1, side)
-    yield rule("a map has more than one pixel", lambda a: a.H * a.W > 1, side)
-    yield rule("an output map has more than one pixel", lambda a: a.P * a.Q > 1, side)
-
-    def pointwise(words: str, holds: Callable[[Any], bool]) -> Rule:
-        look = "which of C and F each index and each loop uses: w is (F, C)"
-        return rule(words, lambda a: isinstance(a, Pointwise) and holds(a), look)
-
-    def sparse(words: str, holds: Callable[[SparsePointwise], bool]) -> Rule:
-        look = "which columns a filter has kept: the group of V filters, the groups of M channels, the words of places"
-        return rule(words, lambda a: isinstance(a, SparsePointwise) and holds(a), look)
-
-    yield sparse("filters choose their columns", lambda a: a.chooses)
-    yield sparse(
-        "there are several groups of V filters with columns of their own", lambda a: a.chooses and a.form.V < a.F
-    )
-    yield sparse("the last group of V filters is not full", lambda a: a.chooses and a.F % a.form.V > 0)
-    yield sparse("the last group of M channels is not full", lambda a: a.C % a.form.M > 0)
-    yield sparse("a filter has more than one word of places", lambda a: a.terms > 16)
-
-    yield pointwise("C is not F", lambda a: a.C != a.F)
-    yield pointwise("C > F", lambda a: a.C > a.F)
-    yield pointwise("F > C", lambda a: a.F > a.C)
-
-
-def _of_layers(problems: Sequence[Problem]) -> Iterator[Rule]:
-    """What both of two fused layers have: the number of images and the layout."""
-    layout = "the indices of this layout: NCHW is ((n*C + c)*H + h)*W + v, NHWC is ((n*H + h)*W + v)*C + c"
-    for name in ("NHWC", "NCHW"):
-        yield Rule(f"the layout is {name}", lambda p, name=name: p.layout == name, layout, plain=True)
-    yield Rule("N > 1", lambda p: p.N > 1, "how the image n enters each index", plain=True)
-    yield Rule("N = 1", lambda p: p.N == 1, "how the image n enters each index", plain=True)
-    yield Rule("N > 2", lambda p: p.N > 2, "how the image n enters each index", plain=True)
-    if isinstance(problems[0], Fused):
-        look = "both layers' bias and activation"
-        yield Rule("an activation is gelu", lambda p: "gelu" in (p.first.activation, p.second.activation), look)
-        yield Rule("an activation is relu6", lambda p: "relu6" in (p.first.activation, p.second.activation), look)
-        yield Rule("a layer has a bias", lambda p: p.first.bias or p.second.bias, look)
-        yield Rule("a layer has an activation", lambda p: {p.first.activation, p.second.activation} != {"none"}, look)
-
-
-def _of_sizes(where: str, of: Callable[[Problem], Any], parts: list[Any], skip_shared: bool) -> Iterator[Rule]:
+def _of_sizes(where: str, of: Callable[[Problem], Any], parts: list[Any]) -> Iterator[Rule]:
     """Bounds and multiples of a layer's sizes."""
-    names = [name for name in ("C", "F", "H", "W", "K", "P", "Q") if hasattr(parts[0], name)]
-    measures: list[tuple[str, str, Callable[[Any], int]]] = [
-        (name, name, lambda a, name=name: getattr(a, name)) for name in names
-    ]
-    measures += [
-        ("P*Q", "H*W", lambda a: a.P * a.Q),
-        ("H*W", "H*W", lambda a: a.H * a.W),
-        ("N*P*Q", "N*H*W", lambda a: a.N * a.P * a.Q),
-        ("the number of outputs", "N*C*F*H*W", lambda a: a.N * a.channels_out * a.P * a.Q),
-        (
-            "C*K*K" if hasattr(parts[0], "K") else "C*F",
-            "C*F*K",
-            lambda a: a.C * getattr(a, "F", getattr(a, "K", 1) ** 2),
-        ),
-    ]
-    for name, concerned, measure in measures:
+    filters = "C * K * K" if hasattr(parts[0], "K") else "C * F"
+    measures = [(name, name, name) for name in ("C", "F", "H", "W", "K", "P", "Q") if hasattr(parts[0], name)]
+    measures += [("P*Q", "H*W", "P * Q"), ("H*W", "H*W", "H * W"), ("N*P*Q", "N*H*W", "N * P * Q")]
+    bounded = [*measures, ("the number of outputs", "N*C*F*H*W", "N * channels_out * P * Q")]
+    for name, concerned, measure in [*bounded, (filters.replace(" ", ""), "C*F*K", filters)]:
         look = f"how {name} enters loops, tiles and the grid: is there a loop over what one block does not hold?"
-        values = sorted({measure(a) for a in parts})
+        values = sorted({eval(measure, {}, _Fields(a)) for a in parts})
         for size in values[:-1]:
             bound = _round_bound(size, values)
-            yield Rule(f"{where}{name} > {bound}", lambda p, b=bound, m=measure: m(of(p)) > b, look, concerned)
+            yield _rule(look, f"{where}{name} > {bound}", f"{measure} > {bound}", of, size=concerned)
         for size in values[1:]:
-            yield Rule(f"{where}{name} < {size}", lambda p, b=size, m=measure: m(of(p)) < b, look, concerned)
-    for name, _, measure in measures[:-2]:
+            yield _rule(look, f"{where}{name} < {size}", f"{measure} < {size}", of, size=concerned)
+    for name, _, measure in measures:
         look = f"the last tile along {name}: the guard, and who does the rest"
-        for size in (2, 4, 8, 16, 32, 64, 128, 256, 3, 5, 6, 7):
+        for size in _MULTIPLES:
             words = f"{where}{name} is not a multiple of {size}"
-            yield Rule(words, lambda p, s=size, m=measure: m(of(p)) % s != 0, look, plain=size in (2, 4, 8, 16, 32))
-            if size in (3, 5, 6, 7):  # of a few large sizes few are multiples of these
-                continue
-            yield Rule(
-                f"{where}{name} > {size} and not a multiple of it",
-                lambda p, s=size, m=measure: m(of(p)) > s and m(of(p)) % s != 0,
-                look,
-            )
+            yield _rule(look, words, f"{measure} % {size} != 0", of, plain=size <= 32 and size not in (3, 5, 6, 7))
+            if size not in (3, 5, 6, 7):  # of a few large sizes few are multiples of these
+                words = f"{where}{name} > {size} and not a multiple of it"
+                yield _rule(look, words, f"{measure} > {size} and {measure} % {size} != 0", of)
 
 
 def _round_bound(size: int, values: list[int]) -> int:
@@ -320,28 +287,21 @@ def _round_bound(size: int, values: list[int]) -> int:
 
 
 def _of_rows(problems: Sequence[DepthwiseConv1d]) -> Iterator[Rule]:
-    """Of one-dimensional rows."""
-    where = "where shift enters the time index, and the tests against 0 and L"
-    yield Rule("shift > 0 (padding is not causal)", lambda p: p.shift > 0, where, plain=True)
-    yield Rule("left > 0 (windows reach before the row)", lambda p: p.left > 0, where, plain=True)
-    yield Rule("K > L", lambda p: p.K > p.L, "windows that are longer than a row")
-    yield Rule("K is even", lambda p: p.K % 2 == 0, "what is halved: (K-1)//2 and K//2 differ", plain=True)
-    for name in "BHLK":
-        look = f"how {name} enters each index, loops, tiles and the grid"
-        for size in sorted({getattr(p, name) for p in problems})[:-1]:
-            words = f"{name} > {size}"
-            yield Rule(words, lambda p, name=name, size=size: getattr(p, name) > size, look, name, size == 1)
+    """Rules of one-dimensional rows."""
+    yield from (_rule(*rule, plain=rule[1] != "K > L") for rule in _ROWS)
+    sizes = {name: sorted({getattr(p, name) for p in problems}) for name in "BHLK"}
+    looks = {name: f"how {name} enters each index, loops, tiles and the grid" for name in "BHLK"}
+    for name, known in sizes.items():
+        for n in known[:-1]:
+            yield _rule(looks[name], f"{name} > {n}", f"{name} > {n}", size=name, plain=n == 1)
     tail = "the last tile: the guard, and who does the rest"
-    for size in (32, 64, 96, 128, 48, 16, 8, 4, 2):
-        words = f"L > {size} and not a multiple of it"
-        yield Rule(words, lambda p, size=size: p.L > size and p.L % size != 0, tail)
+    for n in (32, 64, 96, 128, 48, 16, 8, 4, 2):
+        yield _rule(tail, f"L > {n} and not a multiple of it", f"L > {n} and L % {n} != 0")
     for name in "BHLK":
-        for size in (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
-            words = f"{name} is not a multiple of {size}"
-            yield Rule(words, lambda p, name=name, size=size: getattr(p, name) % size != 0, tail, plain=True)
+        for n in (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
+            yield _rule(tail, f"{name} is not a multiple of {n}", f"{name} % {n} != 0", plain=True)
     look = "how many rows the grid has, and whether a block that has done its own goes on to the next"
-    for size in sorted({p.B * p.H for p in problems})[:-1]:
-        yield Rule(f"B*H > {size}", lambda p, size=size: p.B * p.H > size, look, "B*H")
-    for name in "BHLK":
-        for size in sorted({getattr(p, name) for p in problems})[1:]:
-            yield Rule(f"{name} < {size}", lambda p, name=name, size=size: getattr(p, name) < size, look, name)
+    for n in sorted({p.B * p.H for p in problems})[:-1]:
+        yield _rule(look, f"B*H > {n}", f"B * H > {n}", size="B*H")
+    for name, known in sizes.items():
+        yield from (_rule(looks[name], f"{name} < {n}", f"{name} < {n}", size=name) for n in known[1:])

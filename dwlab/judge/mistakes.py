@@ -279,7 +279,6 @@ CLOSING = (
 
 ADDING = (
     ("", _SUMMED, (
-        ("nothing summed", "sums = 0 * sums", "every sum, before bias and activation, is 0"),
         ("wrong factor", "sums = {n} * sums", "every sum, before bias and activation, is {n} times what it should be",
          "(2, 0.5, -1)"),
         ("mean in place of sum", "sums = sums / n_terms", "the sum is divided by {terms} = {n_terms}"),
@@ -305,6 +304,7 @@ SUMS = (
          "[name for name in ('zero_y', 'other_zero_x') if name in names]"),
         ("x - zero_x overflows", "x = low_byte(x - zero_x) + zero_x",
          "x - zero_x is kept in an int8, which does not hold all of them"))),
+    ("", _SUMMED, (("nothing summed", "w = 0 * w", "every sum, before bias and activation, is 0"),)),
     ("slides and K > 1",
      "which tap meets which x: w[c, i, j] goes with x[p*stride + i - padding, q*stride + j - padding]", (
         ("filter transposed", "w = w.transpose(0, 2, 1)", "w[c, j, i] is used where w[c, i, j] is right"),

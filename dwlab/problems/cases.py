@@ -11,7 +11,8 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -616,38 +617,32 @@ def _cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
 # ---- drawn anew
 
 _LONG = 400  # products of one output; a layer of more, or of _OPERATIONS / 8 in all, is checked in one layout only
-_EDGES = (32, 64, 128, 256, 1024)
-_TILES = (64, 256)
-_NEXT = [(edge, None) for edge in (*_EDGES, 2 * _EDGES[-1])]
-# (edge, by how much the size is more than it; None for a random one of its neighbours), of what is aimed at
-_AIMED = (*_NEXT, *((tile, more) for tile in _TILES for more in (-1, 0, 1)), *_NEXT)
-# Of what is summed: sizes of a whole tile of 32 and a rest of each kind, of which a last, shorter step takes care.
-_SUMMED = {"depthwise1d": "LK", "pointwise": "C", "sparse": "C", "dwpw": "C", "pwdw": "F", "pwpw": "CG"}
-_RESTS = [(32, range(rest, rest + 4)) for rest in range(0, 32, 4)]
 _OPERATIONS = 120_000  # multiplications of one drawn problem, at most
 _ONE_AFTER_OTHER = 300  # of one output, which a simple kernel gives to one thread; with many channels one for each
 _ROW, _OF_DW = 6_000, 1_600  # and of one row, and of one element of dw
-_ATTEMPTS = 100  # random problems until one meets an aim
-_RELATING = 100  # and until one has two sizes that are related
-# How a size may follow from another one that is not 1 (see `_relation`): kind -> both, made from the other one.
-_RELATED: dict[Any, Callable[[int, random.Random], tuple[int, int]]] = {
+_CHOICE, _TRIED, _PATIENCE = 32, 16, 25  # problems of which one is taken, wishes tried on each, choices without a gain
+# How a size follows from another one that is not 1: kind -> both, made from the other one.
+_RELATED: dict[str, Callable[[int, random.Random], tuple[int, int]]] = {
     "equal": lambda size, rng: (size, size),
     "one more": lambda size, rng: (size + 1, size),
     "twice": lambda size, rng: (2 * size, size),
     "several times": lambda size, rng: (rng.randint(3, 5) * size, size),
-    "whole": lambda size, rng: (8 * rng.randint(1, 4), 8 * rng.randint(1, 3) + rng.randint(1, 7)),  # see `_rest`
+    "whole vectors beside a rest": lambda size, rng: (8 * rng.randint(1, 4), 8 * rng.randint(1, 3) + rng.randint(1, 7)),
+    **{f"sum {n}": lambda size, rng, n=n: (n - min(size, n // 2), min(size, n // 2)) for n in (32, 64, 128)},
+    "product 64": lambda size, rng: (64 // _power(size), _power(size)),
+    "difference 64": lambda size, rng: (size + 64, size),
 }
-# Round numbers that buffers, tiles and blocks have: what two sizes give together may just fill one.
-_ROUND = {"sum": (32, 64, 128), "product": (64,), "difference": (64,)}
-_RELATED |= {("sum", n): lambda size, rng, n=n: (n - min(size, n // 2), min(size, n // 2)) for n in _ROUND["sum"]}
-_RELATED |= {("product", n): lambda size, rng, n=n: (n // _power(size), _power(size)) for n in _ROUND["product"]}
-_RELATED |= {("difference", n): lambda size, rng, n=n: (size + n, size) for n in _ROUND["difference"]}
-_SMALL = ()  # no aim, but small sizes only
-_PADDINGS: tuple[float | None, ...] = (0.0, 0.5, 1.0, None)  # part of the greatest one; None for any
+_PADDINGS: tuple[float | str | None, ...] = (0.0, 0.5, 1.0, None)  # part of the greatest one; None for any
 _ROW_PADDINGS = ("causal", "same", *_PADDINGS)
-_DRAWN, _OFFERED = 220, 600  # problems that a family is chosen from, and how many a stage may refuse or take
-_CHILDREN = 60  # changes that are tried for each that is chosen, once this many aims are left:
-_LAST = 300
+_FREE = re.compile(r"(values|dtype|layout|(bias|activation|residual|stride|padding|K|zero_[xyr]|m_r|pattern)[12])$")
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """Sizes that one drawn problem is to have. make: the random numbers and the fields -> those that change."""
+
+    names: tuple[str, ...]
+    make: Callable[[random.Random, dict[str, Any]], dict[str, Any]]
 
 
 def drawn(
@@ -655,253 +650,127 @@ def drawn(
 ) -> tuple[Case, ...]:
     """Problems of an op and path in these storage types, drawn from a seed, of those that `supports` is true for.
 
-    As few as hold every pair of properties, and every size next to and beyond 32, 64, 128, 256 and 1024, that a few
-    hundred random ones have; int8 has a family of its own. All are small enough to be interpreted: of a problem's sizes
-    one or two are large. The smallest comes first.
+    They hold every pair of what a problem may have besides its sizes, and every wish (`_wishes`) that some problem can
+    have: each size at the edges of tiles, each two sizes in each relation. int8 has a family of its own. All are small
+    enough to be interpreted: of a problem's sizes one or two are large. The smallest comes first.
     """
     found: list[Case] = []
-    floats = tuple(dtype for dtype in dtypes if dtype != "int8")
-    for kinds in (floats, tuple(dtype for dtype in dtypes if dtype == "int8")):
+    for kinds in ([one for one in dtypes if one != "int8"], [one for one in dtypes if one == "int8"]):
         if kinds:
-            offered = _replayed(*_offers(op, path, kinds, seed))
-            pool = list(itertools.islice((draw for draw in offered if supports(draw[0].problem)), _DRAWN))
-            pool += _related(op, path, kinds, seed, supports)
-            met = {one for case in found for one in _places(case) if _is_round(one)}
-            found += _pairwise(pool, op, path, seed, supports, met)
+            rng = random.Random(f"{seed} {op} {path} {' '.join(kinds)}")
+            found += _family(rng, op, path, kinds, supports)
     return tuple(sorted(found, key=lambda case: case.problem.compulsory_bytes(path)))
 
 
-_Draw = tuple[Case, dict[str, Any]]  # a case and the fields that it is made of
-_Aim = tuple[str, tuple[int, int | range | None]]  # a size's name, and where it shall lie (see `_AIMED`)
-# The names of two sizes, how the first one follows from the other (one of `_RELATED`), and with which padding.
-_Relation = tuple[str, str, Any, str | float | None]
-
-
-@functools.lru_cache(maxsize=32)
-def _offers(op: str, path: str, dtypes: tuple[str, ...], seed: int) -> tuple[list[_Draw], Iterator[_Draw]]:
-    """Of a seed the problems that were drawn already, and those that come after them."""
-    rng = random.Random(f"{seed} {op} {path} {' '.join(dtypes)}")
-    names = "BHLK" if op == "depthwise1d" else "NCHWFG"
-    summed = _SUMMED.get(path if op == "fused" else op, "")
-    aims = itertools.cycle([None, *itertools.product(names, _AIMED), *itertools.product(summed, _RESTS)])
-    return [], (_drawn(rng, op, path, dtypes, next(aims)) for _ in range(_OFFERED))
-
-
-def _related(
-    op: str, path: str, dtypes: tuple[str, ...], seed: int, supports: Callable[[Problem], bool]
-) -> Iterator[_Draw]:
-    """For each relation of two sizes a small problem that has it, if one is soon found."""
-    rng = random.Random(f"{seed} related {op} {path} {' '.join(dtypes)}")
-    for relation in _relations_of(op, path):
-        for _ in range(_RELATING):
-            fields = _with_relation(rng, _fields(rng, op, dtypes, _SMALL), relation) | {"values": "plain"}
-            case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
-            if case is None or not supports(case.problem):
-                continue
-            one, other, kind, _ = relation  # it may be gone: sizes are cut down
-            if kind == "whole":
-                kept = True
-            elif op == "depthwise1d":
-                kept = all(getattr(case.problem, name) == fields[name] for name in (one, other))
-            else:
-                kept = not {one, other} <= set("HWK") or (one, kind, other) in dict(_relations(case.problem))
-            if kept:
-                yield case, fields
-                break
-
-
-def _relations_of(op: str, path: str) -> list[_Relation]:
-    """What two sizes of an op's problems can have to do with each other; of maps and filters for each padding, but in
-    fused pairs."""
-    names, along, paddings = "NCHWFK", "HW", _PADDINGS
-    if op == "depthwise1d":
-        names, along, paddings = "BHLK", "L", _ROW_PADDINGS
-    elif op == "depthwise2d":
-        names = "NCHWK"
-    elif op != "fused" or path == "pwpw":
-        names = "NCHWFG" if op == "fused" else "NCHWF"
-    found = []
-    for (one, other), kind in itertools.product(itertools.permutations(names, 2), _RELATED):
-        if not isinstance(kind, str):
-            found += [(one, other, kind, None)] if one < other and _together(one, other) else []
-        elif kind != "equal" or one < other:
-            slides = op != "fused" and kind != "whole" and "K" in (one, other) and (one in along or other in along)
-            found += [(one, other, kind, padding) for padding in (paddings if slides else (None,))]
-    return found
-
-
-def _replayed(known: list[_Draw], rest: Iterator[_Draw]) -> Iterator[_Draw]:
-    """The known ones, and then the rest, which become known."""
-    yield from known
-    for draw in rest:
-        known.append(draw)
-        yield draw
-
-
-def _pairwise(
-    pool: list[_Draw], op: str, path: str, seed: int, supports: Callable[[Problem], bool], met: set[Any]
+def _family(
+    rng: random.Random, op: str, path: str, dtypes: Sequence[str], supports: Callable[[Problem], bool]
 ) -> list[Case]:
-    """Again and again the case that, for its time, has most of the aims which those before lack: one of the pool, or
-    what it becomes by taking fields of others, as long as each change makes it better.
-
-    Aims are the pairs of a case's properties, and where its sizes lie, but for those that are `met` already."""
-    rng = random.Random(seed)
-    aims = _Aims(met)
-    rows = [aims.of(case) for case, _ in pool]
-    has = np.zeros((len(pool), len(aims.numbers)), bool)
-    for one, row in zip(has, rows, strict=True):
-        one[row] = True
-    costs = np.array([_cost(case.problem, path) for case, _ in pool])
-    gains, chosen = has.sum(axis=1), []
-    missing = set(range(len(aims.numbers)))
-    aims.missing()
-    while missing:
-        best = int(np.argmax(gains / costs))
-        (case, fields), gain = pool[best], gains[best] / costs[best]
-        others = [pool[nth][1] for nth in np.flatnonzero(gains)]
-        for _ in range(_CHILDREN if len(missing) <= _LAST else 0):
-            other = rng.choice(others)
-            taken = rng.sample(list(fields), rng.randint(1, len(fields) // 2))
-            mixed = fields | {name: other[name] for name in taken}
-            child = _case(op, path, mixed | {"seed": rng.randrange(2**31)})
-            if child is not None and supports(child.problem):
-                more = aims.lacking(child) / _cost(child.problem, path)
-                if more > gain:
-                    case, fields, gain = child, mixed, more
-        chosen.append(case)
-        met = [one for one in aims.of(case) if one in missing]
-        missing.difference_update(met)
-        gains = gains - has[:, met].sum(axis=1)
-        aims.met(met)
-    return chosen
-
-
-class _Aims:
-    """The aims of a pool of cases, by numbers, and which of them no case that was chosen meets yet.
-
-    A property (its name and class) is a bit; of each property `partners` holds those that it is still to meet."""
-
-    def __init__(self, done: set[Any]) -> None:
-        self.done = done
-        self.bits: dict[tuple[str, Any], int] = {}
-        self.numbers: dict[Any, int] = {}
-        self.known: list[Any] = []
-        self.partners: list[int] = []
-        self.places: set[tuple[str, Any]] = set()
-
-    def of(self, case: Case) -> list[int]:
-        """The numbers of a case's aims; as long as no `missing` was called, of new ones, too."""
-        numbers, adding = self.numbers, not self.partners
-        found = sorted(self.bits.setdefault(one, len(self.bits)) if adding else self.bits.get(one, -1)
-                       for one in properties(case).items())  # fmt: skip
-        wanted = [*itertools.combinations([bit for bit in found if bit >= 0], 2), *_places(case) - self.done]
-        if adding:
-            return [numbers.setdefault(aim, len(numbers)) for aim in wanted]
-        return [numbers[aim] for aim in wanted if aim in numbers]
-
-    def missing(self) -> None:
-        """From here on all of them are missing."""
-        self.partners, self.known = [0] * len(self.bits), list(self.numbers)
-        self.change(self.numbers)
-
-    def met(self, numbers: list[int]) -> None:
-        """These are missing no more."""
-        self.change(self.known[one] for one in numbers)
-
-    def change(self, aims: Iterable[Any]) -> None:
-        for one, other in aims:
-            if isinstance(one, int):
-                self.partners[one] ^= 1 << other
-            else:
-                self.places ^= {(one, other)}
-
-    def lacking(self, case: Case) -> int:
-        """How many of the missing ones a case has."""
-        found = [self.bits[one] for one in properties(case).items() if one in self.bits]
-        mask = sum(1 << bit for bit in found)
-        return sum((self.partners[bit] & mask).bit_count() for bit in found) + len(self.places & _places(case))
-
-
-def _places(case: Case) -> set[tuple[str, Any]]:
-    """(a size's name, the edge next to or beyond which it lies), and, of sizes of a whole tile, by how much it is more
-    than whole tiles of 64 and of 256: what is wrong with an empty rest is right with one more, or one less; the rest of
-    what is summed, by fours."""
-    found: set[tuple[str, Any]] = set()
-    for name, size in sizes(case.problem).items():
-        if _edge(size):
-            found.add((name, _edge(size)))
-        found |= {
-            (name, f"{(size + 1) % tile - 1:+d} to {tile}")
-            for tile in _TILES
-            if size > 2 and (size + 1) % tile < 3 and size + 1 >= tile
-        }
-    if _several(case.problem):  # what is wrong at a size may be right of one tap, or of one pixel
-        dear = case.problem.op == "fused"  # there a thousand channels of several pixels take long
-        found |= {(f"{name} of several", at) for name, at in found if not (dear and at in (1024, 2048))}
-    found |= _relations(case.problem)
-    if case.values in TELLING:
-        return found | {
-            (f"{name} beyond 32", size % 32 // 4) for name, size in _terms(case.problem).items() if size > 32
-        }
-    return {place for place in found if not _is_round(place)}
-
-
-def _terms(problem: Problem) -> dict[str, int]:
-    """Name -> size, of what is summed."""
-    if isinstance(problem, DepthwiseConv1d):
-        return {"L": problem.L, "K": problem.K}
-    return {f"C{which}": one.C for which, one in enumerate(_both(problem)) if isinstance(one, Pointwise)}
-
-
-def _several(problem: Problem) -> bool:
-    """Whether there are several taps, and several times or pixels."""
-    if isinstance(problem, DepthwiseConv1d):
-        return min(problem.L, problem.K) > 1
-    slides = [one for one in _both(problem) if isinstance(one, DepthwiseConv2d)]
-    return _both(problem)[0].H * _both(problem)[0].W > 1 and all(one.K > 1 for one in slides)
-
-
-def _relations(problem: Problem) -> set[tuple[str, Any]]:
-    """(which of two sizes is how many times the other, or one more, and the padding if one slides over the other)."""
-    found, left_out = set(), {"B*H", "between"} if isinstance(_both(problem)[0], DepthwiseConv2d) else {"B*H"}
-    there = {name: size for name, size in sizes(problem).items() if size > 1 and name not in left_out}
-    slides = [one for one in _both(problem) if not isinstance(one, Pointwise)]
-    filters, along = (slides[0], "L" if problem.op == "depthwise1d" else "HW") if slides else (None, "")
-    if filters is not None and filters.K > 1:
-        there["K"] = filters.K
-    for (one, size), (other, second) in itertools.permutations(there.items(), 2):
-        kind = _relation(size, second)
-        if kind is not None:
-            over = problem.op != "fused" and "K" in (one, other) and (one in along or other in along)
-            padding = (_row_padding(filters) if along == "L" else _padding(filters)) if over else None
-            found.add(((one, kind, other), padding))
-        slides = "K" in (one, other) and (one in along or other in along)
-        if one < other and _together(one, other) and (not slides or there["K"] == min(size, second)):
-            given = {"sum": size + second, "product": size * second, "difference": abs(size - second)}
-            found |= {((one, (what, n), other), None) for what, n in given.items() if n in _ROUND[what]}
+    """Again and again, of a few random problems, the one that has most of what those before lack, for its cost."""
+    wishes, met, found, idle = _wishes(op, path), set(), [], 0
+    while idle < _PATIENCE:
+        best, gain = None, 0.0
+        for _ in range(_CHOICE):
+            case, granted = _attempt(rng, op, path, dtypes, supports, wishes)
+            if case is not None:
+                pairs = _pairs(case) - met
+                worth = (4 * len(granted) + len(pairs)) / _cost(case.problem, path) ** 1.5
+                best, gain = ((case, granted, pairs), worth) if worth > gain else (best, gain)
+        idle = 0 if best else idle + 1
+        if best:
+            found.append(best[0])
+            wishes = [one for one in wishes if one not in best[1]]
+            met |= best[2]
     return found
+
+
+def _attempt(
+    rng: random.Random, op: str, path: str, dtypes: Sequence[str], supports: Callable[[Problem], bool],
+    wishes: list[_Wish],
+) -> tuple[Case | None, list[_Wish]]:  # fmt: skip
+    """One random case, with those of a few wishes that it can have; None if it is too large or not supported."""
+    fields = _fields(rng, op, dtypes)
+    case, granted, taken = _case(op, path, fields, rng), [], set()
+    if case is None or not supports(case.problem):
+        case = None
+    for wish in rng.sample(wishes, min(len(wishes), _TRIED)) if fields["values"] in TELLING else ():
+        if not taken & set(wish.names):
+            changed = fields | {name: one for name, one in wish.make(rng, fields).items() if name not in taken}
+            other = _case(op, path, changed, rng)
+            if other is not None and supports(other.problem):
+                case, fields = other, changed
+                granted.append(wish)
+                taken |= set(wish.names)
+    return case, granted
+
+
+def _pairs(case: Case) -> set[tuple]:
+    """Every two of a case's properties, but for its sizes."""
+    free = [one for one in properties(case).items() if _FREE.match(one[0])]
+    return set(itertools.combinations(free, 2))
+
+
+def _wishes(op: str, path: str) -> list[_Wish]:
+    """Sizes next to edges and beyond them, at whole tiles and one more and one less, what is summed with each rest of
+    32; two sizes in each relation, a filter and what it slides over with each padding."""
+    rows, slides = op == "depthwise1d", op in ("depthwise1d", "depthwise2d")
+    names = "BHLK" if rows else {"depthwise2d": "NCHWK", "pointwise": "NCHWF", "sparse": "NCHWF"}.get(op, "NCHWFK")
+    names = "NCHWFG" if path == "pwpw" else names
+    many = "BHLK" if rows else names.replace("K", "")
+    found = [_at(name, edge, (-1, 0, 1)) for name in many for edge in (32, 128, 1024)]
+    found += [_at(name, tile, (more,)) for name in many for tile in (64, 256) for more in (-1, 0, 1)]
+    found += [_at(name, 1024, range(2, 300)) for name in many]
+    found += [_Wish(("B", "H"), functools.partial(_many_rows, edge)) for edge in (32, 64, 128, 256, 1024) if rows]
+    summed = {"depthwise1d": "LK", "pointwise": "C", "sparse": "C", "dwpw": "C", "pwdw": "F", "pwpw": "CG"}
+    for name in summed.get(path if op == "fused" else op, ""):
+        found += [_at(name, 32, range(rest, rest + 4)) for rest in range(0, 32, 4)]
+    for (one, other), kind in itertools.product(itertools.permutations(names, 2), _RELATED):
+        symmetric, over = kind.split()[0] in ("equal", "sum", "product", "difference"), "K" in (one, other)
+        if symmetric and one > other or kind[-1].isdigit() and not _together(one, other):
+            continue
+        along = slides and over and (one in "LHW" or other in "LHW") and not rows or rows and {one, other} == {"L", "K"}
+        for padding in (_ROW_PADDINGS if rows else _PADDINGS) if along and kind in list(_RELATED)[:4] else (None,):
+            found.append(_related(one, other, kind, padding))
+    return found
+
+
+def _at(name: str, edge: int, more: Sequence[int]) -> _Wish:
+    """A size that is so much more than an edge; of several taps and times or pixels."""
+
+    def make(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+        others = {n: fields[n] for n in "BNCHLWFGK" if n in fields and n != name}
+        if edge < 1024:
+            one = "LKHW" if rng.random() < 0.7 else ""  # of some problems, as none is small enough with a filter
+            others = {n: rng.randint(2, 3) if n in one and size == 1 else size for n, size in others.items()}
+        if edge > 32:  # few of the others
+            others = {n: rng.randint(2, 4) if size > 4 and n != "K" else size for n, size in others.items()}
+        return others | {name: edge + rng.choice(more)}
+
+    return _Wish((name,), make)
+
+
+def _many_rows(edge: int, rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+    """B and H whose product lies at an edge."""
+    count = edge + rng.choice((-1, 0, 1))
+    H = rng.choice([n for n in (1, 2, 3, 4, 5, 7) if count % n == 0])
+    return {"B": count // H, "H": H}
+
+
+def _related(one: str, other: str, kind: str, padding: float | str | None) -> _Wish:
+    if one == "K" and kind[-1].isdigit():  # the smaller one, so that each tap meets the row or map
+        one, other = other, one
+
+    def make(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+        size = fields[other] if fields[other] > 1 else rng.randint(2, 9)
+        made = dict(zip((one, other), _RELATED[kind](size, rng), strict=True))
+        return made if padding is None else made | {"padding": padding}
+
+    return _Wish((one, other) if padding is None else (one, other, "padding"), make)
 
 
 def _together(one: str, other: str) -> bool:
     """Whether a buffer or a loop may have as many elements as two sizes give together: of rows all, of layers those of
     a window, or those of a matrix product."""
-    return any(
-        {one, other} <= set(names) for names in (("B", "H", "L", "K"), ("H", "W", "K"), ("C", "F", "G", "between"))
-    )
-
-
-def _is_round(place: tuple[Any, Any]) -> bool:
-    """Whether it is two sizes that give a round number: one storage type or another meets it."""
-    return isinstance(place[0], tuple) and not isinstance(place[0][1], str)
-
-
-def _relation(one: int, other: int) -> str | None:
-    """Which of `_RELATED`'s words one size is to another."""
-    if one == other + 1:
-        return "one more"
-    if one < other or one % other:
-        return None
-    return {1: "equal", 2: "twice"}.get(one // other, "several times")
+    return any({one, other} <= set(names) for names in ("BHLK", "HWK", "CFG"))
 
 
 def _power(size: int) -> int:
@@ -911,37 +780,28 @@ def _power(size: int) -> int:
 
 def _cost(problem: Problem, path: str) -> float:
     """About how long it takes, a small one as the unit."""
-    cost = 1 + 4 * _operations(problem) / _OPERATIONS
+    cost = 1 + 20 * _operations(problem) / _OPERATIONS
     if problem.op == "fused":  # a block works through the channels of both layers, whatever the map
         return cost + products(problem, path) / 75 + (problem.first.channels_out + problem.second.channels_out) / 75
     return cost + products(problem, path) / 30
 
 
 def properties(case: Case) -> dict[str, Any]:
-    """What a drawn problem varies: name -> class."""
+    """What a drawn problem varies besides its sizes: name -> class."""
     problem, found = case.problem, {"values": case.values, "dtype": case.problem.dtype}
-    found |= {name: _class(size) for name, size in sizes(problem).items()}
-    found |= {f"rest of {name}": _rest(size) for name, size in sizes(problem).items() if name != "B*H"}
     if isinstance(problem, DepthwiseConv1d):
-        found["rows"] = _beside(problem.K, problem.L)
-        found["taps"] = "even" if problem.K % 2 == 0 else "odd"
-        # How far the first and the last tap reach beyond the row's ends; one of L meets nothing.
-        reach = {"left": problem.K - 1 - problem.shift, "right": problem.shift}
-        found |= {side: _beside(far + 1, problem.L) for side, far in reach.items()}
-        return found | {"padding": _row_padding(problem)}
+        named = problem.padding if isinstance(problem.padding, str) else _padding(problem)
+        return found | {"padding1": named, "K1": "even" if problem.K % 2 == 0 else "odd"}
     found["layout"] = problem.layout
     for which, layer in enumerate(_both(problem), 1):
         own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
         if isinstance(layer, DepthwiseConv2d):
-            own |= {"stride": min(layer.stride, 3), "padding": _padding(layer)}
-            own["map"] = _beside(layer.K, min(layer.H, layer.W))
-            own["K"] = (
-                layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
-            )
+            K = layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
+            own |= {"stride": min(layer.stride, 3), "padding": _padding(layer), "K": K}
         if isinstance(layer, SparsePointwise):
             own["pattern"] = "chosen columns" if layer.chooses else "all columns"
         if layer.dtype == "int8":
-            own |= {"zero_x": _zero(layer.zero_x), "zero_y": _zero(layer.zero_y)}
+            own |= {name: _zero(getattr(layer, name)) for name in ("zero_x", "zero_y")}
             if layer.residual:
                 own |= {"zero_r": _zero(layer.zero_r), "m_r": layer.m_r if layer.m_r in (0.5, 1.0) else "another"}
         found |= {f"{name}{which}": value for name, value in own.items()}
@@ -962,35 +822,9 @@ def _both(problem: Problem) -> tuple[DepthwiseConv2d | Pointwise, ...]:
     return (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
 
 
-def _beside(size: int, other: int) -> str:
-    """How a filter or a padding compares with what it meets."""
-    return "less" if size < other else "equal" if size == other else "more"
-
-
-def _class(size: int) -> str:
-    return "1" if size == 1 else "a few" if size < 31 else "many"
-
-
-def _rest(size: int) -> str:
-    """Whether whole warps or 16-byte vectors go through a size: one may take a short cut where another has a rest."""
-    if size < 8:
-        return "less than one"
-    return "whole warps" if size % 32 == 0 else "whole vectors" if size % 8 == 0 else "a rest"
-
-
-def _edge(size: int) -> int | None:
-    """Which of the edges this size lies next to, one less or one more at most; beyond the last one its double."""
-    beyond = 2 * _EDGES[-1] if size > _EDGES[-1] + 1 else None
-    return next((edge for edge in _EDGES if abs(size - edge) <= 1), beyond)
-
-
 def _padding(problem: DepthwiseConv1d | DepthwiseConv2d) -> str:
     named = {0: "none", problem.K - 1: "K - 1", problem.K // 2: "K // 2"}
     return named.get(int(problem.padding), "another")
-
-
-def _row_padding(problem: DepthwiseConv1d) -> str:
-    return problem.padding if isinstance(problem.padding, str) else _padding(problem)
 
 
 def _zero(zero: int) -> str:
@@ -1008,99 +842,29 @@ def products(problem: Problem, path: str = "forward") -> int:
     return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
 
 
-def _drawn(rng: random.Random, op: str, path: str, dtypes: Sequence[str], aim: _Aim | None) -> _Draw:
-    """One random problem that is small enough."""
-    for attempt in itertools.count():
-        fields = _fields(rng, op, dtypes, aim if attempt < _ATTEMPTS else None)  # some aims no small problem meets
-        case = _case(op, path, fields | {"seed": rng.randrange(2**31)})
-        if case is not None:
-            return case, fields
-
-
-def _fields(rng: random.Random, op: str, dtypes: Sequence[str], aim: _Aim | None) -> dict[str, Any]:
-    """Of a problem, small or not."""
-    draw, dtype = _drawn_row if op == "depthwise1d" else _drawn_layer, rng.choice(dtypes)
-    values = rng.choice(_WHOLE if dtype == "int8" else _FLOATS)
-    return draw(rng, dtype, aim) | {
-        "dtype": dtype,
-        "values": "plain" if aim and isinstance(aim[1][1], range) else values,
-    }
-
-
-def _with_relation(rng: random.Random, fields: dict[str, Any], relation: _Relation) -> dict[str, Any]:
-    """The fields, changed so that two sizes are as the relation says."""
-    one, other, kind, padding = relation
-    if one == "K" and not isinstance(kind, str):  # the smaller one, so that each tap meets the row or map
-        one, other = other, one
-    size = fields[other] if fields[other] > 1 else rng.randint(2, 9)
-    found = fields | dict(zip((one, other), _RELATED[kind](size, rng), strict=True))
-    return found if padding is None else found | {"padding": padding}
-
-
-def _case(op: str, path: str, fields: dict[str, Any]) -> Case | None:
+def _case(op: str, path: str, fields: dict[str, Any], rng: random.Random) -> Case | None:
     """The case of these fields; None if there is no such problem, or none that is small enough."""
     problem = _row(path, fields) if op == "depthwise1d" else _layer(op, path, fields)
     if problem is None:
         return None
     words = VALUES[fields["values"]]
-    return Case(problem, f"drawn: {words}" if words else "drawn", fields["seed"], fields["values"], drawn=True)
+    return Case(problem, f"drawn: {words}" if words else "drawn", rng.randrange(2**31), fields["values"], drawn=True)
 
 
-def _some(rng: random.Random, large: float, step: int = 1) -> int:
-    """A size: 1, a few, or with probability `large` next to or beyond an edge; a multiple of step."""
-    if rng.random() >= large:
-        most = max(1, rng.choice((6, 12, 30)) // step)
-        return step * rng.randint(1, most) if step > 1 or rng.random() < 0.8 else 1
-    return _at(rng, rng.choice(_EDGES), None, step)
-
-
-def _at(rng: random.Random, edge: int, more: int | range | None, step: int = 1) -> int:
-    """A size next to an edge, or beyond: of all beyond the last one where the edge is its double."""
-    if edge > _EDGES[-1]:
-        return _EDGES[-1] + step * rng.randint(2, max(2, 300 // step))
-    if isinstance(more, range):
-        return edge * rng.choice((1, 1, 2)) + rng.choice(more)
-    if step > 1:
-        return max(step, edge // step * step)
-    if more is not None:
-        return edge + more
-    return edge + rng.choice((-1, 0, 1, rng.randrange(edge // 2)) if rng.random() < 0.3 else (-1, 0, 1))
-
-
-def _drawn_row(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
-    large = dict.fromkeys("BHLK", 0.1 if aim is not _SMALL else 0)
-    if aim is None:
-        large |= dict.fromkeys(rng.sample("BHLK", 2), 0.7)
-    found: dict[str, Any] = {name: _some(rng, chance) for name, chance in large.items()}
-    found |= {aim[0]: _at(rng, *aim[1])} if aim else {}
-    return found | {"padding": rng.choice(("causal", "same", 0.0, 1.0, rng.random()))}
-
-
-def _row(path: str, fields: dict[str, Any]) -> DepthwiseConv1d | None:
-    B, H, L, K, padding, dtype = (fields[name] for name in ("B", "H", "L", "K", "padding", "dtype"))
-    if dtype != "float32":  # whole pieces of 8, in registers
-        L, K = -(-min(L, 64) // 8) * 8, min(K, 64)
-    if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _OF_DW):
-        return None
-    return DepthwiseConv1d(B, H, L, K, padding if isinstance(padding, str) else _padded(padding, K), dtype)
-
-
-def _padded(part: float, K: int) -> int:
-    """So much of the greatest padding, K - 1; K // 2 for a half."""
-    return K // 2 if part == 0.5 else round(part * (K - 1))
-
-
-def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, Any]:
+def _fields(rng: random.Random, op: str, dtypes: Sequence[str]) -> dict[str, Any]:
+    """A random problem, small or not: its sizes, and whatever else layers have."""
+    dtype = rng.choice(dtypes)
+    found: dict[str, Any] = {"dtype": dtype, "values": rng.choice(_WHOLE if dtype == "int8" else _FLOATS)}
+    if op == "depthwise1d":
+        found |= {name: rng.randint(1, rng.choice((3, 6, 12, 30))) for name in "BHLK"}
+        if dtype != "float32":  # whole pieces of 8, in registers
+            found["L"] = 8 * rng.randint(1, 8)
+        return found | {"padding": rng.choice(("causal", "same", 0.0, 1.0, rng.random()))}
     # Many kernels move 16 bytes at a time, or boxes of 64 channels: they take only multiples.
-    step = 1 if aim and aim[1][1] else rng.choice((1, 1, 4, 8, 16, 32, 64))
-    steps = {"N": 1, "C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
-    large = dict.fromkeys(steps, 0.03 if aim is not _SMALL else 0)
-    if aim is None:
-        large |= dict.fromkeys(rng.sample("NCHWFG", 2), 0.5)
-    found: dict[str, Any] = {name: _some(rng, large[name], steps[name]) for name in steps}
-    if large["N"] < 0.1:
-        found["N"] = rng.choice((1, 1, 2, 3))
-    found |= {aim[0]: _at(rng, *aim[1], step=steps[aim[0]])} if aim else {}
+    step = rng.choice((1, 1, 1, 4, 8, 16, 32, 64))
+    steps = {"C": step, "H": 1, "W": rng.choice((1, min(step, 8))), "F": step, "G": step}
+    found |= {name: n * rng.randint(1, max(1, rng.choice((3, 6, 6, 12, 30)) // n)) for name, n in steps.items()}
+    found["N"] = rng.choice((1, 1, 2, 3))
     found["K"] = rng.choice((1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, rng.randint(12, 20)))
     found["stride"] = rng.choice((1, 1, 2, 3, rng.randint(4, 9)))
     found["padding"] = rng.choice((0.0, 0.5, 0.5, 1.0, rng.random()))
@@ -1111,6 +875,20 @@ def _drawn_layer(rng: random.Random, dtype: str, aim: _Aim | None) -> dict[str, 
     found["residual"] = rng.random() < 0.5
     zeros = {f"zero{nth}": rng.choice((0, -128, 127, rng.randint(-128, 127))) for nth in range(4)}
     return found | zeros | {"m_r": float(np.float32(rng.choice((1.0, 0.5, 0.5, rng.uniform(0.05, 2.5)))))}
+
+
+def _row(path: str, fields: dict[str, Any]) -> DepthwiseConv1d | None:
+    B, H, L, K, padding, dtype = (fields[name] for name in ("B", "H", "L", "K", "padding", "dtype"))
+    if dtype != "float32" and (L % 8 or L > 64 or K > 64):
+        return None
+    if B * H * L * K > _OPERATIONS or L * K > _ROW or (path in ("weight_grad", "backward") and B * L > _OF_DW):
+        return None
+    return DepthwiseConv1d(B, H, L, K, padding if isinstance(padding, str) else _padded(padding, K), dtype)
+
+
+def _padded(part: float, K: int) -> int:
+    """So much of the greatest padding, K - 1; K // 2 for a half."""
+    return K // 2 if part == 0.5 else round(part * (K - 1))
 
 
 def _layer(op: str, path: str, fields: dict[str, Any]) -> Problem | None:
