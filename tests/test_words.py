@@ -79,7 +79,8 @@ def wrong_words(text: str) -> list[str]:
 @functools.cache
 def recorded() -> frozenset[str]:
     """The names of a record's parts and fields. They are data, and stay where dwlab/records declares them."""
-    fields = {one for kind in vars(schema).values() for one in getattr(kind, "__annotations__", ())}
+    kinds = [*vars(schema).values(), *schema.PARTS.values(), *schema.ONCE.values()]
+    fields = {one for kind in kinds for one in getattr(kind, "__annotations__", ())}
     return frozenset(fields | schema.PARTS.keys())
 
 
@@ -129,8 +130,12 @@ def names_of(source: str) -> list[tuple[int, str]]:
 
 
 def wrong_in_python(source: str, data: Collection[str] = ()) -> list[str]:
-    """What the glossary replaces in the texts and names of a Python source, with lines. data: names that stay."""
-    found = [(row, one) for row, text in texts_of(source) for one in wrong_words(text)]
+    """What the glossary replaces in the texts and names of a Python source, with lines. data: names that stay.
+
+    A string of such names is a list of them, and no text.
+    """
+    texts = [(row, text) for row, text in texts_of(source) if not set(re.findall(r"\w+", text)) <= set(data)]
+    found = [(row, one) for row, text in texts for one in wrong_words(text)]
     found += [(row, name) for row, name in names_of(source) if name not in data and wrong_parts(name)]
     return [f"{row}: {one}" for row, one in sorted(set(found))]
 

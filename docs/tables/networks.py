@@ -1,4 +1,4 @@
-"""Tables of layers, pairs and networks beside PyTorch, of the planner, of sparse filters and of counters of layers."""
+"""Tables of layers, pairs and networks against PyTorch, of the planner, of sparse filters, of counters of layers."""
 
 from __future__ import annotations
 

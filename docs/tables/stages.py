@@ -139,9 +139,8 @@ def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
                 if one is None or not one.same_kernel(row.kernel_sha256, row.problem, row.dtype):
                     earlier.append(f"{path}/{row.stage}")
             shown += [(path, row.to_dict()) for row in rows]
-            shown += [
-                (path, {"stage": f"baseline: {row.peer}", "time_us": row.peer_time_us}) for row in rows[:1] if row.peer
-            ]
+            compared = [row for row in rows if row.peer][:1]
+            shown += [(path, {"stage": "baseline: " + row.peer, "time_us": row.peer_time_us}) for row in compared]
     if not shown:
         return NONE
     columns = [

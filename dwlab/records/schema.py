@@ -49,11 +49,6 @@ Number = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 Capability = tuple[int, int]
 
-# May be null or missing.
-MaybeText = NotRequired[str | None]
-MaybePositive = NotRequired[Positive | None]
-MaybeCount = NotRequired[Count | None]
-
 
 @dataclass(frozen=True)
 class Measurement:
@@ -114,379 +109,158 @@ class Measurement:
 SHARED = {"gpu", "date", "copy_gbps", "file"}
 """Fields of a Measurement that a run keeps once, or that only the reader knows."""
 
-Timed = TypedDict(
-    "Timed",
-    {
-        one.name: one.type if one.default is dataclasses.MISSING else NotRequired[one.type | None]
-        for one in dataclasses.fields(Measurement)
-        if one.name not in SHARED
-    },
-)
-"""A Measurement as a run has it."""
+TYPES = {
+    "text": str, "positive": Positive, "number": Number, "count": Count, "object": ReadOnly, "flag": bool,
+    "none_or_count": Count | None, "maybe": NotRequired[Any], "maybe_text": NotRequired[str | None],
+    "maybe_positive": NotRequired[Positive | None], "maybe_count": NotRequired[Count | None],
+    "maybe_object": NotRequired[ReadOnly | None], "maybe_capability": NotRequired[Capability | None],
+}  # fmt: skip
+"""maybe_…: may be null or missing."""
 
 
-Environment = TypedDict(
-    "Environment",
-    {
-        "gpu": Annotated[str, Meta(min_length=1)],
-        "date": Annotated[str, Meta(min_length=1)],
-        "compute_capability": NotRequired[Capability | None],
-        "clocks": NotRequired[ReadOnly | None],
-        **dict.fromkeys(
-            ("driver", "cuda", "python", "os", "dwlab", "numba", "numba_cuda", "cuda_core", "numpy", "torch",
-             "git_revision", "git_dirty", "source_sha256"),
-            NotRequired[Any],
-        ),
-    },
-)  # fmt: skip
-"""Where and when it was measured: the GPU as its driver names it, an ISO date, versions."""
+def _part(**fields: str) -> dict[str, Any]:
+    """Field -> type; a keyword is a type of TYPES, its value names in one text."""
+    return {field: TYPES[kind] for kind, names in fields.items() for field in names.split()}
 
-Limits = TypedDict(
-    "Limits",
-    dict.fromkeys(("copy_gbps", "l2_gbps", "fma_tflops", "launch_us", "shared_gbps"), MaybePositive)
-    | dict.fromkeys(("measured", "source"), NotRequired[Any]),
-)
-"""Ceilings of a run: dwlab.gpu.machine.Ceilings."""
 
-Device = TypedDict(
-    "Device",
-    {"name": NotRequired[Any], "compute_capability": NotRequired[Capability | None]}
-    | dict.fromkeys(
-        ("sms", "memory_bytes", "l2_bytes", "shared_per_sm", "shared_per_block", "registers_per_sm", "threads_per_sm",
-         "blocks_per_sm", "sm_mhz", "memory_mhz", "bus_bits"),
-        MaybePositive,
+def _row(name: str, *parts: dict[str, Any], **fields: str) -> Any:
+    """The type of a row that has these parts and fields."""
+    return TypedDict(name, {field: kind for part in (*parts, _part(**fields)) for field, kind in part.items()})
+
+
+_NAMED = Annotated[str, Meta(min_length=1)]
+_KERNEL = _part(text="op path dtype", object="problem")
+_TIMED = _part(maybe_positive="time_us p10_us p90_us", maybe_text="failure")
+_BESIDE = _part(maybe_text="cold peer", maybe_positive="peer_time_us speedup_vs_peer")  # the baseline
+_NETWORK = _part(text="network dtype layout", positive="batch")
+_COUNTED = "load_requests load_sectors store_requests store_sectors"
+_L2 = "l2_read_sectors l2_write_sectors l2_sm_read_sectors l2_sm_write_sectors"
+
+ONCE: dict[str, Any] = {
+    # Where and when it was measured: the GPU as its driver names it, an ISO date, versions.
+    "environment": _row(
+        "Environment", {"gpu": _NAMED, "date": _NAMED}, maybe_capability="compute_capability", maybe_object="clocks",
+        maybe="driver cuda python os dwlab numba numba_cuda cuda_core numpy torch git_revision git_dirty source_sha256",
     ),
-)  # fmt: skip
-"""The GPU as it describes itself: dwlab.gpu.machine.Machine."""
-
-
-class Predicted(TypedDict):
-    """What a stage's formula says, beside a row of counters."""
-
-    load_sectors: Count
-    store_sectors: Count
-    load_requests: MaybeCount
-    store_requests: NotRequired[Any]
-    atomic_requests: MaybeCount
-    atomic_sectors: MaybeCount
-    bytes_moved: NotRequired[Any]
-    exact: NotRequired[Any]
-
-
-class Counted(TypedDict):
-    """What the hardware counted of one launch: measure.counters.Counters. Null for what that GPU does not count."""
-
-    op: str
-    path: str
-    stage: str
-    problem: ReadOnly
-    dtype: NotRequired[str]
-    predicted: Predicted
-    load_requests: Count | None
-    load_sectors: Count | None
-    store_requests: Count | None
-    store_sectors: Count | None
-    dram_read_bytes: Count | None
-    dram_write_bytes: Count | None
-    shared_bank_conflicts: Count | None
-    # Not in every record.
-    atomic_requests: MaybeCount
-    atomic_sectors: MaybeCount
-    l2_read_sectors: MaybeCount
-    l2_write_sectors: MaybeCount
-    l2_sm_read_sectors: MaybeCount
-    l2_sm_write_sectors: MaybeCount
-
-
-# ------------------------------------------------------------------------------------------- parts beside measurements
-
-
-class _Kernel(TypedDict):
-    op: str
-    path: str
-    problem: ReadOnly
-    dtype: str
-
-
-class _Rounds(TypedDict):
-    time_us: MaybePositive
-    p10_us: MaybePositive
-    p90_us: MaybePositive
-    failure: MaybeText
-
-
-class _Beside(TypedDict):
-    cold: MaybeText
-    peer: MaybeText
-    peer_time_us: MaybePositive
-    speedup_vs_peer: MaybePositive
-
-
-class _Network(TypedDict):
-    network: str
-    batch: Positive
-    dtype: str
-    layout: str
-
-
-class _Energy(TypedDict):
-    joules: MaybePositive
-    watts: MaybePositive
-    window_s: MaybePositive
-    rest_watts: MaybePositive
-
-
-class Grid(_Kernel, _Rounds, _Beside):
-    """One path of one shape, with the stage that dispatch chose for it.
-
-    *_bound_us: the least time that the copy bandwidth and the FMA rate allow.
-    """
-
-    stage: str
-    copy_bound_us: Positive
-    fraction_of_copy: MaybePositive
-    fma_bound_us: MaybePositive
-
-
-class Shape(_Kernel, _Beside):
-    """One path of a drawn shape.
-
-    times: of every stage that takes it, id -> µs, or of two that are launched one after the other, "ID, ID"; kernels:
-    empty in all records.
-    """
-
-    times: ReadOnly
-    kernels: NotRequired[ReadOnly | None]
-    failure: MaybeText
-
-
-class Layer(_Kernel, _Rounds, _Beside):
-    """One layer of an image network, or two of them fused, at a batch: our fastest stage and layout, the baseline.
-
-    `apart`: of fused layers of int8, our own kernels of the two, one after the other.
-    """
-
-    layer: str
-    batch: Positive
-    networks: str
-    compulsory_bytes: Positive
-    copy_bound_us: Positive
-    stage: MaybeText
-    layout: MaybeText
-    fraction_of_copy: MaybePositive
-    apart: MaybeText
-    apart_time_us: MaybePositive
-    speedup_vs_apart: MaybePositive
-
-
-class Sparse(_Kernel, _Rounds, _Beside):
-    """A stage of pointwise layers with sparse filters: its time beside every library's, and our dense stages'.
-
-    pattern: "2:4", "64:2:16"; sparsity: the fraction of weights that are zero. `peers`: library -> µs of its fastest
-    way; dense: our dense stages' ids -> µs, on the same filters, zeros and all; speedups: the time of each of both over
-    this one's. stage: None where none takes the problem.
-    """
-
-    layer: str
-    batch: Positive
-    pattern: str
-    sparsity: Number
-    networks: str
-    compulsory_bytes: Positive
-    copy_bound_us: Positive
-    peers: ReadOnly
-    dense: ReadOnly
-    stage: MaybeText
-    speedups: NotRequired[ReadOnly | None]
-
-
-class LayerCounters(_Kernel):
-    """What the hardware counted of one launch of a stage on a layer.
-
-    And what its formula predicts; planned_*: in bytes the planner's model at the kernel's tile, of earlier records.
-    Null for what that GPU does not count.
-    """
-
-    stage: str
-    layer: str
-    batch: Positive
-    layout: str
-    exact: bool
-    compulsory_bytes: Positive
-    planned_bytes: MaybePositive
-    planned_asked_bytes: MaybePositive
-    predicted_load_requests: Count
-    predicted_load_sectors: Count
-    predicted_store_requests: Count
-    predicted_store_sectors: Count
-    load_requests: MaybeCount
-    load_sectors: MaybeCount
-    store_requests: MaybeCount
-    store_sectors: MaybeCount
-    l2_sm_read_sectors: MaybeCount
-    l2_sm_write_sectors: MaybeCount
-    l2_read_sectors: MaybeCount
-    l2_write_sectors: MaybeCount
-    dram_read_bytes: MaybeCount
-    dram_write_bytes: MaybeCount
-    shared_bank_conflicts: MaybeCount
-
-
-class Tile(_Kernel):
-    """A stage whose tiles were given, not chosen, warm."""
-
-    stage: str
-    tiles: ReadOnly
-    registers: Positive
-    local_bytes: MaybeCount
-    time_us: Positive
-    cold: MaybeText
-
-
-class Whole(_Network, _Beside, _Energy):
-    """A whole network at a batch, layer by layer (`apart`) and with fused pairs, and the baseline.
-
-    joules: an image, ours and the baseline's, each over a window of seconds, and the GPU's power at rest. *_launches:
-    how kernels follow each other (dependent_launch.WORDS), *_plain_us: the time one after the other.
-    """
-
-    resolution: Positive
-    apart_us: MaybePositive
-    apart_p10_us: MaybePositive
-    apart_p90_us: MaybePositive
-    apart_launches: MaybeText
-    apart_plain_us: MaybePositive
-    kernels: MaybeCount
-    fused_us: MaybePositive
-    fused_p10_us: MaybePositive
-    fused_p90_us: MaybePositive
-    fused_launches: MaybeText
-    fused_plain_us: MaybePositive
-    fused_kernels: MaybeCount
-    pairs: MaybeCount
-    operations: MaybeCount
-    checked: MaybeText
-    peer_dtype: MaybeText
-    failure: MaybeText
-    peer_joules: MaybePositive
-    peer_watts: MaybePositive
-    peer_window_s: MaybePositive
-    peer_rest_watts: MaybePositive
-    energy_failure: MaybeText
-
-
-class EnergyTry(_Network):
-    """A network run in a way that might take less energy; joules: an image."""
-
-    way: str
-    kernels: Count
-    time_us: Positive
-    joules: Positive
-    watts: Positive
-    window_s: Positive
-    rest_watts: Positive
-
-
-class NetworkKernel(_Network):
-    """The fastest stage of a network's layer, or of two fused ("1.depthwise + 1.pointwise"); of alike ones the first.
-
-    Alone, and with its arrays in the L2 as far as they fit.
-    """
-
-    layers: str
-    stage: str
-    time_us: Positive
-
-
-class Sanitizer(TypedDict):
-    """One of compute-sanitizer's tools over one stage, whose kernel the digest tells."""
-
-    tool: str
-    stage: str
-    clean: bool
-    message: MaybeText
-    version: MaybeText
-    kernel_sha256: MaybeText
-
-
-class ReductionError(TypedDict):
-    """A sum against float64.
-
-    terms: of each output; error: the greatest |out - ref| of all outputs over the sum of the terms' absolute values;
-    norm_error: of the whole output.
-    """
-
-    op: str
-    path: str
-    stage: str
-    problem: ReadOnly
-    terms: Positive
-    error: Number
-    norm_error: Number
-    allowed: Positive
-    runs: Positive
-    repeatable: bool
-
-
-class Copy(TypedDict):
-    """The fastest device copy of so many bytes, read and written together, out of the L2 as far as that can be."""
-
-    bytes: Positive
-    time_us: Positive
-    p10_us: Positive
-    p90_us: Positive
-    gbps: Positive
-    way: str
-    cold: str
-
-
-class ComparisonCount(TypedDict):
-    """Tests that hold the interpreter against a GPU."""
-
-    name: str
-    passed: Count
-    failed: Count
-    skipped: Count
-
-
-class Try(_Rounds):
-    """One small kernel that was tried on the way to the roof; bytes: that it must move, and gbps by that."""
-
-    group: str
-    name: str
-    bytes: Positive
-    gbps: MaybePositive
-    registers: MaybeCount
-    note: MaybeText
-
-
-COUNTED_OF_LAYERS = tuple(name for name, kind in LayerCounters.__annotations__.items() if kind == MaybeCount)
-"""What a row of layer_counters has of the hardware."""
-
-SECTIONS: dict[str, Any] = {
-    "grid": Grid,
-    "shapes": Shape,
-    "layers": Layer,
-    "sparse": Sparse,
-    "layer_counters": LayerCounters,
-    "tiles": Tile,
-    "networks": Whole,
-    "energy_tries": EnergyTry,
-    "network_kernels": NetworkKernel,
-    "sanitizer": Sanitizer,
-    "reduction_error": ReductionError,
-    "copies": Copy,
-    "comparisons": ComparisonCount,
-    "tries": Try,
-}
-"""Parts that a run may have beside its measurements: name -> type of a row."""
-
-PARTS: dict[str, Any] = {"measurements": Timed, "peers": ReadOnly, "counters": Counted, **SECTIONS}
-"""All that are lists of rows."""
-
-ONCE: dict[str, Any] = {"environment": Environment, "ceilings": Limits, "machine": Device}
+    # dwlab.gpu.machine.Ceilings.
+    "ceilings": _row(
+        "Limits", maybe_positive="copy_gbps l2_gbps fma_tflops launch_us shared_gbps", maybe="measured source"
+    ),
+    # The GPU as it describes itself: dwlab.gpu.machine.Machine.
+    "machine": _row(
+        "Device", maybe="name", maybe_capability="compute_capability",
+        maybe_positive="sms memory_bytes l2_bytes shared_per_sm shared_per_block registers_per_sm threads_per_sm "
+        "blocks_per_sm sm_mhz memory_mhz bus_bits",
+    ),
+}  # fmt: skip
 """What a run says once."""
 
+Environment, Limits, Device = ONCE.values()
+
+SECTIONS: dict[str, Any] = {
+    # One path of one shape, with the stage that dispatch chose for it. *_bound_us: the least time that the copy
+    # bandwidth and the FMA rate allow.
+    "grid": _row(
+        "Grid", _KERNEL, _TIMED, _BESIDE, text="stage", positive="copy_bound_us",
+        maybe_positive="fraction_of_copy fma_bound_us",
+    ),
+    # One path of a drawn shape. times: of every stage that takes it, id -> µs, or of two that are launched one after
+    # the other, "ID, ID"; kernels: empty in all records.
+    "shapes": _row("Shape", _KERNEL, _BESIDE, object="times", maybe_object="kernels", maybe_text="failure"),
+    # One layer of an image network, or two of them fused, at a batch: our fastest stage and layout, the baseline.
+    # `apart`: of fused layers of int8, our own kernels of the two, one after the other.
+    "layers": _row(
+        "Layer", _KERNEL, _TIMED, _BESIDE, text="layer networks", positive="batch compulsory_bytes copy_bound_us",
+        maybe_text="stage layout apart", maybe_positive="fraction_of_copy apart_time_us speedup_vs_apart",
+    ),
+    # A stage of pointwise layers with sparse filters: its time beside every library's, and our dense stages'. pattern:
+    # "2:4", "64:2:16"; sparsity: the fraction of weights that are zero. `peers`: library -> µs of its fastest way;
+    # dense: our dense stages' ids -> µs, on the same filters, zeros and all; speedups: the time of each of both over
+    # this one's. stage: None where none takes the problem.
+    "sparse": _row(
+        "Sparse", _KERNEL, _TIMED, _BESIDE, text="layer pattern networks", number="sparsity", object="peers dense",
+        positive="batch compulsory_bytes copy_bound_us", maybe_text="stage", maybe_object="speedups",
+    ),
+    # What the hardware counted of one launch of a stage on a layer, and what its formula predicts; planned_*: in bytes
+    # the planner's model at the kernel's tile, of earlier records. Null for what that GPU does not count.
+    "layer_counters": _row(
+        "LayerCounters", _KERNEL, text="stage layer layout", positive="batch compulsory_bytes", flag="exact",
+        count="predicted_load_requests predicted_load_sectors predicted_store_requests predicted_store_sectors",
+        maybe_positive="planned_bytes planned_asked_bytes",
+        maybe_count=f"{_COUNTED} {_L2} dram_read_bytes dram_write_bytes shared_bank_conflicts",
+    ),
+    # A stage whose tiles were given, not chosen, warm.
+    "tiles": _row(
+        "Tile", _KERNEL, text="stage", object="tiles", positive="registers time_us", maybe_count="local_bytes",
+        maybe_text="cold",
+    ),
+    # A whole network at a batch, layer by layer (`apart`) and with fused pairs, and the baseline. joules: an image,
+    # ours and the baseline's, each over a window of seconds, and the GPU's power at rest. *_launches: how kernels
+    # follow each other (dependent_launch.WORDS), *_plain_us: the time one after the other.
+    "networks": _row(
+        "Whole", _NETWORK, _BESIDE, positive="resolution",
+        maybe_positive="apart_us apart_p10_us apart_p90_us apart_plain_us fused_us fused_p10_us fused_p90_us "
+        "fused_plain_us joules watts window_s rest_watts peer_joules peer_watts peer_window_s peer_rest_watts",
+        maybe_text="apart_launches fused_launches checked peer_dtype failure energy_failure",
+        maybe_count="kernels fused_kernels pairs operations",
+    ),
+    # A network run in a way that might take less energy; joules: an image.
+    "energy_tries": _row(
+        "EnergyTry", _NETWORK, text="way", count="kernels", positive="time_us joules watts window_s rest_watts"
+    ),
+    # The fastest stage of a network's layer, or of two fused ("1.depthwise + 1.pointwise"); of alike ones the first.
+    # Alone, and with its arrays in the L2 as far as they fit.
+    "network_kernels": _row("NetworkKernel", _NETWORK, text="layers stage", positive="time_us"),
+    # One of compute-sanitizer's tools over one stage, whose kernel the digest tells.
+    "sanitizer": _row("Sanitizer", text="tool stage", flag="clean", maybe_text="message version kernel_sha256"),
+    # A sum against float64. terms: of each output; error: the greatest |out - ref| of all outputs over the sum of the
+    # terms' absolute values; norm_error: of the whole output.
+    "reduction_error": _row(
+        "ReductionError", text="op path stage", object="problem", positive="terms allowed runs",
+        number="error norm_error", flag="repeatable",
+    ),
+    # The fastest device copy of so many bytes, read and written together, out of the L2 as far as that can be.
+    "copies": _row("Copy", positive="bytes time_us p10_us p90_us gbps", text="way cold"),
+    # Tests that hold the interpreter against a GPU.
+    "comparisons": _row("ComparisonCount", text="name", count="passed failed skipped"),
+    # One small kernel that was tried on the way to the roof; bytes: that it must move, and gbps by that.
+    "tries": _row(
+        "Try", _TIMED, text="group name", positive="bytes", maybe_positive="gbps", maybe_count="registers",
+        maybe_text="note",
+    ),
+}  # fmt: skip
+"""Parts that a run may have beside its measurements: name -> type of a row."""
+
+COUNTED_OF_LAYERS = tuple(f"{_COUNTED} {_L2} dram_read_bytes dram_write_bytes shared_bank_conflicts".split())
+"""What a row of layer_counters has of the hardware."""
+
+Predicted = _row(
+    "Predicted", count="load_sectors store_sectors", maybe="store_requests bytes_moved exact",
+    maybe_count="load_requests atomic_requests atomic_sectors",
+)  # fmt: skip
+"""What a stage's formula says, beside a row of counters."""
+
+PARTS: dict[str, Any] = {
+    "measurements": TypedDict(
+        "Timed",
+        {
+            one.name: one.type if one.default is dataclasses.MISSING else NotRequired[one.type | None]
+            for one in dataclasses.fields(Measurement)
+            if one.name not in SHARED
+        },
+    ),
+    "peers": ReadOnly,
+    # What the hardware counted of one launch: measure.counters.Counters. Null for what that GPU does not count.
+    "counters": _row(
+        "Counted", _part(text="op path stage", object="problem"), {"dtype": NotRequired[str], "predicted": Predicted},
+        none_or_count=f"{_COUNTED} dram_read_bytes dram_write_bytes shared_bank_conflicts",
+        maybe_count=f"atomic_requests atomic_sectors {_L2}",
+    ),
+    **SECTIONS,
+}  # fmt: skip
+"""All that are lists of rows."""
+
+Timed = PARTS["measurements"]
 _ROWS = [(name, list[row] | None, None) for name, row in PARTS.items() if name != "measurements"]
 
 Run = msgspec.defstruct(
@@ -506,7 +280,12 @@ Run = msgspec.defstruct(
 
 Rest = msgspec.defstruct(
     "Rest",
-    [("file", str), ("places", dict[str, list[Count]]), ("measurements", list[Timed] | None, None), *_ROWS],
+    [
+        ("file", str),
+        ("places", dict[str, list[Count]]),
+        ("measurements", list[Timed] | None, None),
+        *_ROWS,
+    ],
 )
 """Rows of a run that stand in the history, and each one's place among the run's rows of that part."""
 
@@ -542,9 +321,8 @@ def decode(data: bytes, kind: Any) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         value = plain(data)
         if not isinstance(value, dict):
-            raise RecordError(
-                f"is JSON but no dwlab record: it is a {_kind(value)}, not an object. {ELSEWHERE}"
-            ) from None
+            kind = type(value).__name__
+            raise RecordError(f"is JSON but no dwlab record: it is a {kind}, not an object. {ELSEWHERE}") from None
         check_schema(value.get("schema", SCHEMA if kind is Rest else None))
         raise Damage(_wrong(value, str(error))) from None
 
@@ -566,34 +344,25 @@ def check_schema(schema: Any) -> None:
 
 def plain(data: bytes) -> Any:
     """What JSON text holds. Raises RecordError, which says of text that is none what may have become of it."""
+    again = "Copy it again from where it was written, or delete it"
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8").strip()
+        if not text:
+            raise RecordError(f"is truncated: it is empty. {again}")
+        return json.loads(text, parse_constant=_no_constant)
     except UnicodeDecodeError:
         raise RecordError("is not JSON (it is not even text): it is no record, move it elsewhere") from None
-    if not text.strip():
-        raise RecordError("is truncated: it is empty. Copy it again from where it was written, or delete it")
-    try:
-        return json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        body = text.strip()
-        if body.startswith("{") and (not body.endswith("}") or error.pos >= len(text.rstrip())):
-            raise RecordError(
-                f"is truncated: it ends in the middle, after {len(text)} characters. "
-                "Copy it again from where it was written, or delete it; other records are not touched"
-            ) from error
-        raise RecordError(
-            f"is not JSON ({error.msg}, line {error.lineno} column {error.colno}): "
-            "restore it (git checkout), or move it elsewhere if it is no record"
-        ) from error
+        if text.startswith("{") and (not text.endswith("}") or error.pos >= len(text)):
+            raise RecordError(f"is truncated: it ends in the middle, after {len(text)} characters. {again}") from error
+        where = f"{error.msg}, line {error.lineno} column {error.colno}"
+        raise RecordError(f"is not JSON ({where}): restore it (git checkout), or move it elsewhere") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"is damaged: {error}; restore it (git checkout) or delete it") from error
 
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"it holds {text}, which no measurement is")
-
-
-# -------------------------------------------------------------------------------------------- what msgspec refuses
 
 
 def _wrong(value: Any, message: str) -> str:
@@ -607,7 +376,3 @@ def _wrong(value: Any, message: str) -> str:
         return f"{problem} at {place}"
     what = f" is {value!r}" if not isinstance(value, dict | list) or not value else ""
     return f"{place}{what}: {problem}" if place else problem
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__

@@ -1,4 +1,4 @@
-"""Rows of records, joined: our fastest layers, pairs and networks beside PyTorch's best, sparse ones beside libraries.
+"""Rows of records, joined: our fastest layers, pairs and networks against PyTorch's best, sparse ones against others'.
 
 Every function takes runs (the project's own if None) and returns its rows, of one GPU, and the runs that they are from.
 """

@@ -196,9 +196,9 @@ predicted_read_over_copy = 1.0
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records
 
-tries, _ = records.newest_rows("tries", lambda row: (row["group"], row["name"], row["note"]))
+ablations, _ = records.newest_rows("tries", lambda row: (row["group"], row["name"], row["note"]))
 best = {
-    name: min(row["time_us"] for row in tries if row["group"] == name and row.get("time_us")) for name in ("copy", "read")
+    name: min(row["time_us"] for row in ablations if row["group"] == name and row.get("time_us")) for name in ("copy", "read")
 }
 print(f"{best['copy'] / best['read']:.2f} times as fast; you predicted {predicted_read_over_copy:.2f}")
 
