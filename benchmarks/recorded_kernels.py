@@ -127,7 +127,8 @@ def child(root: str) -> int:
 
 def compiled(root: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """What `child` says of each by the package below `root`."""
-    environment = os.environ | {"PYTHONPATH": str(root), "DWLAB_TARGET": "simulated"}
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
+    environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "simulated"}
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(root)]
     done = subprocess.run(command, input=json.dumps(jobs), env=environment, cwd=root, capture_output=True, text=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -151,10 +152,10 @@ def compared(before: Path, after: Path, jobs: Sequence[Job], processes: int) -> 
 
 def differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """How what `child` says of one job in two trees differs, in words; "" if it does not."""
-    if "why" in was:
-        return "" if "why" in now else f"not in the first tree: {was['why']:.90}"
-    if "why" in now:
-        return f"not in the second tree: {now['why']:.90}"
+    if "why" in was or "why" in now:
+        where = "not in the first" if "why" in was else "not in the second"
+        where = "in neither" if "why" in was and "why" in now else where
+        return f"{where} tree: {was.get('why') or now['why']:.90}"
     if was["code"] != now["code"]:
         return "other machine code or launch"
     return "" if was["tile"] == now["tile"] else OTHER_TILE

@@ -298,7 +298,8 @@ def test_the_code_of_a_row_is_that_of_its_tree():
 
 def test_two_trees_differ_in_code_tile_or_in_what_they_compile():
     one, other = {"code": "a", "tile": {"block_m": 1}}, {"code": "a", "tile": {"block_m": 2}}
-    assert recorded_kernels.differs(one, one) == "" and recorded_kernels.differs({"why": "x"}, {"why": "y"}) == ""
+    assert recorded_kernels.differs(one, one) == ""
+    assert recorded_kernels.differs({"why": "x"}, {"why": "y"}) == "in neither tree: x"
     assert recorded_kernels.differs(one, other) == recorded_kernels.OTHER_TILE
     assert recorded_kernels.differs(one, {"code": "b", "tile": None}) == "other machine code or launch"
     assert recorded_kernels.differs({"why": "x"}, one) == "not in the first tree: x"
