@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from record_layers import Problem, plan, variant
-from recording import BEGAN, Parser, at_least, needs_gpu, tell, written
+from recording import BEGAN, Parser, needs_gpu, tell, written
 from tables import networks as tables
 
 from dwlab import records, report
@@ -38,6 +38,7 @@ from dwlab.compiler import precompile as ahead
 from dwlab.kernels import registry
 from dwlab.kernels.registry import Stage
 from dwlab.measure import counters
+from dwlab.text.commandline import whole
 
 NETWORK = "mobilenet_v2"
 OPS = ("depthwise2d", "pointwise", "fused/dwpw", "fused/pwdw", "fused/pwpw")
@@ -133,8 +134,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--op", OPS, "only these ops", choices=OPS)
     parser.each("--dtype", DTYPES, "storage type (default: float32 and float16)", choices=(*DTYPES, "int8"))
-    parser.each("--batch", BATCHES, "images (default: 1 and 32)", type=at_least(1))
-    parser.tasks(120, min(16, os.cpu_count() or 1), 2 * ENDING)
+    parser.each("--batch", BATCHES, "images (default: 1 and 32)", type=whole(1))
+    parser.tasks(120, min(16, os.cpu_count() or 1))
     options = parser.parse_args(given)
     todo = tasks(options.op, options.dtype, options.batch)
     todo = (missing(todo) if options.missing else todo)[: options.most]

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, ahead, at_least, beside, record, recorded, said, taken
+from recording import CONTEXT, Parser, ahead, beside, record, recorded, said, taken
 from tables import networks as tables
 
 from dwlab import records, report, study
@@ -42,6 +42,7 @@ from dwlab.measure import baselines, layer_baselines, timing
 from dwlab.model import roofline
 from dwlab.problems import networks
 from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
+from dwlab.text.commandline import whole
 
 NETWORKS = report.VALIDATED
 OPS = ("depthwise2d", "pointwise", "fused", "fused/dwpw", "fused/pwdw", "fused/pwpw")
@@ -320,10 +321,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--op", (), "only these ops", choices=OPS)
     parser.each("--network", NETWORKS, "only these networks' layers")
-    parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=at_least(1))
+    parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=whole(1))
     parser.each("--dtype", ("float32", "float16"), "storage type (default: float32 and float16)", choices=DTYPES)
     parser.each("--layout", ("NHWC", "NCHW"), "of our stages (default: both)", choices=LAYOUTS)
-    parser.add_argument("--last", type=at_least(0), default=2, help="so many last stages, 0: all (%(default)s)")
+    parser.add_argument("--last", type=whole(0), default=2, help="so many last stages, 0: all (%(default)s)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: many seconds a layer")
     parser.tasks(170, min(12, (os.cpu_count() or 2) * 3 // 4))
     options = parser.parse_args(given)

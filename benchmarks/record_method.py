@@ -26,13 +26,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from recording import BEGAN, Parser, above, at_least, needs_gpu, said, tell
+from recording import BEGAN, Parser, needs_gpu, said, tell
 from tables import working as tables
 
 from dwlab.records import kinds, method
 from dwlab.records.method import Step, Time
 from dwlab.target import cuda
 from dwlab.text import tabular
+from dwlab.text.commandline import positive, whole
 from dwlab.training import digits, small_kernels
 
 IMAGES = 65_536
@@ -711,9 +712,9 @@ def the_images(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, method.FOLDER)
     parser.add_argument(
-        "--images", type=at_least(digits.TEST), default=IMAGES, help="of the job (default: %(default)s)"
+        "--images", type=whole(digits.TEST), default=IMAGES, help="of the job (default: %(default)s)"
     )
-    parser.add_argument("--seconds", type=above(0), default=100, help="begin no step after so long")
+    parser.add_argument("--seconds", type=positive, default=100, help="begin no step after so long")
     parser.add_argument("--list", action="store_true", help="list the steps and measure nothing")
     options = parser.parse_args(given)
     if options.list:
@@ -738,10 +739,10 @@ def main(given: Sequence[str] | None = None) -> int:
         until, given = BEGAN + options.seconds, (images, labels, truth, weights)
         own, asides = [[one for one in CHANGES if one.aside == aside] for aside in (False, True)]
         steps, kept, theirs = steps_of_the_job(own, Setup(), Setup(), *given, until)
-        whole = whole_job(kept, *given, steps)
+        together = whole_job(kept, *given, steps)
         alone = steps_of_kernels(weights, until)
         last, *_ = steps_of_the_job(asides, kept, theirs, *given, until)  # what takes the compiler long
-        steps += [*last, whole, *alone]
+        steps += [*last, together, *alone]
         lines = time_lines(kept, images[:FEWER], weights)
     job = {
         "images": len(images), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,

@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, above, ahead, at_least, beside, record, recorded, said, taken
+from recording import CONTEXT, Parser, ahead, beside, record, recorded, said, taken
 from tables import networks as tables
 
 from dwlab import inference, planner, records, report
@@ -42,6 +42,7 @@ from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.layers import LAYOUTS
 from dwlab.problems.networks import Network
+from dwlab.text.commandline import positive, whole
 
 NETWORKS = report.VALIDATED
 HOW = {"rounds": 5, "min_seconds": 0.05}
@@ -274,12 +275,12 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser = Parser(__doc__)
     parser.each("--network", NETWORKS, f"only this ({', '.join(NETWORKS)})")
     parser.each("--dtype", ("float32", "float16"), "storage type (default: the floats)", choices=inference.DTYPES)
-    parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=at_least(1))
+    parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=whole(1))
     parser.each("--layout", ("NHWC",), "of our maps (default: NHWC)", choices=LAYOUTS)
-    parser.add_argument("--last", type=at_least(1), default=2, help="so many of the last stages (default: %(default)s)")
+    parser.add_argument("--last", type=whole(1), default=2, help="so many of the last stages (default: %(default)s)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: a minute and more a network")
     parser.add_argument("--energy", action="store_true", help="J an image too, ours and PyTorch's best")
-    parser.add_argument("--window", type=above(0), default=2.0, help="seconds of energy's window (%(default)s)")
+    parser.add_argument("--window", type=positive, default=2.0, help="seconds of energy's window (%(default)s)")
     parser.tasks(500, min(16, (os.cpu_count() or 3) - 2))
     return parser.parse_args(given)
 

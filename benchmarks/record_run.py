@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recording import ROOT, Parser, above, needs_gpu, tell
+from recording import ROOT, Parser, needs_gpu, tell
 from tables import stages as tables
 from tables import working
 
@@ -30,6 +30,7 @@ from dwlab.gpu import machine, target
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.measure import device, timing
+from dwlab.text.commandline import positive
 
 # The paper's shape, padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, above any L2.
 SHAPES = (
@@ -174,7 +175,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
-    parser.add_argument("--seconds", type=above(0), default=300, help="no new shape after so long (%(default)s)")
+    parser.add_argument("--seconds", type=positive, default=300, help="no new shape after so long (%(default)s)")
     options = parser.parse_args(given)
     folder = needs_gpu(options.folder)
     steps, tests = [], []

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import record_layers
 from record_layers import candidates, compile_ahead, peer_rows, timed
-from recording import Parser, at_least, record, recorded, said, taken
+from recording import Parser, record, recorded, said, taken
 from tables import networks as tables
 
 from dwlab import records, report, study
@@ -42,6 +42,7 @@ from dwlab.model.sparse import dense_layer
 from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern
 from dwlab.report.rows import SOURCE
+from dwlab.text.commandline import whole
 
 MATRICES = ((4096, 1024), (1024, 4096), (3072, 768), (768, 3072), (1024, 1024), (768, 768))  # F x C
 PIXELS = (8192, 4096, 2048)
@@ -233,7 +234,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--pattern", (), "only this pattern, of all shapes")
-    parser.each("--batch", (1, 32), "images of networks' layers (default: 1 and 32)", type=at_least(1))
+    parser.each("--batch", (1, 32), "images of networks' layers (default: 1 and 32)", type=whole(1))
     parser.each("--layout", LAYOUTS, "of maps (default: both)", choices=LAYOUTS)
     parser.add_argument("--matrices", action="store_true", help="the source's shapes alone")
     parser.tasks(330, min(14, (os.cpu_count() or 2) - 1))

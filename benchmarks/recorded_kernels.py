@@ -28,10 +28,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from recording import ROOT, Parser, at_least
+from recording import ROOT, Parser
 
 from dwlab import records
 from dwlab.kernels import digests, registry
+from dwlab.text.commandline import whole
 
 CC = "9.0"  # of the GPUs of all these records
 AT_ONCE = 16  # kernels that a process compiles, before another one begins
@@ -208,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--against", metavar="REVISION", help="compare with it, or with a folder, and write nothing")
     parser.add_argument("--share", type=float, default=1.0, help="the share of the recorded problems (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="which ones (default: 0)")
-    parser.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1, help="at once")
+    parser.add_argument("--processes", type=whole(1), default=os.cpu_count() or 1, help="at once")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:

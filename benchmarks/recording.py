@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "docs")]
 from dwlab import records  # noqa: E402
 from dwlab.gpu.machine import present_name  # noqa: E402
 from dwlab.records import writing  # noqa: E402
+from dwlab.text.commandline import positive, whole  # noqa: E402
 from dwlab.tuning.worker import GpuLock  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -61,47 +62,22 @@ class Parser(argparse.ArgumentParser):
         """An option that may be repeated."""
         self.add_argument(name, action=_Each, default=list(default), help=f"{text}; may be repeated", **more)
 
-    def limits(self, seconds: float, processes: int, least: float = 0) -> None:
-        """--seconds, more than so many, and --processes."""
-        how = {"type": above(least), "default": seconds}
-        self.add_argument("--seconds", **how, help="stop after so long (default: %(default)s)")
-        self.add_argument("--processes", type=at_least(1), default=max(1, processes), help="at once")
+    def limits(self, seconds: float, processes: int) -> None:
+        """--seconds and --processes."""
+        self.add_argument("--seconds", type=positive, default=seconds, help="stop after so long (default: %(default)s)")
+        self.add_argument("--processes", type=whole(1), default=max(1, processes), help="at once")
 
-    def tasks(self, *limits: float) -> None:
-        """The options that `record` understands. limits: see there."""
-        self.add_argument("--most", type=at_least(1), help="so many only, the first ones")
+    def tasks(self, seconds: float, processes: int) -> None:
+        """The options that `record` understands."""
+        self.add_argument("--most", type=whole(1), help="so many only, the first ones")
         self.add_argument("--missing", action="store_true", help="only what no record of this GPU has")
         self.add_argument("--list", action="store_true", help="list what would be measured, in which order; no GPU")
-        self.limits(*limits)
+        self.limits(seconds, processes)
 
 
 def recorded(options: Any) -> list[records.Record]:
     """Runs of the GPU that kernels run on, of the shown one where none is, with --missing; else none."""
     return records.shown_runs(gpu=present_name()) if options.missing else []
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """The type of an option: a whole number that is not smaller."""
-
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text}: at least {least}")
-        return value
-
-    return number
-
-
-def above(least: float) -> Callable[[str], float]:
-    """The type of an option: a number that is larger, and finite."""
-
-    def number(text: str) -> float:
-        value = float(text)
-        if not least < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text}: a number above {least:g}")
-        return value
-
-    return number
 
 
 def needs_gpu(folder: Path, threads: int | None = None) -> Path:

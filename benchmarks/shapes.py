@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from recording import Parser, at_least, beside, record, said, taken
+from recording import Parser, beside, record, said, taken
 from tables import stages as tables
 
 from dwlab import problems, records
@@ -37,6 +37,7 @@ from dwlab.gpu.machine import Machine
 from dwlab.kernels import dispatch, registry
 from dwlab.measure import baselines, timing
 from dwlab.problems import DepthwiseConv1d, references
+from dwlab.text.commandline import whole
 
 ELEMENTS = 1 << 24  # most of x of a drawn shape; of more only a part is checked
 PRODUCTS = 1 << 31  # most of a drawn shape: B*H*L*K, those outside a row counted too
@@ -381,7 +382,7 @@ def planned(options: Any) -> list[list[DepthwiseConv1d]]:
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--grid", action="store_true", help="what dispatch chooses, on a grid of shapes")
-    parser.add_argument("--shapes", type=at_least(1), default=200, help="how many are drawn (default: %(default)s)")
+    parser.add_argument("--shapes", type=whole(1), default=200, help="how many are drawn (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default: %(default)s)")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.tasks(440, min(14, (os.cpu_count() or 2) - 1))

@@ -36,7 +36,7 @@ from typing import Any
 
 import record_sparse
 from record_layers import plan, variant
-from recording import Parser, at_least, needs_gpu
+from recording import Parser, needs_gpu
 
 from dwlab import study
 from dwlab.gpu import machine
@@ -50,6 +50,7 @@ from dwlab.records.journal import Candidate, Journal, JournalError, Key, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.text import tabular
+from dwlab.text.commandline import whole
 from dwlab.tuning import report, stages, strategies
 from dwlab.tuning.pool import Pool
 from dwlab.tuning.race import Out
@@ -317,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("journal", nargs="?", type=Path, help="default: dwlab/records/tuning/GPU.jsonl")
     parser.limits(3600.0, min(PROCESSES, (os.cpu_count() or 2) - 1))
     parser.add_argument(
-        "--each", type=at_least(1), default=EACH, help="layers of an op, path and type (default: %(default)s)"
+        "--each", type=whole(1), default=EACH, help="layers of an op, path and type (default: %(default)s)"
     )
     parser.each("--only", (), "only this OP/PATH")
     parser.add_argument("--list", action="store_true", help="only say what would be measured")

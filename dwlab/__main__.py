@@ -111,12 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename is None:  # of stdout, most likely
             commandline.close_stdout()
         # The rooms' own errors are written for people. Anything else is a fault of ours, and its traceback is wanted.
-        if not (said := commandline.in_a_line(error)):
+        if not (text := commandline.in_a_line(error)):
             from dwlab.gpu import target
 
-            if not (said := target.busy(error)):
+            if not (text := target.busy(error)):
                 raise
-        print(f"dwlab: {terminal.plain(said)}", file=sys.stderr)
+        print(f"dwlab: {terminal.plain(text)}", file=sys.stderr)
         return 2
 
 
