@@ -6,8 +6,7 @@ tune --report`), and its winners are the tiles that launches get. Of each op, pa
 the image networks with the largest share of their network's bytes, at batch 1 and 32, the study's problems, and the
 sparse source's products; what is tuned is the stage that runs there, if it has many tiles, else all stages of the path.
 Of a stage that has more than LARGEST tiles the space is the NEAR of them that are nearest to a tile that ships: which
-differ from it in the fewest parameters, and by the fewest doublings. Stages with more than LISTED tiles, of which the
-list alone takes long, are left out.
+differ from it in the fewest parameters, and by the fewest doublings.
 
 Spaces in which 5 % are more than one candidate come first, the smaller before the larger. What the journal has already
 is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, one at a
@@ -23,7 +22,6 @@ examples: sweep.py --seconds 540
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
 import sys
@@ -41,7 +39,6 @@ from recording import Parser, needs_gpu
 from dwlab import study
 from dwlab.gpu import machine
 from dwlab.kernels import choices
-from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem
@@ -70,7 +67,6 @@ LEAST = report.MANY
 """Candidates of a space in which the budget of a report is more than one: such sweeps come first."""
 LARGEST = 200
 NEAR = 60
-LISTED = 5_000
 EACH = 6  # layers of an op, path and storage type
 PROCESSES = 14
 CANDIDATE_S = 120.0
@@ -117,22 +113,21 @@ def _layer(problem: Problem) -> Any:
 
 def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
     """The stage that is expected to be fastest, if it has LEAST tiles to choose from; else the path. None if no stage
-    runs, a path has more than LARGEST candidates or a stage LISTED, or there is one.
+    runs, or the path has one candidate or more than LARGEST.
     """
     whole = subject(f"{op}/{path}")
-    takers = whole.takers(problem, gpu)
-    if not takers:
+    if not (takers := whole.takers(problem, gpu)):
         return None
-    sizes = {one.id: _tiles(one, problem, gpu) for one in takers}
     first = choices.fastest(takers, problem, gpu=gpu.name or None)[0]
-    what = subject(first.id) if sizes[first.id] >= LEAST else whole
-    size = sizes[first.id] if what.is_stage else sum(max(1, one) for one in sizes.values())
-    return (what, what.space(problem, gpu)) if 1 < size <= (LISTED if what.is_stage else LARGEST) else None
+    if first.tiles is not None and len(found := subject(first.id).space(problem, gpu)) >= LEAST:
+        return subject(first.id), found
+    found = whole.space(problem, gpu)
+    return (whole, found) if 1 < len(found) <= LARGEST else None
 
 
 def near(found: Sequence[Space]) -> list[Space]:
     """The NEAR candidates of the spaces of a stage for a layer at several batches, larger than LARGEST, that all have
-    and that are nearest to the shipped one of any: the same in each, its own shipped one first.
+    and that are nearest to the shipped one of any: the same in each, behind its own shipped one.
     """
     if not found or max(map(len, found)) <= LARGEST:
         return list(found)
@@ -142,7 +137,7 @@ def near(found: Sequence[Space]) -> list[Space]:
     kept = sorted(common, key=lambda one: min(_away(one, its) for its in shipped))[:NEAR]
     made = []
     for space in found:
-        here = tuple(sorted(kept, key=lambda one: one != space.candidates[0]))
+        here = (space.candidates[0], *(one for one in kept if one != space.candidates[0]))
         values = {name: tuple(sorted({one[name] for one in here})) for name in space.parameters}
         left = {f"not among the {NEAR} nearest to a shipped tile": len(space) - len(here)}
         made.append(
@@ -155,16 +150,6 @@ def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
     """Distance of two candidates: parameters in which they differ, and by how many doublings."""
     doublings = [abs(math.log2((1 + one[name]) / (1 + other[name]))) for name in one if one[name] != other[name]]
     return len(doublings), sum(doublings)
-
-
-def _tiles(stage: Stage, problem: Problem, gpu: gpus.Gpu) -> int:
-    """Tiles of which a block fits; of many not all are counted."""
-    if stage.tiles is None:
-        return 0
-    layer = _layer(problem)
-    all_ = stage.tiles.configs(layer, problem.N, gpu)
-    fits = (one for one in all_ if gpu.blocks_per_sm(stage.tiles.resources(layer, one)))
-    return len(set(itertools.islice(fits, LISTED + 1)))
 
 
 def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Task]:

@@ -751,10 +751,10 @@ def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tiles
     assert set(fused) == {"fused/dwpw/slide", "fused/pwpw/tensor"}
     for tasks in fused.values():
         shipped = [task.subject.default(task.problem, gpus.H200) for task in tasks]
-        assert len(tasks) == 2 and {len(task.space) for task in tasks} == {sweep.NEAR}
+        assert len(tasks) == 2 and {len(task.space) for task in tasks} <= {sweep.NEAR, sweep.NEAR + 1}
         assert [task.space.candidates[0] for task in tasks] == shipped
-        kept = {text(one) for one in tasks[0].space.candidates}
-        assert kept == {text(one) for one in tasks[1].space.candidates}
+        kept, others = ({text(one) for one in task.space.candidates} for task in tasks)
+        assert kept ^ others <= set(map(text, shipped))
         whole = tasks[0].subject.space(tasks[0].problem, gpus.H200).candidates
         away = {text(one): min(sweep._away(one, its) for its in shipped) for one in whole}
         assert max(away[one] for one in kept) <= min(its for one, its in away.items() if one not in kept)

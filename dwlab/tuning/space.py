@@ -217,7 +217,9 @@ class Subject:
             if one.tiles is None:
                 fits.append({"stage": one.name} | vars(TileConfig()))
                 continue
-            for config in dict.fromkeys(one.tiles.configs(layer, problem.N, here)):
+            shipped = one.config(problem, here, measured=False)  # a recorded tile may be none of those that are listed
+            listed = one.tiles.configs(layer, problem.N, here)
+            for config in dict.fromkeys(listed if shipped is None else (shipped, *listed)):
                 if here.blocks_per_sm(one.tiles.resources(layer, config)):
                     fits.append(({} if self.is_stage else {"stage": one.name}) | vars(config))
                 else:
