@@ -1,4 +1,4 @@
-"""What the compiler makes of a kernel, with a GPU or without: registers, spills, occupancy, float64, PTX and SASS.
+"""Kernels as the compiler makes them, with a GPU or without: registers, spills, occupancy, float64, PTX and SASS.
 
     compile("depthwise1d/forward/wide", problem="paper", cc="8.0")    a stage
     compile(kernel, signature=(x, w, y, 47), block=128)               a kernel of your own, in either mode
@@ -64,7 +64,7 @@ SPACES = {
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of one kernel for one compute capability.
+    """One kernel compiled for one compute capability.
 
     name: the stage's id or the kernel's name; problem: what the stage is to run, "" for a kernel of one's own.
     cc: compute capability (major, minor); cc_from: who chose it.
@@ -113,7 +113,7 @@ class Compiled:
         return None if self.sass is None else sum(n for name, n in self.opcodes.items() if name.startswith("FFMA"))
 
     def rows(self) -> list[tuple[str, str]]:
-        """What str() shows: (what, how much)."""
+        """The lines of str(): (what, how much)."""
         more = f", and {self.dynamic_shared_bytes:,} more at launch" if self.dynamic_shared_bytes else ""
         found = [
             ("registers", f"{self.registers} a thread"),
@@ -147,7 +147,7 @@ class Compiled:
         return as_html(("what", "how much"), self.rows(), self._title(), (1,)) + _listed(self.notes)
 
     def to_dict(self, code: bool = False) -> dict[str, Any]:
-        """For programs: every field but the texts, which code=True adds ("ptx", "sass")."""
+        """Every field but the texts, which code=True adds ("ptx", "sass"), for programs."""
         plain = asdict(self)
         if not code:
             del plain["ptx"], plain["sass"]
@@ -201,7 +201,7 @@ class Table:
         return as_html(*self._body(), self._title(), self._LEFT) + _listed(self._notes())
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs: the problem, the compute capability, a dict for each row, and what was refused."""
+        """The problem, the compute capability, a dict for each row, and what was refused, for programs."""
         rows = [one.to_dict() for one in self.rows]
         return {"problem": asdict(self.problem), "cc": dotted(self.cc), "rows": rows, "refused": self.refused}
 
@@ -362,7 +362,7 @@ def _key(job: Job, cc: tuple[int, int]) -> str:
 
 
 def _compile(jobs: Sequence[Job], cc: tuple[int, int], origin: str) -> list[Compiled | str]:
-    """What came of each job: the result, or why there is none. All that is not known yet goes to one process."""
+    """The result of each job, or why there is none. All that is not known yet goes to one process."""
     keys = [_key(job, cc) for job in jobs]
     new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in _results}
     answers = dict(zip(new, _ask(list(new.values()), cc), strict=True)) if new else {}
@@ -387,7 +387,7 @@ def _ask(jobs: Sequence[Job], cc: tuple[int, int]) -> list[dict[str, Any]]:
 
 
 def _answer(job: Job, cc: tuple[int, int]) -> dict[str, Any]:
-    """In that process: what `_ask` promises of one job."""
+    """One item of what `_ask` gives, made in that process."""
     try:
         library = process.compiled(job).library
         wanted = library._ensure_cc(None)  # as for a launch: (9, 0) becomes (9, 0, "a")
@@ -404,7 +404,7 @@ def _answer(job: Job, cc: tuple[int, int]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Usage:
-    """What ptxas says of a kernel: its name, registers, bytes spilled and bytes of stack of a thread."""
+    """ptxas' words on a kernel: its name, registers, bytes spilled and bytes of stack of a thread."""
 
     entry: str
     registers: int
@@ -525,7 +525,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@(!?\w+)\s+)?([A-Z][A-Z0
 
 
 def clean_sass(text: str) -> str:
-    """Of nvdisasm's text the instructions with their addresses, and the labels; the padding at the end is cut off."""
+    """The instructions with their addresses and the labels of nvdisasm's text, without the padding at the end."""
     lines = []
     code = False
     for line in text.splitlines():
@@ -550,7 +550,7 @@ def opcodes(sass: str) -> dict[str, int]:
 
 
 def nvdisasm() -> str | None:
-    """Where NVIDIA's disassembler is: in its wheel, below CUDA_HOME or CUDA_PATH, or on the PATH; None if nowhere."""
+    """The path of NVIDIA's disassembler, of its wheel, below CUDA_HOME or CUDA_PATH, or on the PATH; None if nowhere."""
     name = "nvdisasm.exe" if os.name == "nt" else "nvdisasm"
     return next((str(path) for path in _places(name) if path.is_file() and os.access(path, os.X_OK)), None)
 

@@ -48,7 +48,7 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
 
 
 def compile_for(wanted: Iterable[tuple[Stage, Problem]]) -> int:
-    """As compile_all, for stages on problems, without their arrays. A stage that does not take its problem is left."""
+    """compile_all for stages on problems, without their arrays. A stage that does not take its problem is left."""
     kernels: Kernels = {}
     for stage, problem in wanted:
         with contextlib.suppress(registry.StageError):  # whoever launches it says why
@@ -84,7 +84,7 @@ def _compile(kernels: Kernels, processes: int | None = None) -> int:
 
 
 def compiled(jobs: Sequence[Job], processes: int | None = None, seconds: float = SECONDS) -> list[bytes | None]:
-    """What becomes the kernel of each job (`rebuilt`), for the present GPU; None for what could not be compiled.
+    """The payload of each job (`rebuilt` makes it a kernel), for the present GPU; None if it could not be compiled.
 
     Nor could what is not done after so many seconds, of each process that which it had not come to.
     """
@@ -146,7 +146,7 @@ def load(path: str | os.PathLike[str]) -> int:
 
 
 def packed(compiled: Any) -> bytes:
-    """What a process sends of a compiled kernel."""
+    """The payload of a compiled kernel."""
     return pickle.dumps(compiled._reduce_states())
 
 
@@ -158,7 +158,7 @@ def rebuilt(payload: bytes) -> Any:
 
 
 def payload_of(job: Job, cc: tuple[int, int]) -> bytes | None:
-    """In a compiler's process: what is sent of a job's kernel; None if it cannot be compiled."""
+    """The payload of a job's kernel, made in a compiler's process; None if it cannot be compiled."""
     try:
         made = process.compiled(job)
         made.library.get_cubin(made.library._ensure_cc(None))  # kept in the library, and so in the payload

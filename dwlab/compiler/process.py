@@ -76,7 +76,7 @@ class Job:
 
 
 def missing() -> str:
-    """What keeps this machine from compiling kernels, with what to do; "" as far as can be seen without trying."""
+    """The reason why kernels can't be compiled here, with what to do; "" as far as can be seen without trying."""
     if importlib.util.find_spec("numba_cuda") is not None:
         return ""
     if sys.platform == "darwin":
@@ -234,7 +234,7 @@ def _resolved(argument: Any) -> Any:
 
 
 def explain(error: str, cc: tuple[int, int]) -> str:
-    """What a message of Numba, NVVM or ptxas means, in one sentence where it is a known one; else the message."""
+    """The meaning of a message of Numba, NVVM or ptxas in one sentence where it is a known one; else the message."""
     if feature := re.search(r"Feature '([^']+)' requires \.target sm_(\d+)", error):
         needs = f"needs compute capability {dotted(divmod(int(feature[2]), 10))} or higher, not {dotted(cc)}"
         return f"it uses the instruction {feature[1]}, which {needs}"
@@ -277,7 +277,7 @@ def _signature(kernel: Any) -> Any:
 
 
 def _jitted(function: FunctionType, given: dict[str, Any], signature: Any = None) -> Any:
-    """In the compiler's process: the function with cuda.jit's options."""
+    """The function with cuda.jit's options, made in the compiler's process."""
     from numba import cuda
 
     if signature is None:
@@ -287,7 +287,7 @@ def _jitted(function: FunctionType, given: dict[str, Any], signature: Any = None
 
 
 def _name_of_cuda(path: str) -> Any:
-    """In the compiler's process: numba.cuda's own threadIdx, shared.array …"""
+    """numba.cuda's own threadIdx, shared.array …, looked up in the compiler's process."""
     return operator.attrgetter(path)(importlib.import_module("numba.cuda"))
 
 

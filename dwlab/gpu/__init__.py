@@ -1,1 +1,1 @@
-"""Which GPU: a real one or the laptop's, what each GPU and each compute capability has, and how many blocks fit."""
+"""GPUs: a real one or the laptop's, the data of each GPU and each compute capability, and how many blocks fit."""

@@ -64,7 +64,7 @@ class Instruction:
         return self.ptx if isinstance(self.ptx, str) else ""
 
     def lacking(self, compute_capability: Capability) -> str:
-        """What to say of the instruction where a GPU does not have it; "" if it does."""
+        """The message that a GPU does not have the instruction; "" if it does."""
         here = tuple(compute_capability[:2])
         has = f"this GPU has {here[0]}.{here[1]}"
         if self.only and here > self.since:
@@ -73,7 +73,7 @@ class Instruction:
         return "" if here >= self.since else f"{least}; {has}"
 
     def refusal(self, argument: str, value: int | None) -> str:
-        """What to say of a literal argument that the instruction does not take, or that is none; "" if it does."""
+        """The message that a value is none that a literal argument takes, or no literal (None); "" if it is one."""
         allowed = self.literals.get(argument, range(-(2**31), 2**31))
         if value is not None and value in allowed:
             return ""
@@ -235,7 +235,7 @@ def _operands(
 
 
 def _sums(context: Any, builder: Any, kind: Any, array: Any, count: int) -> list:
-    """Where the sums are."""
+    """Addresses of the sums."""
     from llvmlite import ir
 
     start = context.make_array(kind)(context, builder, array).data
@@ -271,7 +271,7 @@ def swapped(*call: Any) -> dict[str, tuple[str, Any]]:
 
 
 def upper_halves(builder: Any, given: list) -> list:
-    """Both 16 bits of a word as the upper half of a float32, without an instruction of their own."""
+    """Two 16-bit halves of a word, each as the upper half of a float32, without an instruction of their own."""
     from llvmlite import ir
 
     bits = builder.bitcast(given[0], ir.IntType(32))

@@ -22,7 +22,7 @@ class MachineError(RuntimeError):
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a GPU can do at most; None where it is not known.
+    """Rates of a GPU that nothing exceeds; None where one is not known.
 
     copy_gbps: device copy, 1e9 bytes a second, read plus written (from a datasheet: the memory's peak). l2_gbps: reads
     that hit L2. fma_tflops: float32, a fused multiply-add counted as two. launch_us: host time of one plain launch.

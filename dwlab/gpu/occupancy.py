@@ -30,7 +30,7 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """What one SM of a compute capability has, and what one block may take. Bytes and counts."""
+    """Resources of one SM of a compute capability, and those that one block may take. Bytes and counts."""
 
     compute_capability: tuple[int, int]
     threads_per_sm: int
@@ -110,7 +110,7 @@ SOURCE = "CUDA C++ Programming Guide, technical specifications per compute capab
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What `occupancy` answers.
+    """Resident blocks of one SM, and why there are no more.
 
     blocks_per_sm: resident blocks on one SM; 0 when the block does not fit at all.
     by: resident blocks that each resource alone would allow ("threads", "registers", "shared memory", "block slots").

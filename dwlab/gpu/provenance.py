@@ -1,4 +1,4 @@
-"""Where and with what something is measured: GPU, driver, versions, git revision, date and clocks, for a record."""
+"""Circumstances of a measurement: GPU, driver, versions, git revision, date and clocks, for a record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Run = Callable[[Sequence[str]], str]
 
 
 def environment(machine: Machine | None = None, *, run: Run | None = None) -> dict[str, Any]:
-    """What a record says of where it was measured: GPU, driver, versions, git revision, date, clocks.
+    """The circumstances of a measurement as a record has them: GPU, driver, versions, git revision, date, clocks.
 
     Nothing here names a user, a host or a folder. What cannot be found out is None.
     """

@@ -1,4 +1,4 @@
-"""Which GPU the kernels run on: a real one (``numba.cuda``) or the one in the laptop (``dwlab.simt``). Decided once.
+"""The GPU that kernels run on: a real one (``numba.cuda``) or the one in the laptop (``dwlab.simt``). Decided once.
 
 ``mode`` is "gpu" or "simulated"; `dwlab.target` has the module that a kernel imports. ``DWLAB_TARGET=gpu`` or
 ``DWLAB_TARGET=simulated`` decides by hand; unset, a usable GPU is used. The decision is made when ``mode``, ``reason``
@@ -69,7 +69,7 @@ def decide(requested: str | None, gpu_problem: str) -> Target:
 
 
 def gpu_problem(driver: _driver.Driver | None = None) -> str:
-    """What keeps numba.cuda from using a GPU here, in plain words; "" if nothing does.
+    """The reason why numba.cuda can't use a GPU here, in plain words; "" if it can.
 
     Cheap where there is no GPU: numba.cuda is imported only once the driver has shown one.
     """
@@ -176,7 +176,7 @@ def busy(error: BaseException) -> str:
 
 
 def _explain(kind: type[BaseException]) -> None:
-    """From here on errors of this class say what to do, where a busy GPU may be their cause."""
+    """Makes errors of this class say what to do, where a busy GPU may be their cause."""
     usual = kind.__str__
     kind.__str__ = lambda error: ". ".join(filter(None, [usual(error), busy(error)]))
 
@@ -186,7 +186,7 @@ _decided_for: str | None = None
 
 
 def decided_for() -> str | None:
-    """What DWLAB_TARGET was when the mode was decided in this process ("" if unset); None if it is not decided yet."""
+    """DWLAB_TARGET as it was when the mode was decided in this process ("" if unset); None if it is not decided yet."""
     return _decided_for
 
 

@@ -1,4 +1,4 @@
-"""What keeps this machine from running the lessons, and how to repair it: ``python -m dwlab doctor [--json]``.
+"""Finds why lessons don't run on this machine, and how to repair it: ``python -m dwlab doctor [--json]``.
 
 ``collect`` gathers facts, ``problems``, a pure function of them, names what is wrong and a fix for each. A small kernel
 is run on the simulated GPU and, where one can be used, on the real one, each in a process of its own, so that a driver
@@ -35,7 +35,7 @@ RIGHT = "ran, and its numbers are right"
 
 @dataclass(frozen=True)
 class Kernel:
-    """What became of the small kernel in one mode: was it run, were its numbers right, and a message."""
+    """The small kernel in one mode: whether it was run, whether its numbers were right, and a message."""
 
     ran: bool = False
     right: bool = False
@@ -229,7 +229,7 @@ def _run_kernels(gpu_problem: str) -> tuple[dict[str, Kernel], tuple[int, int] |
 
 
 def _ask(*arguments: str) -> dict[str, Any]:
-    """What a Python of its own prints last, as JSON; a message alone if it crashes or hangs."""
+    """The last line that a Python of its own prints, as JSON; a message alone if it crashes or hangs."""
     command = [sys.executable, "-X", "utf8", *arguments]
     try:  # UTF-8: messages come through whole on Windows too
         done = subprocess.run(
@@ -245,7 +245,7 @@ def _ask(*arguments: str) -> dict[str, Any]:
 
 
 def _probe(mode: str) -> dict[str, Any]:
-    """For a process of its own: the small kernel on the real or the simulated GPU, or only the compiler's version."""
+    """The small kernel on the real or the simulated GPU, or only the compiler's version, in a process of its own."""
     answer: dict[str, Any] = {}
     try:
         cuda = target.cuda_of("simulated" if mode == "simulated" else "gpu")

@@ -29,7 +29,7 @@ def halves(run: Execution, node: ast.Call, word: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def join_halves(run: Execution, node: ast.Call, low: Lanes, high: Lanes) -> Lanes:
-    """Both rounded to float16."""
+    """Two float32 rounded to float16, in one word."""
     return _joined(_float16(low), _float16(high))
 
 
@@ -40,7 +40,7 @@ def bfloats(run: Execution, node: ast.Call, word: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def join_bfloats(run: Execution, node: ast.Call, low: Lanes, high: Lanes) -> Lanes:
-    """Both rounded to bfloat16."""
+    """Two float32 rounded to bfloat16, in one word."""
     return _joined(_bfloat16(low), _bfloat16(high))
 
 

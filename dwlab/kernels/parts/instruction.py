@@ -56,7 +56,7 @@ def needs(name: str) -> Capability:
 
 
 def lacks(name: str, compute_capability: Capability) -> str:
-    """What to say of an instruction that a GPU does not have; "" if it has it. Raises ValueError as `needs` does."""
+    """The message that a GPU does not have an instruction; "" if it has it. Raises ValueError as `needs` does."""
     return _row(name).lacking(compute_capability)
 
 
