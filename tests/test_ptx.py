@@ -1,5 +1,7 @@
 """128-bit access and asynchronous copies: what they compute, what is counted, which mistakes are found."""
 
+import functools
+
 import numpy as np
 import pytest
 from compiler import needs_compiler
@@ -55,54 +57,26 @@ def test_what_goes_in_comes_out_where_it_should():
     np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel() + 1000 * x)
 
 
-@cuda.jit
-def turn_pairs(x, y):
-    """Each lane's 2 elements to the lane opposite, last element first, through shared memory."""
+TURN = """
+def kernel(x, y):
     tile = cuda.shared.array(ONE_WARP, float32, 16)
-    lane = uint32(cuda.threadIdx.x)
-    a, b = ptx.load2(x, uint32(cuda.blockIdx.x * 64 + lane * 2))
+    lane, start = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x * 64)
+    MOVES
+"""
+# Each lane's 2 elements of 64 to the place opposite, last element first: how they are moved, and what of it is counted
+# in three blocks: (array, kind, bytes a lane, requests, sectors, bytes).
+MOVES = {
+    "loaded, and stored to shared memory": ("""
+    a, b = ptx.load2(x, uint32(start + lane * 2))
     ptx.store2_shared(tile, uint32((31 - lane) * 2), b, a)
     cuda.syncwarp()
-    y[cuda.blockIdx.x * 64 + lane] = tile[lane]
-    y[cuda.blockIdx.x * 64 + lane + 32] = tile[lane + 32]
-
-
-def test_pairs_too_and_they_count_as_8_bytes_a_lane():
-    x = np.arange(192, dtype=np.float32)
-    y = np.full_like(x, np.nan)
-    turn_pairs[3, 32](x, y)
-    np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel())
-    report = simt.xray(simt.jit(turn_pairs.py_func) if target.mode == "gpu" else turn_pairs, 3, 32, x, y)
-    accesses = {(one.array, one.kind): one for one in report.accesses if one.itemsize == 8}
-    load, store = accesses["x", "load"], accesses["tile", "store"]
-    assert (load.requests, load.sectors, load.bytes_used) == (3, 24, 768)
-    assert (store.requests, store.wavefronts, store.bank_conflicts) == (3, 6, 0)
-
-
-@cuda.jit
-def turn_stored_pairs(x, y):
-    """Each lane's 2 elements to the place opposite, last element first, without shared memory."""
-    lane, start = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x * 64)
+    y[start + lane], y[start + lane + 32] = tile[lane], tile[lane + 32]
+    """, [("tile", "store", 8, 3, 0, 768), ("x", "load", 8, 3, 24, 768)]),
+    "stored": ("""
     a, b = ptx.load2(x, uint32(start + lane * uint32(2)))
     ptx.store2(y, uint32(start + uint32((31 - lane) * 2)), b, a)
-
-
-def test_pairs_are_stored_to_global_arrays_and_count_as_8_bytes_a_lane():
-    x = np.arange(192, dtype=np.float32)
-    y = np.full_like(x, np.nan)
-    turn_stored_pairs[3, 32](x, y)
-    np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel())
-    report = simt.xray(simt.jit(turn_stored_pairs.py_func) if target.mode == "gpu" else turn_stored_pairs, 3, 32, x, y)
-    (store,) = [one for one in report.accesses if one.kind == "store"]
-    assert (store.array, store.itemsize, store.requests, store.sectors, store.bytes_used) == ("y", 8, 3, 24, 768)
-    assert report.hazards == ()
-
-
-@cuda.jit
-def turn_copied_pairs(x, y):
-    """Each lane's 2 elements to the lane opposite, last element first; half of the lanes copy them one by one."""
-    tile = cuda.shared.array(ONE_WARP, float32, 16)
-    lane, start = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x * 64)
+    """, [("x", "load", 8, 3, 24, 768), ("y", "store", 8, 3, 24, 768)]),
+    "copied, by half of the lanes one by one": ("""
     if lane < uint32(16):
         ptx.copy2_async(tile, uint32(lane * uint32(2)), x, uint32(start + lane * uint32(2)))
     else:
@@ -112,6 +86,27 @@ def turn_copied_pairs(x, y):
     ptx.wait(0)
     cuda.syncwarp()
     y[start + lane * 2], y[start + lane * 2 + 1] = tile[63 - lane * 2], tile[62 - lane * 2]
+    """, [("tile", "store", 8, 3, 0, 384), *[("x", "load", 4, 3, 12, 192)] * 2, ("x", "load", 8, 3, 12, 384)]),
+}  # fmt: skip
+
+
+@functools.cache
+def turn_of_pairs(moves):
+    edit = f"MOVES => {MOVES[moves][0].strip()}"
+    return edited(TURN, "turn_of_pairs", edit, ptx=ptx, ONE_WARP=ONE_WARP, uint32=uint32)
+
+
+@pytest.mark.parametrize("moves", MOVES)
+def test_pairs_and_single_elements_too_and_what_is_counted_of_them(moves):
+    x = np.arange(192, dtype=np.float32)
+    y, kernel, wanted = np.full_like(x, np.nan), turn_of_pairs(moves), MOVES[moves][1]
+    kernel[3, 32](x, y)
+    np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel())
+    report = simt.xray(simt.jit(kernel.py_func) if target.mode == "gpu" else kernel, 3, 32, x, y)
+    found = sorted((a.array, a.kind, a.itemsize, a.requests, a.sectors, a.bytes_used) for a in report.accesses)
+    assert [one for one in found if one[2] == 8 or one[0] == "x"] == wanted and report.hazards == ()
+    stores = [a for a in report.accesses if (a.array, a.kind, a.itemsize) == ("tile", "store", 8)]
+    assert [(a.wavefronts, a.bank_conflicts) for a in stores if a.bytes_used == 768] in ([], [(6, 0)])
 
 
 @cuda.jit
@@ -133,16 +128,6 @@ def test_copies_bring_zeros_where_they_are_told_to():
     turn_filled[2, 32](x, y)
     want = np.concatenate([x.reshape(2, 64), np.zeros((2, 64), np.float32)], axis=1)[:, ::-1]
     np.testing.assert_array_equal(y.reshape(2, 128), want)
-
-
-def test_copies_of_two_and_of_one_count_as_8_and_4_bytes_a_lane():
-    x = np.arange(192, dtype=np.float32)
-    y = np.full_like(x, np.nan)
-    turn_copied_pairs[3, 32](x, y)
-    np.testing.assert_array_equal(y, x.reshape(3, -1)[:, ::-1].ravel())
-    report = simt.xray(simt.jit(turn_copied_pairs.py_func) if target.mode == "gpu" else turn_copied_pairs, 3, 32, x, y)
-    found = [(one.itemsize, one.requests, one.sectors, one.bytes_used) for one in report.accesses if one.array == "x"]
-    assert sorted(found) == [(4, 3, 12, 192), (4, 3, 12, 192), (8, 3, 12, 384)] and report.hazards == ()
 
 
 @pytest.mark.parametrize(("name", "size", "first"), [("copy2_async", 2, 1), ("copy1_async", 1, 0)])
@@ -597,7 +582,7 @@ def test_a_new_instruction_is_compiled():
 @needs_compiler
 def test_each_is_one_line_of_ptx():
     two = "void(float32[::1], float32[::1])"
-    kernels = (turn, turn_stored_pairs, turn_copied_pairs, turn_filled)
+    kernels = (turn, turn_of_pairs("stored"), turn_of_pairs("copied, by half of the lanes one by one"), turn_filled)
     text = "".join(inspect.compile(one, signature=two, cc="9.0").ptx for one in kernels)
     for line, times in (
         ("cp.async.cg.shared.global [%r", 2), ("cp.async.commit_group;", 3), ("cp.async.wait_group 0;", 3),

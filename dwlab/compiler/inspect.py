@@ -550,7 +550,7 @@ def opcodes(sass: str) -> dict[str, int]:
 
 
 def nvdisasm() -> str | None:
-    """The path of NVIDIA's disassembler, of its wheel, below CUDA_HOME or CUDA_PATH, or on the PATH; None if nowhere."""
+    """The path of NVIDIA's disassembler: of its wheel, below CUDA_HOME or CUDA_PATH, on the PATH; None if nowhere."""
     name = "nvdisasm.exe" if os.name == "nt" else "nvdisasm"
     return next((str(path) for path in _places(name) if path.is_file() and os.access(path, os.X_OK)), None)
 
