@@ -1,8 +1,9 @@
 """The chooser: which stages run a problem on a GPU, the fastest first, and with which tile.
 
 `ranking` is the one answer for dispatch, planner and inference. What was measured comes first: times of this machine;
-then the newest recorded run of the problem, or of one that differs only in bias, activation and residual; then what
-stages took on the recorded problems most like it. `Stage.config` has the stage's tile.
+then the newest recorded run of the problem, or of one that differs only in bias, activation and residual; then what a
+search over all stages of the path found; then what stages took on the recorded problems most like it. `Stage.config`
+has the stage's tile.
 
 A time is taken as so many times the least that the problem could take: a launch, its bytes at the speed of a copy, its
 products at the rate of multiply-adds. On a problem that was not timed a stage is expected to take as many times that as
@@ -42,14 +43,14 @@ SOFT = 0.1
 """Added to squared distances, so that the very nearest does not count alone."""
 
 WEIGHTS = {"B": 0.7, "H": 0.3, "L": 1.0, "K": 1.0}
-"""Of a factor of 2 in depthwise1d's sizes: rows are alike, whichever channel they belong to."""
+"""Distance of a factor of 2 in depthwise1d's sizes: rows are alike, whichever channel they belong to."""
 
 PAIR = "input_grad, weight_grad"
-"""In place of an id: both gradients by two stages, one after the other, the fastest of each."""
+"""The id of both gradients by two stages, one after the other, the fastest of each."""
 
 
 LAUNCH_US = 1.5
-"""Of the least time: what an empty kernel takes in a CUDA graph, about."""
+"""The time of an empty kernel in a CUDA graph, about: a part of the least time."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def least_us(moved: float, flops: float, ceilings: Mapping[str, Any]) -> float:
 
 
 def samples(runs: Iterable[Record]) -> dict[tuple[str, str], tuple[Sample, ...]]:
-    """(op, path) -> what records say of it, of each stage, problem and GPU the newest; runs: the oldest first."""
+    """Samples by op and path: of each stage, problem and GPU the newest time. runs: the oldest first."""
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for run in runs:
         here: dict[tuple[Any, ...], dict[str, float]] = {}
@@ -117,7 +118,7 @@ def samples(runs: Iterable[Record]) -> dict[tuple[str, str], tuple[Sample, ...]]
 
 
 def of_rows(rows: Iterable[Measurement]) -> dict[tuple[str, str], tuple[Sample, ...]]:
-    """What measurements say, as `samples`."""
+    """Samples of measurements."""
     runs: dict[tuple[str, str], list[Measurement]] = {}
     for row in rows:
         runs.setdefault((row.date, row.gpu), []).append(row)
@@ -129,7 +130,7 @@ def of_rows(rows: Iterable[Measurement]) -> dict[tuple[str, str], tuple[Sample, 
 
 @functools.cache
 def recorded(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
-    """What the project's records say of an op. A damaged one is passed over: whoever reads the records says so."""
+    """Samples of the project's records of an op. A damaged one is passed over: whoever reads the records says so."""
     rows = ("grid", "shapes")
     return samples(
         run
@@ -203,13 +204,15 @@ def ranking(
         return ()
     rows = None if rows is None else tuple(rows)
     known = (_known(problem.op) if rows is None else of_rows(rows)).get((problem.op, found[0].path), ())
-    row = fastest_row(problem, rows, gpu, found)
-    order, timed = fastest(found, problem, known, gpu), times or {}
+    # Samples of depthwise1d have each stage's newest time of a problem; of layers a run times all that matter.
+    row = None if problem.op == "depthwise1d" else fastest_row(problem, rows, gpu, found)
+    here, timed = f"{problem.op}/{found[0].path}", times or {}
+    won = tuned.stage_of(here, problem, gpu or gpus.at_hand().name) if rows is None else None
 
-    def key(one: Stage) -> tuple[float, bool]:
-        return timed.get(one.id, math.inf), row is None or one.id != row.id
+    def key(one: Stage) -> tuple[float, bool, bool]:
+        return timed.get(one.id, math.inf), row is None or one.id != row.id, one.name != won
 
-    return tuple(sorted(order, key=key))
+    return tuple(sorted(fastest(found, problem, known, gpu), key=key))
 
 
 def fastest_row(
@@ -256,7 +259,7 @@ def _rows() -> dict[tuple[Any, ...], tuple[Measurement, ...]]:
 
 @functools.cache
 def _known(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
-    """What the project's records say of an op's stages: of depthwise1d its grid and drawn shapes, too."""
+    """Samples of the project's records of an op: of depthwise1d its grid and drawn shapes, too."""
     return recorded(op) if op == "depthwise1d" else of_rows(row for row in records.load_all() if row.op == op)
 
 
@@ -271,18 +274,12 @@ def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = No
 def fastest(
     stages: Sequence[Stage], problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
 ) -> tuple[Stage, ...]:
-    """Stages that take a problem, the one expected to be fastest first. known: the project's records if None.
-
-    Without `known` the stage that a search over the whole path found fastest there comes first.
-    """
-    won = None
-    if known is None and stages:
-        won = tuned.stage_of(f"{problem.op}/{stages[0].path}", problem, gpu or gpus.at_hand().name)
+    """Stages that take a problem, the one expected to be fastest first. known: the project's records if None."""
     if known is None:
         known = recorded(problem.op).get((problem.op, stages[0].path), ()) if stages else ()
     found = expected([one.id for one in stages], problem, known, gpu)
 
-    def key(one: Stage) -> tuple[bool, float, float, str]:
-        return one.name != won, found.get(one.id, math.inf), 0.0 if found else one.traffic(problem).bytes_moved, one.id
+    def key(one: Stage) -> tuple[float, float, str]:
+        return found.get(one.id, math.inf), 0.0 if found else one.traffic(problem).bytes_moved, one.id
 
     return tuple(sorted(stages, key=key))

@@ -476,7 +476,7 @@ def _check(kind: str, problem: DepthwiseConv1d, path: str, arrays: Mapping[str, 
 
 
 def _how(kind: str, array: Any) -> str:
-    """What a program did to an array that is not contiguous, where that can be seen."""
+    """The reason why an array is not contiguous, where that can be seen."""
     step = array.element_size() if kind == _TORCH else array.dtype.itemsize
     strides = array.stride() if kind == _TORCH else tuple(n // step for n in array.strides)
     if 0 in strides:
@@ -515,7 +515,7 @@ def _check_tensors(tensors: Mapping[str, Any]) -> None:
 
 
 def _address(array: Any) -> int:
-    """Where an array begins, in bytes."""
+    """The address of an array's first byte."""
     if hasattr(array, "data_ptr"):
         return array.data_ptr()
     interface = getattr(array, "__cuda_array_interface__", None)

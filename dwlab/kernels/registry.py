@@ -559,7 +559,7 @@ def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: A
 
 
 class Memory(NamedTuple):
-    """How a kind of arrays is handed to a kernel: words(problem, name, array, view), shaped(array, shape), and
+    """A kind of arrays, as it is handed to a kernel: words(problem, name, array, view), shaped(array, shape), and
     empty(shape, like), a workspace of float32."""
 
     words: Callable[[Problem, str, Any, str], Any]
@@ -579,7 +579,7 @@ DEVICE = Memory(words, lambda array, shape: array.reshape(shape), _device_array)
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the host prepares for a launch, but for the arrays. workspace: the shape of its parts, () if it has none."""
+    """A launch without its arrays. workspace: the shape of its parts, () if it has none."""
 
     stage: Stage
     problem: Problem

@@ -34,7 +34,7 @@ def config_of(problem, TH, TW, BN, WM, WN, parts=1, depth=3, helpers=0):
 
 
 def strips(problem, config):
-    """Of a block."""
+    """Strips of a block."""
     down, across = config.block_h // config.thread_m, config.block_w // config.thread_n
     return problem.first.C // 4 * across * down
 

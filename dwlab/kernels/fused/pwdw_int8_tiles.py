@@ -39,7 +39,7 @@ def footprint(layer, TH, TW):
 
 
 def strips(config):
-    """Of a block and group of filters."""
+    """Strips of a block and group of filters."""
     return config.block_n // 4 * (config.block_w // config.thread_n) * (config.block_h // config.thread_m)
 
 

@@ -33,7 +33,7 @@ LEAST = 96  # registers of a thread, about: the depthwise layer takes as many
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies where in a block's shared memory, in words, for a tile. chunks: of channels. rows_in: of x, at most."""
+    """Places in a block's shared memory, in words, for a tile. chunks: of channels. rows_in: of x, at most."""
 
     chunks: int
     rows_in: int
@@ -49,7 +49,7 @@ class Layout:
 
 
 def why_not(pair: Any, config: TileConfig) -> str:
-    """What keeps a tile from a pair of layers, or ""; not whether a GPU has room for it."""
+    """The reason why a tile is not for a pair of layers, or ""; not whether a GPU has room for it."""
     rows_in = layout_of(pair, config).rows_in
     if config.warp_m % 16 or config.warp_n % 16:
         return f"{config.warp_m} pixels or {config.warp_n} filters of a warp are no multiple of 16"
@@ -76,13 +76,13 @@ def register_limit(threads: int) -> int:
 
 
 def registers(config: TileConfig) -> int:
-    """That a thread takes if it reads operands ahead, about: its sums, two steps' operands, and addresses."""
+    """Registers of a thread that reads operands ahead, about: its sums, two steps' operands, and addresses."""
     return config.warp_m * config.warp_n // 32 + (config.warp_m + config.warp_n) // 2 + 36
 
 
 @functools.lru_cache(1 << 12)
 def resources(pair: Any, config: TileConfig) -> Resources:
-    """What a block takes."""
+    """Threads, registers and shared memory of a block."""
     taken = min(register_limit(config.threads), max(LEAST, registers(config)))
     return Resources(config.threads, taken, 4 * layout_of(pair, config).words)
 
@@ -103,7 +103,7 @@ def config_of(
 
 @functools.lru_cache(1 << 12)
 def layout_of(pair: Any, config: TileConfig) -> Layout:
-    """Where things lie for a tile."""
+    """The layout of a tile."""
     each, dw, depth, slices = per_word(pair.dtype), pair.second, config.block_k, config.warps_k
     rows_in = min(dw.H, (config.block_h - 1) * dw.stride + dw.K)
     P, F = config.block_m, config.block_n

@@ -23,7 +23,7 @@ from dwlab.kernels.tiling.gpu import Gpu
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies where in a block's shared memory, in words, for a tile.
+    """Places in a block's shared memory, in words, for a tile.
 
     passes: groups of the first layer's filters. chunks1, chunks2: of either layer's channels. The pitches are of rows
     in shared memory, `pitch` of the numbers between the layers.
@@ -44,7 +44,7 @@ class Layout:
 
 
 def why_not(config: TileConfig) -> str:
-    """What keeps any pair of layers from a tile, or ""; not whether a GPU has room for it."""
+    """The reason why a tile is for no pair of layers, or ""; not whether a GPU has room for it."""
     filters = config.inner_n // config.warps_n, config.warp_n
     if config.warp_m % 16 or filters[0] % 16 or filters[1] % 16:
         return f"{config.warp_m} pixels, {filters[0]} or {filters[1]} filters of a warp are no multiple of 16"
@@ -77,7 +77,7 @@ def _chunks(pair: Any, depth1: int, depth2: int) -> tuple[int, int]:
 
 @functools.lru_cache(1 << 12)
 def layout_of(pair: Any, config: TileConfig) -> Layout:
-    """Where things lie for a tile."""
+    """The layout of a tile."""
     each, F, depth1, depth2 = per_word(pair.dtype), pair.first.F, config.inner_k, config.block_k
     P, group1, group2 = config.block_m, config.inner_n, config.block_n
     chunks1, chunks2 = _chunks(pair, depth1, depth2)
@@ -95,7 +95,7 @@ def layout_of(pair: Any, config: TileConfig) -> Layout:
 
 @functools.lru_cache(1 << 12)
 def resources(pair: Any, config: TileConfig) -> Resources:
-    """What a block takes: registers as many as it starts with."""
+    """Threads, registers and shared memory of a block: registers as many as it starts with."""
     return Resources(config.threads, register_limit(config.threads), 4 * layout_of(pair, config).words)
 
 
@@ -160,7 +160,7 @@ def _depths(channels: int, dtype: str) -> list[int]:
 
 
 def work(pair: Any, images: int, config: TileConfig) -> Work:
-    """What warps do one after the other counts in chunks, an instruction as 1/200."""
+    """Instructions of a warp, one after the other, count as chunks: each as 1/200."""
     wide, layout, pixels = pair.dtype == "float32", layout_of(pair, config), config.warp_m
     one, two = layout.passes * layout.chunks1, config.groups * layout.chunks2
     x, w1, w2 = layout.x_words, config.inner_n * layout.w1_pitch, config.block_n * layout.w2_pitch

@@ -55,7 +55,7 @@ def items(config: TileConfig, dtype: str) -> int:
 
 
 def why_not(config: TileConfig) -> str:
-    """What is wrong with a tile, or ""; not whether a GPU has room for it."""
+    """The reason why a tile is wrong, or ""; not whether a GPU has room for it."""
     if config.block_n % (8 * config.warps_n):
         return f"{config.block_n} filters in {config.warps_n} parts are no multiples of 8"
     if config.block_w % config.thread_n:
@@ -85,7 +85,7 @@ def registers(layers: Any, config: TileConfig) -> int:
 
 @functools.lru_cache(1 << 12)
 def resources(layers: Any, config: TileConfig) -> Resources:
-    """What a block takes."""
+    """Threads, registers and shared memory of a block."""
     return Resources(config.threads, registers(layers, config), 4 * shared_words(config))
 
 

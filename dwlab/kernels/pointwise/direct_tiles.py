@@ -13,18 +13,18 @@ MOST, LONGEST = 100, 192  # words of operands and sums in a lane's registers; ch
 
 
 def spans(N):
-    """Of N columns: (the first 8, how many 8), 4, 2 or 1, that are dealt together: a lane has 2 of each, neighbours."""
+    """Eights of N columns that are dealt together, 4, 2 or 1: (the first, how many). A lane has 2 of each."""
     sizes = [4] * (N // 32) + [size for size in (2, 1) if N // 8 & size]
     return [(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
 
 
 def chunks(layer):
-    """Of CHUNK words, in a row of x."""
+    """Chunks of CHUNK words in a row of x."""
     return -(-product(layer).words // CHUNK)
 
 
 def blocks(layer, images, config):
-    """Of a launch."""
+    """Blocks of a launch."""
     return -(-product(layer, images).M // (config.block_m * config.groups))
 
 

@@ -36,7 +36,7 @@ def configs(layer, images, gpu):
 
 
 def shared_bytes(layer, config):
-    """Of a block: its chunks, then m and b."""
+    """Bytes of a block: its chunks, then m and b."""
     return layout_of(layer, 1, config).shared_bytes + 4 * int8_epilogue.factor_words(layer, config.block_n)
 
 

@@ -37,7 +37,7 @@ def config_of(layer, BM, BN, WM, WN, most, depth=DEPTH):
 
 
 def configs(layer, images, gpu):
-    """Of each shape the one with most chunks in shared memory, as long as no fewer blocks are at a multiprocessor."""
+    """One tile a shape: with most chunks in shared memory, as long as no fewer blocks are at a multiprocessor."""
     for shape in SHAPES:
         depths = [config_of(layer, *shape, depth) for depth in range(2, DEEPEST + 1)]
         fit = [one for one in depths if gpu.blocks_per_sm(resources(layer, one))]
@@ -57,7 +57,7 @@ def resident(layer, images, config, gpu):
 
 
 def registers(tile):
-    """That a thread takes, about: its sums, two steps' operands, and addresses."""
+    """Registers of a thread, about: its sums, two steps' operands, and addresses."""
     return min(255, tile.size + (tile.M + tile.N) // 2 + 40)
 
 

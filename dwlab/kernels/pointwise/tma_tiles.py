@@ -18,7 +18,7 @@ from dwlab.kernels.tiling.cost import Rates
 
 
 def configs(layer, images, gpu):
-    """Of each shape as many chunks as fit beside none to three other blocks; a tile a block, or all blocks at once."""
+    """Tiles of each shape with most chunks beside none to three other blocks; one a block, or all blocks at once."""
     most, beside = gpu.limits.shared_per_sm, gpu.limits.shared_reserved
     for shape in SHAPES:
         one, found = config_of(layer, *shape, 1), []
@@ -35,7 +35,7 @@ def configs(layer, images, gpu):
 
 
 def blocks(layout):
-    """Of a launch."""
+    """Blocks of a launch."""
     return layout.across * -(-layout.down // layout.config.groups)
 
 
@@ -45,7 +45,7 @@ def mbarriers_at(layer, config):
 
 
 def shared_bytes(layer, config):
-    """Of a block: its chunks, its bias, its mbarriers."""
+    """Bytes of a block: its chunks, its bias, its mbarriers."""
     return 4 * (mbarriers_at(layer, config) + WORDS_EACH * config.pipeline_stages)
 
 

@@ -36,7 +36,7 @@ def config_of(layer, BM, BN, N, depth):
 
 
 def configs(layer, images, gpu):
-    """Of each shape as many chunks as fit beside none to three other blocks, of which copies have one ahead."""
+    """Tiles of each shape with most chunks beside none to three other blocks, of which copies have one ahead."""
     most, beside = gpu.limits.shared_per_sm, gpu.limits.shared_reserved
     for shape in SHAPES:
         one = config_of(layer, *shape, 1)
@@ -48,17 +48,17 @@ def configs(layer, images, gpu):
 
 
 def bias_bytes(layer, config):
-    """Of a block's bias in shared memory."""
+    """Bytes of a block's bias in shared memory."""
     return config.block_n * layer.itemsize * layer.bias
 
 
 def shared_bytes(layer, config):
-    """Of a block: its chunks, then its bias."""
+    """Bytes of a block: its chunks, then its bias."""
     return layout_of(layer.kernel_key, layer.N, config).shared_bytes + bias_bytes(layer, config)
 
 
 def most_registers(config):
-    """That a thread may have so that a block starts, in steps of 8: the compiler keeps to it."""
+    """Registers that a thread may have so that a block starts, in steps of 8: the compiler keeps to it."""
     return min(255, REGISTERS // config.threads // 8 * 8)
 
 
@@ -88,7 +88,7 @@ def supports(layer):
 
 
 def group_traffic(layer, config):
-    """Of warp groups: x and w in copies of 16 bytes, a block's bias, and stores of 16 bytes."""
+    """Traffic of warp groups: x and w in copies of 16 bytes, a block's bias, and stores of 16 bytes."""
     layout = layout_of(layer.kernel_key, layer.N, config)
     last = gemm_epilogue.stored(replace(layer, bias=False), layout.tile)
     load = gemm.loaded(layout)

@@ -35,7 +35,7 @@ class Layout(tensor_tiles.Layout):
 
     @property
     def places(self):
-        """As there, but that a chunk has no columns: a block has them all from the start, behind its chunks."""
+        """Places of a chunk without columns: a block has them all from the start, behind its chunks."""
         *begin, columns, _ = super().places
         return *begin, columns, columns
 
@@ -84,7 +84,7 @@ def config_of(layer, BM, BN, WM, WN, steps, depth):
 
 
 def configs(layer, images, gpu):
-    """Of the shapes those of which a block's filters lie in one block of V, each with most chunks that fit."""
+    """Shapes of which a block's filters lie in one block of V, each with most chunks that fit."""
     for shape in SHAPES:
         for steps in (1, 2) if layer.kept > STEP else (1,):
             tiles = [config_of(layer, *shape, steps, depth) for depth in DEPTHS]
@@ -150,7 +150,7 @@ def load_rows(layout):
 
     @cuda.jit(device=True, forceinline=True)
     def starts_of(starts, shared, k):
-        """Of ROUNDS columns: all are read before a copy begins."""
+        """Starts of ROUNDS columns: all are read before a copy begins."""
         for e in range(0, ROUNDS, WIDE):
             at = uint32(k + uint32(e))
             if not CHOOSES:
@@ -188,7 +188,7 @@ def supports(layer):
 
 
 def traffic(layer, layout):
-    """Of a launch of blocks that load rows, and store filter by filter."""
+    """Traffic of blocks that load rows, and store filter by filter."""
     last, down = stored_rows(layer, layer.N, layout.tile), layout.blocks // layout.across
     load = rows_traffic(layer, layout) + down * tensor_tiles.filters_traffic(layout, columns=False)
     return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)

@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def blocks(self) -> int:
-        """Of the grid."""
+        """Blocks of the grid."""
         return self.across * -(-self.one.M // self.config.block_m)
 
     @property
@@ -168,7 +168,7 @@ def config_of(layer, BM, BN, WM, WN, depth):
 
 
 def configs(layer, images, gpu):
-    """Of the shapes those of which a warp's filters lie in one block of V, each with most chunks that fit."""
+    """Shapes of which a warp's filters lie in one block of V, each with most chunks that fit."""
     for shape in SHAPES:
         if not layer.chooses or layer.form.V % shape[3] == 0:
             tiles = [config_of(layer, *shape, depth) for depth in DEPTHS]

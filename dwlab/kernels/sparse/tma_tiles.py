@@ -43,7 +43,7 @@ class Layout:
 
     @property
     def sums(self) -> tuple[WarpTile, Any]:
-        """What a warp has, and what arranges it to be stored."""
+        """A warp's sums, and what arranges them to be stored."""
         return bulk_sparse.tile_of(self.config.warp_m, self.layer.layout == "NCHW")
 
     @property
@@ -73,7 +73,7 @@ class Layout:
 
     @property
     def warps(self) -> int:
-        """Of a slice."""
+        """Warps of a slice."""
         return self.config.warps // self.config.warps_k
 
     @property
@@ -105,7 +105,7 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Of a chunk."""
+        """Bytes of a chunk."""
         return 4 * (self.e_at + 2 * self.config.block_n)
 
     @property
@@ -132,7 +132,7 @@ def config_of(layer, BM, BN, N, depth, tiles=1, slices=1):
 
 
 def configs(layer, images, gpu):
-    """Of each shape that divides the filters as many chunks as fit beside no other block or one.
+    """Tiles of each shape that divides the filters, with as many chunks as fit beside no other block or one.
 
     A tile a block, or all blocks at once; or a tile a block and two slices.
     """
@@ -142,7 +142,7 @@ def configs(layer, images, gpu):
 
 
 def _deep(layer, images, gpu, shape):
-    """Of one shape."""
+    """Tiles of one shape."""
     one = config_of(layer, *shape, 1)
     layout = layout_of(layer, images, one)
     for resident in BLOCKS:
@@ -155,7 +155,7 @@ def _deep(layer, images, gpu, shape):
 
 
 def _runs(layout):
-    """Whether sums fit in registers, no slice waits for itself, and the second's sums have room where chunks were."""
+    """Whether sums fit in registers, no slice waits for itself, and a second slice's sums fit where chunks were."""
     config, sums = layout.config, layout.config.block_m * layout.config.block_n
     slices, places = config.warps_k, config.pipeline_stages // config.warps_k
     if most_registers(config) < layout.tile.size + OTHERS or places < min(2, layout.chunks // slices * config.groups):

@@ -34,7 +34,7 @@ class Layout(rows_tiles.Layout):
 
     @property
     def places(self):
-        """As there; a chunk ends where the next one's lines may begin."""
+        """Places of a chunk, which ends where the next one's lines may begin."""
         *begin, columns, end = super().places
         return *begin, columns, -(-end // ALIGNED) * ALIGNED
 
@@ -74,7 +74,7 @@ def config_of(layer, BM, BN, N, depth, groups=1):
 
 
 def configs(layer, images, gpu):
-    """Of the shapes those of which a block's filters lie in one block of V, and a thread's copies at one place of rows.
+    """Shapes of which a block's filters lie in one block of V, and a thread's copies at one place of rows.
 
     Of each as many chunks as fit beside none to three other blocks; a tile a block, or all blocks at once.
     """
@@ -86,7 +86,7 @@ def configs(layer, images, gpu):
 
 
 def _deep(layer, images, gpu, shape, layout):
-    """Of one shape."""
+    """Tiles of one shape."""
     room = gpu.limits.shared_per_sm
     columns = gpu.limits.shared_reserved + 4 * layout.columns * layer.chooses
     for resident, deepest in itertools.product(BLOCKS, DEEPEST):
@@ -104,7 +104,7 @@ def flight_of(layout):
 
 
 def most_registers(layout):
-    """That a thread may have so that as many blocks start as with those that it takes, in steps of 8."""
+    """Registers that a thread may have so that as many blocks start as with those that it takes, in steps of 8."""
     threads = layout.config.threads
     resident = max(1, REGISTERS // (threads * (layout.tile.size + OTHERS)))
     return min(255, REGISTERS // (threads * resident) // 8 * 8)

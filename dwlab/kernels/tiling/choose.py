@@ -24,7 +24,7 @@ def choose(tiles: Tiles, layer: Any, images: int, gpu: Gpu, measured: tuple[Tile
 
 @functools.cache
 def why_not(tiles: Tiles, layer: Any, images: int, gpu: Gpu) -> str:
-    """What keeps every configuration from a GPU, said of the one that needs least shared memory; "" if one fits."""
+    """The reason why no configuration fits on a GPU, said of the one of least shared memory; "" if one fits."""
     least, reason = None, "there is no tile for its sizes"
     for one in tiles.configs(layer, images, gpu):
         takes = tiles.resources(layer, one)

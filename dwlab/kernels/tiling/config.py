@@ -54,12 +54,12 @@ class TileConfig:
 
     @property
     def warps(self) -> int:
-        """That compute the product."""
+        """Warps that compute the product."""
         return self.warps_m * self.warps_n * self.warps_k
 
     @property
     def threads(self) -> int:
-        """Of a block of warps."""
+        """Threads of a block of warps."""
         return 32 * (self.warps + self.helper_warps)
 
     @property
@@ -75,7 +75,7 @@ class TileConfig:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a block takes of a multiprocessor. registers: of a thread, about. shared_bytes: static and dynamic."""
+    """A block's share of a multiprocessor. registers: of a thread, about. shared_bytes: static and dynamic."""
 
     threads: int
     registers: int = 32

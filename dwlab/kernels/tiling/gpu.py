@@ -16,7 +16,7 @@ from typing import Any
 from dwlab.gpu import machine, occupancy, target
 
 VARIABLE = "DWLAB_TILES_FOR"
-"""In the environment of processes that compile for this one: the GPU that it has, "9.0 132 NVIDIA H200"."""
+"""The environment's name of the GPU that processes compile for, "9.0 132 NVIDIA H200"."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Gpu:
 
     @property
     def limits(self) -> occupancy.Limits:
-        """Of its compute capability; of one that is not in the table those of the newest before it."""
+        """Limits of its compute capability; of one that is not in the table those of the newest before it."""
         return _limits(self.compute_capability)
 
     def blocks_per_sm(self, takes: Any) -> int:
@@ -40,7 +40,7 @@ class Gpu:
         return _occupancy(takes.threads, takes.registers, takes.shared_bytes, self.limits.compute_capability)[0]
 
     def why_not(self, takes: Any) -> str:
-        """What keeps a block that takes so much from the GPU, or ""."""
+        """The reason why a block that takes so much does not fit, or ""."""
         return _occupancy(takes.threads, takes.registers, takes.shared_bytes, self.limits.compute_capability)[1]
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ def _limits(cc: tuple[int, int]) -> occupancy.Limits:
 
 MULTIPROCESSORS = 132
 H200 = Gpu((9, 0), MULTIPROCESSORS, "NVIDIA H200")
-"""What the constants of the stages' cost models were fitted on."""
+"""The GPU that the stages' rates were fitted on, and that records' tiles are of."""
 
 _instead: list[Gpu] = []
 
@@ -89,7 +89,7 @@ def _at_hand(given: str) -> Gpu:
 
 
 def environment() -> dict[str, str]:
-    """What a process needs in its environment to have the same GPU at hand as this one."""
+    """The environment of a process that has the same GPU at hand as this one."""
     here = at_hand()
     return {VARIABLE: f"{'.'.join(map(str, here.compute_capability))} {here.sms} {here.name}".strip()}
 
