@@ -125,7 +125,7 @@ def test_what_is_missing_is_so_of_this_gpu(monkeypatch, gpu):
 def test_each_librarys_fastest_way_counts_and_failures_do_not():
     tried = [
         Baseline("a", "cuSPARSE: pixels first", timed(9.0)), Baseline("b", "cuBLAS: pixels first", timed(3.0)),
-        Baseline("c", "cuBLAS: filters first", timed(2.0)), Baseline("d", "CUTLASS: pixels first", failure="no"),
+        Baseline("c", "cuBLAS: filters first", timed(2.0)), Baseline("d", "PyTorch: pixels first", failure="no"),
     ]  # fmt: skip
     best = sparse_baselines.fastest_of_each(tried)
     assert list(best) == ["cuBLAS", "cuSPARSE"] and best["cuBLAS"].name == "c"

@@ -5,7 +5,6 @@
     cuSPARSELt heuristic    torch._cslt_sparse_mm with the algorithm that the library would take
     cuSPARSELt search       the same with what torch._C._cusparselt.mm_search found, before anything is timed, and the
                             tensor subclass SparseSemiStructuredTensorCUSPARSELT with that algorithm
-    CUTLASS                 semi-structured filters on PyTorch's CUTLASS kernels
     cuSPARSE                torch.mm of CSR filters
 
 Filters of V:2:M have at most two of every four neighbours, too, so 2:4 libraries take them all. Each gets pixels first
@@ -27,7 +26,7 @@ from dwlab.measure import baselines, layer_baselines
 from dwlab.measure.baselines import Baseline, Prepare, TorchClock
 from dwlab.problems.layers import SparsePointwise
 
-LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "CUTLASS", "cuSPARSE")
+LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "cuSPARSE")
 """Whose ways there are; a way's text begins with one of them and a colon."""
 
 HOST_BOUND = ("PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search")
@@ -62,7 +61,6 @@ def ways(layer: SparsePointwise) -> dict[str, Prepare]:
         raise ValueError(f"libraries are compared on the product alone: {layer} has more")
     pixels_first: dict[str, Callable[[Any], Product]] = {
         "cuBLAS": _dense, "PyTorch": _linear, "cuSPARSELt heuristic": _cslt(False), "cuSPARSELt search": _cslt(True),
-        "CUTLASS": _cutlass,
     }  # fmt: skip
     filters_first = {
         "cuBLAS": lambda w: lambda xt: w @ xt, "cuSPARSELt heuristic": _cslt_columns(False),
@@ -137,21 +135,9 @@ def _linear(w: Any) -> Product:
     import torch
     import torch.nn.functional as F
 
-    # cuSPARSELt, whatever this process set before: the CUTLASS kernels are a way of their own.
+    # cuSPARSELt, whatever this process set before: PyTorch's CUTLASS kernels are for compute capability 8.x alone.
     torch.sparse.SparseSemiStructuredTensor._FORCE_CUTLASS = False
     sparse = torch.sparse.to_sparse_semi_structured(w)
-    return lambda x: F.linear(x, sparse)
-
-
-def _cutlass(w: Any) -> Product:
-    import torch
-    import torch.nn.functional as F
-    from torch.sparse import SparseSemiStructuredTensorCUTLASS
-
-    # Its kernels are for 8.x. On 9.0 a run (PyTorch 2.11) ended here in an illegal instruction, with the context.
-    if w.is_cuda and torch.cuda.get_device_capability(w.device)[0] != 8:
-        raise ValueError("CUTLASS's sparse kernels in PyTorch are for compute capability 8.x")
-    sparse = SparseSemiStructuredTensorCUTLASS.from_dense(w)
     return lambda x: F.linear(x, sparse)
 
 
