@@ -87,12 +87,7 @@ def test_what_is_more_than_a_line_of_ptx_and_problems_that_are_not_taken_are_ref
 def test_each_compiles_to_as_many_instructions_as_in_the_package(one):
     problem = problem_of(one, None, "2,3,48,16,same")
     job, how = inspect._stage_job(one, problem), one.launch(problem)
-    kinds = ", ".join(
-        f"{k[0]}[{', '.join([':'] * (k[1] - 1) + ['::1'])}]" if isinstance(k, tuple) else str(k) for k in job.arguments
-    )
     kernel = executed(file_of(one), one.id, simulated=False)["kernel"]
-    found = inspect.compile(
-        kernel, signature=f"void({kinds})", cc="9.0", block=how.block, shared_bytes=how.shared_bytes
-    )
+    found = inspect.compile(kernel, signature=job.arguments, cc="9.0", block=how.block, shared_bytes=how.shared_bytes)
     here = inspect.compile(one, problem=problem, cc="9.0")
     assert found.registers == here.registers and np.isclose(found.ptx.count("\n"), here.ptx.count("\n"), rtol=0.01)

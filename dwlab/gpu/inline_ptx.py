@@ -11,8 +11,9 @@ A row gives each argument a letter, in order, and behind an arrow each result; s
     d, h    an index into the array before it: the operand is wgmma's descriptor of lines of 128 or 64 bytes; r: of rows
             of 128 bytes, those of the next 64 columns `pitch` words behind
 
-In the text results and operands are $0, $1, … in this order; operands are <their argument's name> as well. "&" before
-the results: they are written before all operands are read. Sources: PTX ISA 8.7; LLVM's inline assembler.
+In the text results and operands are $0, $1, … in this order; operands are <their argument's name> as well. "~" before
+arguments: operands are in reverse order; "&" before results: they are written before all operands are read. Sources:
+PTX ISA 8.7; LLVM's inline assembler.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Instruction:
     @property
     def takes(self) -> dict[str, str]:
         """Argument -> letter."""
-        return dict(zip(self.signature.parameters, self.letters.partition("->")[0].replace(" ", ""), strict=True))
+        letters = self.letters.partition("->")[0].replace(" ", "").lstrip("~")
+        return dict(zip(self.signature.parameters, letters, strict=True))
 
     @property
     def gives(self) -> str:
@@ -231,7 +233,7 @@ def _operands(
             found[name] = "l", builder.zext(value, i64)
         elif letter == "z":
             found[name] = "r", builder.select(value, ir.Constant(i32, 16), ir.Constant(i32, 0))
-    return found
+    return dict(reversed(found.items())) if "~" in row.letters else found
 
 
 def _sums(context: Any, builder: Any, kind: Any, array: Any, count: int) -> list:
@@ -263,11 +265,6 @@ def low_word(builder: Any, number: Any) -> Any:
     from llvmlite import ir
 
     return builder.trunc(number, ir.IntType(32)) if number.type.width > 32 else number
-
-
-def swapped(*call: Any) -> dict[str, tuple[str, Any]]:
-    """Two operands, the second one first."""
-    return dict(reversed(_operands(*call).items()))
 
 
 def upper_halves(builder: Any, given: list) -> list:

@@ -46,7 +46,7 @@ def instruction(call, ptx, letters):
     """A line of PTX as a function. Arguments: g, s an array in global or shared memory, x an index into it; f, i, w
     numbers (w: 32 bits in a float32); F a number made float32; n a whole number, z a truth value, l a literal."""
     name, names = call.rstrip(")").split("(")
-    takes, gives = (letters.partition("->")[k].strip(" &").replace(" ", "") for k in (0, 2))
+    takes, gives = (letters.partition("->")[k].strip(" &~").replace(" ", "") for k in (0, 2))
     numbers = {"f": types.float32, "w": types.float32, "F": types.float32, "i": types.int32}
     f32, i32, i64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
@@ -82,6 +82,8 @@ def instruction(call, ptx, letters):
                     operands.append(("r", builder.trunc(value, i32) if value.type.width > 32 else value))
                 else:
                     operands.append(("f", value) if letter in "fF" else ("r", builder.bitcast(value, i32)))
+            if "~" in letters:
+                operands.reverse()
             early, moves = "&" if "&" in letters else "", not gives or "g" in takes or "s" in takes
             constraints = [f"={early}{'f' if one == f32 else 'r'}" for one in results] + [one for one, _ in operands]
             returns = ir.LiteralStructType(results) if len(results) > 1 else [*results, ir.VoidType()][0]
@@ -172,7 +174,7 @@ class _File:
         if _jitted(value):
             self._collected(value)
         elif (instruction := _instruction(value)) is not None:
-            if not set(instruction.letters) <= LETTERS | set(" ->&"):
+            if not set(instruction.letters) <= LETTERS | set(" ->&~") or callable(instruction.ptx):
                 raise StageError(f"{self.one.id} has ptx.{instruction.name}, which is more than a line of PTX")
             self.instructions[instruction.name] = instruction
         elif isinstance(value, Type):

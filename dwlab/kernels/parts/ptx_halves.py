@@ -15,7 +15,7 @@ def halves(word):
 @instruction(
     {(5, 0): "{ .reg .b16 l, h; cvt.rn.f16.f32 h, $1; cvt.rn.f16.f32 l, $2; mov.b32 $0, {l, h}; }",
      (8, 0): "cvt.rn.f16x2.f32 $0, $1, $2;"},
-    "ff -> w", meanings.join_halves, operands=inline_ptx.swapped,
+    "~ff -> w", meanings.join_halves,
 )  # fmt: skip
 def join_halves(low, high):
     """The word with two float32 rounded to float16 in its lower and upper 16 bits; from 65,520 on they are infinite."""
@@ -26,9 +26,7 @@ def bfloats(word):
     """The bfloat16 in a word's lower 16 bits, and the one in its upper 16 bits, both exactly, as float32."""
 
 
-@instruction(
-    "cvt.rn.bf16x2.f32 $0, $1, $2;", "ff -> w", meanings.join_bfloats, since=(8, 0), operands=inline_ptx.swapped
-)
+@instruction("cvt.rn.bf16x2.f32 $0, $1, $2;", "~ff -> w", meanings.join_bfloats, since=(8, 0))
 def join_bfloats(low, high):
     """The word with two float32 rounded to bfloat16 in its lower and upper 16 bits."""
 
