@@ -57,6 +57,8 @@ two were looked at: where between them the compiler decides, and by what else, i
 KEPT = 1024
 """Results of operations that are remembered: what is computed a second time from the same values costs nothing."""
 
+_COUNTS = ("load_passes", "store_passes", "atomic_passes", "load_lines", "store_lines", "atomic_lines",
+           "atomic_repeats", "shared_passes")  # fmt: skip
 _SUMS = {operator.add, operator.sub}
 _DIVISIONS = {operator.floordiv, operator.mod, operator.truediv}
 
@@ -193,9 +195,7 @@ class Costing(Execution):
         self.only = only if 0 < only < self.blocks_total else self.blocks_total
         self.issued = self.issued32 = self.issued64 = self.tensor = 0
         self.asynchronous = False
-        self.passes = dict.fromkeys(("load", "store", "atomic", "shared"), 0)
-        self.repeats = 0
-        self.tags = dict.fromkeys(("load", "store", "atomic"), 0)
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self.waits = self.misses = self.most = 0
         self.bodies: dict[int, float] = {}  # an if's statements -> instructions of a warp that runs them
         self.skipped: dict[int, int] = {}  # an if's statements -> warps that did not run them
@@ -440,7 +440,7 @@ class Costing(Execution):
         active = mask.full
         if array.space == "shared":
             self.issued += mask.warps
-            self.passes["shared"] += trace.count_shared(address, active, itemsize)[1]
+            self.counts["shared_passes"] += trace.count_shared(address, active, itemsize)[1]
             if kind == "store" and itemsize == 16 and self.fresh is None:
                 filled = [one for one in self.flights if not any(one is copy for copy in self.landing)]
                 if filled:  # four registers that a wide load filled; a copy past the registers fills none
@@ -452,12 +452,12 @@ class Costing(Execution):
         self.issued += mask.warps * (1 + (ADDRESS if itemsize < 16 else 1))
         if array.space != "global":
             return
-        self.passes[kind] += trace.count_shared(address, active, itemsize)[1]
+        self.counts[f"{kind}_passes"] += trace.count_shared(address, active, itemsize)[1]
         warps = active.reshape(self.nb, -1, 32)
-        self.tags[kind] += _distinct(np.where(active, address // 128, -1))
+        self.counts[f"{kind}_lines"] += _distinct(np.where(active, address // 128, -1))
         if kind == "atomic":
             lanes = np.where(active, address, -1)
-            self.repeats += int(np.count_nonzero(active)) - _distinct(lanes)
+            self.counts["atomic_repeats"] += int(np.count_nonzero(active)) - _distinct(lanes)
         if kind != "load":
             return
         root = array.root
@@ -587,14 +587,7 @@ def cost(
         instructions=run.issued + run.predicated(),
         instructions32=run.issued32,
         instructions64=run.issued64,
-        load_passes=run.passes["load"],
-        store_passes=run.passes["store"],
-        atomic_passes=run.passes["atomic"],
-        load_lines=run.tags["load"],
-        store_lines=run.tags["store"],
-        atomic_lines=run.tags["atomic"],
-        atomic_repeats=run.repeats,
-        shared_passes=run.passes["shared"],
+        **run.counts,
         waits=run.waits,
         misses=run.misses,
         most_waits=run.most,
