@@ -159,6 +159,11 @@ class Accesses(State):
             return index, good
         return index, mask
 
+    def in_root(self, array: Array, element: Lanes) -> Lanes:
+        """The numbers of elements in all of the allocation, of which shared memory has a row for each block."""
+        root = array.root
+        return element + self.rows * np.int64(root.row_bytes // array.dtype.itemsize) if root.row_bytes else element
+
     def load(self, array: AnyArray, indices: tuple, node: ast.AST) -> object:
         """An element in every lane, or a view."""
         if isinstance(array, Chosen):
@@ -176,11 +181,9 @@ class Accesses(State):
                 self.note_read(node, element, value)
             return value
         self.record_access(array, element, mask, trace.LOAD, node)
-        flat = array.root.view(array.dtype)
-        if array.root.row_bytes:
-            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
-            if self.nb == 1 and element.shape == (1, 1):
-                element = element[0, 0]
+        flat, element = array.root.view(array.dtype), self.in_root(array, element)
+        if self.nb == 1 and element.shape == (1, 1) and array.root.row_bytes:
+            element = element[0, 0]
         value = flat[element] if element.ndim == 0 else flat.take(element, mode="clip")
         if self.watchers:
             self.note_read(node, element, value)
@@ -212,9 +215,7 @@ class Accesses(State):
             return
         self.writable(array, node)
         self.record_access(array, element, mask, trace.STORE, node)
-        flat = array.root.view(array.dtype)
-        if array.root.row_bytes:
-            element = element + self.rows * np.int64(array.root.row_bytes // array.dtype.itemsize)
+        flat, element = array.root.view(array.dtype), self.in_root(array, element)
         if self.watching:
             where = np.broadcast_to(element, self.lanes_shape)[mask.full]
             before = flat[where].tobytes()

@@ -817,9 +817,7 @@ def _atomic(
     if mask is None:
         return dtype.type(0)
     run.record_access(array, element, mask, trace.ATOMIC, node)
-    flat = array.root.view(dtype)
-    if array.root.row_bytes:
-        element = element + run.rows * np.int64(array.root.row_bytes // dtype.itemsize)
+    flat, element = array.root.view(dtype), run.in_root(array, element)
     active = mask.full
     where = np.broadcast_to(element, run.lanes_shape)[active]
     before = flat[where] if run.watching else None

@@ -292,13 +292,9 @@ def _hunt(
             run.check_races(array, element + np.int64(k), mask, kind, node)
 
 
-def _rows(run: Execution, array: Array, element: Lanes) -> Lanes:
-    return element + run.rows * np.int64(array.root.row_bytes // 4) if array.root.row_bytes else element
-
-
 def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> list[Lanes]:
     flat = array.root.view(types.FLOAT32)
-    element = _rows(run, array, element)
+    element = run.in_root(array, element)
     values = [flat.take(element + k, mode="clip") for k in range(width)]
     if run.watchers:
         run.note_read(run.node, element, *values)
@@ -309,7 +305,7 @@ def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> 
 
 
 def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values: np.ndarray) -> None:
-    where = np.broadcast_to(_rows(run, array, element), run.lanes_shape)[lanes]
+    where = np.broadcast_to(run.in_root(array, element), run.lanes_shape)[lanes]
     flat = array.root.view(types.FLOAT32)
     if run.watching:
         run.note_change(array, np.concatenate([where + k for k in range(len(values))]))

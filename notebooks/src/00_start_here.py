@@ -221,10 +221,10 @@ print(f"You predicted {predicted_sectors}, counted were {counted:g}: a factor of
 # left and the sectors on the right; the text under it says the same.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.views import describe, picture
+from dwlab.simt.views import describe
 
 line = next(a.line for a in report.accesses if a.kind == "load")
-picture(report.pattern(line, "kwh"))
+report.picture(line, "kwh")
 
 # %% tags=["folded"]
 print(tabular.wrapped(describe(report.pattern(line, "kwh"))))
@@ -284,7 +284,7 @@ print(f"part used: {reads.bytes_used / reads.bytes_moved:g}; you predicted {pred
 # same as before.
 
 # %% tags=["nbval-ignore-output"]
-picture(spread.pattern(next(a.line for a in spread.accesses if a.kind == "load"), "kwh"))
+spread.picture(next(a.line for a in spread.accesses if a.kind == "load"), "kwh")
 
 # %% [markdown]
 # Try others: in the warp viewer you write which element each lane reads, and see the sectors.

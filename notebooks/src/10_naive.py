@@ -146,13 +146,13 @@ display(report)
 # - `y[b, h, t] = acc` has the same fault, once for each output.
 # - Half of the FLOPs are marked float64.
 #
-# The picture of the first request for x: each lane's arrow ends in another sector, far from its neighbours.
+# The picture of the first request for x: each lane's line ends in another sector, far from its neighbours.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.views import describe, picture
+from dwlab.simt.views import describe
 
 line = next(a.line for a in report.accesses if a.array == "x")
-picture(report.pattern(line, "x"))
+report.picture(line, "x")
 
 # %% tags=["folded"]
 from dwlab.text import tabular

@@ -113,10 +113,10 @@ display(after)
 # - No line is marked float64.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.views import describe, picture
+from dwlab.simt.views import describe
 
 line = next(a.line for a in after.accesses if a.array == "x")
-picture(after.pattern(line, "x"))
+after.picture(line, "x")
 
 # %% tags=["folded"]
 from dwlab.text import tabular

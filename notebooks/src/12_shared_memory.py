@@ -237,10 +237,10 @@ for one in (coalesced, shared):
 # wavefronts.) The interpreter counts what the addresses make necessary.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.views import describe, picture
+from dwlab.simt.views import describe
 
 read = next(a for a in report.accesses if a.array == "x_tile" and a.kind == "load")
-picture(report.pattern(read.line, "x_tile", "load"))
+report.picture(read.line, "x_tile", "load")
 
 # %% tags=["folded"]
 for array in ("x_tile", "w_tile"):

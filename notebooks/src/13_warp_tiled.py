@@ -304,11 +304,9 @@ for report in seen.values():
 # now they come with every row. The picture is the read of a new x in the loop: two half-warps, three words from lane to lane.
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dwlab.simt.views import picture
-
 report = seen["warp_tiled"]
 loop = max((a for a in report.accesses if (a.array, a.kind) == ("x_staged", "load")), key=lambda a: a.requests)
-picture(report.pattern(loop.line, "x_staged", "load"))
+report.picture(loop.line, "x_staged", "load")
 
 # %% tags=["folded"]
 print(tabular.wrapped(describe(report.pattern(loop.line, "x_staged", "load"))))
