@@ -150,7 +150,7 @@ def rooms() -> str:
 
 
 def xrayed() -> str:
-    """What README's first Python code prints, on the interpreter."""
+    """The output of README's first Python code, on the interpreter."""
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[1]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "mine.py"
@@ -179,7 +179,7 @@ def first_loads() -> Drawing:
 
 
 def regrets() -> Figure | None:
-    """What searches of several orders lose, against the candidates that they measure."""
+    """Regret of searches of several orders, against the candidates that they measure."""
     found = tuning.curves(JOURNALS)
     return tuning.picture(found) if found else None
 

@@ -1,4 +1,4 @@
-"""What docs/teaching.md says of lessons and exercises, read from themselves: docs/build.py writes it into the page."""
+"""Tables of lessons and exercises in docs/teaching.md, read from themselves: docs/build.py writes it into the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS_A_MINUTE, SECONDS_A_LINE, LEAST_MINUTES = 150, 60, 5
-"""Of an exercise: its task is read at a lesson's rate, and each line of our answer takes a minute more."""
+"""Minutes of an exercise: its task is read at a lesson's rate, and each line of our answer takes a minute more."""
 
 MISTAKES = (  # exercise, what is wrong, a text of our answer and what stands in its place
     ("00_1", "the first element is forgotten", "        if i == 0:\n", "        if i < 0:\n"),
@@ -100,7 +100,7 @@ KINDS = {
     "write a function": lambda text: "function(answer" in text,
     "predict numbers": lambda text: "predicted(" in text,
 }
-"""What an exercise is, by its solution's text: the first that holds."""
+"""Kinds of exercise, by its solution's text: the first that holds."""
 
 
 def exercises() -> str:

@@ -84,7 +84,7 @@ class _Bare(str):
 
 
 def signature(value: object, own: bool = False) -> str:
-    """What a callable takes, as its source has it: on one line of LINE characters, or a line for each argument.
+    """A callable's arguments, as its source has it: on one line of LINE characters, or a line for each argument.
 
     own: it is a method, which is shown on one line and without its `self`.
     """

@@ -319,7 +319,7 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path):
 
 
 def test_no_user_host_or_path_gets_into_a_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "_user", lambda: "ada.lovelace")
+    monkeypatch.setattr(writing.getpass, "getuser", lambda: "ada.lovelace")
     monkeypatch.setattr(platform, "node", lambda: "node-17.example.org")
     note = r"built in /home/ada.lovelace/dwlab/x.py by ada.lovelace on node-17.example.org, C:\Users\ada\y.cu, ~/a/b.py"
     path = write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], note=note)], driver="/opt/nvidia/580")

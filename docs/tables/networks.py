@@ -45,7 +45,7 @@ NONE = Markdown(
     "Nothing is recorded. On a GPU: `python benchmarks/record_layers.py`, `record_networks.py`, `record_sparse.py`.\n"
 )
 LARGE_US = 20.0
-"""From this time at copy bandwidth on, a layer counts as large: a launch's start and end are a small part of it."""
+"""Least time at copy bandwidth of a large layer: a launch's start and end are a small part of it."""
 
 
 def _slower(ratio: float) -> str:
@@ -250,7 +250,7 @@ def by_group(found: Sequence[Brought]) -> dict[Group, list[Brought]]:
 
 
 def pairs(runs: Runs) -> Markdown:
-    """What our kernels bring to pairs of layers, and what fusing them brings beside: a row a module, type and batch."""
+    """Gains by our kernels for pairs of layers, and by fusing them beside: a row a module, type and batch."""
     found, used = brought_to_pairs(runs)
     if not found:
         return NONE
@@ -310,7 +310,7 @@ def _names(groups: Sequence[Group]) -> str:
 
 
 def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
-    """What our kernels bring to each network, what fusing brings beside, and the energy of an image with PyTorch's.
+    """Gains by our kernels for each network, by fusing beside, and the energy of an image with PyTorch's.
 
     names: the networks that have rows, all if None; the sentences below are of all in any case.
     """

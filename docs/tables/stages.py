@@ -171,7 +171,7 @@ def _newest_rows(runs: Sequence[Record], path: str) -> tuple[Record | None, list
 # --------------------------------------------------------------------------------------------------------------- shapes
 
 LARGE_US = 20.0
-"""From this time at copy bandwidth on, a launch of the grid counts as large: its start and end are a small part."""
+"""Least time at copy bandwidth of a large launch of the grid: its start and end are a small part."""
 
 
 def grid(runs: Sequence[Record]) -> Markdown:
@@ -227,7 +227,7 @@ def problem_of(row: Row) -> DepthwiseConv1d:
 
 
 def chosen(row: Row, known: Sequence[choices.Sample]) -> str:
-    """What dispatch starts for a row's problem, as the row names it, by these samples of its path."""
+    """The stage that dispatch starts for a row's problem, as the row names it, by these samples of its path."""
     ids, problem = list(row["times"]), problem_of(row)
     stages = choices.fastest([registry.stage(one) for one in ids if "," not in one], problem, known)
     pair = next((one for one in ids if "," in one), "")
@@ -243,7 +243,7 @@ def others(row: Row, known: Sequence[choices.Sample]) -> list[choices.Sample]:
 
 
 def drawn(runs: Sequence[Record]) -> Markdown:
-    """What dispatch chooses on drawn shapes, against the fastest stage there and PyTorch's best; a row a path."""
+    """The choices of dispatch on drawn shapes, against the fastest stage there and PyTorch's best; a row a path."""
     rows = newest_drawn(runs)
     if not rows:
         return NONE

@@ -47,7 +47,7 @@ def copies(runs: Sequence[Record]) -> Markdown:
 
 
 def small_copies(runs: Sequence[Record], sizes: Sequence[int] = (1, 10, 100, 800)) -> Markdown:
-    """What a copy of so many MB takes, and the part of the largest copy's bandwidth that it has."""
+    """Times of copies of so many MB, and the part of the largest copy's bandwidth that it has."""
     run = records.copies(runs)
     if run is None:
         return NONE
@@ -152,7 +152,7 @@ def counted(runs: Sequence[Record]) -> Markdown:
 
 
 def sanitized(runs: Sequence[Record]) -> Markdown:
-    """What compute-sanitizer found when it last ran on the stages, a row a tool."""
+    """Findings of compute-sanitizer's last runs on the stages, a row a tool."""
     rows, used = records.newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]), runs)
     now = {one.id: one for one in registry.stages()}
 

@@ -1,4 +1,4 @@
-"""What was measured: runs of the project's benchmarks, in packed files and in loose ones beside this module.
+"""Records of what was measured: runs of the project's benchmarks, in packed files and in loose ones beside this module.
 
 A benchmark writes a run as one new JSON file, and never changes it: `schema` says what is in it. ``python -m dwlab
 records --pack`` puts such loose files into the packed ones (`packing`): NAME-OF-GPU.jsonl.xz, a line a run, with the
@@ -40,30 +40,10 @@ from dwlab.records.schema import (
 )
 
 __all__ = [
-    "COUNTED_OF_LAYERS",
-    "PARTS",
-    "SCHEMA",
-    "SECTIONS",
-    "SHARED",
-    "Damage",
-    "Measurement",
-    "ReadOnly",
-    "Record",
-    "RecordError",
-    "RecordWarning",
-    "best",
-    "copies",
-    "copy_us",
-    "describe_problem",
-    "grid_rows",
-    "load_all",
-    "load_runs",
-    "newest_rows",
-    "read",
-    "read_run",
-    "shape_text",
-    "shown_runs",
-]
+    "COUNTED_OF_LAYERS", "PARTS", "SCHEMA", "SECTIONS", "SHARED", "Damage", "Measurement", "ReadOnly", "Record",
+    "RecordError", "RecordWarning", "best", "copies", "copy_us", "describe_problem", "grid_rows", "load_all",
+    "load_runs", "newest_rows", "read", "read_run", "shape_text", "shown_runs",
+]  # fmt: skip
 
 FOLDER = Path(__file__).parent
 PACKED = ".jsonl.xz"
@@ -110,21 +90,12 @@ class Record:
 
     def where(self) -> str:
         """Device, versions and date in one line: what every table says of itself."""
-        env = self.environment
-        parts = [self.gpu]
-        if env.get("compute_capability"):
-            parts[0] += " (compute capability {}.{})".format(*env["compute_capability"])
-        names = {
-            "driver": "driver",
-            "cuda": "CUDA",
-            "python": "Python",
-            "numba": "numba",
-            "numba_cuda": "numba-cuda",
-            "torch": "PyTorch",
-        }
-        parts += [f"{label} {env[key]}" for key, label in names.items() if env.get(key)]
-        parts.append(self.date[:10])
-        return ", ".join(parts)
+        env, capability = self.environment, self.environment.get("compute_capability")
+        gpu = f"{self.gpu} (compute capability {capability[0]}.{capability[1]})" if capability else self.gpu
+        names = {"driver": "driver", "cuda": "CUDA", "python": "Python", "numba": "numba", "numba_cuda": "numba-cuda",
+                 "torch": "PyTorch"}  # fmt: skip
+        versions = [f"{label} {env[key]}" for key, label in names.items() if env.get(key)]
+        return ", ".join([gpu, *versions, self.date[:10]])
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
@@ -148,7 +119,7 @@ def file_bytes(path: Path) -> bytes:
 
 
 def made(make: Callable[[], Any], name: str) -> Any:
-    """What `make` makes of a record. Raises RecordError, in a sentence that begins with its name."""
+    """The result of `make` for a record. Raises RecordError, in a sentence that begins with its name."""
     try:
         return make()
     except Damage as damage:
@@ -193,7 +164,7 @@ def load_runs(
     found = list(_kept(tuple(packed), _packed_runs)) if packed else []
     for path in paths:
         if path.suffix == ".json":
-            found += _kept((path,), _loose_run)
+            found += _kept((path,), lambda path: [_or_error(lambda: read_run(path))])
     runs: dict[str, Record] = {}
     for one in found:
         if isinstance(one, Record):
@@ -205,11 +176,12 @@ def load_runs(
     return sorted(runs.values(), key=lambda run: (instant(run.date), run.file))
 
 
-def _loose_run(path: Path) -> list[Record | RecordError]:
+def _or_error(make: Callable[[], Any]) -> Any:
+    """The result of `make`, or the RecordError that it raises."""
     try:
-        return [read_run(path)]
+        return make()
     except RecordError as error:
-        return [error]
+        return error
 
 
 def _packed_runs(*paths: Path) -> list[Record | RecordError]:
@@ -233,10 +205,7 @@ def _packed_runs(*paths: Path) -> list[Record | RecordError]:
     for name in sorted(rest.keys() - runs.keys()) if whole else ():  # else the damaged file has them, and is named
         found.append(RecordError(f"{name} has rows in {HISTORY}, and no other: restore its GPU's file (git checkout)"))
     for name, one in runs.items():
-        try:
-            found.append(made(lambda one=one, name=name: _record(_whole(one, rest.get(name)), name), name))
-        except RecordError as error:
-            found.append(error)
+        found.append(_or_error(lambda: made(lambda: _record(_whole(one, rest.get(name)), name), name)))  # noqa: B023
     return found
 
 
@@ -262,7 +231,7 @@ _RACY_NS = 2_000_000_000  # a file changed twice within a tick of the file syste
 
 
 def _kept(paths: tuple[Path, ...], read: Callable[..., list[Record | RecordError]]) -> list[Record | RecordError]:
-    """What `read` makes of files, from memory where they have the times and sizes that they had."""
+    """The result of `read` for files, from memory where they have the times and sizes that they had."""
     try:
         states = [path.stat() for path in paths]
     except OSError:
@@ -471,12 +440,10 @@ def instant(date: str) -> float:
 
 
 def _why(error: OSError) -> str:
-    if isinstance(error, PermissionError):
-        return "no permission. Change the file's permissions (chmod u+rw), or copy it to a folder of your own"
-    if isinstance(error, FileNotFoundError):
-        return "there is no such file. See what there is: python -m dwlab records"
-    if isinstance(error, IsADirectoryError):
-        return "it is a folder; name a file in it"
-    if isinstance(error, NotADirectoryError):
-        return "a part of its path is a file, not a folder"
-    return (error.strerror or type(error).__name__).lower()
+    said = {
+        PermissionError: "no permission. Change the file's permissions (chmod u+rw), or copy it to your own folder",
+        FileNotFoundError: "there is no such file. See what there is: python -m dwlab records",
+        IsADirectoryError: "it is a folder; name a file in it",
+        NotADirectoryError: "a part of its path is a file, not a folder",
+    }
+    return said.get(type(error)) or (error.strerror or type(error).__name__).lower()

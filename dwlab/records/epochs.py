@@ -1,4 +1,4 @@
-"""What an epoch of training took with each convolution: one JSON file for each run, in training/ beside this module.
+"""Epochs of training with each convolution: one JSON file for each run, in training/ beside this module.
 
 A file holds the environment, the experiment (model, batch, steps, seed) and, for each way to convolve, only what was
 measured: seconds of the epoch, milliseconds of a step and of the convolution alone, and the loss of every step. Shares,
@@ -85,7 +85,7 @@ class EpochRun(KindRun):
 
     @property
     def naive(self) -> Way | None:
-        """What the others are compared with."""
+        """The way that the others are compared with."""
         return next((one for one in self.ways if one.way == NAIVE), None)
 
     def fastest(self, ours: bool) -> Way | None:
@@ -99,7 +99,7 @@ def load_all(folder: str | os.PathLike[str] = FOLDER) -> list[EpochRun]:
 
 
 def label(one: Way) -> str:
-    """What a table calls a way: ours by the stages' name, PyTorch's with their owner's."""
+    """A way's name in tables: ours by the stages' name, PyTorch's with their owner's."""
     if not one.ours:
         return f"PyTorch: {one.way}"
     return f"best ({', '.join(dict.fromkeys(one.kernels.values()))})" if one.way == "best" and one.kernels else one.way

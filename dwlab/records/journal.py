@@ -1,4 +1,4 @@
-"""What a search tried: an append-only file of JSON lines, one a candidate, failures included.
+"""The journal of a search: an append-only file of JSON lines, one a candidate, failures included.
 
 A line has its key (GPU, driver, versions, kernel, space, problem, storage type, sparsity, protocol), the candidate, how
 it ended, its times, the date, and a checksum of all that. Two processes may write to one file: a line is appended
@@ -42,8 +42,8 @@ class JournalError(RuntimeError):
 
 @dataclass(frozen=True)
 class Key:
-    """What a measurement holds for. gpu: name; compute_capability: "9.0"; sms: multiprocessors. versions: of driver,
-    CUDA, numba-cuda and others, by name. kernel: the stage's or source's digest. space: Space.digest. problem: its
+    """Everything that a measurement holds for. gpu: name; compute_capability: "9.0"; sms: multiprocessors. versions: by
+    name, of driver, CUDA and others. kernel: the stage's or source's digest. space: Space.digest. problem: its
     sizes in a text. sparsity: "dense", "2:4", "64:2:16"; of a subject under sparse/ the problem's own, though lines
     until 2026-11-26 said "dense" there. protocol: of the measurement.
     """
@@ -230,7 +230,7 @@ class Journal:
         return found
 
     def winner(self, key: Key) -> Tried | None:
-        """What the last search under this key took."""
+        """The candidate that the last search under this key took."""
         return next(reversed([tried for known, tried in self.read() if tried.won and known == key]), None)
 
     def winners(self) -> list[tuple[Key, Tried]]:
@@ -256,7 +256,7 @@ class Journal:
         return "; ".join(differences)
 
     def message(self) -> str:
-        """What to say of lines that were set aside; "" if none were."""
+        """A sentence on the lines that were set aside; "" if none were."""
         if not self.damaged:
             return ""
         lines = ", ".join(map(str, self.damaged[:5])) + (", …" if len(self.damaged) > 5 else "")

@@ -16,7 +16,7 @@ from dwlab.records import RecordError, schema, writing
 
 @dataclass(frozen=True, kw_only=True)
 class KindRun:
-    """What each of these files holds; a kind adds what it has. file: its name; it is not in the file."""
+    """A run of a kind, which adds its own fields. file: its name; it is not in the file."""
 
     KIND: ClassVar[str] = ""
 

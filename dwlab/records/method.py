@@ -41,7 +41,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Time:
-    """Of one round, µs: median and 10th and 90th percentile over rounds."""
+    """A time in µs: median and 10th and 90th percentile over rounds."""
 
     median_us: Positive
     p10_us: Positive
@@ -50,7 +50,7 @@ class Time:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Time:
-        """Of samples in µs, two at least."""
+        """The time of samples in µs, two at least."""
         tenths = statistics.quantiles(samples, n=10, method="inclusive")
         return cls(statistics.median(samples), tenths[0], tenths[-1], len(samples))
 
@@ -104,7 +104,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class DigitsRun(KindRun):
-    """What a file of kind "digits" holds."""
+    """A file of kind "digits"."""
 
     KIND: ClassVar[str] = "digits"
 
@@ -115,7 +115,7 @@ class DigitsRun(KindRun):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodRun(KindRun):
-    """What a file of kind "method" holds. timelines: name -> a time line, as dwlab.measure.timeline reads it."""
+    """A file of kind "method". timelines: name -> a time line, as dwlab.measure.timeline reads it."""
 
     KIND: ClassVar[str] = "method"
 

@@ -41,12 +41,12 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "copies": (),
     "comparisons": (),
 }
-"""What a row of a part is about: of rows that agree in these fields on one GPU, the newest counts, with all others of
-its run. Parts that are not here stay whole: each row of them may be shown."""
+"""Fields that say what a row of a part is about: of rows that agree in them on one GPU, the newest counts, with all
+others of its run. Parts that are not here stay whole: each row of them may be shown."""
 
 
 def current(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, set[int]]]:
-    """Of each run, oldest first, the places of its current rows: part -> indices.
+    """Index of each run's current rows, oldest run first: part -> places.
 
     Current: the newest of its key, the newest calm one, the fastest.
     """

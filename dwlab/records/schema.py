@@ -1,4 +1,4 @@
-"""What a record may hold: the type of each field, checked by msgspec.
+"""The schema of records: the type of each field, checked by msgspec.
 
 A run is one JSON object: the schema's number, the environment (GPU, driver, versions, git revision, date, clocks), the
 ceilings measured in the same run, the baselines tried (`peers`), the hardware's counters where they could be read, the
@@ -26,7 +26,7 @@ class RecordError(RuntimeError):
 
 
 class Damage(ValueError):
-    """What is wrong in a record, without the file's name and without what to do."""
+    """A fault in a record, without the file's name and without what to do."""
 
 
 class ReadOnly(dict):
@@ -153,7 +153,7 @@ ONCE: dict[str, Any] = {
         "blocks_per_sm sm_mhz memory_mhz bus_bits",
     ),
 }  # fmt: skip
-"""What a run says once."""
+"""Parts that a run says once."""
 
 Environment, Limits, Device = ONCE.values()
 
@@ -232,13 +232,13 @@ SECTIONS: dict[str, Any] = {
 """Parts that a run may have beside its measurements: name -> type of a row."""
 
 COUNTED_OF_LAYERS = tuple(f"{_COUNTED} {_L2} dram_read_bytes dram_write_bytes shared_bank_conflicts".split())
-"""What a row of layer_counters has of the hardware."""
+"""Fields of layer_counters that the hardware counted."""
 
 Predicted = _row(
     "Predicted", count="load_sectors store_sectors", maybe="store_requests bytes_moved exact",
     maybe_count="load_requests atomic_requests atomic_sectors",
 )  # fmt: skip
-"""What a stage's formula says, beside a row of counters."""
+"""A stage's formula, beside a row of counters."""
 
 PARTS: dict[str, Any] = {
     "measurements": TypedDict(
@@ -343,7 +343,7 @@ def check_schema(schema: Any) -> None:
 
 
 def plain(data: bytes) -> Any:
-    """What JSON text holds. Raises RecordError, which says of text that is none what may have become of it."""
+    """The value of JSON text. Raises RecordError, which says of text that is none what may have become of it."""
     again = "Copy it again from where it was written, or delete it"
     try:
         text = data.decode("utf-8").strip()

@@ -145,14 +145,12 @@ def give_name(temporary: str, target: Path) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> str:
-    if isinstance(error, PermissionError):
-        why = "no permission. Name a file in a folder of your own"
-    elif isinstance(error, FileNotFoundError):
-        why = f"there is no folder {path.parent.name!r}. Make it first"
-    elif isinstance(error, NotADirectoryError):
-        why = f"{path.parent.name!r} is a file, not a folder"
-    else:
-        why = (error.strerror or type(error).__name__).lower()
+    said = {
+        PermissionError: "no permission. Name a file in a folder of your own",
+        FileNotFoundError: f"there is no folder {path.parent.name!r}. Make it first",
+        NotADirectoryError: f"{path.parent.name!r} is a file, not a folder",
+    }
+    why = said.get(type(error)) or (error.strerror or type(error).__name__).lower()
     return f"the record {path.name!r} cannot be written: {why}"
 
 
@@ -176,14 +174,10 @@ def scrubbed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = _WINDOWS_PATH.sub(r"\1", _POSIX_PATH.sub(r"\1", value))
-    for name, stand_in in ((_user(), "<user>"), (platform.node(), "<host>")):
+    user = ""
+    with contextlib.suppress(OSError, KeyError):
+        user = getpass.getuser()
+    for name, stand_in in ((user, "<user>"), (platform.node(), "<host>")):
         if len(name) >= 4 and name not in ("root", "localhost"):
             text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text)
     return text
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return ""

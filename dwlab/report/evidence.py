@@ -1,4 +1,4 @@
-"""What lesson 23 prints: the numbers of the 1-D stages by formula, interpreter, counters, compiler, clock and model."""
+"""Tables of lesson 23: the numbers of the 1-D stages by formula, interpreter, counters, compiler, clock and model."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def both_times_table(times: Times) -> Columns:
 
 
 def ratios_table(times: Times) -> Columns:
-    """Of each path whether the kernels' order carries over, and the ratios of neighbours, there and here."""
+    """Whether the kernels' order carries over, path by path, and the ratios of neighbours, there and here."""
     body, theirs = [], published_us()
     for path in THREE:
         if len(times[path]) == len(WAYS):
@@ -227,7 +227,7 @@ def predicted(gpu: Machine, times: Times) -> tuple[Columns, timemodel.Comparison
 
 
 def elsewhere_table(path: str, gpus: Sequence[str]) -> Columns:
-    """What the time model says of a path's stages on other GPUs, with what binds."""
+    """Predicted times of a path's stages on other GPUs, with what binds."""
     body = []
     for one in stages("depthwise1d", path):
         cells = []

@@ -149,7 +149,7 @@ def layers(runs: Runs = None) -> Found:
 
 
 def _computed(row: Row, problem: str, name: str) -> tuple[Any, ...]:
-    """What PyTorch computes for a row of layers, or computed as one of its ways, and which PyTorch: int8 is float16."""
+    """Key of what PyTorch computes for a row of layers or as one of its ways, and which PyTorch: int8 is float16."""
     words = records.shape_text(row[problem]).split()
     kept = tuple(word for word in words if word not in _STORED and not word.startswith(("layout=", "zero_", "m_r=")))
     dtype = "float16" if row["dtype"] == "int8" else row["dtype"]
@@ -263,7 +263,7 @@ def parts_of_networks(runs: Runs = None) -> tuple[list[Parts], list[Record]]:
 
 @dataclass(frozen=True)
 class Brought:
-    """What our kernels bring to a pair of layers or a network, and what fusing brings beside that. Times in µs.
+    """The gain by our kernels for a pair of layers or a network, and the gain by fusing beside that. Times in µs.
 
     kind: "dwpw", "pwdw" or "pwpw" of a pair, "" of a network. name: the pair as `layer_text` has it, or the network.
     baseline_us: PyTorch's fastest way, for int8 in float16. unfused_us: our kernels, one a layer. fused_us: with two

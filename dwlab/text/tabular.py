@@ -1,4 +1,4 @@
-"""What tables are made of: cells and lines of Markdown, aligned columns, numbers as text."""
+"""Tables as text: cells and lines of Markdown, aligned columns, numbers as text."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Col:
     left: bool = False
 
     def cell(self, row: Any) -> str:
-        """What the row shows."""
+        """The text of a row in this column."""
         if callable(self.of):
             value = self.of(row)
         else:

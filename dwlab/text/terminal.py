@@ -1,4 +1,4 @@
-"""What commands print on a terminal: tables and sentences that fit its width, progress, errors without escape codes.
+"""Text on a terminal: tables and sentences that fit its width, progress, errors without escape codes.
 
 `attended` does it for a whole command: whatever a room prints is fitted, and who waits for it sees that it works.
 """
