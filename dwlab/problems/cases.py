@@ -166,283 +166,283 @@ def _whole_filter(case: Case, array: np.ndarray, rng: np.random.Generator) -> np
     return made.astype(array.dtype)
 
 
-_FAMILY = (
-    (1, 1, 1, 1, "causal", "one product"),
-    (1, 1, 8, 3, "causal", "one short row"),
-    (1, 1, 7, 3, "same", "one short row, odd"),
-    (2, 3, 5, 1, "causal", "one tap"),
-    (2, 3, 6, 4, 1, "padding between causal and same"),
-    (2, 3, 29, 4, 0, "no padding to the left"),
-    (2, 3, 31, 5, "causal", "a warp less one"),
-    (2, 3, 32, 5, "same", "a warp"),
-    (2, 3, 33, 5, "same", "a warp and one"),
-    (2, 3, 5, 9, "causal", "K > L"),
-    (1, 2, 20, 70, "same", "K > L, many taps"),
-    (3, 2, 48, 48, "causal", "the paper's row"),
-    (3, 2, 48, 48, "same", "the paper's row"),
-    (1, 2, 63, 7, "same", "two warps less one"),
-    (1, 2, 64, 8, "causal", "two warps"),
-    (2, 1, 65, 6, "same", "two warps and one"),
-    (1, 2, 95, 13, "causal", "three warps less one"),
-    (1, 2, 96, 12, "same", "three warps"),
-    (1, 2, 97, 11, "same", "three warps and one"),
-    (1, 1, 127, 16, "same", "four warps less one"),
-    (1, 1, 129, 17, "causal", "four warps and one"),
-    (2, 2, 40, 31, "same", "31 taps"),
-    (2, 2, 50, 33, "causal", "33 taps"),
-    (1, 2, 71, 47, "same", "47 taps"),
-    (1, 2, 53, 49, "causal", "49 taps"),
-    (1, 1, 66, 63, "same", "63 taps"),
-    (1, 1, 70, 65, "same", "65 taps"),
-    (1, 1, 101, 97, "causal", "97 taps"),
-    (19, 11, 13, 4, "same", "several blocks of b and h"),
-    (70, 3, 9, 2, "causal", "many batch entries"),
-    (3, 37, 5, 3, "same", "many channels"),
-    (1, 2, 300, 37, "same", "several blocks of t"),
-    (1, 1, 1100, 3, "same", "a row longer than a block has threads"),
-    (1, 1, 300, 150, "same", "150 taps"),
-    (12, 110, 27, 3, "causal", "more rows than a block has threads"),
-    (130, 1, 5, 2, "same", "four warps of batch entries and two"),
-    (1, 2100, 2, 2, "same", "more than 2,048 channels"),
-    (2050, 1, 1, 1, "causal", "more than 2,048 batch entries"),
-    (1, 1, 4100, 2, "same", "a row of more than 4,096"),
-    (1, 1, 6, 1100, 0, "more than 1,024 taps, the last ones used"),
-    (2, 3, 301, 67, "causal", "several blocks of t, many taps, several rows"),
-    (2, 3, 260, 130, "same", "the same, more taps than a block of 128 has threads"),
-    (2, 3, 70, 300, 99, "paddings longer than a row that is longer than a block"),
-    (1, 2, 37, 75, 38, "the first tap just meets the row, the last one does not"),
-    (1, 2, 37, 75, 36, "the last tap just meets the row, the first one does not"),
-    (1, 1, 70, 64, "same", "64 taps"),
-    (1, 1, 5, 129, 0, "129 taps, the last ones used"),
-    (1, 1, 5, 256, 0, "256 taps, the last ones used"),
-    (1, 1, 5, 257, 0, "257 taps, the last ones used"),
-    (67, 2, 41, 6, "same", "several blocks of b and of t"),
-    (2, 67, 41, 9, "causal", "several blocks of h and of t"),
-    (2, 3, 1030, 4, 1, "several rows longer than a block has threads"),
-    (257, 256, 1, 1, "causal", "more than 65,535 rows: the most blocks of a grid along y and z"),
-    (1, 2, 960, 5, "same", "a row of whole tiles of 48, 80, 96, 160, 192, ..."),
-    (1, 1, 961, 4, "causal", "and one"),
-    (1, 960, 2, 3, "causal", "channels of whole tiles of 48, 80, 96, 160, 192, ..."),
-    (1, 961, 1, 2, "causal", "and one"),
-    (960, 1, 2, 3, "same", "batch entries of whole tiles of 48, 80, 96, 160, 192, ..."),
-    (961, 1, 1, 2, "causal", "and one"),
-    (1, 1, 4, 960, 0, "taps of whole tiles of 48, 80, 96, 160, 192, ..."),
-    (1, 2, 4, 961, 0, "and one"),
-    (3, 97, 41, 5, "same", "several blocks of all, no whole tiles"),
-)
+_FAMILY = """
+1 1 1 1 causal     | one product
+1 1 8 3 causal     | one short row
+1 1 7 3 same       | one short row, odd
+2 3 5 1 causal     | one tap
+2 3 6 4 1          | padding between causal and same
+2 3 29 4 0         | no padding to the left
+2 3 31 5 causal    | a warp less one
+2 3 32 5 same      | a warp
+2 3 33 5 same      | a warp and one
+2 3 5 9 causal     | K > L
+1 2 20 70 same     | K > L, many taps
+3 2 48 48 causal   | the paper's row
+3 2 48 48 same     | the paper's row
+1 2 63 7 same      | two warps less one
+1 2 64 8 causal    | two warps
+2 1 65 6 same      | two warps and one
+1 2 95 13 causal   | three warps less one
+1 2 96 12 same     | three warps
+1 2 97 11 same     | three warps and one
+1 1 127 16 same    | four warps less one
+1 1 129 17 causal  | four warps and one
+2 2 40 31 same     | 31 taps
+2 2 50 33 causal   | 33 taps
+1 2 71 47 same     | 47 taps
+1 2 53 49 causal   | 49 taps
+1 1 66 63 same     | 63 taps
+1 1 70 65 same     | 65 taps
+1 1 101 97 causal  | 97 taps
+19 11 13 4 same    | several blocks of b and h
+70 3 9 2 causal    | many batch entries
+3 37 5 3 same      | many channels
+1 2 300 37 same    | several blocks of t
+1 1 1100 3 same    | a row longer than a block has threads
+1 1 300 150 same   | 150 taps
+12 110 27 3 causal | more rows than a block has threads
+130 1 5 2 same     | four warps of batch entries and two
+1 2100 2 2 same    | more than 2,048 channels
+2050 1 1 1 causal  | more than 2,048 batch entries
+1 1 4100 2 same    | a row of more than 4,096
+1 1 6 1100 0       | more than 1,024 taps, the last ones used
+2 3 301 67 causal  | several blocks of t, many taps, several rows
+2 3 260 130 same   | the same, more taps than a block of 128 has threads
+2 3 70 300 99      | paddings longer than a row that is longer than a block
+1 2 37 75 38       | the first tap just meets the row, the last one does not
+1 2 37 75 36       | the last tap just meets the row, the first one does not
+1 1 70 64 same     | 64 taps
+1 1 5 129 0        | 129 taps, the last ones used
+1 1 5 256 0        | 256 taps, the last ones used
+1 1 5 257 0        | 257 taps, the last ones used
+67 2 41 6 same     | several blocks of b and of t
+2 67 41 9 causal   | several blocks of h and of t
+2 3 1030 4 1       | several rows longer than a block has threads
+257 256 1 1 causal | more than 65,535 rows: the most blocks of a grid along y and z
+1 2 960 5 same     | a row of whole tiles of 48, 80, 96, 160, 192, ...
+1 1 961 4 causal   | and one
+1 960 2 3 causal   | channels of whole tiles of 48, 80, 96, 160, 192, ...
+1 961 1 2 causal   | and one
+960 1 2 3 same     | batch entries of whole tiles of 48, 80, 96, 160, 192, ...
+961 1 1 2 causal   | and one
+1 1 4 960 0        | taps of whole tiles of 48, 80, 96, 160, 192, ...
+1 2 4 961 0        | and one
+3 97 41 5 same     | several blocks of all, no whole tiles
+"""
 
 # For rows of 16 bits, which only stages at the roof take: whole pieces of 8, at most 64.
-_FAMILY_16 = (
-    (1, 1, 8, 1, "causal", "one 16-byte vector, one tap"),
-    (1, 1, 8, 3, "same", "one piece"),
-    (2, 3, 16, 4, 1, "padding between causal and same"),
-    (2, 3, 24, 4, 0, "no padding to the left"),
-    (2, 3, 8, 20, "causal", "K > L"),
-    (1, 31, 40, 7, "same", "a warp of rows less one"),
-    (2, 16, 56, 5, "causal", "a warp of rows"),
-    (3, 11, 32, 9, "same", "a warp of rows and one"),
-    (3, 2, 48, 48, "causal", "the paper's row"),
-    (3, 2, 48, 48, "same", "the paper's row"),
-    (2, 5, 64, 64, "same", "the longest row and filter"),
-    (5, 13, 24, 33, "same", "33 taps, two warps of rows and one"),
-    (70, 3, 8, 2, "causal", "many batch entries"),
-)
+_FAMILY_16 = """
+1 1 8 1 causal   | one 16-byte vector, one tap
+1 1 8 3 same     | one piece
+2 3 16 4 1       | padding between causal and same
+2 3 24 4 0       | no padding to the left
+2 3 8 20 causal  | K > L
+1 31 40 7 same   | a warp of rows less one
+2 16 56 5 causal | a warp of rows
+3 11 32 9 same   | a warp of rows and one
+3 2 48 48 causal | the paper's row
+3 2 48 48 same   | the paper's row
+2 5 64 64 same   | the longest row and filter
+5 13 24 33 same  | 33 taps, two warps of rows and one
+70 3 8 2 causal  | many batch entries
+"""
 
 # So many channels and entries that a block which works through the batch must go round more than once.
-_FAMILY_OF = {"weight_grad": ((40, 1100, 2, 3, "same", "more rows than blocks"),)}
+_FAMILY_OF = {"weight_grad": "40 1100 2 3 same | more rows than blocks"}
 
 
 # A size of 3,840 = 2^8 * 15 is whole tiles of 32, 48, 64, 80, 96, 160, 192, 240, 256, 320, 384, ...: who forgets an
 # empty rest fails there, and one more finds who forgets a rest of one. Of what is summed it is 960 = 2^6 * 15. 41 and
 # 97 are one more than whole vectors, and no product with float32(1 / 41) or float32(1 / 97) divides them.
 
-# N, C, H, W, K, stride, padding, bias, activation, residual
-_DEPTHWISE = (
-    (1, 1, 1, 1, 1, 1, -1, False, "none", False, "one product"),
-    (1, 1, 1, 1, 3, 1, -1, True, "none", False, "one pixel"),
-    (1, 1, 4, 4, 3, 1, -1, False, "none", False, "one small map"),
-    (2, 3, 5, 7, 3, 1, -1, True, "relu", False, "odd sizes"),
-    (2, 3, 6, 5, 3, 2, -1, False, "none", False, "stride 2, an even and an odd side"),
-    (1, 2, 6, 6, 2, 1, -1, False, "none", False, "an even filter"),
-    (1, 3, 9, 9, 3, 1, 0, True, "none", False, "no padding"),
-    (1, 2, 9, 8, 3, 3, 1, False, "relu", False, "stride 3"),
-    (1, 4, 3, 2, 7, 1, -1, False, "none", False, "maps smaller than the filter"),
-    (1, 8, 7, 7, 3, 1, -1, True, "relu6", False, "the last maps of the networks"),
-    (2, 8, 7, 7, 5, 2, -1, True, "relu6", True, "the same, stride 2, 5 x 5"),
-    (1, 16, 7, 7, 7, 1, -1, True, "gelu", True, "the same, 7 x 7"),
-    (1, 2, 8, 31, 3, 1, -1, False, "none", False, "a warp less one"),
-    (1, 8, 3, 32, 3, 1, -1, False, "none", True, "a warp"),
-    (1, 2, 33, 33, 3, 1, -1, True, "relu", False, "a warp and one"),
-    (1, 2, 17, 66, 5, 2, -1, False, "none", False, "two warps and two, stride 2"),
-    (2, 32, 14, 14, 3, 1, -1, True, "relu6", False, "32 channels of 14 x 14"),
-    (1, 40, 15, 13, 3, 2, -1, True, "relu6", False, "40 channels, stride 2"),
-    (1, 33, 9, 10, 5, 1, -1, False, "relu", False, "33 channels"),
-    (1, 64, 16, 16, 3, 1, -1, True, "relu6", True, "64 channels of 16 x 16"),
-    (1, 136, 4, 6, 3, 1, -1, False, "none", False, "136 channels"),
-    (3, 24, 28, 28, 3, 2, -1, True, "none", False, "several blocks"),
-    (1, 1, 44, 70, 7, 1, -1, False, "none", False, "a large map"),
-    (2, 3, 6, 8, 3, 1, 2, False, "relu", True, "padding K - 1"),
-    (1, 2, 12, 11, 9, 1, -1, True, "none", False, "9 x 9"),
-    (2, 2, 9, 9, 4, 4, 3, True, "gelu", True, "stride 4, an even filter, padding K - 1"),
-    (1, 300, 3, 3, 3, 1, -1, True, "relu6", True, "300 channels"),
-    (2, 72, 6, 7, 5, 2, -1, True, "relu6", True, "72 channels, 5 x 5, stride 2"),
-    (1, 40, 5, 8, 7, 2, 1, True, "gelu", False, "40 channels, 7 x 7, stride 2"),
-    (2, 3, 7, 5, 17, 1, -1, True, "relu", False, "17 x 17"),
-    (1, 2, 6, 9, 33, 1, 20, False, "none", True, "33 x 33, more padding than map"),
-    (1, 3, 20, 19, 3, 9, 1, True, "none", False, "stride 9"),
-    (1, 2, 3, 270, 3, 1, 0, False, "none", True, "a wide map"),
-    (257, 256, 1, 1, 1, 1, 0, True, "none", False, "more than 65,535 maps: the most blocks of a grid along y and z"),
-    (1, 1, 256, 257, 1, 1, 0, False, "relu", False, "a map of more than 65,535 pixels"),
-    (1, 2, 34, 34, 33, 1, 0, True, "none", False, "33 x 33, all taps used"),
-    (1, 1, 1, 3840, 3, 1, -1, True, "none", False, "columns of whole tiles"),
-    (1, 1, 1, 3841, 3, 1, -1, False, "none", True, "columns of whole tiles and one"),
-    (1, 1, 3840, 1, 3, 1, -1, False, "none", True, "rows of whole tiles"),
-    (1, 1, 3841, 1, 3, 1, -1, True, "none", False, "rows of whole tiles and one"),
-    (1, 3840, 1, 1, 3, 1, -1, True, "none", True, "channels of whole tiles"),
-    (1, 3841, 1, 1, 3, 1, -1, True, "none", False, "channels of whole tiles and one"),
-    (3, 97, 3, 41, 3, 1, -1, True, "none", True, "several images, many channels, no whole tiles"),
-    (2, 97, 41, 4, 4, 2, 2, True, "none", False, "the same, an even filter, stride 2"),
-)
+# N, C, H, W, K, stride, padding, activation
+_DEPTHWISE = """
+1 1 1 1 1 1 -1 none                   | one product
+1 1 1 1 3 1 -1 none bias              | one pixel
+1 1 4 4 3 1 -1 none                   | one small map
+2 3 5 7 3 1 -1 relu bias              | odd sizes
+2 3 6 5 3 2 -1 none                   | stride 2, an even and an odd side
+1 2 6 6 2 1 -1 none                   | an even filter
+1 3 9 9 3 1 0 none bias               | no padding
+1 2 9 8 3 3 1 relu                    | stride 3
+1 4 3 2 7 1 -1 none                   | maps smaller than the filter
+1 8 7 7 3 1 -1 relu6 bias             | the last maps of the networks
+2 8 7 7 5 2 -1 relu6 bias residual    | the same, stride 2, 5 x 5
+1 16 7 7 7 1 -1 gelu bias residual    | the same, 7 x 7
+1 2 8 31 3 1 -1 none                  | a warp less one
+1 8 3 32 3 1 -1 none residual         | a warp
+1 2 33 33 3 1 -1 relu bias            | a warp and one
+1 2 17 66 5 2 -1 none                 | two warps and two, stride 2
+2 32 14 14 3 1 -1 relu6 bias          | 32 channels of 14 x 14
+1 40 15 13 3 2 -1 relu6 bias          | 40 channels, stride 2
+1 33 9 10 5 1 -1 relu                 | 33 channels
+1 64 16 16 3 1 -1 relu6 bias residual | 64 channels of 16 x 16
+1 136 4 6 3 1 -1 none                 | 136 channels
+3 24 28 28 3 2 -1 none bias           | several blocks
+1 1 44 70 7 1 -1 none                 | a large map
+2 3 6 8 3 1 2 relu residual           | padding K - 1
+1 2 12 11 9 1 -1 none bias            | 9 x 9
+2 2 9 9 4 4 3 gelu bias residual      | stride 4, an even filter, padding K - 1
+1 300 3 3 3 1 -1 relu6 bias residual  | 300 channels
+2 72 6 7 5 2 -1 relu6 bias residual   | 72 channels, 5 x 5, stride 2
+1 40 5 8 7 2 1 gelu bias              | 40 channels, 7 x 7, stride 2
+2 3 7 5 17 1 -1 relu bias             | 17 x 17
+1 2 6 9 33 1 20 none residual         | 33 x 33, more padding than map
+1 3 20 19 3 9 1 none bias             | stride 9
+1 2 3 270 3 1 0 none residual         | a wide map
+257 256 1 1 1 1 0 none bias           | more than 65,535 maps: the most blocks of a grid along y and z
+1 1 256 257 1 1 0 relu                | a map of more than 65,535 pixels
+1 2 34 34 33 1 0 none bias            | 33 x 33, all taps used
+1 1 1 3840 3 1 -1 none bias           | columns of whole tiles
+1 1 1 3841 3 1 -1 none residual       | columns of whole tiles and one
+1 1 3840 1 3 1 -1 none residual       | rows of whole tiles
+1 1 3841 1 3 1 -1 none bias           | rows of whole tiles and one
+1 3840 1 1 3 1 -1 none bias residual  | channels of whole tiles
+1 3841 1 1 3 1 -1 none bias           | channels of whole tiles and one
+3 97 3 41 3 1 -1 none bias residual   | several images, many channels, no whole tiles
+2 97 41 4 4 2 2 none bias             | the same, an even filter, stride 2
+"""
 
-# N, C, F, H, W, bias, activation, residual
-_POINTWISE = (
-    (1, 1, 1, 1, 1, False, "none", False, "one product"),
-    (1, 2, 3, 1, 1, True, "none", False, "one pixel"),
-    (1, 3, 5, 2, 3, False, "relu", False, "odd sizes"),
-    (2, 7, 9, 5, 7, True, "none", True, "odd sizes, two images"),
-    (1, 16, 8, 4, 4, False, "none", False, "16 pixels"),
-    (1, 32, 32, 8, 8, True, "relu6", False, "32 of each"),
-    (1, 24, 40, 7, 7, True, "relu6", False, "the last maps of the networks"),
-    (1, 40, 24, 7, 7, True, "none", True, "the same, with a residual"),
-    (1, 33, 31, 9, 7, False, "none", False, "a warp and one, a warp less one"),
-    (1, 64, 64, 8, 8, False, "none", False, "64 of each"),
-    (2, 64, 128, 8, 12, True, "gelu", False, "several blocks"),
-    (1, 65, 63, 5, 13, True, "relu", False, "64 and one, 64 less one"),
-    (1, 17, 130, 3, 5, False, "none", False, "more filters than a tile"),
-    (1, 128, 72, 3, 7, True, "none", True, "many channels"),
-    (1, 8, 16, 17, 31, True, "relu6", False, "many pixels"),
-    (3, 48, 24, 14, 14, True, "none", False, "three images of 14 x 14"),
-    (1, 200, 16, 2, 2, False, "none", False, "few outputs of long sums"),
-    (2, 8, 16, 3, 5, True, "relu", True, "a residual behind an activation"),
-    (1, 16, 8, 5, 3, False, "gelu", True, "a residual behind an activation, no bias"),
-    (1, 304, 16, 2, 4, True, "relu6", False, "more than 256 channels"),
-    (1, 16, 272, 2, 4, False, "relu", True, "more than 256 filters"),
-    (1, 8, 8, 2, 260, True, "none", False, "a wide map"),
-    (1, 2064, 8, 1, 2, True, "none", False, "more than 2,048 channels"),
-    (257, 8, 256, 1, 1, True, "relu", False, "more than 65,535 maps: the most blocks of a grid along y and z"),
-    (1, 4, 1, 256, 257, False, "none", False, "a map of more than 65,535 pixels"),
-    (1, 3, 1, 1, 3840, True, "none", False, "pixels of whole tiles"),
-    (1, 3, 1, 3841, 1, False, "none", True, "pixels of whole tiles and one"),
-    (1, 3, 3840, 1, 1, True, "none", True, "filters of whole tiles"),
-    (1, 3, 3841, 1, 1, True, "none", False, "filters of whole tiles and one"),
-    (1, 960, 5, 1, 3, True, "none", False, "channels of whole tiles"),
-    (1, 961, 8, 2, 1, True, "none", False, "channels of whole tiles and one"),
-    (3, 9, 97, 3, 41, True, "none", True, "several images, many filters and pixels, no whole tiles"),
-    (2, 97, 41, 1, 7, True, "none", False, "several images, many channels, no whole tiles"),
-)
+# N, C, F, H, W, activation
+_POINTWISE = """
+1 1 1 1 1 none                  | one product
+1 2 3 1 1 none bias             | one pixel
+1 3 5 2 3 relu                  | odd sizes
+2 7 9 5 7 none bias residual    | odd sizes, two images
+1 16 8 4 4 none                 | 16 pixels
+1 32 32 8 8 relu6 bias          | 32 of each
+1 24 40 7 7 relu6 bias          | the last maps of the networks
+1 40 24 7 7 none bias residual  | the same, with a residual
+1 33 31 9 7 none                | a warp and one, a warp less one
+1 64 64 8 8 none                | 64 of each
+2 64 128 8 12 gelu bias         | several blocks
+1 65 63 5 13 relu bias          | 64 and one, 64 less one
+1 17 130 3 5 none               | more filters than a tile
+1 128 72 3 7 none bias residual | many channels
+1 8 16 17 31 relu6 bias         | many pixels
+3 48 24 14 14 none bias         | three images of 14 x 14
+1 200 16 2 2 none               | few outputs of long sums
+2 8 16 3 5 relu bias residual   | a residual behind an activation
+1 16 8 5 3 gelu residual        | a residual behind an activation, no bias
+1 304 16 2 4 relu6 bias         | more than 256 channels
+1 16 272 2 4 relu residual      | more than 256 filters
+1 8 8 2 260 none bias           | a wide map
+1 2064 8 1 2 none bias          | more than 2,048 channels
+257 8 256 1 1 relu bias         | more than 65,535 maps: the most blocks of a grid along y and z
+1 4 1 256 257 none              | a map of more than 65,535 pixels
+1 3 1 1 3840 none bias          | pixels of whole tiles
+1 3 1 3841 1 none residual      | pixels of whole tiles and one
+1 3 3840 1 1 none bias residual | filters of whole tiles
+1 3 3841 1 1 none bias          | filters of whole tiles and one
+1 960 5 1 3 none bias           | channels of whole tiles
+1 961 8 2 1 none bias           | channels of whole tiles and one
+3 9 97 3 41 none bias residual  | several images, many filters and pixels, no whole tiles
+2 97 41 1 7 none bias           | several images, many channels, no whole tiles
+"""
 
-# N, C, H, W, K, stride, F, activation between, activation after, residual, padding, which of the two has no bias:
+# N, C, H, W, K, stride, F, padding, activation between, activation after:
 # depthwise then pointwise with C channels between and F filters, or pointwise with F channels, then depthwise with C.
-_PAIRS = (
-    (1, 1, 1, 1, 1, 1, 1, "none", "none", False, -1, "", "one product each"),
-    (1, 2, 3, 3, 3, 1, 3, "none", "none", False, -1, "", "one small map"),
-    (1, 3, 5, 7, 3, 1, 4, "relu", "none", False, -1, "", "odd sizes"),
-    (2, 4, 9, 8, 3, 2, 6, "relu6", "relu6", False, -1, "", "stride 2"),
-    (1, 8, 7, 7, 3, 1, 16, "relu6", "none", True, -1, "", "the last maps of the networks"),
-    (1, 16, 8, 8, 3, 1, 24, "relu", "relu", False, -1, "", "a tile of 8 x 8"),
-    (1, 16, 17, 15, 5, 1, 8, "none", "gelu", False, -1, "", "5 x 5, a tile and one, a tile less one"),
-    (1, 32, 14, 14, 3, 1, 32, "relu6", "none", True, -1, "", "32 channels of 14 x 14"),
-    (2, 24, 15, 15, 3, 2, 40, "relu6", "relu6", False, -1, "", "several blocks, stride 2"),
-    (1, 33, 9, 7, 3, 1, 31, "relu", "none", False, -1, "", "a warp and one, a warp less one"),
-    (1, 64, 9, 12, 3, 1, 64, "relu6", "relu6", False, -1, "", "64 channels"),
-    (1, 16, 6, 17, 7, 1, 72, "none", "none", False, -1, "", "7 x 7"),
-    (2, 48, 9, 11, 3, 2, 32, "relu6", "none", False, -1, "", "48 channels, stride 2"),
-    (1, 20, 6, 10, 5, 1, 16, "none", "relu6", False, -1, "", "20 channels, 5 x 5"),
-    (1, 72, 28, 14, 3, 2, 24, "relu6", "none", False, -1, "", "many channels, several tiles"),
-    (2, 8, 6, 9, 3, 1, 16, "relu", "relu", True, 0, "first", "two images, no padding, a residual behind an activation"),
-    (2, 16, 8, 5, 4, 1, 8, "gelu", "none", True, 3, "second", "two images, padding K - 1, a residual and no bias"),
-    (1, 24, 7, 8, 3, 2, 16, "none", "relu6", True, 1, "both", "no bias at all"),
-    (2, 40, 7, 6, 5, 2, 16, "relu6", "none", False, -1, "", "40 channels, 5 x 5, stride 2"),
-    (1, 40, 5, 6, 4, 1, 8, "none", "relu", True, 3, "first", "40 channels, 4 x 4, padding K - 1"),
-    (1, 8, 4, 3, 11, 1, 8, "relu", "none", False, -1, "", "11 x 11"),
-    (1, 288, 3, 4, 1, 1, 8, "relu6", "none", False, -1, "", "more than 256 channels"),
-    (1, 8, 3, 4, 3, 1, 272, "none", "relu", True, -1, "first", "more than 256 filters"),
-    (1, 8, 3, 264, 3, 1, 8, "relu", "none", False, 0, "", "a wide map"),
-    (257, 8, 1, 1, 1, 1, 256, "none", "relu", False, 0, "", "257 images of one pixel"),
-    (1, 1, 3, 20, 17, 1, 2, "none", "none", False, 8, "", "17 x 17, all columns of taps used"),
-    (1, 2, 1, 3840, 3, 1, 1, "none", "none", False, -1, "", "columns of whole tiles"),
-    (1, 1, 1, 3841, 3, 1, 1, "relu", "none", True, -1, "", "columns of whole tiles and one"),
-    (1, 960, 1, 2, 1, 1, 3, "none", "none", False, -1, "", "channels of whole tiles"),
-    (1, 961, 2, 1, 1, 1, 2, "none", "none", False, -1, "", "channels of whole tiles and one"),
-    (1, 2, 1, 2, 1, 1, 960, "none", "none", True, -1, "", "filters of whole tiles"),
-    (1, 3, 2, 1, 1, 1, 961, "none", "none", False, -1, "", "filters of whole tiles and one"),
-    (2, 97, 3, 41, 3, 1, 5, "none", "none", True, -1, "", "several images, many channels, no whole tiles"),
-    (2, 5, 3, 41, 3, 1, 97, "none", "none", False, -1, "", "several images, many filters, no whole tiles"),
-)
+_PAIRS = """
+1 1 1 1 1 1 1 -1 none none bias1 bias2               | one product each
+1 2 3 3 3 1 3 -1 none none bias1 bias2               | one small map
+1 3 5 7 3 1 4 -1 relu none bias1 bias2               | odd sizes
+2 4 9 8 3 2 6 -1 relu6 relu6 bias1 bias2             | stride 2
+1 8 7 7 3 1 16 -1 relu6 none bias1 bias2 residual    | the last maps of the networks
+1 16 8 8 3 1 24 -1 relu relu bias1 bias2             | a tile of 8 x 8
+1 16 17 15 5 1 8 -1 none gelu bias1 bias2            | 5 x 5, a tile and one, a tile less one
+1 32 14 14 3 1 32 -1 relu6 none bias1 bias2 residual | 32 channels of 14 x 14
+2 24 15 15 3 2 40 -1 relu6 relu6 bias1 bias2         | several blocks, stride 2
+1 33 9 7 3 1 31 -1 relu none bias1 bias2             | a warp and one, a warp less one
+1 64 9 12 3 1 64 -1 relu6 relu6 bias1 bias2          | 64 channels
+1 16 6 17 7 1 72 -1 none none bias1 bias2            | 7 x 7
+2 48 9 11 3 2 32 -1 relu6 none bias1 bias2           | 48 channels, stride 2
+1 20 6 10 5 1 16 -1 none relu6 bias1 bias2           | 20 channels, 5 x 5
+1 72 28 14 3 2 24 -1 relu6 none bias1 bias2          | many channels, several tiles
+2 8 6 9 3 1 16 0 relu relu bias2 residual            | two images, no padding, a residual behind an activation
+2 16 8 5 4 1 8 3 gelu none bias1 residual            | two images, padding K - 1, a residual and no bias
+1 24 7 8 3 2 16 1 none relu6 residual                | no bias at all
+2 40 7 6 5 2 16 -1 relu6 none bias1 bias2            | 40 channels, 5 x 5, stride 2
+1 40 5 6 4 1 8 3 none relu bias2 residual            | 40 channels, 4 x 4, padding K - 1
+1 8 4 3 11 1 8 -1 relu none bias1 bias2              | 11 x 11
+1 288 3 4 1 1 8 -1 relu6 none bias1 bias2            | more than 256 channels
+1 8 3 4 3 1 272 -1 none relu bias2 residual          | more than 256 filters
+1 8 3 264 3 1 8 0 relu none bias1 bias2              | a wide map
+257 8 1 1 1 1 256 0 none relu bias1 bias2            | 257 images of one pixel
+1 1 3 20 17 1 2 8 none none bias1 bias2              | 17 x 17, all columns of taps used
+1 2 1 3840 3 1 1 -1 none none bias1 bias2            | columns of whole tiles
+1 1 1 3841 3 1 1 -1 relu none bias1 bias2 residual   | columns of whole tiles and one
+1 960 1 2 1 1 3 -1 none none bias1 bias2             | channels of whole tiles
+1 961 2 1 1 1 2 -1 none none bias1 bias2             | channels of whole tiles and one
+1 2 1 2 1 1 960 -1 none none bias1 bias2 residual    | filters of whole tiles
+1 3 2 1 1 1 961 -1 none none bias1 bias2             | filters of whole tiles and one
+2 97 3 41 3 1 5 -1 none none bias1 bias2 residual    | several images, many channels, no whole tiles
+2 5 3 41 3 1 97 -1 none none bias1 bias2             | several images, many filters, no whole tiles
+"""
 
-# N, C, F of the first, F of the second, H, W, activation between, activation after, residual, which has no bias
-_PWPW = (
-    (1, 1, 1, 1, 1, 1, "none", "none", False, "", "one product each"),
-    (1, 3, 4, 5, 2, 3, "relu", "none", False, "", "odd sizes"),
-    (2, 8, 16, 8, 7, 7, "relu6", "none", True, "", "the last maps of the networks"),
-    (1, 33, 31, 17, 5, 9, "none", "relu", False, "", "a warp and one, a warp less one"),
-    (1, 32, 64, 32, 8, 8, "gelu", "none", True, "", "a feed-forward block"),
-    (1, 64, 32, 96, 9, 14, "relu6", "relu6", False, "", "several tiles"),
-    (1, 16, 48, 20, 5, 7, "relu6", "none", False, "", "a step of 32 channels and a half"),
-    (2, 48, 80, 36, 3, 3, "none", "relu6", False, "", "as before, in both layers"),
-    (1, 32, 144, 16, 4, 5, "relu", "none", False, "", "more filters between than a tile"),
-    (3, 24, 72, 40, 4, 11, "gelu", "none", False, "", "three images"),
-    (2, 16, 24, 8, 3, 5, "relu6", "relu", True, "first", "a residual behind an activation"),
-    (1, 8, 16, 24, 5, 3, "gelu", "gelu", True, "second", "gelu twice, a residual and no bias"),
-    (2, 24, 8, 16, 4, 2, "none", "none", True, "both", "no bias at all"),
-    (1, 272, 16, 8, 2, 4, "relu", "none", False, "", "more than 256 channels"),
-    (1, 8, 288, 16, 2, 2, "relu6", "relu6", False, "", "more than 256 filters between"),
-    (1, 8, 16, 264, 2, 2, "none", "relu", True, "second", "more than 256 filters"),
-    (1, 8, 16, 8, 2, 260, "relu", "none", False, "first", "a wide map"),
-    (257, 8, 8, 256, 1, 1, "none", "relu", False, "", "257 images of one pixel"),
-    (1, 2, 3, 2, 1, 3840, "none", "none", False, "", "pixels of whole tiles"),
-    (1, 2, 3, 1, 3841, 1, "relu", "none", True, "", "pixels of whole tiles and one"),
-    (1, 960, 3, 2, 1, 2, "none", "none", False, "", "channels of whole tiles"),
-    (1, 961, 2, 3, 2, 1, "none", "none", False, "", "channels of whole tiles and one"),
-    (1, 2, 960, 3, 1, 2, "none", "none", False, "", "filters between of whole tiles"),
-    (1, 3, 961, 2, 2, 1, "none", "none", False, "", "filters between of whole tiles and one"),
-    (1, 2, 3, 3840, 1, 1, "none", "none", True, "", "filters of whole tiles"),
-    (1, 3, 2, 3841, 1, 1, "none", "none", False, "", "filters of whole tiles and one"),
-    (2, 5, 97, 7, 3, 41, "none", "none", True, "", "several images, many filters between, no whole tiles"),
-    (2, 5, 7, 97, 3, 41, "relu", "none", False, "", "several images, many filters, no whole tiles"),
-)
+# N, C, F of the first, F of the second, H, W, activation between, activation after
+_PWPW = """
+1 1 1 1 1 1 none none bias1 bias2             | one product each
+1 3 4 5 2 3 relu none bias1 bias2             | odd sizes
+2 8 16 8 7 7 relu6 none bias1 bias2 residual  | the last maps of the networks
+1 33 31 17 5 9 none relu bias1 bias2          | a warp and one, a warp less one
+1 32 64 32 8 8 gelu none bias1 bias2 residual | a feed-forward block
+1 64 32 96 9 14 relu6 relu6 bias1 bias2       | several tiles
+1 16 48 20 5 7 relu6 none bias1 bias2         | a step of 32 channels and a half
+2 48 80 36 3 3 none relu6 bias1 bias2         | as before, in both layers
+1 32 144 16 4 5 relu none bias1 bias2         | more filters between than a tile
+3 24 72 40 4 11 gelu none bias1 bias2         | three images
+2 16 24 8 3 5 relu6 relu bias2 residual       | a residual behind an activation
+1 8 16 24 5 3 gelu gelu bias1 residual        | gelu twice, a residual and no bias
+2 24 8 16 4 2 none none residual              | no bias at all
+1 272 16 8 2 4 relu none bias1 bias2          | more than 256 channels
+1 8 288 16 2 2 relu6 relu6 bias1 bias2        | more than 256 filters between
+1 8 16 264 2 2 none relu bias1 residual       | more than 256 filters
+1 8 16 8 2 260 relu none bias2                | a wide map
+257 8 8 256 1 1 none relu bias1 bias2         | 257 images of one pixel
+1 2 3 2 1 3840 none none bias1 bias2          | pixels of whole tiles
+1 2 3 1 3841 1 relu none bias1 bias2 residual | pixels of whole tiles and one
+1 960 3 2 1 2 none none bias1 bias2           | channels of whole tiles
+1 961 2 3 2 1 none none bias1 bias2           | channels of whole tiles and one
+1 2 960 3 1 2 none none bias1 bias2           | filters between of whole tiles
+1 3 961 2 2 1 none none bias1 bias2           | filters between of whole tiles and one
+1 2 3 3840 1 1 none none bias1 bias2 residual | filters of whole tiles
+1 3 2 3841 1 1 none none bias1 bias2          | filters of whole tiles and one
+2 5 97 7 3 41 none none bias1 bias2 residual  | several images, many filters between, no whole tiles
+2 5 7 97 3 41 relu none bias1 bias2           | several images, many filters, no whole tiles
+"""
 
-# N, C, F, H, W, pattern, bias, activation, residual
-_SPARSE = (
-    (1, 1, 1, 1, 1, "2:4", False, "none", False, "one product"),
-    (1, 3, 5, 2, 3, "1:2", True, "none", False, "odd sizes, less than a group"),
-    (2, 6, 10, 3, 1, "2:4", True, "relu", False, "a group and a half"),
-    (1, 8, 8, 7, 7, "2:4", True, "none", True, "the last maps of the networks"),
-    (1, 16, 16, 5, 5, "16:2:16", True, "relu6", False, "one group of a block"),
-    (1, 34, 18, 3, 11, "1:2", False, "gelu", False, "an instruction and a group"),
-    (1, 40, 6, 4, 5, "3:2:7", True, "none", False, "no power of two"),
-    (1, 64, 64, 8, 8, "64:2:8", True, "relu", True, "one block of 64"),
-    (1, 72, 66, 5, 13, "64:2:16", False, "none", False, "two blocks of 64, the last one nearly empty"),
-    (2, 96, 34, 3, 5, "16:2:16", True, "none", False, "three blocks of 16"),
-    (1, 132, 130, 3, 3, "2:4", True, "relu6", True, "more filters than a tile"),
-    (1, 258, 40, 2, 4, "16:1:8", True, "none", True, "one weight of each two columns kept"),
-    (3, 32, 32, 7, 6, "16:2:32", False, "gelu", True, "a group of 32 channels"),
-    (1, 20, 8, 2, 130, "4:2:8", True, "none", False, "blocks of 4, a wide map"),
-    (1, 1030, 4, 1, 3, "16:2:32", False, "none", False, "more than 1,024 channels"),
-    (1, 8, 272, 2, 4, "16:2:8", True, "relu", False, "more than 256 filters"),
-    (257, 4, 256, 1, 1, "1:2", True, "none", False, "more than 65,535 maps"),
-    (1, 8, 1, 1, 3840, "2:4", True, "none", False, "pixels of whole tiles"),
-    (1, 8, 1, 3841, 1, "1:2", False, "none", True, "pixels of whole tiles and one"),
-    (1, 8, 3840, 1, 1, "16:2:8", True, "none", True, "filters of whole tiles"),
-    (1, 8, 3841, 1, 1, "2:4", True, "none", False, "filters of whole tiles and one"),
-    (1, 1920, 6, 1, 3, "2:4", True, "none", False, "channels of whole tiles"),
-    (1, 1921, 8, 2, 1, "16:2:16", True, "none", False, "channels of whole tiles and one"),
-    (3, 41, 97, 3, 5, "16:2:6", True, "none", True, "several images, many filters, no whole tiles"),
-    (1, 64, 128, 3, 8, "1:2", False, "none", False, "channels and filters of whole blocks of 64"),
-    (2, 192, 64, 9, 16, "2:4", True, "relu", True, "whole blocks of 64, images of more pixels than a tile"),
-    (3, 128, 192, 5, 24, "2:4", True, "gelu", False, "whole blocks of 64, several images"),
-    (1, 320, 256, 1, 264, "2:4", True, "relu6", True, "whole blocks of 64, a wide map"),
-)
+# N, C, F, H, W, pattern, activation
+_SPARSE = """
+1 1 1 1 1 2:4 none                      | one product
+1 3 5 2 3 1:2 none bias                 | odd sizes, less than a group
+2 6 10 3 1 2:4 relu bias                | a group and a half
+1 8 8 7 7 2:4 none bias residual        | the last maps of the networks
+1 16 16 5 5 16:2:16 relu6 bias          | one group of a block
+1 34 18 3 11 1:2 gelu                   | an instruction and a group
+1 40 6 4 5 3:2:7 none bias              | no power of two
+1 64 64 8 8 64:2:8 relu bias residual   | one block of 64
+1 72 66 5 13 64:2:16 none               | two blocks of 64, the last one nearly empty
+2 96 34 3 5 16:2:16 none bias           | three blocks of 16
+1 132 130 3 3 2:4 relu6 bias residual   | more filters than a tile
+1 258 40 2 4 16:1:8 none bias residual  | one weight of each two columns kept
+3 32 32 7 6 16:2:32 gelu residual       | a group of 32 channels
+1 20 8 2 130 4:2:8 none bias            | blocks of 4, a wide map
+1 1030 4 1 3 16:2:32 none               | more than 1,024 channels
+1 8 272 2 4 16:2:8 relu bias            | more than 256 filters
+257 4 256 1 1 1:2 none bias             | more than 65,535 maps
+1 8 1 1 3840 2:4 none bias              | pixels of whole tiles
+1 8 1 3841 1 1:2 none residual          | pixels of whole tiles and one
+1 8 3840 1 1 16:2:8 none bias residual  | filters of whole tiles
+1 8 3841 1 1 2:4 none bias              | filters of whole tiles and one
+1 1920 6 1 3 2:4 none bias              | channels of whole tiles
+1 1921 8 2 1 16:2:16 none bias          | channels of whole tiles and one
+3 41 97 3 5 16:2:6 none bias residual   | several images, many filters, no whole tiles
+1 64 128 3 8 1:2 none                   | channels and filters of whole blocks of 64
+2 192 64 9 16 2:4 relu bias residual    | whole blocks of 64, images of more pixels than a tile
+3 128 192 5 24 2:4 gelu bias            | whole blocks of 64, several images
+1 320 256 1 264 2:4 relu6 bias residual | whole blocks of 64, a wide map
+"""
 _PATTERNS = ("2:4", "1:2", "64:2:8", "64:2:16", "16:2:16", "32:1:4", "16:2:6", "3:2:7", "128:2:32")
 
 # Of int8 layers, one after the other: zero points of x, of what is between, and of y; the residual's and its factor.
@@ -506,30 +506,48 @@ def _layers(op: str, path: str, dtype: str, layout: str) -> list[tuple[Problem, 
         made["activation"] = "none" if activation == "none" else "relu"
         return made | ({"zero_r": zero_r, "m_r": m_r} if residual else {})
 
-    if op == "depthwise2d":
-        for N, C, H, W, K, stride, padding, bias, act, res, why in _DEPTHWISE:
-            found.append((DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(act, res, bias)), why))
-    elif op == "pointwise":
-        for N, C, F, H, W, bias, act, res, why in _POINTWISE:
-            found.append((Pointwise(N, C, F, H, W, **how(act, res, bias)), why))
-    elif op == "sparse":
-        for N, C, F, H, W, pattern, bias, act, res, why in _SPARSE:
-            found.append((SparsePointwise(N, C, F, H, W, pattern=pattern, **how(act, res, bias)), why))
-    elif path == "pwpw":
-        for N, C, F1, F2, H, W, between, after, res, without, why in _PWPW:
-            one = Pointwise(N, C, F1, H, W, **how(between, bias=without not in ("first", "both")))
-            last = how(after, res, without not in ("second", "both"), first=False)
-            found.append((Fused(one, Pointwise(N, F1, F2, H, W, **last)), why))
-    else:
-        for N, C, H, W, K, stride, F, between, after, res, padding, without, why in _PAIRS:
-            given = how(between, bias=without not in ("first", "both"))
-            last = how(after, res, without not in ("second", "both"), first=False)
-            if path == "dwpw":
-                dw = DepthwiseConv2d(N, C, H, W, K, stride, padding, **given)
-                found.append((Fused(dw, Pointwise(N, C, F, dw.P, dw.Q, **last)), why))
-            else:
-                pw = Pointwise(N, F, C, H, W, **given)
-                found.append((Fused(pw, DepthwiseConv2d(N, C, H, W, K, stride, padding, **last)), why))
+    for sizes, words, why in _rows_of({
+        "depthwise2d": _DEPTHWISE, "pointwise": _POINTWISE, "pwpw": _PWPW,
+        "sparse": _SPARSE if (layout, dtype) != ("NCHW", "int8") else "",
+    }.get(op if op != "fused" else path, _PAIRS)):  # fmt: skip
+        bias, residual = "bias" in words, "residual" in words
+        if op == "depthwise2d":
+            found.append((DepthwiseConv2d(*sizes, **how(words[0], residual, bias)), why))
+        elif op == "pointwise":
+            found.append((Pointwise(*sizes, **how(words[0], residual, bias)), why))
+        elif op == "sparse":
+            found.append((SparsePointwise(*sizes, pattern=words[0], **how(words[1], residual, bias)), why))
+        else:
+            first = how(words[0], bias="bias1" in words)
+            second = how(words[1], residual, "bias2" in words, first=False)
+            found.append((_pair(path, sizes, first, second), why))
+    return found
+
+
+def _rows_of(table: str) -> Iterator[tuple[list[int], list[str], str]]:
+    """(numbers, words, why) of each row."""
+    for row in table.strip().splitlines():
+        given, _, why = row.partition("|")
+        numbers = [int(one) for one in given.split() if one.lstrip("-").isdigit()]
+        yield numbers, [one for one in given.split() if not one.lstrip("-").isdigit()], why.strip()
+
+
+def _pair(path: str, sizes: list[int], first: dict[str, Any], second: dict[str, Any]) -> Fused:
+    if path == "pwpw":
+        N, C, F1, F2, H, W = sizes
+        return Fused(Pointwise(N, C, F1, H, W, **first), Pointwise(N, F1, F2, H, W, **second))
+    N, C, H, W, K, stride, F, padding = sizes
+    if path == "dwpw":
+        dw = DepthwiseConv2d(N, C, H, W, K, stride, padding, **first)
+        return Fused(dw, Pointwise(N, C, F, dw.P, dw.Q, **second))
+    return Fused(Pointwise(N, F, C, H, W, **first), DepthwiseConv2d(N, C, H, W, K, stride, padding, **second))
+
+
+def _row_cases(table: str, dtype: str) -> list[Case]:
+    found = []
+    for sizes, words, why in _rows_of(table):
+        B, H, L, K, *padding = sizes
+        found.append(Case(DepthwiseConv1d(B, H, L, K, words[0] if words else padding[0], dtype), why))
     return found
 
 
@@ -553,10 +571,9 @@ def cases(
     if problem is not None:
         chosen = _of_one(problem)
     elif dtype != "float32":
-        chosen = [Case(DepthwiseConv1d(*sizes, dtype), why) for *sizes, why in _FAMILY_16]
+        chosen = _row_cases(_FAMILY_16, dtype)
     else:
-        listed = (*_FAMILY, *_FAMILY_OF.get(path, ()))
-        chosen = [Case(DepthwiseConv1d(B, H, L, K, padding), why) for B, H, L, K, padding, why in listed]
+        chosen = _row_cases(_FAMILY + _FAMILY_OF.get(path, ""), dtype)
         chosen += _around(block, chosen)
     if seed is None:
         return tuple(chosen)
