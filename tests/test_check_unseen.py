@@ -204,14 +204,6 @@ def test_an_int8_sum_that_is_rounded_before_its_bias_is_found(old, new):
     assert not verdict.passed and "sums far from 0" in verdict.patterns[0] and "int32" in verdict.hints[-1]
 
 
-@pytest.mark.parametrize("seed", [4, 50])
-@pytest.mark.parametrize(("op", "names"), [("depthwise1d", "BHLK"), ("pointwise", "NCHWF"), ("depthwise2d", "NCHW")])
-def test_sizes_are_whole_tiles_and_one_more_and_one_less(op, names, seed):
-    there = [sizes(case.problem) for case in drawn(op, "forward", ("float32",), seed)]
-    for name, tile, more in itertools.product(names, (64, 256), (-1, 0, 1)):
-        assert any(size[name] > 2 and (size[name] - more) % tile == 0 for size in there), (name, tile, more)
-
-
 RELATED = {
     "=": lambda one, other: one == other,
     "= 1 +": lambda one, other: one == other + 1,
@@ -241,16 +233,41 @@ def named_sizes(problem):
     return found | ({"K": slides[0].K} if slides else {})
 
 
+WINDOW, SUMMED = ("HK", "HW", "KW"), (("C", "out"), ("C", "between"), ("between", "out"))
+ROUND = {
+    "depthwise1d": ("BH", "BK", "BL", "HK", "HL", "KL"), "depthwise2d": WINDOW, "pointwise": SUMMED[:1],
+    "dwpw": WINDOW, "pwpw": SUMMED,
+}  # fmt: skip
+"""Op or path -> pairs of sizes that together may fill a buffer."""
+
+
 @pytest.mark.parametrize("seed", [5, 60])
 @pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
-def test_two_sizes_are_related_in_every_way(op, path, dtypes, seed):
-    found = [case.problem for case in drawn(op, path, dtypes, seed)]
-    for family in ([p for p in found if p.dtype != "int8"], [p for p in found if p.dtype == "int8"]):
-        there = [named_sizes(problem) for problem in family]
-        lost = SAME.get(op, SAME.get(path, ("", "")))[1]
+def test_sizes_and_their_relations_are_drawn(op, path, dtypes, seed):
+    """Each size at whole tiles and one more and less; each two in each relation, one whole vectors where another has a
+    rest, and giving a round number; each rest of what is summed."""
+    found = drawn(op, path, dtypes, seed)
+    lost = SAME.get(op, SAME.get(path, ("", "")))[1]
+    for whole in (False, True):
+        family = [case for case in found if (case.problem.dtype == "int8") is whole]
+        there = [named_sizes(case.problem) for case in family]
+        telling = [named_sizes(case.problem) for case in family if case.values in TELLING]
         names = [name for name in there[0] if name != lost] if there else []
         for (one, other), (how, does) in itertools.product(itertools.permutations(names, 2), RELATED.items()):
             assert any(min(p[one], p[other]) > 1 and does(p[one], p[other]) for p in there), (one, how, other)
+        for one, other in itertools.permutations([n for n in names if n != "K" or op == "depthwise1d"], 2):
+            assert any(p[one] % 8 == 0 and p[other] > 8 and p[other] % 8 for p in there), (one, other)
+        for one, other in ROUND.get(path, ROUND.get(op, ())) if there and "float16" not in dtypes else ():
+            both = [(p[one], p[other]) for p in telling if min(p[one], p[other]) > 1]
+            for n in (32, 64, 128):
+                assert any(a + b == n for a, b in both), (one, other, n)
+            assert any(a * b == 64 for a, b in both) and any(abs(a - b) == 64 for a, b in both), (one, other)
+        short = op == "depthwise1d" and dtypes != ("float32",)  # rows of 16 bits
+        for name in names if op in ("depthwise1d", "pointwise", "depthwise2d") and not short else ():
+            for tile, more in itertools.product((64, 256), (-1, 0, 1)) if name != "K" or op == "depthwise1d" else ():
+                assert any(p[name] > 2 and (p[name] - more) % tile == 0 for p in there), (name, tile, more)
+        for name in {"depthwise1d": "LK", "pointwise": "C"}.get(op, "") if there and path == "forward" else "":
+            assert {p[name] % 32 // 4 for p in telling if p[name] > 32} == set(range(8)), name
 
 
 @pytest.mark.parametrize("seed", [6, 70, 800])
@@ -260,41 +277,6 @@ def test_taps_and_times_are_related_with_every_padding(how, seed):
     for (one, other), padding in itertools.product(("KL", "LK"), ("causal", "same", 0)):
         such = [p for p in found if p.padding == padding and min(p.K, p.L) > 1]
         assert any(RELATED[how](getattr(p, one), getattr(p, other)) for p in such), (one, other, padding)
-
-
-@pytest.mark.parametrize("seed", [16, 170])
-@pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
-def test_one_size_is_whole_vectors_where_another_has_a_rest(op, path, dtypes, seed):
-    there = [named_sizes(case.problem) for case in drawn(op, path, dtypes, seed)]
-    lost = SAME.get(op, SAME.get(path, ("", "")))[1]
-    left_out = {lost} if op == "depthwise1d" else {lost, "K"}  # filters of maps are small
-    for one, other in itertools.permutations([name for name in there[0] if name not in left_out], 2):
-        assert any(size[one] % 8 == 0 and size[other] > 8 and size[other] % 8 for size in there), (one, other)
-
-
-WINDOW, SUMMED = ("HK", "HW", "KW"), (("C", "out"), ("C", "between"), ("between", "out"))
-ROUND = [("depthwise1d", "forward", ("BH", "BK", "BL", "HK", "HL", "KL")), ("depthwise2d", "forward", WINDOW)]
-ROUND += [("pointwise", "forward", SUMMED[:1]), ("fused", "dwpw", WINDOW), ("fused", "pwpw", SUMMED)]
-
-
-@pytest.mark.parametrize("seed", [13, 140])
-@pytest.mark.parametrize(("op", "path", "pairs"), ROUND)
-def test_two_sizes_give_round_numbers(op, path, pairs, seed):
-    there = [named_sizes(case.problem) for case in drawn(op, path, ("float32",), seed) if case.values != "NaN"]
-    for one, other in pairs:
-        both = [(p[one], p[other]) for p in there if min(p[one], p[other]) > 1]
-        for n in (32, 64, 128):
-            assert any(a + b == n for a, b in both), (one, other, n)
-        assert any(a * b == 64 for a, b in both) and any(abs(a - b) == 64 for a, b in both), (one, other)
-
-
-@pytest.mark.parametrize("seed", [14, 150])
-@pytest.mark.parametrize(("op", "path", "dtypes"), [("pointwise", "forward", ("float32", "int8")), KINDS[0], KINDS[-1]])
-def test_what_is_summed_leaves_every_kind_of_rest(op, path, dtypes, seed):
-    found = [case for case in drawn(op, path, dtypes, seed) if case.values in TELLING]
-    for name in "LK" if op == "depthwise1d" else "C":
-        sizes = [getattr(judge._layers_of(case.problem)[0], name) for case in found]
-        assert {size % 32 // 4 for size in sizes if size > 32} == set(range(8)), name
 
 
 def at_tiles(size, tile, more):
