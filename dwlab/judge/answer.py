@@ -266,7 +266,7 @@ class Served:
             return failure(error, self.file)
 
     def close(self) -> str:
-        """What the file printed: nothing is kept here."""
+        """Returns what the file printed: nothing is kept here."""
         return ""
 
     def _load(self) -> dict[str, Any]:
@@ -320,7 +320,7 @@ def _serve(file: Path, seconds: float) -> None:
 
 
 def _guard(file: Path) -> None:
-    """From here on nothing here opens a solution or a judge of the workbook, but the file itself if it is one."""
+    """Refuses to open solutions and judges of the workbook, from here on, but for the file itself if it is one."""
     closed = tuple(os.path.realpath(place) + os.sep for place in (ROOT / "solutions", ROOT / ".git", JUDGES))
     closed += tuple(str(Path(__file__).resolve().parent / name) for name in ("unseen.py", "__pycache__/unseen."))
     own = os.path.realpath(file)
@@ -483,7 +483,7 @@ STOPPED = object()  # what a Function gives if it came to the function of os tha
 
 
 class Answer:
-    """What a judge gets: the values, functions and kernels of a file by name, and numbers drawn from a seed.
+    """An answer as its judge sees it: a file's values, functions and kernels by name, and numbers drawn from a seed.
 
     here: load the file in this process. For answers that harm nobody, as the project's own tests have them.
     """

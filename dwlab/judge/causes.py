@@ -129,4 +129,4 @@ def shortened(text: str) -> str:
 
 
 class NoKernel(Exception):
-    """What a function decorated with @by_shape made is no kernel."""
+    """Raised where a function decorated with @by_shape made something that is no kernel."""

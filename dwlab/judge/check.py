@@ -87,7 +87,7 @@ _SHOWN = 2  # findings about the output that a verdict names
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What happened on one case.
+    """The outcome of one case.
 
     findings: what is certain. hazards: what the laptop GPU found. faults: for each fault of the output what would
     account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge: of a
@@ -107,7 +107,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge found. `str()` for a terminal, HTML in a notebook; `hints` go from the symptom to the place."""
+    """The judge's findings. `str()` for a terminal, HTML in a notebook; `hints` go from the symptom to the place."""
 
     subject: str
     path: str
@@ -127,7 +127,7 @@ class Verdict:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
+        """The findings, each pattern once: hazards, what else is certain, and what best accounts for the outputs."""
         certain: dict[str, Finding] = {}
         for result in self.failures:
             for one in as_findings(result.hazards, str(result.case.problem)):
@@ -152,7 +152,7 @@ class Verdict:
 
     @property
     def _alone(self) -> str:
-        """What the inputs are like (VALUES) where alone it fails, but for a NaN and infinities; "" if that is nothing
+        """The kind of inputs (VALUES) on which alone it fails, but for a NaN and infinities; "" if that is nothing
         of its own. Large inputs and large filters are one."""
         kinds = dict.fromkeys(one.case.values for one in self.failures if one.case.values not in NOT_FINITE)
         known = set(kinds) <= {*SCALED, "far"} and (len(kinds) == 1 or set(kinds) == {"large", "large filters"})
@@ -175,7 +175,7 @@ class Verdict:
 
     @functools.cached_property
     def bound(self) -> contrast.Rule | None:
-        """Where there is no such rule: the narrowest outside of which no problem failed; None if that says little."""
+        """The narrowest rule outside of which no problem failed, where none holds exactly; None if that says little."""
         return contrast.necessary(*self._outcomes) if self._comparable and not self.rule else None
 
     @property
@@ -227,7 +227,7 @@ class Verdict:
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The verdict for JSON."""
         return {
             "subject": self.subject,
             "path": self.path,
@@ -425,7 +425,7 @@ def check(
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a call of check allows."""
+    """The liberties that a call of check allows."""
 
     allow: tuple[str, ...] = ()
     algorithm: str = "direct"
@@ -470,7 +470,7 @@ def checked_on(
 
 
 def spread(listed: Sequence[Any], most: int | None) -> tuple[Any, ...]:
-    """At most so many of these, the first and the last among them."""
+    """Picks at most so many of these, the first and the last among them."""
     if most is None or len(listed) <= most:
         return tuple(listed)
     return tuple(listed[round(i * (len(listed) - 1) / max(1, most - 1))] for i in range(most))
@@ -629,7 +629,7 @@ def _not_run(case: Case, finding: Finding) -> CaseResult:
 
 
 def _refused(stage: Stage, problem: Problem) -> Finding | None:
-    """What the compiler says against a kernel that is no registered stage's, where there is a compiler and no GPU."""
+    """The compiler's objection to a kernel that is no registered stage's, where there is a compiler and no GPU."""
     from dwlab.compiler import inspect
     from dwlab.gpu import target
 
@@ -652,7 +652,7 @@ def _refused(stage: Stage, problem: Problem) -> Finding | None:
 
 @dataclass(frozen=True)
 class _Run:
-    """What a launch left. written: output -> mask of the elements that were stored, where there is a record of it."""
+    """The arrays after a launch. written: output -> mask of the elements that were stored, where that is recorded."""
 
     outputs: dict[str, np.ndarray]
     trespasses: tuple[str, ...]
@@ -814,7 +814,7 @@ def _xray(trial: _Trial) -> Any:
 
 
 def _notes(stage: Stage, problem: Problem) -> tuple[str, ...]:
-    """What is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
+    """Notes on what is no error but worth a word: float64 arithmetic in a float32 kernel. The same in both modes."""
 
     def lines() -> Any:
         return _xray(_Trial(stage, Case(problem, ""), stage.launch(problem), problem.inputs(stage.path))).float64_leaks
@@ -850,7 +850,7 @@ def _fast_error(problem: Problem, path: str, inputs: dict[str, np.ndarray]) -> n
 
 @dataclass(frozen=True)
 class _Right:
-    """What is right for one output: within `allowed` of `want`; elsewhere as `spoilt` says.
+    """The right values of one output: within `allowed` of `want`; elsewhere as `spoilt` says.
 
     spoilt: mask of the outputs in whose sum a NaN or an infinity stands; exact: what they are by IEEE arithmetic, or
     None where anything is right; may: mask of the outputs that may be NaN, whatever else is right.
@@ -1006,7 +1006,7 @@ def _same(trial: _Trial, run: _Run, name: str) -> bool:
 
 
 def _not_finite(case: Case, name: str, got: np.ndarray, right: _Right, off: np.ndarray) -> Finding:
-    """Of a case with a NaN or infinities in x or dy."""
+    """The finding of a case with a NaN or infinities in x or dy."""
     at = tuple(int(i) for i in np.argwhere(off & ~right.spoilt)[0]) if (off & ~right.spoilt).any() else None
     what = {"NaN": "a NaN", "infinite": "an infinity"}[case.values]
     if at is None:

@@ -242,7 +242,7 @@ def _rules(problems: Sequence[Problem]) -> Iterator[Rule]:
 
 
 def _of_which(where: str, words: str) -> str:
-    """Of one of two layers: "the first layer's stride > 1", but "in the first layer a side is odd"."""
+    """A rule of one of two layers: "the first layer's stride > 1", but "in the first layer a side is odd"."""
     if where and words.startswith("it "):
         return where[:-3] + words[2:]
     whole = words.startswith(("a ", "an ", "the ", "there ", "maps ", "output ", "filters "))
@@ -277,7 +277,7 @@ def _of_sizes(where: str, of: Callable[[Problem], Any], parts: list[Any]) -> Ite
 
 
 def _round_bound(size: int, values: list[int]) -> int:
-    """Of all bounds from size up to the next value less one the roundest: a power of 2, a multiple of 32, or size."""
+    """The roundest bound from size up to the next value less one: a power of 2, a multiple of 32, or size."""
     following = values[values.index(size) + 1]
     power = 1 << math.floor(math.log2(following - 1)) if following > 1 else 1
     if power > size:

@@ -1,4 +1,4 @@
-"""What is wrong with an output: pure functions from arrays to a named pattern and to where one should look.
+"""Names what is wrong with an output: pure functions from arrays to a named pattern and to where one should look.
 
 Two kinds of evidence are read. *Values*: a handful of mistakes that people make (filter reversed, window off by one, a
 row wrapping around, the last taps left out, a sum not reset; those of layers in dwlab.judge.mistakes) are computed in
@@ -79,13 +79,13 @@ class Evidence:
 
 
 def wrong_mask(got: np.ndarray, want: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Where got is farther than allowed from want. NaN is always wrong; an infinity is right where it is wanted."""
+    """A mask: got is farther than allowed from want. NaN is always wrong; an infinity is right where it is wanted."""
     with np.errstate(invalid="ignore", over="ignore"):
         return ~((np.abs(got.astype(np.float64) - want) <= allowed) | (got == want))
 
 
 def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
-    """What is wrong with one output: for each separate fault the findings that would account for it, best first.
+    """The faults of one output: for each separate fault the findings that would account for it, best first.
 
     A small problem seldom decides between them; `explain` does, over several.
     """
@@ -183,7 +183,7 @@ class Rule:
         return self.kind == "tile" and self.first_tile and half > 1 and whole_tiles
 
     def words(self, name: str, n: int) -> str:
-        """In English, `name` being what is indexed."""
+        """The rule in English, `name` being what is indexed."""
         name = _AXES.get(name, name)
         some = "" if self.count == 1 else f" {self.count}"
         if self.kind == "all":
@@ -398,7 +398,7 @@ def _places(evidence: Evidence) -> list[Finding]:
 
 
 def _places_in_a_map(evidence: Evidence, mask: np.ndarray) -> list[Finding]:
-    """As _places, of layers: rows p, columns q and channels c of the output."""
+    """The same for layers: rows p, columns q and channels c of the output."""
     found = list(_ring(evidence, mask))
     for axis, rule, words in region(mask, _tiles(evidence), _axes(evidence)):
         text = _seen(evidence, mask, words)

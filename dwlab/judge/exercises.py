@@ -85,7 +85,7 @@ STATUS = {
 
 @dataclass(frozen=True)
 class Result:
-    """What one file got.
+    """The verdict on one file.
 
     exercise: "01_2"; student: the folder or name prefix it was handed in under, "" for one's own; file: its name;
     status: a key of STATUS; message: one line, what was found; hints: in steps, from a nudge to nearly the answer;
@@ -131,7 +131,7 @@ class Result:
         return lines
 
     def text(self, more: str = 'grade("{exercise}", hint={hint})') -> str:
-        """What the student reads; `more` says how to get the next hint."""
+        """The text that the student reads; `more` says how to get the next hint."""
         printed = [f"| {line}" for line in self.output.rstrip().split("\n")] if self.output.strip() else []
         return "\n  ".join([*self._lines(more), *printed])
 
@@ -206,7 +206,7 @@ class Results:
         return Path(path)
 
     def to_results(self, folder: str | Path) -> list[Path]:
-        """For each student a file STUDENT.json as Gradescope reads results and otter-grader writes them: "tests", each
+        """Writes for each student a file STUDENT.json as Gradescope reads and otter-grader writes them: "tests", each
         with name, score, max_score and output. An exercise that was not handed in has the score 0. Returns the paths.
         """
         names = sorted({one.exercise for one in self.results if one.exercise})
@@ -237,7 +237,7 @@ class Results:
         ]
 
     def _wrong(self) -> dict[str, str]:
-        """What is wrong -> who handed it in. Of what passed or is not solved the table says all there is to say."""
+        """Mistakes, and who handed them in. Of what passed or is not solved the table says all there is to say."""
         found: dict[str, list[str]] = {}
         for r in self.results:
             if r.status not in ("passed", "unsolved"):
@@ -461,7 +461,7 @@ def _source(file: Path) -> str:
 
 
 def _unsolved(tree: ast.Module, judge: Path, name: str) -> str:
-    """Why nothing has been filled in, as far as the text shows it: a stub, or all predictions still None; else ""."""
+    """The reason to say that nothing is filled in: a stub in the text, or all predictions still None; else ""."""
     if stub := _stub_line(tree):
         return f"Line {stub} of {name} still holds the stub: replace it with your code."
     stubs = re.findall(r"^(?:# )?(\w+(?:, \w+)*) = None(?:, None)*$", _source(judge), re.M)
@@ -604,7 +604,7 @@ def _watched() -> bool:
 
 
 def _counting(files: int) -> Callable[[], None] | None:
-    """What prints after each file how many are graded, where somebody looks on."""
+    """A function that prints after each file how many are graded, where somebody looks on."""
     graded = itertools.count(1)
     return (lambda: _progress(next(graded), files)) if _watched() else None
 
@@ -684,7 +684,7 @@ COUNTED = {
 
 
 def _launches(answer: Answer) -> dict[str, dict[str, int]]:
-    """What a judge has counted, launch by launch."""
+    """The counts of a judge's launches, by what they are called."""
     found: dict[str, dict[str, int]] = {}
     for one in answer.launches:
         mine = found.setdefault(one.what, dict.fromkeys(COUNTED, 0))
@@ -705,7 +705,7 @@ def counts(file: Path, judge: Path) -> tuple[str, dict[str, int]] | None:
 
 
 def _beside_ours(answer: Answer, judge: Path) -> list[str]:
-    """What was counted of this answer's kernel, and of our solution's in the same launch."""
+    """A sentence on what was counted of this answer's kernel, and of our solution's in the same launch."""
     known = json.loads(COUNTS.read_text(encoding="utf-8")) if COUNTS.exists() else {}
     what, ours = known.get(_ID.match(judge.name)[1]) or ("", {})
     mine = _launches(answer).get(what)

@@ -51,7 +51,7 @@ class Comparison:
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The comparison for JSON."""
         predicted, counted = self.predicted.to_dict(), self.counted.to_dict()
         return {"stage": self.stage, "problem": str(self.problem), "predicted": predicted, "counted": counted}
 
@@ -80,7 +80,7 @@ def compare(stage: Stage | str, problem: DepthwiseConv1d = SMALL) -> Comparison:
 
 
 def count(stage: Stage, problem: DepthwiseConv1d) -> Traffic:
-    """What the interpreter counts of a stage on a problem.
+    """The interpreter's counts of a stage on a problem.
 
     Raises what `simt.xray` raises for a kernel that it cannot run, and simt.HazardError for one with a hazard: accesses
     beyond an array are not counted.

@@ -20,11 +20,11 @@ class Stopped(BaseException):
 
 
 class TooLong(Exception):
-    """What was called took longer than it may."""
+    """A call took longer than it may."""
 
 
 def isolated(call: Callable[[], Any], seconds: float, wall: float) -> Any:
-    """What `call` returns, or the exception that it raises, of any kind: as a value, so that none gets past the judge.
+    """Returns what `call` returns, or the exception of any kind that it raises: so none gets past the judge.
 
     It runs in a thread of its own, with this one's context variables. One that takes more than `seconds` of this
     process' processor time, or `wall` by the clock, is left behind: a TooLong. A Ctrl-C meets this thread, and stops

@@ -1,4 +1,4 @@
-"""What a kernel gives that has one mistake in it: a short reference in float64 of which a line or two are others.
+"""Outputs of kernels that have one mistake in them: a short reference in float64 of which a line or two are others.
 
     for one in mistakes(problem, inputs, got, want): ...      # one.output is what such a kernel would have stored
 
@@ -513,7 +513,7 @@ def stored(array: np.ndarray, layout: str) -> np.ndarray:
 
 
 class _Memory:
-    """What lines of a reference do to maps as they lie in memory, in one layout."""
+    """Changes of maps as they lie in memory, in one layout."""
 
     def __init__(self, layout: str):
         self.layout, self.nchw = layout, layout == "NCHW"
@@ -560,7 +560,7 @@ class _Memory:
         return made
 
     def beyond(self, a: np.ndarray, h: np.ndarray, v: np.ndarray, tests: str) -> np.ndarray:
-        """What lies there in memory; 0 beyond the map in the directions that are tested."""
+        """The numbers that lie there in memory; 0 beyond the map in the directions that are tested."""
         h, v = h[:, None, :, None], v[None, :, None, :]
         at, flat, (H, W) = self.places(a, h, v, a.shape[3]), self.flat(a), a.shape[2:]
         there = (at >= 0) & (at < flat.size)

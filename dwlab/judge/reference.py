@@ -32,7 +32,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a function leaves in an array. overwritten: whatever was there before."""
+    """The contents that a function leaves in an array. overwritten: whatever was there before."""
 
     values: np.ndarray
     overwritten: bool
@@ -40,7 +40,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Compared:
-    """What was found of a kernel. findings: what is wrong, and where to look.
+    """The comparison of a kernel with a function. findings: what is wrong, and where to look.
 
     wrong, size: elements of the outputs; wrong is None where a hazard or an error ended the kernel.
     """
@@ -259,7 +259,7 @@ def close(got: np.ndarray, want: np.ndarray, tolerance: float | None) -> np.ndar
 
 
 def _unlike(name: str, got: np.ndarray, want: np.ndarray, wrong: np.ndarray, missing: np.ndarray) -> Finding:
-    """What the wrong elements of an output have in common, as far as that is seen without knowing what is computed."""
+    """The likeness of an output's wrong elements, as far as it is seen without knowing what is computed."""
     places = np.argwhere(wrong)
     first = tuple(int(i) for i in places[0])
     seen = f"{name}{list(first)} is {got[first]}, {want[first]} is right"

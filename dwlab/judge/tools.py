@@ -346,7 +346,7 @@ def agree(
 
 
 def of_a_layer(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, want: np.ndarray) -> dict[str, np.ndarray]:
-    """For `agree`: the first of the mistakes that `dwlab.check` knows of such a layer which gives what came out."""
+    """The first of the mistakes, for `agree`, that `dwlab.check` knows of such a layer which gives what came out."""
     from dwlab.judge.mistakes import mistakes
 
     got = np.asarray(got, np.float64)
@@ -683,7 +683,7 @@ class Lookups(dict):
         return super().__contains__(key)
 
     def get(self, key, default=None):
-        """As dict has it."""
+        """The value, or the default, as dict has it."""
         self._count()
         return super().get(key, default)
 

@@ -48,7 +48,7 @@ LOOK = {
 
 @dataclass(frozen=True)
 class Task:
-    """What the kernels of an exercise should do. make(fault): the kernel; arrays(): its arguments, the output last."""
+    """The task of an exercise's kernels. make(fault): the kernel; arrays(): its arguments, the output last."""
 
     text: str
     make: Callable[[int], Any]

@@ -1,4 +1,4 @@
-"""What is computed: shapes, FLOPs, compulsory bytes and seeded inputs of each problem. Pure NumPy and integers."""
+"""Problems: shapes, FLOPs, compulsory bytes and seeded inputs of each problem. Pure NumPy and integers."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ class DepthwiseConv1d(Problem):
 
     @property
     def shift(self) -> int:
-        """How far into the future tap 0 looks: K-1-left."""
+        """Time steps that tap 0 looks into the future: K-1-left."""
         return self.K - 1 - self.left
 
     @property
@@ -280,7 +280,7 @@ class DepthwiseConv1d(Problem):
 
     @property
     def flops(self) -> int:
-        """As flops_dense, without the taps that fall in the padding. Same for each path but backward."""
+        """The same as flops_dense without the taps that fall in the padding. Same for each path but backward."""
         return 2 * self.B * self.H * self.taps
 
     def flops_of(self, path: str) -> int:
@@ -306,7 +306,7 @@ class DepthwiseConv1d(Problem):
         return {name: (self.H, self.K) if "w" in name else (self.B, self.H, self.L) for name in self.arrays(path)}
 
     def dtype_of(self, name: str) -> str:
-        """How an array is stored: `dtype` for rows (x, y, dy, dx), "float32" for filters (w, dw)."""
+        """The storage of an array: `dtype` for rows (x, y, dy, dx), "float32" for filters (w, dw)."""
         return "float32" if "w" in name else self.dtype
 
     def _values(self, name: str, rng: np.random.Generator, path: str) -> np.ndarray:

@@ -105,7 +105,7 @@ def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) 
 
 
 def _thinned(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Of what is convolved half the numbers 0, some of them -0.0, and some runs of them, so that whole sums are 0; of
+    """Zeros half the numbers of what is convolved, some as -0.0, and some runs of them, so that whole sums are 0; of
     filters a quarter."""
     filters = name.rstrip("12") == "w" and case.problem.op != "sparse"
     if name not in ("x", "dy") and not filters:
@@ -141,7 +141,7 @@ def _whole(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -
 
 
 def _far(problem: Any, made: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Of a layer, or the first of two: x at the end that is farther from its zero point, filters at 126 and 127, and a
+    """Inputs of a layer, or the first of two: x at the end farther from its zero point, filters at 126 and 127, and a
     bias that takes the sums back to small numbers, which the factor, a sixth, makes halves of every third time. What
     is rounded on the way, by itself or in a float32, is then another number."""
     one = "1" if isinstance(problem, Fused) else ""
@@ -485,7 +485,7 @@ def layer_cases(
 
 
 def _seed(seed: int | None, order: int) -> int:
-    """Of the inputs of a case of the fixed family: 0, or another for each."""
+    """Seed of the inputs of a case of the fixed family: 0, or another for each."""
     return 0 if seed is None else random.Random(f"{seed} {order}").randrange(2**31)
 
 
@@ -682,7 +682,7 @@ def drawn(
 def _family(
     rng: random.Random, op: str, path: str, dtypes: Sequence[str], supports: Callable[[Problem], bool]
 ) -> list[Case]:
-    """Again and again, of a few random problems, the one that has most of what those before lack, for its cost."""
+    """Picks, of a few random problems at a time, the one that has most of what those before lack, for its cost."""
     wishes, met, found, idle = _wishes(op, path), set(), [], 0
     while idle < _PATIENCE:
         best, gain = None, 0.0
@@ -804,7 +804,7 @@ def _cost(problem: Problem, path: str) -> float:
 
 
 def properties(case: Case) -> dict[str, Any]:
-    """What a drawn problem varies besides its sizes: name -> class."""
+    """The properties of a drawn problem besides its sizes: name -> class."""
     problem, found = case.problem, {"values": case.values, "dtype": case.problem.dtype}
     if isinstance(problem, DepthwiseConv1d):
         named = problem.padding if isinstance(problem.padding, str) else _padding(problem)
@@ -904,7 +904,7 @@ def _row(path: str, fields: dict[str, Any]) -> DepthwiseConv1d | None:
 
 
 def _padded(part: float, K: int) -> int:
-    """So much of the greatest padding, K - 1; K // 2 for a half."""
+    """A part of the greatest padding, K - 1; K // 2 for a half."""
     return K // 2 if part == 0.5 else round(part * (K - 1))
 
 

@@ -23,7 +23,7 @@ ACTIVATIONS = ("none", "relu", "relu6", "gelu")
 
 
 class Layer(Problem):
-    """What the layers have in common; not a problem itself."""
+    """The common part of all layers; not a problem itself."""
 
     def _check(self, sizes: tuple[str, ...]) -> None:
         for name in sizes:
@@ -70,7 +70,7 @@ class Layer(Problem):
         return " ".join(sizes + words)
 
     def fields(self) -> dict[str, Any]:
-        """What tells this problem from others, as a record has it; zero_r and m_r only where they do anything."""
+        """The fields that tell this problem from others, in a record; zero_r and m_r only where they do anything."""
         plain = {"zero_r": 0, "m_r": 1.0}
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "dtype"}
         return {name: value for name, value in given.items() if name not in plain or value != plain[name]}
@@ -109,7 +109,7 @@ class Layer(Problem):
         return (self.N, channels, height, width) if self.layout == "NCHW" else (self.N, height, width, channels)
 
     def dtype_of(self, name: str) -> str:
-        """How an array is stored: as the layer says, but in int8 b is int32 and m float32."""
+        """The storage of an array: as the layer says, but in int8 b is int32 and m float32."""
         return {"b": "int32", "m": "float32"}.get(name, "int8") if self.dtype == "int8" else self.dtype
 
     def filters(self, given: dict[str, np.ndarray]) -> np.ndarray:
@@ -355,7 +355,7 @@ class SparsePointwise(Pointwise):
         return {name: every[name] for name in self.arrays(path)}
 
     def dtype_of(self, name: str) -> str:
-        """How an array is stored: wi int32, wc uint8, the others as in Pointwise."""
+        """The storage of an array: wi int32, wc uint8, the others as in Pointwise."""
         return {"wi": "int32", "wc": "uint8"}.get(name) or super().dtype_of(name)
 
     def filters(self, given: dict[str, np.ndarray]) -> np.ndarray:
@@ -363,7 +363,7 @@ class SparsePointwise(Pointwise):
         return sparsity.dense_of(given, self.form, self.F, self.C)
 
     def inputs(self, path: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
-        """As of every problem; the filters are random ones, pruned."""
+        """Seeded inputs; the filters are random ones, pruned."""
         made = super().inputs(path, seed)
         return made | sparsity.stored(sparsity.compress(made["w"], self.form))
 
@@ -430,12 +430,12 @@ class Fused(Problem):
 
     @property
     def layout(self) -> str:
-        """Of both layers."""
+        """The value of both layers."""
         return self.first.layout
 
     @property
     def dtype(self) -> str:
-        """Of both layers."""
+        """The value of both layers."""
         return self.first.dtype
 
     @property
@@ -444,7 +444,7 @@ class Fused(Problem):
         return Fused(self.first.kernel_key, self.second.kernel_key)
 
     def fields(self) -> dict[str, Any]:
-        """What tells this problem from others, as a record has it."""
+        """The fields that tell this problem from others, as a record has it."""
         return {"first": f"{self.first.op} {self.first}", "second": f"{self.second.op} {self.second}"}
 
     def _path(self, path: str) -> None:
@@ -478,7 +478,7 @@ class Fused(Problem):
         return {name: layer.shapes()[own] for name, (layer, own) in found.items()}
 
     def dtype_of(self, name: str) -> str:
-        """How an array is stored."""
+        """The storage of an array."""
         layer, own = self.layer_of(name)
         return layer.dtype_of(own)
 

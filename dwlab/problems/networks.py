@@ -49,7 +49,7 @@ class InferenceError(ValueError):
 
 @dataclass(frozen=True)
 class Operation:
-    """What a network does besides depthwise and pointwise layers: (N, C, H, W) to (N, F, P, Q).
+    """A step of a network besides depthwise and pointwise layers: (N, C, H, W) to (N, F, P, Q).
 
     op: "conv2d" (K×K over all channels), "max_pool" (what is padded never wins), "relu", "gelu", "subsample" (every
     stride-th pixel of every stride-th row), "mean" (over the map: P = Q = 1), "linear" (H = W = 1).
@@ -217,7 +217,7 @@ class Network:
         return found
 
     def joint(self, index: int) -> str:
-        """What forbids layers `index` and `index` + 1 to share a kernel; "" if nothing does.
+        """The reason why layers `index` and `index` + 1 do not share a kernel; "" if there is none.
 
         Raises NetworkError where there are no such two layers.
         """
@@ -245,7 +245,7 @@ class Network:
 
     @functools.cached_property
     def kernels(self) -> dict[tuple[str, ...], DepthwiseConv2d | Pointwise | Fused]:
-        """What one kernel may compute, by the names of its layers: each planned layer alone, then `pairs`."""
+        """The problems of one kernel, by the names of their layers: each planned layer alone, then `pairs`."""
         found: dict[tuple[str, ...], Any] = {(one.name,): one.problem for one in self.layers if one.planned}
         names = [one.name for one in self.layers]
         return found | {(names[place], names[place + 1]): pair for place, pair in self.pairs.items()}
@@ -265,7 +265,7 @@ class Network:
 
     @property
     def compulsory_bytes(self) -> int:
-        """What must move at least: the image, all filters and biases once, and the output; no map between layers."""
+        """Bytes that must move: the image, all filters and biases once, and the output; no map between layers."""
         first, last = self.layers[0].problem, self.layers[-1].problem
         image = first.N * first.C * first.H * first.W
         output = last.N * self.layers[-1].channels[1] * last.P * last.Q
@@ -355,7 +355,7 @@ class _Builder:
         return self.how["dtype"] == "int8"
 
     def _activations(self, activation: str) -> tuple[str, str]:
-        """What a layer does itself, and what is done behind it."""
+        """The activation that a layer has itself, and the one behind it."""
         if not self.int8:
             return activation, ""
         return ("none", "gelu") if activation == "gelu" else (activation.removesuffix("6"), "")

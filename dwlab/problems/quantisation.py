@@ -30,7 +30,7 @@ LOW, HIGH = -128, 127
 
 @dataclass(frozen=True)
 class Scale:
-    """How a map is stored as int8: scale, the real number of a step, and zero, the int8 that stands for 0.
+    """The int8 form of a map: scale, the real number of a step, and zero, the int8 that stands for 0.
 
     Raises ProblemError for a scale that is no number above 0, and a zero that no int8 is.
     """
@@ -57,7 +57,7 @@ class Scale:
         return np.clip(np.rint(values / self.scale) + self.zero, LOW, HIGH).astype(np.int8)
 
     def values(self, q: Any) -> np.ndarray:
-        """What int8 stand for: float32."""
+        """The numbers that int8 stand for: float32."""
         return (np.float32(self.scale) * (np.asarray(q, np.int32) - self.zero)).astype(np.float32)
 
 

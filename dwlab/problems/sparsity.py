@@ -82,7 +82,7 @@ class Compressed:
 
     @property
     def nbytes(self) -> int:
-        """Of values, of two bits an index, and of a byte for each kept column where blocks have a choice."""
+        """Bytes of values, of two bits an index, and of a byte for each kept column where blocks have a choice."""
         choice = self.columns.size if self.pattern.M > self.pattern.columns else 0
         return self.values.nbytes + -(-2 * self.indices.size // 8) + choice
 
