@@ -100,6 +100,15 @@ def nearest(name: str, known: tuple[str, ...]) -> str:
     return sentence.strip() or f"None of the {len(known)} that there are is like it."
 
 
+def whole(name: str, value: object, least: int = 1) -> int:
+    """A whole number from `least` up. Raises ProblemError, which names it, for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ProblemError(f"{name} must be a whole number, not {value!r}")
+    if value < least:
+        raise ProblemError(f"{name} must be at least {least}, not {value}")
+    return int(value)
+
+
 class Problem(ABC):
     """One computation of one size: its arrays, their shapes and storage, its FLOPs. Below it are frozen dataclasses.
 
@@ -229,12 +238,7 @@ class DepthwiseConv1d(Problem):
 
     def __post_init__(self) -> None:
         for name in ("B", "H", "L", "K"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise ProblemError(f"{name} must be a whole number, not {value!r}")
-            if value < 1:
-                raise ProblemError(f"{name} must be at least 1, not {value}")
-            object.__setattr__(self, name, int(value))
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         if isinstance(self.padding, str):
             if self.padding not in ("causal", "same"):
                 raise ProblemError(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dwlab.problems import KINDS, Problem, ProblemError, encode, nearest, sparsity
+from dwlab.problems import KINDS, Problem, ProblemError, encode, nearest, sparsity, whole
 from dwlab.problems import problem as problem_named
 from dwlab.problems.quantisation import check_positive
 
@@ -27,7 +27,7 @@ class Layer(Problem):
 
     def _check(self, sizes: tuple[str, ...]) -> None:
         for name in sizes:
-            object.__setattr__(self, name, _size(name, getattr(self, name)))
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         for name, known in (("layout", LAYOUTS), ("dtype", DTYPES), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise ProblemError(f"{name} {getattr(self, name)!r} is unknown. {nearest(getattr(self, name), known)}")
@@ -495,14 +495,6 @@ class Fused(Problem):
     def _values(self, name: str, rng: np.random.Generator, path: str) -> np.ndarray:
         layer, own = self.layer_of(name)
         return layer._values(own, rng, "forward")
-
-
-def _size(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ProblemError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ProblemError(f"{name} must be at least 1, not {value}")
-    return int(value)
 
 
 def stored(problem: Layer | Fused, dtype: str) -> Layer | Fused:
