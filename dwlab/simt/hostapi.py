@@ -161,8 +161,10 @@ def _contiguous_strides_like(ary: Any) -> tuple[int, ...] | None:
     return tuple(strides)
 
 
-def _order_like(ary: Any) -> str:
-    return "F" if ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"] else "C"
+def _like(ary: Any) -> tuple[tuple[int, ...], np.dtype, tuple[int, ...] | None, str]:
+    """Shape, dtype, strides and order of another array."""
+    order = "F" if ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"] else "C"
+    return ary.shape, ary.dtype, _contiguous_strides_like(ary), order
 
 
 _NOT_CONTIGUOUS = (
@@ -581,7 +583,7 @@ def device_array(
 
 def device_array_like(ary: Any, stream: Any = 0) -> DeviceNDArray:
     """A device array with the shape, dtype and memory order of ``ary``, its contents undefined."""
-    return device_array(ary.shape, ary.dtype, _contiguous_strides_like(ary), _order_like(ary), stream)
+    return device_array(*_like(ary), stream)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | None = None) -> Any:
@@ -633,7 +635,7 @@ def is_pinned(ary: Any) -> bool:
 
 
 def pinned_array_like(ary: Any) -> np.ndarray:
-    return pinned_array(ary.shape, ary.dtype, _contiguous_strides_like(ary), _order_like(ary))
+    return pinned_array(*_like(ary))
 
 
 def _host_visible(kind: type, shape: Any, strides: Any, dtype: Any, order: str, stream: Any) -> Any:
@@ -654,7 +656,7 @@ def mapped_array(
 
 
 def mapped_array_like(ary: Any, stream: Any = 0, portable: bool = False, wc: bool = False) -> MappedNDArray:
-    return mapped_array(ary.shape, ary.dtype, _contiguous_strides_like(ary), _order_like(ary), stream, portable, wc)
+    return mapped_array(*_like(ary), stream, portable, wc)
 
 
 def managed_array(

@@ -89,6 +89,13 @@ _INSTEAD_OF_CALL = dict.fromkeys(("zeros", "empty", "ones", "full", "array", "ar
 # NumPy functions that are no floating-point operation.
 _FREE_UFUNCS = frozenset("conjugate fmax fmin isnan maximum minimum".split())
 
+_NUMBER_METHODS: dict[str, Callable] = {
+    "bit_count": lambda run, node, value: np.bitwise_count(value.view(f"u{value.dtype.itemsize}")).astype(np.int64),
+    "conjugate": lambda run, node, value: np.conjugate(value),
+    "view": lambda run, node, value: run.viewed_as(value, node),
+    "item": lambda run, node, value: value,
+}
+
 _REFUSED = {
     "Try": ("try", "exceptions cannot be caught in a kernel; test the condition with `if`"),
     "TryStar": ("try", "exceptions cannot be caught in a kernel; test the condition with `if`"),
@@ -915,15 +922,8 @@ class Execution(Accesses):
                 return (
                     getattr(base, name) if base.dtype.kind == "c" else (base if name == "real" else base.dtype.type(0))
                 )
-            if name == "bit_count" and base.dtype.kind in "iu":
-                bits = base.view(f"u{base.dtype.itemsize}")
-                return Method(lambda run, node: np.bitwise_count(bits).astype(np.int64))
-            if name == "conjugate":
-                return Method(lambda run, node: np.conjugate(base))
-            if name == "view":
-                return Method(lambda run, node: run.viewed_as(base, node))
-            if name == "item":
-                return Method(lambda run, node: base)
+            if name in _NUMBER_METHODS and (name != "bit_count" or base.dtype.kind in "iu"):
+                return Method(functools.partial(_NUMBER_METHODS[name], value=base))
         if isinstance(base, (np.ndarray, np.generic)):
             raise self.refuse(node, f"{kind_name(base)} has no {name!r} in a kernel")
         if isinstance(base, Group) and name == "sync":

@@ -675,9 +675,7 @@ def run_counted(
 ) -> tuple[Execution, bool]:
     """(what a launch on copies of its arguments left, whether an argument is a float64 array). Errors as `xray`'s."""
     function, known = _function_of(kernel)
-    run, binder = _execute_briefly(
-        function, grid, block, args, shared_bytes, options, copies=True, kernel=known, kind=kind
-    )
+    run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, True, known, kind)
     return run, binder.float64
 
 
