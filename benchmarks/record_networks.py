@@ -1,8 +1,8 @@
 """Whole networks by our kernels against PyTorch's best: ``python benchmarks/record_networks.py [FOLDER]``.
 
 MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU, in float32 and float16, with --dtype int8 in int8, at batch 1
-and 32: the MobileNets at batch 1 first. For each, the last stages that take its layers and pairs are timed here, and
-the fastest are put into one CUDA graph: layer by layer (apart), and with fused modules where their times say so
+and 32: the MobileNets at batch 1 first. For each, the stages that should be fastest for its layers and pairs are timed
+here, and the fastest are put into one CUDA graph: layer by layer (apart), and with fused modules where times say so
 (fused). At batch 1 each step, at any batch the whole output is held against float64 before a time is taken, and on a
 fresh image after it. PyTorch's: eager, NCHW and channels last, pointwise layers as matrix products too, ReLUs in the
 call before them too, and with --compiled through torch.compile; CUDA graphs, cuDNN's search on, the same precision;
@@ -277,7 +277,7 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser.each("--dtype", ("float32", "float16"), "storage type (default: the floats)", choices=inference.DTYPES)
     parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=whole(1))
     parser.each("--layout", ("NHWC",), "of our maps (default: NHWC)", choices=LAYOUTS)
-    parser.add_argument("--last", type=whole(1), default=2, help="so many of the last stages (default: %(default)s)")
+    parser.add_argument("--last", type=whole(1), default=2, help="stages a layer or pair (default: %(default)s)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: a minute and more a network")
     parser.add_argument("--energy", action="store_true", help="J an image too, ours and PyTorch's best")
     parser.add_argument("--window", type=positive, default=2.0, help="seconds of energy's window (%(default)s)")

@@ -43,11 +43,11 @@ def test_pytorchs_compiled_ways_are_compiled_once_each_and_never_given_up(monkey
     torch.compiler.reset()
 
 
-def test_what_is_tuned_is_the_last_stages_of_layers_and_of_pairs_that_may_share_a_kernel():
+def test_what_is_tuned_is_what_comes_first_of_layers_and_of_pairs_that_may_share_a_kernel():
     made = tiny()
     found = timing.candidates(made, 1)
     problems = [problem for _, problem in found]
-    assert len(set(problems)) == len(problems) and all(stage == choices.takers(one)[-1] for stage, one in found)
+    assert len(set(problems)) == len(problems) and all(stage == choices.ranking(one)[0] for stage, one in found)
     pairs = [one for one in problems if isinstance(one, Fused)]
     joints = [n for n in range(len(made.layers) - 1) if not made.joint(n)]
     assert {(made.layers[n].problem, made.layers[n + 1].problem) for n in joints} == {

@@ -205,15 +205,15 @@ class Tuned:
     failures: Mapping[str, str]
 
 
-def candidates(network: Network, last: int = 2) -> list[tuple[Stage, Planned]]:
-    """The candidates of `tune`: the last stages that take each layer, and each pair that may share a kernel."""
+def candidates(network: Network, most: int = 2) -> list[tuple[Stage, Planned]]:
+    """The candidates of `tune`: the first stages by `choices.ranking` of each layer and each pair that may be fused."""
     problems = dict.fromkeys(network.kernels.values())
-    return [(stage, problem) for problem in problems for stage in choices.takers(problem)[-last:]]
+    return [(stage, problem) for problem in problems for stage in choices.ranking(problem)[:most]]
 
 
-def compile_candidates(network: Network, last: int = 2, processes: int | None = None) -> int:
+def compile_candidates(network: Network, most: int = 2, processes: int | None = None) -> int:
     """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
-    made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, last))
+    made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, most))
     return inference.compile_kernels(made, processes)
 
 
@@ -240,19 +240,19 @@ def median_us(start: Callable[[Any], None]) -> float:
     return time.median_us
 
 
-def tune(network: Network, last: int = 2) -> Tuned:
-    """Times the last stages that take each layer, and each pair that may share a kernel, on the present GPU.
+def tune(network: Network, most: int = 2) -> Tuned:
+    """Times the stages expected to be fastest of each layer, and of each pair that may share a kernel, on this GPU.
 
     As selection.choose, selection.partition and inference.prepare take them; kernels alone, in CUDA graphs, their
-    arrays in the L2 as far as they fit. Nothing is recorded. last: stages of each problem. Raises TimingError in
+    arrays in the L2 as far as they fit. Nothing is recorded. most: stages of each problem. Raises TimingError in
     simulated mode.
     """
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)
     found: dict[Planned, dict[str, float]] = {}
     failures: dict[str, str] = {}
-    compile_candidates(network, last)
-    for stage, problem in candidates(network, last):
+    compile_candidates(network, most)
+    for stage, problem in candidates(network, most):
         try:
             tensors = _random_arrays(problem)  # kept until then
             start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
