@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tables
+from tables import stages
 
 from dwlab import __main__ as cli
 from dwlab import problems, records
@@ -405,10 +406,10 @@ def test_the_readmes_table_keeps_to_one_storage_type():
         )
         for dtype in ("float32", "float16")
     )
-    alone = timemodel.table([whole])
-    assert timemodel.table([whole, half]) == alone and "float16" not in alone
-    assert timemodel.table([dataclasses.replace(whole, measurements=half.measurements + whole.measurements)]) == alone
-    assert "float16" in timemodel.table([half])
+    alone = stages.predicted([whole])
+    assert stages.predicted([whole, half]) == alone and "float16" not in alone
+    assert stages.predicted([dataclasses.replace(whole, measurements=half.measurements + whole.measurements)]) == alone
+    assert "float16" in stages.predicted([half])
     assert all("float16" in cells[1] for cells in timemodel.compare([half]).cells())
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from dwlab import records
-from dwlab.model import timemodel
 from dwlab.problems import PATHS
 from dwlab.records import Record
 from tables import networks, stages, working
@@ -22,7 +21,7 @@ OF_RUNS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "depthwise1d/grid": stages.grid,
     "depthwise1d/drawn": stages.drawn,
     "depthwise1d/traffic": stages.traffic,
-    "predicted": timemodel.table,
+    "predicted": stages.predicted,
     "predicted/another": lambda runs: stages.another(),
     "epoch": lambda runs: working.epoch(),
     "layers": networks.layers,

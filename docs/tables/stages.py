@@ -12,11 +12,13 @@ from dwlab import records
 from dwlab.kernels import choices, registry
 from dwlab.measure import baselines
 from dwlab.measure import counters as counting
+from dwlab.model import timemodel
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.records import Measurement, Record, shape_text
 from dwlab.report.evidence import PUBLISHED, THREE
 from dwlab.report.rows import Row, geometric, grouped, measured_on
 from dwlab.report.written import newest, rows_at
+from dwlab.text import tabular
 from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
 
 NONE = Markdown("Nothing is recorded. On a GPU: `python benchmarks/record_run.py`.\n")
@@ -34,6 +36,25 @@ def ceilings(runs: Sequence[Record]) -> Markdown:
         Col("measured with", lambda run: run.where().removeprefix(run.gpu).lstrip(", "), left=True),
     ]
     return of_rows(columns, shown.values()) if shown else NONE
+
+
+def predicted(runs: Sequence[Record]) -> Markdown:
+    """Predicted and measured times at the newest run's main problem on the GPU that is shown."""
+    runs = records.shown_runs(runs)
+    rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
+    # A run of 16-bit rows alone has too few stages to say much: each GPU's newest with float32, or its newest.
+    used = {run.gpu: run for run in runs if rows[id(run)]}
+    used |= {run.gpu: run for run in runs if any(row.dtype == "float32" for row in rows[id(run)])}
+    parts = []
+    for run in used.values():
+        main = min(rows[id(run)], key=lambda row: row.dtype != "float32")  # the first with float32, or the first
+        wanted = main.problem, main.dtype
+        made = timemodel.compare([run], keep=lambda one, wanted=wanted: (one.problem, one.dtype) == wanted)
+        head = ["stage", "measured (µs)", "predicted (µs)", "error", "bound by"]
+        text = tabular.markdown(head, [[cells[0], *cells[2:]] for cells in made.cells()], (0, -1))
+        shape = shape_text(main.problem) + ("" if main.dtype == "float32" else f", {main.dtype}")
+        parts.append(f"{text}\n\n{shape}. {made.summary()}\nMeasured on {run.where()}.\n")
+    return Markdown("\n".join(parts)) if parts else NONE
 
 
 # ---------------------------------------------------------------------------------------------------------- the paper's

@@ -618,28 +618,6 @@ def _problem(row: records.Measurement) -> DepthwiseConv1d:
         raise problems.ProblemError(f"{row.id}: {dict(row.problem)} is no problem: {error}") from None
 
 
-def table(runs: Sequence[records.Record] | None = None) -> tabular.Markdown:
-    """Predicted and measured times at the newest run's main problem on the GPU that is shown, as Markdown."""
-    runs = records.shown_runs(runs)
-    rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
-    if not any(rows.values()):
-        return tabular.Markdown("Nothing is recorded. On a GPU: `python -m dwlab study --record FILE`.\n")
-    # A run of 16-bit rows alone has too few stages to say much: each GPU's newest with float32, or its newest.
-    newest = {run.gpu: run for run in runs if rows[id(run)]}
-    newest |= {run.gpu: run for run in runs if any(row.dtype == "float32" for row in rows[id(run)])}
-    parts = []
-    for run in newest.values():
-        main = min(rows[id(run)], key=lambda row: row.dtype != "float32")  # the first with float32, or the first
-        made = compare([run], keep=lambda one, main=main: (one.problem, one.dtype) == (main.problem, main.dtype))
-        head = ["stage", "measured (µs)", "predicted (µs)", "error", "bound by"]
-        text = tabular.markdown(head, [[cells[0], *cells[2:]] for cells in made.cells()], (0, -1))
-        if not made.rows:
-            text = f"Nothing of it can be predicted: {made.left_out[0]}."
-        shape = records.shape_text(main.problem) + ("" if main.dtype == "float32" else f", {main.dtype}")
-        parts.append(f"{text}\n\n{shape}. {made.summary()}\nMeasured on {run.where()}.\n")
-    return tabular.Markdown("\n".join(parts))
-
-
 def _us(value: float) -> str:
     digits = max(0, 3 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:,.{min(digits, 4)}f}"
