@@ -236,25 +236,25 @@ def store(F: int) -> Any:
 
 
 def load(F: int) -> Any:
-    """load(r, m, n) -> the words that `store` takes, from there; of filters from F on any numbers."""
+    """load(r, m, n, there) -> the words that `store` takes, from there; else, and of filters from F on, any numbers."""
     PAIRS = F % 8 == 0
 
     if wide(F):
 
         @cuda.jit(device=True, forceinline=True)
-        def load(r, m, n):
+        def load(r, m, n, there):
             v0 = v1 = v2 = v3 = float32(0)
-            if n < uint32(F):
+            if there and n < uint32(F):
                 v0, v1, v2, v3 = ptx.load4(r, uint32((m * uint32(F) + n) // uint32(4)))
             return ptx.word_of_float(v0), ptx.word_of_float(v1), ptx.word_of_float(v2), ptx.word_of_float(v3)
 
     else:
 
         @cuda.jit(device=True, forceinline=True)
-        def load(r, m, n):
+        def load(r, m, n, there):
             v0 = v1 = float32(0)
             at = uint32((m * uint32(F) + n) // uint32(4))
-            if n < uint32(F):
+            if there and n < uint32(F):
                 if PAIRS:
                     v0, v1 = ptx.load2(r, at)
                 else:
@@ -270,37 +270,16 @@ def at_rows(place: Any, F: int) -> tuple[Any, Any]:
     """put and get of `requantise_tile`, halves if not `wide`: place(m) -> (whether there is such a row, which of y)."""
     store_row, load_row = store(F), load(F)
 
-    if wide(F):
+    @cuda.jit(device=True, forceinline=True)
+    def put(y, m, n, *words):
+        there, row = place(m)
+        if there:
+            store_row(y, row, n, *words)
 
-        @cuda.jit(device=True, forceinline=True)
-        def put(y, m, n, w0, w1, w2, w3):
-            there, row = place(m)
-            if there:
-                store_row(y, row, n, w0, w1, w2, w3)
-
-        @cuda.jit(device=True, forceinline=True)
-        def get(r, m, n):
-            w0 = w1 = w2 = w3 = int32(0)
-            there, row = place(m)
-            if there:
-                w0, w1, w2, w3 = load_row(r, row, n)
-            return w0, w1, w2, w3
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def put(y, m, n, w0, w1):
-            there, row = place(m)
-            if there:
-                store_row(y, row, n, w0, w1)
-
-        @cuda.jit(device=True, forceinline=True)
-        def get(r, m, n):
-            w0 = w1 = int32(0)
-            there, row = place(m)
-            if there:
-                w0, w1 = load_row(r, row, n)
-            return w0, w1
+    @cuda.jit(device=True, forceinline=True)
+    def get(r, m, n):
+        there, row = place(m)
+        return load_row(r, row, n, there)
 
     return put, get
 
