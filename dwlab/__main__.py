@@ -1,8 +1,7 @@
 """``python -m dwlab``: the commands that the rooms register.
 
-Each room registers its own commands. Exit status: 0 if all is well, 1 if something that was checked is not (a problem
-that stops work, a check that fails, an exercise not solved), 2 for a command that cannot be carried out as given: one
-line on stderr says why and what to do. 130 after Ctrl-C, 141 if the reader of a pipe went away.
+Exit status: 0 if all is well, 1 if something that was checked is not, 2 for a command that cannot be carried out as
+given: one line on stderr says why and what to do. 130 after Ctrl-C, 141 if the reader of a pipe went away.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def parser_of(command: str) -> Parser:
 def _overview() -> str:
     rows = "\n".join(f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items())
     head = f"usage: {prog()} [-h] [--version] COMMAND ...\n\nThe workbook's tools. Each command has its own --help."
-    return f"{head}\n\noptions:\n  -h, --help  this list\n  --version   the version\n\ncommands:\n{rows}\n"
+    return f"{head}\n\ncommands:\n{rows}\n"
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
@@ -71,17 +70,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if command in ("-h", "--help", "--version"):
         print(f"dwlab {__version__}" if command == "--version" else _overview())
         raise SystemExit(0)
-    if command.startswith("-"):
-        raise UserError(f"there is no option {command!r}{_nearest(command, ('--help', '--version'))}")
     if command not in COMMANDS:
-        raise UserError(f"there is no command {command!r}{_nearest(command, tuple(COMMANDS))}")
+        kind, known = ("option", ("--help", "--version")) if command[:1] == "-" else ("command", tuple(COMMANDS))
+        raise UserError(f"there is no {kind} {command!r}{_nearest(command, known)}")
     parser = parser_of(command)
     options, rest = parser.parsed(given)
     if rest:
-        option = f"has no option {rest[0]!r}{_nearest(rest[0], parser.options)}"
-        raise UserError(
-            f"{command} {option if rest[0][0] == '-' else f'takes no {rest[0]!r} (see: {parser.prog} --help)'}"
-        )
+        has = f"has no option {rest[0]!r}{_nearest(rest[0], parser.options)}"
+        takes = f"takes no {rest[0]!r} (see: {parser.prog} --help)"
+        raise UserError(f"{command} {has if rest[0].startswith('-') else takes}")
     return options
 
 
@@ -95,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             networks.named(words[1])  # refused before Numba is imported
         options = parse(words)
-        as_it_is = any(getattr(options, name, False) for name in ("json", "ptx", "sass"))
-        with terminal.attended(options.command, fit=not as_it_is), warnings.catch_warnings():
+        code = any(getattr(options, name, False) for name in ("json", "ptx", "sass"))
+        with terminal.attended(options.command, fit=not code), warnings.catch_warnings():
             warnings.showwarning = commandline.warner("RecordWarning")
             status = options.run(options)
         sys.stdout.flush()
