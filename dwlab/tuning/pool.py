@@ -47,13 +47,14 @@ class Pool:
         todo: queue.SimpleQueue[Candidate] = queue.SimpleQueue()
         done: queue.SimpleQueue[Tried | None] = queue.SimpleQueue()
         failed: list[Exception] = []
+        over = threading.Event()
         gone: dict[Remote, Exception] = {}
         for one in candidates:
             todo.put(one)
 
         def work(bench: Remote) -> None:
             try:
-                while time.monotonic() < until and not failed:
+                while time.monotonic() < until and not failed and not over.is_set():
                     one = todo.get_nowait()
                     try:
                         bench.begin()
@@ -68,26 +69,29 @@ class Pool:
                 failed.append(error)
             done.put(None)
 
-        left = list(self.benches)
-        while left and not todo.empty() and time.monotonic() < until:
-            for one in left:
-                threading.Thread(target=work, args=(one,), daemon=True).start()
-            running = len(left)
-            while running:
-                try:
-                    tried = done.get(timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX)))
-                except queue.Empty:
-                    for one in left:
-                        one.close()
-                    return
-                running -= tried is None
-                if tried is not None:
-                    yield tried
-            if failed:
-                raise failed[0]
-            left = [one for one in left if one not in gone]
-        if not left:
-            raise list(gone.values())[-1]
+        try:
+            left = list(self.benches)
+            while left and not todo.empty() and time.monotonic() < until:
+                for one in left:
+                    threading.Thread(target=work, args=(one,), daemon=True).start()
+                running = len(left)
+                while running:
+                    try:
+                        tried = done.get(timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX)))
+                    except queue.Empty:
+                        for one in left:
+                            one.close()
+                        return
+                    running -= tried is None
+                    if tried is not None:
+                        yield tried
+                if failed:
+                    raise failed[0]
+                left = [one for one in left if one not in gone]
+            if not left:
+                raise list(gone.values())[-1]
+        finally:  # whoever asked may have had enough
+            over.set()
 
     def __enter__(self) -> Pool:
         return self
