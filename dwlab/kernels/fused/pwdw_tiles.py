@@ -147,8 +147,8 @@ def aligned(pair: Any) -> bool:
     return pair.first.C % (4 * per_word(pair.dtype)) == 0
 
 
-SHAPES = ((32, 32), (16, 32), (32, 16), (16, 16), (64, 32), (32, 64), (64, 16), (48, 32), (32, 96))
-ROWS, DEPTHS, RUNS, STAGES = (1, 2, 3, 4, 5, 7, 14), (16, 32, 48, 64), (1, 2, 4, 7), (2, 3)
+SHAPES = ((32, 32), (16, 32), (32, 16), (16, 16), (32, 64), (32, 96), (64, 32))
+ROWS, DEPTHS, RUNS, STAGES = (1, 2, 3, 4, 7, 14), (16, 32, 64), (1, 4, 7), (2, 3)
 SPARE, ONCE = 80, 64  # registers that a thread needs besides its sums; if all channels come in one stage
 TIGHT = {("float16", 32, 96, 32), ("float16", 32, 64, 64)}
 """Pixels and filters of a warp and words of a stage where less is known to do: compiled, they spill nothing."""

@@ -136,8 +136,8 @@ def fours(pair: Any) -> bool:
     return pair.second.F % 4 == 0
 
 
-SIZES = (16, 32, 48, 64)  # filters of a warp
-WAYS = ((1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (8, 1), (8, 2))  # warps_m, warps_n
+SIZES = (16, 32, 64)  # filters of a warp
+WAYS = ((1, 4), (1, 8), (2, 1), (2, 4), (4, 2), (8, 1), (8, 2))  # warps_m, warps_n
 
 
 def configs(pair: Any, images: int, gpu: Gpu) -> Iterator[TileConfig]:
