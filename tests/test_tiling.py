@@ -3,6 +3,7 @@
 import csv
 import functools
 import math
+import statistics
 
 import pytest
 from parts import part
@@ -13,12 +14,13 @@ from dwlab.inference import selection
 from dwlab.kernels import choices, registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.kernels.tiling import recorded
+from dwlab.kernels.tiling import recorded, tuned
 from dwlab.kernels.tiling.choose import choose, why_not
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Cost, Rates, Work, cost_of
 from dwlab.kernels.tiling.gpu import H200, Gpu
 from dwlab.problems import DTYPES, DepthwiseConv1d, layers, networks
+from dwlab.records.journal import Journal
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
@@ -204,6 +206,23 @@ def test_costs_are_finite(stage):
         cost = stage.tiles.cost(problem.kernel_key, problem.N, stage.config(problem), H200)
         assert all(math.isfinite(part) and part >= 0 for part in cost)
         assert (cost.time > 0) == (stage.tiles.work is not None)
+
+
+def test_the_least_cost_is_near_the_fastest_of_those_that_searches_timed():
+    """The time of the tile of least cost over the least of those tried: in the mean of the logarithms, and at most."""
+    known, over = {stage.id: stage for stage in TILED}, []
+    for path in tuned.journals(tuned.FOLDER):
+        for key, tried in Journal(path).keys().values():
+            if key.subject not in known:  # a whole path's
+                continue
+            rounds = [(one.candidate, one.times_us) for one in tried.values() if one.ok and len(one.times_us) >= 3]
+            times = {TileConfig(**tile): statistics.median(us) for tile, us in rounds}
+            if len(times) >= 5:
+                problem = layers.stored(layers.problem(key.problem), key.dtype)
+                cost = functools.partial(known[key.subject].tiles.cost, problem.kernel_key, problem.N)
+                over.append(times[min(times, key=lambda one: cost(one, H200).time)] / min(times.values()))  # noqa: B023
+    assert len(over) > 40 and max(over) < 2
+    assert math.exp(sum(map(math.log, over)) / len(over)) < 1.08
 
 
 # ---- recorded tiles
