@@ -7,6 +7,7 @@ M / N, 2 in 2:4. Bytes gain what the filters get shorter: x and y stay. Where by
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dwlab.problems.layers import Pointwise, SparsePointwise
@@ -67,3 +68,36 @@ def gain(layer: SparsePointwise, gbps: float, tflops: float) -> Gain:
 def patterns(layer: SparsePointwise, forms: tuple[str, ...], gbps: float, tflops: float) -> dict[str, float]:
     """Pattern -> the speedup that the roofline allows the layer in it."""
     return {form: gain(replace(layer, pattern=form), gbps, tflops).most for form in forms}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A pattern for a layer: the share of its filters' magnitudes that is kept, 0 to 1, and the layer's time in µs."""
+
+    pattern: str
+    kept: float
+    us: float
+
+
+def frontier(kept: Mapping[str, float], times: Mapping[str, float]) -> list[Choice]:
+    """The patterns of which no other keeps as much in less time, or more in as little; the fastest first.
+
+    kept: pattern -> sparsity.kept_magnitude, 1 of dense filters; times: pattern -> µs, of the same patterns.
+    """
+    found: list[Choice] = []
+    for one in sorted(
+        (Choice(form, kept[form], us) for form, us in times.items()), key=lambda one: (one.us, -one.kept)
+    ):
+        if not found or one.kept > found[-1].kept:
+            found.append(one)
+    return found
+
+
+def within(choices: Iterable[Choice], budget: float) -> Choice:
+    """The fastest that keeps at least `budget` of the magnitudes. Raises ValueError if none does."""
+    given = list(choices)
+    enough = [one for one in given if one.kept >= budget]
+    if not enough:
+        most = max((one.kept for one in given), default=0.0)
+        raise ValueError(f"no pattern keeps {budget:g} of the magnitudes: at most {most:.3g} is kept")
+    return min(enough, key=lambda one: (one.us, -one.kept))
