@@ -23,7 +23,7 @@ from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import describe_problem, writing
 
-GPUS = ("gtx1660", "a4000", "orin", "t4", "a100", "h100", "h200")
+GPUS = ("gtx1660", "orin", "h100")
 
 # ------------------------------------------------------------------------------------- accesses, element by element
 

@@ -87,37 +87,6 @@ def test_a_state_dict_of_torchvision_with_its_batch_norms_folded(trained):
     assert float((found - wanted).norm() / wanted.norm()) < 1e-5
 
 
-class Separable(torch.nn.Module):
-    """MobileNetV1's layers, named otherwise than torchvision would: found by their order."""
-
-    def __init__(self):
-        super().__init__()
-        nn = torch.nn
-        table = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
-        layers, read = block(3, 32, 3, 2), 32
-        for written, stride in table:
-            layers += block(read, read, 3, stride, read) + block(read, written)
-            read = written
-        self.body = nn.Sequential(*(nn.ReLU() if isinstance(one, nn.ReLU6) else one for one in layers))
-        self.fc = nn.Linear(1024, 1000)
-
-    def forward(self, x):
-        return self.fc(self.body(x).mean((2, 3)))
-
-
-def test_a_state_dict_of_another_network_by_the_order_of_its_convolutions():
-    module = shaken(Separable())
-    made = network("mobilenet_v1", 1, "NHWC", "float32", 64)
-    weights = weights_from_torch(made, module.state_dict())
-    image = image_of(made)
-    with torch.inference_mode():
-        wanted = module(torch.from_numpy(image))
-    assert float((by_pytorch(made, weights, image) - wanted).norm() / wanted.norm()) < 1e-5
-    short = {key: value for key, value in module.state_dict().items() if not key.startswith("fc")}
-    with pytest.raises(InferenceError, match="27 convolutions and linear layers, mobilenet_v1 has 28.*body.0.weight"):
-        weights_from_torch(made, short)
-
-
 DROP = object()
 
 
