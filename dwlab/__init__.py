@@ -1,4 +1,4 @@
-"""What a lesson imports: the target, the problems, the stages, the judge and the X-ray, each loaded on first use.
+"""The names of a lesson: the target, the problems, the stages, the judge and the X-ray, each loaded on first use.
 
 ``from dwlab import cuda, stage, check, xray`` needs neither a GPU nor ipywidgets nor matplotlib; importing ``dwlab``
 alone loads nothing but this file and its version's.

@@ -1,4 +1,4 @@
-"""What kernels import as ``cuda`` (``from dwlab.target import cuda``): numba.cuda on a GPU, else `dwlab.simt.cuda`.
+"""The ``cuda`` that kernels import (``from dwlab.target import cuda``): numba.cuda on a GPU, else `dwlab.simt.cuda`.
 
 `dwlab.gpu.target` decides which, when ``cuda`` is first used; the choice holds for the life of the process. Its other
 names (``mode``, ``reason``, …) are to be had here, too.

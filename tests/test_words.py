@@ -231,3 +231,23 @@ def test_terms_are_explained_and_used():
         assert source in sources, term
         stem = r"\s+(?:#\s+)?".join(re.escape(word) for word in term.split(",")[0].lower().split())
         assert re.search(rf"\b{stem}", used), f"nobody uses {term!r}"
+
+
+def docstrings(tree: ast.AST) -> list[str]:
+    """The docstrings of a module, its classes and functions, and those below its assignments."""
+    found = [ast.get_docstring(one) or "" for one in ast.walk(tree) if isinstance(one, DOCUMENTED)]
+    texts = (one.value for one in ast.walk(tree) if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+    return found + [one.value for one in texts if isinstance(one.value, str)]
+
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+FRAGMENT = re.compile(r"(Of|As|In|To|What|For|From)\b")
+
+
+@pytest.mark.quick
+def test_docstrings_say_what_a_thing_is_or_does():
+    """A fragment that starts with a preposition leaves that to the reader."""
+    files = sorted((ROOT / "dwlab").rglob("*.py"))
+    texts = [(path.name, text) for path in files for text in docstrings(ast.parse(path.read_text(encoding="utf-8")))]
+    fragments = {(name, text.splitlines()[0]) for name, text in texts if FRAGMENT.match(text)}
+    assert len(texts) > 2000 and len(fragments) < 20, sorted(fragments)

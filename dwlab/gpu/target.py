@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     reason: str
 
 NO_TORCH = "PyTorch is not installed: run pip install -e '.[torch]' in the workbook's folder"
-"""What everything says that needs PyTorch, where it is not installed."""
+"""The words of everything that needs PyTorch, where it is not installed."""
 
 VARIABLE = "DWLAB_TARGET"
 MODES: tuple[Mode, ...] = ("gpu", "simulated")
@@ -165,7 +165,7 @@ BUSY = {
     "OUT_OF_MEMORY": "it has no memory left for this",
     "DEVICE_UNAVAILABLE": "another process has it for itself alone",
 }
-"""What the driver's errors mean where several people use one GPU, by a part of their names."""
+"""The meaning of the driver's errors where several people use one GPU, by a part of their names."""
 
 
 def busy(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What a network is given and what it says: pictures prepared as for ImageNet, random images, likely classes."""
+"""A network's inputs and outputs: pictures prepared as for ImageNet, random images, likely classes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from dwlab.problems.networks import InferenceError, Network
 from dwlab.text.terminal import plain
 
 EPSILON = 1e-5
-"""What a batch norm adds to the variance, as PyTorch and torchvision have it."""
+"""The number that a batch norm adds to the variance, as PyTorch and torchvision have it."""
 
 Weights = Mapping[str, Mapping[str, np.ndarray]]
 

@@ -40,7 +40,7 @@ POINTS = (
     "it moves less than twice the compulsory bytes where the rows are long",
     "BEST is the tile that moves the fewest sectors there",
 )
-"""What a machine can judge, a point each; docs/teaching.md has what a person judges."""
+"""The points that a machine can judge; docs/teaching.md has those that a person judges."""
 
 HINTS = {
     0: ("Begin with one size and one tile: dwlab.check(kernel, want=…, args=…, grid=…, block=…) names a pattern.",),

@@ -680,7 +680,7 @@ COUNTED = {
     "barriers": "barriers",
     "flops": "FLOPs",
 }
-"""What a kernel is compared with ours by: a field of an xray's totals -> its unit."""
+"""The measures by which a kernel is compared with ours: a field of an xray's totals -> its unit."""
 
 
 def _launches(answer: Answer) -> dict[str, dict[str, int]]:

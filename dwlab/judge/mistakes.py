@@ -24,7 +24,7 @@ import numpy as np
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 MOST_PRODUCTS = 400_000
-"""Of a layer's sums with more products than that only what is done with them is looked at."""
+"""The most products of a sum of which more is looked at than what is done with it."""
 
 
 @dataclass(frozen=True)
@@ -787,7 +787,7 @@ def before_activation(problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray
 
 
 _VARYING = re.compile(r"relu6?|gelu|= [-\d.]+| where .*")
-"""What differs in a mistake's text from problem to problem."""
+"""The parts of a mistake's text that differ from problem to problem."""
 
 
 def _numbers(layers: list[_Layer]) -> Iterator[tuple[Row, list[_Layer], Callable[[float], np.ndarray]]]:

@@ -32,7 +32,7 @@ FAULTS = {
     7: "the end of the sizes is left out",
     8: "an index runs past the end",
 }
-"""What may be wrong, by number."""
+"""The possible mistakes, by number."""
 
 LOOK = {
     1: "Its answers are right and it has no hazard. Which of its numbers is worse than that of all the others?",

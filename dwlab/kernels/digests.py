@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 REGISTRY = "dwlab.kernels.registry"
 
 BESIDE = {"zero": "fill_zero", "parts": "add_parts"}
-"""What else of the registry is launched where a stage's Launch(…) has such a keyword."""
+"""Kernels of the registry that are launched, too, where a stage's Launch(…) has such a keyword."""
 
 CONSTANTS_ONLY = (
     REGISTRY, "dwlab.problems", "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.gpu.target", "dwlab.target",
@@ -37,10 +37,10 @@ INTERPRETER = "dwlab.simt"
 """No part of what a GPU is given, so nothing of it is followed."""
 
 LEFT_OUT = ("dwlab.gpu.occupancy", "LIMITS")
-"""What a GPU has, which is not ours to change."""
+"""The table of GPUs' limits, which are not ours to change."""
 
 NOT_LAUNCHED = ("traffic", "supports", "needs", "lesson")
-"""What a stage registers that decides whether its kernel is started, or says what it moves or where it is taught."""
+"""Keywords of a stage that decide whether its kernel is started, or say what it moves or where it is taught."""
 
 TABLE = PACKAGE / "records" / "kernels.csv"
 
@@ -54,7 +54,7 @@ Scope = tuple[str, str]
 Definition = tuple[Scope, ast.AST]
 
 Found = tuple[Definition, str]
-"""What a name stands for, and what it is called there."""
+"""A definition that a name stands for, and its name there."""
 
 
 @functools.cache
@@ -186,7 +186,7 @@ class _Sources:
         return found
 
     def bindings(self, scope: Scope) -> Mapping[str, list[ast.AST]]:
-        """What binds each name of a module, or of a function's own body: definitions, assignments, imports."""
+        """The definitions, assignments and imports that bind each name of a module, or of a function's own body."""
         if scope not in self.names:
             module, function = scope
             tree = self.tree(module)
@@ -207,7 +207,7 @@ class _Sources:
         return self._resolved(module, first, rest, scope)
 
     def outside(self, scope: Scope, name: str) -> str:
-        """What a name that is not followed is called where it comes from; "" of the interpreter's."""
+        """The original name of one that is not followed; "" of the interpreter's."""
         for node in self.bindings(scope).get(name) or self.bindings((scope[0], "")).get(name, ()):
             for alias in getattr(node, "names", ()):
                 if isinstance(node, (ast.Import, ast.ImportFrom)) and name == (alias.asname or alias.name):

@@ -142,7 +142,7 @@ def tensor_of(problem: DepthwiseConv1d, name: str, array: Any) -> Any:
 
 
 Call = Callable[[], Any]
-"""What is timed: gives tensors of any strides, as they come out of the library."""
+"""The call that is timed: gives tensors of any strides, as they come out of the library."""
 
 Outputs = Callable[[Any], dict[str, Any]]
 """From what a Call gives to the path's outputs by name, for the check: slices, reversals of few elements; untimed."""

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SECONDS = 3.0
-"""Of the window in which work runs, at least; and REST_SECONDS of the one without."""
+"""Least length of the window in which work runs; REST_SECONDS: of the one without."""
 REST_SECONDS = 1.0
 SETTLE_SECONDS = 1.0  # after the work before, until the clocks are down again
 STILL_SECONDS = 2.0  # a counter that does not move for so long does not count

@@ -1,1 +1,1 @@
-"""What the numbers of a kernel say of its time: the roofline and the time model."""
+"""A kernel's time from its numbers: the roofline and the time model."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {"dwpw": "#56B4E9", "pwdw": "#E69F00", "pwdw_r": "#F0E442", "pwpw": "#CC79A7"}
-"""Of the modules: from Okabe and Ito's palette, distinct with any colour vision; hatches for print in grey."""
+"""Colours of the modules, from Okabe and Ito's palette: distinct with any colour vision; hatches for print in grey."""
 
 HATCHES = {"dwpw": "", "pwdw": "//", "pwdw_r": "..", "pwpw": "xx"}
 

@@ -36,7 +36,7 @@ VALUES = {
     "ties": "sums halfway between two whole numbers",
     "far": "sums far from 0, which the bias takes back to halves",
 }
-"""What the inputs of a case are like, and in words. "ends", "ties" and "far" are for int8, what is neither these nor
+"""The kinds of a case's inputs, and their words. "ends", "ties" and "far" are for int8, what is neither these nor
 "plain" nor "large" for floating numbers."""
 
 TELLING = ("plain", "large", "large filters", "small")  # what is wrong for a size, zeros, ends and NaN may hide

@@ -34,7 +34,7 @@ SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"
 """The note of an int8 layer that has a ReLU6 in floating point."""
 
 INPUT = "input"
-"""What the first layer reads: the image, or for feed-forward blocks alone a map."""
+"""The first layer's input: the image, or for feed-forward blocks alone a map."""
 
 OPERATIONS = ("conv2d", "max_pool", "relu", "gelu", "subsample", "mean", "linear")
 

@@ -85,7 +85,7 @@ _INSTEAD_OF_CALL = dict.fromkeys(("zeros", "empty", "ones", "full", "array", "ar
     "sorted": "sort in a loop", "open": "a kernel has no files", "input": "pass the value as an argument",
     "rand": "use numba.cuda.random", "random": "use numba.cuda.random", "randint": "use numba.cuda.random",
 }  # fmt: skip
-"""What to do in place of a call that a kernel does not have."""
+"""Advice in place of a call that a kernel does not have."""
 # NumPy functions that are no floating-point operation.
 _FREE_UFUNCS = frozenset("conjugate fmax fmin isnan maximum minimum".split())
 

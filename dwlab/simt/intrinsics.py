@@ -742,7 +742,7 @@ _ATOMIC_TYPES = {
     "xor": _WHOLE, "exch": _WHOLE, "cas": _WHOLE, "compare_and_swap": _WHOLE, "inc": ("uint32", "uint64"),
     "dec": ("uint32", "uint64"),
 }  # fmt: skip
-"""What Numba-CUDA compiles each atomic for, for compute capability 9.0."""
+"""The types for which Numba-CUDA compiles each atomic, for compute capability 9.0."""
 
 
 def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | None) -> np.ndarray:

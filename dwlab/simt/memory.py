@@ -16,7 +16,7 @@ from dwlab.simt.options import UnsupportedError
 
 Lanes = np.generic | np.ndarray
 NUMBERS = (np.ndarray, np.generic)
-"""What a number is, in one lane or in all; by its name quicker to test for than written out each time."""
+"""The types of a number, in one lane or in all; by this name quicker to test for than written out each time."""
 
 
 def filled(value: Lanes, shape: tuple[int, int]) -> np.ndarray:

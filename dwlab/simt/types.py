@@ -407,7 +407,7 @@ _CMATH: dict[Callable, Callable] = {
 
 
 _OF_COMPLEX = {cmath.acosh, cmath.cosh, cmath.log10, cmath.phase, cmath.sinh, cmath.tanh}
-"""What Numba-CUDA has for no real number."""
+"""The operations that Numba-CUDA has for no real number."""
 
 
 def cmath_call(function: Callable, args: list[Value]) -> Value | tuple:

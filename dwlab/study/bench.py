@@ -269,7 +269,7 @@ def _poison_kernel() -> Any:
 
 
 POISONS = (np.int8(-86), np.int8(85))
-"""What int8 outputs hold before a kernel runs, one after the other."""
+"""Values of int8 outputs before a kernel runs, one after the other."""
 
 
 def _poison(array: Any, whole: np.int8 = POISONS[0]) -> None:

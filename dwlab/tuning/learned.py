@@ -21,9 +21,9 @@ from dwlab.problems import Problem
 from dwlab.records.journal import Candidate
 
 SHARED = 0.5
-"""Of an error's variance: what is the same for all problems."""
+"""The part of an error's variance that is the same for all problems."""
 NOISE = 0.1
-"""Of an error's spread: what no other candidate has a part in."""
+"""The part of an error's spread in which no other candidate has a part."""
 
 FIELDS = tuple(one.name for one in fields(TileConfig))
 

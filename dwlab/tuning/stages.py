@@ -28,7 +28,7 @@ from dwlab.tuning.race import Out
 from dwlab.tuning.space import Space, Subject, subject
 
 ROUND = {"rounds": 3, "min_seconds": 0.01, "most_seconds": 0.1}
-"""Of the clock, for one round of a race."""
+"""Seconds of the clock for one round of a race."""
 
 
 class StageBench:

@@ -29,7 +29,7 @@ from dwlab.tuning.strategies import named
 from dwlab.tuning.worker import Inline, Worker
 
 SWITCH = "DWLAB_TUNE"
-"""In the environment: "off", and nothing is searched: the default is taken."""
+"""Variable of the environment: "off", and nothing is searched: the default is taken."""
 
 
 def tune(

@@ -26,7 +26,7 @@ from dwlab.tuning.race import Out
 from dwlab.tuning.search import Bench
 
 SECONDS = 60.0
-"""Of the clock for each answer: compiling a candidate takes the most of it."""
+"""Seconds of the clock for each answer: compiling a candidate takes the most of it."""
 
 START_SECONDS = 300.0
 """For the process to start and make its bench."""

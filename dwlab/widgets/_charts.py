@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Part = tuple[str, str, str]
-"""What is drawn: its name, colour and hatch."""
+"""A part of a chart: its name, colour and hatch."""
 
 EDGE = {"edgecolor": "white", "linewidth": 0.8}
 TIGHT = "////"

@@ -174,7 +174,7 @@ def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limi
 LETTER = 0.042  # width of a letter at a bar of the limits, in parts of the limit
 
 PARTS = ("x", "between", "w1", "w2", "y")
-"""What bytes go to, in the order in which they are drawn; between: the map, written and read."""
+"""The parts to which bytes go, in the order in which they are drawn; between: the map, written and read."""
 
 
 def parts(one: Weighed) -> dict[str, tuple[int, int]]:

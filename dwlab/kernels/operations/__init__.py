@@ -28,7 +28,7 @@ ACTIVATIONS = ("relu", "gelu")
 WINDOWS = ("max_pool", "subsample", *ACTIVATIONS)
 
 KEPT = Scale(1.0, 0)
-"""What stands for the scale of a map that has none."""
+"""The scale of a map that has none."""
 
 
 def takes(problem: Operation, of_x: str = "", of_y: str = "") -> bool:

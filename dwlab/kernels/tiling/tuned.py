@@ -23,7 +23,7 @@ from dwlab.problems import Problem
 from dwlab.records.journal import Journal, JournalError, Key, Tried, unpacked
 
 VARIABLE = "DWLAB_JOURNAL"
-"""In the environment: a journal, or a folder of them, whose winners count too; "off": no journal counts."""
+"""Variable of the environment: a journal, or a folder of them, whose winners count too; "off": no journal counts."""
 
 FOLDER = str(records.FOLDER / "tuning")
 """The journals that ship."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dwlab.simt.report import Access, Report
 
 LEAST = 0.05
-"""Of a launch's sectors, or wavefronts, that a change must save to be worth a word."""
+"""The share of a launch's sectors, or wavefronts, that a change must save to be worth a word."""
 AGAIN = 3.0
 """Times that an array is loaded whole, from which keeping it on chip is worth a thought."""
 

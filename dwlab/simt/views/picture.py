@@ -22,7 +22,7 @@ BANKS = 32
 WORD = 4  # bytes; one bank delivers one word a wavefront
 
 ITEMSIZES = (1, 2, 4, 8, 16)
-"""What one lane can read or write in one access, in bytes."""
+"""Sizes that one lane can read or write in one access, in bytes."""
 
 
 class AccessPattern(Protocol):
