@@ -60,7 +60,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 SIZES = ("N", "map", "C", "between", "out")
-"""The sizes of a layer that ``halved`` halves: images, x's height and width, channels of x, between layers, and of y."""
+"""The sizes of a layer that ``halved`` halves: images, x's height and width, channels of x, between and of y."""
 
 
 def halved(problem: Problem, size: str) -> Problem | None:
