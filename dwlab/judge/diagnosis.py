@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -313,43 +314,89 @@ def _tiles(evidence: Evidence) -> list[int]:
     return list(dict.fromkeys([*usual, 32, 64, 96, 128, 48, 16, 8]))
 
 
+# Rows: axes, kinds of a rule, a condition of it, the finding's pattern, where to look, its key ("" for the pattern).
+_Places = tuple[tuple[str, ...], ...]
+_UNWRITTEN: _Places = (
+    ("all", "all", "", "nothing written",
+     "does the store reach {name}, and is the guard before it true for some thread?", ""),
+    ("", "last from", "", "tail not written",
+     "threads are missing for the tail along {axis}: round the grid up, -(-n // tile), and look at the guard (< n, not "
+     "< n - 1)", ""),
+    ("", "first", "", "head not written", "where does the first index along {axis} come from?", ""),
+    ("", "tile", "every_second", "every second tile not written",
+     "does a block start at index * tile, with the tile that it really covers, and is the grid large enough?",
+     "second unwritten {period}"),
+    ("", "tile", "not every_second", "part of each tile not written",
+     "a tile has more outputs than threads that store them: which thread should store these?",
+     "part unwritten {period} {start}"),
+)  # fmt: skip
+_HALO = "the halo load: the {edge} outputs of a tile use {name} from {side} it, or from its very edge"
+_ROW_PLACES: _Places = (
+    ("t", "first", "count <= left", "left border wrong",
+     "their windows reach before the row (the first {left} do): the padding, the test for negative times", ""),
+    ("t", "last", "count <= right", "right border wrong",
+     "their windows reach beyond the row (the last {right} do): the padding, the test against L", ""),
+    ("j", "first", "", "first taps wrong", "{taps}", ""),
+    ("j", "last from", "", "last taps wrong", "{taps}", ""),
+    ("t j", "tile", "every_second", "every second tile wrong",
+     "what differs from tile to tile? The tile's start, and what is staged for it", "second wrong {period}"),
+    ("t j", "tile", "edge and not every_second", "{edge} of each tile wrong", _HALO, "{edge} wrong {period}"),
+    ("t j", "tile", "not edge and not every_second", "part of each tile wrong",
+     "which threads compute these, and what do they read?", "part wrong {period} {start}"),
+    ("t", "from last", "", "wrong beyond the first tile",
+     "the first outputs of a row are right: what depends on the tile's start?", ""),
+    ("b h row", "from last", "", "wrong beyond the first {axis}",
+     "the first {axis} is right: how {axis} enters each index, and what is kept from the row before", ""),
+)  # fmt: skip
+_MAP_PLACES: _Places = (
+    ("p q", "first last", "not ring", "border wrong",
+     "their windows reach beyond the map's edge: the padding, and the test of the {axis} that they read", ""),
+    ("p q c", "tile", "", "part of each tile wrong",
+     "what differs along {axis} within a tile: what is staged for it, and its halo?",
+     "part wrong {axis} {period} {start}"),
+    ("p q", "from", "", "wrong beyond the first tile",
+     "the first outputs along {axis} are right: what depends on the tile's start, or steps along {axis}?", ""),
+    ("n", "from last", "", "wrong beyond the first image",
+     "the first n is right: how the image n enters each index", ""),
+    ("c", "from last", "", "wrong beyond the first channel",
+     "the first c is right: how the channel c enters each index", ""),
+)  # fmt: skip
+
+
+def _named(evidence: Evidence, mask: np.ndarray, table: _Places, text: str, **more: Any) -> Iterator[Finding]:
+    """Findings of a table for the ways to describe a mask. text: with the words of such a way; more: what the table's
+    conditions and sentences name besides."""
+    for axis, rule, words in region(mask, _tiles(evidence), _axes(evidence)):
+        edge = "first" if rule.start == 0 else "last" if rule.start + rule.count == rule.period else ""
+        names = vars(rule) | more | {"axis": axis, "edge": edge, "every_second": rule.every_second}
+        names["side"] = "before" if edge == "first" else "behind"
+        for axes, kinds, condition, pattern, look, key in table:
+            if axes and axis not in axes.split() or rule.kind not in kinds.split():
+                continue
+            if mistakes.value(condition, names):
+                said = [one.format_map(names) for one in (pattern, look, key)]
+                yield Finding(said[0], text.format(words=words), said[1], said[2])
+
+
 def _unwritten(evidence: Evidence) -> list[Finding]:
-    """Elements that still hold the poison."""
-    name = evidence.problem.outputs(evidence.path)[0]
-    found = []
-    for axis, rule, words in region(evidence.unwritten & evidence.wrong, _tiles(evidence), _axes(evidence)):
-        text = f"never written in {name} (the NaN from before the launch is still there): {words}"
-        if axis == "all":
-            look = f"does the store reach {name}, and is the guard before it true for some thread?"
-            found.append(Finding("nothing written", f"no element of {name} was written", look))
-        elif rule.kind in ("last", "from"):
-            look = (
-                f"threads are missing for the tail along {axis}: round the grid up, -(-n // tile), and look at the "
-                "guard (< n, not < n - 1)"
-            )
-            found.append(Finding("tail not written", text, look))
-        elif rule.kind == "first":
-            found.append(Finding("head not written", text, f"where does the first index along {axis} come from?"))
-        elif rule.every_second:
-            look = (
-                "does a block start at index * tile, with the tile that it really covers, and is the grid large enough?"
-            )
-            found.append(Finding("every second tile not written", text, look, f"second unwritten {rule.period}"))
-        elif rule.kind == "tile":
-            look = "a tile has more outputs than threads that store them: which thread should store these?"
-            key = f"part unwritten {rule.period} {rule.start}"
-            found.append(Finding("part of each tile not written", text, look, key))
-    words = region(evidence.unwritten & evidence.wrong, names=_axes(evidence))[0][2]
-    text = f"never written in {name} (the NaN from before the launch is still there): {words}"
-    return found or [Finding("not written", text, "which thread should store these, and what keeps it from it?")]
+    """Findings on elements that still hold the poison."""
+    name, mask = evidence.problem.outputs(evidence.path)[0], evidence.unwritten & evidence.wrong
+    text = f"never written in {name} (the NaN from before the launch is still there): {{words}}"
+    found = list(_named(evidence, mask, _UNWRITTEN, text, name=name))
+    if found and found[0].pattern == "nothing written":
+        return [replace(found[0], text=f"no element of {name} was written")]
+    words = region(mask, names=_axes(evidence))[0][2]
+    look = "which thread should store these, and what keeps it from it?"
+    return found or [Finding("not written", text.format(words=words), look)]
 
 
 def _places(evidence: Evidence) -> list[Finding]:
-    """Wrong elements that were written, by where they are."""
-    mask = evidence.wrong & ~evidence.unwritten
-    problem = evidence.problem
+    """Findings on wrong elements that were written, by where they are."""
+    mask, problem = evidence.wrong & ~evidence.unwritten, evidence.problem
+    text = f"{{words}}; {_example(evidence, mask)}{_not_a_number(evidence, mask)}"
     if not isinstance(problem, DepthwiseConv1d):
-        return _places_in_a_map(evidence, mask)
+        ring = list(_ring(evidence, mask))
+        return ring + list(_named(evidence, mask, _MAP_PLACES, text, ring=ring))
     left, right = (problem.left, problem.shift) if evidence.path == "forward" else (problem.shift, problem.left)
     found = []
     time = np.arange(mask.shape[-1])
@@ -357,66 +404,12 @@ def _places(evidence: Evidence) -> list[Finding]:
     at = mask.any(axis=tuple(range(mask.ndim - 1)))
     both = (at & (time < left)).any() and (at & (time >= mask.shape[-1] - right)).any()
     if mask.ndim == 3 and both and not (at & ~reaching).any() and not reaching.all():
-        text = _seen(
-            evidence, mask, f"only outputs whose windows reach beyond the row, the first {left}, the last {right}"
-        )
+        words = f"only outputs whose windows reach beyond the row, the first {left}, the last {right}"
         look = "what stands beside the row counts as 0: the test of the time index against 0 and against L"
-        found.append(Finding("border wrong", text, look))
-    for axis, rule, words in region(mask, _tiles(evidence)):
-        text = _seen(evidence, mask, words)
-        if axis == "t" and rule.kind == "first" and rule.count <= left:
-            look = f"their windows reach before the row (the first {left} do): the padding, the test for negative times"
-            found.append(Finding("left border wrong", text, look))
-        elif axis == "t" and rule.kind == "last" and rule.count <= right:
-            look = f"their windows reach beyond the row (the last {right} do): the padding, the test against L"
-            found.append(Finding("right border wrong", text, look))
-        elif axis == "j" and rule.kind in ("first", "last", "from"):
-            which = "first" if rule.kind == "first" else "last"
-            look = "what depends on j: where the tap's window of x begins, and whether all of it is staged"
-            found.append(Finding(f"{which} taps wrong", text, look))
-        if axis in ("t", "j") and rule.kind == "tile":
-            edge = "first" if rule.start == 0 else "last" if rule.start + rule.count == rule.period else ""
-            if rule.every_second:
-                look = "what differs from tile to tile? The tile's start, and what is staged for it"
-                found.append(Finding("every second tile wrong", text, look, f"second wrong {rule.period}"))
-            elif edge:
-                side = "before it" if edge == "first" else "behind it"
-                name = "dy" if evidence.path == "input_grad" else "x"
-                look = f"the halo load: the {edge} outputs of a tile use {name} from {side}, or from its very edge"
-                found.append(Finding(f"{edge} of each tile wrong", text, look, f"{edge} wrong {rule.period}"))
-            else:
-                look = "which threads compute these, and what do they read?"
-                key = f"part wrong {rule.period} {rule.start}"
-                found.append(Finding("part of each tile wrong", text, look, key))
-        elif axis == "t" and rule.kind in ("from", "last"):
-            look = "the first outputs of a row are right: what depends on the tile's start?"
-            found.append(Finding("wrong beyond the first tile", text, look))
-        elif axis in ("b", "h", "row") and rule.kind in ("from", "last"):
-            look = f"the first {axis} is right: how {axis} enters each index, and what is kept from the row before"
-            found.append(Finding(f"wrong beyond the first {axis}", text, look))
-    return found
-
-
-def _places_in_a_map(evidence: Evidence, mask: np.ndarray) -> list[Finding]:
-    """The same for layers: rows p, columns q and channels c of the output."""
-    found = list(_ring(evidence, mask))
-    for axis, rule, words in region(mask, _tiles(evidence), _axes(evidence)):
-        text = _seen(evidence, mask, words)
-        if axis in ("p", "q") and rule.kind in ("first", "last") and not found:
-            look = f"their windows reach beyond the map's edge: the padding, and the test of the {axis} that they read"
-            found.append(Finding("border wrong", text, look))
-        elif axis in ("p", "q", "c") and rule.kind == "tile":
-            look = f"what differs along {axis} within a tile: what is staged for it, and its halo?"
-            key = f"part wrong {axis} {rule.period} {rule.start}"
-            found.append(Finding("part of each tile wrong", text, look, key))
-        elif axis in ("p", "q") and rule.kind == "from":
-            look = f"the first outputs along {axis} are right: what depends on the tile's start, or steps along {axis}?"
-            found.append(Finding("wrong beyond the first tile", text, look))
-        elif axis in ("n", "c") and rule.kind in ("from", "last"):
-            what = {"n": "image", "c": "channel"}[axis]
-            look = f"the first {axis} is right: how the {what} {axis} enters each index"
-            found.append(Finding(f"wrong beyond the first {what}", text, look))
-    return found
+        found.append(Finding("border wrong", text.format(words=words), look))
+    taps = "what depends on j: where the tap's window of x begins, and whether all of it is staged"
+    name = "dy" if evidence.path == "input_grad" else "x"
+    return found + list(_named(evidence, mask, _ROW_PLACES, text, left=left, right=right, taps=taps, name=name))
 
 
 def _ring(evidence: Evidence, mask: np.ndarray) -> Iterator[Finding]:
@@ -471,10 +464,13 @@ def _anywhere(evidence: Evidence) -> Finding:
 
 
 def _seen(evidence: Evidence, mask: np.ndarray, words: str) -> str:
-    text = f"{words}; {_example(evidence, mask)}"
-    if np.isnan(evidence.got[mask]).all():
-        text += "; they are NaN: something was read that is outside the arrays or was never written"
-    return text
+    return f"{words}; {_example(evidence, mask)}{_not_a_number(evidence, mask)}"
+
+
+def _not_a_number(evidence: Evidence, mask: np.ndarray) -> str:
+    if not np.isnan(evidence.got[mask]).all():
+        return ""
+    return "; they are NaN: what was read lies outside the arrays or was never written, or it is inf - inf or inf / inf"
 
 
 def _example(evidence: Evidence, mask: np.ndarray) -> str:

@@ -73,10 +73,10 @@ def run(reference: str, lines: str, names: dict[str, Any], **more: Any) -> Any:
 def rows_of(table: tuple, names: dict[str, Any]) -> Iterator[Row]:
     """The rows of a table's groups (condition, where to look, rows), for a problem with these names."""
     for condition, look, rows in table:
-        if not _value(condition, names):
+        if not value(condition, names):
             continue
         for pattern, lines, text, *over in rows:
-            for one in _value(over[0], names) if over else ((None, None),):
+            for one in value(over[0], names) if over else ((None, None),):
                 n, at = one if isinstance(one, tuple) else (one, one)
                 first, _, other = pattern.partition(" | ")  # "one image for all | wrong image": the first is of index 0
                 named, line = first if n == "0" or not other else other, lines.replace("{n}", str(n))
@@ -92,7 +92,8 @@ def _expression(text: str) -> CodeType:
     return compile(text, f"<{text}>", "eval")
 
 
-def _value(text: str, names: dict[str, Any]) -> Any:
+def value(text: str, names: dict[str, Any]) -> Any:
+    """The value of an expression of a table; True of none."""
     return eval(_expression(text), dict(names)) if text else True
 
 
