@@ -29,6 +29,7 @@ from dwlab.gpu import driver, occupancy, target
 from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError
+from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.training import small_kernels
 
@@ -543,7 +544,7 @@ def test_a_kernel_is_the_same_out_of_either_mode_and_on_either_way(name):
     by_value = inspect.compile(one.with_kernel(one.kernel_for(SMALL)), problem=SMALL, cc="8.0")
     wanted = plain(json.dumps(by_name.to_dict(code=True)))
     assert plain(json.dumps(by_value.to_dict(code=True))) == wanted
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    environment = os.environ | gpus.environment() | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     code = [sys.executable, "-c", IN_GPU_MODE, name]
     done = subprocess.run(code, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr

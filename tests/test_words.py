@@ -23,7 +23,6 @@ CLEAN = ("README.md", "CONTRIBUTING.md", "docs", "notebooks/src", "solutions") +
     if one.suffix == ".py" or (one.is_dir() and any(one.glob("*.py")))
 )
 DIGESTED = {
-    "dwlab/gpu/inline_ptx.py": {"apart"},
     "dwlab/kernels/depthwise1d/channel_strips.py": {"turns"},
     "dwlab/kernels/fused/dwpw_4_slide.py": {"turn", "TURNS"},
     "dwlab/kernels/fused/outputs.py": {"apart"},

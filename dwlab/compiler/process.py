@@ -50,7 +50,7 @@ class Job:
     """One kernel to compile: a registered stage by its id, problem and tile, any other pickled.
 
     arguments: Numba types, or for an array of one's own (dtype, dimensions, layout); or a signature as text. threads,
-    shared_bytes: of its launch. notes: what is to be said of the result.
+    shared_bytes: of its launch. notes: sentences for the result.
     """
 
     name: str
@@ -255,7 +255,7 @@ def dotted(version: Iterable[int]) -> str:
     return ".".join(map(str, version))
 
 
-# --- a kernel on its way there ----------------------------------------------------------------------------------------
+# --- a kernel pickled for there ---------------------------------------------------------------------------------------
 
 
 def options(kernel: Any) -> dict[str, Any]:

@@ -219,11 +219,11 @@ def _operands(
         elif letter == "x":
             found[name] = "r" if shared else "l", address(context, builder, *array, kind, value, shared)
         elif letter in "dhr":
-            line, apart = 64 if letter == "h" else 128, 4 * literals["pitch"] if letter == "r" else 16
+            line, between = 64 if letter == "h" else 128, 4 * literals["pitch"] if letter == "r" else 16
             at = address(context, builder, *array, kind, value, True)
             at = builder.lshr(builder.and_(at, ir.Constant(i32, 0x3FFFF)), ir.Constant(i32, 4))
-            # swizzled; 8 lines' bytes from 8 lines to the next 8; rows of 64 columns begin so many bytes apart
-            layout = {128: 1, 64: 2}[line] << 62 | (8 * line >> 4) << 32 | (apart >> 4) << 16
+            # swizzled; 8 lines' bytes from 8 lines to the next 8; those of 64 columns are so many between
+            layout = {128: 1, 64: 2}[line] << 62 | (8 * line >> 4) << 32 | (between >> 4) << 16
             found[name] = "l", builder.or_(builder.zext(at, i64), ir.Constant(i64, layout))
         elif letter in "fF":
             found[name] = "f", value
