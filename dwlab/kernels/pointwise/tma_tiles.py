@@ -60,4 +60,4 @@ def work(layer, images, config):
     return group_work(layer, layout, chunks / (places if places >= chunks else max(1, places - 1)))
 
 
-TILES = Tiles(configs, resources, work, Rates(products=3120, read=46, written=17.6, start=960, chunk=1910))
+TILES = Tiles(configs, resources, work, Rates(products=6330, read=86, written=23, start=1750, chunk=690))

@@ -99,4 +99,4 @@ def group_traffic(layer, config):
     )
 
 
-TILES = Tiles(configs, resources, work, Rates(products=2740, read=44, written=43, start=770, chunk=1360))
+TILES = Tiles(configs, resources, work, Rates(products=4670, read=70, written=26, start=910, chunk=965))

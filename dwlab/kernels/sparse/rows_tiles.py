@@ -109,7 +109,7 @@ def work(layer, images, config):
     )  # fmt: skip
 
 
-TILES = Tiles(configs, resources, work, Rates(products=4660, read=72, shared=181, written=26, start=940, chunk=242))
+TILES = Tiles(configs, resources, work, Rates(products=3150, read=47, shared=119, written=31, start=1700, chunk=408))
 
 
 def load_rows(layout):

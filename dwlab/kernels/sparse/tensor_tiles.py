@@ -190,4 +190,4 @@ def work(layer, images, config):
     )  # fmt: skip
 
 
-TILES = Tiles(configs, resources, work, Rates(products=4550, read=43, shared=185, written=26, start=1210, chunk=244))
+TILES = Tiles(configs, resources, work, Rates(products=8200, read=30, shared=319, written=18.7, start=1470, chunk=184))

@@ -207,4 +207,4 @@ def work(layer, images, config):
     )  # fmt: skip
 
 
-TILES = Tiles(configs, resources, work, Rates(products=1990, read=30, shared=83, written=71, start=2520, chunk=535))
+TILES = Tiles(configs, resources, work, Rates(products=12900, read=68, shared=196, written=76, start=2370, chunk=19))

@@ -126,4 +126,4 @@ def work(layer, images, config):
     )  # fmt: skip
 
 
-TILES = Tiles(configs, resources, work, Rates(products=3360, read=98, shared=161, written=30, start=3580, chunk=1090))
+TILES = Tiles(configs, resources, work, Rates(products=13000, read=102, shared=154, written=28, start=1540, chunk=1120))
