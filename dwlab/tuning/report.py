@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dwlab.kernels import choices
+from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records.journal import Journal, Key, Tried, text
@@ -103,7 +104,7 @@ def _of_today(key: Key, tried: dict[str, Tried]) -> dict[str, Tried]:
     """Without candidates of stages that are gone, which no search of today has; all of them if no other was right."""
     try:
         names = {None, *(one.name for one in subject(key.subject).stages)}
-    except SpaceError:
+    except (SpaceError, StageError):  # the stage itself is gone
         return tried
     left = {name: one for name, one in tried.items() if one.candidate.get("stage") in names}
     return left if any(one.ok for one in left.values()) else tried
