@@ -1,4 +1,4 @@
-"""Reads language_rows.py and runs its rows: on dwlab.simt, as plain Python, and through Numba-CUDA's compiler."""
+"""Reads language_rows.txt and runs its rows: on dwlab.simt, as plain Python, and through Numba-CUDA's compiler."""
 
 import ast
 import functools
@@ -6,13 +6,15 @@ import inspect
 import re
 import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
 from tests.loaded import loaded
-from tests.simt.language_rows import ROWS, WORLD
+from tests.simt.language_world import WORLD
 
+ROWS = Path(__file__).with_name("language_rows.txt").read_text(encoding="utf-8")
 VERDICTS = ("runs", "refused", "stricter", "looser")
 OTHERS = ("y", "r", "w", "one", "z")
 REC = np.dtype([("u", np.float64), ("v", np.int64), ("w", np.float32)], align=True)
@@ -21,7 +23,7 @@ WITH_ARRAYS = np.dtype([("v", np.float32, (3,)), ("m", np.int32, (2, 3))], align
 
 @dataclass(frozen=True)
 class Row:
-    """One row: see language_rows.py. text: a module's source, in which `k` is the kernel."""
+    """One row: see language_rows.txt. text: a module's source, in which `k` is the kernel."""
 
     verdict: str
     name: str
@@ -34,8 +36,9 @@ def rows(text: str = ROWS) -> list[Row]:
     """All rows. Raises ValueError for one that is not well formed or whose name is there already."""
     found: dict[str, Row] = {}
     text = re.sub(
-        r"(?ms)^## (\w+), a row a line\n(.*?)(?=^## )", lambda m: re.sub("(?m)^(?=.)", f"## {m[1]}\n", m[2]), text
-    )
+        r"(?ms)^## (\w+), a row a line\n(.*?)(?=^## )",
+        lambda m: "".join(_of_lines(m[1], line) for line in m[2].splitlines()), text,
+    )  # fmt: skip
     for part in re.split(r"(?m)^## ", text)[1:]:
         head, _, body = part.partition("\n")
         verdict, name, why = ([*(piece.strip() for piece in head.split("|", 2)), "", ""])[:3]
@@ -48,6 +51,12 @@ def rows(text: str = ROWS) -> list[Row]:
             body = f"def k({parameters(body)}):\n    i = cuda.grid(1)\n" + textwrap.indent(body, "    ")
         found[name] = Row(verdict, name, why or said.get("why", ""), body + "\n", said.get("want"))
     return list(found.values())
+
+
+def _of_lines(verdict: str, line: str) -> str:
+    """A row that is written as one line, in the form of lines."""
+    code, name, said = re.fullmatch(r"(.*?)(?:  # (?!want: |why: )(.*?))?(  # (?:want|why): .*)?", line).groups("")
+    return f"## {verdict} | {name}\n" + code.replace("; ", "\n") + said + "\n"
 
 
 def parameters(body: str) -> str:

@@ -1,6 +1,6 @@
 """Executes a kernel's PTX, thread by thread between barriers: what a GPU would give, where there is only a compiler.
 
-It knows what the kernels of tests.simt.language_rows are compiled to: arithmetic of every width, conversions, memory,
+It knows what the kernels of language_rows.txt are compiled to: arithmetic of every width, conversions, memory,
 branches, calls of functions that the module has, vprintf, barriers, shuffles and votes of one warp. An instruction
 that it does not know raises Unknown. A register holds bits, as an integer; each instruction gives them their type.
 Approximate functions (ex2.approx, rcp.approx …) are exact here, so results are compared with a tolerance.

@@ -1,7 +1,7 @@
 """Random lines of any construct around any kind of value: they run, or are refused in words of the language.
 
-A row of language_rows.py tries a construct with the values that somebody thought of. What nobody thought of ended in an
-error of the interpreter's own ("'tuple' object has no attribute 'copy'"). Here constructs and values meet at random;
+A row of language_rows.txt tries a construct with the values that somebody thought of. What nobody thought of ended in
+an error of the interpreter's own ("'tuple' object has no attribute 'copy'"). Here constructs and values meet at random;
 what comes out is not looked at.
 """
 

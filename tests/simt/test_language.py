@@ -1,6 +1,6 @@
 """Numba-CUDA as it is written runs: one small kernel for each feature, with the result that a GPU would give.
 
-What plain Python gives too is in the rows of language_rows.py.
+What plain Python gives too is in the rows of language_rows.txt.
 
 With DWLAB_LANGUAGE_TESTS=numba the same kernels run on numba.cuda and its GPU: test_language_on_gpu.py does that.
 """
@@ -772,7 +772,7 @@ def test_complex_functions():
     np.testing.assert_allclose(out, np.sqrt(z) + np.exp(z) + np.log(z) + np.sin(z) * np.angle(z), rtol=1e-13)
 
 
-# The ones that Numba-CUDA 0.30 compiles; language_rows has those that it does not.
+# The ones that Numba-CUDA 0.30 compiles; language_rows.txt has those that it does not.
 NUMPY_SCALARS = [
     "np.sin(v) + np.cos(v) + np.tan(v)",
     "np.log(v) + np.log2(v) + np.log10(v)",

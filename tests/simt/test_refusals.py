@@ -1,6 +1,6 @@
 """Refusals name the line, the reason and, where there is one, the way round.
 
-Constructs of the language are rows of language_rows.py.
+Constructs of the language are rows of language_rows.txt.
 """
 
 import inspect
