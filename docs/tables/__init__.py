@@ -36,8 +36,6 @@ OF_RUNS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "sparse": networks.sparse,
     "sparse/bounds": networks.sparse_bounds,
     "copies": working.copies,
-    "copies/small": working.small_copies,
-    "depthwise1d/as_large": working.as_large,
     **{f"depthwise1d/long/{path}": functools.partial(working.long_rows, path=path) for path in ("forward", "backward")},
     **{f"ablations/{group.replace(' ', '_')}": functools.partial(working.ablations, group=group)
        for group in working.ABLATIONS},

@@ -17,10 +17,6 @@ from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
 NONE = Markdown("Nothing is recorded. On a GPU: `python benchmarks/record_run.py`.\n")
 
 
-def _us(us: float | None) -> str | None:
-    return f"{us:,.1f} µs" if us else None
-
-
 def _spread(row: Row) -> str | None:
     return f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}" if row.get("p10_us") else None
 
@@ -46,61 +42,28 @@ def copies(runs: Sequence[Record]) -> Markdown:
     return of_rows(columns, sizes, [note, measured_on([run])])
 
 
-def small_copies(runs: Sequence[Record], sizes: Sequence[int] = (1, 10, 100, 800)) -> Markdown:
-    """Times of copies of so many MB, and the part of the largest copy's bandwidth that it has."""
-    run = records.copies(runs)
-    if run is None:
-        return NONE
-    largest = max(row["gbps"] for row in run.sections["copies"])
-    body = [(size, us, size / largest * 1e3) for size in sizes if (us := records.copy_us(size * 10**6, run))]
-    columns = [
-        Col("a copy of", lambda one: f"{one[0]} MB"),
-        Col("takes", lambda one: f"{one[1]:.2f} µs"),
-        Col("over its bytes' time", lambda one: f"{one[1] - one[2]:+.2f} µs"),
-        Col("of the largest's bandwidth", lambda one: one[2] / one[1], percent),
-    ]
-    return of_rows(columns, body, [measured_on([run])])
-
-
-def _long(runs: Sequence[Record], path: str) -> tuple[list[Row], list[Record]]:
-    """The timed shapes of the grid of a path with rows of 1,024, and the runs."""
-    rows, used = records.grid_rows(runs)
-    rows = [row for row in rows if (row["path"], row["problem"]["L"]) == (path, 1024) and row.get("time_us")]
-    return sorted(rows, key=lambda row: (row["problem"]["K"], row["problem"]["B"])), used
-
-
 def long_rows(runs: Sequence[Record], path: str) -> Markdown:
-    """Recorded shapes of the grid with rows of 1,024: the stage chosen, its time over the two floors."""
-    rows, used = _long(runs, path)
-    columns = [
-        *(Col(name, lambda row, name=name: row["problem"][name]) for name in "BK"),
-        Col("stage", "stage", left=True),
-        Col("time", "time_us", _us),
-        Col("of copy", lambda row: over(row["copy_bound_us"], row["time_us"]), "{:.0%}".format),
-        Col("of FMA rate", lambda row: over(row.get("fma_bound_us"), row["time_us"]), "{:.0%}".format),
-    ]
-    return of_rows(columns, rows, [measured_on(used)]) if rows else NONE
-
-
-def as_large(runs: Sequence[Record], path: str = "forward") -> Markdown:
-    """Shapes of the grid with B·H·L near 10 million: times over the copy's floor, and over a copy of as many bytes."""
-    (rows, used), run = _long(runs, path), records.copies(runs)
-    sizes = {id(row): DepthwiseConv1d(**row["problem"]) for row in rows}
-    rows = [row for row in rows if 9e6 < (one := sizes[id(row)]).B * one.H * one.L < 11e6]
+    """Recorded shapes of the grid with rows of 1,024: the stage chosen, its time over the floors and over a copy."""
+    rows, used = records.grid_rows(runs)
+    run = records.copies(runs)
+    rows = [row for row in rows if (row["path"], row["problem"]["L"]) == (path, 1024) and row.get("time_us")]
     if run is None or not rows:
         return NONE
 
-    def copied(row: Row) -> float:
-        return records.copy_us(sizes[id(row)].compulsory_bytes(path), run) / row["time_us"]
+    def copied(row: Row) -> float | None:
+        return records.copy_us(DepthwiseConv1d(**row["problem"]).compulsory_bytes(path), run)
 
     columns = [
-        Col("K", lambda row: row["problem"]["K"]),
+        *(Col(name, lambda row, name=name: row["problem"][name]) for name in "BK"),
         Col("stage", "stage", left=True),
-        Col("time", "time_us", _us),
-        Col("of copy", lambda row: row["copy_bound_us"] / row["time_us"], "{:.0%}".format),
-        Col("of a copy as large", copied, "{:.0%}".format),
+        Col("time (µs)", "time_us", rounded),
+        Col("of copy", lambda row: over(row["copy_bound_us"], row["time_us"]), percent),
+        Col("of FMA rate", lambda row: over(row.get("fma_bound_us"), row["time_us"]), percent),
+        Col("of a copy as large", lambda row: over(copied(row), row["time_us"]), percent),
     ]
-    return of_rows(columns, rows, [measured_on(used)])
+    return of_rows(
+        columns, sorted(rows, key=lambda row: (row["problem"]["K"], row["problem"]["B"])), [measured_on(used)]
+    )
 
 
 ABLATIONS = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",

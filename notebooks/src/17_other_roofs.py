@@ -147,7 +147,7 @@ tables.counts_table({"strips": report}, p.B * p.H)
 # %% [markdown]
 # ## Measure
 #
-# The recorded shapes with rows of 1,024: the stage that was chosen, and its time over the two floors.
+# The recorded shapes with rows of 1,024: the stage that was chosen, its time over the two floors, and, for below, over a copy.
 #
 # <!-- begin:depthwise1d/long/forward -->
 # <!-- end:depthwise1d/long/forward -->
@@ -162,8 +162,8 @@ tables.counts_table({"strips": report}, p.B * p.H)
 #
 # <details><summary>The recorded copies</summary>
 #
-# <!-- begin:copies/small -->
-# <!-- end:copies/small -->
+# <!-- begin:copies -->
+# <!-- end:copies -->
 #
 # </details>
 
@@ -171,19 +171,10 @@ tables.counts_table({"strips": report}, p.B * p.H)
 print(f"you predicted {predicted_share_of_100_mb:.0%} at 100 MB and {predicted_share_of_10_mb:.0%} at 10 MB")
 
 # %% [markdown]
-# <details><summary>Every size</summary>
-#
-# <!-- begin:copies -->
-# <!-- end:copies -->
-#
-# </details>
-#
 # Each size but the largest takes its bytes' time and one to two microseconds more. At the beginning only loads can be
 # in flight, at the end only stores, and blocks start late or end late. No kernel of one launch is free of that, so a
-# short launch is better compared with a copy of as many bytes. What it lacks there is its own.
-#
-# <!-- begin:depthwise1d/as_large -->
-# <!-- end:depthwise1d/as_large -->
+# short launch is better compared with a copy of as many bytes, as the last column of the shapes above does. What it lacks there
+# is its own.
 #
 # ## What a roof is made of
 #
