@@ -328,23 +328,20 @@ def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> Job:
 
 
 def _argument(value: Any) -> Any:
-    """A Numba type of an example, or (dtype, dimensions, layout) for an array."""
-    from numba.core import types
+    """The Numba type of an example of an argument, or one given as such."""
+    import numba
+    from numba.np.numpy_support import from_dtype
 
-    if isinstance(value, types.Type):
-        return value
     value = getattr(value, "storage", value)  # a simulated device array's data
     if isinstance(value, np.ndarray) and value.dtype.names is None:
         layout = "C" if value.flags.c_contiguous else "F" if value.flags.f_contiguous else "A"
-        return (str(value.dtype), value.ndim, layout)
-    kind = getattr(value, "_numba_type_", None)
-    if kind is not None:
-        return kind
+        return numba.types.Array(from_dtype(value.dtype), value.ndim, layout)
     if isinstance(value, (bool, int, float, complex, np.generic)):
-        import numba
-
         return numba.typeof(value)
-    raise InspectError(f"{value!r} is no example of an argument: give a number, an array, or a Numba type")
+    kind = value if isinstance(value, numba.types.Type) else getattr(value, "_numba_type_", None)
+    if kind is None:
+        raise InspectError(f"{value!r} is no example of an argument: give a number, an array, or a Numba type")
+    return kind
 
 
 # --- the way to the compiler's process and back ----------------------------------------------------------------------

@@ -26,8 +26,6 @@ from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from dwlab import target
 from dwlab.gpu import driver
 from dwlab.gpu import target as deciding
@@ -49,8 +47,7 @@ class NoCompilerError(InspectError):
 class Job:
     """One kernel to compile: a registered stage by its id, problem and tile, any other pickled.
 
-    arguments: Numba types, or for an array of one's own (dtype, dimensions, layout); or a signature as text. threads,
-    shared_bytes: of its launch. notes: sentences for the result.
+    arguments: Numba types, or a signature as text. threads, shared_bytes: of its launch. notes: sentences for a result.
     """
 
     name: str
@@ -206,10 +203,8 @@ def compiled(job: Job) -> Any:
     """Numba's compiled kernel of a job, and with it (`_ensure_cc`) the architecture: (9, 0) becomes (9, 0, "a")."""
     from numba.cuda.core import sigutils
 
-    if isinstance(job.arguments, str):
-        arguments, _ = sigutils.normalize_signature(job.arguments)
-    else:
-        arguments = tuple(_resolved(one) for one in job.arguments)
+    text = isinstance(job.arguments, str)
+    arguments = sigutils.normalize_signature(job.arguments)[0] if text else tuple(job.arguments)
     return _compiled(job.kernel(), arguments)
 
 
@@ -219,18 +214,6 @@ def _compiled(kernel: Any, arguments: tuple[Any, ...]) -> Any:
     from numba.cuda.dispatcher import _Kernel
 
     return _Kernel(kernel.py_func, arguments, **kernel.targetoptions)
-
-
-def _resolved(argument: Any) -> Any:
-    """The Numba type of a kernel's argument."""
-    from numba.cuda import types
-    from numba.cuda.np.numpy_support import from_dtype
-
-    if not isinstance(argument, tuple):
-        return argument
-    dtype, dimensions, layout = argument
-    element = getattr(types, dtype, None)  # knows more than NumPy (bfloat16), and less (bool)
-    return types.Array(element if isinstance(element, types.Type) else from_dtype(np.dtype(dtype)), dimensions, layout)
 
 
 def explain(error: str, cc: tuple[int, int]) -> str:
