@@ -1,4 +1,4 @@
-"""Problems of convolution, layers and networks: shapes, FLOPs, compulsory bytes and seeded inputs of each problem. Pure NumPy and integers."""
+"""Problems of convolution: shapes, FLOPs, compulsory bytes and seeded inputs of each. Pure NumPy and integers."""
 
 from __future__ import annotations
 
