@@ -213,7 +213,12 @@ def _operands(
 
     i32, i64 = ir.IntType(32), ir.IntType(64)
     found: dict[str, tuple[str, Any]] = {}
-    for (name, letter), (kind, value) in zip(row.takes.items(), arguments.values(), strict=True):
+    takes = list(row.takes.items())
+    if "h" in row.letters:  # as recorded kernels were compiled: B's descriptor first
+        a = next(k for k, (_, letter) in enumerate(takes) if letter == "h")
+        takes[a : a + 2] = takes[a + 1], takes[a]
+    for name, letter in takes:
+        kind, value = arguments[name]
         if letter in "gs":
             array, shared = (kind, value), letter == "s"
         elif letter == "x":
@@ -233,6 +238,7 @@ def _operands(
             found[name] = "l", builder.zext(value, i64)
         elif letter == "z":
             found[name] = "r", builder.select(value, ir.Constant(i32, 16), ir.Constant(i32, 0))
+    found = {name: found[name] for name in row.takes if name in found}
     return dict(reversed(found.items())) if "~" in row.letters else found
 
 
