@@ -371,7 +371,7 @@ class Child:
             cwd=self.folder.name, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self.printed, start_new_session=os.name == "posix",
         )  # fmt: skip
-        self.asked = 0.0  # since when a reply is awaited; 0 while none is
+        self.waiting_since = 0.0  # 0 while no reply is awaited
         self.slept = False
         self.closed = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -380,16 +380,16 @@ class Child:
         """Ends a process that sleeps in a request, or takes for ever by the clock."""
         before = None
         while not self.closed.wait(min(ASLEEP_S, WALL_LIMIT_S)):
-            now = (self.asked, _ticks(self.process.pid))
-            late = self.asked and time.monotonic() - self.asked > WALL_LIMIT_S
-            if late or (self.asked and now[1] is not None and now == before):
+            now = (self.waiting_since, _ticks(self.process.pid))
+            late = self.waiting_since and time.monotonic() - self.waiting_since > WALL_LIMIT_S
+            if late or (self.waiting_since and now[1] is not None and now == before):
                 self.slept = True
                 return stop(self.process)
             before = now
 
     def ask(self, request: tuple) -> dict[str, Any]:
         """The reply to a request. Raises Ended."""
-        self.asked = time.monotonic()
+        self.waiting_since = time.monotonic()
         try:
             pickle.dump(request, self.process.stdin)
             self.process.stdin.flush()
@@ -397,7 +397,7 @@ class Child:
         except (OSError, EOFError, pickle.UnpicklingError):
             raise self._ended() from None
         finally:
-            self.asked = 0.0
+            self.waiting_since = 0.0
 
     def _ended(self) -> Ended:
         try:

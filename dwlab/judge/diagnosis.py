@@ -374,8 +374,8 @@ def _named(evidence: Evidence, mask: np.ndarray, table: _Places, text: str, **mo
             if axes and axis not in axes.split() or rule.kind not in kinds.split():
                 continue
             if mistakes.value(condition, names):
-                said = [one.format_map(names) for one in (pattern, look, key)]
-                yield Finding(said[0], text.format(words=words), said[1], said[2])
+                pattern, look, key = (one.format_map(names) for one in (pattern, look, key))
+                yield Finding(pattern, text.format(words=words), look, key)
 
 
 def _unwritten(evidence: Evidence) -> list[Finding]:

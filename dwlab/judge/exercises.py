@@ -8,7 +8,7 @@ come about, and what our solution's kernel makes of a launch that was counted.
 Three processes: the one that calls `grade`; one that judges, where kernels are interpreted and compared; and one for
 each file, which may raise, run for ever, print rubbish or end Python, and gets one clear line for it. Limits are of CPU
 time and of a kernel's steps, so a busy machine changes no verdict; a wall clock only stops what sleeps. Sizes and
-values are drawn from a seed, which a wrong answer is told and `grade(..., seed=)` repeats.
+values are drawn from a seed, which stands below a wrong answer and `grade(..., seed=)` repeats.
 """
 
 from __future__ import annotations
