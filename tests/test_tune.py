@@ -339,14 +339,14 @@ def test_a_winner_of_an_earlier_kernel_decides_and_it_is_said(tmp_path, monkeypa
 def test_a_winner_of_a_whole_path_decides_its_stage_and_the_tile(tmp_path, monkeypatch):
     path, others = space.subject("pointwise/forward"), [one for one in SPACE.candidates if one != SPACE.candidates[0]]
     found = key(subject=path.id, kernel=path.digest)
-    first = choices.fastest(path.takers(LAYER, gpus.H200), LAYER, gpu="NVIDIA H200")[0]
+    first = choices.ranking(LAYER, gpu="NVIDIA H200")[0]
     name = next(one.name for one in path.takers(LAYER, gpus.H200) if one.name not in (first.name, "tensor"))
     for candidate in ({"stage": "tensor"} | dict(others[0]), {"stage": name}):
         Journal(tmp_path / "j.jsonl").append(found, Tried(candidate, times_us=(1.0,), won=True))
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
     assert stage(TENSOR).config(LAYER, gpus.H200) == TileConfig(**others[0])
-    assert choices.fastest(path.takers(LAYER, gpus.H200), LAYER, gpu="NVIDIA H200")[0].name == name  # the last one
-    assert choices.fastest(path.takers(LAYER, gpus.H200), LAYER, gpu="NVIDIA L4")[0].name != name
+    assert choices.ranking(LAYER, gpu="NVIDIA H200")[0].name == name  # the last one
+    assert choices.ranking(LAYER, gpu="NVIDIA L4")[0].name != name
 
 
 def test_a_winner_that_is_no_tile_of_the_stage_decides_nothing(tmp_path, monkeypatch):
@@ -736,7 +736,7 @@ def test_spaces_in_which_a_part_is_a_number_come_first_and_the_smaller_before_th
 
 @pytest.fixture(scope="module")
 def fused():
-    """Sweeps of fused stages that have thousands of tiles, as they are planned, by their stage."""
+    """Sweeps of fused stages that have hundreds of tiles, as they are planned, by their stage."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "NETWORKS", ("mobilenet_v2", "proxylessnas"))
         patch.setattr(sweep, "DTYPES", ("float16",))
@@ -749,7 +749,7 @@ def fused():
 
 def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tiles_are(fused):
     assert set(fused) == {"fused/dwpw/slide", "fused/pwpw/tensor"}
-    for tasks in fused.values():
+    for tasks in [fused["fused/dwpw/slide"]]:  # the other one's are few enough
         shipped = [task.subject.default(task.problem, gpus.H200) for task in tasks]
         assert len(tasks) == 2 and {len(task.space) for task in tasks} <= {sweep.NEAR, sweep.NEAR + 1}
         assert [task.space.candidates[0] for task in tasks] == shipped

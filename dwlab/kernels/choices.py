@@ -1,9 +1,9 @@
 """The chooser: which stages run a problem on a GPU, the fastest first, and with which tile.
 
 `ranking` is the one answer for dispatch, planner and inference. What was measured comes first: times of this machine;
-then the newest recorded run of the problem, or of one that differs only in bias, activation and residual; then what a
-search over all stages of the path found; then what stages took on the recorded problems most like it. `Stage.config`
-has the stage's tile.
+then what a search over all stages of the path found; then the newest recorded run of the problem, or of one that
+differs only in bias, activation and residual; then what stages took on the recorded problems most like it.
+`Stage.config` has the stage's tile.
 
 A time is taken as so many times the least that the problem could take: a launch, its bytes at the speed of a copy, its
 products at the rate of multiply-adds. On a problem that was not timed a stage is expected to take as many times that as
@@ -210,7 +210,7 @@ def ranking(
     won = tuned.stage_of(here, problem, gpu or gpus.at_hand().name) if rows is None else None
 
     def key(one: Stage) -> tuple[float, bool, bool]:
-        return timed.get(one.id, math.inf), row is None or one.id != row.id, one.name != won
+        return timed.get(one.id, math.inf), one.name != won, row is None or one.id != row.id
 
     return tuple(sorted(fastest(found, problem, known, gpu), key=key))
 
