@@ -1,8 +1,11 @@
 """Every hazard is found every time, at the right line, array and threads; and correct kernels are reported clean."""
 
+import ast
 import inspect
+import re
+import textwrap
 import warnings
-from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from numba import float32, int32, int64
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import loaded
 
 pytestmark = pytest.mark.quick
 
@@ -54,30 +58,42 @@ def clean(kernel, grid, block, *args, **options):
     assert hazards(kernel, grid, block, *args, **options) == ()
 
 
-def as_test(checked):
-    """A decorator that makes a test of a kernel: its launch and arguments, and what `checked` takes beside them."""
-
-    def with_launch(*launch, **wanted):
-        def made(body):
-            def test():
-                checked(cuda.jit(body), *launch, **wanted)
-
-            test.__name__ = body.__name__
-            return test
-
-        return made
-
-    return with_launch
-
-
-finds, finds_nothing = as_test(found), as_test(clean)
-races, unwritten, two_writers = (
-    as_test(partial(found, kind=kind)) for kind in ("race", "uninitialised", "two writers")
-)
-
-
 def ones(n=N, dtype=np.float32):
     return np.ones(n, dtype)
+
+
+# --- kernels of a few lines -----------------------------------------------------------------------
+
+ROWS = [
+    ([part.strip() for part in head.split(" | ")], body)
+    for head, body in re.findall(
+        r"(?m)^## (.*)\n((?:(?!## ).*\n)+)", Path(__file__).with_name("hazard_rows.txt").read_text(encoding="utf-8")
+    )
+]
+BEFORE = {
+    "t": "t = cuda.threadIdx.x", "i": "i = cuda.grid(1)", "tile": "tile = cuda.shared.array(64, float32)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "body"), ROWS, ids=[head[1] for head, _ in ROWS])
+def test_a_kernel_of_a_few_lines(head, body):
+    kind, name, launch, wanted, *_ = [*head, "", ""]
+    names = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    parameters = [one for one in ("x", "w", "partial", "count", "y") if one in names]
+    before = [
+        line for one, line in BEFORE.items() if one in names and not re.search(rf"(?m)^{one} =|for {one} in", body)
+    ]
+    text = f"def kernel({', '.join(parameters)}):\n" + textwrap.indent("\n".join([*before, body]), "    ")
+    kernel = cuda.jit(loaded(text, name, cuda=cuda, float32=float32, int32=int32)["kernel"])
+    known = {"np": np, "ones": ones, "N": N}
+    arguments = eval(launch, known) if launch else (1, 64, *(ones() for _ in parameters))
+    if kind == "nothing":
+        clean(kernel, *arguments)
+    else:
+        array = re.search(r"# found(?:: (\w+))?$", body, re.M)[1]
+        other = "# other" if "# other" in body else None
+        kinds = tuple(kind.split(", "))
+        found(kernel, *arguments, kind=kinds, at="# found", array=array, other=other, **eval(f"dict({wanted})"))
 
 
 # --- races in shared memory -----------------------------------------------------------------------
@@ -107,94 +123,6 @@ def test_every_time_and_not_by_luck():
     assert len(texts) == 1
 
 
-@races(1, 64, ones(), ones(), at="tile[t] =", array="tile", other="tile[63 - t]")
-def test_barrier_between_reading_and_overwriting_is_needed_too(x, y):
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    for k in range(3):
-        tile[t] = x[t] + float32(k)
-        cuda.syncthreads()
-        y[t] += tile[63 - t]
-
-
-@races(1, 64, ones(), ones(), at="tile[t - 1]", array="tile", threads=["31", "32"])
-def test_race_through_a_neighbour_only(x, y):
-    """Only the lanes at a warp's edge race: lane 31 writes what lane 32 reads."""
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    tile[t] = x[t]
-    cuda.syncwarp()
-    y[t] = tile[t - 1] if t > 0 else float32(0.0)
-
-
-@races(1, 32, ones(32), ones(32), at="tile[31 - t]", array="tile", says=["syncwarp"])
-def test_race_within_a_warp_across_statements(x, y):
-    tile = cuda.shared.array(32, float32)
-    t = cuda.threadIdx.x
-    tile[t] = x[t]
-    y[t] = tile[31 - t]
-
-
-@races(1, 32, ones(32), ones(32), at="tile[t] = v", array="tile", other="v = tile[t + 1]")
-def test_write_after_read_within_a_warp(x, y):
-    tile = cuda.shared.array(33, float32)
-    t = cuda.threadIdx.x
-    tile[t] = x[t]
-    if t == 0:
-        tile[32] = float32(0.0)
-    cuda.syncwarp()
-    v = tile[t + 1]
-    tile[t] = v
-    cuda.syncwarp()
-    y[t] = tile[t]
-
-
-@races(1, 64, ones(), ones(1), at="s[t] += s[t + 16]", array="s")
-def test_warp_reduction_without_syncwarp(x, y):
-    s = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    s[t] = x[t]
-    cuda.syncthreads()
-    if t < 32:
-        s[t] += s[t + 32]
-        s[t] += s[t + 16]
-        s[t] += s[t + 8]
-        s[t] += s[t + 4]
-        s[t] += s[t + 2]
-        s[t] += s[t + 1]
-    if t == 0:
-        y[0] = s[0]
-
-
-@races(1, 128, ones(128), ones(1), at="s[t] += s[t + step]", array="s")
-def test_tree_reduction_that_forgets_the_barrier_in_its_loop(x, y):
-    s = cuda.shared.array(128, float32)
-    t = cuda.threadIdx.x
-    s[t] = x[t]
-    cuda.syncthreads()
-    step = 64
-    while step > 0:
-        if t < step:
-            s[t] += s[t + step]
-        step //= 2
-    cuda.syncthreads()
-    if t == 0:
-        y[0] = s[0]
-
-
-@races(1, 64, ones(), ones(), at="        buffer[0, t] = x[t]", array="buffer")
-def test_double_buffering_with_one_barrier_too_few(x, y):
-    buffer = cuda.shared.array((2, 64), float32)
-    t = cuda.threadIdx.x
-    buffer[0, t] = x[t]
-    total = float32(0.0)
-    for _ in range(4):
-        cuda.syncthreads()
-        total += buffer[0, 63 - t]
-        buffer[0, t] = x[t]
-    y[t] = total
-
-
 def test_race_in_a_device_function():
     @cuda.jit(device=True)
     def publish(tile, t, value):
@@ -214,26 +142,6 @@ def test_race_in_a_device_function():
     races = [h for h in hazards(caller, 1, 64, ones(), ones()) if h.kind == "race"]
     assert races and races[0].line == line_with(fetch, "tile[63 - t]")
     assert races[0].other_line == line_with(publish, "tile[t] = value")
-
-
-@races(1, 64, ones(), ones(), at="tile[1, (t + 32)")
-def test_race_hidden_in_a_view(x, y):
-    tile = cuda.shared.array((2, 64), float32)
-    t = cuda.threadIdx.x
-    row = tile[1]
-    row[t] = x[t]
-    y[t] = tile[1, (t + 32) % 64]
-
-
-@races(1, 64, ones(), ones(), at="ints[63 - t] = t", shared_bytes=256)
-def test_race_between_two_views_of_dynamic_shared_memory(x, y):
-    floats = cuda.shared.array(0, float32)
-    ints = cuda.shared.array(0, int32)
-    t = cuda.threadIdx.x
-    floats[t] = x[t]
-    ints[63 - t] = t
-    cuda.syncthreads()
-    y[t] = floats[t]
 
 
 def test_race_that_only_the_last_iteration_has():
@@ -256,46 +164,7 @@ def test_race_that_only_the_last_iteration_has():
     assert len(races) == 1 and races[0].other_line == line_with(late, "v = tile[63 - t]")
 
 
-@races(1, 64, ones(), ones(N, np.int32), at="y[t] = counts[0]", array="counts", other="atomic.add")
-def test_plain_access_races_with_an_atomic(x, y):
-    counts = cuda.shared.array(1, int32)
-    t = cuda.threadIdx.x
-    if t == 0:
-        counts[0] = 0
-    cuda.syncthreads()
-    cuda.atomic.add(counts, 0, 1)
-    y[t] = counts[0]
-
-
-@races(1, 64, ones(N, np.int32), at="atomic.add", array="counts", other="counts[0] = 0")
-def test_initialising_a_counter_needs_a_barrier_before_its_atomics(y):
-    counts = cuda.shared.array(1, int32)
-    t = cuda.threadIdx.x
-    if t == 0:
-        counts[0] = 0
-    cuda.atomic.add(counts, 0, 1)
-    cuda.syncthreads()
-    y[t] = counts[0]
-
-
 # --- races in global memory -----------------------------------------------------------------------
-
-
-@races(2, 32, ones(), at="x[i] = x[i - 1]", array="x", threads=["block"], either=("block 0", "block 1"))
-def test_blocks_that_read_what_other_blocks_write(x):
-    i = cuda.grid(1)
-    if i > 0:
-        x[i] = x[i - 1]
-
-
-@races(
-    2, 32, ones(), ones(), at="y[i] = x[i + 1]", array="x", other="x[i] = float32(i)", threads=["block 0", "block 1"]
-)
-def test_a_race_only_between_blocks(x, y):
-    i = cuda.grid(1)
-    x[i] = float32(i)
-    cuda.syncthreads()
-    y[i] = x[i + 1] if i + 1 < x.size else float32(0.0)
 
 
 @pytest.mark.parametrize("lanes", [32, 64, 1 << 16])
@@ -358,29 +227,6 @@ def test_read_modify_write_without_an_atomic():
     clean(histogram, 1, 64, np.arange(64), ones(64, np.int32))
 
 
-@races(4, 32, ones(128), ones(128), at="y[i] = x[x.size", array="x")
-def test_grid_sync_is_needed_between_blocks(x, y):
-    i = cuda.grid(1)
-    x[i] = float32(i)
-    cuda.syncthreads()
-    y[i] = x[x.size - 1 - i]
-
-
-@races(4, 32, ones(4), ones(4), np.zeros(1, np.int32), ones(1), at="total += partial[k]", other="partial[cuda.blockIdx")
-def test_last_block_reduction_without_a_fence(x, partial, count, y):
-    last = cuda.shared.array(1, int32)
-    t = cuda.threadIdx.x
-    if t == 0:
-        partial[cuda.blockIdx.x] = x[cuda.blockIdx.x]
-        last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
-    cuda.syncthreads()
-    if last[0] and t == 0:
-        total = float32(0.0)
-        for k in range(cuda.gridDim.x):
-            total += partial[k]
-        y[0] = total
-
-
 # --- two writers ----------------------------------------------------------------------------------
 
 
@@ -392,28 +238,6 @@ def test_all_threads_write_one_element():
     found(broadcast, 1, 32, ones(1), kind="two writers", at="y[0] =", array="y", threads=["thread 0", "block 0"])
     found(broadcast, 1, 64, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
     found(broadcast, 64, 1, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
-
-
-@two_writers(1, 32, ones(32), ones(1), at="y[0] =", array="y")
-def test_equal_values_do_not_excuse_two_writers(x, y):
-    if x[cuda.grid(1)] > 0:
-        y[0] = float32(1.0)
-
-
-@finds(2, 32, ones(), ones(), kind=("two writers", "race"), at="y[i] = x[i]", array="y")
-def test_a_guard_that_is_too_wide_makes_two_writers(x, y):
-    i = cuda.blockIdx.x * 30 + cuda.threadIdx.x
-    if i < y.size:
-        y[i] = x[i]
-
-
-@two_writers(1, 32, ones(32), ones(32), at="tile[t // 2] = x[t]", array="tile", threads=["thread 0", "thread 1"])
-def test_two_lanes_of_one_warp_write_one_shared_element(x, y):
-    tile = cuda.shared.array(16, float32)
-    t = cuda.threadIdx.x
-    tile[t // 2] = x[t]
-    cuda.syncthreads()
-    y[t] = tile[t // 2]
 
 
 # --- divergent barriers ---------------------------------------------------------------------------
@@ -432,34 +256,6 @@ def test_barrier_in_a_branch(limit):
     assert f"thread {limit}" in hazard.threads or "thread 0" in hazard.threads
 
 
-@finds(1, 64, ones(), kind="divergent barrier", at="# first")
-def test_two_barriers_in_two_branches_are_not_one(y):
-    t = cuda.threadIdx.x
-    if t < 32:
-        cuda.syncthreads()  # first
-    else:
-        cuda.syncthreads()  # second
-    y[t] = float32(1.0)
-
-
-@finds(1, 64, ones(), kind="divergent barrier", at="cuda.syncthreads()")
-def test_barrier_in_a_loop_of_unequal_length(y):
-    t = cuda.threadIdx.x
-    for k in range(t // 32 + 1):
-        y[t] += float32(k)
-        cuda.syncthreads()
-
-
-@finds(1, 64, np.arange(64, dtype=np.float32), ones(), kind="divergent barrier", at="cuda.syncthreads()")
-def test_barrier_after_a_break(x, y):
-    t = cuda.threadIdx.x
-    for k in range(4):
-        if x[t] > k:
-            break
-        cuda.syncthreads()
-    y[t] = x[t]
-
-
 def test_barrier_in_a_device_function_called_in_a_branch():
     @cuda.jit(device=True)
     def wait():
@@ -474,21 +270,6 @@ def test_barrier_in_a_device_function_called_in_a_branch():
 
     report = hazards(caller, 1, 64, ones())
     assert [h.kind for h in report] == ["divergent barrier"] and report[0].line == line_with(wait, "syncthreads")
-
-
-@finds(1, 64, ones(), kind="divergent barrier", at="syncthreads_count")
-def test_voting_barriers_diverge_too(y):
-    t = cuda.threadIdx.x
-    if t < 40:
-        y[t] = cuda.syncthreads_count(1)
-
-
-@finds(2, 32, ones(), kind="divergent barrier", at="grid.sync()")
-def test_a_grid_barrier_in_one_block_only(y):
-    grid = cuda.cg.this_grid()
-    if cuda.blockIdx.x == 0:
-        grid.sync()
-    y[cuda.grid(1)] = float32(1.0)
 
 
 # --- indices --------------------------------------------------------------------------------------
@@ -560,30 +341,6 @@ def test_out_of_bounds_store_and_atomic():
     assert "index 4" in hazard.message and "thread 2" in hazard.threads
 
 
-@finds(1, 64, ones(), ones(), kind="negative index", at="x[i - 1]", array="x", threads=["thread 0"], says=["index -1"])
-def test_negative_index(x, y):
-    i = cuda.grid(1)
-    y[i] = x[i - 1]
-
-
-@finds(1, 64, ones(), ones(), kind="negative index", at="tile[t - 2]", array="tile")
-def test_negative_index_in_shared_memory(x, y):
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    tile[t] = x[t]
-    cuda.syncthreads()
-    y[t] = tile[t - 2]
-
-
-@finds_nothing(1, 64, ones(), ones())
-def test_an_index_in_a_dead_branch_is_no_hazard(x, y):
-    i = cuda.grid(1)
-    if i > 0 and x[i - 1] > 0:
-        y[i] = x[i - 1]
-    elif i == 0:
-        y[i] = x[i]
-
-
 def test_out_of_bounds_writes_change_nothing_else():
     @cuda.jit
     def over(y):
@@ -596,22 +353,6 @@ def test_out_of_bounds_writes_change_nothing_else():
 
 
 # --- reads of what nothing wrote ------------------------------------------------------------------
-
-
-@unwritten(1, 64, ones(), at="y[t] = tile[t]", array="tile")
-def test_shared_memory_read_before_it_is_written(y):
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    y[t] = tile[t]
-
-
-@unwritten(1, 64, ones(), ones(), at="tile[t] + tile[t + 2]", array="tile", either=("thread 0", "thread 63"))
-def test_a_halo_that_nobody_loads(x, y):
-    tile = cuda.shared.array(66, float32)
-    t = cuda.threadIdx.x
-    tile[t + 1] = x[t]
-    cuda.syncthreads()
-    y[t] = tile[t] + tile[t + 2]
 
 
 def test_shared_memory_of_an_earlier_block_is_not_left_over():
@@ -629,24 +370,6 @@ def test_shared_memory_of_an_earlier_block_is_not_left_over():
             first_block_only, 2, 32, ones(), kind="uninitialised", at="= box[0]", array="box", options=options
         )
         assert "block 1" in hazard.threads
-
-
-@unwritten(1, 32, ones(32), ones(32), at="sums[k] += x[i]", array="sums")
-def test_local_memory_read_before_it_is_written(x, y):
-    sums = cuda.local.array(4, float32)
-    i = cuda.grid(1)
-    for k in range(4):
-        sums[k] += x[i]
-    y[i] = sums[0]
-
-
-@unwritten(1, 32, ones(32), ones(32), at="y[i] = own[2]", array="own")
-def test_partly_written_local_memory(x, y):
-    own = cuda.local.array(4, float32)
-    i = cuda.grid(1)
-    for k in range(i % 4):
-        own[k] = x[i]
-    y[i] = own[2]
 
 
 def test_accumulating_into_output_that_nothing_cleared():
@@ -687,35 +410,7 @@ def test_an_atomic_on_memory_that_nothing_cleared():
     found(count, 1, 32, fresh, kind="uninitialised", at="atomic.add", array="counts")
 
 
-@unwritten(1, 32, ones(32), ones(32), at="y[i] = v", threads=["thread 10"], array="v")
-def test_a_variable_that_only_some_threads_set(x, y):
-    i = cuda.grid(1)
-    if i < 10:
-        v = x[i]
-    y[i] = v
-
-
 # --- warp functions, division, launches -----------------------------------------------------------
-
-
-@finds(1, 32, ones(32), ones(32), kind="inactive lane", at="shfl_down_sync")
-def test_shuffle_from_a_lane_that_is_not_there(x, y):
-    t = cuda.threadIdx.x
-    if t < 16:
-        y[t] = cuda.shfl_down_sync(0xFFFFFFFF, x[t], 8)
-
-
-@finds(1, 32, ones(32), ones(32), kind="inactive lane", at="shfl_sync")
-def test_shuffle_from_a_lane_outside_the_branch(x, y):
-    t = cuda.threadIdx.x
-    if t < 16:
-        y[t] = cuda.shfl_sync(0x0000FFFF, x[t], 20)
-
-
-@finds(1, 32, ones(32), ones(32, np.int64), kind="inactive lane", at="ballot_sync")
-def test_mask_that_leaves_out_a_participant(x, y):
-    t = cuda.threadIdx.x
-    y[t] = cuda.ballot_sync(0xFFFF, x[t] > 0)
 
 
 def test_full_mask_in_a_partial_warp_names_missing_threads():
@@ -804,101 +499,6 @@ def test_double_buffering_with_one_barrier_an_iteration():
     clean(double_buffered, 1, 64, ones(), ones())
 
 
-@finds_nothing(4, 64, ones(256), ones(256))
-def test_shared_tile_with_halo(x, y):
-    tile = cuda.shared.array(66, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t + 1] = x[i]
-    if t == 0:
-        tile[0] = x[i - 1] if i > 0 else float32(0.0)
-    if t == cuda.blockDim.x - 1:
-        tile[t + 2] = x[i + 1] if i + 1 < x.size else float32(0.0)
-    cuda.syncthreads()
-    y[i] = tile[t] + tile[t + 1] + tile[t + 2]
-
-
-@finds_nothing(2, 64, ones(256), ones(128))
-def test_tiled_loop_with_two_barriers(x, y):
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    total = float32(0.0)
-    for start in range(0, x.size, 64):
-        tile[t] = x[start + t]
-        cuda.syncthreads()
-        for k in range(64):
-            total += tile[k]
-        cuda.syncthreads()
-    y[cuda.grid(1)] = total
-
-
-@finds_nothing((2, 3), (16, 16), np.ones((48, 32), np.float32), np.ones((32, 48), np.float32))
-def test_transposed_tile(x, y):
-    tile = cuda.shared.array((16, 17), float32)
-    i, j = cuda.grid(2)
-    tile[cuda.threadIdx.y, cuda.threadIdx.x] = x[j, i]
-    cuda.syncthreads()
-    a = cuda.blockIdx.y * 16 + cuda.threadIdx.x
-    b = cuda.blockIdx.x * 16 + cuda.threadIdx.y
-    y[b, a] = tile[cuda.threadIdx.x, cuda.threadIdx.y]
-
-
-@finds_nothing(3, 128, ones(384), ones(3))
-def test_tree_reduction(x, y):
-    s = cuda.shared.array(128, float32)
-    t = cuda.threadIdx.x
-    s[t] = x[cuda.grid(1)]
-    cuda.syncthreads()
-    step = 64
-    while step > 0:
-        if t < step:
-            s[t] += s[t + step]
-        cuda.syncthreads()
-        step //= 2
-    if t == 0:
-        y[cuda.blockIdx.x] = s[0]
-
-
-@finds_nothing(1, 64, ones(), ones(1))
-def test_warp_synchronous_reduction_with_syncwarp(x, y):
-    s = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    s[t] = x[t]
-    cuda.syncthreads()
-    if t < 32:
-        v = s[t] + s[t + 32]
-        cuda.syncwarp()
-        s[t] = v
-        cuda.syncwarp()
-        step = 16
-        while step > 0:
-            if t < step:
-                v += s[t + step]
-            cuda.syncwarp()
-            if t < step:
-                s[t] = v
-            cuda.syncwarp()
-            step //= 2
-    if t == 0:
-        y[0] = s[0]
-
-
-@finds_nothing(2, 128, ones(256), ones(256))
-def test_each_warp_keeps_to_its_own_shared_memory(x, y):
-    tile = cuda.shared.array((4, 32), float32)
-    t = cuda.threadIdx.x
-    warp = t // 32
-    lane = t % 32
-    tile[warp, lane] = x[t]
-    cuda.syncwarp()
-    i = cuda.grid(1)
-    y[i] = tile[warp, 31 - lane]
-    cuda.syncwarp()
-    tile[warp, 31 - lane] = x[t]
-    cuda.syncwarp()
-    y[i] += tile[warp, lane]
-
-
 def test_shuffles_need_no_barrier():
     @cuda.jit
     def total(x, y):
@@ -922,27 +522,6 @@ def test_shuffles_need_no_barrier():
     assert {h.kind for h in report} <= {"inactive lane"}
 
 
-@finds_nothing(1, 64, ones(), ones())
-def test_each_thread_may_reread_and_rewrite_its_own(x, y):
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    tile[t] = x[t]
-    tile[t] += float32(1.0)
-    tile[t] = tile[t] * tile[t]
-    y[t] = tile[t]
-    y[t] += tile[t]
-    x[t] = y[t]
-
-
-@finds_nothing(4, 64, ones(256), ones(5), ones(256))
-def test_everyone_may_read_what_nobody_writes(x, w, y):
-    i = cuda.grid(1)
-    total = float32(0.0)
-    for k in range(w.size):
-        total += w[k] * x[(i + k) % x.size]
-    y[i] = total
-
-
 def test_histogram_with_atomics():
     @cuda.jit
     def histogram(x, counts):
@@ -961,36 +540,6 @@ def test_histogram_with_atomics():
     clean(histogram, 4, 64, x, counts)
     histogram[4, 64](x, counts)
     assert counts.tolist() == np.bincount(x, minlength=16).tolist()
-
-
-@finds_nothing(4, 64, np.zeros(2, np.int64))
-def test_atomics_between_blocks_and_different_operations(y):
-    cuda.atomic.add(y, 0, 1)
-    cuda.atomic.max(y, 1, cuda.grid(1))
-    cuda.atomic.add(y, 0, -1)
-
-
-@finds_nothing(4, 32, ones(128), ones(128))
-def test_grid_sync_orders_blocks(x, y):
-    grid = cuda.cg.this_grid()
-    i = cuda.grid(1)
-    x[i] = float32(i)
-    grid.sync()
-    y[i] = x[x.size - 1 - i]
-    grid.sync()
-    x[i] = y[x.size - 1 - i]
-
-
-@finds_nothing(4, 64, ones(1), ones(256))
-def test_grid_sync_after_everyone_read_one_element(x, y):
-    grid = cuda.cg.this_grid()
-    i = cuda.grid(1)
-    y[i] = x[0]
-    grid.sync()
-    if i == 0:
-        x[0] = float32(2.0)
-    grid.sync()
-    y[i] += x[0]
 
 
 def test_last_block_reduction_with_a_fence():
@@ -1016,29 +565,6 @@ def test_last_block_reduction_with_a_fence():
     assert y[0] == 4
 
 
-@finds_nothing(4, 32, ones(128), ones(128))
-def test_barriers_that_a_whole_block_skips(x, y):
-    tile = cuda.shared.array(32, float32)
-    i = cuda.grid(1)
-    if cuda.blockIdx.x % 2 == 0:
-        tile[cuda.threadIdx.x] = x[i]
-        cuda.syncthreads()
-        y[i] = tile[31 - cuda.threadIdx.x]
-
-
-@finds_nothing(4, 64, ones(256))
-def test_barriers_in_a_loop_of_the_same_length_for_a_block(y):
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    tile[t] = float32(1.0)
-    for _ in range(cuda.blockIdx.x):
-        cuda.syncthreads()
-        v = tile[63 - t]
-        cuda.syncthreads()
-        tile[t] = v
-    y[cuda.grid(1)] = tile[t]
-
-
 def test_threads_that_have_returned_are_not_waited_for():
     """A barrier waits for the threads that have not exited, from compute capability 7.0 on."""
 
@@ -1053,13 +579,6 @@ def test_threads_that_have_returned_are_not_waited_for():
         y[i] = tile[cuda.threadIdx.x]
 
     clean(early, 1, 64, ones(40), ones(40))
-
-
-@finds_nothing(2, 48, ones(1000), ones(1000))
-def test_grid_stride_loops_over_distinct_elements(x, y):
-    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        y[i] = x[i] + x[i]
-        x[i] = y[i]
 
 
 def test_prefix_sum():
