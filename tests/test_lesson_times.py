@@ -606,285 +606,158 @@ def fusing(wins: bool, **of: object) -> bool:
 
 
 CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
-    (
-        "00",
-        "slightly other ceilings where it alone is timed, and quite another launch",
-        lambda: (
-            all(spread(ceilings(n)) < 1.02 for n in ("copy_gbps", "l2_gbps", "fma_tflops"))
-            and spread(ceilings("launch_us")) > 2
-        ),
-    ),
-    (
-        "01",
-        "The best of them takes nine to ten times the floor",
-        lambda: 9 < PUBLISHED["ms"]["warp_tiled"]["forward"] / (COMPULSORY / 732) < 10,
-    ),
-    (
-        "10",
-        "With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it would lie "
-        "*above*",
-        lambda: (
-            us("10", "forward/naive") > 10 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
-            and moved("naive") / us("10", "forward/naive") / 1e3 > max(ceilings("copy_gbps"))
-        ),
-    ),
-    (
-        "10",
-        "On an H200 the counters confirm the passes and the pairs. L2 delivers more than the formula says",
-        lambda: (
-            table("10", "bill_of_reads", "(the same, in pairs)")["the same, in pairs"]
-            == table("10", "by the counters", "(memory to L2), by")["memory to L2"]
-            and table("10", "by the counters", "(L2 to L1), by")["L2 to L1"][0]
-            > table("10", "bill_of_reads", "(L2 to L1)")["L2 to L1"][0]
-        ),
-    ),
-    (
-        "10",
-        "of 89 GB loaded, about two come from the L2 and 1.6 from memory. Even those are four times what must be read",
-        lambda: (
-            [
-                round(row[-1], n)
-                for row, n in (
-                    (table("10", "bill_of_reads", "(requested) ")["requested"], 0),
-                    (table("10", "by the counters", "(L2 to L1), by")["L2 to L1"], 0),
-                    (table("10", "by the counters", "(memory) to L2, by")["memory"], 1),
-                )
-            ]
-            == [89, 2, 1.6]
-            and round(1.6 / table("10", "bill_of_reads", "(memory to L2, x) and w")["memory to L2, x"][-1]) == 4
-        ),
-    ),
-    (
-        "11",
-        "It requests a fifth of the bytes, and is nowhere near five times as fast.",
-        lambda: (
-            round(asked_11()["naive"][2] / asked_11()["coalesced"][2]) == 5
-            and us("11", "forward/naive") / us("11", "forward/coalesced") < 5 / 2
-        ),
-    ),
-    (
-        "11",
-        "the naive kernel got more bytes a second out of the same caches than this one requests",
-        lambda: asked_11()["naive"][1] > asked_11()["coalesced"][1],
-    ),
-    (
-        "11",
-        "On an H200 it loses: a fifth of the bytes, and more time than the naive kernel.",
-        lambda: (
-            round(asked_11()["naive"][2] / asked_11()["by block"][2]) == 5
-            and asked_11()["by block"][0] > asked_11()["naive"][0]
-        ),
-    ),
-    (
-        "11",
-        "On an H200 the first packed version is slower",
-        lambda: table("11", "packed_times", "(packed) +(?=[0-9])")["packed"][1] < 1,
-    ),
-    (
-        "11",
-        "With the rows taken out it is faster",
-        lambda: table("11", "packed_times", "(packed, rows out)").popitem()[1][1] > 1,
-    ),
-    (
-        "12",
-        "*× baseline* is its time over the stage's: a stage below 1 is slower than the library",
-        lambda: (
-            "bmm" in newest("forward", "naive").peer
-            and newest("forward", "naive").speedup_vs_peer
-            < 1
-            < newest("forward", "wide").speedup_vs_peer
-            == pytest.approx(newest("forward", "wide").peer_time_us / newest("forward", "wide").time_us, 1e-3)
-        ),
-    ),
-    (
-        "12",
-        "on an H200 the kernel is far from copy speed: the traffic fell by much more than the time",
-        lambda: (
-            us("12", "forward/shared") > 2 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
-            and moved("coalesced") / moved("shared") > 2 * us("12", "forward/coalesced") / us("12", "forward/shared")
-        ),
-    ),
-    (
-        "12",
-        "It may lie on either side of it",
-        lambda: 0.75 < table("12", "def wavefront_us", "(measured)")["measured"][1],
-    ),
-    (
-        "14",
-        "A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors",
-        lambda: spread(sweep_14()[at][2] for at in ("8 × 24", "48 × 4")) < 1.1,
-    ),
-    (
-        "14",
-        "On a GPU it loses by more than its wavefronts say",
-        lambda: sweep_14()["8 × 24"][0] / sweep_14()["48 × 4"][0] > sweep_14()["8 × 24"][2] / sweep_14()["48 × 4"][2],
-    ),
-    (
-        "14",
-        "leave half a warp idle in each block, which does. Optimising what is not the bottleneck can make",
-        lambda: sweep_14()["48 × 5"][0] > sweep_14()["48 × 4"][0],
-    ),
-    (
-        "13",
-        "`warp_tiled` needs many more clocks for a row than it has wavefronts",
-        lambda: spread(shapes_18()[48, 48][1:3]) < 1.1 and shapes_18()[48, 48][4] > 1.5 * shapes_18()[48, 48][5],
-    ),
-    (
-        "18",
-        "On an H200: - `shared` with 48 taps has about as many clocks for a row as wavefronts",
-        lambda: all(spread(row[1:3]) < 1.1 for (_, taps), row in shapes_18().items() if taps == 48),
-    ),
-    (
-        "18",
-        "pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts",
-        lambda: (
-            spread(row[4] / -(-at // 48) for (at, taps), row in shapes_18().items() if taps == 48) < 1.2
-            and all(row[4] > row[5] for row in shapes_18().values())
-        ),
-    ),
-    (
-        "18",
-        "With three or four taps neither waits for shared memory.",
-        lambda: all(min(row[1] / row[2], row[4] / row[5]) > 2 for (_, taps), row in shapes_18().items() if taps < 5),
-    ),
-    (
-        "18",
-        "and `warp_tiled` loses although it has half as many of them",
-        lambda: (
-            shapes_18()[48, 31][3] > shapes_18()[48, 31][0] and shapes_18()[48, 31][5] < 0.55 * shapes_18()[48, 31][2]
-        ),
-    ),
-    (
-        "20",
-        "The requests were the wrong count.",
-        lambda: (lambda asked, made, took: abs(made - took) < abs(asked - took))(
-            *table("20", "by its requests", "(coalesced) ")["coalesced"]
-        ),
-    ),
-    (
-        "21",
-        "the stages take 64, which fills 97 % of an H200's warp slots",
-        lambda: table("21", "costs at most 1 % up to", "(64 parts)")["64 parts"][0] >= 97,
-    ),
-    (
-        "21",
-        "On an H200, while most of the GPU is empty, four times as many warps take about a quarter of the time: from "
-        "1 to 16. From 16 to 64, which nearly fill it, they take about half.",
-        lambda: (
-            all(0.22 < sweep_21()[4 * n] / sweep_21()[n] < 0.28 for n in (1, 4))
-            and 0.4 < sweep_21()[64] / sweep_21()[16] < 0.6
-        ),
-    ),
-    (
-        "21",
-        "The stage's 64 are not the fastest, and lose at most an eighth. With 4,096 each warp has one window",
-        lambda: (
-            1 < sweep_21()[64] / min(sweep_21().values()) < 9 / 8
-            and spread(sweep_21()[n] for n in (64, 128, 256, 1024))
-            < 9 / 8
-            < sweep_21()[4096] / min(sweep_21().values())
-        ),
-    ),
-    (
-        "21",
-        "In the study the weight gradient is the slowest of the three paths in each of the four ways",
-        lambda: all(ms["weight_grad"] > max(ms["forward"], ms["input_grad"]) for ms in PUBLISHED["ms"].values()),
-    ),
-    (
-        "22",
-        "Times differ from run to run, those of most stages by a few percent. `backward/naive` is the exception: of "
-        "its recorded runs the slowest took half as long again as the fastest",
-        lambda: (
-            round(spans_of_paper().pop("depthwise1d/backward/naive"), 1) == 1.5
-            and sorted(spans_of_paper().values())[-2] < 1.05
-        ),
-    ),
-    (
-        "16",
-        "It meets the copy's floor, and that of the arithmetic is far below",
-        lambda: reached_22()["forward/wide"][1] > 95 > 2 * reached_22()["forward/wide"][2],
-    ),
-    (
-        "22",
-        "The input gradient moves as many bytes as forward, and meets the same floor",
-        lambda: reached_22()["input_grad/wide"][1] > 95,
-    ),
-    (
-        "22",
-        "a GPU's memory reads somewhat faster than it reads and writes in turn",
-        lambda: 1 < tried_22("read") / tried_22("copy") < 1.2,
-    ),
-    (
-        "22",
-        "The fused backward has twice the arithmetic for one and a half times the bytes. Its two floors are nearer",
-        lambda: fma_over_copy("forward") < fma_over_copy("backward") < 1,
-    ),
-    (
-        "17",
-        "Each size but the largest takes its bytes' time and one to two microseconds more",
-        lambda: all(0.9 < more < 2.1 for more in copies_22()),
-    ),
-    (
-        "32",
-        "**Most of what was above 1 is the kernels'.**",
-        lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values()),
-    ),
-    (
-        "32",
-        "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",
-        lambda: (
-            fusing(True, kind=["dwpw", "pwdw"], dtype=["float32", "float16"], batch=[1])
-            and fusing(True, kind=["dwpw"], dtype=["float32"], batch=[32])
-            and fusion_32()["dwpw", "float32", 1] == max(fusion_32().values())
-        ),
-    ),
-    (
-        "32",
-        "**It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8.",
-        lambda: (
-            fusing(False, kind=["pwpw"]) and fusing(False, kind=["pwdw"], batch=[32]) and fusing(False, dtype=["int8"])
-        ),
-    ),
-    (
-        "39",
-        "In the records the best pair of each group has a depthwise layer of stride 2",
-        lambda: all(" s2 " in name for _, name in (max(group) for group in pairs_39())),
-    ),
-    (
-        "39",
-        "Among the worst are pairs of 512 channels and more.",
-        lambda: sum(max(map(int, re.findall(r"\d{3,}", min(group)[1]))) >= 512 for group in pairs_39()) >= 2,
-    ),
-    (
-        "24",
-        "A tenth of the FLOPs and a tenth of the bytes.",
-        lambda: all(
-            8 < table("24", "mix_flops = ", f"convolution .*{of}.*(:) ")[":"][0] < 12 for of in ("GFLOP", "passes")
-        ),
-    ),
-    (
-        "24",
-        "In the recorded epoch the two agree within 2 %",
-        lambda: all(spread(way[:2]) < 1.02 for way in epoch_24().values()),
-    ),
-    (
-        "24",
-        "The circles, of the recorded epoch, lie close to the curve of 90 %, which is the convolution's share",
-        lambda: round(epoch_24()["naive"][2], 2) == 0.90,
-    ),
-    (
-        "24",
-        "On an H200 the squares, of an epoch of smaller batches, lie below it",
-        lambda: (
-            ways_24()["naive"][1] < 90 and all(way[2] < way[3] for name, way in ways_24().items() if name != "naive")
-        ),
-    ),
-    (
-        "24",
-        "with 60 % of the step, no kernel whatever gives more than 2.5 times",
-        lambda: round(1 / (1 - 0.6), 6) == 2.5,
-    ),
-)
+    ("00", "slightly other ceilings where it alone is timed, and quite another launch",
+     lambda: (
+         all(spread(ceilings(n)) < 1.02 for n in ("copy_gbps", "l2_gbps", "fma_tflops"))
+         and spread(ceilings("launch_us")) > 2
+     )),
+    ("01", "The best of them takes nine to ten times the floor",
+     lambda: 9 < PUBLISHED["ms"]["warp_tiled"]["forward"] / (COMPULSORY / 732) < 10),
+    ("10", "With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it would "
+     "lie *above*",
+     lambda: (
+         us("10", "forward/naive") > 10 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
+         and moved("naive") / us("10", "forward/naive") / 1e3 > max(ceilings("copy_gbps"))
+     )),
+    ("10", "On an H200 the counters confirm the passes and the pairs. L2 delivers more than the formula says",
+     lambda: (
+         table("10", "bill_of_reads", "(the same, in pairs)")["the same, in pairs"]
+         == table("10", "by the counters", "(memory to L2), by")["memory to L2"]
+         and table("10", "by the counters", "(L2 to L1), by")["L2 to L1"][0]
+         > table("10", "bill_of_reads", "(L2 to L1)")["L2 to L1"][0]
+     )),
+    ("10", "of 89 GB loaded, about two come from the L2 and 1.6 from memory. Even those are four times what must be "
+     "read",
+     lambda: (
+         [
+             round(row[-1], n)
+             for row, n in (
+                 (table("10", "bill_of_reads", "(requested) ")["requested"], 0),
+                 (table("10", "by the counters", "(L2 to L1), by")["L2 to L1"], 0),
+                 (table("10", "by the counters", "(memory) to L2, by")["memory"], 1),
+             )
+         ]
+         == [89, 2, 1.6]
+         and round(1.6 / table("10", "bill_of_reads", "(memory to L2, x) and w")["memory to L2, x"][-1]) == 4
+     )),
+    ("11", "It requests a fifth of the bytes, and is nowhere near five times as fast.",
+     lambda: (
+         round(asked_11()["naive"][2] / asked_11()["coalesced"][2]) == 5
+         and us("11", "forward/naive") / us("11", "forward/coalesced") < 5 / 2
+     )),
+    ("11", "the naive kernel got more bytes a second out of the same caches than this one requests",
+     lambda: asked_11()["naive"][1] > asked_11()["coalesced"][1]),
+    ("11", "On an H200 it loses: a fifth of the bytes, and more time than the naive kernel.",
+     lambda: (
+         round(asked_11()["naive"][2] / asked_11()["by block"][2]) == 5
+         and asked_11()["by block"][0] > asked_11()["naive"][0]
+     )),
+    ("11", "On an H200 the first packed version is slower",
+     lambda: table("11", "packed_times", "(packed) +(?=[0-9])")["packed"][1] < 1),
+    ("11", "With the rows taken out it is faster",
+     lambda: table("11", "packed_times", "(packed, rows out)").popitem()[1][1] > 1),
+    ("12", "*× baseline* is its time over the stage's: a stage below 1 is slower than the library",
+     lambda: (
+         "bmm" in newest("forward", "naive").peer
+         and newest("forward", "naive").speedup_vs_peer
+         < 1
+         < newest("forward", "wide").speedup_vs_peer
+         == pytest.approx(newest("forward", "wide").peer_time_us / newest("forward", "wide").time_us, 1e-3)
+     )),
+    ("12", "on an H200 the kernel is far from copy speed: the traffic fell by much more than the time",
+     lambda: (
+         us("12", "forward/shared") > 2 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
+         and moved("coalesced") / moved("shared") > 2 * us("12", "forward/coalesced") / us("12", "forward/shared")
+     )),
+    ("12", "It may lie on either side of it",
+     lambda: 0.75 < table("12", "def wavefront_us", "(measured)")["measured"][1]),
+    ("14", "A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors",
+     lambda: spread(sweep_14()[at][2] for at in ("8 × 24", "48 × 4")) < 1.1),
+    ("14", "On a GPU it loses by more than its wavefronts say",
+     lambda: sweep_14()["8 × 24"][0] / sweep_14()["48 × 4"][0] > sweep_14()["8 × 24"][2] / sweep_14()["48 × 4"][2]),
+    ("14", "leave half a warp idle in each block, which does. Optimising what is not the bottleneck can make",
+     lambda: sweep_14()["48 × 5"][0] > sweep_14()["48 × 4"][0]),
+    ("13", "`warp_tiled` needs many more clocks for a row than it has wavefronts",
+     lambda: spread(shapes_18()[48, 48][1:3]) < 1.1 and shapes_18()[48, 48][4] > 1.5 * shapes_18()[48, 48][5]),
+    ("18", "On an H200: - `shared` with 48 taps has about as many clocks for a row as wavefronts",
+     lambda: all(spread(row[1:3]) < 1.1 for (_, taps), row in shapes_18().items() if taps == 48)),
+    ("18", "pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts",
+     lambda: (
+         spread(row[4] / -(-at // 48) for (at, taps), row in shapes_18().items() if taps == 48) < 1.2
+         and all(row[4] > row[5] for row in shapes_18().values())
+     )),
+    ("18", "With three or four taps neither waits for shared memory.",
+     lambda: all(min(row[1] / row[2], row[4] / row[5]) > 2 for (_, taps), row in shapes_18().items() if taps < 5)),
+    ("18", "and `warp_tiled` loses although it has half as many of them",
+     lambda: (
+         shapes_18()[48, 31][3] > shapes_18()[48, 31][0] and shapes_18()[48, 31][5] < 0.55 * shapes_18()[48, 31][2]
+     )),
+    ("20", "The requests were the wrong count.",
+     lambda: (lambda asked, made, took: abs(made - took) < abs(asked - took))(
+         *table("20", "by its requests", "(coalesced) ")["coalesced"]
+     )),
+    ("21", "the stages take 64, which fills 97 % of an H200's warp slots",
+     lambda: table("21", "costs at most 1 % up to", "(64 parts)")["64 parts"][0] >= 97),
+    ("21", "On an H200, while most of the GPU is empty, four times as many warps take about a quarter of the time: "
+     "from 1 to 16. From 16 to 64, which nearly fill it, they take about half.",
+     lambda: (
+         all(0.22 < sweep_21()[4 * n] / sweep_21()[n] < 0.28 for n in (1, 4))
+         and 0.4 < sweep_21()[64] / sweep_21()[16] < 0.6
+     )),
+    ("21", "The stage's 64 are not the fastest, and lose at most an eighth. With 4,096 each warp has one window",
+     lambda: (
+         1 < sweep_21()[64] / min(sweep_21().values()) < 9 / 8
+         and spread(sweep_21()[n] for n in (64, 128, 256, 1024))
+         < 9 / 8
+         < sweep_21()[4096] / min(sweep_21().values())
+     )),
+    ("21", "In the study the weight gradient is the slowest of the three paths in each of the four ways",
+     lambda: all(ms["weight_grad"] > max(ms["forward"], ms["input_grad"]) for ms in PUBLISHED["ms"].values())),
+    ("22", "Times differ from run to run, those of most stages by a few percent. `backward/naive` is the exception: "
+     "of its recorded runs the slowest took half as long again as the fastest",
+     lambda: (
+         round(spans_of_paper().pop("depthwise1d/backward/naive"), 1) == 1.5
+         and sorted(spans_of_paper().values())[-2] < 1.05
+     )),
+    ("16", "It meets the copy's floor, and that of the arithmetic is far below",
+     lambda: reached_22()["forward/wide"][1] > 95 > 2 * reached_22()["forward/wide"][2]),
+    ("22", "The input gradient moves as many bytes as forward, and meets the same floor",
+     lambda: reached_22()["input_grad/wide"][1] > 95),
+    ("22", "a GPU's memory reads somewhat faster than it reads and writes in turn",
+     lambda: 1 < tried_22("read") / tried_22("copy") < 1.2),
+    ("22", "The fused backward has twice the arithmetic for one and a half times the bytes. Its two floors are nearer",
+     lambda: fma_over_copy("forward") < fma_over_copy("backward") < 1),
+    ("17", "Each size but the largest takes its bytes' time and one to two microseconds more",
+     lambda: all(0.9 < more < 2.1 for more in copies_22())),
+    ("32", "**Most of what was above 1 is the kernels'.**",
+     lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values())),
+    ("32", "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",
+     lambda: (
+         fusing(True, kind=["dwpw", "pwdw"], dtype=["float32", "float16"], batch=[1])
+         and fusing(True, kind=["dwpw"], dtype=["float32"], batch=[32])
+         and fusion_32()["dwpw", "float32", 1] == max(fusion_32().values())
+     )),
+    ("32", "**It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8.",
+     lambda: (
+         fusing(False, kind=["pwpw"]) and fusing(False, kind=["pwdw"], batch=[32]) and fusing(False, dtype=["int8"])
+     )),
+    ("39", "In the records the best pair of each group has a depthwise layer of stride 2",
+     lambda: all(" s2 " in name for _, name in (max(group) for group in pairs_39()))),
+    ("39", "Among the worst are pairs of 512 channels and more.",
+     lambda: sum(max(map(int, re.findall(r"\d{3,}", min(group)[1]))) >= 512 for group in pairs_39()) >= 2),
+    ("24", "A tenth of the FLOPs and a tenth of the bytes.",
+     lambda: all(
+         8 < table("24", "mix_flops = ", f"convolution .*{of}.*(:) ")[":"][0] < 12 for of in ("GFLOP", "passes")
+     )),
+    ("24", "In the recorded epoch the two agree within 2 %",
+     lambda: all(spread(way[:2]) < 1.02 for way in epoch_24().values())),
+    ("24", "The circles, of the recorded epoch, lie close to the curve of 90 %, which is the convolution's share",
+     lambda: round(epoch_24()["naive"][2], 2) == 0.90),
+    ("24", "On an H200 the squares, of an epoch of smaller batches, lie below it",
+     lambda: ways_24()["naive"][1] < 90 and all(way[2] < way[3] for name, way in ways_24().items() if name != "naive")),
+    ("24", "with 60 % of the step, no kernel whatever gives more than 2.5 times",
+     lambda: round(1 / (1 - 0.6), 6) == 2.5),
+)  # fmt: skip
 ABOUT_AN_H200 = {  # sentences about an H200 that no time or count of the records decides
     ("24", "the convolution can gain far more"): "a question; the table after it answers",
     ("23", "how many percent of the bytes that forward's `coalesced` loads come from device memory"): "a question",

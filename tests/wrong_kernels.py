@@ -5,6 +5,7 @@ mistake that the judge was once seen to pass, or to explain badly, comes here. F
 (x, w, y, shift); GRADIENTS take (dy, w, dx, shift), (dy, x, dw, shift) or (dy, x, w, dx, dw, shift).
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,12 @@ def family(path, usual, *rows):
         also = edits.pop()[0] if edits and isinstance(edits[-1], tuple) else ""
         found.append(Wrong(edited(base, name, *edits), launch, pattern, also, path))
     return found
+
+
+def mirrored(base):
+    """The input gradient's kernel as a forward one is written: x and y are dy and dx, and a time is s - shift + j."""
+    text = re.sub(r"(?<!\.)\b[xyst]\b", lambda m: {"x": "dy", "y": "dx", "s": "t", "t": "s"}[m[0]], base)
+    return text.replace("+ shift - j", "- shift + j")
 
 
 def plain(*grid_and_block):
@@ -246,34 +253,7 @@ FAMILY = family(
 # ---- gradients: those of input_grad give each element one thread; of weight_grad what is divided among threads, and
 # how sums meet, goes wrong; of backward one output is wrong, or the other, or both, or the parts of the last
 
-DX = """
-def kernel(dy, w, dx, shift):
-    s, row = cuda.grid(2)
-    b, h = row // dx.shape[1], row % dx.shape[1]
-    if s < dx.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            t = s - shift + j
-            if t >= 0 and t < dy.shape[2]:
-                acc += w[h, j] * dy[b, h, t]
-        dx[b, h, s] = acc
-"""
-DX_STAGED = """
-def kernel(dy, w, dx, shift):
-    tile = cuda.shared.array(LANES, float32)
-    s, row = cuda.grid(2)
-    b, h = row // dx.shape[1], row % dx.shape[1]
-    tile[cuda.threadIdx.x] = dy[b, h, s] if s < dy.shape[2] else float32(0)
-    cuda.syncthreads()
-    if s < dx.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            i = cuda.threadIdx.x - shift + j
-            t = s - shift + j
-            if t >= 0 and t < dy.shape[2]:
-                acc += w[h, j] * (tile[i] if 0 <= i < LANES else dy[b, h, t])
-        dx[b, h, s] = acc
-"""
+DX, DX_STAGED = mirrored(ROW), mirrored(STAGED.replace("TILE", "LANES"))
 DW = """
 def kernel(dy, x, dw, shift):
     j, h = cuda.grid(2)
