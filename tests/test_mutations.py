@@ -9,7 +9,7 @@ import re
 
 import pytest
 from mutated import judged, mutate
-from mutations import CLASSES, FIFTH, FIRST, FOURTH, SECOND, THIRD
+from mutations import CLASSES, SETS
 from parts import cover, part
 
 from dwlab.gpu import target
@@ -19,8 +19,7 @@ from dwlab.kernels.registry import stage
 
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run kernels with races and wild accesses")
 
-PARTS = {"FIRST": FIRST, "SECOND": SECOND, "THIRD": THIRD, "FOURTH": FOURTH, "FIFTH": FIFTH}
-EVERY = [one for part in PARTS.values() for one in part]
+EVERY = [one for part in SETS.values() for one in part]
 OPERATORS = sorted({one.op for one in EVERY})
 MEAN = 1.5  # of each operator
 
@@ -56,7 +55,7 @@ def test_no_mutation_is_accepted_and_its_class_is_named(op):
         else:
             scores[one] = score(verdict, one.kind)
     assert accepted == slips == []
-    for name, rows in PARTS.items():  # shown by pytest -s
+    for name, rows in SETS.items():  # shown by pytest -s
         got = [scores[one] for one in rows if one in scores]
         print(f"{op:20s} {name:7s}{len(got):4d} mutations; of 2, 1, 0: {[got.count(points) for points in (2, 1, 0)]}")
     unnamed = "\n".join(f"{one}: {one.new!r}" for one, points in scores.items() if not points)
@@ -68,7 +67,7 @@ def test_the_table_covers_operators_storage_types_and_classes():
     every = EVERY
     assert len(every) >= 300 and len(set(every)) == len(every)
     assert {one.dtype for one in every} == {"float32", "float16", "bfloat16", "int8"}
-    assert {one.op for one in FIRST} == {one.op for one in SECOND} == {one.op for one in THIRD}
+    assert all({one.op for one in SETS[name]} == set(OPERATORS) for name in ("FIRST", "SECOND", "THIRD"))
     assert {one.kind for one in every} <= set(CLASSES)
     for op in OPERATORS:
         assert sum(one.op == op for one in every) >= 20, op

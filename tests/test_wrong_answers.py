@@ -5,6 +5,7 @@ Most are our own answer with an edit or two; those that game an exercise stand i
 
 import re
 
+import edits
 import pytest
 from copies import needs_solutions
 from test_exercises import ROOT, answered
@@ -14,35 +15,9 @@ from dwlab.judge import exercises
 pytestmark = needs_solutions
 
 END = "### END SOLUTION"
-ANSWERS = (ROOT / "tests" / "wrong_answers.txt").read_text(encoding="utf-8")
-
-
-def rows(text: str) -> list[tuple[str, ...]]:
-    """(exercise, what is wrong, what must be said, changes) of each row; a change as `edited` takes it."""
-    found = []
-    for exercise, group in re.findall(r"(?ms)^## (\S+)\n(.*?)(?=^## |\Z)", text):
-        for head, body in re.findall(r"(?ms)^# ([^\n]*)\n(.*?)(?=^# |\Z)", group):
-            what, says = head.split(" | ", 1)
-            found.append((exercise, what, says, *changes(body)))
-    return found
-
-
-def changes(body: str) -> list[str]:
-    """The changes of a row's lines."""
-    text, answer, another = body.partition("answer:\n")
-    found = [f"\n{another}"] if answer else []
-    for old, new, line in re.findall(r"(?m)((?:^-.*\n)*)((?:^\+.*\n)*)(^[^-+\n].*\n)?", text):
-        plus = "\n".join(one[2:] for one in new.splitlines())
-        if old:
-            found.append("\n".join(one[2:] for one in old.splitlines()) + f" => {plus}")
-        elif new:
-            found.append(f"+ {plus}")
-        if line:
-            found.append(line.rstrip("\n"))
-    return found
-
-
-WRONG = rows(ANSWERS)
+WRONG = [
+    (exercise, what, " | ".join(says), *changes) for exercise, (what, *says), changes in edits.rows("wrong_answers.txt")
+]
 # Predictions that are off: exercise, what is wrong, the line, and what must be said of the number.
 PREDICTED = [
     ("00_2", "one number of four", "sectors_one_further = 4", "4 sectors; more"),
