@@ -1,13 +1,17 @@
 """Boxes that the copy engine brings, and mbarriers: what they do, which mistakes are found, the stage made of them."""
 
 import functools
+import re
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from compiler import needs_compiler
 from launched import launched
+from loaded import loaded
 from numba import float32, uint32
 
 from dwlab import simt
@@ -186,6 +190,12 @@ def test_reads_that_nothing_orders_are_races(mistake, says):
 # ---- what orders plain accesses, boxes and each other
 
 HERE, ONCE = 512, 514  # words of two mbarriers
+ORDERS = []
+for head, body in re.findall(
+    r"(?m)^## (.*)\n((?:(?!## ).*\n)*)", Path(__file__).with_name("order_rows.txt").read_text(encoding="utf-8")
+):
+    head = [*(part.strip() for part in head.split("|")), "", ""][:5]
+    ORDERS.append(pytest.param(*head, body or ORDERS[-1].values[-1], id=f"{head[2]} {head[4]}".strip()))
 
 
 def begin(wanted):
@@ -214,273 +224,17 @@ def bring(shared, x, line):
     ptx.copy_box_async(shared, uint32(0), x, 64, 32, 8, line, uint32(0), HERE)
 
 
-def reads(element, release):
-    """Four boxes, one after the other, all warps reading `element` of each, with or without what orders that."""
-
-    @begin(4)
-    @cuda.jit(device=True)
-    def body(shared, thread, x, y):
-        total = float32(0)
-        for k in range(4):
-            if thread == uint32(96):
-                bring(shared, x, uint32(8 * k))
-            ptx.mbarrier_wait(shared, HERE, uint32(k & 1))
-            total += shared[uint32(0) if element else thread]
-            if release:
-                cuda.syncwarp()
-                if thread % uint32(32) == uint32(0):
-                    ptx.mbarrier_arrive(shared, ONCE)
-                ptx.mbarrier_wait(shared, ONCE, uint32(k & 1))
-        y[thread] = total
-
-    return body
-
-
-@begin(64)
-@cuda.jit(device=True)
-def exchange(shared, thread, x, y):
-    shared[thread] = float32(thread)
-    ptx.mbarrier_arrive(shared, ONCE)
-    ptx.mbarrier_wait(shared, ONCE, uint32(0))
-    y[thread] = shared[uint32(63) - thread]
-
-
-def exchange_by_warps(met, far=True):
-    """Warp 0 stores and its lane 0 arrives, with or without a syncwarp between; warp 1 reads it, or warp 0 itself."""
-
-    @begin(1)
-    @cuda.jit(device=True)
-    def body(shared, thread, x, y):
-        if thread < uint32(32):
-            shared[thread] = float32(thread)
-            if met:
-                cuda.syncwarp()
-        if thread == uint32(0):
-            ptx.mbarrier_arrive(shared, ONCE)
-        ptx.mbarrier_wait(shared, ONCE, uint32(0))
-        if far and thread > uint32(31):
-            y[thread] = shared[uint32(63) - thread]
-        if not far and thread < uint32(32):
-            y[thread] = shared[uint32(31) - thread]
-
-    return body
-
-
-@begin(1)
-@cuda.jit(device=True)
-def one_tells(shared, thread, x, y):
-    if thread == uint32(5):
-        shared[uint32(40)] = float32(1)
-        ptx.mbarrier_arrive(shared, ONCE)
-    ptx.mbarrier_wait(shared, ONCE, uint32(0))
-    y[thread] = shared[uint32(40)]
-
-
-def many_pairs(mistake):
-    """Twenty thousand pairs in order; and one that is not."""
-
-    @begin(1024)
-    @cuda.jit(device=True)
-    def body(shared, thread, x, y):
-        for k in range(20):
-            shared[uint32(1024) + uint32(1024) * uint32(k) + thread] = float32(1)
-        ptx.mbarrier_arrive(shared, ONCE)
-        ptx.mbarrier_wait(shared, ONCE, uint32(0))
-        total = float32(0)
-        for k in range(20):
-            total += shared[uint32(1024) + uint32(1024) * uint32(k) + uint32(1023) - thread]
-            if mistake and k == 19 and thread == uint32(3):
-                shared[uint32(1024) + uint32(5)] = float32(2)
-        y[thread] = total
-
-    return body
-
-
-@begin(1)
-@cuda.jit(device=True)
-def only_one_fences(shared, thread, x, y):
-    shared[thread] = float32(5)
-    if thread == uint32(0):
-        ptx.fence_async()
-    cuda.syncthreads()
-    if thread == uint32(0):
-        bring(shared, x, uint32(0))
-    ptx.mbarrier_wait(shared, HERE, uint32(0))
-    y[thread] = shared[thread]
-
-
-@cuda.jit
-def over_the_grid(x, y):
-    shared, thread = cuda.shared.array(0, float32, 1024), uint32(cuda.threadIdx.x)
-    if thread == uint32(0):
-        ptx.mbarrier_init(shared, HERE, 1)
-        ptx.fence_async()
-    cuda.syncthreads()
-    if thread == uint32(0):
-        bring(shared, x, uint32(0))
-        ptx.mbarrier_wait(shared, HERE, uint32(0))
-    cuda.cg.this_grid().sync()
-    y[thread] = shared[thread]
-
-
-@begin(1)
-@cuda.jit(device=True)
-def relay(shared, thread, x, y):
-    if thread < uint32(32):
-        if thread == uint32(0):
-            bring(shared, x, uint32(0))
-        ptx.mbarrier_wait(shared, HERE, uint32(0))
-        if thread == uint32(0):
-            ptx.mbarrier_arrive(shared, ONCE)
-    if thread >= uint32(32):
-        ptx.mbarrier_wait(shared, ONCE, uint32(0))
-        y[thread] = shared[thread]
-
-
-@begin(1)
-@cuda.jit(device=True)
-def one_waits_for_its_warp(shared, thread, x, y):
-    if thread == uint32(0):
-        bring(shared, x, uint32(0))
-        ptx.mbarrier_wait(shared, HERE, uint32(0))
-    if thread < uint32(32):
-        cuda.syncwarp()
-        y[thread] = shared[thread]
-
-
-def stores(order, fenced=True, barrier=True):
-    """A store by all threads before a box, or behind it by those that have not waited."""
-
-    @begin(1)
-    @cuda.jit(device=True)
-    def body(shared, thread, x, y):
-        if order == 0:
-            shared[thread] = float32(5)
-            if fenced:
-                ptx.fence_async()
-            if barrier:
-                cuda.syncthreads()
-        if thread == uint32(0):
-            bring(shared, x, uint32(0))
-        if thread < uint32(32) or order == 0:
-            ptx.mbarrier_wait(shared, HERE, uint32(0))
-        if order == 1 and thread >= uint32(32):
-            shared[thread] = float32(5)
-        cuda.syncthreads()
-        y[thread] = shared[thread]
-
-    return body
-
-
-@begin(1)
-@cuda.jit(device=True)
-def over_the_mbarrier(shared, thread, x, y):
-    if thread == uint32(0):
-        ptx.mbarrier_expect(shared, HERE, 2048)
-        ptx.copy_box_async(shared, uint32(256), x, 64, 32, 16, uint32(0), uint32(0), HERE)
-    ptx.mbarrier_wait(shared, HERE, uint32(0))
-    y[thread] = shared[uint32(256) + thread]
-
-
-@begin(1)
-@cuda.jit(device=True)
-def cleared(shared, thread, x, y):
-    for i in range(thread, 600, 64):
-        shared[i] = float32(0)
-    y[thread] = float32(0)
-
-
-@cuda.jit
-def made_by_all(x, y):
-    shared = cuda.shared.array(0, float32, 1024)
-    ptx.mbarrier_init(shared, HERE, 1)
-    cuda.syncthreads()
-    y[cuda.threadIdx.x] = float32(0)
-
-
-@cuda.jit
-def made_twice(x, y):
-    shared = cuda.shared.array(0, float32, 1024)
-    if cuda.threadIdx.x == 0:
-        ptx.mbarrier_init(shared, HERE, 1)
-        ptx.mbarrier_init(shared, HERE, 2)
-    cuda.syncthreads()
-    y[cuda.threadIdx.x] = float32(0)
-
-
-@cuda.jit
-def product_behind_a_barrier(x, y):
-    shared, acc = cuda.shared.array(0, float32, 1024), cuda.local.array(4, float32)
-    thread = uint32(cuda.threadIdx.x)
-    for i in range(thread, 2304, 256):
-        shared[i] = float32(0)
-    for i in range(4):
-        acc[i] = float32(0)
-    ptx.fence_async()
-    cuda.syncthreads()
-    if thread < uint32(128):
-        ptx.wgmma_fence(acc, 8)
-        ptx.wgmma_f16(acc, 8, shared, uint32(0), uint32(2048))
-        ptx.wgmma_commit()
-    cuda.syncthreads()  # too early
-    if thread < uint32(128):
-        ptx.wgmma_wait(acc, 8, 0)
-    if thread >= uint32(128):
-        shared[thread - uint32(128)] = float32(1)
-    y[thread] = acc[0]
-
-
-@cuda.jit
-def source_behind_a_barrier(x, y):
-    shared, thread = cuda.shared.array(256, float32), uint32(cuda.threadIdx.x)
-    if thread < uint32(32):
-        ptx.copy4_async(shared, uint32(4) * thread, x, uint32(4) * thread)
-        ptx.commit()
-    cuda.syncthreads()  # too early
-    if thread < uint32(32):
-        ptx.wait(0)
-    if thread >= uint32(32):
-        x[thread - uint32(32)] = float32(5)
-    cuda.syncthreads()
-    y[thread] = shared[thread]
-
-
 @simulated
-@pytest.mark.parametrize(
-    ("kernel", "threads", "says"),
-    [
-        (lambda: reads(True, False), 128, "that warp 0 has read or written"),
-        (lambda: reads(False, False), 128, "that warp 0 has read or written"),
-        (lambda: reads(True, True), 128, ""),
-        (lambda: reads(False, True), 128, ""),
-        (lambda: exchange, 64, ""),
-        (lambda: exchange_by_warps(True), 64, ""),
-        (lambda: exchange_by_warps(False), 64, "reads shared element [31], which thread 31 of block 0 wrote"),
-        (lambda: exchange_by_warps(True, far=False), 64, ""),
-        (lambda: exchange_by_warps(False, far=False), 64, "it takes cuda.syncwarp()"),
-        (lambda: one_tells, 64, ""),
-        (lambda: many_pairs(False), 1024, ""),
-        (lambda: many_pairs(True), 1024, "thread 3 of block 0 writes shared element [1029]"),
-        (lambda: only_one_fences, 64, "has stored to with no ptx.fence_async() since then"),
-        (lambda: over_the_grid, 64, ""),
-        (lambda: relay, 64, ""),
-        (lambda: one_waits_for_its_warp, 64, ""),
-        (lambda: stores(0), 128, ""),
-        (lambda: stores(0, barrier=False), 128, "that warp 1 has read or written"),
-        (lambda: stores(0, fenced=False), 128, "with no ptx.fence_async() since then"),
-        (lambda: stores(1), 128, "writes shared element [32], which a copy has brought, and has not waited"),
-        (lambda: over_the_mbarrier, 64, "that are an mbarrier's"),
-        (lambda: cleared, 64, "writes shared element [512], which is an mbarrier's"),
-        (lambda: made_by_all, 64, "makes an mbarrier at shared element 512 as 63 others do at once"),
-        (lambda: made_twice, 64, "makes an mbarrier at shared element 512 where there is one already"),
-        (lambda: product_behind_a_barrier, 256, "which thread 0 of block 0 read"),
-        (lambda: source_behind_a_barrier, 64, "which thread 0 of block 0 read"),
-    ],
-)
-def test_what_orders_accesses_is_known_and_nothing_else_does(kernel, threads, says):
+@pytest.mark.parametrize(("threads", "arrivals", "name", "says", "values", "body"), ORDERS)
+def test_what_orders_accesses_is_known_and_nothing_else_does(threads, arrivals, name, says, values, body):
     """What arrivals, waits, barriers and syncwarps tell, and the copy engine needs to be told."""
+    parameters = "shared, thread, x, y" if int(arrivals) else "x, y"
+    text = f"def kernel({parameters}):\n" + textwrap.indent(body, "    ")
+    known = dict(cuda=cuda, ptx=ptx, float32=float32, uint32=uint32, HERE=HERE, ONCE=ONCE, bring=bring)
+    made = loaded(text, name, **known, **eval(f"dict({values})"))["kernel"]
+    kernel = begin(int(arrivals))(cuda.jit(device=True)(made)) if int(arrivals) else cuda.jit(made)
     x, y = np.arange(64 * 32, dtype=np.float32), np.zeros(1024, np.float32)
-    found = simt.xray(kernel(), 1, threads, x, y, shared_bytes=4 * 22528).hazards
+    found = simt.xray(kernel, 1, int(threads), x, y, shared_bytes=4 * 22528).hazards
     assert any(one.kind == "race" and says in one.message for one in found) if says else found == (), found
 
 
