@@ -3,6 +3,7 @@
 import itertools
 import math
 import operator
+import re
 
 import numba
 import numba.core.registry
@@ -189,138 +190,25 @@ def test_bits_of_floats_are_refused_as_numba_refuses_them(left, right):
 
 # --- expressions with literals, casts, builtins, math ----------------------------------------------
 
-EXPRESSIONS = """
-f + 1
-f * 2
-2 * f
-f / 2
-f * 0.5
-f + float32(1)
-f * float32(0.1) + f
-f ** 2
-f ** 2.0
-f ** k
-j ** k
-i ** (k & 7)
-f // 1
-f % 1
--f
-abs(f)
-i + 1
-i * i
-i * 3 + j
-i / 2
-i // 2
-i % 7
-i ** 2
--i
-~i
-not i
-i << 20
-i >> 1
-i & 255
-i + f
-i * f
-j + f
-j * 0.1
-u + 1
-u - 10
-u * u
--u
-~u
-b + b
-b * f
-b & True
--b
-k + 1
-k * k
-k - 200
--k
-s + s
-s * s
-int32(i * 100000)
-int32(j)
-int16(j)
-uint8(k)
-uint8(i)
-int8(300)
-float32(j)
-float32(d)
-float32(0.1)
-float64(f)
-float32(f * d)
-int64(d)
-int32(f)
-uint32(i)
-uint32(i) + 1
-uint64(j)
-int64(u) - 10
-int32(1) + int32(2)
-int32(2147483647) + int32(1)
-int32(2147483647) * 2
-uint8(200) + uint8(100)
-float32(1) / float32(3)
-float32(1) / 3
-1 / 3
-int32(1) / int32(3)
-math.sqrt(f)
-math.sqrt(d)
-math.sqrt(i)
-math.sin(f)
-math.exp(f)
-math.atan2(f, d)
-math.hypot(f, f)
-math.copysign(f, d)
-math.fabs(f)
-np.float32(d)
-np.int32(j)
-np.minimum(f, d)
-np.log(f * f)
-np.sin(i)
-np.arctan(f)
-np.fmax(f, 1)
-np.true_divide(i, j)
-np.isnan(f)
-np.logical_not(i)
-np.deg2rad(f)
-np.maximum(i, j)
-min(i, j)
-max(f, 0)
-max(f, float32(0))
-min(i, 3.5)
-max(k, u)
-abs(i)
-abs(k)
-round(d)
-round(f)
-int(f)
-int(d)
-float(i)
-float(f)
-bool(f)
-pow(f, 2)
-pow(d, 0.5)
-f if b else d
-i if b else f
-k if b else i
-(i + j) * f - d / 3
-(f + f) * (f - 1)
-f < d
-i == j
-i < u
-k > 5
-0 < i < 5
-i and j
-i or f
-1 << 40
-5 % 3 - 7 // 2
-2 ** 10
--7 // 2
--7 % 3
-7.5 // 2
--7.5 % 2
-1e10
-""".strip().splitlines()
+EXPRESSIONS = re.split(
+    r";\s",
+    """
+f + 1; f * 2; 2 * f; f / 2; f * 0.5; f + float32(1); f * float32(0.1) + f; f ** 2; f ** 2.0; f ** k; j ** k;
+i ** (k & 7); f // 1; f % 1; -f; abs(f); i + 1; i * i; i * 3 + j; i / 2; i // 2; i % 7; i ** 2; -i; ~i; not i;
+i << 20; i >> 1; i & 255; i + f; i * f; j + f; j * 0.1; u + 1; u - 10; u * u; -u; ~u; b + b; b * f; b & True; -b;
+k + 1; k * k; k - 200; -k; s + s; s * s; int32(i * 100000); int32(j); int16(j); uint8(k); uint8(i); int8(300);
+float32(j); float32(d); float32(0.1); float64(f); float32(f * d); int64(d); int32(f); uint32(i); uint32(i) + 1;
+uint64(j); int64(u) - 10; int32(1) + int32(2); int32(2147483647) + int32(1); int32(2147483647) * 2;
+uint8(200) + uint8(100); float32(1) / float32(3); float32(1) / 3; 1 / 3; int32(1) / int32(3); math.sqrt(f);
+math.sqrt(d); math.sqrt(i); math.sin(f); math.exp(f); math.atan2(f, d); math.hypot(f, f); math.copysign(f, d);
+math.fabs(f); np.float32(d); np.int32(j); np.minimum(f, d); np.log(f * f); np.sin(i); np.arctan(f); np.fmax(f, 1);
+np.true_divide(i, j); np.isnan(f); np.logical_not(i); np.deg2rad(f); np.maximum(i, j); min(i, j); max(f, 0);
+max(f, float32(0)); min(i, 3.5); max(k, u); abs(i); abs(k); round(d); round(f); int(f); int(d); float(i); float(f);
+bool(f); pow(f, 2); pow(d, 0.5); f if b else d; i if b else f; k if b else i; (i + j) * f - d / 3; (f + f) * (f - 1);
+f < d; i == j; i < u; k > 5; 0 < i < 5; i and j; i or f; 1 << 40; 5 % 3 - 7 // 2; 2 ** 10; -7 // 2; -7 % 3; 7.5 // 2;
+-7.5 % 2; 1e10
+""".strip(),
+)
 
 SCOPE = {
     "math": math, "np": np, "float32": float32, "float64": float64, "int8": int8, "int16": int16, "int32": int32,
