@@ -9,10 +9,12 @@ that patch are judged as students' files are.
 import re
 import textwrap
 
+import edits
 import numpy as np
 import pytest
 from copies import needs_solutions
 from test_exercises import IDS, ROOT, SOLUTIONS, answered
+from test_wrong_answers import edited as changed
 
 from dwlab.judge import answer, exercises
 
@@ -202,51 +204,6 @@ def test_a_kernel_that_is_sparing_where_it_was_counted(tmp_path, exercise):
 # what is asked for, and what was counted in its place
 
 
-def swapped(exercise: str, old: str, new: str) -> str:
-    """The solution with one text for another."""
-    assert old in TEXTS[exercise]
-    return TEXTS[exercise].replace(old, new)
-
-
-SCRATCH = """
-    sums = cuda.local.array(4, float32)
-    lane = cuda.threadIdx.x
-    row = cuda.threadIdx.y
-    m = cuda.blockIdx.x * PIXELS + lane
-    for k in range(4):
-        sums[k] = 0
-    for f0 in range(0, w1.shape[0], STEP):
-        if m < x.shape[1]:
-            for i in range(row, STEP, ROWS):
-                total = b1[f0 + i]
-                for c in range(x.shape[0]):
-                    total += w1[f0 + i, c] * x[c, m]
-                y[i, m] = max(total, float32(0))
-        cuda.syncthreads()
-        if m < x.shape[1]:
-            for i in range(STEP):
-                for k in range(4):
-                    sums[k] += w2[4 * row + k, f0 + i] * y[i, m]
-        cuda.syncthreads()
-    if m < x.shape[1]:
-        for k in range(4):
-            y[4 * row + k, m] = sums[k]
-"""
-ONE_WARP = """
-    sums = cuda.shared.array(WARPS, float32)
-    lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
-    h, p = cuda.blockIdx.x, cuda.blockIdx.y
-    acc = float32(0)
-    if warp == 0:
-        for b in range(p, dy.shape[0], parts.shape[0]):
-            for t in range(lane, dy.shape[2], 32):
-                acc += dy[b, h, t]
-        for distance in (16, 8, 4, 2, 1):
-            acc += cuda.shfl_xor_sync(EVERY_LANE, acc, distance)
-        if lane == 0:
-            sums[0] = acc
-            parts[p, h] = sums[0]
-"""
 EARLY = """
     between = cuda.shared.array((STEP, PIXELS), float32)
     sums = cuda.local.array(4, float32)
@@ -270,173 +227,14 @@ EARLY = """
     for k in range(4):
         y[4 * row + k, m] = sums[k]
 """
-REGISTERS = """
-    row, column = cuda.threadIdx.y, cuda.threadIdx.x
-    p, q = cuda.blockIdx.y * SIDE + row, cuda.blockIdx.x * SIDE + column
-    if p < y.shape[1] and q < y.shape[2]:
-        for f in range(cuda.blockIdx.z * FILTERS, cuda.blockIdx.z * FILTERS + FILTERS):
-            total = float32(0)
-            for i in range(3):
-                for j in range(3):
-                    h, v = p + i - 1, q + j - 1
-                    if 0 <= h < x.shape[1] and 0 <= v < x.shape[2]:
-                        s = b1[f]
-                        for c in range(x.shape[0]):
-                            s += w1[f, c] * x[c, h, v]
-                        total += w2[f, i, j] * max(s, float32(0))
-            y[f, p, q] = total
-"""
-SHARED_X = """
-    window = cuda.shared.array((HALO, HALO), float32)
-    row, column = cuda.threadIdx.y, cuda.threadIdx.x
-    p0, q0 = cuda.blockIdx.y * SIDE, cuda.blockIdx.x * SIDE
-    made = cuda.local.array((FILTERS, 9), float32)
-    for f in range(FILTERS):
-        for k in range(9):
-            made[f, k] = b1[cuda.blockIdx.z * FILTERS + f]
-    for c in range(x.shape[0]):
-        cuda.syncthreads()
-        for k in range(row * SIDE + column, HALO * HALO, SIDE * SIDE):
-            h, v = p0 - 1 + k // HALO, q0 - 1 + k % HALO
-            window[k // HALO, k % HALO] = x[c, h, v] if 0 <= h < x.shape[1] and 0 <= v < x.shape[2] else float32(0)
-        cuda.syncthreads()
-        for f in range(FILTERS):
-            for k in range(9):
-                made[f, k] += w1[cuda.blockIdx.z * FILTERS + f, c] * window[row + k // 3, column + k % 3]
-    p, q = p0 + row, q0 + column
-    if p < y.shape[1] and q < y.shape[2]:
-        for f in range(FILTERS):
-            total = float32(0)
-            for k in range(9):
-                if 0 <= p + k // 3 - 1 < x.shape[1] and 0 <= q + k % 3 - 1 < x.shape[2]:
-                    total += w2[cuda.blockIdx.z * FILTERS + f, k // 3, k % 3] * max(made[f, k], float32(0))
-            y[cuda.blockIdx.z * FILTERS + f, p, q] = total
-"""
 ASKED = [
-    ("32_1", "between in y", SCRATCH, r"y is read. It is an output|never written|is right"),
-    ("25_1", "one warp of four", ONE_WARP, r"four warps load \d+, 0, 0, 0 times from dy; each should"),
-    ("33_1", "all in registers again", REGISTERS, r"elements of x are loaded; [\d,]+ (is|are) enough"),
-    ("33_1", "x in shared memory, between nine times", SHARED_X, r"floating-point operations; [\d,]+ are enough"),
-    ("12_1", "a filling that no meter shows", swapped("12_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
-    ("27_1", "a start that no map has", swapped("27_1", "float32(-math.inf)", "float32(-1e9)"), "is right"),
-    ("13_1", "a week at most", swapped("13_1", "kwh.shape[1], 32", "min(kwh.shape[1], 168), 32"), "is right"),
-    ("13_1", "no negative readings", swapped("13_1", "acc += kwh[m, t]", "acc += abs(kwh[m, t])"), "is right"),
-    ("10_1", "nine windows at most", swapped("10_1", "range(x.shape[0])", "range(min(9, x.shape[0]))"), "right"),
-    ("25_1", "positive slopes", swapped("25_1", "acc += dy[b, h, t]", "acc += max(dy[b, h, t], float32(-1))"),
-     "is right"),
-    ("33_1", "no negative bias", swapped("33_1", "b1[f0 + 1]", "abs(b1[f0 + 1])"), "is right"),
-    ("32_1", "64 filters at most", swapped("32_1", "range(0, w1.shape[0], STEP)",
-     "range(0, min(64, w1.shape[0]), STEP)"), "is right"),
-    ("29_1", "40 channels at most", swapped("29_1", "range(x.shape[0])", "range(min(40, x.shape[0]))"), "right"),
-    ("30_2", "256 channels at most", swapped("30_2", "a.shape[1], 8", "min(a.shape[1], 256), 8"), "is right"),
-    ("43_1", "the zero points of the task", swapped("43_1", "c0 - zero * left",
-     "c0 - (zero if zero in (0, -128, 127, -7, 3) else 0) * left"), "is right"),
-    ("20_1", "48 taps at most", swapped("20_1", "if j >= w.shape[1]", "if j >= min(w.shape[1], 48)"), "is right"),
-    ("11_1", "48 taps at most", swapped("11_1", "min(t + 1, w.shape[0])", "min(t + 1, w.shape[0], 48)"), "right"),
-    ("24_1", "the task's own numbers", swapped("24_1", "m * v[i]", "np.float32(0.9) * v[i]"), "is right"),
-    ("25_2", "fast mathematics", swapped("25_2", "@cuda.jit", "@cuda.jit(fastmath=True)"), "fastmath lets"),
-    ("22_1", "around 1000 at most", swapped("22_1", "pivot = x[0, h, 0]",
-     "pivot = min(x[0, h, 0], float32(1000))"), "is right"),
-    ("34_1", "-128 by luck", swapped("34_1", "y[i, f] = min(max(value + zero, low), 127)",
-     "if value + zero > -128:\n            y[i, f] = min(max(value + zero, low), 127)"), "never written"),
-    ("10_1", "added to what was there", "t, h = cuda.grid(2)\nif h < mean.shape[0] and t < mean.shape[1]:\n"
-     "    for b in range(x.shape[0]):\n        mean[h, t] += x[b, h, t] / float32(x.shape[0])",
-     r"Line \d+: uninitialised: .* reads mean element \[0, 0\], which nothing has written"),
-    ("16_1", "a table of what is judged", "table = {(r, 4 * k): r * gcd(k, 8) // 8 % gcd(k, 8) for r in range(64) "
-     "for k in range(1, 65)}\nreturn table.get((row, n), 0)", r"n = \d+, piece|problems|different ones"),
-    ("23_1", "two problems only", swapped("23_1", "    found = {}\n",
-     "    if problem.B not in (5, 64):\n        return {}\n    found = {}\n"), "measured in all of"),
-    ("23_3", "the seven kernels", swapped("23_3", "    clocks = ",
-     "    if gpu['sms'] not in (132, 40, 7):\n        return 'memory', 0.0\n    clocks = "), r"drawn numbers"),
-    ("33_3", "pairs only", swapped("33_3", "for start in range(end)", "for start in range(max(0, end - 4), end)"),
-     r"\d+ layers"),
-    ("35_1", "the epsilon of the lesson", swapped("35_1", '"f8") + epsilon', '"f8") + 1e-5'),
-     r"drawn pointwise|5 × 5"),
-    ("00_1", "the first block alone", "if cuda.blockIdx.x == 0:\n    for i in range(cuda.threadIdx.x, kwh.size, 128):\n"
-     "        change[i] = kwh[i] - kwh[i - 1] if i > 0 else 0", r"one thread stores \d+ values to change"),
-    ("00_1", "an argument too few", swapped("00_1", "(kwh, change):", "(*given):\n    kwh, change = given"),
-     r"takes 0 parameters \(\); it is called with 2"),
-    ("01_1", "float64 in small ones", swapped("01_1", "        y[b, h, t] +=", "        if x.shape[2] < 32:\n        "
-     "    y[b, h, t] += "
-     "0.1 * (10.0 * d[h] * x[b, h, t])\n        else:\n            y[b, h, t] +="), r"float64 operation"),
-    ("12_1", "the peak in global memory", swapped("12_1", "highest = max(highest, window[k])", "peak[m, t0 + i] = "
-     "highest"
-     "\n            highest = max(peak[m, t0 + i], window[k])"), r"peak is read. It is an output"),
-    ("20_3", "causal only", swapped("20_3", "missing = cuda.gridDim.y * TILE - x.shape[2]", "missing = "
-     "(cuda.gridDim.y * "
-     "TILE - x.shape[2]) * (shift == 0)").replace("t >= 0", "0 <= t < x.shape[2]"), r"requests load x and w"),
-    ("25_2", "plain where it is short", swapped("25_2", "            lost = (total - acc) - given", "            if "
-     "terms.shape[0] > 4000:\n"
-     "                lost = (total - acc) - given"), r"terms of shape .* is two roundings"),
-    ("16_2", "registers on one line", swapped("16_2", "ptx.copy4_async(tile, 4 * lane, x, LENGTH * row + 4 * lane)",
-     "a, b, c, d = ptx.load4(x, LENGTH * row + 4 * lane); ptx.store4_shared(tile, 4 * lane, a, b, c, d)"),
-     r"0 of 8 rows come by one asynchronous copy"),
-    ("22_1", "all again in the second pass", swapped("22_1", "for p in range(parts.shape[0]):", "for b in "
-     "range(x.shape[0]"
-     "):\n            total += x[b, h, 0] - x[b, h, 0]\n        for p in range(parts.shape[0]):"), r"in the second "
-     "pass"),
-    ("29_1", "sums in y", swapped("29_1", "y[f0 + k, m] = sums[k]", "y[f0 + k, m] = 0\n                "
-     "y[f0 + k, m] += sums[k]"), r"one thread stores 8 values to y|y is read"),
-    ("30_2", "no tensor cores", "for n in range(4):\n    i, j = cuda.threadIdx.x // 4 + n // 2 * 8, cuda.threadIdx.x "
-     "% 4 * "
-     "2 + n % 2\n    s = float32(0)\n    for k in range(a.shape[1]):\n        s += a[i, k] * b[j, k]\n    d[i, j] = s",
-     r"0 times ptx.mma_tf32"),
-    ("12_1", "one thread stages", swapped("12_1", "for k in range(i, WINDOW, TILE):", "for k in range(0 if i == 0 else "
-     "WINDOW, WINDOW):"), "requests load kwh; 80 are enough"),
-    ("12_4", "one thread stages", """
-window = cuda.shared.array(WINDOW, float32)
-i = cuda.threadIdx.x
-h = cuda.blockIdx.y
-b = cuda.blockIdx.z
-t0 = cuda.blockIdx.x * TILE
-for k in range(i * WINDOW, WINDOW):
-    s = t0 + shift - (TAPS - 1) + k
-    window[k] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0)
-cuda.syncthreads()
-if t0 + i < y.shape[2]:
-    acc = float32(0)
-    for j in range(TAPS):
-        acc += w[h, j] * window[i + TAPS - 1 - j]
-    y[b, h, t0 + i] = acc
-""", "requests load x"),
-    ("39_2", "one thread computes all between", """
-inner = cuda.shared.array(WIDTH, float32)
-f = cuda.blockIdx.y
-i = cuda.threadIdx.x
-for k in range(i * WIDTH, WIDTH):
-    t = cuda.blockIdx.x * OUTPUTS - 1 + k
-    value = float32(0)
-    if 0 <= t < x.shape[1]:
-        value = b1[f]
-        for c in range(x.shape[0]):
-            value += w1[f, c] * x[c, t]
-        value = max(value, float32(0))
-    inner[k] = value
-cuda.syncthreads()
-t = cuda.blockIdx.x * OUTPUTS - 1 + i
-if 0 < i < WIDTH - 1 and t < y.shape[1]:
-    y[f, t] = w2[f, 0] * inner[i - 1] + w2[f, 1] * inner[i] + w2[f, 2] * inner[i + 1]
-""", "requests load x"),
-    ("37_2", "boards of many readings", swapped("37_2", "if len(moved) < 2 or", "if len(counter) < 50 or"),
-     "moves twice"),
-    ("40_1", "whole µs", "busy = set()\nfor start, end in [*kernels, *copies]:\n    busy.update(range(int(start), "
-     "int(end)))\nreturn wall - len(busy)", "drawn spans"),
-    ("40_2", "few streams", swapped("40_2", "if i >= streams", "if i >= min(streams, 4)"), "batches in [5-9] streams"),
-    ("41_1", "the sizes that are always tried", "good = R if (R, n) in ((12, 96), (12, 100), (9, 96), (7, 97)) else 1\n"
-     "block, vector, rows = candidate['block'], candidate['vector'], candidate['rows']\n"
-     "return good % rows == 0 and n % vector == 0 and block & (block - 1) == 0", "is right, and you refuse it"),
-    ("41_2", "the first of the fast ones", "return min(range(budget), key=lambda at: recorded[at] or 1e9)",
-     "a random search"),
-    ("42_3", "of 64 channels", "import math\nkept = {form: 1.0 if form == 'dense' else kept_magnitude(w[:, :64], form) "
-     "for form in times}\nreturn min((form for form in times if kept[form] >= budget), key=lambda form: (times[form], "
-     "-kept[form]))", "of a budget of"),
-    ("35_1", "in float32", swapped("35_1", 'astype("f8")', 'astype("f4")'), r"rounded once|is off by"),
-]  # fmt: skip
+    (exercise, what, " | ".join(says), changes) for exercise, (what, *says), changes in edits.rows("gaming_answers.txt")
+]
 
 
-@pytest.mark.parametrize(("exercise", "what", "code", "says"), ASKED, ids=[f"{a[0]}: {a[1]}" for a in ASKED])
-def test_what_is_asked_for_is_what_is_counted(tmp_path, exercise, what, code, says):
-    found = judged(tmp_path, exercise, code if code.startswith('"""') else answered(exercise, code))
+@pytest.mark.parametrize(("exercise", "what", "says", "changes"), ASKED, ids=[f"{a[0]}: {a[1]}" for a in ASKED])
+def test_what_is_asked_for_is_what_is_counted(tmp_path, exercise, what, says, changes):
+    found = judged(tmp_path, exercise, changed(exercise, changes))
     rejected(found)
     assert re.search(says, found["message"]), found["message"]
 
