@@ -47,7 +47,9 @@ def by_text(parameters, *expressions):
     """A kernel of thread i that stores each expression in a row of `out`, and has a `v` that is x[i]."""
     lines = [f"    out[{k}, i] = {text}\n" for k, text in enumerate(expressions)]
     text = f"def kernel({parameters}, out):\n    i = cuda.grid(1)\n    v = x[i]\n" + "".join(lines)
-    return cuda.jit(loaded(text, expressions[0], cuda=cuda, math=math, np=np)["kernel"])
+    known = dict(cuda=cuda, cmath=cmath, math=math, np=np, FULL=FULL, boolean=boolean, float16=float16)
+    known |= {str(one): one for one in (complex64, float32, float64, int8, int16, int32, int64, uint8, uint32)}
+    return cuda.jit(loaded(text, expressions[0], **known)["kernel"])
 
 
 # --- jit in all its forms -------------------------------------------------------------------------
@@ -486,19 +488,12 @@ def test_records():
 
 
 def test_block_wide_votes():
-    @cuda.jit
-    def vote(out, limit):
-        t = cuda.threadIdx.x
-        below = int32(t < limit)  # Numba's predicates of barriers are integers
-        out[t, 0] = cuda.syncthreads_count(below)
-        out[t, 1] = cuda.syncthreads_and(below)
-        out[t, 2] = cuda.syncthreads_or(below)
-
+    votes = [f"cuda.syncthreads_{name}(int32(v < limit))" for name in ("count", "and", "or")]  # of integers, there
     for limit in (0, 1, 50, 70):
-        out = np.zeros((70, 3), np.int64)
-        vote[1, 70](out, limit)
-        assert (out[:, 0] == limit).all()
-        assert ((out[:, 1] != 0) == (limit == 70)).all() and ((out[:, 2] != 0) == (limit > 0)).all()
+        out = np.zeros((3, 70), np.int64)
+        by_text("x, limit", *votes)[1, 70](np.arange(70), limit, out)
+        assert (out[0] == limit).all()
+        assert ((out[1] != 0) == (limit == 70)).all() and ((out[2] != 0) == (limit > 0)).all()
 
 
 def test_shuffles():
@@ -536,19 +531,10 @@ def test_warp_sum_by_shuffles():
 
 
 def test_warp_votes():
-    @cuda.jit
-    def vote(x, out):
-        t = cuda.threadIdx.x
-        p = x[t] > 2
-        out[0, t] = cuda.ballot_sync(FULL, p)
-        out[1, t] = cuda.any_sync(FULL, p)
-        out[2, t] = cuda.all_sync(FULL, p)
-        out[3, t] = cuda.eq_sync(FULL, p)
-        out[4, t] = cuda.activemask()
-
+    votes = [f"cuda.{name}_sync(FULL, v > 2)" for name in ("ballot", "any", "all", "eq")]
     for x in (np.zeros(32), np.arange(32.0), np.full(32, 9.0)):
         out = np.zeros((5, 32), np.int64)
-        vote[1, 32](x, out)
+        by_text("x", *votes, "cuda.activemask()")[1, 32](x, out)
         p = x > 2
         assert (out[0] & FULL == sum(1 << int(i) for i in np.flatnonzero(p))).all()
         assert ((out[1] != 0) == p.any()).all() and ((out[2] != 0) == p.all()).all()
@@ -557,17 +543,10 @@ def test_warp_votes():
 
 
 def test_match():
-    @cuda.jit
-    def match(x, out):
-        t = cuda.threadIdx.x
-        out[0, t] = cuda.match_any_sync(FULL, x[t])
-        mask, same = cuda.match_all_sync(FULL, x[t])
-        out[1, t] = mask
-        out[2, t] = same
-
+    matches = "cuda.match_any_sync(FULL, v)", "cuda.match_all_sync(FULL, v)[0]", "cuda.match_all_sync(FULL, v)[1]"
     for x in (np.arange(32, dtype=np.int32) // 5, np.full(32, 7, np.int32)):
         out = np.zeros((3, 32), np.int64)
-        match[1, 32](x, out)
+        by_text("x", *matches)[1, 32](x, out)
         expected = [sum(1 << k for k in range(32) if x[k] == x[t]) for t in range(32)]
         assert (out[0] & FULL).tolist() == expected
         same = len(set(x.tolist())) == 1
@@ -761,15 +740,9 @@ def test_math_of_two_arguments_and_predicates():
 
 
 def test_complex_functions():
-    @cuda.jit
-    def use(z, out):
-        i = cuda.grid(1)
-        out[i] = cmath.sqrt(z[i]) + cmath.exp(z[i]) + cmath.log(z[i]) + cmath.sin(z[i]) * cmath.phase(z[i])
-
-    z = np.array([1 + 1j, -2 - 3j, 0.5j])
-    out = np.zeros(3, complex)
-    use[1, 3](z, out)
-    np.testing.assert_allclose(out, np.sqrt(z) + np.exp(z) + np.log(z) + np.sin(z) * np.angle(z), rtol=1e-13)
+    z, out = np.array([1 + 1j, -2 - 3j, 0.5j]), np.zeros((1, 3), complex)
+    by_text("x", "cmath.sqrt(v) + cmath.exp(v) + cmath.log(v) + cmath.sin(v) * cmath.phase(v)")[1, 3](z, out)
+    np.testing.assert_allclose(out[0], np.sqrt(z) + np.exp(z) + np.log(z) + np.sin(z) * np.angle(z), rtol=1e-13)
 
 
 # The ones that Numba-CUDA 0.30 compiles; language_rows.txt has those that it does not.
@@ -815,46 +788,24 @@ def test_types_of_cudas_own_functions():
 
 
 def test_casts_by_numba_types():
-    @cuda.jit
-    def use(x, out):
-        i = cuda.grid(1)
-        out[i, 0] = float32(x[i])
-        out[i, 1] = int32(x[i])
-        out[i, 2] = uint8(int32(x[i]))
-        out[i, 3] = int8(int64(x[i]))
-        out[i, 4] = float64(float16(x[i]))
-        out[i, 5] = boolean(x[i])
-        out[i, 6] = uint32(int64(x[i]))
-        out[i, 7] = int16(70000)
-
-    x = np.array([300.7, -1.2, 0.1, 2.0])
-    out = np.zeros((4, 8))
-    use[1, 4](x, out)
-    with np.errstate(all="ignore"):
-        for i, v in enumerate(x):
-            whole = int(v)
-            assert out[i].tolist() == [
-                float(np.float32(v)),
-                whole,
-                whole % 256,
-                (whole + 128) % 256 - 128,
-                float(np.float16(v)),
-                1.0,
-                whole % 2**32,
-                70000 - 65536,
-            ]
+    x, out = np.array([300.7, -1.2, 0.1, 2.0]), np.zeros((8, 4))
+    by_text(
+        "x", "float32(v)", "int32(v)", "uint8(int32(v))", "int8(int64(v))", "float64(float16(v))", "boolean(v)",
+        "uint32(int64(v))", "int16(70000)",
+    )[1, 4](x, out)  # fmt: skip
+    whole = x.astype(np.int64)
+    expected = [
+        x.astype(np.float32), whole, whole % 256, (whole + 128) % 256 - 128, x.astype(np.float16), np.ones(4),
+        whole % 2**32, np.full(4, 70000 - 65536),
+    ]  # fmt: skip
+    assert out.tolist() == np.array(expected, np.float64).tolist()
 
 
 def test_float16():
-    @cuda.jit
-    def use(x, y, out):
-        i = cuda.grid(1)
-        out[i] = x[i] * y[i] + x[i]
-
     x = np.array([0.5, 1.5, 3], np.float16)  # exact, so that it does not matter whether the compiler fuses the two
-    out = np.zeros(3, np.float16)
-    use[1, 3](x, x[::-1].copy(), out)
-    assert out.tolist() == (x * x[::-1] + x).tolist()
+    out = np.zeros((1, 3), np.float16)
+    by_text("x, y", "v * y[i] + v")[1, 3](x, x[::-1].copy(), out)
+    assert out[0].tolist() == (x * x[::-1] + x).tolist()
 
 
 def test_float16_functions():
