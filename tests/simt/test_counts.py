@@ -279,18 +279,6 @@ def test_two_dimensions(kernel, shape, block, order):
     expect_global(access(report, "y", "store"), stores, 4)
 
 
-@pytest.mark.parametrize("side", [32, 64, 96])
-def test_naive_transpose_in_closed_form(side):
-    x = np.zeros((side, side), np.float32)
-    report = simt.xray(transpose, (side // 32, side // 8), (32, 8), x, x.copy())
-    warps = side * side // 32
-    assert access(report, "x", "load").sectors == 4 * warps
-    assert access(report, "y", "store").sectors == 32 * warps
-    assert report.totals.sectors == 36 * warps
-    assert report.totals.bytes_moved == 32 * 36 * warps
-    assert report.totals.global_load_requests == report.totals.global_store_requests == warps
-
-
 @pytest.mark.parametrize("block", [(4, 4, 4), (3, 5, 2), (32, 2, 2), (2, 1, 40), (10, 10, 10)])
 def test_three_dimensional_blocks_fill_warps_x_first(block):
     @cuda.jit
@@ -573,14 +561,6 @@ def test_shared_patterns(itemsize, pattern):
     wavefronts, ideal = wavefronts_of([None if i is None else itemsize * i for i in table], itemsize)
     assert (load.wavefronts, load.ideal_wavefronts, load.requests) == (wavefronts, ideal, 1)
     assert load.bytes_used == itemsize * len({i for i in table if i is not None})
-
-
-def test_64_bit_rows_need_no_more_than_their_phases():
-    for itemsize, phases in ((4, 1), (8, 2)):
-        data = np.zeros((32, 32), DTYPES[itemsize])
-        report = simt.xray(make_tile(32, NUMBA[itemsize], False), 1, (32, 32), data, data.copy())
-        store = access(report, "tile", "store", "shared")
-        assert store.wavefronts == store.ideal_wavefronts == 32 * phases and store.bank_conflicts == 0
 
 
 def test_two_shared_arrays_are_counted_apart():

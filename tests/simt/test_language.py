@@ -466,24 +466,6 @@ def test_0d_arrays_and_len():
     assert out.tolist() == [5.5, 6]
 
 
-def test_records():
-    dtype = np.dtype([("x", np.float32), ("n", np.int32)], align=True)
-
-    @cuda.jit
-    def use(points, out):
-        i = cuda.grid(1)
-        points[i].x += 1.0
-        points[i]["n"] = i
-        out[i] = points[i].x * points.x[i]
-
-    points = np.zeros(4, dtype)
-    points["x"] = [1, 2, 3, 4]
-    out = np.zeros(4, np.float32)
-    use[1, 4](points, out)
-    assert points["x"].tolist() == [2, 3, 4, 5] and points["n"].tolist() == [0, 1, 2, 3]
-    assert out.tolist() == [4, 9, 16, 25]
-
-
 # --- barriers and votes ---------------------------------------------------------------------------
 
 

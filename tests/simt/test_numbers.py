@@ -116,23 +116,6 @@ def test_minima_of_two_floats_pass_over_nan_and_of_three_do_not():
     assert y[:2].tolist() == [2, 2] and np.isnan(y[2]) and y[3] == 2 and np.isnan(y[4])
 
 
-def test_constants_are_folded_as_cpython_folds_them():
-    @cuda.jit
-    def constants(y):
-        y[0] = 10**-3
-        y[1] = 2**-1
-        y[2] = 10**18 * 10
-        y[3] = 7 / 2
-        y[4] = -(2**63)
-        y[5] = (1, 2, 3)[-1]
-        y[6] = 2**0.5
-        y[7] = -7 // 2
-
-    y = np.zeros(8)
-    constants[1, 1](y)
-    assert y.tolist() == [1e-3, 0.5, 1e19, 3.5, -(2.0**63), 3, 2**0.5, -4]
-
-
 def test_a_variables_type_is_that_of_all_its_assignments():
     @cuda.jit
     def branch(y, flag):

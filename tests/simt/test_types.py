@@ -206,7 +206,7 @@ np.true_divide(i, j); np.isnan(f); np.logical_not(i); np.deg2rad(f); np.maximum(
 max(f, float32(0)); min(i, 3.5); max(k, u); abs(i); abs(k); round(d); round(f); int(f); int(d); float(i); float(f);
 bool(f); pow(f, 2); pow(d, 0.5); f if b else d; i if b else f; k if b else i; (i + j) * f - d / 3; (f + f) * (f - 1);
 f < d; i == j; i < u; k > 5; 0 < i < 5; i and j; i or f; 1 << 40; 5 % 3 - 7 // 2; 2 ** 10; -7 // 2; -7 % 3; 7.5 // 2;
--7.5 % 2; 1e10
+-7.5 % 2; 1e10; 10**-3; 2**-1; 10**18 * 10; 7 / 2; -(2**63); (1, 2, 3)[-1]; 2**0.5
 """.strip(),
 )
 
