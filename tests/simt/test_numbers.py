@@ -4,16 +4,22 @@ import math
 
 import numpy as np
 import pytest
-from numba import complex64, float32, int8, int32, uint8
+from numba import complex64, float32, int8, uint8
 
 from dwlab import simt
 from dwlab.simt import cuda, libdevice, types
+from tests.loaded import program
 
 pytestmark = pytest.mark.quick
 
 REALS = [0.0, 0.5, -0.5, 1.5, -1.5, 127.9, 128.0, 255.0, 256.0, 300.0, -129.0, 32767.5, 40000.0, 65536.0, -32769.0, 3e9,
          -3e9, 5e9, 1e19, -1e19, 2e19, 1e30, -1e30, math.inf, -math.inf, math.nan]  # fmt: skip
 WHOLE = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+def element_by_element(*lines, parameters="x, y"):
+    """A kernel of these lines, with i = cuda.grid(1)."""
+    return program(["i = cuda.grid(1)", *lines], parameters, int8=int8, uint8=uint8)[0]
 
 
 def cvt(value, name, real):
@@ -37,42 +43,26 @@ def cvt(value, name, real):
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.parametrize("whole", WHOLE)
 def test_a_float_becomes_an_integer_as_cvt_makes_it(real, whole):
-    @cuda.jit
-    def store(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i]
-
     x = np.array(REALS, real)
     y = np.zeros(len(x), whole)
-    store[1, len(x)](x, y)
+    element_by_element("y[i] = x[i]")[1, len(x)](x, y)
     assert y.tolist() == [cvt(float(v), whole, real) for v in x]
     for value in x:
         assert int(types.cast(value, np.dtype(whole))) == cvt(float(value), whole, real)
 
 
 def test_int_and_named_types_convert_so_too():
-    @cuda.jit
-    def convert(x, y):
-        y[0] = int(x[0])
-        y[1] = int32(x[0])
-        y[2] = uint8(x[1])
-        y[3] = int8(x[1])
-
     y = np.zeros(4, np.int64)
+    convert = element_by_element("y[0], y[1] = int(x[0]), int32(x[0])", "y[2], y[3] = uint8(x[1]), int8(x[1])")
     convert[1, 1](np.array([1e30, -1.5]), y)
     assert y.tolist() == [2**63 - 1, 2**31 - 1, 0, -1]
 
 
 def test_integer_powers_go_through_float64():
-    @cuda.jit
-    def power(a, b, y):
-        i = cuda.grid(1)
-        y[i] = a[i] ** b[i]
-
     cases = [(3, 2), (3, 34), (7, 20), (2, 62), (2, 64), (-3, 3), (5, -1), (1, -7), (-1, -7), (-1, -8), (0, 0), (0, -1)]
     a, b = (np.array(column) for column in zip(*cases, strict=True))
     y = np.zeros(len(a), np.int64)
-    power[1, len(a)](a, b, y)
+    element_by_element("y[i] = a[i] ** b[i]", parameters="a, b, y")[1, len(a)](a, b, y)
     wrapped = [(base**n + 2**63) % 2**64 - 2**63 if n >= 0 else 0 for base, n in cases]
     want = [int(np.float64(v)) if abs(v) < 2**63 - 512 else v for v in wrapped]
     want[7:10], want[11] = [1, -1, 1], -(2**63)
@@ -80,39 +70,26 @@ def test_integer_powers_go_through_float64():
 
 
 def test_float32_powers_of_integers_stay_float32():
-    @cuda.jit
-    def power(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i] ** 3
-
     x = np.array([1.1, 2.7, -3.3], np.float32)
     y = np.zeros(3)
-    power[1, 3](x, y)
+    element_by_element("y[i] = x[i] ** 3")[1, 3](x, y)
     assert y.tolist() == [float(np.float32(np.float32(v * v) * v)) for v in x]
 
 
 def test_the_least_integer_by_minus_one():
-    @cuda.jit
-    def divide(a, b, y):
-        y[0] = a[0] // b[0]
-        y[1] = a[0] % b[0]
-
     y = np.ones(2, np.int64)
-    divide[1, 1](np.array([-(2**63)]), np.array([-1]), y)
+    element_by_element("y[0] = a[0] // b[0]", "y[1] = a[0] % b[0]", parameters="a, b, y")[1, 1](
+        np.array([-(2**63)]), np.array([-1]), y
+    )
     assert y.tolist() == [0, 0]
 
 
 def test_minima_of_two_floats_pass_over_nan_and_of_three_do_not():
-    @cuda.jit
-    def least(x, y):
-        y[0] = min(x[0], x[1])
-        y[1] = max(x[1], x[0])
-        y[2] = min(x[0], x[1], x[1])
-        y[3] = max(x[1], x[0], x[1])
-        y[4] = min(x[0], 1)
-
+    calls = "min(x[0], x[1])", "max(x[1], x[0])", "min(x[0], x[1], x[1])", "max(x[1], x[0], x[1])", "min(x[0], 1)"
     y = np.zeros(5)
-    least[1, 1](np.array([np.nan, 2.0], np.float32), y)
+    element_by_element(*(f"y[{k}] = {call}" for k, call in enumerate(calls)))[1, 1](
+        np.array([np.nan, 2.0], np.float32), y
+    )
     assert y[:2].tolist() == [2, 2] and np.isnan(y[2]) and y[3] == 2 and np.isnan(y[4])
 
 
