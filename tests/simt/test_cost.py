@@ -8,8 +8,14 @@ from dwlab.kernels import registry
 from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import cuda, jit
 from dwlab.simt.cost import ADDRESS, PREDICATED, cost
+from tests.loaded import program
 
 pytestmark = pytest.mark.quick
+
+
+def by_thread(*lines, parameters="x, y"):
+    """A kernel of these lines, with i = cuda.threadIdx.x."""
+    return program(["i = cuda.threadIdx.x", *lines], parameters, np=np)[0]
 
 
 def lanes(n=64):
@@ -22,10 +28,7 @@ def copy(x, y):
     y[i] = x[i]
 
 
-@jit
-def strided(x, y, step):
-    i = cuda.threadIdx.x
-    y[i] = x[i * step]
+strided = by_thread("y[i] = x[i * step]", parameters="x, y, step")
 
 
 def test_a_copy_waits_once_a_warp_and_fetches_each_sector_once():
@@ -46,40 +49,13 @@ def test_a_global_request_costs_the_passes_of_its_busiest_bank_and_its_lines(ste
     assert (made.load_passes, made.load_lines, made.store_passes) == (passes, lines, 1)
 
 
-@jit
-def together(x, y):
-    i = cuda.threadIdx.x
-    a = x[i]
-    b = x[i + 32]
-    y[i] = a + b
-
-
-@jit
-def in_turn(x, y):
-    i = cuda.threadIdx.x
-    a = x[i]
-    y[i] = a
-    b = x[i + 32]
-    y[i + 32] = b
-
-
-@jit
-def through_local(x, y):
-    i = cuda.threadIdx.x
-    held = cuda.local.array(2, np.float32)
-    for k in range(2):
-        held[k] = x[i + 32 * k]
-    for k in range(2):
-        y[i + 32 * k] = held[k]
-
-
-@jit
-def where_there_is_one(x, y):
-    i = cuda.threadIdx.x
-    value = np.float32(0)
-    if i < 16:
-        value = x[i]
-    y[i] = value
+together = by_thread("a = x[i]", "b = x[i + 32]", "y[i] = a + b")
+in_turn = by_thread("a = x[i]", "y[i] = a", "b = x[i + 32]", "y[i + 32] = b")
+through_local = by_thread(
+    "held = cuda.local.array(2, np.float32)", "for k in range(2):", "    held[k] = x[i + 32 * k]",
+    "for k in range(2):", "    y[i + 32 * k] = held[k]",
+)  # fmt: skip
+where_there_is_one = by_thread("value = np.float32(0)", "if i < 16:", "    value = x[i]", "y[i] = value")
 
 
 @pytest.mark.parametrize(
@@ -90,13 +66,7 @@ def test_loads_that_are_on_their_way_together_are_waited_for_together(kernel, wa
     assert (made.waits, made.misses) == (waits, misses)
 
 
-@jit
-def again(x, y):
-    i = cuda.threadIdx.x
-    total = x[i]
-    total += np.float32(1)
-    total += x[i]
-    y[i] = total
+again = by_thread("total = x[i]", "total += np.float32(1)", "total += x[i]", "y[i] = total")
 
 
 def test_what_the_block_has_read_is_in_the_l1():
@@ -112,13 +82,7 @@ def test_blocks_are_counted_alike_in_one_batch_and_in_many():
     assert cost(again, 3, 32, lanes(), np.zeros(32, np.float32), options=options).reuse == whole.reuse
 
 
-@jit
-def one_warp_loads(x, y):
-    i = cuda.threadIdx.x
-    if i < 32:
-        a = x[i]
-        y[i] = a
-    cuda.syncthreads()
+one_warp_loads = by_thread("if i < 32:", "    a = x[i]", "    y[i] = a", "cuda.syncthreads()")
 
 
 def test_a_block_waits_for_its_slowest_warp():
@@ -126,27 +90,9 @@ def test_a_block_waits_for_its_slowest_warp():
     assert (made.waits, made.misses, made.most_waits) == (8, 8, 1)
 
 
-@jit
-def fused(x, y):
-    i = cuda.threadIdx.x
-    a = x[i]
-    y[i] = a + a * a
-
-
-@jit
-def apart(x, y):
-    i = cuda.threadIdx.x
-    a = x[i]
-    b = a * a
-    y[i] = a + b
-
-
-@jit
-def in_double(x, y):
-    i = cuda.threadIdx.x
-    total = 0.0
-    total += x[i] * x[i + 1]
-    y[i] = total
+fused = by_thread("a = x[i]", "y[i] = a + a * a")
+apart = by_thread("a = x[i]", "b = a * a", "y[i] = a + b")
+in_double = by_thread("total = 0.0", "total += x[i] * x[i + 1]", "y[i] = total")
 
 
 def test_arithmetic_has_its_units():
@@ -178,11 +124,7 @@ def test_what_is_computed_twice_is_paid_once_and_a_literal_loop_is_unrolled():
     assert first > accesses and four - first == 3 * accesses
 
 
-@jit
-def counted_loop(x, y, n):
-    i = cuda.threadIdx.x
-    for _ in range(n):
-        y[i] = x[i]
+counted_loop = by_thread("for _ in range(n):", "    y[i] = x[i]", parameters="x, y, n")
 
 
 def test_a_loop_of_unknown_length_costs_its_steps():
@@ -191,11 +133,7 @@ def test_a_loop_of_unknown_length_costs_its_steps():
     assert six - two > 4 * 2 * (1 + ADDRESS)
 
 
-@jit
-def short_body(x, y):
-    i = cuda.threadIdx.x
-    if i < 32:
-        y[i] = np.float32(1)
+short_body = by_thread("if i < 32:", "    y[i] = np.float32(1)")
 
 
 def test_a_short_body_is_issued_by_warps_that_do_not_take_it():
@@ -213,17 +151,11 @@ def test_asynchronous_copies_are_seen_and_waited_for():
     assert made.asynchronous and made.waits == 1 and made.local_words > 48  # a row, at least, in registers
 
 
-@jit
-def staged(x, y, turns):
-    tile = cuda.shared.array(128, np.float32)
-    i = cuda.threadIdx.x
-    for k in range(4):
-        tile[i + 32 * k] = x[i + 32 * k]
-    cuda.syncwarp()
-    for k in range(turns):
-        tile[i + 32 * k] = x[i + 32 * k + 128]
-    cuda.syncwarp()
-    y[i] = tile[i]
+staged = by_thread(
+    "tile = cuda.shared.array(128, np.float32)", "for k in range(4):", "    tile[i + 32 * k] = x[i + 32 * k]",
+    "cuda.syncwarp()", "for k in range(turns):", "    tile[i + 32 * k] = x[i + 32 * k + 128]", "cuda.syncwarp()",
+    "y[i] = tile[i]", parameters="x, y, turns",
+)  # fmt: skip
 
 
 def test_stores_to_shared_memory_stop_a_warp_only_where_a_loop_is_not_unrolled():
@@ -242,30 +174,13 @@ def test_what_is_stored_beside_copies_past_the_registers_waits_for_none_of_them(
     assert made.asynchronous and made.waits == made.warps
 
 
-@jit
-def one_after_the_other(x, y):
-    first = cuda.local.array(4, np.float32)
-    second = cuda.local.array(4, np.float32)
-    zeros = cuda.local.array(8, np.float32)
-    i = cuda.threadIdx.x
-    for k in range(8):
-        zeros[k] = np.float32(0)
-    for k in range(4):
-        first[k] = x[i + k]
-    for k in range(4):
-        y[i] = first[k] + zeros[k]
-    for k in range(4):
-        second[k] = x[i + k]
-    for k in range(3):
-        y[i] = second[k]
-
-
-@jit
-def by_lane(x, y):
-    held = cuda.local.array(6, np.float32)
-    i = cuda.threadIdx.x
-    held[i % 6] = x[i]
-    y[i] = held[i % 6]
+one_after_the_other = by_thread(
+    "first = cuda.local.array(4, np.float32)", "second = cuda.local.array(4, np.float32)",
+    "zeros = cuda.local.array(8, np.float32)", "for k in range(8):", "    zeros[k] = np.float32(0)",
+    "for k in range(4):", "    first[k] = x[i + k]", "for k in range(4):", "    y[i] = first[k] + zeros[k]",
+    "for k in range(4):", "    second[k] = x[i + k]", "for k in range(3):", "    y[i] = second[k]",
+)  # fmt: skip
+by_lane = by_thread("held = cuda.local.array(6, np.float32)", "held[i % 6] = x[i]", "y[i] = held[i % 6]")
 
 
 def test_registers_are_counted_by_what_is_still_needed():
