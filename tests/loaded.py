@@ -2,8 +2,10 @@
 
 import itertools
 import linecache
+import math
 
-from numba import int32
+import numpy as np
+from numba import float32, float64, int32, int64, uint32
 
 _numbers = itertools.count()
 
@@ -22,3 +24,9 @@ def program(lines, parameters, **scope):
 
     text = f"def program({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
     return cuda.jit(loaded(text, "program", cuda=cuda, int32=int32, **scope)["program"]), text
+
+
+def kernel_of(parameters, *lines):
+    """A kernel of these lines."""
+    known = dict(float32=float32, float64=float64, int64=int64, uint32=uint32, math=math, np=np)
+    return program(lines, parameters, **known)[0]

@@ -12,6 +12,7 @@ from numba import complex64, complex128, float32, float64, int8, int16, int32
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import kernel_of
 
 pytestmark = pytest.mark.quick
 
@@ -212,11 +213,7 @@ def test_slices_of_host_arrays_are_copied_to_an_aligned_place():
 
 @pytest.mark.parametrize("group", [1, 2, 4, 8, 16, 32, 3, 5])
 def test_broadcast(group):
-    @cuda.jit
-    def spread(x, y, group):
-        i = cuda.grid(1)
-        y[i] = x[i // group]
-
+    spread = kernel_of("x, y, group", "i = cuda.grid(1)", "y[i] = x[i // group]")
     report = simt.xray(spread, 2, 64, np.zeros(128, np.float32), np.zeros(128, np.float32), group)
     warps = [[4 * (i // group) for i in range(w, w + 32)] for w in range(0, 128, 32)]
     expect_global(access(report, "x", "load"), warps, 4)
@@ -231,11 +228,7 @@ def test_one_address_for_all_lanes_is_one_sector():
 
 
 def test_reversed_and_permuted_lanes_touch_the_same_sectors():
-    @cuda.jit
-    def permute(x, y, p):
-        i = cuda.grid(1)
-        y[i] = x[p[i]]
-
+    permute = kernel_of("x, y, p", "i = cuda.grid(1)", "y[i] = x[p[i]]")
     for p in (np.arange(64)[::-1].copy(), np.arange(64) ^ 21, np.random.default_rng(1).permutation(64)):
         report = simt.xray(permute, 1, 64, np.zeros(64, np.float32), np.zeros(64, np.float32), p)
         expect_global(access(report, "x", "load"), [[4 * int(j) for j in p[:32]], [4 * int(j) for j in p[32:]]], 4)
@@ -312,24 +305,14 @@ def test_arrays_with_gaps_between_rows():
 
 
 def test_only_active_lanes_count():
-    @cuda.jit
-    def every_third(x, y):
-        i = cuda.grid(1)
-        if i % 3 == 0:
-            y[i] = x[i]
-
+    every_third = kernel_of("x, y", "i = cuda.grid(1)", "if i % 3 == 0:", "    y[i] = x[i]")
     report = simt.xray(every_third, 2, 64, np.zeros(128, np.float32), np.zeros(128, np.float32))
     warps = [[4 * i for i in range(w, w + 32) if i % 3 == 0] for w in range(0, 128, 32)]
     expect_global(access(report, "x", "load"), warps, 4)
 
 
 def test_a_warp_without_active_lanes_makes_no_request():
-    @cuda.jit
-    def one_warp(x, y):
-        i = cuda.grid(1)
-        if i >= 32 and i < 64:
-            y[i] = x[i]
-
+    one_warp = kernel_of("x, y", "i = cuda.grid(1)", "if i >= 32 and i < 64:", "    y[i] = x[i]")
     report = simt.xray(one_warp, 4, 64, np.zeros(256, np.float32), np.zeros(256, np.float32))
     assert access(report, "x", "load").requests == 1
     assert report.totals.requests == 2 and report.totals.sectors == 8
@@ -383,22 +366,12 @@ def test_divergence(threshold):
 
 
 def test_divergence_by_lane_parity():
-    @cuda.jit
-    def parity(y):
-        i = cuda.grid(1)
-        if i % 2:
-            y[i] = 1.0
-
+    parity = kernel_of("y", "i = cuda.grid(1)", "if i % 2:", "    y[i] = 1.0")
     assert simt.xray(parity, 3, 64, np.zeros(192, np.float32)).totals.divergent == 6
 
 
 def test_a_partial_warp_does_not_diverge_by_its_missing_lanes():
-    @cuda.jit
-    def guard(y):
-        i = cuda.grid(1)
-        if i < y.size:
-            y[i] = 1.0
-
+    guard = kernel_of("y", "i = cuda.grid(1)", "if i < y.size:", "    y[i] = 1.0")
     assert simt.xray(guard, 1, 40, np.zeros(40, np.float32)).totals.divergent == 0
     assert simt.xray(guard, 1, 64, np.zeros(40, np.float32)).totals.divergent == 1
 
@@ -426,11 +399,7 @@ def test_flops():
 
 
 def test_integer_arithmetic_is_no_flop():
-    @cuda.jit
-    def integers(x, y):
-        i = cuda.grid(1)
-        y[i] = (x[i] * 3 + i) // 2 - (i << 2)
-
+    integers = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = (x[i] * 3 + i) // 2 - (i << 2)")
     assert simt.xray(integers, 1, 32, np.ones(32, np.int32), np.ones(32, np.int32)).totals.flops == 0
 
 
@@ -598,12 +567,7 @@ def test_dynamic_shared_memory_is_counted_too():
 
 
 def test_barriers_are_counted_once_for_each_block():
-    @cuda.jit
-    def wait(y, times):
-        for _ in range(times):
-            cuda.syncthreads()
-        y[cuda.grid(1)] = 1.0
-
+    wait = kernel_of("y, times", "for _ in range(times):", "    cuda.syncthreads()", "y[cuda.grid(1)] = 1.0")
     report = simt.xray(wait, 3, 64, np.zeros(192, np.float32), 5)
     assert report.totals.barriers == lines_with(report, "syncthreads").barriers
     assert report.totals.barriers == 3 * 5
@@ -611,11 +575,7 @@ def test_barriers_are_counted_once_for_each_block():
 
 @pytest.mark.parametrize("targets", [1, 2, 8, 32, 100])
 def test_atomic_collisions(targets):
-    @cuda.jit
-    def histogram(counts, targets):
-        i = cuda.grid(1)
-        cuda.atomic.add(counts, i % targets, 1)
-
+    histogram = kernel_of("counts, targets", "i = cuda.grid(1)", "cuda.atomic.add(counts, i % targets, 1)")
     report = simt.xray(histogram, 2, 128, np.zeros(targets, np.int32), targets)
     warps = [[4 * (i % targets) for i in range(w, w + 32)] for w in range(0, 256, 32)]
     entry = access(report, "counts", "atomic")

@@ -14,6 +14,7 @@ from dwlab import simt
 from dwlab.kernels.registry import stages
 from dwlab.simt import cuda
 from tests.compiler import needs_compiler
+from tests.loaded import kernel_of
 from tests.simt import float64_family, language_table
 
 HERE = Path(__file__)
@@ -83,22 +84,14 @@ def test_a_relu_with_a_literal_is_a_leak_and_its_line_is_named():
 
 
 def test_a_float64_argument_is_meant():
-    @cuda.jit
-    def scale(x, y):
-        i = cuda.grid(1)
-        y[i] = max(0.0, x[i]) * 2.1
-
+    scale = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = max(0.0, x[i]) * 2.1")
     x = np.ones(32)
     report = simt.xray(scale, 1, 32, x, x.copy())
     assert report.float64_leaks == () and report.totals.flops64 == 32
 
 
 def test_a_number_that_is_a_float64_leaks():
-    @cuda.jit
-    def scale(x, y, factor):
-        i = cuda.grid(1)
-        y[i] = x[i] * factor
-
+    scale = kernel_of("x, y, factor", "i = cuda.grid(1)", "y[i] = x[i] * factor")
     x = np.ones(32, np.float32)
     assert simt.xray(scale, 1, 32, x, x.copy(), 2.0).float64_leaks
     assert not simt.xray(scale, 1, 32, x, x.copy(), float32(2.0)).float64_leaks

@@ -13,7 +13,7 @@ from numba import float32, int32, int64
 
 from dwlab import simt
 from dwlab.simt import cuda
-from tests.loaded import loaded
+from tests.loaded import kernel_of, loaded
 
 pytestmark = pytest.mark.quick
 
@@ -169,12 +169,7 @@ def test_race_that_only_the_last_iteration_has():
 
 @pytest.mark.parametrize("lanes", [32, 64, 1 << 16])
 def test_a_race_between_blocks_is_found_however_many_run_at_once(lanes):
-    @cuda.jit
-    def far(x, y):
-        i = cuda.grid(1)
-        x[i] = float32(i)
-        y[i] = x[(i + 128) % x.size]
-
+    far = kernel_of("x, y", "i = cuda.grid(1)", "x[i] = float32(i)", "y[i] = x[(i + 128) % x.size]")
     options = simt.Options(hazards="report", lanes=lanes)
     found(far, 8, 32, ones(256), ones(256), kind="race", at="y[i] = x[(i + 128)", array="x", options=options)
 
@@ -194,12 +189,7 @@ def test_reading_before_another_block_writes_is_a_race_too(lanes):
 
 
 def test_two_arguments_that_are_one_array():
-    @cuda.jit
-    def shift(x, y):
-        i = cuda.grid(1)
-        if i < x.size - 1:
-            y[i + 1] = x[i]
-
+    shift = kernel_of("x, y", "i = cuda.grid(1)", "if i < x.size - 1:", "    y[i + 1] = x[i]")
     data = cuda.to_device(ones())
     assert {h.kind for h in hazards(shift, 1, 64, data, data)} == {"race"}
     clean(shift, 1, 64, data, cuda.to_device(ones()))
@@ -217,11 +207,7 @@ def test_overlapping_slices_of_one_array():
 
 
 def test_read_modify_write_without_an_atomic():
-    @cuda.jit
-    def histogram(x, counts):
-        i = cuda.grid(1)
-        counts[x[i]] += 1
-
+    histogram = kernel_of("x, counts", "i = cuda.grid(1)", "counts[x[i]] += 1")
     x = np.arange(64) % 4
     found(histogram, 1, 64, x, ones(4, np.int32), kind=("race", "two writers"), at="counts[x[i]] += 1", array="counts")
     clean(histogram, 1, 64, np.arange(64), ones(64, np.int32))
@@ -231,10 +217,7 @@ def test_read_modify_write_without_an_atomic():
 
 
 def test_all_threads_write_one_element():
-    @cuda.jit
-    def broadcast(y):
-        y[0] = float32(cuda.threadIdx.x)
-
+    broadcast = kernel_of("y", "y[0] = float32(cuda.threadIdx.x)")
     found(broadcast, 1, 32, ones(1), kind="two writers", at="y[0] =", array="y", threads=["thread 0", "block 0"])
     found(broadcast, 1, 64, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
     found(broadcast, 64, 1, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
@@ -276,22 +259,14 @@ def test_barrier_in_a_device_function_called_in_a_branch():
 
 
 def test_one_past_the_end():
-    @cuda.jit
-    def unguarded(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i]
-
+    unguarded = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i]")
     report = hazards(unguarded, 1, 64, ones(50), ones(50))
     assert {h.kind for h in report} == {"out of bounds"} and {h.array for h in report} == {"x", "y"}
     found(unguarded, 1, 64, ones(63), ones(), kind="out of bounds", at="y[i] = x[i]", array="x", threads=["thread 63"])
 
 
 def test_a_column_past_the_row_is_out_of_bounds_though_inside_the_array():
-    @cuda.jit
-    def swapped(x, y):
-        i, j = cuda.grid(2)
-        y[i, j] = x[j, i]
-
+    swapped = kernel_of("x, y", "i, j = cuda.grid(2)", "y[i, j] = x[j, i]")
     x = np.ones((4, 8), np.float32)
     hazard = found(swapped, 1, (4, 8), x, x.copy(), kind="out of bounds", at="x[j, i]", array="x")
     assert "axis" in hazard.message and "size 4" in hazard.message
@@ -332,20 +307,13 @@ def test_out_of_bounds_store_and_atomic():
         cuda.atomic.add(counts, x[cuda.grid(1)], 1)
 
     found(add, 1, 4, np.zeros(3, np.int32), np.arange(4), kind="out of bounds", at="atomic.add", array="counts")
-
-    @cuda.jit
-    def store(y):
-        y[cuda.grid(1) * 2] = float32(1.0)
-
+    store = kernel_of("y", "y[cuda.grid(1) * 2] = float32(1.0)")
     hazard = found(store, 1, 4, ones(4), kind="out of bounds", at="y[cuda.grid(1) * 2]", array="y")
     assert "index 4" in hazard.message and "thread 2" in hazard.threads
 
 
 def test_out_of_bounds_writes_change_nothing_else():
-    @cuda.jit
-    def over(y):
-        y[cuda.grid(1)] = float32(5.0)
-
+    over = kernel_of("y", "y[cuda.grid(1)] = float32(5.0)")
     device = cuda.to_device(ones(64))
     with simt.using(simt.Options(hazards="report")):
         over[1, 64](device[:32])
@@ -373,11 +341,7 @@ def test_shared_memory_of_an_earlier_block_is_not_left_over():
 
 
 def test_accumulating_into_output_that_nothing_cleared():
-    @cuda.jit
-    def accumulate(x, y):
-        i = cuda.grid(1)
-        y[i] += x[i]
-
+    accumulate = kernel_of("x, y", "i = cuda.grid(1)", "y[i] += x[i]")
     fresh = cuda.device_array(64, np.float32)
     found(accumulate, 1, 64, ones(), fresh, kind="uninitialised", at="y[i] += x[i]", array="y")
     fresh[:] = 0
@@ -385,16 +349,8 @@ def test_accumulating_into_output_that_nothing_cleared():
 
 
 def test_a_kernels_own_writes_count_for_the_next_launch():
-    @cuda.jit
-    def clear(y):
-        i = cuda.grid(1)
-        if i % 2 == 0:
-            y[i] = float32(0.0)
-
-    @cuda.jit
-    def use(y, step):
-        y[cuda.grid(1) * step] += float32(1.0)
-
+    clear = kernel_of("y", "i = cuda.grid(1)", "if i % 2 == 0:", "    y[i] = float32(0.0)")
+    use = kernel_of("y, step", "y[cuda.grid(1) * step] += float32(1.0)")
     fresh = cuda.device_array(64, np.float32)
     clear[1, 64](fresh)
     clean(use, 1, 32, fresh, 2)
@@ -414,38 +370,21 @@ def test_an_atomic_on_memory_that_nothing_cleared():
 
 
 def test_full_mask_in_a_partial_warp_names_missing_threads():
-    @cuda.jit
-    def vote(y):
-        y[cuda.threadIdx.x] = cuda.any_sync(0xFFFFFFFF, True)
-
+    vote = kernel_of("y", "y[cuda.threadIdx.x] = cuda.any_sync(0xFFFFFFFF, True)")
     kinds = {h.kind for h in hazards(vote, 1, 20, ones(20))}
     assert kinds <= {"inactive lane"}
 
 
 def test_integer_division_by_zero():
-    @cuda.jit
-    def divide(x, y):
-        i = cuda.grid(1)
-        y[i] = 100 // x[i]
-
+    divide = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = 100 // x[i]")
     hazard = found(divide, 1, 4, np.array([1, 2, 0, 4]), ones(4), kind="division by zero", at="100 // x[i]")
     assert "thread 2" in hazard.threads
-
-    @cuda.jit
-    def guarded(x, y):
-        i = cuda.grid(1)
-        if x[i] != 0:
-            y[i] = 100 % x[i]
-
+    guarded = kernel_of("x, y", "i = cuda.grid(1)", "if x[i] != 0:", "    y[i] = 100 % x[i]")
     clean(guarded, 1, 4, np.array([1, 2, 0, 4]), ones(4))
 
 
 def test_a_complex_division_by_zero_ends_a_thread_and_one_of_floats_does_not():
-    @cuda.jit
-    def divide(x, y):
-        i = cuda.grid(1)
-        y[i] = (1 + x[i] / x[i]).real
-
+    divide = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = (1 + x[i] / x[i]).real")
     zeros = np.array([1, 0, 2])
     hazard = found(divide, 1, 3, zeros + 0j, ones(3), kind="division by zero", at="x[i] / x[i]")
     assert "complex" in hazard.message and "thread 1" in hazard.threads

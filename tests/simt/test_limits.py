@@ -8,13 +8,12 @@ from dwlab import simt
 from dwlab.gpu import occupancy
 from dwlab.gpu.driver import allow_shared
 from dwlab.simt import cuda
+from tests.loaded import kernel_of
 
 pytestmark = pytest.mark.quick
 
 
-@cuda.jit
-def count(y):
-    cuda.atomic.add(y, 0, 1)
+count = kernel_of("y", "cuda.atomic.add(y, 0, 1)")
 
 
 def threads_run(grid, block):
@@ -213,12 +212,7 @@ def test_the_limit_that_a_kernel_was_compiled_for():
 
 
 def test_local_memory_of_a_thread_is_limited_to_512_kib():
-    @cuda.jit
-    def kernel(y):
-        own = cuda.local.array(70_000, float64)
-        own[0] = 1.0
-        y[0] = own[0]
-
+    kernel = kernel_of("y", "own = cuda.local.array(70_000, float64)", "own[0] = 1.0", "y[0] = own[0]")
     with pytest.raises(simt.LaunchError, match="560,?000.*524,?288"):
         kernel[1, 1](np.zeros(1))
 
@@ -266,12 +260,7 @@ def test_results_do_not_depend_on_how_many_blocks_run_at_once(options):
 def test_a_large_launch_stays_within_its_budget():
     import tracemalloc
 
-    @cuda.jit
-    def scale(x, y):
-        i = cuda.grid(1)
-        if i < x.size:
-            y[i] = x[i] * float32(2.0)
-
+    scale = kernel_of("x, y", "i = cuda.grid(1)", "if i < x.size:", "    y[i] = x[i] * float32(2.0)")
     x = cuda.to_device(np.ones(1 << 20, np.float32))
     y = cuda.device_array_like(x)
     scale[1, 32](x, y)
@@ -284,12 +273,7 @@ def test_a_large_launch_stays_within_its_budget():
 
 
 def test_arrays_too_large_to_be_watched_are_refused_with_a_way_round():
-    @cuda.jit
-    def fill(y):
-        i = cuda.grid(1)
-        if i < y.size:
-            y[i] = 1.0
-
+    fill = kernel_of("y", "i = cuda.grid(1)", "if i < y.size:", "    y[i] = 1.0")
     y = np.zeros(1 << 16, np.float32)
     small = simt.Options(watch_budget=1 << 20)
     with pytest.raises(simt.LaunchError, match=r"7 MiB.*1 MiB.*watch_budget.*hazards='off'"):

@@ -9,10 +9,10 @@ import time
 
 import numpy as np
 import pytest
-from numba import int64
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import kernel_of
 
 pytestmark = pytest.mark.quick
 
@@ -53,18 +53,9 @@ def test_classes_and_attributes():
 
 
 def test_types_that_cudas_own_functions_do_not_take():
-    @cuda.jit
-    def shuffle(x, y):
-        y[cuda.threadIdx.x] = cuda.shfl_sync(0xFFFFFFFF, x[cuda.threadIdx.x], 0)
-
-    @cuda.jit
-    def vote(y):
-        y[cuda.threadIdx.x] = cuda.syncthreads_count(cuda.threadIdx.x > 3)
-
-    @cuda.jit
-    def select(y):
-        y[cuda.threadIdx.x] = cuda.selp(cuda.threadIdx.x > 3, 1, 2.0)
-
+    shuffle = kernel_of("x, y", "y[cuda.threadIdx.x] = cuda.shfl_sync(0xFFFFFFFF, x[cuda.threadIdx.x], 0)")
+    vote = kernel_of("y", "y[cuda.threadIdx.x] = cuda.syncthreads_count(cuda.threadIdx.x > 3)")
+    select = kernel_of("y", "y[cuda.threadIdx.x] = cuda.selp(cuda.threadIdx.x > 3, 1, 2.0)")
     for dtype in (np.int8, np.uint32, np.uint64, np.complex64):
         name = np.dtype(dtype).name
         refused(shuffle, np.ones(32, dtype), np.ones(32, dtype), at="shfl_sync", reason=f"shfl_sync.*{name}", block=32)
@@ -73,16 +64,8 @@ def test_types_that_cudas_own_functions_do_not_take():
 
 
 def test_raising_and_asserting():
-    @cuda.jit
-    def raises(y):
-        if cuda.threadIdx.x == 2:
-            raise ValueError("odd input")
-        y[0] = 1.0
-
-    @cuda.jit
-    def asserts(y):
-        assert y[cuda.threadIdx.x] == 0.0
-
+    raises = kernel_of("y", "if cuda.threadIdx.x == 2:", '    raise ValueError("odd input")', "y[0] = 1.0")
+    asserts = kernel_of("y", "assert y[cuda.threadIdx.x] == 0.0")
     refused(
         raises,
         at="raise ValueError",
@@ -234,9 +217,7 @@ def test_options_are_checked(bad):
         simt.xray(refusable, 1, 1, np.zeros(1, np.int64), options=simt.Options(**bad))
 
 
-@cuda.jit
-def refusable(y):
-    y[0] = int64(1)
+refusable = kernel_of("y", "y[0] = int64(1)")
 
 
 def test_a_loop_whose_test_nothing_changes_is_named_and_one_that_reads_nothing_is_no_wait():
@@ -248,12 +229,7 @@ def test_a_loop_whose_test_nothing_changes_is_named_and_one_that_reads_nothing_i
             total += x[j]
         y[0] = total
 
-    @cuda.jit
-    def counting(x, y):
-        total = 0
-        while True:
-            total += 1
-        y[0] = total
+    counting = kernel_of("x, y", "total = 0", "while True:", "    total += 1", "y[0] = total")
 
     @cuda.jit
     def left(x, y):
@@ -263,13 +239,7 @@ def test_a_loop_whose_test_nothing_changes_is_named_and_one_that_reads_nothing_i
                 break
         y[0] = j
 
-    @cuda.jit
-    def counted(x, y):
-        j = 0
-        while j < 300:
-            j += 1
-        y[0] = j
-
+    counted = kernel_of("x, y", "j = 0", "while j < 300:", "    j += 1", "y[0] = j")
     x, y = np.ones(4), np.zeros(1)
     with pytest.raises(simt.StepLimitError, match="never ends: nothing in it sets `j`, on which its test depends"):
         forgotten[1, 32](x, y)

@@ -16,7 +16,7 @@ from numba.types import float16
 
 from dwlab import simt
 from dwlab.simt import cuda
-from tests.loaded import loaded, program
+from tests.loaded import kernel_of, loaded, program
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
@@ -304,10 +304,7 @@ def test_precision_of_cudas_own_functions():
 
 
 def test_a_float_is_no_index():
-    @cuda.jit
-    def use(x, out):
-        out[0] = x[math.floor(2.5)]
-
+    use = kernel_of("x, out", "out[0] = x[math.floor(2.5)]")
     with pytest.raises(simt.UnsupportedError, match="(?s)float.*int"):
         use[1, 1](np.zeros(4), np.zeros(1))
 
@@ -422,11 +419,7 @@ def test_scalar_arguments_have_the_types_that_numba_gives_them():
 
 
 def test_thread_indices_are_int32_but_their_products_int64():
-    @cuda.jit
-    def use(out):
-        i = cuda.threadIdx.x
-        out[i] = (i + 2147483647) * 2 + cuda.blockDim.x * 2147483647
-
+    use = kernel_of("out", "i = cuda.threadIdx.x", "out[i] = (i + 2147483647) * 2 + cuda.blockDim.x * 2147483647")
     out = np.zeros(2, np.int64)
     use[1, 2](out)
     assert out.tolist() == [(i + 2147483647) * 2 + 2 * 2147483647 for i in range(2)]
@@ -448,11 +441,7 @@ def test_float32_kernels_can_be_written_without_float64():
             acc = cuda.fma(x[i], a, acc)
         y[i] = acc * float32(0.5) + math.sqrt(x[i])
 
-    @cuda.jit
-    def leaky(x, y, a):
-        i = cuda.grid(1)
-        y[i] = x[i] * 2 + a
-
+    leaky = kernel_of("x, y, a", "i = cuda.grid(1)", "y[i] = x[i] * 2 + a")
     x = np.ones(32, np.float32)
     a = np.float32(2)
     assert simt.xray(clean, 1, 32, x, x.copy(), a).totals.flops64 == 0
