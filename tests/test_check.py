@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32
 from parts import most, part
-from wrong_kernels import FAMILY, ROW, TILE, WIDE, by_row, by_tile, edited
+from wrong_kernels import FAMILY, ROW, STAGED, TILE, WIDE, by_row, by_tile, edited
 
 from dwlab.gpu import target
 from dwlab.judge import diagnosis
@@ -68,38 +68,14 @@ def test_every_stage_passes_by_object_and_by_id(one):
     assert verdict.findings == verdict.hints == verdict.failures == () and verdict.contrast == ""
 
 
-@cuda.jit
-def returns_before_barrier(x, w, y, shift):
-    """Threads that have ended do not take part in a barrier: correct, if not pretty."""
-    tile = cuda.shared.array(WIDE, float32)
-    t, row = cuda.grid(2)
-    b, h = row // y.shape[1], row % y.shape[1]
-    if t >= y.shape[2]:
-        return
-    tile[cuda.threadIdx.x] = x[b, h, t]
-    cuda.syncthreads()
-    acc = float32(0)
-    for j in range(w.shape[1]):
-        i = cuda.threadIdx.x + shift - j
-        s = t + shift - j
-        if s >= 0 and s < x.shape[2]:
-            acc += w[h, j] * (tile[i] if 0 <= i < WIDE else x[b, h, s])
-    y[b, h, t] = acc
-
-
-@cuda.jit
-def grid_stride(x, w, y, shift):
-    for t in range(cuda.grid(1), y.shape[2], cuda.gridsize(1)):
-        for b in range(y.shape[0]):
-            for h in range(y.shape[1]):
-                acc = float32(0)
-                for j in range(w.shape[1]):
-                    s = t + shift - j
-                    if s >= 0 and s < x.shape[2]:
-                        acc += w[h, j] * x[b, h, s]
-                y[b, h, t] = acc
-
-
+# Threads that have ended do not take part in a barrier: correct, if not pretty.
+ENDED = "    tile[cuda.threadIdx.x] = x =>     if t >= y.shape[2]:\n        return\n    tile[cuda.threadIdx.x] = x"
+returns_before_barrier = edited(STAGED.replace("TILE", "WIDE"), "returns_before_barrier", ENDED)
+STRIDED = "for n in range(cuda.grid(1), y.size, cuda.gridsize(1)):\n        t, row = n % y.shape[2], n // y.shape[2]\n"
+PLACES = "b, h = row // y.shape[1], row % y.shape[1]"
+grid_stride = edited(
+    ROW, "grid_stride", f"t, row = cuda.grid(2)\n    {PLACES}\n    if t < y.shape[2]: => {STRIDED}        {PLACES}"
+)
 BACKWARDS = "range(w.shape[1]) => range(w.shape[1] - 1, -1, -1)"
 taps_backwards_in_float64 = edited(ROW, "taps_backwards_in_float64", "acc = float32(0) => acc = 0.0", BACKWARDS)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mutated import mutate
 from numba import float32, int32
 from parts import most, part
-from wrong_kernels import ROW, edited
+from wrong_kernels import DW, ROW, edited
 
 from dwlab.gpu import target
 from dwlab.judge.check import CheckError, check, checked_on
@@ -894,18 +894,8 @@ def test_a_bare_kernel_for_rows_of_16_bits_is_judged(dtype):
 
 
 def test_one_thread_may_compute_everything():
-    @cuda.jit
-    def alone(dy, x, dw, shift):
-        for h in range(dw.shape[0]):
-            for j in range(dw.shape[1]):
-                acc = float32(0)
-                for b in range(x.shape[0]):
-                    for t in range(x.shape[2]):
-                        s = t + shift - j
-                        if s >= 0 and s < x.shape[2]:
-                            acc += dy[b, h, t] * x[b, h, s]
-                dw[h, j] = acc
-
+    turns = "for n in range(dw.size):\n        h, j = n // dw.shape[1], n % dw.shape[1]"
+    alone = edited(DW, "alone", f"j, h = cuda.grid(2)\n    if h < dw.shape[0] and j < dw.shape[1]: => {turns}")
     for sizes_ in ("3,5,9,4,same", "6,40,2,3,same"):
         check(alone, sizes_, path="weight_grad", launch=lambda problem: Launch(1, 1, (problem.shift,))).raise_if_wrong()
     most = DepthwiseConv1d(40, 1100, 2, 3, "same")

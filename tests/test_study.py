@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fakes import ENVIRONMENT, FORWARD, MACHINE, NAIVE, TIMES, Clock, FakeBench, Meddling, timed, written
 from fakes import accepts as right
+from mutated import mutate
 from tables import stages
 
 from dwlab import problems, records, study
@@ -479,20 +480,7 @@ def test_a_failed_check_is_exit_status_1(run, monkeypatch):
 
 @pytest.mark.skipif(target.mode == "gpu", reason="a kernel made for a GPU is not judged on the laptop GPU")
 def test_the_real_judge_rejects_a_kernel_and_the_study_says_why():
-    from dwlab import cuda
-
-    @cuda.jit
-    def reversed_filter(x, w, y, shift):
-        b, h, t = cuda.grid(3)
-        if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
-            acc = 0.0
-            for j in range(w.shape[1]):
-                s = t + shift - j
-                if s >= 0 and s < x.shape[2]:
-                    acc += w[h, w.shape[1] - 1 - j] * x[b, h, s]
-            y[b, h, t] = acc
-
-    wrong = registry.stage("depthwise1d/forward/naive").with_kernel(reversed_filter)
+    wrong = mutate("depthwise1d/forward/naive", "w[h, j] *", "w[h, w.shape[1] - 1 - j] *")
     with mock.patch.object(target, "mode", "simulated", create=True):
         made = study.study(problem=problems.SMALL, stages=[wrong], runs=[])
     assert not made.passed and not made.rows[0].passed
