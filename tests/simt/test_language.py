@@ -43,13 +43,18 @@ def run(kernel, size=32, dtype=np.int64, *, grid=1, block=None, args=(), shared=
     return out
 
 
-def by_text(parameters, *expressions):
-    """A kernel of thread i that stores each expression in a row of `out`, and has a `v` that is x[i]."""
-    lines = [f"    out[{k}, i] = {text}\n" for k, text in enumerate(expressions)]
-    text = f"def kernel({parameters}, out):\n    i = cuda.grid(1)\n    v = x[i]\n" + "".join(lines)
+def kernel_of(parameters, *lines):
+    """A kernel of these lines, on either target."""
     known = dict(cuda=cuda, cmath=cmath, math=math, np=np, FULL=FULL, boolean=boolean, float16=float16)
     known |= {str(one): one for one in (complex64, float32, float64, int8, int16, int32, int64, uint8, uint32)}
-    return cuda.jit(loaded(text, expressions[0], **known)["kernel"])
+    text = f"def kernel({parameters}):\n" + textwrap.indent("\n".join(lines), "    ") + "\n"
+    return cuda.jit(loaded(text, lines[-1], **known)["kernel"])
+
+
+def by_text(parameters, *expressions):
+    """A kernel of thread i that stores each expression in a row of `out`, and has a `v` that is x[i]."""
+    stores = (f"out[{k}, i] = {text}" for k, text in enumerate(expressions))
+    return kernel_of(f"{parameters}, out", "i = cuda.grid(1)", "v = x[i]", *stores)
 
 
 # --- jit in all its forms -------------------------------------------------------------------------
@@ -139,12 +144,7 @@ def test_launch_forms():
 
 
 def test_forall():
-    @cuda.jit
-    def double(out, x):
-        i = cuda.grid(1)
-        if i < out.size:
-            out[i] = 2 * x[i]
-
+    double = kernel_of("out, x", "i = cuda.grid(1)", "if i < out.size:", "    out[i] = 2 * x[i]")
     x = np.arange(1000)
     out = np.zeros(1000, np.int64)
     double.forall(1000)(out, x)
@@ -177,12 +177,7 @@ def test_default_arguments():
 
 
 def test_argument_hints():
-    @cuda.jit
-    def add_one(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i] + 1
-        x[i] = -1
-
+    add_one = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i] + 1", "x[i] = -1")
     x, y = np.arange(4), np.zeros(4, np.int64)
     add_one[1, 4](cuda.In(x), cuda.Out(y))
     assert x.tolist() == [0, 1, 2, 3] and y.tolist() == [1, 2, 3, 4]
@@ -191,10 +186,7 @@ def test_argument_hints():
 
 
 def test_a_kernel_returns_nothing():
-    @cuda.jit
-    def gives(out):
-        return out[0]
-
+    gives = kernel_of("out", "return out[0]")
     with pytest.raises((TypeError, simt.SimtError), match="return"):
         gives[1, 1](np.zeros(1))
 
@@ -823,23 +815,14 @@ def test_complex():
 
 @only_simulated
 def test_print(capsys):
-    @cuda.jit
-    def say(out):
-        i = cuda.grid(1)
-        if i == 3:
-            print("thread", i, 1.5)
-        out[i] = i
-
+    say = kernel_of("out", "i = cuda.grid(1)", "if i == 3:", '    print("thread", i, 1.5)', "out[i] = i")
     run(say, 8)
     assert capsys.readouterr().out.split() == ["thread", "3", "1.500000"]
 
 
 @only_simulated
 def test_print_of_every_thread(capsys):
-    @cuda.jit
-    def say(out):
-        print(cuda.grid(1))
-
+    say = kernel_of("out", "print(cuda.grid(1))")
     run(say, 5)
     assert sorted(capsys.readouterr().out.split()) == ["0", "1", "2", "3", "4"]
 
