@@ -127,22 +127,10 @@ def test_a_complex_number_is_loaded_and_stored_in_two_accesses(itemsize, stride)
 
 @pytest.mark.parametrize("part, accesses", [("c", 2), ("c.real", 1), ("c.imag", 1), ("u", 1)])
 def test_of_a_complex_number_only_what_is_read_counts(part, accesses):
-    @cuda.jit
-    def whole(x, y):
-        y[cuda.grid(1)] = x[cuda.grid(1)].c
-
-    @cuda.jit
-    def real(x, y):
-        y[cuda.grid(1)] = x[cuda.grid(1)].c.real
-
-    @cuda.jit
-    def imag(x, y):
-        y[cuda.grid(1)] = x[cuda.grid(1)].c.imag
-
-    @cuda.jit
-    def other(x, y):
-        y[cuda.grid(1)] = x[cuda.grid(1)].u
-
+    whole = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c")
+    real = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c.real")
+    imag = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c.imag")
+    other = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].u")
     kernel = {"c": whole, "c.real": real, "c.imag": imag, "u": other}[part]
     x = np.zeros(32, np.dtype([("c", np.complex64), ("u", np.float32), ("v", np.float32)], align=True))
     load = access(simt.xray(kernel, 1, 32, x, np.zeros(32, np.complex64)), f"x.{part[0]}", "load")
@@ -238,18 +226,10 @@ def test_reversed_and_permuted_lanes_touch_the_same_sectors():
 # --- two and three dimensions ---------------------------------------------------------------------
 
 
-@cuda.jit
-def copy2d(x, y):
-    i, j = cuda.grid(2)
-    if i < x.shape[1] and j < x.shape[0]:
-        y[j, i] = x[j, i]
+copy2d = kernel_of("x, y", "i, j = cuda.grid(2)", "if i < x.shape[1] and j < x.shape[0]:", "    y[j, i] = x[j, i]")
 
 
-@cuda.jit
-def transpose(x, y):
-    i, j = cuda.grid(2)
-    if i < x.shape[1] and j < x.shape[0]:
-        y[i, j] = x[j, i]
+transpose = kernel_of("x, y", "i, j = cuda.grid(2)", "if i < x.shape[1] and j < x.shape[0]:", "    y[i, j] = x[j, i]")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

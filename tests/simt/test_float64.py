@@ -71,12 +71,7 @@ def test_the_compiler_still_says_so():
 
 
 def test_a_relu_with_a_literal_is_a_leak_and_its_line_is_named():
-    @cuda.jit
-    def relu(x, y):
-        i = cuda.grid(1)
-        if i < x.size:
-            y[i] = max(0.0, x[i])
-
+    relu = kernel_of("x, y", "i = cuda.grid(1)", "if i < x.size:", "    y[i] = max(0.0, x[i])")
     x = np.ones(32, np.float32)
     (line,) = simt.xray(relu, 1, 32, x, x.copy()).float64_leaks
     assert line.text.strip() == "y[i] = max(0.0, x[i])" and line.flops64 == 0 and line.float64 == 32

@@ -196,11 +196,7 @@ def test_two_arguments_that_are_one_array():
 
 
 def test_overlapping_slices_of_one_array():
-    @cuda.jit
-    def copy(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i]
-
+    copy = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i]")
     data = cuda.to_device(ones(100))
     assert "race" in {h.kind for h in hazards(copy, 1, 64, data[:64], data[36:])}
     clean(copy, 1, 32, data[:32], data[32:64])
@@ -302,10 +298,7 @@ def test_out_of_bounds_in_every_space(space):
 
 
 def test_out_of_bounds_store_and_atomic():
-    @cuda.jit
-    def add(counts, x):
-        cuda.atomic.add(counts, x[cuda.grid(1)], 1)
-
+    add = kernel_of("counts, x", "cuda.atomic.add(counts, x[cuda.grid(1)], 1)")
     found(add, 1, 4, np.zeros(3, np.int32), np.arange(4), kind="out of bounds", at="atomic.add", array="counts")
     store = kernel_of("y", "y[cuda.grid(1) * 2] = float32(1.0)")
     hazard = found(store, 1, 4, ones(4), kind="out of bounds", at="y[cuda.grid(1) * 2]", array="y")
@@ -358,10 +351,7 @@ def test_a_kernels_own_writes_count_for_the_next_launch():
 
 
 def test_an_atomic_on_memory_that_nothing_cleared():
-    @cuda.jit
-    def count(counts):
-        cuda.atomic.add(counts, cuda.threadIdx.x % 4, 1)
-
+    count = kernel_of("counts", "cuda.atomic.add(counts, cuda.threadIdx.x % 4, 1)")
     fresh = cuda.device_array(4, np.int32)
     found(count, 1, 32, fresh, kind="uninitialised", at="atomic.add", array="counts")
 

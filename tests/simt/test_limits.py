@@ -143,11 +143,7 @@ def test_a_shared_array_in_a_loop_is_one_array():
     assert y[0] == 19
 
 
-@cuda.jit
-def dynamic(y):
-    tile = cuda.shared.array(0, float32)
-    tile[tile.size - 1] = 1.0
-    y[0] = tile.size
+dynamic = kernel_of("y", "tile = cuda.shared.array(0, float32)", "tile[tile.size - 1] = 1.0", "y[0] = tile.size")
 
 
 @pytest.mark.parametrize("capability", sorted(occupancy.LIMITS))

@@ -8,7 +8,7 @@ from numba import complex64, float32, int8, uint8
 
 from dwlab import simt
 from dwlab.simt import cuda, libdevice, types
-from tests.loaded import program
+from tests.loaded import kernel_of, program
 
 pytestmark = pytest.mark.quick
 
@@ -157,11 +157,7 @@ def test_a_complex_number_is_two_accesses():
         s[i] = x[i]
         y[i] = s[i]
 
-    @cuda.jit
-    def real(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i].real
-
+    real = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i].real")
     x = np.ones(32, np.complex64)
     report = simt.xray(copy, 1, 32, x, x.copy())
     load, store, shared = report.array("x"), report.array("y"), report.array("s", "load")

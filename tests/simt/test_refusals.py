@@ -88,11 +88,7 @@ def test_a_kernel_that_never_ends():
 
 
 def test_the_default_step_limit_ends_a_kernel_in_seconds():
-    @cuda.jit
-    def forever(y):
-        while True:
-            y[0] = 1.0
-
+    forever = kernel_of("y", "while True:", "    y[0] = 1.0")
     started = time.process_time()
     with pytest.raises(simt.StepLimitError, match="step"):
         with simt.using(simt.Options(hazards="off")):
@@ -144,38 +140,25 @@ def test_things_that_are_no_kernel():
     ids=lambda a: type(a).__name__,
 )
 def test_arguments_that_a_kernel_cannot_take(argument):
-    @cuda.jit
-    def kernel(y, extra):
-        y[0] = 1.0
-
+    kernel = kernel_of("y, extra", "y[0] = 1.0")
     with pytest.raises((simt.SimtError, TypeError), match="extra|type|dtype|object"):
         kernel[1, 1](np.zeros(1), argument)
 
 
 def test_big_endian_arrays():
-    @cuda.jit
-    def kernel(y):
-        y[0] = 1.0
-
+    kernel = kernel_of("y", "y[0] = 1.0")
     with pytest.raises((simt.SimtError, TypeError, ValueError), match="(?i)byte|endian|dtype|type"):
         kernel[1, 1](np.zeros(1, ">f4"))
 
 
 def test_non_contiguous_host_arrays():
-    @cuda.jit
-    def kernel(y):
-        y[0] = 1.0
-
+    kernel = kernel_of("y", "y[0] = 1.0")
     with pytest.raises(ValueError, match="non-contiguous.*ascontiguousarray"):
         kernel[1, 1](np.zeros((4, 4))[:, 1])
 
 
 def test_writing_to_a_read_only_array():
-    @cuda.jit
-    def kernel(x, y):
-        y[0] = x[0]
-        x[0] = 1.0
-
+    kernel = kernel_of("x, y", "y[0] = x[0]", "x[0] = 1.0")
     x = np.zeros(1)
     x.flags.writeable = False
     with pytest.raises((simt.SimtError, TypeError, ValueError), match="(?i)read-?only|writ"):
@@ -183,12 +166,7 @@ def test_writing_to_a_read_only_array():
 
 
 def test_errors_leave_the_arguments_alone():
-    @cuda.jit
-    def kernel(y):
-        y[cuda.grid(1)] = 1.0
-        if cuda.grid(1) == 1:
-            raise RuntimeError("stop")
-
+    kernel = kernel_of("y", "y[cuda.grid(1)] = 1.0", "if cuda.grid(1) == 1:", '    raise RuntimeError("stop")')
     y = np.zeros(4)
     with pytest.raises(simt.KernelError):
         simt.xray(kernel, 1, 4, y)
@@ -270,10 +248,7 @@ def device_only(x):
 
 
 def test_errors_show_the_launch_and_not_the_interpreter():
-    @cuda.jit
-    def kernel(y):
-        y[cuda.gird(1)] = 1.0
-
+    kernel = kernel_of("y", "y[cuda.gird(1)] = 1.0")
     for run in (lambda: kernel[1, 1](np.zeros(1)), lambda: simt.xray(kernel, 1, 1, np.zeros(1))):
         with pytest.raises(simt.UnsupportedError, match=r"is it cuda\.grid\?") as caught:
             run()
