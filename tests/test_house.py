@@ -234,7 +234,8 @@ def of_modules(tree):
     """The names that a file takes of dwlab's modules: imported, or as attributes of an imported module."""
     binds = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     binds = [node for node in binds if (node.module or "").split(".")[0] == "dwlab"]
-    named = {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in binds for alias in node.names}
+    names = [(node.module, alias) for node in binds for alias in node.names if alias.name != "*"]
+    named = {alias.asname or alias.name: f"{module}.{alias.name}" for module, alias in names}
     yield from named.values()
     other = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     other |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}

@@ -631,6 +631,10 @@ def test_a_failing_cell_is_named_and_nothing_is_written(workshop, capsys):
     assert not (workshop / "notebooks" / "90_small.ipynb").exists()
 
 
+def region(name):
+    return f"# <!-- begin:{name} -->\n    # <!-- end:{name} -->"
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -645,10 +649,10 @@ def test_a_failing_cell_is_named_and_nothing_is_written(workshop, capsys):
             "no line of the stage begins with 'acc -='",
         ),
         (("# # A lesson", "# <!-- begin:no/such/table -->\n    # <!-- end:no/such/table -->"), "no table is named"),
-        (("# # A lesson", "# <!-- begin:ceilings -->"), "has no <!-- end:ceilings -->"),
-        (("# # A lesson", "# <!-- begin:kernel:depthwise1d/forward/naif -->"), "there is no stage .*naive"),
-        (("# # A lesson", "# <!-- begin:function:dwlab.planner:partitions -->"), "names no function"),
-        (("# # A lesson", "# <!-- begin:function:dwlab.plan:partition -->"), "names no function"),
+        (("# # A lesson", "# <!-- begin:ceilings -->"), "begin:NAME --> needs its <!-- end:NAME -->"),
+        (("# # A lesson", region("kernel:depthwise1d/forward/naif")), "there is no stage .*naive"),
+        (("# # A lesson", region("function:dwlab.planner:partitions")), "names no function"),
+        (("# # A lesson", region("function:dwlab.plan:partition")), "names no function"),
     ],
 )
 def test_sources_that_cannot_be_built_are_refused(workshop, capsys, change, says):

@@ -27,7 +27,7 @@ from dwlab.problems import Problem
 
 WIDTH = 120
 HEAD = "@cuda.jit(device=True, forceinline=True)\n"
-IN_TURN = '''
+SEQUENCE = '''
 def in_turn(calls):
     """The device function that makes all these calls, one after the other, with the same arguments."""
     if len(calls) == 1:
@@ -159,18 +159,18 @@ class _File:
             return self.functions[id(made)]
         function = made.py_func
         if function.__code__.co_filename == unroll.in_turn.__code__.co_filename:
-            calls = [self._collected(one) for one in _in_turn(made)]
+            calls = [self._collected(one) for one in _calls_of(made)]
             found = _Function(made, repr([id(one) for one in calls]), {}, calls)
         else:
             source, known = _text_of(made)
             found = _Function(made, _forwarded(source, known), {})
             for name, value in _free(found.source, known):
                 found.values[name] = value
-                self._reached(name, value)
+                self._noted(name, value)
         self.functions[id(made)] = found
         return found
 
-    def _reached(self, name: str, value: Any) -> None:
+    def _noted(self, name: str, value: Any) -> None:
         if _jitted(value):
             self._collected(value)
         elif (instruction := _instruction(value)) is not None:
@@ -184,7 +184,7 @@ class _File:
                 self.imports[name] = f"import {value.__name__}" + (f" as {name}" if name != value.__name__ else "")
         elif isinstance(value, tuple):
             for item in value:
-                self._reached(name, item)
+                self._noted(name, item)
         elif not _constant(value):
             raise StageError(f"{self.one.id} has {name} = {value!r}, which stands in no file of its own")
 
@@ -212,7 +212,7 @@ class _File:
                 line = f'{row.name} = instruction("{row.name}{row.signature}", {literal}, "{row.letters}")'
                 pieces.append(line + "\n" if len(line) <= WIDTH else line.replace('", ', '",\n    ', 1) + "\n")
         if any(one.calls for one in self.functions.values()):
-            pieces.append("\n" + IN_TURN)
+            pieces.append("\n" + SEQUENCE)
         return "".join(pieces) + body + rest
 
     def _emitted(self) -> Iterator[str]:
@@ -370,12 +370,12 @@ def _written(value: Any) -> str:
     return f"np.{value!r}" if isinstance(value, np.generic) and not repr(value).startswith("np.") else repr(value)
 
 
-def _in_turn(made: Any) -> list[Any]:
+def _calls_of(made: Any) -> list[Any]:
     """The functions that one of `in_turn` calls, in their order."""
     inner = inspect.getclosurevars(made.py_func).nonlocals
     if made.py_func.__code__.co_filename != unroll.in_turn.__code__.co_filename:
         return [made]
-    return [one for half in ("first", "second") if half in inner for one in _in_turn(inner[half])]
+    return [one for half in ("first", "second") if half in inner for one in _calls_of(inner[half])]
 
 
 def _path(node: ast.AST) -> str | None:

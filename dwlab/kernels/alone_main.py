@@ -34,7 +34,7 @@ def products(dy, x, taps, shift):
 
 ALLOW = '''
 def allow(nbytes, *given):
-    """Lets a block have more than 48 KiB of dynamic shared memory, which must be said before the launch."""
+    """Lets a block have more than 48 KiB of dynamic shared memory, which the launch does not do by itself."""
     from numba.cuda.cudadrv import driver
 
     function = kernel.compile(tuple(kernel.typeof_pyval(one) for one in given))._codelibrary.get_cufunc()

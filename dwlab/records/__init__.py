@@ -440,10 +440,10 @@ def instant(date: str) -> float:
 
 
 def _why(error: OSError) -> str:
-    said = {
+    reasons = {
         PermissionError: "no permission. Change the file's permissions (chmod u+rw), or copy it to your own folder",
         FileNotFoundError: "there is no such file. See what there is: python -m dwlab records",
         IsADirectoryError: "it is a folder; name a file in it",
         NotADirectoryError: "a part of its path is a file, not a folder",
     }
-    return said.get(type(error)) or (error.strerror or type(error).__name__).lower()
+    return reasons.get(type(error)) or (error.strerror or type(error).__name__).lower()

@@ -145,12 +145,12 @@ def give_name(temporary: str, target: Path) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> str:
-    said = {
+    reasons = {
         PermissionError: "no permission. Name a file in a folder of your own",
         FileNotFoundError: f"there is no folder {path.parent.name!r}. Make it first",
         NotADirectoryError: f"{path.parent.name!r} is a file, not a folder",
     }
-    why = said.get(type(error)) or (error.strerror or type(error).__name__).lower()
+    why = reasons.get(type(error)) or (error.strerror or type(error).__name__).lower()
     return f"the record {path.name!r} cannot be written: {why}"
 
 

@@ -591,7 +591,7 @@ def xray(
     compiled(kernel, arguments, compute capability, block), it gives (file, line) -> loads, stores, atomics, looped.
     keep: keep what the arrays held afterwards (Report.outputs, by the parameters' names).
     in_place: run on the arguments themselves, as a launch does.
-    observer: what is told of each access (see `Observer`).
+    observer: an object that hears of each access (see `Observer`).
     Returns a Report. Raises LaunchError, UnsupportedError, StepLimitError or KernelError, and what `compiled` raises.
     """
     __tracebackhide__ = True

@@ -31,7 +31,7 @@ banner()
 # it says what to do about it. In a shell: `python -m dwlab doctor`.
 
 # %% tags=["nbval-ignore-output"]
-from dwlab.gpu import doctor
+from dwlab.setup import doctor
 from dwlab.text import tabular
 
 print(tabular.wrapped(doctor.examine().text(88)))
