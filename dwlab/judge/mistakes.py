@@ -363,9 +363,11 @@ SUMS = (
         ("padding is not the zero point", "seen = inside(x - zero_x, h, v, -zero_x)",
          "outside a map stands the byte 0; it must be zero_x, whose product is 0"))),
     ("slides", "0 and H-1 are inside the map, so h >= 0 and h < H; columns alike", (
-        ("border left out", "x = without(x, {n})", "an edge of each map of x is left out, (rows, columns) {n}",
-         "['(0, 1, 0, 0)', '(0, 0, 0, 1)', '(0, 1, 0, 1)', '(1, 0, 0, 0)', '(0, 0, 1, 0)', '(1, 0, 1, 0)', "
-         "'(1, 1, 1, 1)']"),)),
+        ("border left out", "x = without(x, at)", "{n} of each map of x is left out",
+         "[('the last row', (0, 1, 0, 0)), ('the last column', (0, 0, 0, 1)), "
+         "('the last row and the last column', (0, 1, 0, 1)), ('the first row', (1, 0, 0, 0)), "
+         "('the first column', (0, 0, 1, 0)), ('the first row and the first column', (1, 0, 1, 0)), "
+         "('the border', (1, 1, 1, 1))]"),)),
     ("slides and H != W", "outside", (
         ("sides exchanged", "seen = {n}(x - zero_x, away(h, W), v, tests='v')",
          "rows are tested against the map's width", "('inside', 'beyond')"),

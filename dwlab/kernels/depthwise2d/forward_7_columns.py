@@ -51,7 +51,7 @@ def config_of(layer, run, rows, ahead=None, threads=THREADS):
         across *= 2 if tiles > 1 else 4
     few = (g for g in range(across, 2 * across) if 4 * count >= 3 * g * -(-count // g))  # at most a quarter is idle
     across = min(count, next(few, across))
-    return tile_of(run, rows, ahead, across, -(-tiles // -(-tiles // (threads // across))))
+    return tile_of(run, rows, ahead, across, -(-tiles // -(-tiles // max(1, threads // across))))
 
 
 def tile_of(run, rows, ahead, across, down):

@@ -3,8 +3,8 @@
 Journals are those of dwlab/records/tuning/ and of the file or folder that DWLAB_JOURNAL names ("off": none at all). A
 winner counts for its stage, its problem and storage type, on the GPU of its name, as long as its tile is among those
 that the stage has there today: what was timed on an H200 says nothing of an H100. So does one of a search over a whole
-path, for the stage that won. Whether it is of an earlier kernel stands in `Tuned.why` and decides nothing. Of several the last one
-counts, those of DWLAB_JOURNAL last.
+path, for the stage that won. Whether it is of an earlier kernel stands in `Tuned.why` and decides nothing. The last of
+several counts, those of DWLAB_JOURNAL last.
 """
 
 from __future__ import annotations
