@@ -140,7 +140,7 @@ def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane():
 
 
 @functools.cache
-def in_turn(waits):
+def in_sequence(waits):
     """A kernel of products of CHUNKS metadata after each other: "kept" until a wait, "late", or by "none"."""
     one = LINES * 16
     KEEP, LATE = waits == "kept", waits == "late"
@@ -187,7 +187,7 @@ def test_a_register_of_metadata_that_changes_before_the_wait_is_a_race_that_name
     args = in_turn_arrays()
 
     def races(waits):
-        found = simt.xray(in_turn(waits), 1, 128, *args, shared_bytes=4 * (LINES * 16 + B_WORDS)).hazards
+        found = simt.xray(in_sequence(waits), 1, 128, *args, shared_bytes=4 * (LINES * 16 + B_WORDS)).hazards
         assert {one.kind for one in found} <= {"race"}
         return [one.message for one in found]
 
@@ -245,7 +245,7 @@ def in_flight_writes(sass):
 @pytest.mark.parametrize(("waits", "safe"), [("kept", True), ("none", False)])
 def test_the_assembler_keeps_metadata_where_the_wait_takes_them_and_nowhere_else(waits, safe):
     found = inspect.compile(
-        in_turn(waits), signature="void(float32[::1], float32[::1], int32[:, ::1], float32[:, ::1])", cc="9.0",
+        in_sequence(waits), signature="void(float32[::1], float32[::1], int32[:, ::1], float32[:, ::1])", cc="9.0",
         block=128, shared_bytes=4 * (LINES * 16 + B_WORDS),
     )  # fmt: skip
     assert (in_flight_writes(found.sass) == set()) == safe

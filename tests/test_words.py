@@ -22,17 +22,6 @@ CLEAN = ("README.md", "CONTRIBUTING.md", "docs", "notebooks/src", "solutions") +
     for one in sorted((ROOT / "dwlab").iterdir())
     if one.suffix == ".py" or (one.is_dir() and any(one.glob("*.py")))
 )
-DIGESTED = {
-    "dwlab/kernels/depthwise1d/channel_strips.py": {"turns"},
-    "dwlab/kernels/fused/dwpw_4_slide.py": {"turn", "TURNS"},
-    "dwlab/kernels/fused/outputs.py": {"apart"},
-    "dwlab/kernels/fused/pwpw_2_tensor.py": {"turn"},
-    "dwlab/kernels/fused/pwpw_epilogue.py": {"turn"},
-    "dwlab/kernels/parts/unroll.py": {"in_turn"},
-    "dwlab/kernels/pointwise/forward_6_dp4a.py": {"turn"},
-}
-"""Names that the digests of recorded stages read (dwlab.kernels.digests): another name, and a record's time would be of
-an earlier kernel. One goes when its stage is changed and recorded again."""
 
 
 def tables() -> list[list[list[str]]]:
@@ -83,9 +72,9 @@ def recorded() -> frozenset[str]:
     return frozenset(fields | schema.PARTS.keys())
 
 
-def data_in(path: Path) -> set[str] | frozenset[str]:
-    """The names of a file that are data, and so stay: fields of records, and what digests read."""
-    return recorded() if path.parent == RECORDS else DIGESTED.get(path.relative_to(ROOT).as_posix(), frozenset())
+def data_in(path: Path) -> frozenset[str]:
+    """The names of a file that are data, and so stay: fields of records."""
+    return recorded() if path.parent == RECORDS else frozenset()
 
 
 def wrong_parts(name: str) -> list[str]:
@@ -174,12 +163,6 @@ def test_words_are_the_fields(place):
             wrong = wrong_in_page(path.read_text(encoding="utf-8"))
         found += [f"{path.relative_to(ROOT)}:{one}" for one in wrong]
     assert not found, "words that docs/glossary.md replaces:\n" + "\n".join(found)
-
-
-def test_every_name_that_stays_is_there():
-    for place, names in DIGESTED.items():
-        found = {name for _, name in names_of((ROOT / place).read_text(encoding="utf-8"))}
-        assert names <= found and all(map(wrong_parts, names)), f"{place}: {names - found} needs no exception"
 
 
 @pytest.mark.parametrize("phrase", NOT_IN_TEXTS)

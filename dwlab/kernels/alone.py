@@ -28,11 +28,11 @@ from dwlab.problems import Problem
 WIDTH = 120
 HEAD = "@cuda.jit(device=True, forceinline=True)\n"
 SEQUENCE = '''
-def in_turn(calls):
+def in_sequence(calls):
     """The device function that makes all these calls, one after the other, with the same arguments."""
     if len(calls) == 1:
         return calls[0]
-    first, second = in_turn(calls[: len(calls) // 2]), in_turn(calls[len(calls) // 2 :])
+    first, second = in_sequence(calls[: len(calls) // 2]), in_sequence(calls[len(calls) // 2 :])
 
     @cuda.jit(device=True, forceinline=True)
     def both(*given):
@@ -158,7 +158,7 @@ class _File:
         if id(made) in self.functions:
             return self.functions[id(made)]
         function = made.py_func
-        if function.__code__.co_filename == unroll.in_turn.__code__.co_filename:
+        if function.__code__.co_filename == unroll.in_sequence.__code__.co_filename:
             calls = [self._collected(one) for one in _calls_of(made)]
             found = _Function(made, repr([id(one) for one in calls]), {}, calls)
         else:
@@ -216,7 +216,7 @@ class _File:
         return "".join(pieces) + body + rest
 
     def _emitted(self) -> Iterator[str]:
-        taken = {*self.types, *self.imports, *self.instructions, *dir(builtins), "main", "reference", "in_turn"}
+        taken = {*self.types, *self.imports, *self.instructions, *dir(builtins), "main", "reference", "in_sequence"}
         called = {
             id(value) for one in self.functions.values() for value in _flat(one.values.values()) if _jitted(value)
         }
@@ -226,7 +226,7 @@ class _File:
             base = "kernel" if function is self.kernel else function.made.__name__
             if function.calls:
                 function.name = _unused(f"{function.calls[0].made.__name__}_all", taken)
-                yield f"\n{function.name} = in_turn({self._list(function.calls)})\n"
+                yield f"\n{function.name} = in_sequence({self._list(function.calls)})\n"
                 continue
             if function.name:
                 continue
@@ -371,9 +371,9 @@ def _written(value: Any) -> str:
 
 
 def _calls_of(made: Any) -> list[Any]:
-    """The functions that one of `in_turn` calls, in their order."""
+    """The functions that one of `in_sequence` calls, in their order."""
     inner = inspect.getclosurevars(made.py_func).nonlocals
-    if made.py_func.__code__.co_filename != unroll.in_turn.__code__.co_filename:
+    if made.py_func.__code__.co_filename != unroll.in_sequence.__code__.co_filename:
         return [made]
     return [one for half in ("first", "second") if half in inner for one in _calls_of(inner[half])]
 
@@ -441,7 +441,7 @@ def _forwarded(source: str, known: dict[str, Any]) -> str:
         for node in ast.walk(ast.parse(source)):
             call = node.value if isinstance(node, ast.Expr) else node
             made = _looked_up(_path(call.func), known) if isinstance(call, ast.Call) else None
-            if not _jitted(made) or made.py_func.__code__.co_filename == unroll.in_turn.__code__.co_filename:
+            if not _jitted(made) or made.py_func.__code__.co_filename == unroll.in_sequence.__code__.co_filename:
                 continue
             inner, its = _text_of(made)
             body = ast.parse(inner).body[0].body

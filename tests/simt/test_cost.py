@@ -50,7 +50,7 @@ def test_a_global_request_costs_the_passes_of_its_busiest_bank_and_its_lines(ste
 
 
 together = by_thread("a = x[i]", "b = x[i + 32]", "y[i] = a + b")
-in_turn = by_thread("a = x[i]", "y[i] = a", "b = x[i + 32]", "y[i + 32] = b")
+in_sequence = by_thread("a = x[i]", "y[i] = a", "b = x[i + 32]", "y[i + 32] = b")
 through_local = by_thread(
     "held = cuda.local.array(2, np.float32)", "for k in range(2):", "    held[k] = x[i + 32 * k]",
     "for k in range(2):", "    y[i + 32 * k] = held[k]",
@@ -59,7 +59,7 @@ where_there_is_one = by_thread("value = np.float32(0)", "if i < 16:", "    value
 
 
 @pytest.mark.parametrize(
-    "kernel, waits, misses", [(together, 1, 1), (in_turn, 2, 2), (through_local, 1, 1), (where_there_is_one, 1, 1)]
+    "kernel, waits, misses", [(together, 1, 1), (in_sequence, 2, 2), (through_local, 1, 1), (where_there_is_one, 1, 1)]
 )
 def test_loads_that_are_on_their_way_together_are_waited_for_together(kernel, waits, misses):
     made = cost(kernel, 1, 32, lanes(), np.zeros(64, np.float32))

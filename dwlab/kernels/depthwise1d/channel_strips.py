@@ -18,7 +18,7 @@ from numba import float32, uint32
 
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import words
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import StageError, fits_uint32
 from dwlab.kernels.tiling.gpu import MULTIPROCESSORS
 from dwlab.kernels.traffic import warp_traffic
@@ -117,12 +117,12 @@ def load_async(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> 
     What lies outside a row is zero. The copies are not waited for.
     """
     n, step, span = words(L, dtype), words(each, dtype), line(L, each, dtype, left, right)
-    turns = -(-tile_words(L, each, dtype, left, right) // 128)
+    rounds = -(-tile_words(L, each, dtype, left, right) // 128)
 
     @cuda.jit(device=True, forceinline=True)
     def load_async(tile, base, source, row, pitch, rows, start, end, lane):
         first = uint32(start * uint32(step) + lane * uint32(4))
-        for m in range(turns):
+        for m in range(rounds):
             i = uint32(lane * uint32(4) + uint32(128 * m))
             r = uint32(uint32(first + uint32(128 * m)) // uint32(span))
             t = uint32(uint32(first + uint32(128 * m)) - r * uint32(span) - uint32(left))  # before the row: wraps
@@ -139,12 +139,12 @@ def load_async(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> 
 def store(L: int, each: int, dtype: str) -> Any:
     """store(tile, base, target, row, pitch, rows, start, lane): stores the warp's strips without halos."""
     n, step, span = words(L, dtype), words(each, dtype), line(L, each, dtype)
-    turns = LANES * step // 128
+    rounds = LANES * step // 128
 
     @cuda.jit(device=True, forceinline=True)
     def store(tile, base, target, row, pitch, rows, start, lane):
         first = uint32(start * uint32(step) + lane * uint32(4))
-        for m in range(turns):
+        for m in range(rounds):
             r = uint32(uint32(first + uint32(128 * m)) // uint32(span))
             t = uint32(uint32(first + uint32(128 * m)) - r * uint32(span))
             if r < rows and t < uint32(n):
@@ -177,7 +177,7 @@ def warp_sums(K: int) -> Any:
 
         return add
 
-    return in_turn([block(j0) for j0 in range(0, K, TAPS)])
+    return in_sequence([block(j0) for j0 in range(0, K, TAPS)])
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from numba import float32, uint32
 from dwlab.kernels.depthwise1d import rows
 from dwlab.kernels.depthwise1d.straight_line import BLOCK, block, places, taps, taps_of, window
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 
@@ -33,12 +33,12 @@ def row_to_tile(L: int, K: int, shift: int, reverse: bool = False, dtype: str = 
     own, s: where the row begins, and its swizzle (rows.py). w and x are local arrays of K and L float32. 8 outputs are
     summed up in registers at a time. reverse: the filter is taken from its last tap on. dtype: of the row in the tile.
     """
-    return in_turn([_outputs_of_8(L, K, shift, t0, reverse, dtype) for t0 in range(0, L, BLOCK)])
+    return in_sequence([_outputs_of_8(L, K, shift, t0, reverse, dtype) for t0 in range(0, L, BLOCK)])
 
 
 def _outputs_of_8(L: int, K: int, shift: int, t0: int, reverse: bool, dtype: str) -> Any:
     here = [block(0, j0, min(BLOCK, L - t0), K, shift, L, t0, reverse) for t, j0 in places(L, K, shift) if t == t0]
-    products, write = in_turn(here), rows.write(L, dtype, t0, BLOCK)
+    products, write = in_sequence(here), rows.write(L, dtype, t0, BLOCK)
 
     @cuda.jit(device=True, forceinline=True)
     def store(tile, own, s, w, x):
@@ -57,7 +57,7 @@ def row_taps(L: int, K: int, shift: int, dtype: str = "float32") -> Any:
 
     own, s, dtype: as in row_to_tile. dw and dy are local arrays of K and L float32; x is read 8 elements at a time.
     """
-    return in_turn([_taps_of_8(L, K, shift, s0, dtype) for s0 in range(0, L, BLOCK)])
+    return in_sequence([_taps_of_8(L, K, shift, s0, dtype) for s0 in range(0, L, BLOCK)])
 
 
 def _taps_of_8(L: int, K: int, shift: int, s0: int, dtype: str) -> Any:
@@ -79,14 +79,14 @@ def row_backward(L: int, K: int, shift: int, dtype: str = "float32") -> Any:
     dw and dy are local arrays of K and L float32; x is a lane's own row in `tile`, as in row_to_tile, and dx takes its
     place; the filter begins at word `w_at` of `filters`. x and dx pass through 8 registers each.
     """
-    return in_turn([_backward_of_8(L, K, shift, s0, dtype) for s0 in range(0, L, BLOCK)])
+    return in_sequence([_backward_of_8(L, K, shift, s0, dtype) for s0 in range(0, L, BLOCK)])
 
 
 def _backward_of_8(L: int, K: int, shift: int, s0: int, dtype: str) -> Any:
     read, write = rows.read(L, dtype, s0, BLOCK), rows.write(L, dtype, s0, BLOCK)
     sums_of_taps = taps(L, K, shift, s0)
     here = [_products_with_dy(L, K, shift, s0, j0) for j0 in taps_of(L, K, shift, s0)]
-    products = in_turn(here)
+    products = in_sequence(here)
 
     @cuda.jit(device=True, forceinline=True)
     def add(dw, dy, tile, own, s, filters, w_at):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.target import cuda
 
 BLOCK = 8  # times, and taps, of a block
@@ -46,7 +46,7 @@ def row(L: int, K: int, shift: int) -> Any:
 
     y, w and x are local arrays of L, K and L float32.
     """
-    return in_turn([block(t0, j0, L, K, shift, L, 0) for t0, j0 in places(L, K, shift)])
+    return in_sequence([block(t0, j0, L, K, shift, L, 0) for t0, j0 in places(L, K, shift)])
 
 
 def block(t0: int, j0: int, L: int, K: int, shift: int, x_length: int, ahead: int, reverse: bool = False) -> Any:
@@ -82,4 +82,4 @@ def taps(L: int, K: int, shift: int, s0: int) -> Any:
 
         return add
 
-    return in_turn([products(j0) for j0 in taps_of(L, K, shift, s0)])
+    return in_sequence([products(j0) for j0 in taps_of(L, K, shift, s0)])

@@ -17,7 +17,7 @@ from numba import float32, uint32
 from dwlab.kernels.depthwise1d.straight_line import BLOCK
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 
@@ -118,7 +118,7 @@ def forward(each: int, L: int, K: int, shift: int, left: int, dtype: str = "floa
 
         return products
 
-    every = in_turn([products(one) for one in blocks])
+    every = in_sequence([products(one) for one in blocks])
 
     @cuda.jit(device=True, forceinline=True)
     def add(sums, tile, own, filters, w0, t0):
@@ -148,7 +148,7 @@ def weight_grad(each: int, K: int, shift: int, left: int, dtype: str = "float32"
 
         return products
 
-    every = in_turn([products(one) for one in blocks])
+    every = in_sequence([products(one) for one in blocks])
 
     @cuda.jit(device=True, forceinline=True)
     def add(dw, dy, tile, own):
@@ -184,7 +184,7 @@ def backward(each: int, K: int, shift: int, left: int, dtype: str = "float32") -
 
         return products
 
-    every = in_turn([products(one) for one in blocks])
+    every = in_sequence([products(one) for one in blocks])
 
     @cuda.jit(device=True, forceinline=True)
     def add(dw, dx, x, tile, own, w0):

@@ -25,7 +25,7 @@ from numba import float32, uint32, uint64
 
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.target import cuda
 
@@ -204,7 +204,7 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
         return products
 
     each = max(1, UNROLLED // (T * V))
-    multiply_add = in_turn([products(j, min(K, j + each)) for j in range(0, K, each)])
+    multiply_add = in_sequence([products(j, min(K, j + each)) for j in range(0, K, each)])
 
     @cuda.jit(device=True, forceinline=True)
     def store_row(f, y, r, where, yat, p, sums):
@@ -234,7 +234,7 @@ def sliding(layer: DepthwiseConv2d, run: int, rows: int, ahead: int) -> Any:
 
     emitted = {Load: load_row, Unpack: unpack_row, Accumulate: accumulate_row}
     alike = [(emitted[kind], list(them)) for kind, them in itertools.groupby(schedule(layer, run, rows, ahead), type)]
-    steps = in_turn([emit(one, them[k : k + 4]) for one, them in alike for k in range(0, len(them), 4)])
+    steps = in_sequence([emit(one, them[k : k + 4]) for one, them in alike for k in range(0, len(them), 4)])
 
     @cuda.jit(device=True, forceinline=True)
     def fetch(f, to, array, at):

@@ -16,7 +16,7 @@ from numba import float32, int32, uint32
 
 from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import epilogue
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
@@ -55,7 +55,7 @@ def kernel(layer):
 
         return row
 
-    add_rows = in_turn([row(s) for s in range(min(K, S))])
+    add_rows = in_sequence([row(s) for s in range(min(K, S))])
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, threads):

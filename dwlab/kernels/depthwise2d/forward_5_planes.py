@@ -19,7 +19,7 @@ from numba import float32, int32, uint32
 from dwlab.kernels.depthwise2d import bands, runs, vectors
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Tiles
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -51,7 +51,7 @@ def kernel(layer):
         return column
 
     def row(s):
-        columns = in_turn([column(s, j) for j in range(COLUMNS)])
+        columns = in_sequence([column(s, j) for j in range(COLUMNS)])
 
         @cuda.jit(device=True, forceinline=True)
         def row(sums, taps, x_tile, at, v, h, bottom):
@@ -60,7 +60,7 @@ def kernel(layer):
 
         return row
 
-    add_rows = in_turn([row(s) for s in range(min(K, S))])
+    add_rows = in_sequence([row(s) for s in range(min(K, S))])
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, each):

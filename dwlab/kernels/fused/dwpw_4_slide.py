@@ -42,7 +42,7 @@ def kernel(problem, config):
     M, N = config.warp_m, config.warp_n
     PIECE, ITEMS, ACROSS, WHOLE = sliding.words(dtype), slide_tiles.items(config, dtype), -(-Q // TW), C % WORDS == 0
     PIECES, AT_ONCE, MULTIPLY, ALL = WORDS // PIECE, config.unroll, config.warps, config.helper_warps == 0
-    TURNS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
+    ROUNDS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
     SPARE = (ROWS - TH * TW) * PITCH
     slide = sliding.sliding(one, TH, RUN, PITCH, TW * PITCH)
     product = mma_rs(dtype, M, N, PITCH)
@@ -64,7 +64,7 @@ def kernel(problem, config):
         lane, warp = uint32(t & uint32(31)), uint32(t >> uint32(5))
         pixel0, filter0 = uint32(warp % WP * M), uint32(warp // WP % WF * N)  # the warp's first ones of the tile
         share = uint32(warp // (WP * WF))  # of the channels
-        k0 = uint32(share * (TURNS * AT_ONCE * 16) + lane % uint32(4) * uint32(4))
+        k0 = uint32(share * (ROUNDS * AT_ONCE * 16) + lane % uint32(4) * uint32(4))
         f = uint32(f0 + filter0 + lane // uint32(4))
         a_at = uint32((pixel0 + lane // uint32(4)) * PITCH + k0)
         h = int32(p0 * S) - int32(PAD)
@@ -93,10 +93,10 @@ def kernel(problem, config):
             if ALL or warp < MULTIPLY:
                 load_filters(ahead, w2, f, k)
             cuda.syncthreads()
-            for turn in range(TURNS if ALL or warp < MULTIPLY else 0):
+            for iteration in range(ROUNDS if ALL or warp < MULTIPLY else 0):
                 for e in range(AHEAD):
                     here[e] = ahead[e]
-                if turn + 1 < TURNS:
+                if iteration + 1 < ROUNDS:
                     k = uint32(k + uint32(16 * AT_ONCE))
                     load_filters(ahead, w2, f, k)
                 for g in range(AT_ONCE):

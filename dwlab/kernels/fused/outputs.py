@@ -78,7 +78,7 @@ def written(layer: Pointwise, config: TileConfig, n: int, p0: int, q0: int, f0: 
 
 
 @functools.cache
-def finish(layer: Pointwise, shares: int, apart: int) -> Any:
+def finish(layer: Pointwise, shares: int, words_between: int) -> Any:
     """finish(pool, at, b, r, y, f, to): a piece of y, from word `to` on, of the sums in shared memory, word `at` on.
 
     b, r, y come as words. f: the piece's first filter. Each output is the sum of `shares` sums, `apart` words apart.
@@ -98,7 +98,7 @@ def finish(layer: Pointwise, shares: int, apart: int) -> Any:
             values[e] = float32(0)
         for share in range(shares):
             for e in range(E):
-                p, q, s, u = ptx.load4_shared(pool, uint32(at + uint32(share * apart + 4 * e)))
+                p, q, s, u = ptx.load4_shared(pool, uint32(at + uint32(share * words_between + 4 * e)))
                 values[4 * e] += p
                 values[4 * e + 1] += q
                 values[4 * e + 2] += s

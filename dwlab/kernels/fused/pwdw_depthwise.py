@@ -10,7 +10,7 @@ from numba import float32, uint32
 from dwlab.kernels.fused.pwdw_tiles import layout_of, per_word, product
 from dwlab.kernels.parts import epilogue, warp_tile
 from dwlab.kernels.parts import ptx_halves as ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.target import cuda
 
@@ -215,4 +215,4 @@ def column(pair: Any, config: TileConfig) -> Any:
 
         return add
 
-    return in_turn([line(i) for i in range((RUN - 1) * S + K)])
+    return in_sequence([line(i) for i in range((RUN - 1) * S + K)])

@@ -63,8 +63,8 @@ def kernel(pair, config):
                 i = uint32(i + uint32(T))
         own_x = uint32(pw * uint32(X_PITCH))
         own_w1 = uint32(uint32(X_WORDS) + fw * uint32(WARP_1 * W1_PITCH))
-        for turn in range(PASSES):
-            f0 = uint32(uint32(turn) * uint32(GROUP1))
+        for iteration in range(PASSES):
+            f0 = uint32(uint32(iteration) * uint32(GROUP1))
             load_w1(shared, uint32(X_WORDS), w1, f0, uint32(0))
             ptx.grid_dependency_wait()  # filters may come before the map is there
             load_x(shared, uint32(0), x, start, pixels, uint32(0))
@@ -85,8 +85,8 @@ def kernel(pair, config):
             store1(acc1, lane, shared, shared, shared, pw, uint32(f0 + fw * uint32(WARP_1)))
         own_inner = uint32(uint32(INNER_AT) + pw * uint32(PITCH))
         own_w2 = uint32(fw * uint32(WARP_2 * W2_PITCH))
-        for turn in range(SPAN):
-            f0 = uint32((uint32(cuda.blockIdx.x) * uint32(SPAN) + uint32(turn)) * uint32(GROUP2))
+        for iteration in range(SPAN):
+            f0 = uint32((uint32(cuda.blockIdx.x) * uint32(SPAN) + uint32(iteration)) * uint32(GROUP2))
             load_w2(shared, uint32(0), w2, f0, uint32(0))
             ptx.commit()
             zero2(acc2)

@@ -17,7 +17,7 @@ from numba import float32, uint32, uint64
 from dwlab.kernels.fused.pwdw_tiles import per_word
 from dwlab.kernels.fused.pwpw_plan import fours, layout_of, products_of
 from dwlab.kernels.parts import epilogue, ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.target import cuda
@@ -65,7 +65,7 @@ def store(pair: Any, config: TileConfig) -> Any:
         parts = [_store_fours(pair, j, down, across) for j in range(across // 2)]
     else:
         parts = [_store_column(pair, j, down, across) for j in range(across)]
-    return in_turn(parts)
+    return in_sequence(parts)
 
 
 def _store_fours(pair: Any, j: int, down: int, across: int) -> Any:
@@ -99,10 +99,10 @@ def _store_fours(pair: Any, j: int, down: int, across: int) -> Any:
                 b0, b1, b2, b3 = read(b, uint32(n // uint32(each)))
             m = uint32(m0 + lane // uint32(4))
             rows, first = uint32(uint32(y.size) // uint32(G)), uint64(uint32(m * uint32(G) + n // uint32(each)))
-            for turn in range(2 * down):
-                c = 4 * (across * (turn // 2) + 2 * j) + 2 * (turn % 2)
-                if m + uint32(8 * turn) < rows:
-                    at = uint64(first + uint64(8 * turn * G))  # the same address and a literal: one register for all
+            for iteration in range(2 * down):
+                c = 4 * (across * (iteration // 2) + 2 * j) + 2 * (iteration % 2)
+                if m + uint32(8 * iteration) < rows:
+                    at = uint64(first + uint64(8 * iteration * G))  # an address and a literal: one register for all
                     v0, v1, v2, v3 = act(acc[c] + b0), act(acc[c + 1] + b1), act(acc[c + 4] + b2), act(acc[c + 5] + b3)
                     if residual:
                         r0, r1, r2, r3 = read(r, at)
@@ -127,9 +127,9 @@ def _store_column(pair: Any, j: int, down: int, across: int) -> Any:
         n = uint32(n0 + uint32(8 * j) + uint32(2) * (lane % uint32(4)))
         b0 = b[n] if bias and n < uint32(G) else float32(0)
         b1 = b[uint32(n + uint32(1))] if bias and n + uint32(1) < uint32(G) else float32(0)
-        for turn in range(2 * down):
-            c = 4 * (across * (turn // 2) + j) + 2 * (turn % 2)
-            m = uint32(m0 + uint32(8 * turn) + lane // uint32(4))
+        for iteration in range(2 * down):
+            c = 4 * (across * (iteration // 2) + j) + 2 * (iteration % 2)
+            m = uint32(m0 + uint32(8 * iteration) + lane // uint32(4))
             one(y, r, m, n, acc[c] + b0)
             one(y, r, m, uint32(n + uint32(1)), acc[c + 1] + b1)
 

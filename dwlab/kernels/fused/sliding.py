@@ -14,7 +14,7 @@ from numba import float32, uint32
 
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import DepthwiseConv2d
@@ -170,7 +170,7 @@ def sliding(layer: DepthwiseConv2d, height: int, run: int, pitch: int, down: int
         order += [load_row(n + AHEAD)] if n + AHEAD < len(ROWS) else []
         order += [unpack_row(n)]
         order += [add(n, p) for p in range(height) if 0 <= i - p * S < K]
-    steps = in_turn(order)
+    steps = in_sequence(order)
 
     @cuda.jit(device=True, forceinline=True)
     def slide(pool, to, x, w, b, base, h, v, c):

@@ -12,7 +12,7 @@ from typing import Any
 from numba import float32, uint32
 
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 from dwlab.target import cuda
 
@@ -78,7 +78,7 @@ def ffma(TM: int, TN: int, LM: int, K: int, a_pitch: int, b_pitch: int, interlea
 
         return products
 
-    rows = in_turn([products(i) for i in range(TM)])
+    rows = in_sequence([products(i) for i in range(TM)])
 
     @cuda.jit(device=True, forceinline=True)
     def add(acc, a, a0, b, b0, lane):

@@ -15,7 +15,7 @@ from dwlab.kernels.parts import epilogue, warp_tile
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.pieces import PACK, UNPACK
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import Pointwise
@@ -151,7 +151,7 @@ def eights(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
         return rows
 
     def columns(q: int) -> Any:  # 32 columns, their bias read once
-        every = in_turn([rows(q, i, h) for i in range(tile.M // 16) for h in range(2)])
+        every = in_sequence([rows(q, i, h) for i in range(tile.M // 16) for h in range(2)])
 
         @cuda.jit(device=True, forceinline=True)
         def columns(acc, lane, y, b, r, m0, n0):
@@ -168,7 +168,7 @@ def eights(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
 
         return columns
 
-    return in_turn([columns(q) for q in range(0, NJ, 4)])
+    return in_sequence([columns(q) for q in range(0, NJ, 4)])
 
 
 def _stored_by_eights(layer: Pointwise, one: Product, tile: WarpTile) -> Traffic:

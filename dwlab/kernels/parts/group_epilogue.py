@@ -17,7 +17,7 @@ from dwlab.kernels.parts import epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import Product
 from dwlab.kernels.parts.pieces import PACK, UNPACK
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
@@ -88,7 +88,7 @@ def finish(layer: Pointwise, one: Product, tile: WarpTile, at: int) -> Any:
         return rows
 
     def columns(q: int) -> Any:  # 32 columns
-        every, LAST = in_turn([rows(q, h) for h in range(2)]), q + 4 == NJ
+        every, LAST = in_sequence([rows(q, h) for h in range(2)]), q + 4 == NJ
 
         @cuda.jit(device=True, forceinline=True)
         def columns(acc, ahead, lane, shared, y, r, m0, n0, column):
@@ -106,7 +106,7 @@ def finish(layer: Pointwise, one: Product, tile: WarpTile, at: int) -> Any:
 
         return columns
 
-    every = in_turn([columns(q) for q in range(0, NJ, 4)])
+    every = in_sequence([columns(q) for q in range(0, NJ, 4)])
 
     @cuda.jit(device=True, forceinline=True)
     def store(acc, lane, shared, y, r, m0, n0, column):

@@ -23,7 +23,7 @@ from numba import float32, int32, uint32
 
 from dwlab.kernels.parts import int8_words, ptx, requantisation
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic, vector_words
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
@@ -109,7 +109,7 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
         return rows
 
     def columns(q: int) -> Any:  # 32 columns: what their sums begin with, and their factors
-        every = in_turn([rows(i, q) for i in range(tile.M // 16)])
+        every = in_sequence([rows(i, q) for i in range(tile.M // 16)])
 
         @cuda.jit(device=True, forceinline=True)
         def inside(acc, lane, y, pool, at, r, m0, n0):
@@ -143,7 +143,7 @@ def requantise_tile(layer: Pointwise, tile: WarpTile, BN: int, put: Any, get: An
 
         return columns
 
-    return in_turn([columns(q) for q in range(0, NJ, 4)])
+    return in_sequence([columns(q) for q in range(0, NJ, 4)])
 
 
 def _by_sixteens(put: Any, get: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.kernels.parts import int8_words, ptx, requantisation
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.target import cuda
 
@@ -101,10 +101,10 @@ def strip(layer, T, put, pitch, across, down, single=False):
 
         return row
 
-    get_filter = in_turn([filter_row(i) for i in range(K)])
-    add_rows = in_turn([row(s) for s in range(min(K, S))])
-    load_all = in_turn([load(i, i * GROUPED) for i in range(K)])
-    add_all = in_turn([add(i, i * GROUPED, 1) for i in range(K)])
+    get_filter = in_sequence([filter_row(i) for i in range(K)])
+    add_rows = in_sequence([row(s) for s in range(min(K, S))])
+    load_all = in_sequence([load(i, i * GROUPED) for i in range(K)])
+    add_all = in_sequence([add(i, i * GROUPED, 1) for i in range(K)])
 
     @cuda.jit(device=True, forceinline=True)
     def begin(taps, begins, bias, factor, w, b, m, channels):

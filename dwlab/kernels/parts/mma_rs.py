@@ -13,7 +13,7 @@ from numba import float32, uint32
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import MMA, accumulate, lanes_of
 from dwlab.kernels.parts.mma_tf32 import upper
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 from dwlab.target import cuda
 
@@ -74,7 +74,7 @@ def mma_rs(dtype: str, M: int, N: int, a_pitch: int) -> WarpTile:
 
         return add
 
-    all_rows = in_turn([rows(i) for i in range(MI)])
+    all_rows = in_sequence([rows(i) for i in range(MI)])
 
     if FLOAT32:
 

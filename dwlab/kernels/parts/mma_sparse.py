@@ -19,7 +19,7 @@ from numba import float32, int32, uint32
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import load_a, load_b
 from dwlab.kernels.parts.swizzle import place, swizzle
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, zeros
 from dwlab.target import cuda
 
@@ -65,7 +65,7 @@ def mma_sparse(M: int, N: int, steps: int, form: Any, x_pitch: int, e_pitch: int
     word, c0 how many words of a row are before the warp's pixels, a multiple of 4.
     """
     MI, NJ, RUN = N // 16, M // 8, N // 8
-    products = in_turn([_step(s, MI, NJ, steps, form, x_pitch, e_pitch, rows) for s in range(steps)])
+    products = in_sequence([_step(s, MI, NJ, steps, form, x_pitch, e_pitch, rows) for s in range(steps)])
 
     @cuda.jit(device=True, forceinline=True)
     def row(lane, i):
@@ -100,7 +100,7 @@ def _step(s: int, MI: int, NJ: int, steps: int, form: Any, x_pitch: int, e_pitch
 
         return rows
 
-    product = in_turn([rows(i) for i in range(MI)])
+    product = in_sequence([rows(i) for i in range(MI)])
 
     @cuda.jit(device=True, forceinline=True)
     def step(acc, shared, x0, w0, e0, c0, lane):

@@ -18,7 +18,7 @@ from numba import float32, int32
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.fragments import MMA, STEPS, accumulate, lanes_of, load_a, load_b
 from dwlab.kernels.parts.mma_tf32 import add_tf32, in_halves
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import Phases, WarpTile, zeros
 from dwlab.target import cuda
 
@@ -150,7 +150,7 @@ def _prefetched(MI: int, NJ: int, steps: int, load_a: Any, load_b: Any, product:
     most, last = [], [products(steps - 1, i) for i in range(MI)]
     for s in range(steps - 1):
         most += [reads(s + 1)] + [products(s, i) for i in range(MI)]
-    every = in_turn([reads(0), *most, *last])
+    every = in_sequence([reads(0), *most, *last])
     WORDS = EACH * min(2, steps)
 
     @cuda.jit(device=True, forceinline=True)
@@ -160,7 +160,7 @@ def _prefetched(MI: int, NJ: int, steps: int, load_a: Any, load_b: Any, product:
 
     if steps % 2:
         return add, None
-    return add, Phases(WORDS, reads(0), in_turn(most), in_turn(last))
+    return add, Phases(WORDS, reads(0), in_sequence(most), in_sequence(last))
 
 
 def _as_one_phase(add: Any) -> Phases:

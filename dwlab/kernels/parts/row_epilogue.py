@@ -15,7 +15,7 @@ from numba import float32, uint32
 from dwlab.kernels.parts import epilogue, ptx
 from dwlab.kernels.parts import ptx_memory as memory
 from dwlab.kernels.parts.load_async import vector_words
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import Pointwise
@@ -68,7 +68,7 @@ def store_rows(layer: Pointwise, tile: WarpTile) -> Any:
 
         return vectors
 
-    return in_turn([vectors(j, e) for e in range(RUN) for j in range(J)])
+    return in_sequence([vectors(j, e) for e in range(RUN) for j in range(J)])
 
 
 def stored_rows(layer: Pointwise, images: int, tile: WarpTile) -> Traffic:

@@ -14,7 +14,7 @@ from numba import float32, uint32
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import Product, product
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import Pointwise
@@ -83,7 +83,7 @@ def store_runs(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
 
         return run
 
-    return in_turn([run(i) for i in range(0, tile.size, EACH)])
+    return in_sequence([run(i) for i in range(0, tile.size, EACH)])
 
 
 def stored_runs(layer: Pointwise, tile: WarpTile) -> Traffic:

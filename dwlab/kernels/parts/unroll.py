@@ -8,7 +8,7 @@ from typing import Any
 from dwlab.target import cuda
 
 
-def in_turn(calls: list[Callable[..., None]]) -> Any:
+def in_sequence(calls: list[Callable[..., None]]) -> Any:
     """The device function that makes all these calls, one after the other, with the same arguments.
 
     Halves of halves, not a chain: Numba compiles a function where another first calls it, and so each level is a level
@@ -19,7 +19,7 @@ def in_turn(calls: list[Callable[..., None]]) -> Any:
     if len(calls) == 1:
         return calls[0]
     half = len(calls) // 2
-    first, second = in_turn(calls[:half]), in_turn(calls[half:])
+    first, second = in_sequence(calls[:half]), in_sequence(calls[half:])
 
     @cuda.jit(device=True, forceinline=True)
     def both(*given):

@@ -27,7 +27,7 @@ from typing import Any
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.target import cuda
 
 
@@ -108,7 +108,7 @@ def each(tile: WarpTile, store: Any) -> Any:
 
         return one
 
-    return in_turn([one(i) for i in range(0, tile.size, tile.run)])
+    return in_sequence([one(i) for i in range(0, tile.size, tile.run)])
 
 
 def fours(tile: WarpTile, store: Any) -> Any:
@@ -138,7 +138,7 @@ def fours(tile: WarpTile, store: Any) -> Any:
 
         return one
 
-    return in_turn([one(i) for i in range(0, tile.size, 4)])
+    return in_sequence([one(i) for i in range(0, tile.size, 4)])
 
 
 def place_of_four(tile: WarpTile, lane: Any, i: int) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from numba import float32, uint32
 from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import product
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import zeros
 from dwlab.kernels.pointwise.direct_tiles import TILES, blocks, chunks, spans, supports
 from dwlab.kernels.pointwise.split_k import CHUNK, loads, products
@@ -86,8 +86,8 @@ def kernel(layer, images, config):
 
         return store
 
-    load_w = in_turn([filters(*span) for span in spans(N)])
-    store = in_turn([outputs(i, h, *span) for i in range(M // 16) for h in range(2) for span in spans(N)])
+    load_w = in_sequence([filters(*span) for span in spans(N)])
+    store = in_sequence([outputs(i, h, *span) for i in range(M // 16) for h in range(2) for span in spans(N)])
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):

@@ -55,8 +55,8 @@ def kernel(layer, images):
             of_w[k] = int32(0)
         for k0 in range(0, WORDS, SIDE):
             k = uint32(k0 + j)
-            for turn in range(4):
-                line = uint32(i + turn * SIDE)
+            for iteration in range(4):
+                line = uint32(i + iteration * SIDE)
                 of_x = of_f = float32(0)
                 if m0 + line < M and k < WORDS:
                     of_x = x[uint32((m0 + line) * WORDS + k)]

@@ -9,7 +9,7 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import MMA
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.mma_tf32 import upper
-from dwlab.kernels.parts.unroll import in_turn
+from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
 from dwlab.target import cuda
@@ -85,7 +85,7 @@ def products(dtype, M, N, BATCH):
         return step
 
     every = [(u, i, j, s) for u in range(BATCH) for s in range(2) for i in range(M // 16) for j in range(COLUMNS)]
-    return in_turn([step(*one) for one in every])
+    return in_sequence([step(*one) for one in every])
 
 
 def batch(M, N, W, words):
