@@ -27,6 +27,7 @@ import numpy as np
 from dwlab import simt
 from dwlab.judge import causes
 from dwlab.judge.answer import Answer, Function, Other, Raised, Unsolved, Wrong, many  # noqa: F401 (Raised: for judges)
+from dwlab.simt import cuda as simulated
 
 STEP_LIMIT = 100_000  # statements of a kernel on the small inputs of a judge; more than that and it never ends
 
@@ -177,7 +178,7 @@ def _launched(
     given, outputs = [], []
     for one in args:
         if isinstance(one, Output):
-            device = simt.cuda.device_array(one.shape, one.dtype)
+            device = simulated.device_array(one.shape, one.dtype)
             device.storage[...] = np.asarray(one)
             outputs.append((one, device))
         given.append(outputs[-1][1] if isinstance(one, Output) else one)
