@@ -197,7 +197,8 @@ def update(folder: Path, processes: int, share: float, seed: int) -> int:
             if found and but >= {job["text"] for job in jobs}:
                 failed += 1
                 continue
-            row = row | {"source": now, "except": ";".join(sorted(but)), "commit": commit}
+            compiled = f"{len(jobs)} of {len(recorded(row['stage'], row['kernel']))}"
+            row = row | {"source": now, "except": ";".join(sorted(but)), "compiled": compiled, "commit": commit}
         rows.append(row)
     write(rows)
     return failed

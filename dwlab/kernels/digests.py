@@ -44,9 +44,10 @@ NOT_LAUNCHED = ("traffic", "supports", "needs", "lesson")
 
 TABLE = PACKAGE / "records" / "kernels.csv"
 
-FIELDS = ("stage", "source", "kernel", "except", "commit")
+FIELDS = ("stage", "source", "kernel", "except", "compiled", "commit")
 """Its columns: a stage's id; `of_stage` of the tree of that commit; what records call the kernel; of which recorded
-problems another kernel comes of these sources, as in `named`, between semicolons."""
+problems another kernel comes of these sources, as in `named`, between semicolons; how many of the recorded problems
+were compiled in both trees to say so."""
 
 Scope = tuple[str, str]
 """Where a name is looked up: a module, and a function of it whose own names come first ("" for none)."""
