@@ -4,7 +4,9 @@ import ast
 import functools
 import graphlib
 import importlib.util
+import io
 import re
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -191,6 +193,43 @@ def test_the_pages_commands_are_understood():
     assert scripts and all((ROOT / one).exists() for one in scripts)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(re.findall(r"(?<![\w])\.\[([\w-]+)\]", text)) <= set(extras)
+
+
+# --- size -------------------------------------------------------------------------------------------------------------
+
+LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING,
+          tokenize.ENDMARKER}  # fmt: skip
+
+
+def size(files):
+    """(lines, tokens) of Python files; what stands for layout and comments is no token."""
+    texts = [path.read_bytes() for path in files]
+    tokens = (one.type for text in texts for one in tokenize.tokenize(io.BytesIO(text).readline))
+    return sum(text.count(b"\n") for text in texts), sum(kind not in LAYOUT for kind in tokens)
+
+
+def sizes():
+    """Room -> (lines, tokens): each of dwlab's, its files beside them, and the folders beside the package."""
+    rooms = [path for path in sorted((ROOT / "dwlab").iterdir()) if path.is_dir() and any(path.rglob("*.py"))]
+    found = {f"dwlab/{path.name}/": size(path.rglob("*.py")) for path in rooms}
+    found["dwlab/*.py"] = size((ROOT / "dwlab").glob("*.py"))
+    for name in ("benchmarks", "docs", "tests"):
+        found[f"{name}/"] = size((ROOT / name).rglob("*.py"))
+    return found
+
+
+def test_each_room_keeps_to_its_budget():
+    rows = re.findall(r"^\| `([\w/*.]+)` \| ([\d,]+) \| ([\d,]+) \|$", PAGES["docs/architecture.md"], re.M)
+    budget = {room: (int(lines.replace(",", "")), int(tokens.replace(",", ""))) for room, lines, tokens in rows}
+    now = sizes()
+    assert list(budget) == list(now), "docs/architecture.md has a row for each room"
+    over = [
+        f"{room}: {lines:,} lines of {most:,}, {tokens:,} tokens of {limit:,}"
+        for room, (lines, tokens) in now.items()
+        for most, limit in (budget[room],)
+        if lines > most or tokens > limit
+    ]
+    assert not over, "take it from another room in the same change, and say from which:\n" + "\n".join(over)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
