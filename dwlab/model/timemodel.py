@@ -644,7 +644,7 @@ def _gpus_text() -> str:
 
 def register(command: commandline.Register) -> None:
     """Adds `predict`."""
-    examples = "examples: python -m dwlab predict forward/naive --gpu t4\n"
+    examples = "examples: python -m dwlab predict forward/coalesced --gpu t4\n"
     add = command("predict", main, examples + "          python -m dwlab predict --compare").add_argument
     add("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"of depthwise1d, {commandline.STAGE}")
     add("--problem", default="paper", metavar="P", help="a name, or B,H,L,K[,PADDING] (default: paper)")
