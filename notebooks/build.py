@@ -493,8 +493,8 @@ class Load(NamedTuple):
     kernel_lines: int  # of kernels and launches
     other_lines: int
     cells: int  # that are run and show something
-    folded: int = 0  # lines that are not shown until they are asked for
-    rows: int = 0  # of tables in text cells
+    folded: int = 0  # lines and rows that are not shown until they are asked for
+    rows: int = 0  # of tables in text cells that are not folded
 
     @property
     def minutes(self) -> float:
@@ -516,6 +516,7 @@ class Load(NamedTuple):
 WORDS_A_MINUTE = 150  # as read aloud: many readers' first language is another one
 SECONDS_A_KERNEL_LINE, SECONDS_A_LINE, SECONDS_A_CELL = 9, 4, 12
 MOST_MINUTES = 25
+ROWS = re.compile(r"^\|(?![ |:-]*$)", re.M)  # a line of dashes, or an empty head, is none
 LAUNCHES = re.compile(r"\w\[[^\]]+\]\(|\b(?:xray|profile|look|check|stepper|threads|grade)\(")
 
 
@@ -528,7 +529,8 @@ def load(notebook: nbformat.NotebookNode) -> Load:
             for code in re.findall(r"```python\n(.*?)```", text, re.S):
                 kernel_lines += len(_code_lines(code))
             text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.S)
-            rows += len(re.findall(r"^\|(?![ |:-]*$)", text, re.M))  # a line of dashes, or an empty head, is none
+            shown = len(ROWS.findall(re.sub(r"<details>.*?</details>", "", text, flags=re.S)))
+            rows, folded = rows + shown, folded + len(ROWS.findall(text)) - shown
             words += sum(len(re.findall(r"\w[\w'’.,-]*", line)) for line in text.split("\n") if line[:1] != "|")
         else:
             mine, others = _lines(cell.source, any(t.startswith("stage:") for t in cell.metadata.get("tags", [])))
