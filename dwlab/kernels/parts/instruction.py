@@ -61,9 +61,9 @@ def lacks(name: str, compute_capability: Capability) -> str:
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """(call, PTX without its operands, since which compute capability, first sentence) of each instruction."""
+    """(call, PTX without its operands, since which compute capability, first sentence) of each instruction, by name."""
     found = []
-    for one in TABLE.values():
+    for _, one in sorted(TABLE.items()):  # in whatever order their modules were imported
         words = re.findall(r"[a-z][\w:]*(?:\.[\w:<>]+)+", one.text((99, 0)))
         since = ".".join(map(str, one.since)) + " alone" * one.only
         says = " ".join(one.says.partition("\n\n")[0].split())
