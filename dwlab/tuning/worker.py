@@ -162,12 +162,13 @@ class Worker(Remote):
         self.close()
 
     def close(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
+        """Ends the process; another thread may do so at the same time."""
+        process, pipe = self._process, self._pipe
         self._process = self._pipe = None
+        if process is not None:
+            process.kill()
+            process.join()
+            pipe.close()
 
     def begin(self) -> None:
         """Starts the process, see Remote."""
@@ -210,17 +211,17 @@ class Worker(Remote):
         return self._answer(self.seconds)
 
     def _answer(self, seconds: float) -> Any:
-        until = time.monotonic() + seconds
+        until, process, pipe = time.monotonic() + seconds, self._process, self._pipe
         try:
-            while not self._pipe.poll(max(0.0, min(until - time.monotonic(), 1.0 if self.lock else seconds))):
-                if self.lock is not None and self.lock.is_over(self._process.pid):
+            while not pipe.poll(max(0.0, min(until - time.monotonic(), 1.0 if self.lock else seconds))):
+                if self.lock is not None and self.lock.is_over(process.pid):
                     self._lose("timeout", f"it kept the GPU for {self.lock.seconds:g} s")
                 if time.monotonic() >= until:
                     self._lose("timeout", f"no answer in {seconds:g} s")
-            answer, out, is_lost = self._pipe.recv()
+            answer, out, is_lost = pipe.recv()
         except (EOFError, OSError):
-            self._process.join(5)
-            code = self._process.exitcode
+            process.join(5)
+            code = process.exitcode
             name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
             self._lose("crashed", f"its process ended ({name})")
         if is_lost:
