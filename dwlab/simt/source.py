@@ -9,6 +9,7 @@ import inspect
 import linecache
 import os
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -233,7 +234,29 @@ def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[st
     raise UnsupportedError(f"no {name!r} was found on line {first} of its source: did the file change? Import it anew")
 
 
-@functools.lru_cache(maxsize=512)
+def _one(maxsize: int) -> Callable[[Callable[..., Source]], Callable[..., Source]]:
+    """functools.lru_cache for sources of which there may be only one while anything holds it.
+
+    A kernel keeps what it knows of a source's nodes by their identity; read a second time, the same text has others.
+    """
+
+    def wrap(make: Callable[..., Source]) -> Callable[..., Source]:
+        alive: weakref.WeakValueDictionary[tuple, Source] = weakref.WeakValueDictionary()
+
+        @functools.lru_cache(maxsize=maxsize)
+        @functools.wraps(make)
+        def found(*key: object) -> Source:
+            result = alive.get(key)
+            if result is None:
+                result = alive[key] = make(*key)
+            return result
+
+        return found
+
+    return wrap
+
+
+@_one(maxsize=512)
 def _parsed(code: object, function: FunctionType) -> Source:
     node, lines = _find(function)
     arguments = node.args
@@ -306,7 +329,7 @@ def _own_names(node: ast.FunctionDef | ast.Lambda) -> dict[str, frozenset[str]]:
     return {"local_names": own, "free": read - own, "varying": frozenset(n for n, many in times.items() if many > 1)}
 
 
-@functools.lru_cache(maxsize=1024)
+@_one(maxsize=1024)
 def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     """The Source of a function that another one makes while it runs. Its globals are those of the outer one."""
     name = getattr(node, "name", "<lambda>")

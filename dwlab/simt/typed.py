@@ -42,7 +42,7 @@ def tables(run: Execution, arguments: list[object]) -> Tables:
 
     Kept in run.frozen: once for each kernel and types of arguments.
     """
-    wanted = ("types", tuple(kind(a) for a in arguments))
+    wanted = ("types", key(run.source, arguments))
     found = run.frozen.get(wanted)
     if found is None:
         typing = Typing(

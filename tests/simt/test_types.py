@@ -1,5 +1,6 @@
 """Numbers have Numba's types: results equal what numba.njit computes, for every pair of dtypes and every operator."""
 
+import gc
 import itertools
 import math
 import operator
@@ -15,7 +16,7 @@ from numba.core.errors import TypingError
 from numba.types import float16
 
 from dwlab import simt
-from dwlab.simt import cuda
+from dwlab.simt import cuda, source
 from tests.loaded import kernel_of, loaded, program
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -447,3 +448,29 @@ def test_float32_kernels_can_be_written_without_float64():
     assert simt.xray(clean, 1, 32, x, x.copy(), a).totals.flops64 == 0
     # The literal 2 is an int64, and float32 * int64 is float64 in Numba: both operations leak.
     assert simt.xray(leaky, 1, 32, x, x.copy(), a).totals.flops64 == 64
+
+
+def test_types_are_of_the_source_that_runs_however_many_functions_were_read_since():
+    @cuda.jit(device=True)
+    def chosen(way):
+        base = 2**62 + 1
+        if way:
+            base = 0.5
+        return base - 2**62
+
+    @cuda.jit
+    def kernel(x, out):
+        base = 2**62 + 1  # a float64 by the other path, which does not hold it
+        if x[0]:
+            base = 0.5
+        out[0] = base - 2**62
+        out[1] = chosen(x[0])
+
+    for _ in range(2):
+        out = np.full(2, -1.0)
+        kernel[1, 1](np.zeros(1, np.int64), out)
+        assert out.tolist() == [0, 0]
+        source._functions.cache_clear()
+        source._parsed.cache_clear()  # what reading 512 other functions does
+        source._syntax.cache_clear()
+        gc.collect()
