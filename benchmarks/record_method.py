@@ -711,9 +711,7 @@ def the_images(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, method.FOLDER)
-    parser.add_argument(
-        "--images", type=whole(digits.TEST), default=IMAGES, help="of the job (default: %(default)s)"
-    )
+    parser.add_argument("--images", type=whole(digits.TEST), default=IMAGES, help="of the job (default: %(default)s)")
     parser.add_argument("--seconds", type=positive, default=100, help="begin no step after so long")
     parser.add_argument("--list", action="store_true", help="list the steps and measure nothing")
     options = parser.parse_args(given)

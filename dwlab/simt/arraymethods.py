@@ -35,17 +35,11 @@ def attribute(run: Execution, array: AnyArray | Chosen, name: str, node: ast.AST
     if not isinstance(array, Chosen) and array.dtype.fields and name in array.dtype.fields:
         return run.field(array, name, node)
     if name in METHODS:
-        return Method(lambda run, node: METHODS[name](run, node, array, *_positional(run, node, name)))
+        return Method(METHODS[name], array)
     way_round = "write the loop out" if callable(getattr(np.ndarray, name, None)) else (
         "arrays have shape, size, ndim, dtype, strides, itemsize, nbytes, flat and T"
     )  # fmt: skip
     raise run.refuse(node, f"{array.name}.{name} is not available in a kernel", way_round)
-
-
-def _positional(run: Execution, node: ast.Call, name: str) -> list[object]:
-    if node.keywords:
-        raise run.refuse(node, f"{name}() takes no keyword arguments in a kernel")
-    return [run.eval(a) for a in node.args]
 
 
 def size(array: AnyArray | Chosen) -> Lanes:

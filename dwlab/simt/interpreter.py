@@ -92,7 +92,7 @@ _FREE_UFUNCS = frozenset("conjugate fmax fmin isnan maximum minimum".split())
 _NUMBER_METHODS: dict[str, Callable] = {
     "bit_count": lambda run, node, value: np.bitwise_count(value.view(f"u{value.dtype.itemsize}")).astype(np.int64),
     "conjugate": lambda run, node, value: np.conjugate(value),
-    "view": lambda run, node, value: run.viewed_as(value, node),
+    "view": lambda run, node, value, wanted: run.viewed_as(value, wanted, node),
     "item": lambda run, node, value: value,
 }
 
@@ -923,15 +923,15 @@ class Execution(Accesses):
                     getattr(base, name) if base.dtype.kind == "c" else (base if name == "real" else base.dtype.type(0))
                 )
             if name in _NUMBER_METHODS and (name != "bit_count" or base.dtype.kind in "iu"):
-                return Method(functools.partial(_NUMBER_METHODS[name], value=base))
+                return Method(_NUMBER_METHODS[name], base)
         if isinstance(base, (np.ndarray, np.generic)):
             raise self.refuse(node, f"{kind_name(base)} has no {name!r} in a kernel")
         if isinstance(base, Group) and name == "sync":
-            return Method(Execution.grid_sync)
+            return Method(lambda run, node, group: run.grid_sync(node), base)
         if isinstance(base, tuple) and hasattr(base, "_fields") and name in base._fields:
             return getattr(base, name)
         if isinstance(base, tuple) and name == "index":
-            return Method(lambda run, node: run.index_in_tuple(base, node))
+            return Method(Execution.index_in_tuple, base)
         if isinstance(base, np.dtype) and name == "type":
             return base
         if isinstance(base, Member) and name == "value":
@@ -943,17 +943,15 @@ class Execution(Accesses):
         way_round = "print takes values: print(a, b)" if isinstance(base, str) and name == "format" else ""
         raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel", way_round)
 
-    def viewed_as(self, value: Lanes, node: ast.Call) -> Lanes:
+    def viewed_as(self, value: Lanes, wanted: object, node: ast.Call) -> Lanes:
         """x.view(dtype): a number's bits as another one of as many."""
-        (wanted,) = [self.eval(a) for a in node.args]
         dtype = types.as_dtype(wanted)
         if dtype is None or dtype.itemsize != value.dtype.itemsize:
             raise self.refuse(node, f"view() of {value.dtype} takes a type of {value.dtype.itemsize * 8} bits")
         return np.ascontiguousarray(value).view(dtype) if value.ndim else value.view(dtype)
 
-    def index_in_tuple(self, items: tuple, node: ast.Call) -> Lanes:
+    def index_in_tuple(self, node: ast.Call, items: tuple, wanted: object) -> Lanes:
         """t.index(v): where v stands first."""
-        (wanted,) = [self.eval(a) for a in node.args]
         place: Lanes = np.int64(len(items))
         for k in range(len(items) - 1, -1, -1):
             same = self.compare(ast.Eq(), items[k], wanted, node)
@@ -1211,13 +1209,11 @@ class Execution(Accesses):
         if isinstance(base, tuple):
             index = self.eval(node.slice)
             if isinstance(index, slice):
-                parts = [p for p in (node.slice.lower, node.slice.upper, node.slice.step)] if isinstance(
-                    node.slice, ast.Slice) else []  # fmt: skip
-                if not all(p is None or self.is_literal(p) for p in parts):
+                written = [getattr(node.slice, part, None) for part in ("lower", "upper", "step")]
+                if not all(p is None or self.is_literal(p) for p in written):
                     raise self.refuse(node, "a tuple is cut at literal numbers only", "write its elements out")
-                return tuple(
-                    base[slice(*(None if p is None else int(p) for p in (index.start, index.stop, index.step)))]
-                )
+                ends = (index.start, index.stop, index.step)
+                return tuple(base[slice(*(None if p is None else int(p) for p in ends))])
             index = self.index_number(index, node)
             if index.ndim or (len({kind(v) for v in base}) > 1 and not self.is_literal(node.slice)):
                 return self.element_of_tuple(base, index, node)
@@ -1372,14 +1368,11 @@ class Execution(Accesses):
             raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
             return intrinsics.device_call(self, function, node)
-        if isinstance(function, Method):
-            try:
-                return function.function(self, node)
-            except (TypeError, ValueError):
-                raise self.refuse(node, f"{ast.unparse(node.func)} does not take these arguments") from None
         arguments = self.values_of(node.args)
         keywords = {k.arg: self.eval(k.value) for k in node.keywords}
         self.node = node
+        if isinstance(function, Method):
+            return self.call_checked(function.function, node, [function.of, *arguments], keywords)
         if dtype is not None:
             if len(arguments) != 1 or keywords:
                 raise self.refuse(node, f"{dtype}() takes one number")
@@ -1520,12 +1513,7 @@ class Execution(Accesses):
         return self.apply(function, *arguments, node)
 
     def call(
-        self,
-        python: FunctionType,
-        arguments: list[object],
-        keywords: dict[str, object],
-        node: ast.AST,
-        signature: tuple | None = None,
+        self, python: FunctionType, arguments: list, keywords: dict, node: ast.AST, signature: tuple | None = None
     ) -> object:
         """Runs a device function for the active lanes; a `signature` (argument types, result type) converts."""
         if signature is not None and len(signature[0]) == len(arguments):
@@ -1550,12 +1538,7 @@ class Execution(Accesses):
             frame.types = self.typed.get((frame.source, tuple(kind(a) for a in arguments)), frame.types)
 
     def call_source(
-        self,
-        src: source.Source,
-        arguments: list[object],
-        keywords: dict[str, object],
-        node: ast.AST,
-        closure: Closure | None = None,
+        self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure: Closure | None = None
     ) -> object:
         """Runs a function's body for the active lanes; returns what it returns."""
         names = dict(zip(src.parameters, arguments, strict=False))

@@ -204,9 +204,11 @@ def _functions(text: str) -> dict[tuple[str, int], list[ast.FunctionDef | ast.As
     return found
 
 
-def _same_code(node: ast.Lambda, function: FunctionType) -> bool:
-    code = compile(ast.Expression(node), "<lambda>", "eval").co_consts[0]
-    return (code.co_code, code.co_names) == (function.__code__.co_code, function.__code__.co_names)
+def _stands_there(node: ast.Lambda, function: FunctionType) -> bool:
+    """Whether the code of a lambda is of this one, of several on its line."""
+    body = node.body
+    place = (body.lineno, body.end_lineno, body.col_offset, body.end_col_offset)
+    return place in function.__code__.co_positions()
 
 
 def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[str]]:
@@ -226,7 +228,7 @@ def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[st
             f"the source of {name!r} does not parse any more ({error}): did its file change? Import it anew"
         ) from None
     if len(here) > 1 and isinstance(here[0], ast.Lambda):
-        here = [node for node in here if _same_code(node, function)] or here
+        here = [node for node in here if _stands_there(node, function)] or here
     if here and isinstance(here[0], ast.AsyncFunctionDef):
         raise UnsupportedError(f"{name!r} is async; a kernel is a plain `def`")
     if here:

@@ -16,9 +16,10 @@ from dwlab.simt.source import Source
 
 @dataclass(frozen=True)
 class Method:
-    """A bound method that a kernel may call: called as function(run, node)."""
+    """A bound method that a kernel may call: function(run, node, of, *arguments)."""
 
     function: Callable
+    of: object
 
 
 @dataclass(frozen=True)

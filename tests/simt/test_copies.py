@@ -94,7 +94,7 @@ def test_copies_are_counted_by_line_and_place(source, destination, again):
     assert count_copies(*twice) == 2 * again
 
 
-def overwriter(before, place):
+def overwriter(before, place, first=3):
     @cuda.jit
     def kernel(x, y):
         tile = cuda.shared.array(128, float32)
@@ -104,7 +104,7 @@ def overwriter(before, place):
         if not before:
             ptx.wait(0)
             cuda.syncthreads()
-        x[place * t + 3] = 5
+        x[place * t + first] = 5
         ptx.wait(0)
         cuda.syncthreads()
         y[t] = tile[4 * t + 3]
@@ -122,16 +122,7 @@ def test_a_source_that_is_overwritten_before_the_copy_has_landed_is_a_race(befor
 
 
 def test_a_store_beside_what_is_copied_is_none():
-    @cuda.jit
-    def kernel(x, y):
-        tile = cuda.shared.array(128, float32)
-        t = cuda.threadIdx.x
-        ptx.copy4_async(tile, uint32(4 * t), x, uint32(4 * t))
-        ptx.commit()
-        x[128 + t] = 5
-        ptx.wait(0)
-        y[t] = tile[4 * t]
-
+    kernel = overwriter(True, 1, first=128)
     assert simt.xray(kernel, 1, 32, np.zeros(256, np.float32), np.zeros(32, np.float32)).hazards == ()
 
 
@@ -177,40 +168,30 @@ def test_zeros_on_the_way_are_in_flight_too():
         assert [one.kind for one in found] == ["race"] and "is still in flight" in found[0].message
 
 
-def test_what_is_inside_is_checked_as_a_copy_is_and_what_is_not_may_be_overwritten():
-    @cuda.jit
-    def beyond(x, y):
-        tile = cuda.shared.array(128, float32, 16)
-        t = cuda.threadIdx.x
-        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t, t < 17)
-        ptx.commit()
-        ptx.wait(0)
-        y[t] = tile[4 * t]
+def partly(inside, stores=False):
+    """x's quads to shared memory, of lane t where `inside` says so; beyond element 64 x may be stored to meanwhile."""
 
-    found = simt.xray(beyond, 1, 32, np.ones(64, np.float32), np.zeros(32, np.float32)).hazards
-    assert found[0].kind == "out of bounds" and "elements 64 to 67" in found[0].message
-
-    @cuda.jit
-    def over(x, y):
-        tile = cuda.shared.array(128, float32, 16)
-        t = cuda.threadIdx.x
-        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t, t < 16)
-        ptx.commit()
-        x[64 + t] = 1
-        ptx.wait(0)
-        y[t] = tile[4 * t]
-
-    assert simt.xray(over, 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32)).hazards == ()
-
-
-def test_whether_it_is_inside_is_a_truth_value():
     @cuda.jit
     def kernel(x, y):
         tile = cuda.shared.array(128, float32, 16)
-        ptx.copy4_async_zfill(tile, 4 * cuda.threadIdx.x, x, 0, cuda.threadIdx.x)
+        t = cuda.threadIdx.x
+        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t, inside(t))
+        ptx.commit()
+        if stores:
+            x[64 + t] = 1
+        ptx.wait(0)
+        y[t] = tile[4 * t]
 
+    return kernel
+
+
+def test_what_is_inside_is_checked_as_a_copy_is_and_what_is_not_may_be_overwritten():
+    beyond, over = partly(cuda.jit(lambda t: t < 17)), partly(cuda.jit(lambda t: t < 16), stores=True)
+    found = simt.xray(beyond, 1, 32, np.ones(64, np.float32), np.zeros(32, np.float32)).hazards
+    assert found[0].kind == "out of bounds" and "elements 64 to 67" in found[0].message
+    assert simt.xray(over, 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32)).hazards == ()
     with pytest.raises(simt.UnsupportedError, match="takes a truth value for inside, not int"):
-        simt.xray(kernel, 1, 32, np.ones(4, np.float32), np.zeros(4, np.float32))
+        simt.xray(partly(cuda.jit(lambda t: t)), 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32))
 
 
 def test_groups_that_a_wait_leaves_are_known_when_the_kernel_is_made():

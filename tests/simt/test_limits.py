@@ -108,21 +108,21 @@ def test_static_shared_memory_is_added_up():
         tile[t] = float32(1.0)
         return tile[t]
 
-    @cuda.jit
-    def kernel(y):
+    @cuda.jit(device=True)
+    def both(t):
         one = cuda.shared.array((64, 64), float32)
         two = cuda.shared.array((64, 112), float32)
         one[0, 0] = 1.0
         two[0, 0] = 2.0
-        y[0] = one[0, 0] + two[0, 0]
+        return one[0, 0] + two[0, 0]
+
+    @cuda.jit
+    def kernel(y):
+        y[0] = both(0)
 
     @cuda.jit
     def over(y):
-        one = cuda.shared.array((64, 64), float32)
-        two = cuda.shared.array((64, 112), float32)
-        one[0, 0] = 1.0
-        two[0, 0] = 2.0
-        y[0] = one[0, 0] + two[0, 0] + more(0)
+        y[0] = both(0) + more(0)
 
     kernel[1, 1](np.zeros(1))
     simt.xray(kernel, 1, 1, np.zeros(1))
