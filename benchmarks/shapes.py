@@ -27,19 +27,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from recording import Parser, beside, record, said, taken
 from tables import stages as tables
 
-from dwlab import problems, records
+from dwlab import problems, records, study
 from dwlab.compiler import precompile as ahead
 from dwlab.gpu.machine import Machine
 from dwlab.kernels import dispatch, registry
 from dwlab.measure import baselines, timing
-from dwlab.problems import DepthwiseConv1d, references
+from dwlab.problems import DepthwiseConv1d
 from dwlab.text.commandline import whole
 
-ELEMENTS = 1 << 24  # most of x of a drawn shape; of more only a part is checked
+ELEMENTS = 1 << 24  # most of x of a drawn shape
 PRODUCTS = 1 << 31  # most of a drawn shape: B*H*L*K, those outside a row counted too
 PADDED = 1 << 40  # most products of padded rows that PyTorch's convolutions are tried with
 DRAWN = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.06}
@@ -53,7 +52,6 @@ TAPS = (3, 4, 7, 15, 31, 48, 63)
 SIZES = (100_000, 10_000_000, 200_000_000)  # B*H*L, near to it
 CHANNELS = 128
 FEW_TAPS = (4, 15, 48)  # at the least size
-FFT = "FFT: rfft, product, irfft"
 GRID = (
     f"The grid: L {LENGTHS[0]} to {LENGTHS[-1]:,}, K {TAPS[0]} to {TAPS[-1]}, B*H*L near 1e5, 1e7 and 2e8, causal and "
     "same: at 1e7 every L and K, at 1e5 three K for each L, at 2e8 one, paddings in turn."
@@ -157,108 +155,32 @@ def sets_of(problem: DepthwiseConv1d, path: str, machine: Machine) -> int:
     return 1 if size < l2 / 2 else timing.sets_for(size, l2)
 
 
-def checked(problem: DepthwiseConv1d, alone: str) -> tuple[np.ndarray, np.ndarray]:
-    """(channels, entries) that are checked, of large problems the first, the last and others."""
-    channels, entries = np.arange(problem.H), np.arange(problem.B)
-    if problem.B * problem.H * (problem.L + problem.K) > ELEMENTS:  # which an FFT of float64 takes
-        channels = np.unique([0, problem.H // 2, problem.H - 1])
-        if alone != "weight_grad":  # which sums over all entries
-            entries = np.unique(np.linspace(0, problem.B - 1, 8).astype(int))
-    return channels, entries
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """Stages that compute a path, launched one after the other: study.GpuBench takes it as a stage."""
 
+    stages: tuple[registry.Stage, ...]
 
-def exact(problem: DepthwiseConv1d, path: str, inputs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Output -> (value, allowed error), float64, for tensors on the GPU: PyTorch's FFT in float64, whose own error is
-    some 2**-50 of the greatest sum."""
-    inputs = {name: array.double() for name, array in inputs.items()}
-    call, outputs = baselines.ways(problem, path)[FFT](**inputs)
-    value = outputs(call())
-    call, outputs = baselines.ways(problem, path)[FFT](**{name: array.abs() for name, array in inputs.items()})
-    sums = outputs(call())
-    return {
-        name: (value[name], references.tolerance(problem, path) * size + 2.0**-44 * size.max() + 1e-37)
-        for name, size in sums.items()
-    }
+    @property
+    def id(self) -> str:
+        """Their ids."""
+        return ", ".join(one.id for one in self.stages)
 
-
-class Buffers:
-    """Sets of tensors of a problem on the GPU, and what its outputs must be. The GPU is this process's alone.
-
-    cold: the state of the cache when they are timed in turn.
-    """
-
-    def __init__(self, problem: DepthwiseConv1d, path: str, machine: Machine) -> None:
-        import torch
-
-        self.problem, self.path = problem, path
-        number = sets_of(problem, path, machine)
-        self.cold = timing.cache_state(problem.compulsory_bytes(path), machine.l2_bytes or 0, number)
-        torch.manual_seed(problem.L + problem.K)
-        shapes = problem.shapes(path)
-        self.sets = [
-            {name: torch.rand(sizes, device="cuda") * 3 - 1 for name, sizes in shapes.items()} for _ in range(number)
+    def starter(self, problem: DepthwiseConv1d, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
+        """A function of the stream that launches all. arrays: name -> device array, of the whole path."""
+        starts = [
+            one.starter(problem, {name: arrays[name] for name in problem.arrays(one.path)}) for one in self.stages
         ]
-        self.wanted: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {}
-        for name in problem.outputs(path):
-            alone = problem.alone(name)
-            channels, entries = checked(problem, alone)
 
-            def cut(array: Any, key: str = name, channels: Any = channels, entries: Any = entries) -> Any:
-                return array[channels] if "w" in key else array[:, channels][entries]
+        def start(stream: Any = 0) -> None:
+            for one in starts:
+                one(stream)
 
-            small = dataclasses.replace(problem, B=len(entries), H=len(channels))
-            inputs = {key: cut(self.sets[0][key], key) for key in problem.arrays(alone) if key != name}
-            self.wanted[name] = (cut, *exact(small, alone, inputs)[name])
+        return start
 
-    def differs(self, got: Mapping[str, Any], factor: float = 1.0) -> str:
-        """The error of outputs; "" if there is none. factor: of the allowed error, for libraries that sum otherwise."""
-        import torch
-
-        for name, array in got.items():
-            if not bool(torch.isfinite(array).all()):
-                return f"{name} has elements that are not written or not finite"
-            cut, value, allowed = self.wanted[name]
-            over = ((cut(array).double() - value).abs() / allowed).max().item()
-            if not over <= factor:
-                return f"{name} is off by {over:.3g} times what is allowed"
-        return ""
-
-    def launches(self, way: Sequence[Any]) -> list[Callable[[Any], None]]:
-        """Launches of these stages, one after the other, on each set."""
-        from dwlab.target import cuda
-
-        arrays = [{key: cuda.as_cuda_array(tensor) for key, tensor in tensors.items()} for tensors in self.sets]
-        return [starter(way, self.problem, one) for one in arrays]
-
-    def wrong(self, launch: Callable[[Any], None]) -> str:
-        """The error of the outputs of one launch on poisoned ones."""
-        import torch
-
-        from dwlab.target import cuda
-
-        outputs = {name: self.sets[0][name] for name in self.wanted}
-        for tensor in outputs.values():
-            tensor.fill_(float("nan"))
-        torch.cuda.synchronize()
-        launch(0)
-        cuda.synchronize()
-        return self.differs(outputs)
-
-    def baselines(self, how: Mapping[str, Any], only: Sequence[str] = ()) -> list[baselines.Baseline]:
-        """PyTorch's ways, FFT and TF32-free cuDNN right in their own precision."""
-        verify = lambda values: self.differs(values, 1e4)  # noqa: E731
-        return baselines.measure(self.problem, self.path, self.sets, verify, cold=self.cold, only=only, **how)
-
-
-def starter(way: Sequence[Any], problem: DepthwiseConv1d, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
-    """A function of the stream that launches all stages of a way. arrays: name -> device array, of the whole path."""
-    starts = [stage.starter(problem, {name: arrays[name] for name in problem.arrays(stage.path)}) for stage in way]
-
-    def start(stream: Any = 0) -> None:
-        for one in starts:
-            one(stream)
-
-    return start
+    def run(self, problem: DepthwiseConv1d, arrays: Mapping[str, Any]) -> None:
+        """Launches all."""
+        self.starter(problem, arrays)()
 
 
 def alone_us(launch: Callable[[Any], None]) -> float:
@@ -279,33 +201,28 @@ def named(problem: DepthwiseConv1d, path: str) -> dict[str, Any]:
     return {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
 
 
-def drawn_row(
-    problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: dict[str, Any]
-) -> dict[str, Any]:
+def drawn_row(problem: DepthwiseConv1d, path: str, bench: study.GpuBench, fastest: dict[str, Any]) -> dict[str, Any]:
     """Times of every stage and of PyTorch's best. fastest: path -> the fastest stage; adds its own."""
-    on, wrong = Buffers(problem, path, machine), []
-    row: dict[str, Any] = named(problem, path) | {"cold": on.cold, "times": {}}
-    ways = [(one,) for one in reversed(takers(problem, path))]  # those that take long are the first on the list
+    row, wrong = named(problem, path) | {"times": {}}, []
+    ways = [Way((one,)) for one in reversed(takers(problem, path))]  # those that take long are the first on the list
     if path == "backward" and all(name in fastest for name in PAIR):
-        ways.insert(0, tuple(fastest[name] for name in PAIR))
-    for way in ways:
-        name = ", ".join(one.id for one in way)
-        try:
-            launches = on.launches(way)
-            differs = on.wrong(launches[0])
-            if differs:
-                wrong.append(f"{name}: {differs}")
-                continue
-            took = alone_us(launches[0])
-            if took <= SLOW * min(row["times"].values(), default=math.inf):
-                took = timing.time_launches(launches, cold=on.cold, clock=clock, **DRAWN).median_us
-            row["times"][name] = round(took, 3)
-        except Exception as error:
-            wrong.append(f"{name}: {said(error)}")
+        ways.insert(0, Way(tuple(fastest[name] for name in PAIR)))
+    with bench.prepare(problem, path, sets=sets_of(problem, path, bench.machine)) as on:
+        row["cold"] = on.cold
+        for way in ways:
+            try:
+                on.check(way)
+                with bench.alone:
+                    took = alone_us(way.starter(problem, on.sets[0]))
+                if took <= SLOW * min(row["times"].values(), default=math.inf):
+                    took = on.clocked(way).median_us
+                row["times"][way.id] = round(took, 3)
+            except Exception as error:
+                wrong.append(f"{way.id}: {said(error)}")
+        tried = on.baselines(("FFT", "bmm") if slow(problem) else ())
     best = min(row["times"], key=row["times"].__getitem__, default=",")
     if "," not in best:
         fastest[path] = registry.stage(best)
-    tried = on.baselines(DRAWN, ("FFT", "bmm") if slow(problem) else ())
     theirs = {name: one for name, one in beside(tried).items() if name != "failure"}
     return row | theirs | ({"failure": "WRONG: " + "; ".join(wrong)} if wrong else {})
 
@@ -321,40 +238,36 @@ def bounds(problem: DepthwiseConv1d, path: str, machine: Machine) -> dict[str, A
     }
 
 
-def grid_row(problem: DepthwiseConv1d, path: str, machine: Machine, clock: Any, fastest: Any) -> dict[str, Any]:
+def grid_row(problem: DepthwiseConv1d, path: str, bench: study.GpuBench) -> dict[str, Any]:
     """The time of what dispatch chooses, its least times, and PyTorch's best of LIBRARY_WAYS."""
-    row, on = bounds(problem, path, machine), Buffers(problem, path, machine)
-    launches = on.launches(dispatch.launches(problem, path))
-    wrong = on.wrong(launches[0])
-    if wrong:
-        return row | {"failure": f"WRONG: {wrong}"}
-    timed = timing.time_launches(launches, cold=on.cold, clock=clock, **OF_GRID)
-    row |= {"time_us": timed.median_us, "p10_us": timed.p10_us, "p90_us": timed.p90_us}
-    row["fraction_of_copy"] = row["copy_bound_us"] / timed.median_us
-    return row | beside(on.baselines(OF_GRID, baselines.LIBRARY_WAYS), timed.median_us)
+    row = bounds(problem, path, bench.machine)
+    with bench.prepare(problem, path, sets=sets_of(problem, path, bench.machine)) as on:
+        timed = on.time(Way(dispatch.launches(problem, path)))
+        row |= {"time_us": timed.median_us, "p10_us": timed.p10_us, "p90_us": timed.p90_us}
+        row["fraction_of_copy"] = row["copy_bound_us"] / timed.median_us
+        return row | beside(on.baselines(baselines.LIBRARY_WAYS), timed.median_us)
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[str], of_grid: bool) -> None:
-    """A process: takes groups of shapes, compiles, and measures while it holds the GPU."""
+    """A process: takes groups of shapes, compiles, and measures, with the lock `gpu` while it uses the GPU."""
     import torch
 
-    clock = timing.DeviceClock()
+    bench = study.GpuBench(machine=machine, how=OF_GRID if of_grid else DRAWN, alone=gpu, few=True)
     for group in taken(tasks):
-        for problem, path in ((problem, path) for problem in group for path in paths):
-            for stage in dispatch.launches(problem, path) if of_grid else takers(problem, path):
-                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                    stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
         rows: list[dict[str, Any]] = []
+        for problem in group:
+            fastest: dict[str, Any] = {}
+            for path in paths:
+                for stage in dispatch.launches(problem, path) if of_grid else takers(problem, path):
+                    with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+                        stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
+                row = bounds(problem, path, machine) if of_grid else named(problem, path) | {"times": {}}
+                try:
+                    row = grid_row(problem, path, bench) if of_grid else drawn_row(problem, path, bench, fastest)
+                except Exception as error:
+                    row |= {"failure": f"WRONG: {said(error)}"}
+                rows.append(row)
         with gpu:
-            for problem in group:
-                fastest: dict[str, Any] = {}
-                for path in paths:
-                    row = bounds(problem, path, machine) if of_grid else named(problem, path) | {"times": {}}
-                    try:
-                        row |= (grid_row if of_grid else drawn_row)(problem, path, machine, clock, fastest)
-                    except Exception as error:
-                        row |= {"failure": f"WRONG: {said(error)}"}
-                    rows.append(row)
             torch.cuda.empty_cache()  # other processes want the memory
         results.put({"grid" if of_grid else "shapes": rows})
 

@@ -9,10 +9,10 @@ import types
 
 import pytest
 from compiler import needs_compiler
-from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, MACHINE, on, recorded, script, torch_on_host
+from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, MACHINE, on, recorded, script
 from tables import stages, working
 
-from dwlab import problems, records
+from dwlab import problems, records, study
 from dwlab.gpu import provenance, target
 from dwlab.kernels import digests, dispatch, registry
 from dwlab.measure import baselines, device
@@ -79,33 +79,27 @@ def test_the_grid_has_every_length_and_filter_and_every_size():
 
 
 @pytest.fixture
-def on_host(monkeypatch):
-    """PyTorch's tensors on the host, kernels on the interpreter; what is timed is not, PyTorch's ways neither."""
-    torch = torch_on_host(monkeypatch)
-    rand, times = torch.rand, iter(range(1, 1000))
-    monkeypatch.setattr(torch, "rand", lambda *sizes, device=None: rand(*sizes))
-    monkeypatch.setattr(shapes.baselines, "measure", lambda *_, **__: [])
+def bench(monkeypatch):
+    """A study's buffers and checks on the interpreter; what is timed is not, PyTorch's ways neither."""
+    times = iter(range(1, 1000))
+    monkeypatch.setattr(baselines, "measure", lambda *_, **__: [])
     monkeypatch.setattr(shapes.timing, "time_launches", lambda *_, **__: Timing(next(times), 1, 1, 3, 1, "graph", ""))
     monkeypatch.setattr(shapes, "alone_us", lambda _: 1.0)
+    return study.GpuBench(clock=object(), machine=MACHINE, how=shapes.DRAWN, few=True)
 
 
 @on_interpreter
-@pytest.mark.parametrize("elements", [1, shapes.ELEMENTS], ids=["a part", "all"])
 @pytest.mark.parametrize("path", problems.PATHS)
-def test_a_wrong_or_unwritten_element_is_seen(path, elements, on_host, monkeypatch):
-    """Of large shapes in the channels and entries that are looked at, the first and the last among them."""
-    monkeypatch.setattr(shapes, "ELEMENTS", elements)
+def test_what_dispatch_chooses_is_checked_as_one_stage(path, bench):
     problem = DepthwiseConv1d(9, 7, 31, 5, "same")
-    buffers = shapes.Buffers(problem, path, MACHINE)
-    assert buffers.wrong(shapes.starter(dispatch.launches(problem, path), problem, {
-        name: tensor.numpy() for name, tensor in buffers.sets[0].items()
-    })) == ""  # fmt: skip
-    assert "not written" in buffers.wrong(lambda stream: None)
-    right = {name: tensor.clone() for name, tensor in buffers.sets[0].items() if name in buffers.wanted}
-    buffers.launches(dispatch.launches(problem, path))[0](0)
-    for name in problem.outputs(path):
-        buffers.sets[0][name][-1] += 1
-        assert buffers.differs({name: buffers.sets[0][name]}).startswith(f"{name} is off by"), right
+    way = shapes.Way(dispatch.launches(problem, path))
+    with bench.prepare(problem, path, sets=1) as on:
+        assert len(on.sets) == 1
+        on.check(way)
+        with pytest.raises(study.WrongResult, match="not written"):
+            on.check(shapes.Way(()))
+    row = shapes.grid_row(problem, path, bench)
+    assert row["time_us"] > 0 and row["stage"] and "WRONG" not in str(row)
 
 
 def grid_row(path="forward", time_us=300.0, peer_us=600.0, **more):
@@ -327,10 +321,10 @@ def test_a_share_of_the_problems_has_each_storage_type(monkeypatch):
     "problem", [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5), DepthwiseConv1d(1, 2, 3, 9)], ids=str
 )
 @on_interpreter
-def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, on_host, monkeypatch):
+def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, bench, monkeypatch):
     fastest = {}
     for path in problems.PATHS:
-        row = shapes.drawn_row(problem, path, MACHINE, None, fastest)
+        row = shapes.drawn_row(problem, path, bench, fastest)
         ids = {one.id for one in shapes.takers(problem, path)}
         pair = {", ".join(fastest[one].id for one in shapes.PAIR)} if path == "backward" else set()
         assert set(row["times"]) == ids | pair
@@ -341,8 +335,8 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
         naive, launch=lambda problem: dataclasses.replace(naive.launch(problem), scalars=(problem.shift + 1,))
     )
     monkeypatch.setattr(shapes, "takers", lambda *_: [doubled])
-    row = shapes.drawn_row(problem, "forward", MACHINE, None, {})
-    assert row["times"] == {} and "naive: y is off by" in row["failure"]
+    row = shapes.drawn_row(problem, "forward", bench, {})
+    assert row["times"] == {} and "naive: WrongResult" in row["failure"]
 
 
 # ---------------------------------------------------------------------------------------------------- command lines

@@ -65,14 +65,17 @@ class GpuBench:
         return counters.measure(todo, shapes)
 
     @contextmanager
-    def prepare(self, problem: Problem, path: str, given: Sequence[dict[str, np.ndarray]] = ()) -> Iterator[_OnGpu]:
-        """given: two inputs, in place of the problem's own."""
+    def prepare(
+        self, problem: Problem, path: str, given: Sequence[dict[str, np.ndarray]] = (), sets: int = 0
+    ) -> Iterator[_OnGpu]:
+        """given: two inputs, in place of the problem's own. sets: of buffers, in place of so many as exceed the L2."""
         from dwlab.target import cuda
 
         size = problem.compulsory_bytes(path)
-        sets = timing.sets_for(size, self.machine.l2_bytes or 0)
-        if self.few and sets * size < 2 * (self.machine.l2_bytes or 0):
-            sets = min(sets, FEW_SETS)
+        if not sets:
+            sets = timing.sets_for(size, self.machine.l2_bytes or 0)
+            if self.few and sets * size < 2 * (self.machine.l2_bytes or 0):
+                sets = min(sets, FEW_SETS)
         free = cuda.current_context().get_memory_info()[0]
         check_memory(problem, path, sets, free)
         try:
@@ -100,7 +103,10 @@ def times_of(stages: Sequence[Stage], problem: Problem, bench: GpuBench | None =
 
 
 class _OnGpu:
-    """A problem's buffers on the GPU: several sets where one would fit the L2."""
+    """A problem's buffers on the GPU: several sets where one would fit the L2.
+
+    A stage that is checked and timed may be several that are launched as one: what has `id`, `run` and `starter`.
+    """
 
     def __init__(
         self, bench: GpuBench, problem: Problem, path: str, sets: int, given: Sequence[dict[str, np.ndarray]] = ()
@@ -206,7 +212,8 @@ class _OnGpu:
             launches = [stage.starter(self.problem, arrays) for arrays in self.sets]
             return timing.time_launches(launches, cold=self.cold, clock=self.bench.clock, **self.bench.how)
 
-    def baselines(self) -> list[Baseline]:
+    def baselines(self, only: Sequence[str] = ()) -> list[Baseline]:
+        """PyTorch's ways. only: of these kinds (baselines.kind), of rows."""
         if self.problem.op == "sparse":
             return []  # PyTorch's layers take dense filters
         if not isinstance(self.problem, DepthwiseConv1d):
@@ -226,7 +233,9 @@ class _OnGpu:
             return ""
 
         with self.bench.alone:
-            return baselines.measure(self.problem, self.path, self.sets, verify, cold=self.cold, **self.bench.how)
+            return baselines.measure(
+                self.problem, self.path, self.sets, verify, cold=self.cold, only=only, **self.bench.how
+            )
 
     def _layer_baselines(self) -> list[Baseline]:
         theirs = layer_baselines.baseline_problem(self.problem)
