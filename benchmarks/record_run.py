@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from tables import working
 
 from dwlab import problems, records, study
 from dwlab.gpu import machine, target
-from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.measure import device, timing
 from dwlab.text.commandline import positive
@@ -86,11 +85,6 @@ def comparisons(tests: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
     return rows
 
 
-def judged(tests: Sequence[tuple[str, str, str]]) -> set[str]:
-    """The ids of the stages that the judge has passed on this GPU a moment ago."""
-    return {stage for test, stage, outcome in tests if test == next(iter(COMPARED)) and outcome == "passed"}
-
-
 def chosen(todo: Sequence[Any], shape: Any, main: bool) -> list[Any]:
     """The stages to time at a shape: all at the main one, elsewhere those for the roof and each path's last."""
     here = [stage for stage in todo if stage.supports(shape)]
@@ -115,30 +109,7 @@ def copies(present: Any, megabytes: Sequence[float] = MEGABYTES) -> list[dict[st
     return rows
 
 
-class _Passed:
-    passed = True
-
-
-def judge(passed: set[str], shapes: Sequence[Any]) -> Callable[..., Any]:
-    """A judge that asks no stage again that the tests have passed in float32.
-
-    A kernel made for each shape would be compiled some 30 times: it is judged on the first shape that it is for. The
-    tests judge it on all shapes, interpreted.
-    """
-
-    def judged(stage: Any, dtype: str = "float32") -> Any:
-        if stage.id in passed and dtype == "float32":
-            return _Passed()
-        if not isinstance(stage.kernel, registry.ByShape):
-            return check(stage)
-        return check(stage, next(shape for shape in shapes if shape.dtype == dtype and stage.supports(shape)))
-
-    return judged
-
-
-def measure(
-    shapes: Sequence[Any], todo: Sequence[Any], passed: set[str], seconds: float, quick: bool
-) -> tuple[Any, list[str]]:
+def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float, quick: bool) -> tuple[Any, list[str]]:
     """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds.
 
     quick: few rounds, no peers.
@@ -152,14 +123,14 @@ def measure(
             left_out.append(str(shape))
             continue
         here = chosen(todo, shape, i == 0)
-        checks = study.Checks(judge(passed, shapes), hardware=i == 0)
+        checks = study.Checks(hardware=i == 0)
         one = study.study(problem=shape, quick=quick, stages=here, bench=bench, checks=checks, runs=[])
         both = {} if made is None else {"rows": made.rows + one.rows, "baselines": made.baselines + one.baselines}
         made = one if made is None else replace(made, **both)
         tell(f"{shape}: {len(here)} stages")
     date = made.environment["date"]  # one record has one date
     rows = [replace(row, measured=replace(row.measured, date=date)) if row.measured else row for row in made.rows]
-    notes = ["Stages whose kernel is made for each shape were judged at the first shape only."]
+    notes = []
     if len(shapes) > 1:
         notes.append(
             f"At shapes other than {shapes[0]} only the stages beyond warp_tiled and the last that is for the shape "
@@ -194,7 +165,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not options.quick:
         shapes = [problems.problem(shape) for shape in SHAPES]
         shapes += [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
-    made, notes = measure(shapes, todo, judged(tests), options.seconds, options.quick)
+    made, notes = measure(shapes, todo, options.seconds, options.quick)
     print(made.table())
     sections = {"comparisons": comparisons(tests)} if tests else {}
     sections |= {} if options.quick else {"copies": copies(machine.present())}

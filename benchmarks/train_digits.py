@@ -12,8 +12,8 @@ import importlib.metadata
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,20 +27,6 @@ from dwlab.training import digits
 from dwlab.training.digits import POINTWISE, TEST
 
 EPOCHS, TUNED, BATCH, RATE = 50, 50, 64, 2e-3  # TUNED: epochs after pruning, at the same rate
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One training. seed; pattern; accuracy: share of the test images; pruned: that before training went on, None of
-    the dense network; zeros: share of the pointwise layers' weights that are zero; weights: as `weights_of`.
-    """
-
-    seed: int
-    pattern: str
-    accuracy: float
-    pruned: float | None
-    zeros: float
-    weights: Mapping[str, Mapping[str, np.ndarray]]
 
 
 def weights_of(made: torch.nn.Sequential) -> dict[str, dict[str, np.ndarray]]:
@@ -107,8 +93,10 @@ def fit(
             prune()
 
 
-def train(seed: int, epochs: int = EPOCHS, tuned: int = TUNED) -> list[Trained]:
-    """A dense training, and from it one for each of the patterns, the dense one trained on too. On the CPU."""
+def train(seed: int, epochs: int = EPOCHS, tuned: int = TUNED) -> list[tuple[method.Training, dict[str, Any]]]:
+    """A dense training, and from it one for each of the patterns, the dense one trained on too, on the CPU: what is
+    recorded of each, and its weights (`weights_of`).
+    """
     images, labels, test, truth = load_digits()
     torch.manual_seed(seed)
     first = digits.model()
@@ -126,7 +114,7 @@ def train(seed: int, epochs: int = EPOCHS, tuned: int = TUNED) -> list[Trained]:
         fit(made, images, labels, tuned, RATE, seed, kept)
         weights = weights_of(made)
         zeros = float((np.concatenate([weights[name]["w"].ravel() for name in POINTWISE]) == 0).mean())
-        found.append(Trained(seed, pattern, share_right(made, test, truth), before, zeros, weights))
+        found.append((method.Training(seed, pattern, share_right(made, test, truth), zeros, before), weights))
     return found
 
 
@@ -140,8 +128,8 @@ def main() -> int:
     torch.set_num_threads(1)  # so that a seed gives the same network on every machine with this PyTorch
     found = []
     for seed in range(options.seeds):
-        for one in train(seed, options.epochs, options.tuned):
-            found.append(one)
+        for one, weights in train(seed, options.epochs, options.tuned):
+            found.append((one, weights))
             print(f"seed {seed}  {one.pattern:8}  {one.accuracy:.4f}  pruned alone {one.pruned}", flush=True)
     *_, images, labels = load_digits()
     environment = {
@@ -155,14 +143,14 @@ def main() -> int:
         "batch": BATCH, "rate": RATE, "weights": net.weights,
         "pruned_weights": sum(networks.weights(net.layer(name).problem) for name in POINTWISE),
     }  # fmt: skip
-    rows = [method.Training(one.seed, one.pattern, one.accuracy, one.zeros, one.pruned) for one in found]
+    rows = [one for one, _ in found]
     options.folder.mkdir(parents=True, exist_ok=True)
     file = kinds.write(options.folder, method.DigitsRun, environment, experiment=experiment, trainings=rows)
     print(file.name)
     if options.keep:
         arrays = {
             f"{one.pattern}/{layer}/{key}": array
-            for one in found if one.seed == 0 for layer, own in one.weights.items() for key, array in own.items()
+            for one, weights in found if one.seed == 0 for layer, own in weights.items() for key, array in own.items()
         }  # fmt: skip
         np.savez_compressed(digits.FILE, images=images, labels=labels, **arrays)
     return 0

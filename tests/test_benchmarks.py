@@ -47,10 +47,9 @@ JUNIT = """<?xml version="1.0"?><testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_what_the_tests_said_is_recorded_and_stands_for_the_judge(tmp_path):
+def test_what_the_tests_said_is_recorded(tmp_path):
     (tmp_path / "tests.xml").write_text(JUNIT)
     tests = record_run.outcomes(tmp_path / "tests.xml")
-    assert record_run.judged(tests) == {"depthwise1d/forward/naive"}
     rows = record_run.comparisons(tests)
     assert [(row["passed"], row["failed"], row["skipped"]) for row in rows] == [(1, 1, 0), (1, 0, 1)]
     assert recorded(tmp_path, ceilings={}, sections={"comparisons": rows}).sections["comparisons"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -228,8 +229,9 @@ def _most(stage: Stage) -> int | None:
     return CHECKED_ON if isinstance(stage.kernel, registry.ByShape) else None
 
 
+@functools.cache
 def _judge(stage: Stage, dtype: str = "float32") -> check.Verdict:
-    # One seed: what is compiled ahead is what is checked.
+    """Once a process. One seed: what is compiled ahead is what is checked."""
     return check.check(stage, dtype=dtype, most=_most(stage), seed=OWN_SEED)
 
 
