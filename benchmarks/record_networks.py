@@ -150,7 +150,7 @@ class Wrong(Exception):
 def prepare(task: Task, gpu: str, times: selection.Times) -> dict[str, inference.Model]:
     """Models by these times: "apart", and "fused" if any pair pays."""
     network, calibration = task.ready(), task.calibration()
-    pieces = selection.partition(network, gpu, times=times)
+    pieces = selection.decide(network, gpu, times=times).pieces
     models = {"apart": inference.prepare(network, times=times, calibration=calibration)}
     if any(len(piece) > 1 for piece in pieces):
         models["fused"] = inference.prepare(network, None, pieces, times=times, calibration=calibration)

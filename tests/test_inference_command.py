@@ -13,7 +13,7 @@ from test_weights import MobileNetV2, shaken  # noqa: E402
 
 from dwlab import __main__ as cli  # noqa: E402
 from dwlab import inference  # noqa: E402
-from dwlab.inference import images, selection  # noqa: E402
+from dwlab.inference import images  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.kernels import choices  # noqa: E402
 from dwlab.problems import networks  # noqa: E402
@@ -60,7 +60,6 @@ def test_the_command_classifies_a_picture(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "takers", lambda problem, *_, gpu=None: ())
     prepare = inference.prepare
     monkeypatch.setattr(inference, "prepare", lambda *a, **k: prepare(*a, **k, fallback=True))
-    monkeypatch.setattr(selection, "partition", lambda made, *a, **k: selection.layer_by_layer(made))
     files = ("--weights", str(tmp_path / "w.pt"), "--image", str(tmp_path / "a.png"))
     status, out, _ = command(capsys, "mobilenet_v2", *files, "--resolution", "32", "--json")
     with torch.inference_mode():

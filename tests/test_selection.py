@@ -105,13 +105,13 @@ def times_of(made, alone=1.0, pair=1.0):
 
 def test_layers_share_a_kernel_where_it_was_measured_to_pay():
     made = network("mobilenet_v2", layout="NHWC")
-    cheap, dear = (selection.partition(made, times=times_of(made, 1.0, us)) for us in (1.5, 2.5))
+    cheap, dear = (selection.decide(made, times=times_of(made, 1.0, us)).pieces for us in (1.5, 2.5))
     assert dear == selection.layer_by_layer(made)
     assert sum(len(piece) == 2 for piece in cheap) > 15
     assert sorted(itertools.chain(*cheap)) == sorted(itertools.chain(*dear))
     one = Fused(made.layer("5.depthwise").problem, made.layer("5.project").problem)
     times = times_of(made, 1.0, 2.5) | {one: {"a": 1.9}}
-    assert [p for p in selection.partition(made, times=times) if len(p) == 2] == [
+    assert [p for p in selection.decide(made, times=times).pieces if len(p) == 2] == [
         ("5.depthwise", "5.project"), ("6.depthwise", "6.project"),
     ]  # fmt: skip
 
@@ -121,14 +121,19 @@ def test_records_decide_only_where_every_layer_has_one():
     gpu = planner.find("h200").name
     planned = [layer.problem for layer in made.layers if layer.planned]
     rows = [row(one, choices.takers(one)[-1].name, 10.0, gpu=gpu) for one in planned]
-    assert selection.partition(made, rows=rows) == selection.layer_by_layer(made)  # no pair has a row
+
+    def pieces(rows):
+        run = records.Record("", {"gpu": gpu, "date": "2026-02-01T00:00:00+00:00"}, {}, tuple(rows))
+        return selection.decide(made, runs=[run]).pieces
+
+    assert pieces(rows) == selection.layer_by_layer(made)  # no pair has a row
     pair = Fused(*planned[:2])
     rows.append(row(pair, choices.takers(pair)[-1].name, 12.0, gpu=gpu))
-    assert selection.partition(made, rows=rows) == (
+    assert pieces(rows) == (
         ("1.depthwise", "1.pointwise"), ("2.depthwise",), ("2.pointwise",),
     )  # fmt: skip
     # Rows of three layers of four say nothing: then the planner's times decide.
-    assert selection.partition(made, rows=rows[1:]) == selection.partition(made, rows=())
+    assert pieces(rows[1:]) == selection.decide(made, runs=[]).pieces
 
 
 def test_a_plan_is_a_partition():
@@ -182,7 +187,7 @@ def kernels_of(made, alone=1.0, pair=1.5):
 def test_a_network_runs_the_way_that_was_faster_as_a_whole(name, dtype, alone, together, by):
     """Whatever the kernels' times, which say here that every pair pays."""
     made = network(name, layout="NHWC", dtype=dtype)
-    fused = selection.partition(made, times=times_of(made, 1.0, 1.5))
+    fused = selection.decide(made, times=times_of(made, 1.0, 1.5)).pieces
     run = whole(made, alone, together, 13 if together else 0, kernels=kernels_of(made))
     found = selection.decide(made, runs=[run])
     assert found.by == "network" and (found.unfused_us, found.fused_us) == (alone, together)
@@ -220,7 +225,7 @@ OTHERS = {
 def test_a_record_of_something_else_decides_nothing(other):
     made = network("mobilenet_v1", layout="NHWC")
     predicted = selection.decide(made, runs=[])
-    assert predicted.by == "prediction" and predicted.pairs and predicted.pieces == selection.partition(made, rows=())
+    assert predicted.by == "prediction" and predicted.pairs
     assert predicted.fused_us < predicted.unfused_us
     assert selection.decide(made, runs=[other(made)]) == predicted
 

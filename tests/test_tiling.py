@@ -116,7 +116,7 @@ def test_plans_for_a_gpu_have_stages_that_it_can_start(short):
         for step in made.steps:
             for layer in step.module.layers:
                 assert choices.takers(layer, gpu=short), (short, str(layer))
-        for names in selection.partition(made.network, short):
+        for names in selection.decide(made.network, short).pieces:
             layers_of = [made.network.layer(name).problem for name in names]
             assert len(names) == 1 or choices.takers(layers.Fused(*layers_of), gpu=short), (short, names)
 

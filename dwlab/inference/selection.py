@@ -1,9 +1,9 @@
 """Which stage runs each layer of a network, and which layers share a kernel.
 
 `choose` takes the fastest of the stages that take a layer or a fused pair, by times that were measured here, else by
-dwlab's records of it or of those most like it; `partition` the cheapest way to cut a network into layers and pairs, by
-the same times or, where a layer has none, by the planner's. `decide` says whether a network is run so or layer by
-layer: by the recorded times of both ways, where the whole network was timed on that GPU. Nothing is run.
+dwlab's records of it or of those most like it. `decide` cuts a network into layers and pairs, the cheapest way by the
+same times or, where a layer has none, by the planner's, and says whether it is run so or layer by layer: by the
+recorded times of both ways, where the whole network was timed on that GPU. Nothing is run.
 """
 
 from __future__ import annotations
@@ -52,26 +52,6 @@ def layer_by_layer(network: Network) -> Partition:
     return tuple((layer.name,) for layer in network.layers if layer.planned)
 
 
-def partition(
-    network: Network,
-    gpu: str = "h200",
-    rows: Iterable[records.Measurement] | None = None,
-    times: Times | None = None,
-) -> Partition:
-    """The cheapest of all partitions into layers and pairs that a stage takes.
-
-    By times as `choose` takes them, or else by recorded times of that GPU, where every layer has one; then only pairs
-    that have one are fused. Else by the planner's predicted times. gpu: as planner.find takes it. rows: as `choose`
-    takes them. Raises GpuError and PlanError as the planner does.
-
-    Times of kernels alone, added up: in one graph, where kernels overlap, the network may be slower so than layer by
-    layer. `decide` looks whether it was.
-    """
-    machine = planner.find(gpu)
-    known = _recorded(network, machine.name, rows) if times is None else _measured(network, times)
-    return _cheapest(network, machine, known).pieces
-
-
 @dataclass(frozen=True)
 class Decision:
     """The way a network is run. why: a sentence with the times that decided, and where they are from.
@@ -101,11 +81,13 @@ def decide(
 ) -> Decision:
     """Whether a network is run with layers in one kernel, and which, or layer by layer: the faster of the two.
 
-    By the newest record of the whole network on that GPU, in which both ways were timed; else by `partition`: times of
-    each layer and pair, measured or recorded, or else predicted. times: what timing.tune measured here, which comes
-    before any record. gpu: as planner.find takes it. runs: where to look (dwlab's records if None). fuse: what the
-    user wants, True the fused plan although it may be slower, False each layer alone. Raises GpuError and PlanError as
-    the planner does.
+    By the newest record of the whole network on that GPU, in which both ways were timed; else the cheapest of all
+    partitions into layers and pairs that a stage takes, by times of each, measured or recorded where every layer has
+    one (then only pairs that have one are fused), or else predicted. Times of kernels alone, added up: in one graph,
+    where kernels overlap, the network may be slower so than layer by layer. times: what timing.tune measured here,
+    which comes before any record. gpu: as planner.find takes it. runs: where to look (dwlab's records if None). fuse:
+    what the user wants, True the fused plan although it may be slower, False each layer alone. Raises GpuError and
+    PlanError as the planner does.
     """
     if fuse is False:
         return Decision(layer_by_layer(network), "Layer by layer, as requested.", "request")

@@ -243,7 +243,7 @@ def median_us(start: Callable[[Any], None]) -> float:
 def tune(network: Network, most: int = 2) -> Tuned:
     """Times the stages expected to be fastest of each layer, and of each pair that may share a kernel, on this GPU.
 
-    As selection.choose, selection.partition and inference.prepare take them; kernels alone, in CUDA graphs, their
+    As selection.choose, selection.decide and inference.prepare take them; kernels alone, in CUDA graphs, their
     arrays in the L2 as far as they fit. Nothing is recorded. most: stages of each problem. Raises TimingError in
     simulated mode.
     """
