@@ -334,8 +334,6 @@ def traffic_calculator(
     tile: int = 16,
     rows: int = 4,
     threads: int = 128,
-    registers: int = 32,
-    compute_capability: tuple[int, int] | str = (9, 0),
 ) -> Face:
     """The traffic calculator for a notebook: sliders over `view`. Needs ipywidgets.
 
@@ -343,16 +341,15 @@ def traffic_calculator(
     """
     from dwlab.widgets._face import Face, choice, slider
 
-    cc = _text(compute_capability)
     controls = {
         "L": slider("row L, elements", problem.L, 1, 1024),
         "halo": slider("halo K-1, elements", problem.K - 1, 0, 255),
         "tile": slider("tile, outputs", tile, 1, 512),
         "rows": slider("rows a block", rows, 1, 64),
         "threads": slider("threads a block", threads, 32, 1024, 32),
-        "registers": slider("registers a thread", registers, 16, 255),
+        "registers": slider("registers a thread", 32, 16, 255),
         "padding": choice("padding", ("causal", "same"), "causal"),
-        "compute_capability": choice("compute capability", [_text(one) for one in LIMITS], cc),
+        "compute_capability": choice("compute capability", [_text(one) for one in LIMITS], "9.0"),
     }
     if problem.padding in ("causal", "same"):
         controls["padding"].value = problem.padding

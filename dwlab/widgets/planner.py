@@ -124,13 +124,13 @@ class Weighed:
         return not self.exceeded and self.fused.time_us < self.unfused_us
 
 
-def pair(name: str, batch: int = 1, dtype: str = "float32", layout: str = "NCHW") -> tuple[Conv, Conv]:
+def pair(name: str, batch: int = 1, dtype: str = "float32") -> tuple[Conv, Conv]:
     """Two neighbours of a network, named by the network and the first: "mobilenet_v1 3.depthwise".
 
     Raises NetworkError for unknown names, and PlanError for neighbours that cannot share a kernel.
     """
     network, _, first = name.strip().partition(" ")
-    made = networks.network(network, batch=batch, dtype=dtype, layout=layout)
+    made = networks.network(network, batch=batch, dtype=dtype, layout="NCHW")
     index = made.layers.index(made.layer(first.strip()))
     if index + 1 == len(made.layers):
         raise PlanError(f"{first} is the last layer of {network}: take one that has a next")
@@ -333,9 +333,7 @@ def most_kib(gpu: str) -> int:
     return gpus.find(gpu).shared_per_block // 1024
 
 
-def fuse_planner(
-    layers: str = PAIRS[1], gpu: str = "t4", filters: int = 64, rows: int = 8, columns: int = 8, batch: int = 1
-) -> Face:
+def fuse_planner(layers: str = PAIRS[1], gpu: str = "t4", filters: int = 64, rows: int = 8, columns: int = 8) -> Face:
     """The planner's scales for a notebook: sliders over `view`. Needs ipywidgets."""
     from dwlab.widgets._face import Face, choice, slider
 
@@ -346,7 +344,7 @@ def fuse_planner(
         "rows": slider("rows of a tile", rows, 1, 56),
         "columns": slider("columns of a tile", columns, 1, 56),
         "shared_kib": slider("shared KiB (0: most)", 0, 0, most_kib(gpu)),
-        "batch": choice("batch", (1, 8, 32), batch),
+        "batch": choice("batch", (1, 8, 32), 1),
         "dtype": choice("dtype", ("float32", "float16", "int8"), "float32"),
     }
     made = Face("Fusion planner", controls, view)

@@ -325,11 +325,8 @@ def choices(recorded: Mapping[str, Machine] | None = None) -> dict[str, Callable
     return found
 
 
-def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: int = 4, gpu: str | None = None) -> Face:
-    """The roofline explorer for a notebook: sliders over `view`. Needs ipywidgets.
-
-    gpu: a part of the name of the GPU to begin with; the first recorded one if None.
-    """
+def roofline_explorer() -> Face:
+    """The roofline explorer for a notebook: sliders over `view`, the first recorded GPU first. Needs ipywidgets."""
     from dwlab.widgets._face import Face, choice, slider, widgets
 
     w = widgets()
@@ -339,27 +336,23 @@ def roofline_explorer(problem: DepthwiseConv1d = PAPER, tile: int = 16, rows: in
     except records.RecordError as error:  # the explorer is of use without records
         measured, recorded, failed = [], {}, (sentence(error),)
     found = choices(recorded)
-    first = next((label for label in found if gpu is None or gpu.lower() in label.lower()), None)
-    if first is None:
-        raise ValueError(f"no GPU is called {gpu!r}; there are {', '.join(found)}")
 
     def powers(label: str, value: int, most: int):
         options = sorted({value, *(1 << k for k in range(most.bit_length()))})
         return w.SelectionSlider(options=[(f"{one:,}", one) for one in options], value=value, description=label)
 
     controls = {
-        "gpu": choice("GPU", list(found), first),
-        "B": powers("batch B", problem.B, 1 << 16),
-        "H": powers("channels H", problem.H, 1 << 11),
-        "L": slider("row L, elements", problem.L, 1, 1024),
-        "K": slider("taps K", problem.K, 1, 256),
-        "tile": slider("tile, outputs", tile, 1, 512),
-        "rows": slider("rows a block", rows, 1, 64),
+        "gpu": choice("GPU", list(found), next(iter(found))),
+        "B": powers("batch B", PAPER.B, 1 << 16),
+        "H": powers("channels H", PAPER.H, 1 << 11),
+        "L": slider("row L, elements", PAPER.L, 1, 1024),
+        "K": slider("taps K", PAPER.K, 1, 256),
+        "tile": slider("tile, outputs", 16, 1, 512),
+        "rows": slider("rows a block", 4, 1, 64),
     }
 
     def show(gpu, B, H, L, K, tile, rows) -> Panel:
-        padding = problem.padding if isinstance(problem.padding, str) else min(problem.padding, K - 1)
-        chosen = replace(problem, B=B, H=H, L=L, K=K, padding=padding)
+        chosen = replace(PAPER, B=B, H=H, L=L, K=K)
         panel = view(found[gpu](), chosen, tile, rows, rows_recorded=measured)
         return replace(panel, problems=panel.problems + failed)
 

@@ -179,10 +179,8 @@ def access(
     space: str = "global",
     active: str = "1",
     parameters: Mapping[str, int] | None = None,
-    array: str = "x",
-    kind: str = "access",
 ) -> Pattern:
-    """The access `array[expression]` of one warp.
+    """The access `x[expression]` of one warp.
 
     itemsize: bytes of an element. offset: bytes from the start of the array, which lies on a 256-byte boundary.
     active: an expression; a lane takes part where it is not 0. Raises ExpressionError for expressions that cannot be
@@ -213,7 +211,7 @@ def access(
                 "a GPU stops with 'misaligned address'. Choose an offset that is a multiple of the itemsize"
             )
         addresses.append(address)
-    return Pattern(space, itemsize, tuple(addresses), array, 0, kind)
+    return Pattern(space, itemsize, tuple(addresses), "x", 0, "access")
 
 
 def numbers(one: Pattern) -> Table:
@@ -275,16 +273,14 @@ def view(
     space: str = "global",
     active: str = "1",
     parameters: Mapping[str, int] | None = None,
-    array: str = "x",
-    kind: str = "access",
 ) -> Panel:
     """Picture, tables and words for one access; the arguments are those of `access`.
 
     An expression that cannot be used makes a panel that says why: nothing is raised.
     """
-    title = f"{array}[{str(expression).strip()[:LONGEST]}], {itemsize} bytes a lane, {space} memory"
+    title = f"x[{str(expression).strip()[:LONGEST]}], {itemsize} bytes a lane, {space} memory"
     try:
-        one = access(expression, itemsize, offset, space, active, parameters, array, kind)
+        one = access(expression, itemsize, offset, space, active, parameters)
     except ExpressionError as error:
         return Panel(title=title, alt="", problems=(sentence(error),))
     return Panel(
@@ -295,26 +291,18 @@ def view(
     )
 
 
-def warp_viewer(
-    expression: str = "lane",
-    itemsize: int = 4,
-    offset: int = 0,
-    space: str = "global",
-    active: str = "1",
-    parameters: Mapping[str, int] | None = None,
-) -> Face:
+def warp_viewer(expression: str = "lane", space: str = "global") -> Face:
     """The warp viewer for a notebook: text fields for the index, sliders for the rest. Needs ipywidgets."""
     from dwlab.widgets._face import Face, choice, field, slider
 
-    given = ", ".join(f"{name} = {value}" for name, value in (parameters or {}).items())
     sizes = [(f"{size} byte{'s' if size > 1 else ''}", size) for size in ITEMSIZES]
     controls = {
         "expression": field("index", expression, "lane * 2 + 1"),
         "example": choice("examples", [("choose", ""), *((f"{b}: {a}", b) for a, b in EXAMPLES)], ""),
-        "active": field("lane active if", active, "lane < 20"),
-        "parameters": field("names", given, "pitch = 33, tile = 64"),
-        "itemsize": choice("element", sizes, itemsize),
-        "offset": slider("array offset, bytes", offset, 0, 256, itemsize),
+        "active": field("lane active if", "1", "lane < 20"),
+        "parameters": field("names", "", "pitch = 33, tile = 64"),
+        "itemsize": choice("element", sizes, 4),
+        "offset": slider("array offset, bytes", 0, 0, 256, 4),
         "space": choice("memory", SPACES, space),
     }
 
