@@ -1,10 +1,8 @@
 """Records of what was measured: runs of the project's benchmarks, in packed files and in loose ones beside this module.
 
 A benchmark writes a run as one new JSON file, and never changes it: `schema` says what is in it. ``python -m dwlab
-records --pack`` puts such loose files into the packed ones (`packing`): NAME-OF-GPU.jsonl.xz, a line a run, with the
-newest calm rows and the fastest, which is what tables show and choices follow; and history.jsonl.xz, with all other
-rows. Each run keeps the name of its file. What was left out of the history to keep it small, old times of baselines,
-the run's notes say.
+records --pack`` puts such loose files into the packed ones (`packing`): NAME-OF-GPU.jsonl.xz, a line a run. Each run
+keeps the name of its file. What was left out to keep them small, old times of baselines, the run's notes say.
 
 ``load_runs()`` reads them all, ``best(...)`` finds the row to show; `writing` writes a run, `tables` are for a lesson.
 Every failure is a RecordError with one sentence on what is wrong and what to do; no failure changes a file.
@@ -48,7 +46,6 @@ __all__ = [
 FOLDER = Path(__file__).parent
 PACKED = ".jsonl.xz"
 UNPACKED = {".gz": gzip.decompress, ".xz": lzma.decompress}
-HISTORY = "history.jsonl.xz"
 CALM = 0.05  # (p90 - p10) / median of rounds that nothing disturbed: of 2,585 layers recorded until then 26 have more
 
 
@@ -146,27 +143,21 @@ def read(path: str | os.PathLike[str]) -> list[Measurement]:
 def load_runs(
     folder: str | os.PathLike[str] | None = None,
     on_error: Callable[[RecordError], None] | None = None,
-    *,
-    history: bool = True,
 ) -> list[Record]:
     """Every run recorded in a folder (the package's own if None), oldest first, of loose files and of packed ones.
 
     One bad record does not hide the others: it is left out, and its error goes to ``on_error`` (a RecordWarning if
-    None). A process reads each file once, and again when it has changed; what it gives is read-only. history: with the
-    rows that newer ones have replaced, and the runs that have no others.
+    None). A process reads each file once, and again when it has changed; what it gives is read-only.
     """
     folder = Path(folder) if folder is not None else FOLDER
     try:
         paths = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     except OSError as error:
         raise RecordError(f"the records in {folder.name!r} cannot be listed: {_why(error)}") from error
-    packed = [path for path in paths if path.name.endswith(PACKED) and (history or path.name != HISTORY)]
-    found = list(_kept(tuple(packed), _packed_runs)) if packed else []
-    for path in paths:
-        if path.suffix == ".json":
-            found += _kept((path,), lambda path: [_or_error(lambda: read_run(path))])
+    loose = [path for path in paths if path.suffix == ".json"]
+    packed = [path for path in paths if path.name.endswith(PACKED)]
     runs: dict[str, Record] = {}
-    for one in found:
+    for one in itertools.chain.from_iterable(map(_kept, [*packed, *loose])):
         if isinstance(one, Record):
             runs[one.file] = one  # a loose file goes before what was packed of it
         elif on_error is not None:
@@ -176,74 +167,39 @@ def load_runs(
     return sorted(runs.values(), key=lambda run: (instant(run.date), run.file))
 
 
-def _or_error(make: Callable[[], Any]) -> Any:
-    """The result of `make`, or the RecordError that it raises."""
+def _read(path: Path) -> list[Record | RecordError]:
+    """The runs of a file, loose or packed, and an error for each that is damaged."""
+    packed, found = path.name.endswith(PACKED), []
     try:
-        return make()
+        data = file_bytes(path)
     except RecordError as error:
-        return error
-
-
-def _packed_runs(*paths: Path) -> list[Record | RecordError]:
-    """The runs of packed files, each with its rows of the history, and an error for each line that is damaged."""
-    found: list[Record | RecordError] = []
-    runs: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    whole = True
-    for path in paths:
+        return [error]
+    for number, text in enumerate(data.splitlines() if packed else [data], 1):
+        name = f"{path.name}, line {number}," if packed else path.name
         try:
-            for number, line in enumerate(file_bytes(path).splitlines(), 1):
-                kind, into = (schema.Rest, rest) if line.startswith(REST) else (schema.Run, runs)
-                try:
-                    one = made(lambda line=line, kind=kind: schema.decode(line, kind), f"{path.name}, line {number},")
-                    into[one.file] = one
-                except RecordError as error:
-                    found.append(error)
+            found.append(made(lambda text=text: _run(text, path.name), name))
         except RecordError as error:
             found.append(error)
-            whole = False
-    for name in sorted(rest.keys() - runs.keys()) if whole else ():  # else the damaged file has them, and is named
-        found.append(RecordError(f"{name} has rows in {HISTORY}, and no other: restore its GPU's file (git checkout)"))
-    for name, one in runs.items():
-        found.append(_or_error(lambda: made(lambda: _record(_whole(one, rest.get(name)), name), name)))  # noqa: B023
     return found
 
 
-REST = b'{"places":'
-"""How a line begins that has rows of a run whose others are in the file of its GPU."""
-
-
-def _whole(run: Any, rest: Any) -> Any:
-    """A run with its rows of the history, each in its place. Raises Damage."""
-    schema.check_schema(run.schema)
-    for name, places in (rest.places if rest else {}).items():
-        rows, older = getattr(run, name) or [], getattr(rest, name) or []
-        if len(older) != len(places):
-            raise Damage(f"its history has {len(older)} rows of {name}, and places for {len(places)}")
-        for place, row in zip(places, older, strict=True):
-            rows.insert(place, row)
-        setattr(run, name, rows)
-    return run
-
-
-_cache: dict[tuple[Path, ...], tuple[Any, list[Record | RecordError]]] = {}
+_cache: dict[Path, tuple[Any, list[Record | RecordError]]] = {}
 _RACY_NS = 2_000_000_000  # a file changed twice within a tick of the file system's clock looks as if it had not
 
 
-def _kept(paths: tuple[Path, ...], read: Callable[..., list[Record | RecordError]]) -> list[Record | RecordError]:
-    """The result of `read` for files, from memory where they have the times and sizes that they had."""
+def _kept(path: Path) -> list[Record | RecordError]:
+    """A file's runs and errors, from memory where it has the time and the size that it had."""
     try:
-        states = [path.stat() for path in paths]
+        now = path.stat()
     except OSError:
-        return read(*paths)  # which says why
-    state = [(one.st_mtime_ns, one.st_size) for one in states]
-    paths = tuple(path.absolute() for path in paths)
-    known = _cache.get(paths)
+        return _read(path)  # which says why
+    state, path = (now.st_mtime_ns, now.st_size), path.absolute()
+    known = _cache.get(path)
     if known is not None and known[0] == state:
         return known[1]
-    found = read(*paths)
-    if all(abs(time.time_ns() - one.st_mtime_ns) > _RACY_NS for one in states):
-        _cache[paths] = state, found
+    found = _read(path)
+    if abs(time.time_ns() - now.st_mtime_ns) > _RACY_NS:
+        _cache[path] = state, found
     return found
 
 

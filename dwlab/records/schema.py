@@ -261,7 +261,6 @@ PARTS: dict[str, Any] = {
 """All that are lists of rows."""
 
 Timed = PARTS["measurements"]
-_ROWS = [(name, list[row] | None, None) for name, row in PARTS.items() if name != "measurements"]
 
 Run = msgspec.defstruct(
     "Run",
@@ -271,23 +270,12 @@ Run = msgspec.defstruct(
         ("ceilings", Limits),
         ("measurements", list[Timed]),
         ("machine", Device | None, None),
-        *_ROWS,
+        *((name, list[row] | None, None) for name, row in PARTS.items() if name != "measurements"),
         ("notes", list[str] | None, None),
         ("file", str, ""),
     ],
 )
 """One run. file: its name in a packed file (dwlab.records.packing)."""
-
-Rest = msgspec.defstruct(
-    "Rest",
-    [
-        ("file", str),
-        ("places", dict[str, list[Count]]),
-        ("measurements", list[Timed] | None, None),
-        *_ROWS,
-    ],
-)
-"""Rows of a run that stand in the history, and each one's place among the run's rows of that part."""
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -323,7 +311,7 @@ def decode(data: bytes, kind: Any) -> Any:
         if not isinstance(value, dict):
             kind = type(value).__name__
             raise RecordError(f"is JSON but no dwlab record: it is a {kind}, not an object. {ELSEWHERE}") from None
-        check_schema(value.get("schema", SCHEMA if kind is Rest else None))
+        check_schema(value.get("schema"))
         raise Damage(_wrong(value, str(error))) from None
 
 
