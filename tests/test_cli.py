@@ -211,7 +211,6 @@ def test_damage_is_told_once_and_not_of_what_follows_from_it(run, tmp_path, monk
     def load_twice(options):
         for _ in range(2):
             records.load_runs()
-            records.load_runs(history=False)
         return 0
 
     monkeypatch.setattr(command, "stages", load_twice)

@@ -4,7 +4,6 @@ Score of a mutation: 2 if the first finding, or the rule that holds exactly wher
 later finding does, or a rule outside of which it never fails; else 0.
 """
 
-import ast
 import re
 
 import pytest
@@ -109,4 +108,3 @@ def test_vague_findings_come_last():
     mutant = mutate("depthwise2d/forward/naive", "q = uint32(at % Q)", "q = uint32(at % P)")
     verdict = judged(mutant, "float32")
     assert not verdict.passed and verdict.patterns[0] not in VAGUE
-    assert ast.literal_eval(repr(verdict.to_dict()))["patterns"][0] == verdict.patterns[0]

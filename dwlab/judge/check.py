@@ -190,11 +190,6 @@ class Verdict:
         return [c.problem for c in cases], [not r.passed for r in ran], [c.values for c in cases]
 
     @property
-    def contrast(self) -> str:
-        """`rule` in words; "" if there is none."""
-        return self.rule.words if self.rule else ""
-
-    @property
     def _common(self) -> str:
         """A sentence about what failing problems have in common; "" if nothing is known."""
         if self.rule:
@@ -226,20 +221,6 @@ class Verdict:
             raise CheckFailed(self)
         return self
 
-    def to_dict(self) -> dict[str, Any]:
-        """The verdict for JSON."""
-        return {
-            "subject": self.subject,
-            "path": self.path,
-            "passed": self.passed,
-            "cases": len(self.results),
-            "seed": self.seed,
-            "failed": len(self.failures),
-            "patterns": list(self.patterns),
-            "hints": list(self.hints),
-            "notes": list(self.notes),
-        }
-
     def __str__(self) -> str:
         lines = [_headline(self)]
         if self.passed:
@@ -257,14 +238,6 @@ class Verdict:
         return "\n".join(lines)
 
     __repr__ = __str__
-
-    def table(self) -> str:
-        """A line for each case: passed or what is wrong, the problem, why it is there."""
-        return "\n".join(
-            f"{'ok    ' if r.passed else 'FAILED'}  {str(r.case.problem):44s}  {r.case.why}"
-            + ("" if r.passed else f": {_summary(r)}")
-            for r in self.results
-        )
 
     def _repr_html_(self) -> str:
         from dwlab.text import tabular

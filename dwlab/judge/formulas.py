@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dwlab import simt
 from dwlab.kernels import registry
@@ -49,11 +48,6 @@ class Comparison:
         if not self.agrees:
             raise AssertionError(f"{self.stage} on {self.problem}: {'; '.join(self.differences)}")
         return self
-
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison for JSON."""
-        predicted, counted = self.predicted.to_dict(), self.counted.to_dict()
-        return {"stage": self.stage, "problem": str(self.problem), "predicted": predicted, "counted": counted}
 
     def __str__(self) -> str:
         claim = "exact" if self.predicted.exact else "estimate"
