@@ -166,7 +166,7 @@ def test_the_interpreter_has_one_face_and_knows_nothing_of_those_above():
         reached = {one.split(".")[1] for one in found if one.startswith("simt.")}
         if inside:
             assert {one for one in found if one.split(".")[0] not in ("simt", "text", "_version")} <= {
-                "gpu", "gpu.driver", "gpu.inline_ptx", "gpu.occupancy"}, room  # fmt: skip
+                "gpu", "gpu.driver", "gpu.occupancy"}, room  # fmt: skip
         if room not in ("simt", "simt.report") and not room.startswith("simt.views"):
             assert inside or reached <= set(PUBLIC), room
             assert not inside or "views" not in reached, room

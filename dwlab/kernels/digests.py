@@ -33,7 +33,7 @@ CONSTANTS_ONLY = (
 )  # fmt: skip
 """Modules of which functions and classes are not followed: the registry, what a problem is, which mode this is."""
 
-INTERPRETER = "dwlab.simt"
+INTERPRETER = ("dwlab.simt", "dwlab.instructions")
 """No part of what a GPU is given, so nothing of it is followed."""
 
 LEFT_OUT = ("dwlab.gpu.occupancy", "LIMITS")

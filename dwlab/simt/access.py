@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 from numba.core import types as nt
 
-from dwlab.simt import arraymethods, bulk, groups, trace, types, wide
+from dwlab.simt import arraymethods, trace, types
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
 from dwlab.simt.names import DeviceName
 from dwlab.simt.state import Restart, State
@@ -297,9 +297,7 @@ class Accesses(State):
 
     def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
         base = array if isinstance(array, LocalArray) else array.base
-        self.count_local(base, mask, "load", node)
-        if base.busy is not None and self.hunting:
-            groups.touched(self, base, mask, node)
+        self.touch(base, mask, trace.LOAD, node)
         if element.ndim == 0:
             value, written = base.storage[int(element)].copy(), base.written[int(element)]
         else:
@@ -317,11 +315,7 @@ class Accesses(State):
         self, array: LocalArray | LocalView, element: Lanes, value: Lanes, mask: Mask, node: ast.AST
     ) -> None:
         base = array if isinstance(array, LocalArray) else array.base
-        self.count_local(base, mask, "store", node)
-        if base.unfenced is not None:
-            base.unfenced |= mask.full
-        if base.busy is not None and self.hunting:
-            groups.touched(self, base, mask, node)
+        self.touch(base, mask, trace.STORE, node)
         if element.ndim == 0:
             k = int(element)
             if mask.array is None:
@@ -348,12 +342,16 @@ class Accesses(State):
             self.trace.texts.setdefault(key[:2], self.frame.source.text.get(node.lineno, ""))
         return key, record
 
-    def count_local(self, array: LocalArray, mask: Mask, kind: str, node: ast.AST) -> None:
+    def touch(self, array: LocalArray, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Counts an access to a local array."""
         if self.tracing:
-            _, record = self.access_record(array, kind, node)
+            _, record = self.access_record(array, self._KINDS[kind], node)
             record[0] += mask.warps
             record[3] += mask.lanes * array.dtype.itemsize
             record[6] += mask.lanes
+        if self.units and self.hunting:
+            for unit in self.units.values():
+                unit.accessed_local(self, array, mask, kind, node)
 
     part_read: tuple[ast.AST, int] | None = None  # of a complex number the only one that is read: 0 real, 1 imag
 
@@ -415,14 +413,8 @@ class Accesses(State):
         root = array.root
         if self.options.in_step:
             self.warp_epoch = self.warp_epoch + 1
-        if root.in_flight is not None:
-            wide.in_flight(self, array, element, mask, node)
-        if self.copies and kind != trace.LOAD and root.space == "global":
-            wide.overwritten(self, array, element, mask, node)
-        if root.in_use is not None and kind != trace.LOAD:
-            groups.overwritten(self, array, element, mask, node)
-        if self.bulk is not None and root.space == "shared":
-            bulk.accessed(self, array, element, mask, kind, node)
+        for unit in self.units.values():
+            unit.accessed(self, array, element, mask, kind, node)
         span = root.granules(array.dtype.itemsize)
         self.access_number += 1
         lanes = filled(element, self.lanes_shape)
@@ -454,7 +446,7 @@ class Accesses(State):
             root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.lane_epoch,
             np.zeros((0, 0, 0), np.int32) if self.lane_known is None else self.lane_known,
-            np.zeros((0, 0, 0), np.int32) if self.bulk is None else self.bulk.known, self.grid_epoch,
+            self.arrivals, self.grid_epoch,
             order.fences, order.knowledge, root.check_unwritten, self.pool, self.pool_used, self.suspects,
         )  # fmt: skip
         worst: dict[int, tuple[bool, tuple]] = {}
@@ -534,7 +526,7 @@ class Accesses(State):
         here = self.mask.full
         rows = here.any(axis=1)
         self.epoch[rows] += 1
-        bulk.met(self, rows)
+        self.meet_units(rows)
         if self.order is not None and self.order.fenced:
             for row in np.flatnonzero(rows):
                 self.order.barrier(int(self.block_numbers[row]), here[row])
@@ -548,15 +540,15 @@ class Accesses(State):
         warps = by_warp.any(axis=2)
         if not self.hunting:
             return
-        bulk.met_in_warps(self, here, member)
+        for unit in self.units.values():
+            unit.met_in_warps(self, here, member)
         together = bool((by_warp == (self.alive.full.reshape(by_warp.shape) & warps[:, :, None])).all())
         if together and member.ndim:
             own = np.where(here, member, 0).reshape(by_warp.shape)
             together = bool((own == own.max(axis=2, keepdims=True))[by_warp].all())
         if self.order is None:
             if not together:
-                self.shown.exact = True
-                raise Restart
+                self.track_each()
             self.warp_epoch[warps] += 1
             return
         member = np.ascontiguousarray(np.broadcast_to(member, self.lanes_shape))
@@ -585,7 +577,11 @@ class Accesses(State):
             self.hazard_in(self.alive.full & ~self.mask.full, "divergent barrier", node, None, text)
         self.grid_epoch = int(self.epoch.max()) + 1
         self.epoch[:] = self.grid_epoch
-        bulk.met(self, np.ones(self.nb, np.bool_))
+        self.meet_units(np.ones(self.nb, np.bool_))
+
+    def meet_units(self, rows: np.ndarray) -> None:
+        for unit in self.units.values():
+            unit.met(self, rows)
 
 
 def _words(array: Array, where: np.ndarray) -> set[tuple[int, int]]:

@@ -22,7 +22,6 @@ from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Range, Record,
 from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
 from dwlab.simt.options import LaunchError
 from dwlab.simt.order import BLOCK, GPU
-from dwlab.simt.state import Restart
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Vector, kind_name
 
 if TYPE_CHECKING:
@@ -529,9 +528,8 @@ def _syncwarp(run: Execution, node: ast.Call, mask: object = None) -> None:
 def _fence(run: Execution, node: ast.Call, scope: int) -> None:
     if run.order is not None:
         run.order.fence(run, scope)
-    elif run.hunting:  # called in a way that the kernel's text does not show
-        run.shown.exact = True
-        raise Restart
+    else:  # called in a way that the kernel's text does not show
+        run.track_each()
 
 
 # --------------------------------------------------------------------- warp operations

@@ -1,107 +1,23 @@
-"""Meanings of instructions that Numba has no name for, for `register_instruction`: what each does in all lanes.
+"""What the meaning of an instruction is written with, for `register_instruction`: it gets the launch and its values.
 
-A meaning gets the run, the call's syntax node and the arguments: literals as int, numbers and indices as lanes, arrays
-as they are. `checked` holds them to the row's letters (dwlab.gpu.inline_ptx) first, as the compiler does.
+meaning(run, node, *arguments): node is the call. Numbers are Lanes, in one lane or in all; arrays are Array (global,
+shared or constant memory) or LocalArray. It gives the result in every lane. Of run it may use
+
+- where it is: exact (False: only types are looked for), called (its name in messages, which it sets), mask (the active
+  lanes), nb, threads, padded, lanes_shape (blocks that run now, threads of one, in whole warps; both), rows,
+  block_numbers, options, hunting, tracing, access_number, epoch, strands, watchers, watching;
+- numbers: number, number_as, is_literal; of an array: in_root, writable, array.root.view(dtype);
+- what is counted: operate, count_flops, count, trace.copied_again; for races check_races, event and events; for loops
+  that wait note_read, note_places, note_change;
+- what is wrong: refuse (an error), hazard and hazard_in, with first_lane, thread_name, element_name;
+- what goes on beside the threads: unit(kind), the running blocks' Unit of this class, and units, all that there are;
+  copies (those in flight), arrivals (what threads know of others, where arrivals order accesses), track_each.
 """
 
-from __future__ import annotations
+from dwlab.simt.interpreter import Execution
+from dwlab.simt.memory import Array, Lanes, LocalArray, Mask, Root
+from dwlab.simt.state import Unit
+from dwlab.simt.trace import LOAD, STORE, WRITE
+from dwlab.simt.types import cast
 
-import ast
-import functools
-import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from dwlab.gpu.inline_ptx import Instruction
-from dwlab.simt import types
-from dwlab.simt.bulk import copy_box, mbarrier_arrive, mbarrier_expect, mbarrier_init, mbarrier_wait
-from dwlab.simt.groups import fence, fence_async, group_commit, group_mma, group_sparse_mma, group_wait
-from dwlab.simt.memory import Lanes
-from dwlab.simt.narrow import (
-    add_rn,
-    bfloats,
-    dp4a,
-    float_of_word,
-    halves,
-    join_bfloats,
-    join_halves,
-    pack_s8,
-    prmt,
-    rint,
-    tf32,
-    word_of_float,
-)
-from dwlab.simt.sparse import sparse_mma
-from dwlab.simt.tensor import ldmatrix, mma
-from dwlab.simt.wide import commit, copy, copy_or_zeros, load, nothing, store, wait
-
-if TYPE_CHECKING:
-    from dwlab.simt.interpreter import Execution
-
-__all__ = [
-    "add_rn", "bfloats", "checked", "commit", "copy", "copy_box", "copy_or_zeros", "dp4a", "fence", "fence_async",
-    "float_of_word", "group_commit", "group_mma", "group_sparse_mma", "group_wait", "halves", "join_bfloats",
-    "join_halves", "ldmatrix", "load", "mbarrier_arrive", "mbarrier_expect", "mbarrier_init", "mbarrier_wait", "mma",
-    "nothing", "pack_s8", "prmt", "rint", "sparse_mma", "store", "tf32", "wait", "word_of_float",
-]  # fmt: skip
-
-
-def checked(row: Instruction, meaning: Callable) -> Callable:
-    """The meaning of a row, which refuses arguments that the instruction does not take."""
-    letters, name = row.takes, f"ptx.{row.name}"
-
-    @functools.wraps(meaning)
-    def called(run: Execution, node: ast.Call, *given: object, **named: object) -> object:
-        run.called = name
-        try:
-            values = row.signature.bind(*given, **named).arguments
-        except TypeError:
-            takes = f"{name} takes {', '.join(letters) or 'nothing'}"
-            raise run.refuse(node, f"{takes}, not {len(given) + len(named)} values") from None
-        last = itertools.takewhile(lambda one: not isinstance(one, ast.Starred), reversed(node.args))
-        written = dict(zip(reversed(list(letters)[: len(given)]), last, strict=False))
-        written |= {one.arg: one.value for one in node.keywords}
-        for argument, value in values.items():
-            if letters[argument] == "l":
-                values[argument] = _literal(run, node, row, argument, value, written.get(argument))
-            elif letters[argument] not in "gsa":
-                values[argument] = _number(run, node, argument, value, letters[argument])
-        return meaning(run, node, *values.values())
-
-    return called
-
-
-def _literal(
-    run: Execution, node: ast.Call, row: Instruction, argument: str, value: object, written: ast.expr | None
-) -> int:
-    """The number, if it is a literal to Numba and one of those that the instruction takes."""
-    number = run.number(value, node)
-    known = isinstance(written, (ast.Constant, ast.Name, ast.Attribute)) and run.is_literal(written)
-    if not known or number.ndim or number.dtype.kind not in "iu":
-        raise run.refuse(node, row.refusal(argument, None))
-    if why := row.refusal(argument, int(number)):
-        if run.exact or isinstance(written, ast.Constant):
-            raise run.refuse(node, why)
-        return next(iter(row.literals[argument]))  # where values mean nothing
-    return int(number)
-
-
-def _number(run: Execution, node: ast.Call, argument: str, value: object, letter: str) -> Lanes:
-    number = run.number(value, node)
-    wanted = {"f": types.FLOAT32, "w": types.FLOAT32, "i": types.INT32, "m": types.INT32}.get(letter)
-    if wanted and number.dtype != wanted:
-        raise run.refuse(node, f"{run.called} takes {wanted}, not {number.dtype}", f"{wanted}(…) converts")
-    if letter == "F":
-        return types.cast(number, types.FLOAT32)
-    if letter == "z" and number.dtype != np.bool_:
-        what = f"{run.called} takes a truth value for {argument}"
-        raise run.refuse(node, f"{what}, not {number.dtype}", f"{argument} = line < lines")
-    if letter == "n" and number.dtype.kind not in "iu":
-        raise run.refuse(node, f"{run.called} takes a whole number, not {number.dtype}")
-    if letter in "xdhr":
-        if number.dtype.kind not in "iu":
-            raise run.refuse(node, f"an index must be an integer, not {number.dtype}", "int32(…) converts")
-        return number.astype(np.int64)
-    return number
+__all__ = ["Execution", "LOAD", "STORE", "WRITE", "Array", "Lanes", "LocalArray", "Mask", "Root", "Unit", "cast"]

@@ -131,8 +131,6 @@ class Root:
         self.shadow: np.ndarray | None = None
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None
-        self.in_flight: np.ndarray | None = None  # for each 4-byte word of each block: the copy in flight to it, or 0
-        self.in_use: np.ndarray | None = None  # the same: how many products of warp groups may still read it
         self._views: dict[np.dtype, np.ndarray] = {}
 
     def view(self, dtype: np.dtype) -> np.ndarray:
@@ -200,11 +198,7 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class LocalArray:
-    """A thread's own array: storage (elements, NB, T), and which elements were written.
-
-    busy: lanes of which products of warp groups may still add to it, or None; unfenced: those that have stored to it
-    since their last fence for such products (dwlab.simt.groups), None as long as there was none.
-    """
+    """A thread's own array: storage (elements, NB, T), and which elements were written."""
 
     space = "local"
 
@@ -217,8 +211,6 @@ class LocalArray:
         self.offset = np.int64(0)
         self.storage = np.zeros((size, *lanes), dtype)
         self.written = np.zeros((size, *lanes), np.bool_)
-        self.busy: np.ndarray | None = None
-        self.unfenced: np.ndarray | None = None
         self.fields: dict[str | np.dtype, LocalArray] = {}  # and other views of all of it
 
     def field(self, name: str) -> LocalArray:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from dwlab.simt import source, trace, types
-from dwlab.simt.memory import Array, LocalArray, Mask, Root
+from dwlab.simt.memory import Array, Lanes, LocalArray, Mask, Root
 from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
 from dwlab.simt.order import Order
 
 if TYPE_CHECKING:
-    from dwlab.simt.bulk import Clocks
     from dwlab.simt.float64 import Watch
     from dwlab.simt.strands import Scheduler
 
@@ -130,6 +129,31 @@ class Observer:
         """Instructions that are no operator of Python; unit: "tensor" of the tensor cores, else ""."""
 
 
+class Unit:
+    """A part of a GPU that goes on beside a launch's threads: it is told what they do with what it may still use.
+
+    run: the launch, of which it is one batch's (`run.unit(kind)`). An instruction's meaning starts it.
+    """
+
+    def __init__(self, run: State) -> None:
+        pass
+
+    def accessed(self, run: State, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Lanes load, store or update these elements of an allocation that is looked at for races."""
+
+    def accessed_local(self, run: State, array: LocalArray, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Lanes load from their local array, or store to it."""
+
+    def met(self, run: State, rows: np.ndarray) -> None:
+        """All threads of these blocks have come to a barrier."""
+
+    def met_in_warps(self, run: State, here: np.ndarray, member: np.ndarray) -> None:
+        """Lanes `here` have come to a syncwarp, each with those that its `member` mask names; both (blocks, lanes)."""
+
+
+OneUnit = TypeVar("OneUnit", bound=Unit)
+
+
 class State:
     """One launch of one kernel: what its batches share, and the batch that runs now."""
 
@@ -219,12 +243,9 @@ class State:
         self.shared_used = 0
         self.local: dict[tuple, LocalArray] = {}
         self.dynamic_root: Root | None = None
-        self.copies: list = []  # asynchronous copies in flight (dwlab.simt.wide)
-        self.groups: int | np.ndarray = 0  # groups of copies that each lane has committed
-        self.group_products: list = []  # of warp groups, that run (dwlab.simt.groups)
-        self.product_groups: int | np.ndarray = 0  # of them that each lane has committed
-        self.fenced: int | np.ndarray = 0  # the access after which each lane last came to fence_async()
-        self.bulk: Clocks | None = None  # where there are mbarriers (dwlab.simt.bulk)
+        self.units: dict[type[Unit], Unit] = {}
+        self.copies: list = []  # asynchronous copies in flight
+        self.arrivals = np.zeros((0, 0, 0), np.int32)  # what threads know of others where arrivals order accesses
         self.rows = np.arange(count, dtype=np.int64)[:, None]
         self.steps = 0
         self.watchers: list[Watch] = []
@@ -238,6 +259,18 @@ class State:
         self.mask = self.alive
         self.node: ast.AST = self.source.body[0]
         return frame
+
+    def unit(self, kind: type[OneUnit]) -> OneUnit:
+        """The running batch's unit of a kind."""
+        if kind not in self.units:
+            self.units[kind] = kind(self)
+        return self.units[kind]
+
+    def track_each(self) -> None:
+        """Begins the launch anew if it does not track accesses one by one, lane by lane."""
+        if self.hunting and self.order is None:
+            self.shown.exact = True
+            raise Restart
 
     def where(self, node: ast.AST | None = None) -> str:
         """The place at which execution stands, for messages."""

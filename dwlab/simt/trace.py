@@ -14,11 +14,6 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-SECTOR = 32
-LINE = 128  # bytes that the L1 cache looks up at a time
-BANKS = 32
-WARP = 32
-
 
 def _compiled(function: Callable) -> Callable:
     """numba.njit with its disk cache where a cache can be written, without it elsewhere."""
@@ -87,24 +82,6 @@ def count_global(address, mask, itemsize, first_sector, touched):
             ideal += (distinct * itemsize + 31) // 32
             collisions += n - distinct
     return requests, sectors, ideal, used, lanes, collisions
-
-
-def count_copies(source: np.ndarray, destination: np.ndarray, mask: np.ndarray) -> int:
-    """Sectors that a GPU counts of one asynchronous copy of 16 bytes a lane beyond those that its source lies in.
-
-    Byte addresses in global and shared memory, (R, C). The hardware counts, warp by warp, a sector for each 32 bytes of
-    shared memory that bytes of one 128-byte line of global memory go to: more than a load's where rows lie in shared
-    memory misaligned by 16 bytes, fewer where only the source does. Found in recorded counters
-    (tests/simt/test_copies.py).
-    """
-    return _distinct(source // LINE, destination // SECTOR, mask) - _distinct(source // SECTOR, source * 0, mask)
-
-
-def _distinct(first: np.ndarray, second: np.ndarray, mask: np.ndarray) -> int:
-    """Distinct pairs of each warp's active lanes, summed."""
-    keys = np.where(mask, first * (1 << 20) + second, -1).reshape(-1, WARP)
-    keys.sort(axis=1)
-    return int(np.count_nonzero((keys >= 0) & (np.diff(keys, axis=1, prepend=-1) != 0)))
 
 
 @_compiled

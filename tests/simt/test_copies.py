@@ -5,10 +5,10 @@ import pytest
 from numba import float32, uint32
 
 from dwlab import records, simt
+from dwlab.instructions.wide import count_copies
 from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx
 from dwlab.problems import SMALL
-from dwlab.simt.trace import count_copies
 from dwlab.target import cuda
 
 pytestmark = pytest.mark.quick

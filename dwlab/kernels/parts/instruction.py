@@ -5,7 +5,7 @@
         \"\"\"The elements index to index + 3 of a global array.\"\"\"
 
 A kernel calls it by its name. dwlab.gpu.inline_ptx has the letters that say what arguments and results are;
-dwlab.simt.meanings what an instruction may mean: meaning(run, node, *arguments) gives the results, of every lane.
+dwlab.instructions.meanings what one may mean: meaning(run, node, *arguments) gives the results, of every lane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 from dwlab.gpu import inline_ptx, target
 from dwlab.gpu.inline_ptx import Capability, Instruction
-from dwlab.simt import meanings, register_instruction
+from dwlab.instructions import meanings
+from dwlab.simt import register_instruction
 
 TABLE: dict[str, Instruction] = {}
 """The rows by name, of all modules that are imported: dwlab.kernels.parts.ptx imports every one."""

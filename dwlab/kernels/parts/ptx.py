@@ -46,7 +46,7 @@ overwritten. A kernel that is started in any other way finds nothing to wait for
 for them it compiles to nothing.
 
 In gpu mode they are Numba intrinsics around inline PTX (dwlab.gpu.inline_ptx); in simulated mode dwlab.simt executes
-what they mean, counts it and finds what is wrong (dwlab.simt.meanings). wgmma is of compute capability 9.0 alone;
+what they mean, counts it and finds what is wrong (dwlab.instructions). wgmma is of compute capability 9.0 alone;
 parts/ptx_wgmma.py says where its numbers lie, and parts/ptx_bulk.py how boxes lie. Where an instruction is missing on a
 GPU (`needs`, `lacks`), compiling says so. Source: PTX ISA 8.7.
 """

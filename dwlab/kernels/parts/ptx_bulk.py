@@ -1,8 +1,8 @@
 """Boxes of a matrix, brought by the copy engine (TMA), and mbarriers, which say when they have come (parts/ptx.py)."""
 
 from dwlab.gpu import inline_ptx
+from dwlab.instructions import meanings
 from dwlab.kernels.parts.instruction import instruction
-from dwlab.simt import meanings
 
 HOPPER = (9, 0)
 

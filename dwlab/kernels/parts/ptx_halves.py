@@ -1,8 +1,8 @@
 """Conversions between float32 and narrower floats: 16 bits, two in a word, and tf32 (parts/ptx.py)."""
 
 from dwlab.gpu import inline_ptx
+from dwlab.instructions import meanings
 from dwlab.kernels.parts.instruction import instruction
-from dwlab.simt import meanings
 
 
 @instruction(

@@ -1,7 +1,7 @@
 """Instructions on int8, four in a word, and on the way to them from float32 (parts/ptx.py)."""
 
+from dwlab.instructions import meanings
 from dwlab.kernels.parts.instruction import instruction
-from dwlab.simt import meanings
 
 
 @instruction("dp4a.s32.s32 $0, $1, $2, $3;", "iii -> i", meanings.dp4a, since=(6, 1))

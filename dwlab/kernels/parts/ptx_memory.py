@@ -1,7 +1,7 @@
 """Instructions that move words: 16 or 8 bytes at a time, and asynchronous copies to shared memory (parts/ptx.py)."""
 
+from dwlab.instructions import meanings
 from dwlab.kernels.parts.instruction import instruction
-from dwlab.simt import meanings
 
 WAITS_FROM = (9, 0)
 """The least compute capability that has griddepcontrol: below it grid_dependency_wait() is no instruction."""

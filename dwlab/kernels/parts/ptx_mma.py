@@ -1,7 +1,7 @@
 """Matrix products of a warp and the loads of their operands (parts/ptx.py says which lane has what)."""
 
+from dwlab.instructions import meanings
 from dwlab.kernels.parts.instruction import instruction
-from dwlab.simt import meanings
 
 PLACES = "{$0, $1, $2, $3}, {$8, $9, $10, $11}, {$12, $13}, {$4, $5, $6, $7};"
 FLOATS, BYTES = "ffff wwww ww -> ffff", "iiii iiii ii -> iiii"

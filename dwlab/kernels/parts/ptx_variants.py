@@ -8,8 +8,8 @@ Source: PTX ISA 8.7, "ld", "ld.global.nc", "st", "Cache Eviction Priority Hints"
 
 from typing import Any
 
+from dwlab.instructions import meanings
 from dwlab.kernels.parts.instruction import instruction
-from dwlab.simt import meanings
 
 HALVES = ("mma_tf32_k4", "mma_f16_k8", "mma_bf16_k8", "mma_s8_k16")
 

@@ -1,7 +1,7 @@
 """Matrix products of a warp group, 128 threads, that run while its threads go on (parts/ptx.py)."""
 
+from dwlab.instructions import meanings
 from dwlab.kernels.parts.instruction import instruction
-from dwlab.simt import meanings
 
 HOPPER = {"since": (9, 0), "only": True}
 N = {"n": range(8, 257, 8)}

@@ -14,18 +14,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import trace, types
-from dwlab.simt.memory import Array, Lanes, Mask
-
-if TYPE_CHECKING:
-    from dwlab.simt.interpreter import Execution
+from dwlab.simt.meanings import LOAD, STORE, Array, Execution, Lanes, Mask, Root, Unit
 
 WIDTH = 4
-_WIDE = {1: types.FLOAT32, 2: np.dtype("V8"), 4: np.dtype("V16")}
+FLOAT32 = np.dtype(np.float32)
+_WIDE = {1: FLOAT32, 2: np.dtype("V8"), 4: np.dtype("V16")}
 
 
 @dataclass
@@ -47,6 +43,35 @@ class Copy:
     reported: bool = False
 
 
+class Words(Unit):
+    """What copies and products are still about to do with memory, by its root, word by word, (blocks, words).
+
+    in_flight: the event of the copy on its way to a word of four bytes, of a box (dwlab.instructions.bulk) negative, 0
+    of none. in_use: how many products of warp groups may still read it. groups: of copies that each lane has committed.
+    fenced: the access after which each lane last came to fence_async().
+    """
+
+    def __init__(self, run: Execution):
+        self.in_flight: dict[Root, np.ndarray] = {}
+        self.in_use: dict[Root, np.ndarray] = {}
+        self.groups = np.zeros(run.lanes_shape, np.int32)
+        self.fenced = np.zeros(run.lanes_shape, np.int64)
+
+    @staticmethod
+    def of(kept: dict[Root, np.ndarray], root: Root, run: Execution) -> np.ndarray:
+        """A root's words, all 0 at first."""
+        if root not in kept:
+            kept[root] = np.zeros((run.nb, root.row_bytes // 4), np.int32)
+        return kept[root]
+
+    def accessed(self, run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Reports lanes that touch what a copy brings, or overwrite what one reads."""
+        if array.root in self.in_flight:
+            in_flight(run, self.in_flight[array.root], array, element, mask, node)
+        if run.copies and kind != LOAD and array.space == "global":
+            overwritten(run, array, element, mask, node)
+
+
 def load(space: str, width: int = WIDTH) -> Callable:
     """The meaning of a load of four, or two."""
 
@@ -54,7 +79,7 @@ def load(space: str, width: int = WIDTH) -> Callable:
         element, mask = locate(run, node, space, array, index, width)
         if mask is None:
             return (np.float32(0),) * width
-        _note(run, array, element, mask, trace.LOAD, node, width)
+        _note(run, array, element, mask, LOAD, node, width)
         return tuple(_fetch(run, array, element, width))
 
     return meaning
@@ -69,7 +94,7 @@ def store(space: str, width: int = WIDTH) -> Callable:
         if mask is None:
             return
         run.writable(array, node)
-        _note(run, array, element, mask, trace.STORE, node, width)
+        _note(run, array, element, mask, STORE, node, width)
         _put(run, array, element, mask.full, wide)
 
     return meaning
@@ -116,21 +141,19 @@ def _start(
     if reading is not None and mask is not outer:
         reading = mask.split(np.broadcast_to(reading.full, run.lanes_shape))[0]
     if reading is not None:
-        _note(run, source, origin, reading, trace.LOAD, node, width)
+        _note(run, source, origin, reading, LOAD, node, width)
         run.mask = reading
         values[:] = [np.broadcast_to(one, run.lanes_shape) for one in _fetch(run, source, origin, width)]
         run.mask = outer
         if reading is not mask:
             values[:, ~reading.full] = 0
             origin = np.where(reading.full, origin, -width)
-    _note(run, shared, element, mask, trace.STORE, node, width)
+    _note(run, shared, element, mask, STORE, node, width)
     if run.tracing and width == WIDTH and reading is not None:  # what was found in recorded counters is of 16 bytes
         at = [np.broadcast_to(one * 4, run.lanes_shape).astype(np.int64) for one in (origin, element)]
-        run.trace.copied_again += trace.count_copies(*at, reading.full)
+        run.trace.copied_again += count_copies(*at, reading.full)
     element = np.ascontiguousarray(np.broadcast_to(element, run.lanes_shape))
     lanes = mask.full.copy()
-    if shared.root.in_flight is None:
-        shared.root.in_flight = np.zeros((run.nb, shared.root.row_bytes // 4), np.int32)
     _mark(run, shared, element, lanes, run.event(node, shared.name), width)
     origin = np.broadcast_to(origin, run.lanes_shape)
     group = np.full(run.lanes_shape, -1, np.int32)
@@ -139,17 +162,20 @@ def _start(
 
 def commit(run: Execution, node: ast.Call) -> None:
     """Puts each active lane's uncommitted copies into its next group."""
-    now = run.mask.full
-    for one in run.copies:
-        one.group[now & one.lanes & (one.group < 0)] = -2
-        fresh = one.group == -2
-        one.group[fresh] = np.broadcast_to(run.groups, run.lanes_shape)[fresh]
-    run.groups = np.broadcast_to(run.groups, run.lanes_shape) + now.astype(np.int32)
+    into_group(run.copies, run.unit(Words).groups, run.mask.full)
+
+
+def into_group(started: list, groups: np.ndarray, now: np.ndarray) -> None:
+    """Puts what lanes `now` have started into the next of their groups, of which they have committed so many."""
+    for one in started:
+        fresh = now & one.lanes & (one.group < 0)
+        one.group[fresh] = groups[fresh]
+    groups += now
 
 
 def wait(run: Execution, node: ast.Call, groups: int) -> None:
     """Lands the copies of all groups but each active lane's youngest `groups`."""
-    oldest_left = np.broadcast_to(run.groups, run.lanes_shape) - groups
+    oldest_left = run.unit(Words).groups - groups
     waiting = run.mask.full
     for one in run.copies:
         done = waiting & one.lanes & (one.group >= 0) & (one.group < oldest_left)
@@ -159,10 +185,10 @@ def wait(run: Execution, node: ast.Call, groups: int) -> None:
         _mark(run, one.array, one.element, done, 0, width)
         one.lanes &= ~done
         mask = Mask(done, run.lanes_shape)
-        _hunt(run, one.array, one.element, mask, trace.STORE, one.node, width)
+        _hunt(run, one.array, one.element, mask, STORE, one.node, width)
         read = done & (one.origin >= 0) & (not one.reported)  # zeros have no source
         if read.any():
-            _hunt(run, one.source, one.origin, Mask(read, run.lanes_shape), trace.LOAD, one.node, width)
+            _hunt(run, one.source, one.origin, Mask(read, run.lanes_shape), LOAD, one.node, width)
         _put(run, one.array, one.element, done, one.values)
     run.copies = [one for one in run.copies if one.lanes.any()]
 
@@ -171,20 +197,20 @@ def nothing(run: Execution, node: ast.Call) -> None:
     """Nothing: here each kernel starts when the one before is done."""
 
 
-def in_flight(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: ast.AST) -> None:
+def in_flight(run: Execution, words: np.ndarray, array: Array, element: Lanes, mask: Mask, node: ast.AST) -> None:
     """Reports lanes that touch elements which a copy may still be writing. `element`: in elements of the array."""
     ratio = max(1, array.dtype.itemsize // 4)
     word = np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4
     for k in range(ratio):
         rows = np.broadcast_to(run.rows, run.lanes_shape)
-        event = np.where(mask.full, array.root.in_flight[rows, np.where(mask.full, word + k, 0)], 0)
+        event = np.where(mask.full, words[rows, np.where(mask.full, word + k, 0)], 0)
         if not event.any():
             continue
         row, lane, who = run.first_lane(event != 0)
         at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
-        line, _ = run.events[int(event[row, lane])]
-        boxed = run.bulk is not None and run.bulk.brings(array.root, row, int(word[row, lane]) + k)
-        need = "ptx.mbarrier_wait" if boxed else "ptx.commit() and ptx.wait(0)"
+        number = int(event[row, lane])
+        line, _ = run.events[abs(number)]
+        need = "ptx.mbarrier_wait" if number < 0 else "ptx.commit() and ptx.wait(0)"
         run.hazard(
             "race", node.lineno, array.name,
             f"{who} touches {run.element_name(array, at)} while the asynchronous copy of line {line} is "
@@ -223,7 +249,7 @@ def held(run: Execution, node: ast.Call, space: str, array: object) -> Lanes:
     if not isinstance(array, Array) or array.space != space:
         kind = f"a {array.space} array" if hasattr(array, "space") else "no array"
         raise run.refuse(node, f"{name} takes a {space} array; this is {kind}")
-    if array.dtype != types.FLOAT32:
+    if array.dtype != FLOAT32:
         raise run.refuse(node, f"{name} takes a float32 array; {array.name} is {array.dtype}")
     size = 1
     for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
@@ -273,7 +299,7 @@ def tally(
     """Counts one access of 16 bytes a lane, or 8."""
     if run.tracing:
         whole = Array(array.root, array.name, _WIDE[width], (np.int64(0),), (1,))
-        run.count(whole, element // width, mask, run._KINDS[kind], node)
+        run.count(whole, element // width, mask, "load" if kind == LOAD else "store", node)
 
 
 def _note(
@@ -293,7 +319,7 @@ def _hunt(
 
 
 def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> list[Lanes]:
-    flat = array.root.view(types.FLOAT32)
+    flat = array.root.view(FLOAT32)
     element = run.in_root(array, element)
     values = [flat.take(element + k, mode="clip") for k in range(width)]
     if run.watchers:
@@ -306,7 +332,7 @@ def _fetch(run: Execution, array: Array, element: Lanes, width: int = WIDTH) -> 
 
 def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values: np.ndarray) -> None:
     where = np.broadcast_to(run.in_root(array, element), run.lanes_shape)[lanes]
-    flat = array.root.view(types.FLOAT32)
+    flat = array.root.view(FLOAT32)
     if run.watching:
         run.note_change(array, np.concatenate([where + k for k in range(len(values))]))
     for k, one in enumerate(values):
@@ -315,5 +341,24 @@ def _put(run: Execution, array: Array, element: Lanes, lanes: np.ndarray, values
 
 def _mark(run: Execution, array: Array, element: np.ndarray, lanes: np.ndarray, event: int, width: int) -> None:
     rows = np.broadcast_to(run.rows, run.lanes_shape)[lanes]
+    words = Words.of(run.unit(Words).in_flight, array.root, run)
     for k in range(width):
-        array.root.in_flight[rows, element[lanes] + k] = event
+        words[rows, element[lanes] + k] = event
+
+
+def count_copies(source: np.ndarray, destination: np.ndarray, mask: np.ndarray) -> int:
+    """Sectors that a GPU counts of one asynchronous copy of 16 bytes a lane beyond those that its source lies in.
+
+    Byte addresses in global and shared memory, (R, C). The hardware counts, warp by warp, a sector for each 32 bytes of
+    shared memory that bytes of one 128-byte line of global memory go to: more than a load's where rows lie in shared
+    memory misaligned by 16 bytes, fewer where only the source does. Found in recorded counters
+    (tests/simt/test_copies.py).
+    """
+    return _distinct(source // 128, destination // 32, mask) - _distinct(source // 32, source * 0, mask)
+
+
+def _distinct(first: np.ndarray, second: np.ndarray, mask: np.ndarray) -> int:
+    """Distinct pairs of each warp's active lanes, summed."""
+    keys = np.where(mask, first * (1 << 20) + second, -1).reshape(-1, 32)
+    keys.sort(axis=1)
+    return int(np.count_nonzero((keys >= 0) & (np.diff(keys, axis=1, prepend=-1) != 0)))

@@ -21,16 +21,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import trace, types, wide
-from dwlab.simt.memory import Array, Lanes, Mask, Root
-from dwlab.simt.state import Restart
-
-if TYPE_CHECKING:
-    from dwlab.simt.interpreter import Execution
+from dwlab.instructions import wide
+from dwlab.instructions.wide import Words
+from dwlab.simt.meanings import LOAD, WRITE, Array, Execution, Lanes, Mask, Root, Unit
 
 WORDS = 32  # of a line of a box, if a call has no other
 SWIZZLED = {16: (1, 3), 32: (0, 7)}  # words -> (shift, mask): vector v of line m lies at vector v ^ (m >> shift & mask)
@@ -68,40 +64,77 @@ class Mbarrier:
     boxes: list[Box] = field(default_factory=list)
 
 
-class Clocks:
+class Clocks(Unit):
     """The mbarriers of the running blocks, by (address of the root, row, word), and what their threads know.
 
-    known: by each thread, (rows, lanes, …), of each warp of its block the access up to which it knows it to have come,
-    behind these of each lane the same, and then of each mbarrier how many phases it knows to have ended. To the copy
-    engine a lane's arrival speaks for its warp, to other threads for itself alone. touched: of each root the access at
-    which a warp last read or wrote a word, or its group's last product of it had ended, (rows, warps, words). landed:
-    the slot, plus 1, and the phase of the mbarrier whose copy brought a word, (rows, 2, words), 0 if none did. taken:
-    the words that are mbarriers', (rows, words).
+    run.arrivals: by each thread, (rows, lanes, …), of each warp of its block the access up to which it knows it to have
+    come, behind these of each lane the same, and then of each mbarrier how many phases it knows to have ended. To the
+    copy engine a lane's arrival speaks for its warp, to other threads for itself alone. touched: of each root the
+    access at which a warp last read or wrote a word, or its group's last product of it had ended, (rows, warps, words).
+    landed: the slot, plus 1, and the phase of the mbarrier whose copy brought a word, (rows, 2, words), 0 if none did.
+    taken: the words that are mbarriers', (rows, words).
     """
 
     def __init__(self, run: Execution):
+        run.unit(Words)  # first: what it finds is said first
         self.mbarriers: dict[tuple[int, int, int], Mbarrier] = {}
         self.warps = run.padded // 32
         self.slots = self.warps + run.padded  # where what is known of mbarriers begins
-        self.known = np.zeros((run.nb, run.padded, self.slots), np.int32)
+        run.arrivals = np.zeros((run.nb, run.padded, self.slots), np.int32)
         self.touched: dict[int, np.ndarray] = {}
         self.landed: dict[int, np.ndarray] = {}
         self.taken: dict[int, np.ndarray] = {}
 
-    def slot(self, row: int) -> int:
+    def slot(self, run: Execution, row: int) -> int:
         """A place for what threads of a block know of a new mbarrier."""
         number = sum(at == row for _, at, _ in self.mbarriers)
-        if self.slots + number == self.known.shape[2]:
-            more = np.zeros((*self.known.shape[:2], max(4, number)), np.int32)
-            self.known = np.concatenate([self.known, more], 2)
+        if self.slots + number == run.arrivals.shape[2]:
+            more = np.zeros((*run.arrivals.shape[:2], max(4, number)), np.int32)
+            run.arrivals = np.concatenate([run.arrivals, more], 2)
         return number
 
-    def brings(self, root: Root, row: int, word: int) -> bool:
-        """Whether a box is on the way to a word."""
-        return any(
-            box.root is root and (box.words == word).any()
-            for (_, at, _), one in self.mbarriers.items() if at == row for box in one.boxes
-        )  # fmt: skip
+    def met(self, run: Execution, rows: np.ndarray) -> None:
+        """All threads of these blocks know all that one of them does."""
+        run.arrivals[rows] = run.arrivals[rows].max(1, keepdims=True)
+        run.arrivals[rows, :, : self.slots] = run.access_number
+
+    def met_in_warps(self, run: Execution, here: np.ndarray, member: np.ndarray) -> None:
+        """Lanes that meet know what one of them does."""
+        for row, warp in np.argwhere(here.reshape(run.nb, -1, 32).any(2)):
+            lanes = 32 * warp + np.flatnonzero(here[row, 32 * warp : 32 * warp + 32])
+            masks = np.broadcast_to(member, run.lanes_shape)[row, lanes]
+            for mask in np.unique(masks):
+                some = lanes[masks == mask]
+                together = run.arrivals[row, some].max(0)
+                together[self.warps + some] = run.access_number
+                run.arrivals[row, some] = together
+
+    def accessed(self, run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Reports lanes that read or overwrite what a copy has brought without having waited for it, or touch an
+        mbarrier; what they store is no copy's.
+        """
+        if array.space != "shared":
+            return
+        landed, taken = _by_word(run, self.landed, array.root, 2), _by_word(run, self.taken, array.root)
+        rows, lanes = np.broadcast_arrays(run.rows, np.arange(run.padded))
+        word = np.where(mask.full, np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4, 0)
+        here = mask.full
+        touched = _by_word(run, self.touched, array.root, self.warps)
+        touched[rows[here], lanes[here] // 32, word[here]] = run.access_number + 1  # it gets its number behind this
+        slot, phase = landed[rows, 0, word], landed[rows, 1, word]
+        early = here & (slot > 0) & (phase > run.arrivals[rows, lanes, self.slots + np.maximum(slot, 1) - 1])
+        for hit, why in (
+            (early, "which a copy has brought, and has not waited for the copy's mbarrier"),
+            (here & (taken[rows, word] > 0), "which is an mbarrier's: ptx.mbarrier_… alone may touch it"),
+        ):
+            if hit.any():
+                row, lane, who = run.first_lane(hit)
+                at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
+                does = "reads" if kind == LOAD else "writes"
+                run.hazard("race", node.lineno, array.name, f"{who} {does} {run.element_name(array, at)}, "
+                           f"{why}", who)  # fmt: skip
+        if kind != LOAD:
+            landed[rows[here], :, word[here]] = 0
 
 
 # ------------------------------------------------------------------------------------------------------- mbarriers
@@ -112,11 +145,9 @@ def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: Lanes, coun
     for row, lanes, word, number in _calls(run, node, shared, i, count):
         if not 1 <= number <= MOST:
             raise run.refuse(node, f"ptx.mbarrier_init takes 1 to {MOST:,} arrivals a phase, not {number}")
-        if run.hunting and run.order is None:
-            run.shown.exact = True  # what arrivals and waits order differs from lane to lane
-            raise Restart
+        run.track_each()  # what arrivals and waits order differs from lane to lane
         run.access_number += 1
-        clocks, key = _clocks(run), (shared.root.address, row, word)
+        clocks, key = run.unit(Clocks), (shared.root.address, row, word)
         there = clocks.mbarriers.get(key)
         if run.hunting and (there or len(lanes) > 1):
             who = run.thread_name(int(run.block_numbers[row]), int(lanes[-1]))
@@ -125,7 +156,7 @@ def mbarrier_init(run: Execution, node: ast.Call, shared: object, i: Lanes, coun
                        f"{why}: one thread makes it, once", who)  # fmt: skip
         none = np.zeros(0, np.int32)
         clocks.mbarriers[key] = Mbarrier(
-            there.slot if there else clocks.slot(row),
+            there.slot if there else clocks.slot(run, row),
             number,
             run.access_number,
             int(run.epoch[row]),
@@ -168,9 +199,9 @@ def mbarrier_wait(run: Execution, node: ast.Call, shared: object, i: Lanes, pari
                 f"arrivals {one.left} are missing, and {one.transfer - _on_the_way(one):,} bytes of copies",
                 "warps go through a kernel in lockstep here: what arrives, or copies, does so before others wait",
             )
-        clocks = run.bulk
-        clocks.known[row, lanes] = _joined(clocks.known[row, lanes], one.past)
-        clocks.known[row, lanes, clocks.slots + one.slot] = one.ended
+        clocks = run.unit(Clocks)
+        run.arrivals[row, lanes] = _joined(run.arrivals[row, lanes], one.past)
+        run.arrivals[row, lanes, clocks.slots + one.slot] = one.ended
 
 
 def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.ndarray) -> None:
@@ -179,8 +210,8 @@ def _arrive(run: Execution, node: ast.AST, one: Mbarrier, row: int, lanes: np.nd
         run.hazard("race", node.lineno, None, f"{who} arrives in a phase of which all {one.count} arrivals have "
                    "come, and whose copies have not: what comes out is undefined", who)  # fmt: skip
     one.left -= len(lanes)
-    known = run.bulk.known[row, lanes]
-    for place in (lanes // 32, run.bulk.warps + lanes):
+    known = run.arrivals[row, lanes]
+    for place in (lanes // 32, run.padded // 32 + lanes):
         known[np.arange(len(lanes)), place] = run.access_number
     one.come = _joined(known.max(0), one.come)
 
@@ -202,25 +233,20 @@ def _settle(run: Execution, one: Mbarrier, row: int) -> None:
         return
     one.ended, one.left, one.transfer = one.ended + 1, one.count, 0
     one.past, one.come = _joined(one.come, one.past), np.zeros(0, np.int32)
+    clocks, in_flight = run.unit(Clocks), run.unit(Words).in_flight
     for box in one.boxes:
         root, words = box.root, box.words
-        root.view(types.UINT32)[words + row * (root.row_bytes // 4)] = box.values
-        root.in_flight[row, words] = 0
-        _by_word(run, run.bulk.landed, root, 2)[row][:, words] = np.array([[one.slot + 1], [one.ended]])
+        root.view(np.dtype(np.uint32))[words + row * (root.row_bytes // 4)] = box.values
+        in_flight[root][row, words] = 0
+        _by_word(run, clocks.landed, root, 2)[row][:, words] = np.array([[one.slot + 1], [one.ended]])
         if run.hunting and root.tracked:
             each = root.granules(4)
             at = (words[:, None] * each + np.arange(each)).ravel()
             root.shadow[row, at] = np.zeros(
                 (), root.shadow.dtype
             )  # no thread's store: races with it are looked for here
-            root.shadow["written"][row, at, trace.WRITE] = True
+            root.shadow["written"][row, at, WRITE] = True
     one.boxes = []
-
-
-def _clocks(run: Execution) -> Clocks:
-    if run.bulk is None:
-        run.bulk = Clocks(run)
-    return run.bulk
 
 
 def _by_word(run: Execution, kept: dict[int, np.ndarray], root: Root, *of: int) -> np.ndarray:
@@ -248,7 +274,7 @@ def _calls(
 
 def _mbarrier(run: Execution, node: ast.AST, shared: Array, row: int, lanes: np.ndarray, word: int) -> Mbarrier:
     """The mbarrier at a word. Refuses one that is none; reports one that may not be there yet."""
-    one = None if run.bulk is None else run.bulk.mbarriers.get((shared.root.address, row, word))
+    one = run.unit(Clocks).mbarriers.get((shared.root.address, row, word))
     lane = int(lanes[0])
     who = run.thread_name(int(run.block_numbers[row]), lane)
     if one is None:
@@ -316,7 +342,7 @@ def _count(
         element = np.zeros(run.lanes_shape, np.int64)
         element[rows] = source.offset + line * width + word
         if inside.any():
-            wide._note(run, source, np.where(inside, element, 0), Mask(inside, run.lanes_shape), trace.LOAD, node)
+            wide._note(run, source, np.where(inside, element, 0), Mask(inside, run.lanes_shape), LOAD, node)
 
 
 def _start(
@@ -340,15 +366,13 @@ def _start(
     line, word = np.arange(box), np.arange(words)
     inside = (first + line < lines)[:, None] & (at + word < width)
     element = int(source.offset) + (first + line)[:, None] * width + at + word
-    values = np.where(inside, source.root.view(types.UINT32).take(element, mode="clip"), np.uint32(0)).ravel()
+    values = np.where(inside, source.root.view(np.dtype(np.uint32)).take(element, mode="clip"), np.uint32(0)).ravel()
     shift, mask = SWIZZLED.get(words, (0, 0))
     moved = (line[:, None] >> shift & mask) * 4
     words = (begin + line[:, None] * words + (word ^ moved)).ravel()
     if run.hunting:
         _check_start(run, node, shared, one, row, lane, words, name)
-    if root.in_flight is None:
-        root.in_flight = np.zeros((run.nb, root.row_bytes // 4), np.int32)
-    root.in_flight[row, words] = run.event(node, shared.name)
+    Words.of(run.unit(Words).in_flight, root, run)[row, words] = -run.event(node, shared.name)
     one.boxes.append(Box(root, words, values))
 
 
@@ -356,17 +380,17 @@ def _check_start(
     run: Execution, node: ast.AST, shared: Array, one: Mbarrier, row: int, lane: int, words: np.ndarray, who: str
 ) -> None:
     """Reports a copy to words that may be in use, or on an mbarrier that the copy engine may not see."""
-    root, clocks = shared.root, run.bulk
-    known = clocks.known[row, lane].copy()
+    root, clocks, beside = shared.root, run.unit(Clocks), run.unit(Words)
+    known = run.arrivals[row, lane].copy()
     known[lane // 32] = run.access_number
-    fenced = np.broadcast_to(run.fenced, run.lanes_shape)[row]
+    fenced, in_flight = beside.fenced[row], Words.of(beside.in_flight, root, run)[row, words]
     why = ""
     if fenced[one.lane] < one.born:
         why = "on an mbarrier with no ptx.fence_async() between ptx.mbarrier_init and the barrier"
-    elif root.in_flight is not None and root.in_flight[row, words].any():
-        line, _ = run.events[int(root.in_flight[row, words].max())]
+    elif in_flight.any():
+        line, _ = run.events[int(abs(in_flight).max())]
         why = f"to words of {shared.name} to which the copy of line {line} is still on the way"
-    elif root.in_use is not None and (root.in_use[row, words] > 0).any():
+    elif root in beside.in_use and (beside.in_use[root][row, words] > 0).any():
         why = f"to words of {shared.name} that a product may still read (it takes ptx.wgmma_wait first)"
     elif _by_word(run, clocks.taken, root)[row, words].any():
         why = f"to words of {shared.name} that are an mbarrier's"
@@ -376,7 +400,7 @@ def _check_start(
             why = f"to words of {shared.name} that warp {int(np.argmax(late))} has read or written"
     if not why and root.tracked:
         each = root.granules(4)  # makes the shadow
-        written = root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()][..., trace.WRITE]
+        written = root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()][..., WRITE]
         thread = np.maximum(written["thread"] - 1, 0) % run.padded
         late = (written["thread"] > 0) & (written["access"] > fenced[thread])
         if late.any():
@@ -387,65 +411,19 @@ def _check_start(
                    "arrival of each warp behind its accesses, and a wait for that phase)", who)  # fmt: skip
 
 
-# ----------------------------------------------------------------------------------- what other accesses tell and ask
+def fence_async(run: Execution, node: ast.Call) -> None:
+    """Makes what these lanes have stored to shared memory visible to products and copies."""
+    run.operate([])
+    run.unit(Words).fenced[run.mask.full] = run.access_number
 
 
 def products_ended(run: Execution, root: Root, words: np.ndarray, lanes: np.ndarray) -> None:
     """Groups of these lanes have waited for a product that read `words`, (blocks, groups, words)."""
-    if run.bulk is None:
+    clocks = run.units.get(Clocks)
+    if clocks is None:
         return
     run.access_number += 1
     row, group = np.nonzero(lanes.reshape(run.nb, -1, 32 * GROUP).any(2))
-    touched = _by_word(run, run.bulk.touched, root, run.bulk.warps)
+    touched = _by_word(run, clocks.touched, root, clocks.warps)
     for warp in range(GROUP):
         touched[row[:, None], GROUP * group[:, None] + warp, words[row, group]] = run.access_number
-
-
-def met(run: Execution, rows: np.ndarray) -> None:
-    """All threads of these blocks have come to a barrier."""
-    if run.bulk is not None:
-        known = run.bulk.known
-        known[rows] = known[rows].max(1, keepdims=True)
-        known[rows, :, : run.bulk.slots] = run.access_number
-
-
-def met_in_warps(run: Execution, here: np.ndarray, member: np.ndarray) -> None:
-    """Lanes `here` have come to a syncwarp, each with those that its `member` mask names; both (blocks, lanes)."""
-    if run.bulk is None:
-        return
-    known = run.bulk.known
-    for row, warp in np.argwhere(here.reshape(run.nb, -1, 32).any(2)):
-        lanes = 32 * warp + np.flatnonzero(here[row, 32 * warp : 32 * warp + 32])
-        masks = np.broadcast_to(member, run.lanes_shape)[row, lanes]
-        for mask in np.unique(masks):
-            some = lanes[masks == mask]
-            together = known[row, some].max(0)
-            together[run.bulk.warps + some] = run.access_number
-            known[row, some] = together
-
-
-def accessed(run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
-    """Reports lanes that read or overwrite what a copy has brought without having waited for it, or touch an mbarrier;
-    what they store is no copy's.
-    """
-    clocks = run.bulk
-    landed, taken = _by_word(run, clocks.landed, array.root, 2), _by_word(run, clocks.taken, array.root)
-    rows, lanes = np.broadcast_arrays(run.rows, np.arange(run.padded))
-    word = np.where(mask.full, np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4, 0)
-    here = mask.full
-    touched = _by_word(run, clocks.touched, array.root, clocks.warps)
-    touched[rows[here], lanes[here] // 32, word[here]] = run.access_number + 1  # it gets its number behind this
-    slot, phase = landed[rows, 0, word], landed[rows, 1, word]
-    early = here & (slot > 0) & (phase > clocks.known[rows, lanes, clocks.slots + np.maximum(slot, 1) - 1])
-    for hit, why in (
-        (early, "which a copy has brought, and has not waited for the copy's mbarrier"),
-        (here & (taken[rows, word] > 0), "which is an mbarrier's: ptx.mbarrier_… alone may touch it"),
-    ):
-        if hit.any():
-            row, lane, who = run.first_lane(hit)
-            at = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
-            does = "reads" if kind == trace.LOAD else "writes"
-            run.hazard("race", node.lineno, array.name, f"{who} {does} {run.element_name(array, at)}, "
-                       f"{why}", who)  # fmt: skip
-    if kind != trace.LOAD:
-        landed[rows[here], :, word[here]] = 0

@@ -5,10 +5,10 @@ they have waited for the product nothing may look at D or write to it, and nothi
 reported here. Operands are read when a product starts, sums are there after the wait.
 
 wgmma.mma_async.sp is the same of B (32, n), which lies by columns or (_trans) by rows, and of A (64, 32) the 16 of a
-row that are kept. Each warp's 16 rows have their metadata in its lanes as dwlab.simt.sparse says of a warp's product.
-That register is an operand as shared memory is: the product reads it as long as it runs. The assembler, though, sees
-its last use where the product starts, and may give it to something else behind that; so a wait takes the metadata of
-the products that it ends, and what is missing or changed there is reported.
+row that are kept. Each warp's 16 rows have their metadata in its lanes as in a warp's product (sparse.py). That
+register is an operand as shared memory is: the product reads it as long as it runs. The assembler, though, sees its
+last use where the product starts, and may give it to something else behind that; so a wait takes the metadata of the
+products that it ends, and what is missing or changed there is reported.
 
 Tensor cores read shared memory past the way of loads and stores (the "async proxy"). What a thread has stored there, or
 a copy of its has brought, they see if that thread has come to fence_async() behind it, and a barrier follows: reported
@@ -24,15 +24,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import bulk, sparse, tensor, trace, types
-from dwlab.simt.memory import Array, Lanes, LocalArray, Mask
-
-if TYPE_CHECKING:
-    from dwlab.simt.interpreter import Execution
+from dwlab.instructions import bulk, sparse, tensor
+from dwlab.instructions.wide import FLOAT32, Words, into_group
+from dwlab.simt.meanings import LOAD, STORE, WRITE, Array, Execution, Lanes, LocalArray, Mask, Unit
 
 THREADS, ROWS, WORDS, PITCH = 128, 64, 8, 32  # of a group; rows of A; words of a line that a product takes, of all
 
@@ -53,6 +50,62 @@ class Product:
     node: ast.AST
     metadata: Lanes | None = None
     reported: bool = False
+
+
+class Products(Unit):
+    """Those of a batch's warp groups. running: those that somebody waits for; groups: committed by each lane.
+
+    busy: local array -> lanes of which products may still add to it; unfenced: those that have stored to it since their
+    last fence, where there was one.
+    """
+
+    def __init__(self, run: Execution):
+        run.unit(Words)  # first: what it finds is said first
+        self.running: list[Product] = []
+        self.groups = np.zeros(run.lanes_shape, np.int32)
+        self.busy: dict[LocalArray, np.ndarray] = {}
+        self.unfenced: dict[LocalArray, np.ndarray] = {}
+
+    def mark(self, acc: LocalArray) -> None:
+        """Notes which lanes' sums are busy."""
+        self.busy[acc] = np.logical_or.reduce([one.lanes for one in self.running if one.acc is acc] or [np.False_])
+
+    def accessed_local(self, run: Execution, array: LocalArray, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Reports lanes that look at sums, or write to them, of which a product runs."""
+        if kind == STORE and array in self.unfenced:
+            self.unfenced[array] |= mask.full
+        if array not in self.busy or not (hit := mask.full & self.busy[array]).any():
+            return
+        row, lane, who = run.first_lane(hit)
+        line = next(one.node.lineno for one in self.running if one.acc is array and one.lanes[row, lane])
+        run.hazard(
+            "race", node.lineno, array.name,
+            f"{who} touches {array.name} while the product of line {line} may still add to it (it takes "
+            f"ptx.wgmma_commit() and ptx.wgmma_wait({array.name}, …, 0) first)", who, line,
+        )  # fmt: skip
+
+    def accessed(self, run: Execution, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
+        """Reports lanes that write to operands of a product that may still run."""
+        in_use = run.unit(Words).in_use.get(array.root)
+        if in_use is None or kind == LOAD:
+            return
+        word = np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4
+        rows = np.broadcast_to(run.rows, run.lanes_shape)
+        hit = mask.full & (in_use[rows, np.where(mask.full, word, 0)] > 0)
+        if not hit.any():
+            return
+        row, lane, who = run.first_lane(hit)
+        at = int(word[row, lane])
+        element = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
+        reading = [one for one in self.running if (one.words[row] == at).any()]
+        line = reading[0].node.lineno
+        for one in reading:
+            one.reported = True
+        run.hazard(
+            "race", node.lineno, array.name,
+            f"{who} writes {run.element_name(array, element)} while the product of line {line} may still "
+            "read it (it takes ptx.wgmma_wait(…, 0), then cuda.syncthreads())", who, line,
+        )  # fmt: skip
 
 
 def group_mma(kind: str) -> Callable:
@@ -104,7 +157,7 @@ def _operands(
     blocks: of B by rows, 32 lines from each of these words behind the first on.
     """
     _check_acc(run, node, acc, n)
-    if not isinstance(array, Array) or array.space != "shared" or array.dtype != types.FLOAT32:
+    if not isinstance(array, Array) or array.space != "shared" or array.dtype != FLOAT32:
         raise run.refuse(node, f"{run.called} takes operands in a float32 array of shared memory")
     _whole_groups(run, node)
     if not run.exact:  # no lanes here, only types
@@ -122,19 +175,18 @@ def _start(
 ) -> list[np.ndarray]:  # fmt: skip
     """Starts a product: counts it, looks for mistakes, and gives A and B, (blocks, groups, lines, elements)."""
     run.operate([], instructions=n // 8, unit="tensor")
-    run.count_flops(node, types.FLOAT32, 2 * ROWS * n * 2 * WORDS // THREADS)
+    run.count_flops(node, FLOAT32, 2 * ROWS * n * 2 * WORDS // THREADS)
     words = np.concatenate(lines, axis=2)
     lanes = run.mask.full.copy()
     if run.hunting:
         _check_sums(run, node, acc, n // 2)
         _check_operands(run, node, array, words)
-    if array.root.in_use is None:
-        array.root.in_use = np.zeros((run.nb, array.root.row_bytes // 4), np.int32)
     one = Product(acc, array, words, lanes, np.full(run.lanes_shape, -1, np.int32), node, metadata)
     _use(run, one, lanes, 1)
-    run.group_products.append(one)
-    _busy(run, acc)
-    flat = array.root.view(types.UINT32)
+    products = run.unit(Products)
+    products.running.append(one)
+    products.mark(acc)
+    flat = array.root.view(np.dtype(np.uint32))
     rows = run.rows[:, :, None] * np.int64(array.root.row_bytes // 4)
     taken = [tensor.elements(flat.take(one + rows, mode="clip"), kind) for one in lines]
     return [one.reshape(*one.shape[:2], count, -1) for one, count in zip(taken, (ROWS, n), strict=True)]
@@ -154,20 +206,16 @@ def fence(run: Execution, node: ast.Call, acc: object, n: int) -> None:
     _check_acc(run, node, acc, n)
     _whole_groups(run, node)
     run.operate([])
-    unfenced = np.ones(run.lanes_shape, np.bool_) if acc.unfenced is None else acc.unfenced
-    acc.unfenced = unfenced & ~run.mask.full
+    unfenced = run.unit(Products).unfenced
+    unfenced[acc] = unfenced.get(acc, np.ones(run.lanes_shape, np.bool_)) & ~run.mask.full
 
 
 def group_commit(run: Execution, node: ast.Call) -> None:
     """Puts each active lane's uncommitted products into its next group."""
     _whole_groups(run, node)
     run.operate([])
-    now = run.mask.full
-    number = np.broadcast_to(run.product_groups, run.lanes_shape)
-    for one in run.group_products:
-        fresh = now & one.lanes & (one.group < 0)
-        one.group[fresh] = number[fresh]
-    run.product_groups = number + now.astype(np.int32)
+    products = run.unit(Products)
+    into_group(products.running, products.groups, run.mask.full)
 
 
 def group_wait(keeps: bool = False) -> Callable:
@@ -180,9 +228,10 @@ def group_wait(keeps: bool = False) -> Callable:
         _check_acc(run, node, acc, n)
         _whole_groups(run, node)
         run.operate([])
-        oldest_left = np.broadcast_to(run.product_groups, run.lanes_shape) - groups
+        products = run.unit(Products)
+        oldest_left = products.groups - groups
         ended = []
-        for one in run.group_products:
+        for one in products.running:
             done = run.mask.full & one.lanes & (one.group >= 0) & (one.group < oldest_left)
             if done.any():
                 if run.hunting and one.metadata is not None:
@@ -193,9 +242,9 @@ def group_wait(keeps: bool = False) -> Callable:
                 bulk.products_ended(run, one.array.root, one.words, done)
                 one.lanes &= ~done
                 ended.append(one.acc)
-        run.group_products = [one for one in run.group_products if one.lanes.any()]
+        products.running = [one for one in products.running if one.lanes.any()]
         for sums in ended:
-            _busy(run, sums)
+            products.mark(sums)
 
     return meaning
 
@@ -219,50 +268,9 @@ def _check_metadata(run: Execution, node: ast.Call, one: Product, done: np.ndarr
                f"{why}", who, line)  # fmt: skip
 
 
-def fence_async(run: Execution, node: ast.Call) -> None:
-    """Makes what these lanes have stored to shared memory visible to products."""
-    run.operate([])
-    run.fenced = np.where(run.mask.full, run.access_number, run.fenced)
-
-
-def overwritten(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: ast.AST) -> None:
-    """Reports lanes that write to operands of a product that may still run. `element`: in elements of the array."""
-    word = np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4
-    rows = np.broadcast_to(run.rows, run.lanes_shape)
-    hit = mask.full & (array.root.in_use[rows, np.where(mask.full, word, 0)] > 0)
-    if not hit.any():
-        return
-    row, lane, who = run.first_lane(hit)
-    at = int(word[row, lane])
-    element = int(np.broadcast_to(element, run.lanes_shape)[row, lane])
-    reading = [one for one in run.group_products if (one.words[row] == at).any()]
-    line = reading[0].node.lineno
-    for one in reading:
-        one.reported = True
-    run.hazard(
-        "race", node.lineno, array.name,
-        f"{who} writes {run.element_name(array, element)} while the product of line {line} may still "
-        "read it (it takes ptx.wgmma_wait(…, 0), then cuda.syncthreads())", who, line,
-    )  # fmt: skip
-
-
-def touched(run: Execution, acc: LocalArray, mask: Mask, node: ast.AST) -> None:
-    """Reports lanes that look at sums, or write to them, of which a product runs."""
-    hit = mask.full & acc.busy
-    if not hit.any():
-        return
-    row, lane, who = run.first_lane(hit)
-    line = next(one.node.lineno for one in run.group_products if one.acc is acc and one.lanes[row, lane])
-    run.hazard(
-        "race", node.lineno, acc.name,
-        f"{who} touches {acc.name} while the product of line {line} may still add to it (it takes ptx.wgmma_commit() "
-        f"and ptx.wgmma_wait({acc.name}, …, 0) first)", who, line,
-    )  # fmt: skip
-
-
 def _check_acc(run: Execution, node: ast.Call, acc: object, n: int) -> None:
     """Refuses what is no local array of n / 2 sums a lane."""
-    if not isinstance(acc, LocalArray) or acc.dtype != types.FLOAT32 or run.exact and len(acc.storage) < n // 2:
+    if not isinstance(acc, LocalArray) or acc.dtype != FLOAT32 or run.exact and len(acc.storage) < n // 2:
         raise run.refuse(node, f"{run.called} takes a cuda.local.array of float32 for {n // 2} sums a lane")
 
 
@@ -307,17 +315,13 @@ def _or(numbers: range) -> str:
 def _use(run: Execution, one: Product, lanes: np.ndarray, more: int) -> None:
     """Counts one product more, or less, that reads its operands, for the groups of these lanes."""
     row, group = np.nonzero(lanes.reshape(run.nb, -1, THREADS).any(2))
-    np.add.at(one.array.root.in_use, (row[:, None], one.words[row, group]), more)
-
-
-def _busy(run: Execution, acc: LocalArray) -> None:
-    lanes = [one.lanes for one in run.group_products if one.acc is acc]
-    acc.busy = np.logical_or.reduce(lanes) if lanes else None
+    in_use = Words.of(run.unit(Words).in_use, one.array.root, run)
+    np.add.at(in_use, (row[:, None], one.words[row, group]), more)
 
 
 def _check_sums(run: Execution, node: ast.AST, acc: LocalArray, count: int) -> None:
     """Reports sums that nothing has written, and those that were written with no fence since."""
-    unfenced, fence = np.True_ if acc.unfenced is None else acc.unfenced, f"ptx.wgmma_fence({acc.name}, …)"
+    unfenced, fence = run.unit(Products).unfenced.get(acc, np.True_), f"ptx.wgmma_fence({acc.name}, …)"
     for kind, wrong, why in (
         ("uninitialised", ~acc.written[:count].all(0), f"{acc.name} is read before it was written"),
         ("race", unfenced, f"{acc.name} was written, and {run.called} starts with no {fence} since"),
@@ -338,7 +342,7 @@ def _check_read(run: Execution, array: Array, words: np.ndarray, here: np.ndarra
         element = np.zeros(inside.shape, np.int64)
         element[..., : some.shape[2]] = some
         mask = Mask(here & inside.reshape(run.lanes_shape), run.lanes_shape)
-        run.check_races(array, element.reshape(run.lanes_shape), mask, trace.LOAD, node)
+        run.check_races(array, element.reshape(run.lanes_shape), mask, LOAD, node)
 
 
 def _check_operands(run: Execution, node: ast.AST, array: Array, words: np.ndarray) -> None:
@@ -346,9 +350,9 @@ def _check_operands(run: Execution, node: ast.AST, array: Array, words: np.ndarr
     _check_read(run, array, words, run.mask.full, node)
     if not array.root.tracked:
         return
-    written = array.root.shadow[run.rows[..., None], words * array.root.granules(4)][..., trace.WRITE]
+    written = array.root.shadow[run.rows[..., None], words * array.root.granules(4)][..., WRITE]
     thread = np.maximum(written["thread"] - 1, 0) % run.padded
-    fenced = np.broadcast_to(run.fenced, run.lanes_shape)[np.broadcast_to(run.rows[..., None], words.shape), thread]
+    fenced = run.unit(Words).fenced[np.broadcast_to(run.rows[..., None], words.shape), thread]
     late = (written["thread"] > 0) & (written["access"] > fenced) & _groups_here(run)[..., None]
     if late.any():
         row, group, word = np.argwhere(late)[0]

@@ -7,15 +7,10 @@ it is 0x7FFF, as on the hardware. Only tf32 cuts a NaN's lower bits off, also as
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import types
-from dwlab.simt.memory import Lanes
-
-if TYPE_CHECKING:
-    from dwlab.simt.interpreter import Execution
+from dwlab.simt.meanings import Execution, Lanes
 
 _NAN = np.uint32(0x7FFF)
 
@@ -58,7 +53,7 @@ def tf32(run: Execution, node: ast.Call, x: Lanes) -> Lanes:
 def dp4a(run: Execution, node: ast.Call, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     """c and the four products of a's and b's int8; the sum wraps around."""
     run.operate([a, b, c])
-    run.count_flops(node, types.INT32, 8)
+    run.count_flops(node, np.dtype(np.int32), 8)
     total = c
     with np.errstate(over="ignore"):
         for k in range(4):

@@ -1,6 +1,6 @@
 """The product of small matrices of which one is sparse: two of every four kept along k, as tensor cores have it.
 
-Lanes hold A's kept elements as they hold a dense A (dwlab.simt.tensor), B as twice as many words, and the indices of 32
+Lanes hold A's kept elements as they hold a dense A (tensor.py), B as twice as many words, and the indices of 32
 elements along k: with g = lane // 4, two lanes of each four have them. With selector s lane 4 g + 2 s has those of
 k < 16, lane 4 g + 2 s + 1 the rest, of row g in the lower 16 bits, of row g + 8 in the upper. Source: PTX ISA 8.7,
 "Sparse matrix storage", "mma.sp".
@@ -9,15 +9,11 @@ k < 16, lane 4 g + 2 s + 1 the rest, of row g in the lower 16 bits, of row g + 8
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import tensor, types
-from dwlab.simt.memory import Lanes
-
-if TYPE_CHECKING:
-    from dwlab.simt.interpreter import Execution
+from dwlab.instructions import tensor
+from dwlab.simt.meanings import Execution, Lanes
 
 GROUPS = 8  # of four along k, that a row has
 _SHIFTS = np.arange(0, 4 * GROUPS, 4, dtype=np.uint32)
@@ -28,7 +24,7 @@ def sparse_mma(run: Execution, node: ast.Call, *given: Lanes) -> tuple[Lanes, ..
     *lanes, metadata, selector = given
     tensor.whole_warps(run, node)
     run.operate([*lanes, metadata], unit="tensor")
-    run.count_flops(node, types.FLOAT32, 2 * tensor.ROWS * tensor.COLUMNS * 2 * GROUPS // 32)
+    run.count_flops(node, np.dtype(np.float32), 2 * tensor.ROWS * tensor.COLUMNS * 2 * GROUPS // 32)
     places = kept_places(run, node, metadata, selector)
     c, a = tensor.numbers(run, lanes[:4]), tensor.elements(tensor.rows(run, lanes[4:8]), "float16")
     b = tensor.elements(tensor.columns(run, lanes[8:]), "float16").swapaxes(1, 2)

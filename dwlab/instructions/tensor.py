@@ -16,15 +16,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import trace, types, wide
-from dwlab.simt.memory import Array, Lanes, Mask
-
-if TYPE_CHECKING:
-    from dwlab.simt.interpreter import Execution
+from dwlab.instructions import wide
+from dwlab.simt.meanings import LOAD, Array, Execution, Lanes, Mask
 
 ROWS, COLUMNS, WORDS = 16, 8, 8
 _KEPT = np.uint32(0xFFFFE000)  # of a tf32 operand: sign, exponent, 10 bits; what is below is not looked at
@@ -38,7 +34,7 @@ def mma(kind: str) -> Callable:
     def meaning(run: Execution, node: ast.Call, *lanes: Lanes) -> tuple[Lanes, ...]:
         whole_warps(run, node)
         run.operate(lanes, unit="tensor")
-        run.count_flops(node, types.FLOAT32, 2 * ROWS * COLUMNS * WORDS * per_word // 32)
+        run.count_flops(node, np.dtype(np.float32), 2 * ROWS * COLUMNS * WORDS * per_word // 32)
         c, a, b = numbers(run, lanes[:4]), rows(run, lanes[4:8]), columns(run, lanes[8:])
         with np.errstate(invalid="ignore", over="ignore"):
             d = by_lane(np.matmul(elements(a, kind), elements(b, kind).swapaxes(1, 2)))
@@ -98,7 +94,7 @@ def ldmatrix(transposed: bool) -> Callable:
         element, mask = wide.locate(run, node, "shared", array, index)
         if mask is None:
             return (np.float32(0),) * 4
-        wide.tally(run, array, element, mask, trace.LOAD, node)
+        wide.tally(run, array, element, mask, LOAD, node)
         start = np.where(mask.full, element, 0).reshape(run.nb, -1, 4, 8)  # a misplaced row is reported; read another
         return tuple(_matrix(run, array, start[:, :, m], mask, node, transposed) for m in range(4))
 
@@ -121,8 +117,8 @@ def _words(run: Execution, array: Array, element: np.ndarray, mask: Mask, node: 
     """A word for each lane, looked at for races as what that lane reads."""
     element = np.ascontiguousarray(element.reshape(run.lanes_shape))
     if run.hunting and array.root.tracked:
-        run.check_races(array, element, mask, trace.LOAD, node)
-    flat = array.root.view(types.UINT32)
+        run.check_races(array, element, mask, LOAD, node)
+    flat = array.root.view(np.dtype(np.uint32))
     return flat.take(element + run.rows * np.int64(array.root.row_bytes // 4), mode="clip")
 
 
