@@ -77,8 +77,6 @@ def measure(
     *,
     per_launch: int = 1,
     seconds: float = SECONDS,
-    rest_seconds: float = REST_SECONDS,
-    rest: Energy | None = None,
     uuid: str | None = None,
     nvml: Any = None,
     clock: Callable[[], float] = time.monotonic,
@@ -87,26 +85,19 @@ def measure(
     """The energy of work that is repeated for `seconds`, after the GPU's power at rest.
 
     launch: enqueues one piece of work; synchronize: waits for all. per_launch: how many runs a launch counts as, such
-    as the images of a batch. rest: an earlier measurement, whose power at rest is taken for this one's. uuid: of the
-    GPU ("GPU-…"), the first one if None. nvml, clock, sleep: for tests.
+    as the images of a batch. uuid: of the GPU ("GPU-…"), the first one if None. nvml, clock, sleep: for tests.
 
     Raises EnergyError without nvidia-ml-py, a driver, or a counter that moves; and for windows that are none.
     """
-    for what, value in (("seconds", seconds), ("rest_seconds", rest_seconds)):
-        if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-            raise EnergyError(f"{what}={value!r}: a window is a positive number of seconds")
+    if not (isinstance(seconds, (int, float)) and math.isfinite(seconds) and seconds > 0):
+        raise EnergyError(f"seconds={seconds!r}: a window is a positive number of seconds")
     if isinstance(per_launch, bool) or not isinstance(per_launch, int) or per_launch < 1:
         raise EnergyError(f"per_launch={per_launch!r}: a launch counts as a whole number of runs, at least 1")
     with _counter(_library() if nvml is None else nvml, uuid) as (device, read):
         launch()
         synchronize()
-        if rest is None:
-            sleep(SETTLE_SECONDS)
-            resting, rest_window, _ = _window(read, clock, lambda: sleep(POLL_SECONDS), rest_seconds)
-            rest_watts = resting / rest_window
-        else:
-            rest_watts, rest_window = rest.rest_watts, rest.rest_seconds
-
+        sleep(SETTLE_SECONDS)
+        resting, rest_window, _ = _window(read, clock, lambda: sleep(POLL_SECONDS), REST_SECONDS)
         many = _batch(launch, synchronize, clock)
 
         def work() -> None:
@@ -116,7 +107,7 @@ def measure(
 
         work()  # clocks up
         joules, window, batches = _window(read, clock, work, seconds)
-    return Energy(device, joules, window, batches * many * per_launch, rest_watts, rest_window)
+    return Energy(device, joules, window, batches * many * per_launch, resting / rest_window, rest_window)
 
 
 def of_graph(graph: Any, per_launch: int = 1, **how: Any) -> Energy:
