@@ -327,7 +327,7 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
     For each stage and shape that was timed on both: the measured change of its time, the predicted one, and none, which
     is what carrying the first GPU's times over would say; where memory binds, and elsewhere.
     """
-    predictions = json.loads(records.file_bytes(max(folder.glob("*.json.gz"))))
+    predictions = json.loads(records.file_bytes(max(folder.glob("*.json.xz"))))
     taken, where = {}, []
     for run in records.load_runs(folder):
         where.append(run.where())

@@ -11,13 +11,11 @@ Every failure is a RecordError with one sentence on what is wrong and what to do
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import itertools
 import lzma
 import os
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -45,7 +43,6 @@ __all__ = [
 
 FOLDER = Path(__file__).parent
 PACKED = ".jsonl.xz"
-UNPACKED = {".gz": gzip.decompress, ".xz": lzma.decompress}
 CALM = 0.05  # (p90 - p10) / median of rounds that nothing disturbed: of 2,585 layers recorded until then 26 have more
 
 
@@ -108,8 +105,8 @@ def file_bytes(path: Path) -> bytes:
     """A file's bytes, unpacked if its name says that it is packed. Raises RecordError."""
     try:
         data = path.read_bytes()
-        return UNPACKED[path.suffix](data) if path.suffix in UNPACKED else data
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        return lzma.decompress(data) if path.suffix == ".xz" else data
+    except lzma.LZMAError as error:
         raise RecordError(f"{path.name} is damaged: {error}. Restore it (git checkout)") from error
     except OSError as error:
         raise RecordError(f"{path.name} cannot be read: {_why(error)}") from error
