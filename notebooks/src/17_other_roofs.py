@@ -117,8 +117,8 @@ for each in range(4, 33, 4):
 #
 # The stage does this for any row and up to 128 taps:
 #
-# <!-- begin:function:dwlab.kernels.depthwise1d.strips:kernel_of -->
-# <!-- end:function:dwlab.kernels.depthwise1d.strips:kernel_of -->
+# <!-- begin:function:dwlab.kernels.depthwise1d.forward_7_strips:kernel_of -->
+# <!-- end:function:dwlab.kernels.depthwise1d.forward_7_strips:kernel_of -->
 #
 # - All strips of all rows are numbered in one line. `row0`, `start` say where the block's first one lies.
 # - Vectors before the first row and behind the last one are stored as zeros, the others copied asynchronously.

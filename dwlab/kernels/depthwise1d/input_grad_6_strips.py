@@ -6,28 +6,22 @@ the places of the products in the unrolled text differ. Deterministic.
 Predicted: forward's bytes and instructions, so forward's time.
 """
 
+from dwlab.kernels.depthwise1d import forward_7_strips as forward
 from dwlab.kernels.depthwise1d import strips
-from dwlab.kernels.depthwise1d.strip_products import takes
 from dwlab.kernels.registry import by_shape, register
-
-MOST = 128  # taps
 
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    return strips.kernel_of(L, K, K - 1 - SHIFT, DTYPE, reverse=True)
+    return forward.kernel_of(L, K, K - 1 - SHIFT, DTYPE, reverse=True)
 
 
 def traffic(problem):
     return strips.traffic(problem, problem.left, reverse=True)
 
 
-def supports(problem):
-    return takes(problem, MOST)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/input_grad/warp_tiled", aligned=16,
+    kernel=kernel, traffic=traffic, supports=forward.supports, otherwise="depthwise1d/input_grad/warp_tiled", aligned=16,
     needs=("copy4_async",), lesson="22",
 )  # fmt: skip
 def launch(problem):
