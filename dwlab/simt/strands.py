@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import hostapi, limits, source
-from dwlab.simt.memory import Mask
+from dwlab.simt.memory import NUMBERS, Mask
 from dwlab.simt.options import DeadlockError
 from dwlab.simt.state import Frame, Restart
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _BLOCK_FIELDS = (
     "nb", "lanes_shape", "block_numbers", "block_index", "epoch", "warp_epoch", "lane_epoch", "lane_known",
-    "grid_epoch", "shared", "shared_used", "local", "dynamic_root", "copies", "groups", "bulk", "rows", "alive",
+    "grid_epoch", "shared", "shared_used", "local", "dynamic_root", "copies", "units", "arrivals", "rows", "alive",
 )  # fmt: skip
 _OWN_FIELDS = ("frames", "frame", "mask", "node", "discard", "steps", "watchers")
 _STACK = 16 << 20  # bytes of a thread's stack: a compiler may run on it
@@ -437,7 +437,7 @@ def resident_blocks(run: Execution) -> int:
 def _merge(parts: list[tuple[Mask, object]]) -> object:
     """A value whose lanes come from several strands."""
     result = parts[0][1]
-    if not isinstance(result, (np.ndarray, np.generic)):
+    if not isinstance(result, NUMBERS):
         return result
     for mask, value in parts[1:]:
         result = np.where(mask.full, value, result)
