@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections.abc import Callable, Sequence
@@ -239,14 +240,17 @@ def test(python: Path) -> int:
         command = [python, "-m", *step.arguments]
         return subprocess.run(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL).returncode
 
-    run(DOCTOR)  # what it finds fails the steps that it keeps from work
     lines, failed = [], 0
-    for step in STEPS:
-        started = time.monotonic()
-        status = run(step)
-        failed += status != 0
-        killed = f": ended by signal {-status}, from outside or for want of memory" if status < 0 else ""
-        lines.append(f"{'FAILED' if status else 'ok    '} {time.monotonic() - started:6.1f} s  {step.name}{killed}")
+    with tempfile.TemporaryDirectory() as folder:
+        if variables.pop("PYTHONDONTWRITEBYTECODE", ""):  # some hundred processes would each compile every module anew
+            variables["PYTHONPYCACHEPREFIX"] = folder
+        run(DOCTOR)  # what it finds fails the steps that it keeps from work
+        for step in STEPS:
+            started = time.monotonic()
+            status = run(step)
+            failed += status != 0
+            killed = f": ended by signal {-status}, from outside or for want of memory" if status < 0 else ""
+            lines.append(f"{'FAILED' if status else 'ok    '} {time.monotonic() - started:6.1f} s  {step.name}{killed}")
     print("", *lines, f"make test: {len(STEPS) - failed} passed, {failed} failed", sep="\n", flush=True)
     return 1 if failed else 0
 

@@ -492,6 +492,17 @@ def test_every_step_runs_and_one_failure_fails(monkeypatch, capfd):
     assert lab.test(Path(sys.executable)) == 0
 
 
+def test_steps_keep_bytecode_where_none_may_lie_beside_the_sources(monkeypatch, tmp_path, capfd):
+    (tmp_path / "shown.py").write_text("import sys; print(sys.dont_write_bytecode, sys.pycache_prefix)")
+    monkeypatch.setattr(lab, "DOCTOR", lab.Step("doctor", ("shown",)))
+    monkeypatch.setattr(lab, "STEPS", (lab.Step("shown", ("shown",)),))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert lab.test(Path(sys.executable)) == 0
+    (folder,) = set(re.findall("^False (.+)$", capfd.readouterr().out, re.M))
+    assert not Path(folder).exists() and not list(tmp_path.glob("__pycache__"))
+
+
 def test_make_test_runs_lint_tests_and_lessons():
     commands = [" ".join(step.arguments) for step in lab.STEPS]
     for part in ("ruff check .", "pytest", "--nbval", "notebooks/", "-n auto"):
