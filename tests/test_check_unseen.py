@@ -75,6 +75,7 @@ STORE, PRODUCT = "y[b, h, t] = acc", "w[h, j] * x[b, h, s]"
 # ---- drawn problems
 
 
+@pytest.mark.family(0.1, by=("op", "path"))  # one seed says much; the others are for --whole
 @pytest.mark.parametrize("seed", [1, 20, 300])
 @pytest.mark.parametrize(("op", "path", "dtypes"), KINDS, ids=lambda one: one if isinstance(one, str) else "")
 def test_the_drawn_problems_hold_all_pairs_and_all_edges(op, path, dtypes, seed):
@@ -241,6 +242,7 @@ ROUND = {
 """Op or path -> pairs of sizes that together may fill a buffer."""
 
 
+@pytest.mark.family(0.1, by=("op", "path"))
 @pytest.mark.parametrize("seed", [5, 60])
 @pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
 def test_sizes_and_their_relations_are_drawn(op, path, dtypes, seed):
@@ -270,6 +272,7 @@ def test_sizes_and_their_relations_are_drawn(op, path, dtypes, seed):
             assert {p[name] % 32 // 4 for p in telling if p[name] > 32} == set(range(8)), name
 
 
+@pytest.mark.family(0.1, by=("how",))
 @pytest.mark.parametrize("seed", [6, 70, 800])
 @pytest.mark.parametrize("how", RELATED)
 def test_taps_and_times_are_related_with_every_padding(how, seed):
@@ -307,13 +310,15 @@ DROPPED = {
 
 
 @simulated
-@pytest.mark.parametrize(("where", "seed"), DROPPED.values(), ids=DROPPED)
-def test_a_tap_that_is_dropped_at_some_sizes_is_found(where, seed):
+@pytest.mark.parametrize("name", part("dropped taps", DROPPED, lambda name: [name.split()[1]], 0.2))
+def test_a_tap_that_is_dropped_at_some_sizes_is_found(name):
+    where, seed = DROPPED[name]
     kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
     launch = lambda problem: replace(by_output(problem), scalars=(problem.shift, int(where(problem))))  # noqa: E731
     assert not check(kernel, launch=launch, seed=seed).passed
 
 
+@pytest.mark.family(0.1, by=("op",))
 @pytest.mark.parametrize("seed", [12, 130])
 @pytest.mark.parametrize(
     ("op", "names"), [("depthwise1d", ["B", "H", "B*H"]), ("pointwise", "NCF"), ("depthwise2d", "NC")]
@@ -675,6 +680,7 @@ def less(layer):
     return "relu" if layer.activation == "gelu" else "none" if layer.residual else layer.activation
 
 
+@pytest.mark.family(0.2, by=("id",))
 @pytest.mark.parametrize(
     ("id", "change"),
     [

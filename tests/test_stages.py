@@ -1,4 +1,5 @@
 import ast
+import functools
 import re
 import statistics
 import sys
@@ -126,12 +127,16 @@ def test_source_is_the_constants_and_the_kernel():
     assert stage("depthwise1d/forward/coalesced").source().startswith("TILE = 32")
 
 
-def reading(one):
+@functools.cache
+def tree_of(name):
+    return ast.parse(text_of(name))
+
+
+def reading(one, faces):
     """Lines of a stage's file and of those that it reaches by import, to interfaces: of these what it takes of them."""
-    faces = {f"dwlab.kernels.{file.parent.name}.{file.stem}": interfaces.offered(file) for file in interfaces.files()}
     own, taken = [one.file.removesuffix(".py").replace("/", ".")], set()
     for name in own:
-        tree = ast.parse(text_of(name))
+        tree = tree_of(name)
         used = {
             (n.value.id, n.attr)
             for n in ast.walk(tree)
@@ -155,7 +160,8 @@ def reading(one):
 
 def test_what_a_reader_of_a_stage_reads():
     """A stage to interfaces (docs/parts.md): median, upper quartile, worst; and those in lessons."""
-    lines = {one.id: reading(one) for one in registry.stages()}
+    faces = {f"dwlab.kernels.{file.parent.name}.{file.stem}": interfaces.offered(file) for file in interfaces.files()}
+    lines = {one.id: reading(one, faces) for one in registry.stages()}
     _, median, upper = statistics.quantiles(lines.values(), n=4)
     assert median <= 250 and upper <= 450 and max(lines.values()) <= 1050, sorted(lines.items(), key=lambda row: row[1])
     folder = Path(registry.__file__).parents[2] / "notebooks" / "src"
