@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32
 from parts import most, part
-from wrong_kernels import FAMILY, ROW, STAGED, TILE, WIDE, by_row, by_tile, edited
+from wrong_kernels import FAMILY, GRADIENTS, ROW, STAGED, TILE, WIDE, by_row, by_tile, edited
 
 from dwlab.gpu import target
 from dwlab.judge import diagnosis
@@ -34,24 +34,31 @@ def whole(name):
 # ---- wrong kernels
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("wrong", part("wrong kernels", FAMILY, lambda one: [one.pattern]), ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(one, id=one.name, marks=[pytest.mark.quick] if one.path == "forward" else [])
+        for one in part("wrong kernels", [*FAMILY, *GRADIENTS], lambda one: [one.path, one.pattern])
+    ],
+)
 def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong, monkeypatch):
     if target.mode == "gpu" and not wrong.harmless:
         pytest.skip("a GPU must not run it")
-    monkeypatch.setattr(judge, "_STEPS", 10_000)  # the endless one takes all of them
-    verdict = check(wrong.kernel, launch=wrong.launch)
+    if wrong.path == "forward":
+        monkeypatch.setattr(judge, "_STEPS", 10_000)  # the endless one takes all of them
+    verdict = check(wrong.kernel, launch=wrong.launch, path=wrong.path)
     assert not verdict.passed
     assert verdict.patterns[0] == wrong.pattern, str(verdict)
     assert wrong.also in f"{verdict} {' '.join(verdict.hints)}"
-    assert str(verdict).startswith(f"FAILED: {wrong.name}, depthwise1d/forward, {len(verdict.failures)} of ")
-    assert len(verdict.hints) >= 3
+    start = f"FAILED: {wrong.name}, depthwise1d/{wrong.path}, {len(verdict.failures)} of "
+    assert str(verdict).startswith(start) and len(verdict.hints) >= 3
 
 
-def test_the_family_is_large_and_has_no_twins():
-    names = [wrong.name for wrong in FAMILY]
-    assert len(names) >= 40 and len(set(names)) == len(names)
-    assert len({wrong.pattern for wrong in FAMILY}) >= 25
+def test_the_families_are_large_and_have_no_twins():
+    for family, kernels, patterns in ((FAMILY, 40, 25), (GRADIENTS, 30, 22)):
+        names = [wrong.name for wrong in family]
+        assert len(set(names)) == len(names) >= kernels
+        assert len({wrong.pattern for wrong in family}) >= patterns
 
 
 @simulated
@@ -68,10 +75,10 @@ def test_hazards_name_line_threads_and_array():
 
 @pytest.mark.parametrize("one", stages("depthwise1d", "forward"), ids=lambda one: one.name)
 def test_every_stage_passes_by_object_and_by_id(one):
-    verdict = check(one, most=most(30))
+    verdict = check(one, most=most(16))
     assert verdict.passed, verdict
     if one.name == "coalesced":  # an id is looked up alike for all, and each check takes seconds
-        assert str(verdict) == str(check(one.id, most=most(30)))
+        assert str(verdict) == str(check(one.id, most=most(16)))
     assert verdict.findings == verdict.hints == verdict.failures == () and verdict.rule is None
 
 

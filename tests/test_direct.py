@@ -5,11 +5,11 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given
 from hypothesis import strategies as st
-from launched import launched
+from launched import right_and_counted
 
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.pointwise import direct_tiles
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems.layers import Pointwise
@@ -40,9 +40,7 @@ LAYERS = (  # rows that end within a tile, all widths of stores, channels that a
 )  # fmt: skip
 def test_every_tile_is_right_and_counted(one, config):
     stage = DIRECT.with_config(config)
-    names = ("x", "w", "b", "m", "r", "y")
-    worst, seen = launched(one, "forward", stage.kernel_for(one), stage.launch(one), names=names)
-    assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
+    seen = right_and_counted(stage, one)
     assert seen.shared_requests == seen.barriers == 0
 
 

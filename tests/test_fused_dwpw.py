@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from launched import launched
+from launched import right_and_counted
 from left_out import LEFT_OUT
 
 from dwlab.judge import formulas
 from dwlab.judge.check import check
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.fused import dwpw_4_slide, slide_tiles
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
@@ -96,9 +96,7 @@ def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
 )
 def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(problem, config):
     one = STAGE.with_config(config)
-    worst, totals = launched(problem, "dwpw", one.kernel_for(problem), one.launch(problem))
-    assert worst <= 1  # also false where an output was not written: NaN
-    assert traffic.of_totals(totals) == one.traffic(problem)
+    right_and_counted(one, problem)
 
 
 def wrong(change, problem):

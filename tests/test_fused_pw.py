@@ -3,16 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from launched import launched
+from launched import right_and_counted
 from numba import float32, uint32
 
-from dwlab import simt
 from dwlab.judge import formulas
 from dwlab.judge.check import check
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.fused import pwdw_tiles, pwpw_plan
 from dwlab.kernels.parts import epilogue
-from dwlab.kernels.registry import words
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.target import cuda
@@ -142,9 +140,7 @@ def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(stage, problem, s
     config = (strips if stage is STRIPS else two)(problem, *sizes)
     assert (pwdw_tiles.why_not(problem, config) if stage is STRIPS else pwpw_plan.why_not(config)) == ""
     one = stage.with_config(config)
-    worst, totals = launched(problem, problem.kind, one.kernel_for(problem), one.launch(problem))
-    assert worst <= 1  # also false where an output was not written: NaN
-    assert traffic.of_totals(totals) == one.traffic(problem)
+    right_and_counted(one, problem)
 
 
 @pytest.mark.parametrize("dtype, batch", [("float32", 1), ("float32", 32), ("float16", 32)])
@@ -168,11 +164,7 @@ def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(depth, dty
     config = strips(pair, 7, (32, 32), (2, 2, 1), depth, 7, 3)
     layout = pwdw_tiles.layout_of(pair, config)
     assert layout.x_pitch == layout.w_pitch == depth  # no spare words
-    arrays = {**pair.inputs(pair.kind, 3), "y": pair.nans("y", pair.kind)}
-    args = [words(pair, name, arrays[name], "words") for name in pair.slots(pair.kind)]
-    one = STRIPS.with_config(config)
-    how, kernel = one.launch(pair), one.kernel_for(pair)
-    assert simt.xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes).totals.copied_again == 0
+    assert STRIPS.with_config(config).xray(pair).totals.copied_again == 0
 
 
 # ---- zeros outside the map

@@ -8,7 +8,7 @@ from compiler import needs_compiler
 from parts import part
 from test_ncu_layers import of_small_maps
 
-from dwlab import cuda, simt
+from dwlab import cuda
 from dwlab.compiler import inspect
 from dwlab.judge import formulas
 from dwlab.judge.check import check
@@ -436,11 +436,7 @@ def test_chunks_are_whole_products_and_no_more_than_there_must_be(words, chunk):
 @pytest.mark.parametrize(("channels", "size"), [(32, 16), (40, 8), (44, 4)])
 def test_rows_are_read_and_written_in_the_largest_pieces_that_they_are_whole_in(channels, size):
     one, layer = stage("pointwise/forward/int8"), problem_of(f"N=1 C={channels} F={channels} H=4 W=4")
-    how = one.launch(layer)
-    seen = simt.xray(
-        one.kernel_for(layer), how.grid, how.block, *one.example(layer), shared_bytes=how.shared_bytes
-    ).accesses
-    found = {(access.array, access.kind): access.itemsize for access in seen}
+    found = {(access.array, access.kind): access.itemsize for access in one.xray(layer).accesses}
     assert found["x", "load"] == found["w", "load"] == found["y", "store"] == size
 
 
@@ -452,10 +448,7 @@ def test_strips_of_a_warp_read_other_banks(stride, BN):
         f"N=1 C=24 F=64 H={side} W={side} zero_y=3 -> N=1 C=64 H={side} W={side} K=3 stride {stride} zero_x=3"
     )
     one = stage("fused/pwdw/int8").with_config(pwdw_int8_tiles.config_of(problem, 4, 8, BN, 16, 32, 64 // BN))
-    how = one.launch(problem)
-    seen = simt.xray(
-        one.kernel_for(problem), how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes
-    ).accesses
+    seen = one.xray(problem).accesses
     reads = [access for access in seen if (access.array, access.kind, access.itemsize) == ("pool", "load", 4)]
     assert reads and all(read.requests > 0 and read.bank_conflicts == 0 for read in reads)
 

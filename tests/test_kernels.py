@@ -13,8 +13,9 @@ from parts import most
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.judge.formulas import compare
+from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels.registry import limits, stage, stages
+from dwlab.kernels.traffic import of_totals
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
 
@@ -41,11 +42,6 @@ def run(one, problem, seed=0, inputs=None, before=np.nan):
     got = [arrays[name] for name in names]
     excess = [np.where(np.isnan(arrays[n]), np.inf, np.abs(arrays[n] - want[n]) / allowed[n]).max() for n in names]
     return got[0] if len(got) == 1 else np.concatenate([array.ravel() for array in got]), float(max(excess))
-
-
-def xray(one, problem):
-    how, kernel = one.launch(problem), one.kernel_for(problem)
-    return simt.xray(kernel, how.grid, how.block, *one.example(problem), shared_bytes=how.shared_bytes)
 
 
 # ---- every stage of every path
@@ -138,7 +134,7 @@ CLEAN = [
 @each_stage
 @pytest.mark.parametrize("problem", CLEAN, ids=str)
 def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
-    report = xray(one, problem)
+    report = one.xray(problem)
     assert report.hazards == ()
     # Those of the roof stages are stated, each with its reason (bank_conflicts.py; test_roof.py tries more shapes).
     stated = expected(one, problem) if one.aligned == 16 and one.supports(problem) else 0
@@ -165,11 +161,11 @@ def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
     assert REGISTERS.supports(problem) and WIDE.supports(problem)
     for one in (REGISTERS, WIDE):
         assert run(one, problem, seed)[1] <= 1
-        report = xray(one, problem)
+        report = one.xray(problem)
         assert report.hazards == ()
         # Each tap once, and none that falls in the padding; a lane without a row works too.
         assert report.totals.flops * problem.B * problem.H == problem.flops * 32 * one.launch(problem).blocks
-        compare(one, problem).raise_if_different()
+        Comparison(one.id, problem, one.traffic(problem), of_totals(report.totals)).raise_if_different()
 
 
 @pytest.mark.parametrize(
@@ -200,19 +196,19 @@ def test_a_shape_that_a_stage_is_not_for_gets_another_stages_kernel(problem, ker
 
 def test_a_rest_of_two_taps_costs_warp_tiled_two_conflicts_a_tile():
     # The half-warps then start one or two words apart: the first two reads of x meet in the banks.
-    assert xray(WARP, DepthwiseConv1d(1, 1, 193, 98)).totals.bank_conflicts == 2 * 5
+    assert WARP.xray(DepthwiseConv1d(1, 1, 193, 98)).totals.bank_conflicts == 2 * 5
 
 
 def test_each_stage_keeps_its_promise():
     """What the docstrings say of one stage against the one before, counted on the paper's rows."""
-    naive, coalesced, shared, warp = (xray(one, SMALL) for one in (NAIVE, COALESCED, SHARED, WARP))
+    naive, coalesced, shared, warp = (one.xray(SMALL) for one in (NAIVE, COALESCED, SHARED, WARP))
 
     def per_request(report, array):
         lines = [a for a in report.accesses if a.array == array and a.space == "global"]
         return sum(a.sectors for a in lines) / sum(a.requests for a in lines)
 
     assert per_request(naive, "y") == 16.0  # B = 4: half of the 8 batch entries that a warp spans
-    assert per_request(xray(NAIVE, DepthwiseConv1d(8, 8, 16, 3)), "y") == 32.0
+    assert per_request(NAIVE.xray(DepthwiseConv1d(8, 8, 16, 3)), "y") == 32.0
     assert per_request(coalesced, "w") == 1.0 and per_request(coalesced, "x") <= 5.0
     assert shared.totals.global_load_sectors < coalesced.totals.global_load_sectors / 20
     assert shared.totals.barriers > 0 and warp.totals.shared_wavefronts < shared.totals.shared_wavefronts
@@ -221,7 +217,7 @@ def test_each_stage_keeps_its_promise():
 
 def test_rows_in_registers_keep_their_promises():
     """What the docstrings of registers and wide say, counted on the paper's rows: 64 rows, 2 warps."""
-    warp, registers, wide = (xray(one, SMALL) for one in (WARP, REGISTERS, WIDE))
+    warp, registers, wide = (one.xray(SMALL) for one in (WARP, REGISTERS, WIDE))
     rows = SMALL.B * SMALL.H
 
     def shared_reads(report):
@@ -234,7 +230,7 @@ def test_rows_in_registers_keep_their_promises():
     assert wide.totals.global_store_requests == 2 * 12 and registers.totals.global_store_requests == rows * 2
     assert wide.totals.global_store_sectors == registers.totals.global_store_sectors == rows * 6
     requests = {
-        one.id: sum(a.requests for a in xray(one, SMALL).accesses if a.space != "local") for one in (REGISTERS, WIDE)
+        one.id: sum(a.requests for a in one.xray(SMALL).accesses if a.space != "local") for one in (REGISTERS, WIDE)
     }
     assert requests["depthwise1d/forward/wide"] == 2 * 12 * 7 < requests["depthwise1d/forward/registers"] / 4
     assert [a.array for a in wide.accesses if a.space == "global" and a.bytes_moved > a.bytes_used] == ["w"]

@@ -1,5 +1,6 @@
 """benchmarks/plan_costs.py: what kernels reach of the ceilings, fitted to times."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -35,8 +36,13 @@ def test_a_fit_finds_the_shares_that_times_were_made_with():
     assert plan_costs.rms(plan_costs.off(slow, GPU, found)) == pytest.approx(np.log(2), rel=0.1)
 
 
+@functools.cache
+def recorded():
+    return plan_costs.rows()
+
+
 def test_rows_are_layers_and_pairs_with_their_recorded_times_once():
-    found = plan_costs.rows()
+    found = recorded()
     kinds = {one.key for one in found}
     assert {("dw", "float32"), ("pw", "float16"), ("dwpw", "float32"), ("pwdw", "float16")} <= kinds
     assert len({(one.module.layers, one.time_us) for one in found}) == len(found) > 100
@@ -46,7 +52,7 @@ def test_rows_are_layers_and_pairs_with_their_recorded_times_once():
 
 def test_the_table_is_what_the_records_say_or_near_it():
     """After new records: python benchmarks/plan_costs.py, and its lines into dwlab/planner/efficiency.py."""
-    every = plan_costs.rows()
+    every = recorded()
     for key in {one.key for one in every}:
         here = [one for one in every if one.key == key]
         both = plan_costs.fit(here, GPU), plan_costs.efficiency.TABLE[key]

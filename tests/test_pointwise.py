@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import launched
+from launched import launched, right_and_counted
 
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.pointwise import forward_3_registers, forward_4_tensor, split_k, tensor_tiles
 from dwlab.kernels.tiling.gpu import H200
@@ -23,12 +23,6 @@ counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructi
 
 
 TENSOR, SPLIT = registry.stage("pointwise/forward/tensor"), registry.stage("pointwise/forward/split")
-
-
-def run(layer, stage):
-    """(what y differs by, in allowed errors; what was counted)."""
-    names = ("x", "w", "b", "m", "r", "y")
-    return launched(layer, "forward", stage.kernel_for(layer), stage.launch(layer), names=names)
 
 
 def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=False):
@@ -54,9 +48,7 @@ def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=Fal
 )
 def test_large_tiles_on_tensor_cores_are_right_and_counted(layer, tile):
     one = TENSOR.with_config(tensor_tiles.config_of(layer, *tile))
-    worst, seen = run(layer, one)
-    assert worst <= 1
-    assert traffic.of_totals(seen) == one.traffic(layer)
+    seen = right_and_counted(one, layer)
     assert seen.bank_conflicts == 0
 
 
@@ -66,7 +58,7 @@ def test_large_tiles_on_tensor_cores_are_right_and_counted(layer, tile):
 def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(chunk, depth):
     layer = of(1, 512, 32, 6, 6, "NHWC", "float16")
     one = TENSOR.with_config(tensor_tiles.config_of(layer, 32, 32, 32, 32, chunk, depth))
-    worst, seen = run(layer, one)
+    worst, seen = launched(one, layer)
     assert worst <= 1
     assert one.launch(layer).shared_bytes == 4 * depth * 64 * chunk  # no spare words
     assert seen.bank_conflicts == seen.copied_again == 0
@@ -95,9 +87,7 @@ def test_eight_rows_of_any_pitch_lie_in_different_banks(words):
 )
 def test_large_tiles_of_multiply_adds_are_right_and_counted(layer, tile):
     one = registry.stage("pointwise/forward/registers").with_config(forward_3_registers.config_of(layer, *tile))
-    worst, seen = run(layer, one)
-    assert worst <= 1
-    assert traffic.of_totals(seen) == one.traffic(layer)
+    right_and_counted(one, layer)
 
 
 @counts
@@ -115,9 +105,7 @@ def test_large_tiles_of_multiply_adds_are_right_and_counted(layer, tile):
 )
 def test_the_warps_of_split_add_up_all_channels(layer, tile):
     one = SPLIT.with_config(split_k.config_of(layer, *tile))
-    worst, seen = run(layer, one)
-    assert worst <= 1
-    assert traffic.of_totals(seen) == one.traffic(layer)
+    right_and_counted(one, layer)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from fakes import CEILINGS, ENVIRONMENT
 from fakes import measured as row
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parts import most
 from test_records import write
 
 from dwlab import records
@@ -83,7 +84,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-ANY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ANY = settings(max_examples=most(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @ANY

@@ -6,10 +6,10 @@ from bank_conflicts import expected
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dwlab import simt
-from dwlab.judge.formulas import compare
+from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels.depthwise1d import channel_strips
 from dwlab.kernels.registry import stage, stages
+from dwlab.kernels.traffic import of_totals
 from dwlab.problems import DepthwiseConv1d
 from dwlab.problems.references import allowed_error, reference
 
@@ -36,12 +36,10 @@ def judge(one, problem):
             np.testing.assert_array_equal(arrays[name], array)
         bits.add(b"".join(arrays[name].tobytes() for name in want))
     assert len(bits) == 1
-    how = one.launch(problem)
-    args = one.example(problem)
-    report = simt.xray(one.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+    report = one.xray(problem)
     assert report.hazards == () and report.totals.flops64 == 0
     assert report.totals.bank_conflicts == expected(one, problem)
-    compare(one, problem).raise_if_different()
+    Comparison(one.id, problem, one.traffic(problem), of_totals(report.totals)).raise_if_different()
 
 
 # Every H, L and K of the lists below once, with rows that are no multiple of 32, one batch entry, and all paddings.

@@ -11,7 +11,7 @@ from compiler import needs_compiler
 from numba import float32
 from parts import most
 
-from dwlab import records, simt, study
+from dwlab import records, study
 from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.judge.check import CheckError, check
@@ -282,12 +282,8 @@ def test_traffic_is_what_the_formula_says(one, dtype, sizes):
 
 @each_taker
 def test_their_rows_meet_in_no_more_banks_than_float32s(one):
-    def xray(p):
-        how = one.launch(p)
-        return simt.xray(one.kernel_for(p), how.grid, how.block, *one.example(p), shared_bytes=how.shared_bytes)
-
     for p in (replace(SMALL, dtype="float16"), replace(SMALL, L=64, K=8, dtype="bfloat16")):
-        half, full = xray(p), xray(replace(p, dtype="float32"))
+        half, full = one.xray(p), one.xray(replace(p, dtype="float32"))
         assert half.hazards == () and half.totals.flops64 == 0
         if one.name != "strips":  # which are of other lengths, and so is the work beyond the row's end
             assert half.totals.flops == full.totals.flops

@@ -251,17 +251,17 @@ def test_a_recorded_time_has_the_tile_that_it_was_measured_with():
 def test_a_stage_runs_on_the_oldest_gpu_that_it_says_it_needs(stage):
     """As the interpreter knows instructions; where the stage says that it needs none, on every GPU of the table."""
     rows = [DepthwiseConv1d(2, 2, 48, 5, "causal", dtype) for dtype in DTYPES]
-    for problem in rows if stage.op == "depthwise1d" else layers.examples(stage.op, stage.path):
-        if not stage.supports(problem):
-            continue
+    every = rows if stage.op == "depthwise1d" else layers.examples(stage.op, stage.path)
+    taken = [one for one in every if stage.supports(one)]
+    for problem in part(f"test_tiling: on the oldest GPU {stage.id}", taken, lambda one: [one.dtype], 0.3):
         names = stage.needs if isinstance(stage.needs, tuple) else stage.needs.get(problem.dtype, ())
         least = max([min(occupancy.LIMITS), *(ptx.needs(name) for name in names)])
         older = [cc for cc in occupancy.LIMITS if cc < least]
         assert not any(stage.supports(problem, cc) for cc in older)
         oldest = next(cc for cc in occupancy.LIMITS if cc >= least)
         with gpus.using(oldest), simt.using(simt.Options(compute_capability=oldest)):
+            stage.xray(problem)
             how, args = stage.launch(problem), stage.example(problem)
-            simt.xray(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
         if older:
             with (
                 pytest.raises(Exception, match="needs compute capability"),

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import launched
+from launched import launched, right_and_counted
 from loaded import loaded
 from numba import float32, uint32
 
@@ -18,7 +18,7 @@ from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import driver, machine, target
 from dwlab.gpu.driver import allow_shared
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import tma_tiles, wgmma_tiles
 from dwlab.kernels.tiling import gpu as gpus
@@ -420,7 +420,7 @@ def test_one_place_for_several_chunks_is_a_deadlock_and_no_choice():
     one = layer(136, 72, 9, 8)
     stage = TMA.with_config(wgmma_tiles.config_of(one, 64, 64, 64, 1))
     with pytest.raises(simt.UnsupportedError, match="waits for the end of phase 1"):
-        launched(one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y"))
+        launched(stage, one)
     found = list(tma_tiles.configs(one, 1, gpus.of((9, 0))))
     assert found and all(config.pipeline_stages > 1 for config in found)
 
@@ -441,10 +441,8 @@ def test_a_block_goes_from_tile_to_tile(sizes, shape, places, groups):
     one = layer(*sizes, bias=True, activation="relu", residual=sizes[0] > 100)
     config = replace(wgmma_tiles.config_of(one, *shape, 1), pipeline_stages=places, groups=groups)
     stage = TMA.with_config(config)
-    names = ("x", "w", "b", "m", "r", "y")
-    worst, seen = launched(one, "forward", stage.kernel_for(one), stage.launch(one), names=names)
+    right_and_counted(stage, one)
     down = -(-one.N * one.H * one.W // shape[0])
-    assert worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
     assert stage.launch(one).blocks == -(-one.F // shape[1]) * -(-down // groups)
 
 

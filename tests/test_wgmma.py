@@ -6,13 +6,13 @@ import itertools
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import launched
+from launched import right_and_counted
 from numba import float32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import machine, target
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import wgmma_tiles
 from dwlab.problems.layers import Pointwise
@@ -157,13 +157,6 @@ def layer(C, F, H, W, images=1, dtype="float16", **more):
     return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
 
 
-def right_and_counted(stage, one):
-    worst, seen = launched(
-        one, "forward", stage.kernel_for(one), stage.launch(one), names=("x", "w", "b", "m", "r", "y")
-    )
-    return worst <= 1 and traffic.of_totals(seen) == stage.traffic(one)
-
-
 @counts
 @pytest.mark.parametrize(
     ("stage", "shape", "depth"),
@@ -173,7 +166,7 @@ def right_and_counted(stage, one):
 def test_every_tile_is_right_and_counted(stage, shape, depth):
     # Rows, columns and sums that end within a tile; more chunks than places; as many, or fewer, where C is 136.
     for one in (layer(400, 264, 9, 19, bias=True, activation="relu", residual=True), layer(136, 72, 9, 8)):
-        assert right_and_counted(stage.with_config(wgmma_tiles.config_of(one, *shape, depth)), one)
+        right_and_counted(stage.with_config(wgmma_tiles.config_of(one, *shape, depth)), one)
 
 
 @counts
@@ -184,7 +177,7 @@ def test_many_chunks_in_flight_are_right_and_counted(stage, depth, channels, ima
     one = layer(channels, 40, 9, 8, images, dtype="bfloat16", bias=True, residual=True)
     config = wgmma_tiles.config_of(one, 64, 32, 32, depth)
     assert config.pipeline_stages == depth and channels > 64 * (depth - 1)
-    assert right_and_counted(stage.with_config(config), one)
+    right_and_counted(stage.with_config(config), one)
 
 
 @both
