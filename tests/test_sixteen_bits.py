@@ -66,36 +66,28 @@ def roundings(dtype):
 # ---- the instructions
 
 
-@cuda.jit
-def split_halves(words, low, high):
-    i = cuda.grid(1)
-    if i < words.size:
-        low[i], high[i] = ptx.halves(words[i])
+def split(instruction):
+    @cuda.jit
+    def kernel(words, low, high):
+        i = cuda.grid(1)
+        if i < words.size:
+            low[i], high[i] = instruction(words[i])
+
+    return kernel
 
 
-@cuda.jit
-def split_bfloats(words, low, high):
-    i = cuda.grid(1)
-    if i < words.size:
-        low[i], high[i] = ptx.bfloats(words[i])
+def join(instruction):
+    @cuda.jit
+    def kernel(low, high, words):
+        i = cuda.grid(1)
+        if i < words.size:
+            words[i] = instruction(low[i], high[i])
+
+    return kernel
 
 
-@cuda.jit
-def join_halves(low, high, words):
-    i = cuda.grid(1)
-    if i < words.size:
-        words[i] = ptx.join_halves(low[i], high[i])
-
-
-@cuda.jit
-def join_bfloats(low, high, words):
-    i = cuda.grid(1)
-    if i < words.size:
-        words[i] = ptx.join_bfloats(low[i], high[i])
-
-
-SPLIT = {"float16": split_halves, "bfloat16": split_bfloats}
-JOIN = {"float16": join_halves, "bfloat16": join_bfloats}
+SPLIT = {"float16": split(ptx.halves), "bfloat16": split(ptx.bfloats)}
+JOIN = {"float16": join(ptx.join_halves), "bfloat16": join(ptx.join_bfloats)}
 
 
 def joined(dtype, low, high):
@@ -155,7 +147,7 @@ def test_halves_are_joined_where_a_gpu_rounds_one_at_a_time_too():
             "7.5": r"cvt\.rn\.f16\.f32 h, (%f\d); cvt\.rn\.f16\.f32 l, (%f\d); mov\.b32 %r\d+, {l, h};"}  # fmt: skip
     given = []
     for cc, way in ways.items():
-        text = inspect.compile(join_halves, signature="void(float32[::1], float32[::1], float32[::1])", cc=cc).ptx
+        text = inspect.compile(JOIN["float16"], signature="void(float32[::1], float32[::1], float32[::1])", cc=cc).ptx
         loads = re.findall(r"ld\.global\.f32\s+(%f\d), \[%rd\d+\];", text)
         given.append([loads.index(one) for one in re.search(way, text).groups()])
     assert given[0] == given[1] and sorted(given[0]) == [0, 1]  # the same of the two goes to the upper half
