@@ -238,6 +238,8 @@ def test(python: Path) -> int:
     def run(step: Step) -> int:
         _say(f"\n== {step.name}: python -m {shlex.join(step.arguments)}")
         command = [python, "-m", *step.arguments]
+        if "pytest" in step.arguments and os.environ.get("DWLAB_JUNIT"):  # a folder: what a CI shows of failures
+            command.append(f"--junitxml={os.environ['DWLAB_JUNIT']}/{step.name}.xml")
         return subprocess.run(command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL).returncode
 
     lines, failed = [], 0

@@ -15,6 +15,7 @@ import lab
 import pytest
 import yaml
 
+from dwlab._version import __version__
 from dwlab.gpu import driver
 from dwlab.widgets import workbook
 
@@ -102,6 +103,18 @@ def test_the_package_carries_its_records_and_data():
     assert data and data <= carried
 
 
+def test_each_licence_that_is_named_ships_its_text():
+    files = [one.as_posix() for pattern in PROJECT["project"]["license-files"] for one in ROOT.glob(pattern)]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[-1]
+    for name in PROJECT["project"]["license"].split(" AND "):
+        assert any(one.endswith("/LICENSE") if name == "MIT" else name in one for one in files), name
+        assert name.replace("CC-BY-", "CC BY ") in readme, name
+
+
+def test_the_version_has_a_heading_in_the_changelog():
+    assert f"\n## {__version__} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def test_the_version_is_written_once():
     import dwlab
 
@@ -137,6 +150,7 @@ def test_a_workflow_is_valid_and_runs_commands_that_exist(path):
     for command in commands:
         parse(command.split(" > ")[0].split())
     assert commands or "make test" in runs
+    assert any("make test" in step.get("run", "") for step in next(iter(workflow["jobs"].values()))["steps"])
 
 
 # --- which environment ------------------------------------------------------------------------------------------------
@@ -501,6 +515,21 @@ def test_steps_keep_bytecode_where_none_may_lie_beside_the_sources(monkeypatch, 
     assert lab.test(Path(sys.executable)) == 0
     (folder,) = set(re.findall("^False (.+)$", capfd.readouterr().out, re.M))
     assert not Path(folder).exists() and not list(tmp_path.glob("__pycache__"))
+
+
+def test_results_are_written_for_ci_where_it_names_a_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("DWLAB_JUNIT", str(tmp_path / "junit"))
+    monkeypatch.setattr(lab, "DOCTOR", lab.Step("sound", ("json.tool", "--help")))
+    (tmp_path / "test_one.py").write_text("def test_it():\n    pass\n", encoding="utf-8")
+    monkeypatch.setattr(lab, "STEPS", (lab.Step("some", ("pytest", "-q", str(tmp_path / "test_one.py"))),))
+    assert lab.test(Path(sys.executable)) == 0
+    assert 'tests="1"' in (tmp_path / "junit" / "some.xml").read_text(encoding="utf-8")
+
+
+def test_actions_are_pinned_by_commit():
+    for path in WORKFLOWS:
+        used = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+        assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", one) for one in used), path.name
 
 
 def test_make_test_runs_lint_tests_and_lessons():

@@ -145,6 +145,24 @@ def test_what_is_written_is_what_was_measured(tmp_path):
     assert run.measurements[0].kernel_sha256 == registry.stage("depthwise1d/forward/naive").digest
 
 
+def test_what_got_slower_than_an_earlier_run_is_named(tmp_path, run, monkeypatch):
+    earlier = records.read_run(make().write(tmp_path / "run.json"))
+    assert make().slower(earlier, 0) == []
+    now = make(bench=FakeBench({**TIMES, "shared": TIMES["shared"] * 1.2}))
+    (line,) = now.slower(earlier, 0.1)
+    assert line.startswith("depthwise1d/forward/shared ") and "+20.0%" in line
+    assert now.slower(earlier, 0.21) == []
+    with pytest.raises(StudyError, match="of another GPU, not of"):
+        now.slower(dataclasses.replace(earlier, environment={**earlier.environment, "gpu": "another GPU"}), 0.1)
+    with pytest.raises(StudyError, match="no stage and problem of this study"):
+        now.slower(dataclasses.replace(earlier, measurements=()), 0.1)
+    monkeypatch.setattr(running, "study", lambda *a, **k: now)
+    monkeypatch.setattr(target, "mode", "gpu")
+    status, _, err = run("study", "--against", str(tmp_path / "run.json"))
+    assert status == 1 and "slower: depthwise1d/forward/shared" in err
+    assert run("study", "--against", str(tmp_path / "run.json"), "--tolerance", "25")[0] == 0
+
+
 def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
     made = make()
     assert len(made.counters) == 2 * len(made.rows)  # at the measured shape and at the one that the interpreter counted
@@ -456,6 +474,8 @@ def test_what_is_no_problem_is_refused(given):
 def test_a_record_without_a_gpu_is_refused_before_any_work(run, tmp_path):
     status, out, err = run("study", "--record", str(tmp_path / "x.json"))
     assert status == 2 and "--record needs a GPU" in err and "python -m dwlab records" in err
+    status, out, err = run("study", "--against", str(tmp_path / "x.json"))
+    assert status == 2 and "--against needs a GPU" in err
     assert list(tmp_path.iterdir()) == []
 
 

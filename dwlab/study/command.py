@@ -29,12 +29,14 @@ def register(command: commandline.Register) -> None:
     add("--quick", action="store_true", help="on a GPU: smaller problem, fewer rounds")
     add("--record", metavar="FILE", help="on a GPU: write what was measured to FILE, or into a folder")
     add("--report", metavar="FOLDER", help=folder)
+    add("--against", metavar="FILE", help="on a GPU: a record of this GPU; status 1 if a stage got slower than there")
+    add("--tolerance", type=float, default=10, metavar="PERCENT", help="that --against allows (10)")
 
 
 def main(args: argparse.Namespace) -> int:
     """Judges every stage, compares the traffic that its formula predicts with what the interpreter
     counts, and on a GPU times it against the ceilings measured in the same run.
-    Status 1 if a check fails.
+    Status 1 if a check fails, or a stage is slower than --against has it.
     """
     from dwlab.gpu import target
 
@@ -50,6 +52,9 @@ def main(args: argparse.Namespace) -> int:
             _make_folder(args.report)
         if args.record:
             writing.check_writable(args.record)
+    if args.against and target.mode != "gpu":
+        raise StudyError(f"--against needs a GPU: nothing is timed in simulated mode ({target.reason})")
+    earlier = records.read_run(Path(args.against)) if args.against else None
     shapes = [layers.problem(text) for text in args.problem] if args.problem else None
     for one in shapes or ():
         if one.compulsory_bytes() > MOST_BYTES:
@@ -79,7 +84,10 @@ def main(args: argparse.Namespace) -> int:
             raise StudyError("--report writes what a record holds, and none is of the paper's shape: add --record FILE")
     if folder:
         print(f"reported: {', '.join(one.name for one in report.write(recorded, folder))}", file=sys.stderr)
-    return 0 if made.passed else 1
+    slower = made.slower(earlier, args.tolerance / 100) if earlier else []
+    for line in slower:
+        print(f"slower: {line}", file=sys.stderr)
+    return 0 if made.passed and not slower else 1
 
 
 def _make_folder(path: str) -> None:

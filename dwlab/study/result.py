@@ -88,6 +88,31 @@ class Study:
         """Measurements of this run, of stages that are right."""
         return [row.measured for row in self.rows if row.measured and row.passed and row.source == "measured"]
 
+    def slower(self, earlier: records.Record, tolerance: float) -> list[str]:
+        """A line for each stage whose median exceeds an earlier run's on the same problem by more than that part.
+
+        Raises StudyError where the two have no GPU, or no stage and problem, in common.
+        """
+        gpu = self.machine.name if self.machine else None
+        if gpu != earlier.gpu:
+            raise StudyError(
+                f"{earlier.file} is of {earlier.gpu}, not of {gpu or 'a GPU'}: times compare on one GPU only"
+            )
+        before = {(m.op, m.path, m.stage, records.shape_text(m.problem), m.dtype): m for m in earlier.measurements}
+        both = [
+            (now, before[key])
+            for now in self.measurements()
+            if (key := (now.op, now.path, now.stage, records.shape_text(now.problem), now.dtype)) in before
+        ]
+        if not both:
+            raise StudyError(f"{earlier.file} has no stage and problem of this study: nothing is compared")
+        return [
+            f"{now.op}/{now.path}/{now.stage} {records.shape_text(now.problem)} {now.dtype}: "
+            f"{now.time_us:,.1f} µs, {now.time_us / was.time_us - 1:+.1%} of {was.time_us:,.1f} µs"
+            for now, was in both
+            if now.time_us > (1 + tolerance) * was.time_us
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
