@@ -26,7 +26,6 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ from tables import tuning  # noqa: E402
 
 from dwlab import DepthwiseConv1d, records, stage  # noqa: E402
 from dwlab.text import tabular  # noqa: E402
-from dwlab.text.drawing import Drawing  # noqa: E402
+from dwlab.text.drawing import BLUE, Drawing, box, label  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,19 +162,37 @@ def xrayed() -> str:
 
 
 def first_loads() -> Drawing:
-    """The first load of x by a warp of two stages, traced by the interpreter, side by side."""
-    from dwlab.simt import xray
-    from dwlab.simt.views import side_by_side
+    """The first load of x by a warp of two stages, traced by the interpreter: its sectors, each a column of 8 words.
 
-    problem = DepthwiseConv1d(B=8, H=8, L=64, K=3)
-    patterns = {}
-    for name in ("naive", "coalesced"):
+    Narrow, so that a phone shows it in full size, and in colours that are legible on white and on black.
+    """
+    from dwlab.simt import xray
+
+    problem, ink, step, high, sector_bytes = DepthwiseConv1d(B=8, H=8, L=64, K=3), "#767676", 12, 7, 32
+    body, alt = [], []
+    for place, name in enumerate(("naive", "coalesced")):
         here = stage(f"depthwise1d/forward/{name}")
         how = here.launch(problem)
         counted = xray(here.kernel_for(problem), how.grid, how.block, *here.example(problem))
         (loads,) = (one for one in counted.patterns.values() if (one.array, one.kind) == ("x", "load"))
-        patterns[name] = replace(loads, line=0)  # which its words then leave out
-    return side_by_side(patterns)
+        words = {address // loads.itemsize for address in loads.addresses}
+        sectors, each = (
+            sorted({word * loads.itemsize // sector_bytes for word in words}),
+            sector_bytes // loads.itemsize,
+        )
+        alt.append(f"{name}: a warp's first load of x takes {len(words)} words in {len(sectors)} sectors of 32 bytes.")
+        top = place * (34 + each * high + 18)
+        body.append(label(0, top + 16, f"{name}: {len(sectors)} sectors", 17, bold=True, ink=ink))
+        for column, sector in enumerate(sectors):
+            for row in range(each):
+                used = sector * each + row in words
+                body.append(
+                    box(column * step, top + 28 + row * high, step - 1, high - 1, BLUE if used else "none", 0.6)
+                )
+    body.append(label(0, 2 * (34 + 8 * high + 18), "A column is a sector of 32 bytes; blue: used.", 15, ink=ink))
+    return Drawing(
+        TITLE, " ".join(alt), f'<g color="{ink}">{"".join(body)}</g>', 2 * (34 + 8 * high + 18) + 6, width=386
+    )
 
 
 def regrets() -> Figure | None:
@@ -185,10 +202,9 @@ def regrets() -> Figure | None:
 
 
 def as_svg(figure: Figure | Drawing, title: str = TITLE) -> str:
-    """The figure as SVG that is the same each time, with its alt text; on white, which a dark page shows as well."""
+    """The figure as SVG that is the same each time, with its alt text; a plot is on white, for a dark page as well."""
     if isinstance(figure, Drawing):
-        ground = 'xmlns="http://www.w3.org/2000/svg" style="background:white;color:black;'
-        return f"{figure.svg()}\n".replace('style="', ground, 1)
+        return f"{figure.svg()}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     import matplotlib
 
     out = io.StringIO()

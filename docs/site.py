@@ -50,7 +50,7 @@ PARTS = {  # heading of the contents -> its pages, without their ending
         "docs/install", "docs/xray", "docs/simt", "docs/instructions", "docs/parts", "docs/inspect", "docs/call",
         "docs/plan", "docs/tune", "docs/train", "docs/measure", "docs/profile", "docs/teaching", "CONTRIBUTING",
     ),
-    "About": ("docs/glossary", "docs/comparison", "docs/architecture", "CHANGELOG"),
+    "About": ("docs/glossary", "docs/comparison", "docs/compatibility", "docs/architecture", "CHANGELOG"),
 }  # fmt: skip
 
 
@@ -193,6 +193,11 @@ WIDER = """\
   .sidebar-drawer { width: calc(50% - 36em); }
   .content { width: 60em; max-width: calc(100vw - 34em); padding: 0 1.5em; }
 }
+/* A phone shows a table's first number: labels break, and the first column stays. */
+@media (max-width: 46em) {
+  .table-wrapper table.docutils :is(td, th) { padding: 2px 4px; font-size: 12px; white-space: normal; }
+  .table-wrapper table.docutils td:not(.text-right) { max-width: 7em; overflow-wrap: anywhere; }
+}
 </style>
 </head>"""
 
@@ -219,6 +224,15 @@ def reachable(page: str) -> str:
     return page.replace("</head>", WIDER, 1).replace("</body>", SCROLLS, 1)
 
 
+def trimmed(folder: Path) -> None:
+    """Leaves of MathJax what pages load: one of its variants, and that one's fonts."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+        elif path.is_file() and path.name != "tex-chtml.js" and "chtml" not in path.parts:
+            path.unlink()
+
+
 def build(out: Path, builder: str = "html") -> int:
     """Sphinx's exit status. builder: html, or linkcheck, which needs a network."""
     with tempfile.TemporaryDirectory() as folder:
@@ -228,6 +242,7 @@ def build(out: Path, builder: str = "html") -> int:
     if not status and builder == "html":
         for page in out.rglob("*.html"):
             page.write_text(reachable(page.read_text(encoding="utf-8")), encoding="utf-8")
+        trimmed(out / "_static" / "mathjax")
     return status
 
 

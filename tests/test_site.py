@@ -59,3 +59,11 @@ def test_sphinx_finds_nothing_to_warn_of(tmp_path):
         "nothing is fetched from elsewhere"
     )
     assert (tmp_path / "searchindex.js").exists()
+    formulas = {
+        one
+        for page in tmp_path.rglob("*.html")
+        for one in re.findall(r'src="([^"]*mathjax[^"]*)"', page.read_text("utf-8"))
+    }
+    assert formulas and all((tmp_path / re.sub(r"^(\.\./)+|\?.*", "", one)).exists() for one in formulas)
+    assert any((tmp_path / "_static" / "mathjax").rglob("*.woff"))
+    assert sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file()) < 12e6

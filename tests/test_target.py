@@ -272,3 +272,37 @@ def test_a_hidden_gpu_is_not_called_missing(monkeypatch):
 )
 def test_the_toolkit_for_a_driver_and_its_gpus(cuda, devices, toolkit):
     assert a_driver(cuda, devices, "" if devices else "the driver sees no GPU").toolkit == toolkit
+
+
+WITHOUT = """
+import sys
+
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numba_cuda", "numba_cuda_mlir") or name.startswith("numba.cuda"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Gone())
+import numpy as np
+from dwlab import check, cuda, xray
+
+@cuda.jit
+def twice(x, y):
+    tile = cuda.shared.array(32, "float32")
+    i = cuda.grid(1)
+    tile[cuda.threadIdx.x] = x[i]
+    cuda.syncthreads()
+    y[i] = 2 * tile[31 - cuda.threadIdx.x]
+
+x = np.arange(64, dtype=np.float32)
+print(xray(twice, 2, 32, x, x.copy()).totals.sectors)
+want = lambda x, y: y.__setitem__(..., 2 * x.reshape(2, 32)[:, ::-1].ravel())
+assert check(twice, want=want, args=(x, x * 0), grid=2, block=32)
+assert not any(name.startswith(("numba.cuda", "numba_cuda")) for name in sys.modules)
+"""
+
+
+def test_without_a_gpu_nothing_needs_numbas_cuda(tmp_path):
+    (tmp_path / "program.py").write_text(WITHOUT, encoding="utf-8")
+    done = in_a_process(f"import runpy; runpy.run_path({str(tmp_path / 'program.py')!r})", DWLAB_TARGET="simulated")
+    assert done.returncode == 0 and done.stdout == "16\n", done.stderr
