@@ -299,6 +299,8 @@ class _File:
 
     def _named(self, key: str, value: Any) -> str:
         short, written = key.rpartition(".")[2], self._value(key.rpartition(".")[2], value)
+        if "." in key and not short.isupper():  # a field of constants.of, which may be named as a variable is
+            short = key.replace(".", "_").upper()
         if _jitted(value) or not _constant(value):
             return written
         if any(one.made.__name__ == short for one in self.functions.values()):
@@ -387,7 +389,7 @@ def _path(node: ast.AST) -> str | None:
 
 
 def _free(source: str, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what a function's text takes from outside; of the package's modules their attributes."""
+    """(name, value) of what a function's text takes from outside; of modules and named tuples their parts."""
     tree = ast.parse(source)
     own = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
     own |= {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -397,7 +399,8 @@ def _free(source: str, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         name, *rest = path.split(".")
         value = known[name]
-        if isinstance(value, types.ModuleType) and value.__name__.startswith("dwlab.kernels"):
+        ours = isinstance(value, types.ModuleType) and value.__name__.startswith("dwlab.kernels")
+        if ours or hasattr(value, "_fields"):
             if len(rest) == 1:
                 yield path, getattr(value, rest[0])
         elif not rest and name != "cuda":

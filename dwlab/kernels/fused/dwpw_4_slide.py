@@ -24,6 +24,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.kernels.fused import filters, outputs, slide_tiles, sliding
+from dwlab.kernels.parts import constants, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.mma_rs import mma_rs
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -33,22 +34,14 @@ from dwlab.target import cuda
 
 @by_shape
 def kernel(problem, config):
-    one, two, dtype = problem.first, problem.second, problem.first.dtype
-    E = 4 // one.itemsize  # elements of a word; sizes in words from here on
-    C, H, W, Q, F = one.C // E, one.H, one.W, one.Q, two.F
-    S, PAD, RUN = one.stride, one.padding, config.thread_n
-    TH, TW, FILTERS, WORDS, THREADS = config.block_h, config.block_w, config.block_n, config.block_k, config.threads
-    WP, WF, WK, PITCH, ROWS = config.warps_m, config.warps_n, config.warps_k, slide_tiles.pitch(config), config.block_m
-    M, N = config.warp_m, config.warp_n
-    PIECE, ITEMS, ACROSS, WHOLE = sliding.words(dtype), slide_tiles.items(config, dtype), -(-Q // TW), C % WORDS == 0
-    PIECES, AT_ONCE, MULTIPLY, ALL = WORDS // PIECE, config.unroll, config.warps, config.helper_warps == 0
-    ROUNDS = WORDS // slide_tiles.GROUP // WK // AT_ONCE  # of groups of channels that a warp multiplies
-    SPARE = (ROWS - TH * TW) * PITCH
-    slide = sliding.sliding(one, TH, RUN, PITCH, TW * PITCH)
-    product = mma_rs(dtype, M, N, PITCH)
-    SUMS, zero, add, B_WORDS = product.size, product.zero, product.add, N // 2
-    AHEAD, load_filters = AT_ONCE * B_WORDS, filters.load(one, F, config)
-    store_sums, write = outputs.store_sums(product, outputs.out_pitch(config)), outputs.write(two, config)
+    one, PITCH, B_WORDS = problem.first, slide_tiles.pitch(config), config.warp_n // 2
+    layer = constants.of(one, words=pieces.words(one.C, one.dtype))
+    tile = constants.of(config, piece=sliding.words(one.dtype))
+    product = constants.of(mma_rs(one.dtype, config.warp_m, config.warp_n, PITCH))
+    SUMS, AHEAD = product.size, config.unroll * B_WORDS
+    slide = sliding.sliding(one, config.block_h, config.thread_n, PITCH, config.block_w * PITCH)
+    load_filters, write = filters.load(one, problem.second.F, config), outputs.write(problem.second, config)
+    store_sums = outputs.store_sums(product, outputs.out_pitch(config))
 
     @cuda.jit(max_registers=slide_tiles.registers(problem, config))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -58,55 +51,58 @@ def kernel(problem, config):
         here = cuda.local.array(AHEAD, float32)
         ahead = cuda.local.array(AHEAD, float32)
         t = uint32(cuda.threadIdx.x)
-        p0 = uint32(uint32(cuda.blockIdx.x) // ACROSS * TH)
-        q0 = uint32(uint32(cuda.blockIdx.x) % ACROSS * TW)
-        f0, n = uint32(uint32(cuda.blockIdx.y) * FILTERS), uint32(cuda.blockIdx.z)
+        p0 = uint32(uint32(cuda.blockIdx.x) // -(-layer.Q // tile.block_w) * tile.block_h)
+        q0 = uint32(uint32(cuda.blockIdx.x) % -(-layer.Q // tile.block_w) * tile.block_w)
+        f0, n = uint32(cuda.blockIdx.y * tile.block_n), uint32(cuda.blockIdx.z)
         lane, warp = uint32(t & uint32(31)), uint32(t >> uint32(5))
-        pixel0, filter0 = uint32(warp % WP * M), uint32(warp // WP % WF * N)  # the warp's first ones of the tile
-        share = uint32(warp // (WP * WF))  # of the channels
-        k0 = uint32(share * (ROUNDS * AT_ONCE * 16) + lane % uint32(4) * uint32(4))
-        f = uint32(f0 + filter0 + lane // uint32(4))
-        a_at = uint32((pixel0 + lane // uint32(4)) * PITCH + k0)
-        h = int32(p0 * S) - int32(PAD)
-        zero(sums)
-        for i in range(t, SPARE, THREADS):  # pixels that are only there to fill the last product
-            pool[uint32(TH * TW * PITCH + i)] = float32(0)
-        for c0 in range(0, C, WORDS):
-            if WORDS < C:
+        pixel0 = uint32(warp % tile.warps_m * tile.warp_m)  # the warp's first ones of the tile
+        filter0 = uint32(warp // tile.warps_m % tile.warps_n * tile.warp_n)
+        share = uint32(warp // (tile.warps_m * tile.warps_n))  # of the channels
+        k0 = uint32(share * (tile.block_k // tile.warps_k) + lane % 4 * 4)
+        f = uint32(f0 + filter0 + lane // 4)
+        a_at = uint32((pixel0 + lane // 4) * PITCH + k0)
+        h = int32(p0 * layer.stride) - int32(layer.padding)
+        filled, pieces = tile.block_h * tile.block_w * PITCH, tile.block_k // tile.piece
+        rounds = tile.block_k // 16 // tile.warps_k // tile.unroll  # of groups of channels that a warp multiplies
+        product.zero(sums)
+        for i in range(t, tile.block_m * PITCH - filled, tile.threads):  # pixels that only fill the last product
+            pool[uint32(filled + i)] = float32(0)
+        for c0 in range(0, layer.words, tile.block_k):
+            if tile.block_k < layer.words:
                 cuda.syncthreads()  # the products of the channels before are done
-            for i in range(t, ITEMS, THREADS):
+            for i in range(t, pieces * (tile.block_w // tile.thread_n), tile.threads):
                 item = uint32(i)
-                c, column = uint32(item % PIECES * PIECE), uint32(item // PIECES * RUN)
-                v = int32((q0 + column) * S) - int32(PAD)
+                c, column = uint32(item % pieces * tile.piece), uint32(item // pieces * tile.thread_n)
+                v = int32((q0 + column) * layer.stride) - int32(layer.padding)
                 to = uint32(column * PITCH + c)
                 c = uint32(c0 + c)
-                if WHOLE or c < C:
-                    base = uint32(((n * H + uint32(h)) * W + uint32(v)) * C + c)
+                if layer.words % tile.block_k == 0 or c < layer.words:
+                    base = uint32(((n * layer.H + uint32(h)) * layer.W + uint32(v)) * layer.words + c)
                     slide(pool, to, x, w1, b1, base, uint32(h), uint32(v), c)
                 else:  # beyond the last channel
-                    for row in range(TH):
-                        for e in range(RUN):
-                            at = uint32(to + uint32((uint32(row) * TW + e) * PITCH))
-                            for word in range(PIECE):
+                    for row in range(tile.block_h):
+                        for e in range(tile.thread_n):
+                            at = uint32(to + uint32((uint32(row) * tile.block_w + e) * PITCH))
+                            for word in range(tile.piece):
                                 pool[uint32(at + word)] = float32(0)
             k, at = uint32(c0 + k0), a_at
-            if ALL or warp < MULTIPLY:
+            if tile.helper_warps == 0 or warp < tile.warps:
                 load_filters(ahead, w2, f, k)
             cuda.syncthreads()
-            for iteration in range(ROUNDS if ALL or warp < MULTIPLY else 0):
+            for iteration in range(rounds if tile.helper_warps == 0 or warp < tile.warps else 0):
                 for e in range(AHEAD):
                     here[e] = ahead[e]
-                if iteration + 1 < ROUNDS:
-                    k = uint32(k + uint32(16 * AT_ONCE))
+                if iteration + 1 < rounds:
+                    k = uint32(k + 16 * tile.unroll)
                     load_filters(ahead, w2, f, k)
-                for g in range(AT_ONCE):
+                for g in range(tile.unroll):
                     for e in range(B_WORDS):
                         words[e] = here[g * B_WORDS + e]
-                    add(sums, pool, at, words)
-                    at = uint32(at + uint32(16))
+                    product.add(sums, pool, at, words)
+                    at = uint32(at + 16)
         cuda.syncthreads()  # the last product is done: shared memory is free
-        if ALL or warp < MULTIPLY:
-            store_sums(pool, sums, lane, uint32(share * ROWS + pixel0), filter0)
+        if tile.helper_warps == 0 or warp < tile.warps:
+            store_sums(pool, sums, lane, uint32(share * tile.block_m + pixel0), filter0)
         cuda.syncthreads()
         ptx.grid_dependency_wait()  # threads that no column was left for come to it here
         write(pool, b2, r, y, n, p0, q0, f0, t)

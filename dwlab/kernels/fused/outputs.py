@@ -84,11 +84,8 @@ def finish(layer: Pointwise, shares: int, words_between: int) -> Any:
     b, r, y come as words. f: the piece's first filter. Each output is the sum of `shares` sums, `apart` words apart.
     """
     E, PER, BIAS, RESIDUAL = 4 // layer.itemsize, 16 // layer.itemsize, layer.bias, layer.residual
-    unpack, pack, activate = (
-        pieces.unpack_vector(layer.dtype),
-        pieces.pack_vector(layer.dtype),
-        epilogue.activate(layer.activation),
-    )
+    unpack, pack = pieces.unpack_vector(layer.dtype), pieces.pack_vector(layer.dtype)
+    activate = epilogue.activate(layer.activation)
 
     @cuda.jit(device=True, forceinline=True)
     def finish(pool, at, b, r, y, f, to):

@@ -17,7 +17,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.fused import pwdw_tiles, pwpw_epilogue, pwpw_plan, row_loads
-from dwlab.kernels.parts import mma_tf32, warp_tile
+from dwlab.kernels.parts import constants, mma_tf32, warp_tile
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -26,82 +26,74 @@ from dwlab.target import cuda
 
 @by_shape
 def kernel(pair, config):
-    each, layout = pwdw_tiles.per_word(pair.dtype), pwpw_plan.layout_of(pair, config)
-    C, F, G = pair.first.C // each, pair.first.F, pair.second.F
-    STAGE, DEPTH1, DEPTH2, WARPS_P = layout.stage_words, config.inner_k, config.block_k, config.warps_m
-    PASSES, CHUNKS1, CHUNKS2, SPAN = layout.passes, layout.chunks1, layout.chunks2, config.groups
-    PIXELS, WARP_P, WARP_1, WARP_2 = config.block_m, config.warp_m, config.inner_n // config.warps_n, config.warp_n
-    GROUP1, GROUP2, T, X_WORDS = config.inner_n, config.block_n, config.threads, layout.x_words
-    X_PITCH, W1_PITCH, W2_PITCH, PITCH = layout.x_pitch, layout.w1_pitch, layout.w2_pitch, layout.pitch
-    INNER_AT, BIAS_AT, BIAS, FW = layout.inner_at, layout.bias_at, pair.first.bias, F // each
-    first, second = pwpw_plan.products_of(pair, config)
-    SIZE1, zero1, add1, SIZE2, zero2, add2 = first.size, first.zero, first.add, second.size, second.zero, second.add
-    load_x, load_w1, load_w2 = pwpw_plan.loads(pair, config)
+    each, tile, layer = pwdw_tiles.per_word(pair.dtype), constants.of(config), constants.of(pair.first, G=pair.second.F)
+    layout, load = constants.of(pwpw_plan.layout_of(pair, config)), pwpw_plan.loads(pair, config)
+    first, second = (constants.of(one) for one in pwpw_plan.products_of(pair, config))
+    SIZE1, SIZE2, store2 = first.size, second.size, pwpw_epilogue.store(pair, config)
     store1 = warp_tile.each(first, pwpw_epilogue.store_between(pair, config))
-    store2, MOST = pwpw_epilogue.store(pair, config), pwdw_tiles.register_limit(T)
 
-    @cuda.jit(max_registers=MOST)
+    @cuda.jit(max_registers=pwdw_tiles.register_limit(config.threads))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         shared = cuda.shared.array(0, float32, 16)
         acc1 = cuda.local.array(SIZE1, float32)
         acc2 = cuda.local.array(SIZE2, float32)
         thread = uint32(cuda.threadIdx.x)
-        lane, warp = uint32(thread % uint32(32)), uint32(thread // uint32(32))
-        pw = uint32(uint32(WARP_P) * (warp % uint32(WARPS_P)))
-        fw = uint32(warp // uint32(WARPS_P))
-        p0 = uint32(uint32(cuda.blockIdx.y) * uint32(PIXELS))  # of all images
-        total = uint32(uint32(y.size) // uint32(G // each))
-        pixels = min(uint32(PIXELS), uint32(total - p0))
-        start = uint32(p0 * uint32(C))
-        if BIAS:
+        lane, warp = uint32(thread % 32), uint32(thread // 32)
+        pw = uint32(tile.warp_m * (warp % tile.warps_m))
+        fw, filters = uint32(warp // tile.warps_m), tile.inner_n // tile.warps_n
+        p0 = uint32(cuda.blockIdx.y * tile.block_m)  # of all images
+        total = uint32(uint32(y.size) // (layer.G // each))
+        pixels = min(uint32(tile.block_m), uint32(total - p0))
+        start = uint32(p0 * (layer.C // each))
+        if layer.bias:
             i = thread
-            while i < PASSES * GROUP1 // each:
+            while i < layout.passes * tile.inner_n // each:
                 value = float32(0)
-                if i < FW:
+                if i < layer.F // each:
                     value = b1[i]
-                shared[uint32(uint32(BIAS_AT) + i)] = value
-                i = uint32(i + uint32(T))
-        own_x = uint32(pw * uint32(X_PITCH))
-        own_w1 = uint32(uint32(X_WORDS) + fw * uint32(WARP_1 * W1_PITCH))
-        for iteration in range(PASSES):
-            f0 = uint32(uint32(iteration) * uint32(GROUP1))
-            load_w1(shared, uint32(X_WORDS), w1, f0, uint32(0))
+                shared[uint32(layout.bias_at + i)] = value
+                i = uint32(i + tile.threads)
+        own_x = uint32(pw * layout.x_pitch)
+        own_w1 = uint32(layout.x_words + fw * (filters * layout.w1_pitch))
+        for iteration in range(layout.passes):
+            f0 = uint32(uint32(iteration) * tile.inner_n)
+            load.w1(shared, uint32(layout.x_words), w1, f0, uint32(0))
             ptx.grid_dependency_wait()  # filters may come before the map is there
-            load_x(shared, uint32(0), x, start, pixels, uint32(0))
+            load.x(shared, uint32(0), x, start, pixels, uint32(0))
             ptx.commit()
-            zero1(acc1)
-            for chunk in range(CHUNKS1):  # two places, by hand: as a part of its own the loop took a register more
-                here = uint32(uint32(chunk % 2) * uint32(STAGE))
-                if chunk + 1 < CHUNKS1:
-                    there = uint32(uint32((chunk + 1) % 2) * uint32(STAGE))
-                    c0 = uint32(uint32(chunk + 1) * uint32(DEPTH1))
-                    load_x(shared, there, x, start, pixels, c0)
-                    load_w1(shared, uint32(there + uint32(X_WORDS)), w1, f0, c0)
+            first.zero(acc1)
+            for chunk in range(layout.chunks1):  # by hand: as a part of its own the loop took a register more
+                here = uint32(uint32(chunk % 2) * layout.stage_words)
+                if chunk + 1 < layout.chunks1:
+                    there = uint32(uint32((chunk + 1) % 2) * layout.stage_words)
+                    c0 = uint32(uint32(chunk + 1) * tile.inner_k)
+                    load.x(shared, there, x, start, pixels, c0)
+                    load.w1(shared, uint32(there + layout.x_words), w1, f0, c0)
                 ptx.commit()
                 ptx.wait(1)
                 cuda.syncthreads()
-                add1(acc1, shared, uint32(here + own_x), shared, uint32(here + own_w1), lane)
+                first.add(acc1, shared, uint32(here + own_x), shared, uint32(here + own_w1), lane)
                 cuda.syncthreads()
-            store1(acc1, lane, shared, shared, shared, pw, uint32(f0 + fw * uint32(WARP_1)))
-        own_inner = uint32(uint32(INNER_AT) + pw * uint32(PITCH))
-        own_w2 = uint32(fw * uint32(WARP_2 * W2_PITCH))
-        for iteration in range(SPAN):
-            f0 = uint32((uint32(cuda.blockIdx.x) * uint32(SPAN) + uint32(iteration)) * uint32(GROUP2))
-            load_w2(shared, uint32(0), w2, f0, uint32(0))
+            store1(acc1, lane, shared, shared, shared, pw, uint32(f0 + fw * filters))
+        own_inner = uint32(layout.inner_at + pw * layout.pitch)
+        own_w2 = uint32(fw * (tile.warp_n * layout.w2_pitch))
+        for iteration in range(tile.groups):
+            f0 = uint32((cuda.blockIdx.x * tile.groups + uint32(iteration)) * tile.block_n)
+            load.w2(shared, uint32(0), w2, f0, uint32(0))
             ptx.commit()
-            zero2(acc2)
-            for chunk in range(CHUNKS2):
-                here = uint32(uint32(chunk % 2) * uint32(STAGE))
-                c0 = uint32(uint32(chunk) * uint32(DEPTH2))
-                if chunk + 1 < CHUNKS2:
-                    there = uint32(uint32((chunk + 1) % 2) * uint32(STAGE))
-                    load_w2(shared, there, w2, f0, uint32(c0 + uint32(DEPTH2)))
+            second.zero(acc2)
+            for chunk in range(layout.chunks2):
+                here = uint32(uint32(chunk % 2) * layout.stage_words)
+                c0 = uint32(uint32(chunk) * tile.block_k)
+                if chunk + 1 < layout.chunks2:
+                    there = uint32(uint32((chunk + 1) % 2) * layout.stage_words)
+                    load.w2(shared, there, w2, f0, uint32(c0 + tile.block_k))
                 ptx.commit()
                 ptx.wait(1)
                 cuda.syncthreads()
-                add2(acc2, shared, uint32(own_inner + c0), shared, uint32(here + own_w2), lane)
+                second.add(acc2, shared, uint32(own_inner + c0), shared, uint32(here + own_w2), lane)
                 cuda.syncthreads()
-            store2(acc2, lane, y, b2, r, uint32(p0 + pw), uint32(f0 + fw * uint32(WARP_2)))
+            store2(acc2, lane, y, b2, r, uint32(p0 + pw), uint32(f0 + fw * tile.warp_n))
 
     return kernel
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from dwlab.kernels.fused.pwdw_tiles import WARPS, per_word, register_limit
 from dwlab.kernels.fused.row_loads import load_filters, load_pixels
-from dwlab.kernels.parts import swizzle
+from dwlab.kernels.parts import constants, swizzle
 from dwlab.kernels.parts.mma_ss import mma_ss
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
@@ -117,14 +117,14 @@ def products_of(pair: Any, config: TileConfig) -> tuple[Any, Any]:
 
 
 @functools.cache
-def loads(pair: Any, config: TileConfig) -> tuple[Any, Any, Any]:
-    """The device functions that load a stage of x, of the first and of the second layer's filters (row_loads.py)."""
+def loads(pair: Any, config: TileConfig) -> Any:
+    """The device functions x, w1, w2 that load a stage of x and of either layer's filters (row_loads.py)."""
     each, T, layout = per_word(pair.dtype), config.threads, layout_of(pair, config)
     C, F = pair.first.C // each, pair.first.F
-    return (
-        load_pixels(aligned(pair), C, config.block_m, config.inner_k, layout.x_pitch, T),
-        load_filters(C, F, config.inner_n, config.inner_k, layout.w1_pitch, T),
-        load_filters(F // each, pair.second.F, config.block_n, config.block_k, layout.w2_pitch, T, fours(pair)),
+    return constants.of(
+        x=load_pixels(aligned(pair), C, config.block_m, config.inner_k, layout.x_pitch, T),
+        w1=load_filters(C, F, config.inner_n, config.inner_k, layout.w1_pitch, T),
+        w2=load_filters(F // each, pair.second.F, config.block_n, config.block_k, layout.w2_pitch, T, fours(pair)),
     )
 
 

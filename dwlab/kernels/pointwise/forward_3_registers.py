@@ -17,7 +17,7 @@ import functools
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import gemm
+from dwlab.kernels.parts import constants, gemm
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.ffma import ffma
 from dwlab.kernels.parts.gemm_epilogue import store_tile
@@ -42,11 +42,8 @@ SHAPES = (  # of a block's tile, rows and columns, and of a thread's; 4 x 8 lane
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    (load_x, load_w), tile = gemm.loads(layout), layout.tile
-    BM, BN, WM, WN, ACROSS, DOWN = config.block_m, config.block_n, tile.M, tile.N, layout.across, layout.down
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_tile(layer, layout.one, tile, DOWN * BM)
-    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = BN // tile.N, layout.chunks, layout.a_words, layout.a_warp, layout.b_warp
-    STEP = layout.stage_words
+    (load_x, load_w), product, tile = gemm.loads(layout), constants.of(layout.tile), constants.of(layout, config)
+    SIZE, store = product.size, store_tile(layer, layout.one, layout.tile, layout.down * config.block_m)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):
@@ -57,10 +54,10 @@ def kernel(layer, images, config):
     @cuda.jit(device=True, forceinline=True)
     def multiply(acc, shared, at, chunk, block):
         _, _, _, _, _, thread, warp_m, warp_n = block
-        a0, b0 = uint32(at + warp_m * A_WARP), uint32(at + A_WORDS + warp_n * B_WARP)
-        add(acc, shared, a0, shared, b0, uint32(thread % 32))
+        a0, b0 = uint32(at + warp_m * tile.a_warp), uint32(at + tile.a_words + warp_n * tile.b_warp)
+        product.add(acc, shared, a0, shared, b0, uint32(thread % 32))
 
-    run = pipeline(DEPTH, STEP, CHUNKS, load, multiply)
+    run = pipeline(DEPTH, layout.stage_words, layout.chunks, load, multiply)
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
@@ -68,15 +65,17 @@ def kernel(layer, images, config):
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        image, down, across = uint32(block // (ACROSS * DOWN)), uint32(block // ACROSS % DOWN), uint32(block % ACROSS)
-        here = (x, w, image, down, across, thread, uint32(warp // WARPS), uint32(warp % WARPS))
-        zero(acc)
+        image, down = uint32(block // (tile.across * tile.down)), uint32(block // tile.across % tile.down)
+        across, warps = uint32(block % tile.across), tile.block_n // product.N
+        here = (x, w, image, down, across, thread, uint32(warp // warps), uint32(warp % warps))
+        product.zero(acc)
         for chunk in range(DEPTH - 1):
-            if chunk < CHUNKS:
-                load(shared, uint32(chunk * STEP), uint32(chunk), here)
+            if chunk < tile.chunks:
+                load(shared, uint32(chunk * tile.stage_words), uint32(chunk), here)
             ptx.commit()
         run(acc, shared, here)
-        m0, n0 = uint32((image * DOWN + down) * BM + warp // WARPS * WM), uint32(across * BN + warp % WARPS * WN)
+        m0 = uint32((image * tile.down + down) * tile.block_m + warp // warps * product.M)
+        n0 = uint32(across * tile.block_n + warp % warps * product.N)
         store(acc, lane, y, b, r, m0, n0)
 
     return kernel

@@ -26,7 +26,7 @@ NHWC. Traffic: x once for each BN filters and w once for each BM pixels; y once.
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import gemm, gemm_epilogue
+from dwlab.kernels.parts import constants, gemm, gemm_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import prefetching_pipeline
 from dwlab.kernels.pointwise.tensor_tiles import TILES, layout_of
@@ -38,11 +38,9 @@ from dwlab.target import cuda
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    (load_x, load_w), tile, DEPTH = gemm.loads(layout), layout.tile, config.pipeline_stages
-    SIZE, zero, HELD = tile.size, tile.zero, tile.phases.words
-    BM, BN, WM, WN, ACROSS, DOWN = config.block_m, config.block_n, tile.M, tile.N, layout.across, layout.down
-    WARPS, CHUNKS, A_WORDS, A_WARP, B_WARP = BN // tile.N, layout.chunks, layout.a_words, layout.a_warp, layout.b_warp
-    STEP, store = layout.stage_words, gemm_epilogue.store_tile(layer, layout.one, tile, layout.down * BM)
+    (load_x, load_w), product, tile = gemm.loads(layout), constants.of(layout.tile), constants.of(layout, config)
+    SIZE, HELD = product.size, layout.tile.phases.words
+    store = gemm_epilogue.store_tile(layer, layout.one, layout.tile, layout.down * config.block_m)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):
@@ -50,7 +48,7 @@ def kernel(layer, images, config):
         load_x(shared, at, x, image, down, across, chunk, thread)
         load_w(shared, at, w, down, across, chunk, thread)
 
-    run = prefetching_pipeline(DEPTH, STEP, CHUNKS, load, tile.phases)
+    run = prefetching_pipeline(config.pipeline_stages, layout.stage_words, layout.chunks, load, layout.tile.phases)
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
@@ -59,20 +57,22 @@ def kernel(layer, images, config):
         held = cuda.local.array(HELD, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        image, down, across = uint32(block // (ACROSS * DOWN)), uint32(block // ACROSS % DOWN), uint32(block % ACROSS)
-        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
-        zero(acc)
-        for chunk in range(DEPTH - 1):
-            if chunk < CHUNKS:
-                load_w(shared, uint32(chunk * STEP), w, down, across, uint32(chunk), thread)
+        image, down = uint32(block // (tile.across * tile.down)), uint32(block // tile.across % tile.down)
+        across, warps = uint32(block % tile.across), tile.block_n // product.N
+        warp_m, warp_n = uint32(warp // warps), uint32(warp % warps)
+        product.zero(acc)
+        for chunk in range(tile.pipeline_stages - 1):
+            if chunk < tile.chunks:
+                load_w(shared, uint32(chunk * tile.stage_words), w, down, across, uint32(chunk), thread)
         ptx.grid_dependency_wait()  # filters may come before the map is there
-        for chunk in range(DEPTH - 1):
-            if chunk < CHUNKS:
-                load_x(shared, uint32(chunk * STEP), x, image, down, across, uint32(chunk), thread)
+        for chunk in range(tile.pipeline_stages - 1):
+            if chunk < tile.chunks:
+                load_x(shared, uint32(chunk * tile.stage_words), x, image, down, across, uint32(chunk), thread)
             ptx.commit()
-        a0, b0 = uint32(warp_m * A_WARP), uint32(A_WORDS + warp_n * B_WARP)
+        a0, b0 = uint32(warp_m * tile.a_warp), uint32(tile.a_words + warp_n * tile.b_warp)
         run(acc, held, shared, a0, b0, lane, (x, w, image, down, across, thread))
-        m0, n0 = uint32((image * DOWN + down) * BM + warp_m * WM), uint32(across * BN + warp_n * WN)
+        m0 = uint32((image * tile.down + down) * tile.block_m + warp_m * product.M)
+        n0 = uint32(across * tile.block_n + warp_n * product.N)
         store(acc, lane, y, b, r, m0, n0)
 
     return kernel
