@@ -168,31 +168,23 @@ def first_loads() -> Drawing:
     """
     from dwlab.simt import xray
 
-    problem, ink, step, high, sector_bytes = DepthwiseConv1d(B=8, H=8, L=64, K=3), "#767676", 12, 7, 32
-    body, alt = [], []
-    for place, name in enumerate(("naive", "coalesced")):
+    problem, ink, body, alt = DepthwiseConv1d(B=8, H=8, L=64, K=3), "#767676", [], []
+    for top, name in ((0, "naive"), (108, "coalesced")):
         here = stage(f"depthwise1d/forward/{name}")
         how = here.launch(problem)
         counted = xray(here.kernel_for(problem), how.grid, how.block, *here.example(problem))
         (loads,) = (one for one in counted.patterns.values() if (one.array, one.kind) == ("x", "load"))
-        words = {address // loads.itemsize for address in loads.addresses}
-        sectors, each = (
-            sorted({word * loads.itemsize // sector_bytes for word in words}),
-            sector_bytes // loads.itemsize,
-        )
+        words = {address // 4 for address in loads.addresses}
+        sectors = sorted({word // 8 for word in words})
         alt.append(f"{name}: a warp's first load of x takes {len(words)} words in {len(sectors)} sectors of 32 bytes.")
-        top = place * (34 + each * high + 18)
         body.append(label(0, top + 16, f"{name}: {len(sectors)} sectors", 17, bold=True, ink=ink))
-        for column, sector in enumerate(sectors):
-            for row in range(each):
-                used = sector * each + row in words
-                body.append(
-                    box(column * step, top + 28 + row * high, step - 1, high - 1, BLUE if used else "none", 0.6)
-                )
-    body.append(label(0, 2 * (34 + 8 * high + 18), "A column is a sector of 32 bytes; blue: used.", 15, ink=ink))
-    return Drawing(
-        TITLE, " ".join(alt), f'<g color="{ink}">{"".join(body)}</g>', 2 * (34 + 8 * high + 18) + 6, width=386
-    )
+        body += [
+            box(12 * column, top + 28 + 7 * row, 11, 6, BLUE if 8 * sector + row in words else "none", 0.6)
+            for column, sector in enumerate(sectors)
+            for row in range(8)
+        ]
+    body.append(label(0, 216, "A column is a sector of 32 bytes; blue: used.", 15, ink=ink))
+    return Drawing(TITLE, " ".join(alt), f'<g color="{ink}">{"".join(body)}</g>', 222, width=386)
 
 
 def regrets() -> Figure | None:
