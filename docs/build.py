@@ -1,7 +1,7 @@
 """Writes what the documentation shows of records, kernels and files: `python docs/build.py [--check] [FILES]`.
 
 Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NAME is a table of docs/tables
-(`--names` lists them), or one of these:
+(`tables.tables()` has them), or one of these:
 - `xray`: what the first Python code of README.md prints;
 - `rooms`: the folders of dwlab in a few lines, from the first lines of their docstrings;
 - `architecture`: the same with every file, as a list;
@@ -166,13 +166,9 @@ def first_loads() -> Drawing:
 
     Narrow, so that a phone shows it in full size, and in colours that are legible on white and on black.
     """
-    from dwlab.simt import xray
-
     problem, ink, body, alt = DepthwiseConv1d(B=8, H=8, L=64, K=3), "#767676", [], []
     for top, name in ((0, "naive"), (108, "coalesced")):
-        here = stage(f"depthwise1d/forward/{name}")
-        how = here.launch(problem)
-        counted = xray(here.kernel_for(problem), how.grid, how.block, *here.example(problem))
+        counted = stage(f"depthwise1d/forward/{name}").xray(problem)
         (loads,) = (one for one in counted.patterns.values() if (one.array, one.kind) == ("x", "load"))
         words = {address // 4 for address in loads.addresses}
         sectors = sorted({word // 8 for word in words})
@@ -211,12 +207,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--check", action="store_true", help="change nothing; status 1 if something is out of date")
-    parser.add_argument("--names", action="store_true", help="list the regions that there are")
     options = parser.parse_args()
     made = regions()
-    if options.names:
-        print("\n".join(sorted(made)))
-        return 0
     stale = []
     for file in options.files or pages():
         try:

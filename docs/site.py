@@ -226,10 +226,8 @@ def reachable(page: str) -> str:
 
 def trimmed(folder: Path) -> None:
     """Leaves of MathJax what pages load: one of its variants, and that one's fonts."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-        elif path.is_file() and path.name != "tex-chtml.js" and "chtml" not in path.parts:
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != "tex-chtml.js" and "chtml" not in path.parts:
             path.unlink()
 
 

@@ -170,6 +170,30 @@ def test_what_a_reader_of_a_stage_reads():
     assert len(printed) >= 7 and max(printed.values()) <= 300, printed
 
 
+def is_kernel(node):
+    """Whether a node of syntax defines a kernel, not a device function."""
+    made = [ast.unparse(one) for one in getattr(node, "decorator_list", ()) if isinstance(node, ast.FunctionDef)]
+    return any(one.startswith("cuda.jit") and "device=True" not in one for one in made)
+
+
+def test_few_names_stand_before_a_kernels_first_line():
+    """Names that its maker binds, parameters not counted: 12 are enough. Held are how many makers have more, the median
+    and the worst: `constants.of` is for these.
+    """
+    found, folder = {}, Path(registry.__file__).parent
+    for file in folder.rglob("*.py"):
+        for maker in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            body = maker.body if isinstance(maker, ast.FunctionDef) else []
+            for at in (i for i, node in enumerate(body) if is_kernel(node)):
+                bound = {node.name for node in body[:at] if isinstance(node, ast.FunctionDef)}
+                for node in (node for node in body[:at] if not isinstance(node, ast.FunctionDef)):
+                    named = (one for one in ast.walk(node) if isinstance(one, ast.Name))
+                    bound |= {one.id for one in named if isinstance(one.ctx, ast.Store)}
+                found[f"{file.relative_to(folder)}: {maker.name}"] = len(bound - {"_"})
+    many = sorted(count for count in found.values() if count > 12)
+    assert len(many) <= 26 and many[-1] <= 40 and statistics.median(found.values()) <= 16, found
+
+
 NUMBERED = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")
 
 
