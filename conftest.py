@@ -32,6 +32,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if config.getoption("--nbval", False):
+        try:
+            target.mode  # noqa: B018
+        except target.TargetError as error:  # once, in place of a NameError in each cell
+            raise pytest.UsageError(str(error)) from None
     parts.begin(config.getoption("--whole"))
 
 

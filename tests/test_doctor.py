@@ -4,12 +4,15 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dwlab import records
 from dwlab.gpu import driver, target
+from dwlab.kernels import digests
 from dwlab.setup import doctor
 from dwlab.setup.doctor import Facts, Kernel
 
@@ -106,6 +109,24 @@ def test_a_gpu_that_fails_has_one_reason_and_one_that_works_none(cuda, toolkit, 
     assert (found.name == "driver older than toolkit") is (toolkit is not None and toolkit > cuda)
     assert doctor.problems(station(cuda, toolkit, device, mode=mode)) == ()
     json.dumps(doctor.Examination(facts, (found,)).to_dict())
+
+
+def test_records_that_are_damaged_are_named(tmp_path):
+    for name in ("kernels.csv", "tiles.csv", "nvidia-h100-80gb-hbm3.jsonl.xz", "predictions/20261123-h100.json.xz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        whole = (records.FOLDER / name).read_bytes()
+        (tmp_path / name).write_bytes(whole)
+        assert records.damaged(tmp_path) == []
+        for at in range(len(whole) // 3, len(whole), len(whole) // 3 + 1):
+            (tmp_path / name).write_bytes(whole[:at] + bytes([255]) + whole[at + 1 :])
+            (sentence,) = records.damaged(tmp_path)
+            assert sentence.startswith(f"{Path(name).name} is damaged: ") and "git checkout" in sentence
+        (tmp_path / name).write_bytes(whole)
+    (problem,) = doctor.problems(replace(LAPTOP, damaged=("kernels.csv is damaged: a byte.",)))
+    assert problem.name == "damaged records" and not problem.stops and "kernels.csv" in problem.what
+    (tmp_path / "kernels.csv").write_bytes(b"\xff")
+    with pytest.raises(records.RecordError, match="kernels.csv is damaged"):
+        digests.noted(tmp_path / "kernels.csv")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -306,3 +307,12 @@ def test_without_a_gpu_nothing_needs_numbas_cuda(tmp_path):
     (tmp_path / "program.py").write_text(WITHOUT, encoding="utf-8")
     done = in_a_process(f"import runpy; runpy.run_path({str(tmp_path / 'program.py')!r})", DWLAB_TARGET="simulated")
     assert done.returncode == 0 and done.stdout == "16\n", done.stderr
+
+
+@pytest.mark.skipif(target.gpu_problem(driver.query()) == "", reason="a GPU can be used here")
+def test_lessons_fail_once_where_the_gpu_they_are_to_run_on_is_none():
+    lesson = Path(__file__).parents[1] / "notebooks" / "01_the_operator.ipynb"
+    code = f"import pytest, sys; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '--nbval', {str(lesson)!r}]))"
+    done = in_a_process(code, DWLAB_TARGET="gpu")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
+    assert (done.stdout + done.stderr).count("no GPU can be used") == 1

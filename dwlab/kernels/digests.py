@@ -13,7 +13,6 @@ and packages outside. Of the registry count the kernels that zero an output and 
 from __future__ import annotations
 
 import ast
-import csv
 import functools
 import hashlib
 import re
@@ -73,11 +72,12 @@ def of_stage(file: str, package: Path = PACKAGE) -> str:
 @functools.cache
 def noted(table: Path = TABLE) -> dict[tuple[str, str], dict[str, frozenset[str]]]:
     """(stage's id, digest of its sources) -> names that records have for the kernel -> problems of which it is not."""
+    from dwlab import records  # what digests are made of needs none
+
     found: dict[tuple[str, str], dict[str, frozenset[str]]] = {}
-    with table.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            but = frozenset(filter(None, row["except"].split(";")))
-            found.setdefault((row["stage"], row["source"]), {})[row["kernel"]] = but
+    for row in records.csv_rows(table):
+        but = frozenset(filter(None, row["except"].split(";")))
+        found.setdefault((row["stage"], row["source"]), {})[row["kernel"]] = but
     return found
 
 

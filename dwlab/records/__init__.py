@@ -10,8 +10,10 @@ Every failure is a RecordError with one sentence on what is wrong and what to do
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
+import json
 import lzma
 import os
 import time
@@ -37,8 +39,8 @@ from dwlab.records.schema import (
 
 __all__ = [
     "COUNTED_OF_LAYERS", "PARTS", "SCHEMA", "SECTIONS", "SHARED", "Damage", "Measurement", "ReadOnly", "Record",
-    "RecordError", "RecordWarning", "best", "copies", "copy_us", "describe_problem", "grid_rows", "load_all",
-    "load_runs", "newest_rows", "read", "read_run", "shape_text", "shown_runs",
+    "RecordError", "RecordWarning", "best", "copies", "copy_us", "csv_rows", "damaged", "describe_problem", "grid_rows",
+    "load_all", "load_runs", "newest_rows", "read", "read_run", "shape_text", "shown_runs",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent
@@ -110,6 +112,34 @@ def file_bytes(path: Path) -> bytes:
         raise RecordError(f"{path.name} is damaged: {error}. Restore it (git checkout)") from error
     except OSError as error:
         raise RecordError(f"{path.name} cannot be read: {_why(error)}") from error
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table of the records. Raises RecordError."""
+    try:
+        rows = list(csv.DictReader(file_bytes(path).decode().splitlines(), restkey=""))
+    except ValueError as error:
+        raise RecordError(f"{path.name} is damaged: {error}. Restore it (git checkout)") from error
+    if wrong := next((n for n, row in enumerate(rows, 2) if "" in row or None in row.values()), 0):
+        raise RecordError(f"{path.name} is damaged: line {wrong} has not its columns. Restore it (git checkout)")
+    return rows
+
+
+def damaged(folder: str | os.PathLike[str] | None = None) -> list[str]:
+    """A sentence for each record in a folder, and those below it, that cannot be read; the package's own if None."""
+    found = []
+    for path in sorted(Path(folder or FOLDER).rglob("*")):
+        try:
+            if path.suffix == ".csv":
+                csv_rows(path)
+            elif {".json", ".jsonl"} & set(path.suffixes):
+                for line in file_bytes(path).splitlines() if ".jsonl" in path.suffixes else [file_bytes(path)]:
+                    json.loads(line)
+        except RecordError as error:
+            found.append(str(error))
+        except ValueError as error:
+            found.append(f"{path.name} is damaged: {error}. Restore it (git checkout)")
+    return found
 
 
 def made(make: Callable[[], Any], name: str) -> Any:

@@ -49,6 +49,7 @@ class Facts:
     outside: installed versions that dwlab's own requirements exclude. mode is "" where target_error says why there is
     none. requested: DWLAB_TARGET now; decided_for: what it was when this process chose its mode, None if it has not.
     gpu_problem: what keeps numba.cuda from a GPU, "" if nothing. toolkit: the compiler that numba-cuda loads.
+    damaged: a sentence for each record that cannot be read.
     """
 
     python: tuple[int, int] = (3, 12)
@@ -65,6 +66,7 @@ class Facts:
     gpu_problem: str = ""
     colab: bool = False
     wsl: bool = False
+    damaged: tuple[str, ...] = ()
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
 
 
@@ -118,6 +120,8 @@ def _environment(facts: Facts) -> Iterator[tuple[str, str, str, bool]]:
     if facts.decided_for not in (None, facts.requested):
         what = f"{target.VARIABLE} is {facts.requested!r} now, but was {facts.decided_for!r} when the mode was chosen."
         yield "mode decided before", what, "Restart the kernel, and set it before the first import from dwlab.", False
+    if facts.damaged:
+        yield "damaged records", " ".join(facts.damaged), "git checkout dwlab/records, or install dwlab again.", False
     simulated = facts.kernels.get("simulated", Kernel())
     if simulated.ran and not simulated.right and all(facts.versions.get(name) for name in NEEDED):
         what = f"A small kernel failed on the simulated GPU: {simulated.message}"
@@ -193,8 +197,17 @@ def collect(kernels: bool = True) -> Facts:
         gpu_problem=gpu_problem,
         colab="google.colab" in sys.modules or "COLAB_RELEASE_TAG" in os.environ,
         wsl="microsoft" in platform.release().lower(),
+        damaged=_damaged(),
         kernels=runs,
     )
+
+
+def _damaged() -> tuple[str, ...]:
+    try:
+        from dwlab import records
+    except ImportError:  # a package is missing, which is a problem of its own
+        return ()
+    return tuple(records.damaged())
 
 
 def _version(name: str) -> str | None:

@@ -7,7 +7,6 @@ them hold on GPUs of the records' compute capability with as many multiprocessor
 
 from __future__ import annotations
 
-import csv
 import functools
 
 from dwlab import records
@@ -35,8 +34,7 @@ def tiles(id: str, problem: Problem, gpu: Gpu) -> tuple[TileConfig, ...]:
 
 @functools.cache
 def _table() -> dict[tuple[str, str], tuple[TileConfig]]:
-    with TABLE.open(encoding="utf-8", newline="") as stream:
-        return {(row["stage"], row["problem"]): (parsed(row["tile"]),) for row in csv.DictReader(stream)}
+    return {(row["stage"], row["problem"]): (parsed(row["tile"]),) for row in records.csv_rows(TABLE)}
 
 
 def parsed(text: str) -> TileConfig:
