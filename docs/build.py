@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROOMS = (
-    "text", "records", "problems", "gpu", "simt", "instructions", "target", "setup", "kernels", "compiler", "measure",
-    "model", "judge", "planner", "inference", "training", "report", "study", "tuning", "widgets",
+    "text", "records", "problems", "gpu", "simt", "simulator", "instructions", "target", "setup", "kernels", "compiler",
+    "measure", "model", "judge", "planner", "inference", "training", "report", "study", "tuning", "widgets",
 )  # fmt: skip
 """The rooms of dwlab, in the order of their imports: each imports only what stands before it (a test holds that)."""
 

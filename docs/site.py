@@ -47,8 +47,9 @@ linkcheck_anchors, linkcheck_timeout, linkcheck_retries = False, 20, 2
 
 PARTS = {  # heading of the contents -> its pages, without their ending
     "How to": (
-        "docs/install", "docs/xray", "docs/simt", "docs/instructions", "docs/parts", "docs/inspect", "docs/call",
-        "docs/plan", "docs/tune", "docs/train", "docs/measure", "docs/profile", "docs/teaching", "CONTRIBUTING",
+        "docs/install", "docs/xray", "docs/simulator", "docs/simt", "docs/instructions", "docs/parts", "docs/inspect",
+        "docs/call", "docs/plan", "docs/tune", "docs/train", "docs/measure", "docs/profile", "docs/teaching",
+        "CONTRIBUTING",
     ),
     "About": ("docs/glossary", "docs/comparison", "docs/compatibility", "docs/architecture", "CHANGELOG"),
 }  # fmt: skip

@@ -131,7 +131,8 @@ def imported_rooms():
                 node for node in ast.walk(tree) if isinstance(node, ast.Call) and "import_module" in ast.dump(node.func)
             ]
             found |= {one.value for node in called for one in node.args if getattr(one, "value", "") in files}
-        yield room.partition(".")[2], {name.partition(".")[2] for name in found}
+        if room != "dwlab.simt.__main__":  # a command, which stands above all rooms
+            yield room.partition(".")[2], {name.partition(".")[2] for name in found}
 
 
 def one_way(imports):

@@ -9,7 +9,7 @@ step by step, what a time model needs, meanings of instructions. All else is its
 """
 
 from dwlab.simt.intrinsics import register_instruction
-from dwlab.simt.launch import Configured, Kernel, jit, xray
+from dwlab.simt.launch import LAUNCHED, Configured, Kernel, jit, xray
 from dwlab.simt.names import DeviceName
 from dwlab.simt.options import (
     DeadlockError,
@@ -23,6 +23,7 @@ from dwlab.simt.options import (
     StepLimitError,
     UnsupportedError,
     current,
+    make_standard,
     using,
 )
 from dwlab.simt.report import Access, Line, Pattern, Report, Totals
@@ -32,6 +33,7 @@ PUBLIC = ("cuda", "views", "steps", "cost", "meanings")
 """Modules that others may import."""
 
 __all__ = [
+    "LAUNCHED",
     "Access",
     "Configured",
     "DeadlockError",
@@ -54,6 +56,7 @@ __all__ = [
     "current",
     "diff",
     "jit",
+    "make_standard",
     "register_instruction",
     "using",
     "xray",

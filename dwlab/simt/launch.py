@@ -510,6 +510,10 @@ class Kernel:
         return f"<{'device function' if self.device else 'kernel'} {self.__name__} on the laptop GPU>"
 
 
+LAUNCHED: list[Callable[[report.Report], None]] = []
+"""Called after each launch with its report, whose counts are 0 where the options say trace=False."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Configured:
     """A kernel with its launch configuration; calling it runs it to the end, in whichever stream."""
@@ -524,10 +528,16 @@ class Configured:
         __tracebackhide__ = True
         if named:
             raise TypeError(f"a kernel takes its arguments by position; {', '.join(named)}: given by name")
-        run, _ = _execute_briefly(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel)
+        run, binder = _execute_briefly(
+            self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel
+        )
         if run.options.hazards == "warn":
             for hazard in run.trace.hazards.values():
                 warnings.warn(f"{self.kernel.__name__}, {hazard}", HazardWarning, stacklevel=2)
+        if LAUNCHED:
+            found = report.build(run, binder.float64)
+            for heard in LAUNCHED:
+                heard(found)
 
 
 def jit(
@@ -679,4 +689,4 @@ def run_counted(
     return run, binder.float64
 
 
-__all__ = ["Configured", "HazardError", "Kernel", "execute", "jit", "xray"]
+__all__ = ["LAUNCHED", "Configured", "HazardError", "Kernel", "execute", "jit", "xray"]

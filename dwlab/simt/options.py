@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 HAZARD_MODES = ("raise", "warn", "report", "off")
 
@@ -55,6 +55,12 @@ def current() -> Options:
     return _default.get(_STANDARD)
 
 
+def make_standard(options: Options) -> None:
+    """Makes `options` the default of all launches, in every thread, outside `using`."""
+    global _STANDARD
+    _STANDARD = options
+
+
 @contextlib.contextmanager
 def using(options: Options) -> Iterator[Options]:
     """Makes `options` the default of the launches inside the `with` block."""
@@ -71,7 +77,7 @@ class Hazard:
 
     kind: "race", "two writers", "divergent barrier", "out of bounds", "negative index", "uninitialised",
         "inactive lane", "division by zero", "misaligned" or "metadata".
-    line, other_line: source lines; other_line is the earlier access of a race, else None.
+    line, other_line: source lines; other_line is the earlier access of a race, else None. path: the line's file.
     array: the array's name in the kernel, or None.   threads: who, as text.
     """
 
@@ -81,6 +87,7 @@ class Hazard:
     message: str
     threads: str
     other_line: int | None = None
+    path: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.kind}: {self.message}"

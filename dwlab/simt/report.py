@@ -225,7 +225,7 @@ class Report:
         """Plain data; `json.dumps` takes it."""
         data = asdict(self)
         del data["patterns"], data["outputs"]
-        data["hazards"] = [asdict(h) for h in self.hazards]
+        data["hazards"] = [{k: v for k, v in asdict(h).items() if k != "path"} for h in self.hazards]
         return data
 
     def to_json(self) -> str:

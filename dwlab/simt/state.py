@@ -340,7 +340,7 @@ class State:
         key = (kind, node_line, array, other_line)
         if key in self.trace.hazards:
             return
-        found = Hazard(kind, node_line, array, message, threads, other_line)
+        found = Hazard(kind, node_line, array, message, threads, other_line, self.frames[-1].source.file)
         self.trace.hazards[key] = found
         if self.options.hazards == "raise" or (fatal and self.options.hazards == "off"):
             raise HazardError((found,))

@@ -1,0 +1,135 @@
+"""A project written for Numba-CUDA, run unedited: a script, a suite under pytest, and what is said of hazards."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dwlab import simt
+from dwlab.simulator import project
+
+pytestmark = pytest.mark.quick
+
+PROGRAM = """
+import sys, threading
+import numpy as np
+from numba import cuda
+import numba.cuda as again
+from numba_cuda_mlir import cuda as successor
+import numba.cuda.testing
+
+assert cuda.jit is again.jit is successor.jit
+assert isinstance(cuda.to_device([1]), numba.cuda.cudadrv.devicearray.DeviceNDArray)
+
+@cuda.jit("void(float32[:], float32[:])")
+def shift(x, y):
+    i = cuda.grid(1)
+    if i < y.size:
+        y[i] = x[i - 1]
+
+@cuda.jit
+def racy(y):
+    y[0] = cuda.threadIdx.x
+
+x, z = np.arange(64, dtype=np.float32), np.zeros(1, np.int64)
+y = np.zeros_like(x)
+for _ in range(3):
+    shift[2, 32](x, y)
+assert y[0] == 63 and (y[1:] == x[:-1]).all()  # as on a GPU: a negative index counts from the end
+thread = threading.Thread(target=lambda: racy[1, 64](z))
+thread.start(), thread.join()
+exec("@cuda.jit\\ndef made(o):\\n    o[cuda.grid(1)] = 7\\n")
+made[1, 1](z)
+first, last = cuda.event(), cuda.event()
+first.record(), last.record()
+print(z[0], first.elapsed_time(last) >= 0, sys.argv[1:])
+"""
+
+SUITE = """
+import numpy as np, pytest
+from numba import cuda
+
+@cuda.jit
+def racy(y):
+    y[0] = cuda.threadIdx.x
+
+@cuda.jit
+def accepted(y):
+    y[0] = cuda.threadIdx.x  # simt: allow race, two writers
+
+def test_racy():
+    racy[1, 64](np.zeros(1))
+
+def test_accepted_by_its_line():
+    accepted[1, 64](np.zeros(1))
+
+@pytest.mark.simt_allow("two writers")
+def test_accepted_by_its_marker():
+    racy[1, 64](np.zeros(1))
+"""
+
+
+def in_a_folder(folder, *arguments, **variables):
+    """Runs Python there; (status, its two streams)."""
+    (folder / "prog.py").write_text(PROGRAM, encoding="utf-8")
+    (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if k not in ("DWLAB_TARGET", "NUMBA_ENABLE_CUDASIM")}
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=600,
+                          env={**environment, "PYTHONPATH": path, **variables})  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_script_runs_as_it_is_and_its_launches_are_summed_up(tmp_path):
+    status, out, err = in_a_folder(tmp_path, "-m", "dwlab.simt", "--simt-report", "page.html", "prog.py", "a", "-b")
+    assert status == 0 and out == "7 True ['a', '-b']\n", err
+    assert err.count("HazardWarning: shift: negative index") == 1, "three launches, one warning"
+    assert f"prog.py:{PROGRAM[: PROGRAM.index('y[i]')].count(chr(10)) + 1}: HazardWarning" in err
+    said = [line for line in err.splitlines() if line.startswith("simt: ")]
+    assert said[0] == "simt: 3 kernels, 5 launches, 2 hazards"
+    assert any("negative index" in line and line.endswith("(3 launches)") for line in said)
+    assert said[3].startswith("simt: prog.py:") and said[3].endswith(" of all")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "shift: 3 launches" in page and "made: 1 launches" in page
+
+
+PLUGIN = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "dwlab.simulator.pytest_plugin", "test_suite.py")
+
+
+@pytest.mark.parametrize("given, variables, failed, said", [
+    (("--simt",), {}, 0, "2 kernels, 3 launches, 1 hazards"),
+    ((), {"DWLAB_SIMT": "1"}, 0, "2 kernels, 3 launches, 1 hazards"),
+    (("--simt", "--simt-hazards=error"), {}, 1, "1 hazards"),
+    (("--simt", "--simt-hazards=ignore", "--simt-count=off"), {}, 0, "2 kernels, 3 launches, 0 hazards"),
+])  # fmt: skip
+def test_a_suite_runs_by_a_word(tmp_path, given, variables, failed, said):
+    status, out, err = in_a_folder(tmp_path, *PLUGIN, *given, **variables)
+    assert status == (1 if failed else 0), out + err
+    assert f"{3 - failed} passed" in out and said in out
+    assert ("FAILED test_suite.py::test_racy" in out) == bool(failed)
+    assert ("HazardWarning: racy" in out) == ("error" not in str(given) and "ignore" not in str(given))
+
+
+def test_without_the_word_nothing_is_touched(tmp_path):
+    code = "import sys, pytest; pytest.main(['-q', '-p', 'dwlab.simulator.pytest_plugin', '--version']); " \
+           "print([name for name in sys.modules if name.startswith(('numba', 'dwlab.simt'))])"  # fmt: skip
+    assert in_a_folder(tmp_path, "-c", code)[1].endswith("[]\n")
+
+
+def test_a_comment_accepts_the_kinds_that_it_names(tmp_path):
+    lines = {"": False, "# simt: allow": True, "# simt: allow race": True, "# simt:allow negative index": False,
+             "# simt: allow two writers, race": True, "# all is well": False}  # fmt: skip
+    file = tmp_path / "k.py"
+    file.write_text("".join(f"y[0] = 1  {comment}\n" for comment in lines), encoding="utf-8")
+    for number, expected in enumerate(lines.values(), 1):
+        hazard = simt.Hazard("race", number, "y", "text", "threads", path=str(file))
+        assert project.Session().accepts(hazard) == expected, number
+
+
+def test_sums_of_several_processes_are_added():
+    one, other = project.Session(), project.Session()
+    one.launches["a"], one.moved["f", 1], one.found["f", 1, "race", "t"] = 2, 30, 1
+    for _ in range(2):
+        other.add(one.to_dict())
+    assert other.launches == {"a": 4} and other.moved == {("f", 1): 60} and other.found == {("f", 1, "race", "t"): 2}
