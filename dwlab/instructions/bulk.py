@@ -76,7 +76,7 @@ class Clocks(Unit):
     """
 
     def __init__(self, run: Execution):
-        run.unit(Words)  # first: what it finds is said first
+        run.unit(Words)  # first, as its hazards come first
         self.mbarriers: dict[tuple[int, int, int], Mbarrier] = {}
         self.warps = run.padded // 32
         self.slots = self.warps + run.padded  # where what is known of mbarriers begins

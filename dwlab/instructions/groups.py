@@ -60,7 +60,7 @@ class Products(Unit):
     """
 
     def __init__(self, run: Execution):
-        run.unit(Words)  # first: what it finds is said first
+        run.unit(Words)  # first, as its hazards come first
         self.running: list[Product] = []
         self.groups = np.zeros(run.lanes_shape, np.int32)
         self.busy: dict[LocalArray, np.ndarray] = {}

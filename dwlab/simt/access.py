@@ -101,10 +101,7 @@ class Accesses(State):
             return element, mask
         shape += list(array.shape[given:])
         strides += list(array.strides[given:])
-        if isinstance(array, Array):
-            return Array(array.root, array.name, array.dtype, tuple(shape), tuple(strides), element), mask
-        base = array if isinstance(array, LocalArray) else array.base
-        return LocalView(base, tuple(shape), tuple(strides), element), mask
+        return array.reshaped(tuple(shape), tuple(strides), element), mask
 
     def locate_one(self, array: AnyArray, index: Lanes, node: ast.AST) -> tuple[Lanes, Mask | None]:
         """`locate` of one number in an array of one dimension, the most frequent of all."""
@@ -296,7 +293,7 @@ class Accesses(State):
         return result
 
     def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
-        base = array if isinstance(array, LocalArray) else array.base
+        base = array.base
         self.touch(base, mask, trace.LOAD, node)
         if element.ndim == 0:
             value, written = base.storage[int(element)].copy(), base.written[int(element)]
@@ -314,7 +311,7 @@ class Accesses(State):
     def write_local(
         self, array: LocalArray | LocalView, element: Lanes, value: Lanes, mask: Mask, node: ast.AST
     ) -> None:
-        base = array if isinstance(array, LocalArray) else array.base
+        base = array.base
         self.touch(base, mask, trace.STORE, node)
         if element.ndim == 0:
             k = int(element)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import types
-from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, strides_of
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, strides_of
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Method
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ ATTRIBUTES: dict[str, Callable] = {
 
 
 def transposed(array: AnyArray) -> AnyArray:
-    if isinstance(array, Array):
-        return replace(array, shape=array.shape[::-1], strides=array.strides[::-1])
-    base = array if isinstance(array, LocalArray) else array.base
-    return LocalView(base, array.shape[::-1], array.strides[::-1], array.offset)
+    return array.reshaped(array.shape[::-1], array.strides[::-1], array.offset)
 
 
 def _shape(run: Execution, node: ast.AST, array: AnyArray) -> tuple[int, ...]:
@@ -78,10 +75,7 @@ def _shape(run: Execution, node: ast.AST, array: AnyArray) -> tuple[int, ...]:
 
 
 def _same_memory(array: AnyArray, shape: tuple[int, ...]) -> AnyArray:
-    sizes, strides = tuple(np.int64(n) for n in shape), strides_of(shape)
-    if isinstance(array, Array):
-        return replace(array, shape=sizes, strides=strides)
-    return LocalView(array if isinstance(array, LocalArray) else array.base, sizes, strides, array.offset)
+    return array.reshaped(tuple(np.int64(n) for n in shape), strides_of(shape), array.offset)
 
 
 def _reshape(run: Execution, node: ast.AST, array: AnyArray, *given: object) -> AnyArray:

@@ -34,7 +34,7 @@ import numpy as np
 
 from dwlab.simt import launch, source, trace, types
 from dwlab.simt.interpreter import Execution
-from dwlab.simt.memory import Array, Lanes, LocalArray, Mask
+from dwlab.simt.memory import NUMBERS, Array, Lanes, LocalArray, Mask
 from dwlab.simt.names import DeviceName
 from dwlab.simt.options import Options
 from dwlab.simt.report import Report, build
@@ -475,7 +475,7 @@ class Costing(Execution):
 
     def load(self, array: object, indices: tuple, node: ast.AST) -> object:
         result = super().load(array, indices, node)
-        if self.fresh is not None and isinstance(result, (np.ndarray, np.generic)):
+        if self.fresh is not None and isinstance(result, NUMBERS):
             self.pending[id(result)] = (result, self.fresh)
             self.fresh = None
         return result
@@ -528,13 +528,13 @@ class Costing(Execution):
 
     def write_local(self, array: object, element: Lanes, value: Lanes, mask: Mask, node: ast.AST) -> None:
         super().write_local(array, element, value, mask, node)
-        base = array if isinstance(array, LocalArray) else array.base
+        base = array.base
         self.pass_on_flight(value, base)
         self.life.write(base, element, constant=np.ndim(value) == 0)
 
     def load_local(self, array: object, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
         result = super().load_local(array, element, mask, node)
-        base = array if isinstance(array, LocalArray) else array.base
+        base = array.base
         self.pass_on_flight(base, result)
         self.life.read(base, element)
         return result

@@ -619,7 +619,7 @@ class Execution(Accesses):
     @staticmethod
     def has_slice(array: AnyArray | Chosen, indices: tuple) -> bool:
         """Whether array[indices] is an array."""
-        plain = [i for i in indices if isinstance(i, (np.ndarray, np.generic))]
+        plain = [i for i in indices if isinstance(i, NUMBERS)]
         return len(plain) < len(array.shape) or len(plain) < len(indices)
 
     def field(self, array: AnyArray, name: object, node: ast.AST) -> AnyArray:
@@ -668,7 +668,7 @@ class Execution(Accesses):
         """`new` where the mask is active, `old` elsewhere."""
         if new is old or mask.array is None:
             return new
-        if isinstance(new, (np.generic, np.ndarray)) and isinstance(old, (np.generic, np.ndarray)):
+        if isinstance(new, NUMBERS) and isinstance(old, NUMBERS):
             dtype = new.dtype if new.dtype is old.dtype else types.unify(new.dtype, old.dtype)
             return np.where(
                 mask.array,
@@ -917,14 +917,14 @@ class Execution(Accesses):
         if isinstance(base, (Range, slice)) and name in ("start", "stop", "step"):
             part = getattr(base, name)
             return np.int64(1) if part is None and name == "step" else part
-        if isinstance(base, (np.ndarray, np.generic)) and (base.dtype != types.BOOL or name == "item"):
+        if isinstance(base, NUMBERS) and (base.dtype != types.BOOL or name == "item"):
             if name in ("real", "imag"):
                 return (
                     getattr(base, name) if base.dtype.kind == "c" else (base if name == "real" else base.dtype.type(0))
                 )
             if name in _NUMBER_METHODS and (name != "bit_count" or base.dtype.kind in "iu"):
                 return Method(_NUMBER_METHODS[name], base)
-        if isinstance(base, (np.ndarray, np.generic)):
+        if isinstance(base, NUMBERS):
             raise self.refuse(node, f"{kind_name(base)} has no {name!r} in a kernel")
         if isinstance(base, Group) and name == "sync":
             return Method(lambda run, node, group: run.grid_sync(node), base)
@@ -1079,7 +1079,7 @@ class Execution(Accesses):
             left, right = (np.bool_(one) if isinstance(one, bool) else one for one in (left, right))
             if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
                 left, right = left.which, right.which
-            if isinstance(left, (np.ndarray, np.generic)) and isinstance(right, (np.ndarray, np.generic)):
+            if isinstance(left, NUMBERS) and isinstance(right, NUMBERS):
                 return np.equal(left, right) if left.dtype == right.dtype else np.bool_(False)
             return np.bool_(left is right)
         if isinstance(op, ast.In):
@@ -1179,7 +1179,7 @@ class Execution(Accesses):
         first, second = values
         if yes is None or no is None:
             taken, other = (second, first) if yes is None else (first, second)
-            if other is not None and isinstance(taken, (np.ndarray, np.generic)):
+            if other is not None and isinstance(taken, NUMBERS):
                 wide = types.cast(taken, types.unify(taken.dtype, other.dtype))
             else:
                 wide = taken
@@ -1195,9 +1195,7 @@ class Execution(Accesses):
     def as_typed(self, node: ast.AST, value: object) -> object:
         """A value in the type that the expression has over all paths."""
         wanted = self.frame.types.get(id(node))
-        return (
-            types.cast(value, wanted) if wanted is not None and isinstance(value, (np.ndarray, np.generic)) else value
-        )
+        return types.cast(value, wanted) if wanted is not None and isinstance(value, NUMBERS) else value
 
     def on_Slice(self, node: ast.Slice) -> slice:
         parts = [None if p is None or getattr(p, "value", 0) is None else self.value(p)
@@ -1321,7 +1319,7 @@ class Execution(Accesses):
         index = np.where(index < 0, index + len(items), index)[()]
         result = items[0]
         for k, value in enumerate(items[1:], 1):
-            if isinstance(value, (np.ndarray, np.generic)):
+            if isinstance(value, NUMBERS):
                 result = np.where(index == k, value, result)[()]
             else:
                 mask, _ = self.mask.split(index == k)
@@ -1601,7 +1599,7 @@ class Execution(Accesses):
     def as_signature(value: object, wanted: object) -> object:
         """A number as the type that a signature gives it; anything else as it is."""
         dtype = types.as_dtype(wanted)
-        return value if dtype is None or not isinstance(value, (np.ndarray, np.generic)) else types.cast(value, dtype)
+        return value if dtype is None or not isinstance(value, NUMBERS) else types.cast(value, dtype)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -1638,7 +1636,7 @@ def _equal(one: object, other: object) -> bool:
     """Whether a variable has kept its value; False where that is not known."""
     if one is other:
         return True
-    if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
+    if isinstance(one, NUMBERS) and isinstance(other, NUMBERS):
         return one.dtype == other.dtype and one.tobytes() == other.tobytes()
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))

@@ -18,7 +18,7 @@ import numpy as np
 from numba.core import types as nt
 
 from dwlab.simt import arraymethods, libdevice, trace, types
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalArray, Range, Record, Root, strides_of
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Range, Record, Root, strides_of
 from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
 from dwlab.simt.options import LaunchError
 from dwlab.simt.order import BLOCK, GPU
@@ -192,7 +192,7 @@ def _isinstance(run: Execution, node: ast.Call, value: object, wanted: object) -
     dtype = types.as_dtype(wanted)
     if dtype is None:
         raise run.refuse(node, "isinstance() takes int, float, complex, bool, tuple, str or a NumPy type here")
-    return np.bool_(isinstance(value, (np.ndarray, np.generic)) and value.dtype == dtype)
+    return np.bool_(isinstance(value, NUMBERS) and value.dtype == dtype)
 
 
 def _hasattr(run: Execution, node: ast.Call, value: object, name: object) -> np.bool_:
@@ -212,7 +212,7 @@ def _hasattr(run: Execution, node: ast.Call, value: object, name: object) -> np.
 
 def _type(run: Execution, node: ast.Call, *arguments: object) -> np.dtype:
     """type() of a number, which converts when it is called."""
-    if len(arguments) != 1 or not isinstance(arguments[0], (np.ndarray, np.generic)):
+    if len(arguments) != 1 or not isinstance(arguments[0], NUMBERS):
         raise run.refuse(node, "Numba-CUDA has type() of a number only")
     return arguments[0].dtype
 
@@ -236,7 +236,7 @@ def _printed(run: Execution, node: ast.Call, value: object) -> Callable[[int, in
         return lambda row, lane: "(" + ", ".join(part(row, lane) for part in parts) + end
     if isinstance(value, DeviceName) and run.axis(getattr(value, "x", value)) is not None:
         return _printed(run, node, tuple(run.axis(getattr(value, axis)) for axis in "xyz"))
-    if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind == "c":
+    if not isinstance(value, NUMBERS) or value.dtype.kind == "c":
         raise run.refuse(
             node, f"print does not take {kind_name(value)}", "it takes numbers, tuples and strings: print(a, b)"
         )
@@ -576,7 +576,7 @@ def _member(run: Execution, node: ast.Call, how: str, mask: object) -> Lanes:
     return mask
 
 
-def _shuffle(run: Execution, node: ast.Call, how: str, member: object, value: object, amount: object) -> Lanes:
+def _shuffle(run: Execution, node: ast.Call, member: object, value: object, amount: object, how: str) -> Lanes:
     _participants(run, node, _member(run, node, how, member))
     value = run.number(value, node)
     if value.dtype not in (types.INT32, types.INT64, types.FLOAT32, types.FLOAT64):
@@ -604,7 +604,7 @@ def _to_lanes(run: Execution, per_warp: np.ndarray, dtype: np.dtype) -> np.ndarr
     return np.repeat(per_warp.astype(dtype), 32, axis=1)
 
 
-def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: object) -> Lanes:
+def _vote(run: Execution, node: ast.Call, member: object, predicate: object, how: str) -> Lanes:
     named = _participants(run, node, _member(run, node, how, member))
     predicate = run.number(predicate, node)
     if predicate.dtype.kind not in "iub":
@@ -617,7 +617,7 @@ def _vote(run: Execution, node: ast.Call, how: str, member: object, predicate: o
     return _to_lanes(run, {"any_sync": some, "all_sync": every}.get(how, every | ~some), types.BOOL)
 
 
-def _match(run: Execution, node: ast.Call, how: str, member: object, value: object) -> object:
+def _match(run: Execution, node: ast.Call, member: object, value: object, how: str) -> object:
     named = _participants(run, node, _member(run, node, how, member))
     lanes = _warps(run, run.number(value, node))
     if lanes.dtype.kind == "f":  # bits are compared: -0.0 is not 0.0, and a NaN is itself
@@ -760,7 +760,7 @@ def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | N
 
 def _whole_index(index: object) -> object:
     """An atomic's index as Numba-CUDA converts it: a float is cut off, a bool is 0 or 1."""
-    number = isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "fb"
+    number = isinstance(index, NUMBERS) and index.dtype.kind in "fb"
     return types.cast(index, types.INT64) if number else index
 
 
@@ -925,21 +925,24 @@ def _vector(run: Execution, node: ast.Call, name: str, arguments: list[object]) 
 
 # --------------------------------------------------------------------- dispatch
 
-_SIMPLE: dict[str, Callable] = {
+_VOTES = ("ballot_sync", "any_sync", "all_sync", "eq_sync")
+_PLAIN: dict[str, Callable] = {
     "syncthreads": lambda run, node: run.barrier(node), "syncwarp": _syncwarp,
     "threadfence": partial(_fence, scope=GPU), "threadfence_block": partial(_fence, scope=BLOCK),
     "threadfence_system": partial(_fence, scope=GPU),
     "activemask": _activemask, "lanemask_lt": _lanemask_lt, "brev": _brev,
     **{what: partial(_counted, what=what) for what in ("popc", "clz", "ffs")},
     "selp": _selp, "fma": _fma, "cbrt": _cbrt,
+    **{f"syncthreads_{how}": partial(_syncthreads_vote, how=how) for how in ("count", "and", "or")},
+    **{how: partial(_vote, how=how) for how in _VOTES},
+    **{how: partial(_match, how=how) for how in ("match_any_sync", "match_all_sync")},
+    **{how: partial(_shuffle, how=how) for how in ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")},
 }  # fmt: skip
 _OF_THE_CALL: dict[str, Callable] = {
     "grid": _grid, "gridsize": _gridsize, "shared.array": shared_array, "local.array": local_array,
     "const.array_like": const_array, "cg.this_grid": lambda run, node: Group(),
 }  # fmt: skip
 """Functions that look at the call itself."""
-_VOTES = {"ballot_sync", "any_sync", "all_sync", "eq_sync"}
-_BLOCK_VOTES = {"syncthreads_count": "count", "syncthreads_and": "and", "syncthreads_or": "or"}
 
 
 def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
@@ -962,32 +965,13 @@ def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:
         return None
     if path in CACHE_HINTS:
         return _hinted(run, node, path, arguments)
-    kind = "block" if path.startswith("syncthreads") else "warp" if _warp_function(path) else ""
-    try:
-        if run.strands is not None and kind:
-            member = np.int64(FULL) if kind == "block" or not arguments else run.number(arguments[0], node)
-            member = member.astype(np.int64) & FULL
-            return run.strands.meet(kind, node, arguments, member, lambda given: _do(run, node, path, given))
-        return _do(run, node, path, arguments)
-    except TypeError as error:
-        if "argument" in str(error):
-            raise run.refuse(node, f"cuda.{path} does not take {len(arguments)} arguments") from None
-        raise
-
-
-def _warp_function(path: str) -> bool:
-    return path == "syncwarp" or path in _VOTES or path.startswith(("shfl", "match"))
-
-
-def _do(run: Execution, node: ast.Call, path: str, arguments: list[object]) -> object:
-    if path in _BLOCK_VOTES:
-        return _syncthreads_vote(run, node, *arguments, how=_BLOCK_VOTES[path])
-    if path.startswith("shfl"):
-        return _shuffle(run, node, path, *arguments)
-    if path in _VOTES:
-        return _vote(run, node, path, *arguments)
-    if path.startswith("match"):
-        return _match(run, node, path, *arguments)
-    if path in _SIMPLE:
-        return _SIMPLE[path](run, node, *arguments)
-    raise run.refuse(node, f"cuda.{path} cannot be called")
+    if path not in _PLAIN:
+        raise run.refuse(node, f"cuda.{path} cannot be called")
+    of_block = path.startswith("syncthreads")
+    if run.strands is not None and (of_block or path == "syncwarp" or path.endswith("_sync")):
+        member = np.int64(FULL) if of_block or not arguments else run.number(arguments[0], node)
+        member, kind = member.astype(np.int64) & FULL, "block" if of_block else "warp"
+        return run.strands.meet(
+            kind, node, arguments, member, lambda given: run.call_checked(_PLAIN[path], node, given, {})
+        )
+    return run.call_checked(_PLAIN[path], node, arguments, {})

@@ -173,6 +173,10 @@ class Array:
     def space(self) -> str:
         return self.root.space
 
+    def reshaped(self, shape: tuple[Lanes, ...], strides: tuple[int, ...], offset: Lanes) -> Array:
+        """The same memory by other axes."""
+        return Array(self.root, self.name, self.dtype, shape, strides, offset)
+
     def field(self, name: str) -> Array:
         """The array of one field of a structured dtype; the axes of a field that is an array follow its own."""
         field, start = self.dtype.fields[name][:2]
@@ -212,6 +216,14 @@ class LocalArray:
         self.storage = np.zeros((size, *lanes), dtype)
         self.written = np.zeros((size, *lanes), np.bool_)
         self.fields: dict[str | np.dtype, LocalArray] = {}  # and other views of all of it
+
+    @property
+    def base(self) -> LocalArray:
+        return self
+
+    def reshaped(self, shape: tuple[Lanes, ...], strides: tuple[int, ...], offset: Lanes) -> LocalView:
+        """The same memory by other axes."""
+        return LocalView(self, shape, strides, offset)
 
     def field(self, name: str) -> LocalArray:
         """One field of an array of records: the same memory."""
@@ -255,6 +267,10 @@ class LocalView:
     @property
     def dtype(self) -> np.dtype:
         return self.base.dtype
+
+    def reshaped(self, shape: tuple[Lanes, ...], strides: tuple[int, ...], offset: Lanes) -> LocalView:
+        """The same memory by other axes."""
+        return LocalView(self.base, shape, strides, offset)
 
     def field(self, name: str) -> LocalView:
         """One field of a view of records."""

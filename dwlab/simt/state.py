@@ -130,7 +130,7 @@ class Observer:
 
 
 class Unit:
-    """A part of a GPU that goes on beside a launch's threads: it is told what they do with what it may still use.
+    """A part of a GPU that goes on beside a launch's threads: its methods are called with what they do meanwhile.
 
     run: the launch, of which it is one batch's (`run.unit(kind)`). An instruction's meaning starts it.
     """

@@ -149,7 +149,7 @@ ARRAYS = (Array, LocalArray, LocalView, Chosen)
 
 def kind(value: object) -> object:
     """A value's type as Numba distinguishes types: what must be the same for all elements that a loop goes through."""
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, NUMBERS):
         return value.dtype
     if isinstance(value, bool):
         return np.dtype(bool)
@@ -172,7 +172,7 @@ def kind(value: object) -> object:
 
 def kind_name(value: object) -> str:
     """A value's type, for messages."""
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, NUMBERS):
         return str(value.dtype)
     if isinstance(value, tuple):
         inner = {kind_name(v) for v in value}

@@ -20,7 +20,7 @@ import numpy as np
 
 from dwlab.simt import source, types
 from dwlab.simt.interpreter import Execution
-from dwlab.simt.memory import AnyArray, Array, Lanes, LocalView, Mask, Record
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalView, Mask, Record
 from dwlab.simt.options import Options, SimtError, UnsupportedError
 from dwlab.simt.state import Frame
 from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name
@@ -171,7 +171,7 @@ class Typing(Execution):
         """A value of the type that holds either."""
         if first is second:
             return first
-        if isinstance(first, (np.ndarray, np.generic)) and isinstance(second, (np.ndarray, np.generic)):
+        if isinstance(first, NUMBERS) and isinstance(second, NUMBERS):
             if first.dtype == second.dtype:
                 return first
             try:
@@ -371,7 +371,7 @@ class Typing(Execution):
         return value
 
     def note_type(self, node: ast.AST, value: object) -> None:
-        if isinstance(value, (np.ndarray, np.generic)):
+        if isinstance(value, NUMBERS):
             self.frame.types[id(node)] = value.dtype
 
     def on_IfExp(self, node: ast.IfExp) -> object:

@@ -55,31 +55,21 @@ def test_round_trip_keeps_values_dtype_shape_and_layout(array):
     back = device.copy_to_host()
     assert back.dtype == array.dtype and back.shape == array.shape
     assert back.tobytes() == array.tobytes()
-    assert (device.strides, device.size, device.ndim, device.nbytes) == (
-        array.strides,
-        array.size,
-        array.ndim,
-        array.nbytes,
-    )
+    for name in ("strides", "size", "ndim", "nbytes"):
+        assert getattr(device, name) == getattr(array, name)
     assert back.flags.f_contiguous == array.flags.f_contiguous or 0 in array.strides
 
 
-def test_to_device_takes_scalars_and_lists_and_leaves_device_arrays_alone():
+def test_to_device_takes_scalars_lists_and_an_array_to_fill_and_leaves_device_arrays_alone():
     assert cuda.to_device(3).copy_to_host() == 3
     assert cuda.to_device([1, 2]).dtype == np.int64
     device = cuda.to_device(np.ones(3))
     assert cuda.to_device(device) is device
-
-
-def test_to_device_into_an_existing_array():
     target = cuda.device_array(4, np.int32)
     assert cuda.to_device(np.arange(4, dtype=np.int32), to=target) is target
     assert target.copy_to_host().tolist() == [0, 1, 2, 3]
     assert cuda.to_device(np.zeros(4, np.int32), copy=False, to=target) is target
     assert target.copy_to_host().tolist() == [0, 1, 2, 3]
-
-
-def test_to_device_without_copy_only_allocates():
     device = cuda.to_device(np.zeros(4, np.float32), copy=False)
     assert device.shape == (4,) and np.isnan(device.copy_to_host()).all()
 
@@ -175,7 +165,7 @@ def test_a_shape_that_is_none_is_refused(shape):
         cuda.device_array(shape)
 
 
-def test_a_bad_size_order_or_stride_is_refused():
+def test_a_bad_size_order_stride_or_type_is_refused_and_what_is_too_large():
     with pytest.raises(ValueError, match="negative"):
         cuda.device_array(-1)
     with pytest.raises(ValueError, match="C/F order"):
@@ -184,9 +174,6 @@ def test_a_bad_size_order_or_stride_is_refused():
         cuda.device_array((2, 2), strides=(8,))
     with pytest.raises(TypeError):
         cuda.device_array(3, dtype="not a type")
-
-
-def test_too_large_an_array_says_how_much_was_needed():
     with pytest.raises(MemoryError, match=r"TiB|GiB.*smaller shape"):
         cuda.device_array(1 << 60)
 

@@ -60,17 +60,14 @@ def test_grids_over_the_limits(grid, words):
         threads_run(grid, 1)
 
 
-@pytest.mark.parametrize("size", [0, -1, (0, 4), (4, 0), (1, 1, 0)])
-def test_empty_launches(size):
-    for grid, block in ((size, 32), (1, size)):
-        with pytest.raises((simt.LaunchError, ValueError), match="at least 1|positive"):
-            threads_run(grid, block)
+EMPTY = (0, -1, (0, 4), (4, 0), (1, 1, 0))
 
 
-@pytest.mark.parametrize("size", [1.5, 32.0, "32", None, (1, 1, 1, 1), (), (2, 2.5), [1, None], np.float32(3)])
-def test_sizes_that_are_no_integers(size):
+@pytest.mark.parametrize("size", [*EMPTY, 1.5, 32.0, "32", None, (1,) * 4, (), (2, 2.5), [1, None], np.float32(3)])
+def test_sizes_that_are_empty_or_no_integers(size):
+    why = "at least 1" if any(size is one for one in EMPTY) else "an integer"
     for grid, block in ((size, 32), (1, size)):
-        with pytest.raises((simt.LaunchError, ValueError, TypeError), match="integer|sequence|launch|grid|block"):
+        with pytest.raises(simt.LaunchError, match=why):
             threads_run(grid, block)
 
 

@@ -5,6 +5,7 @@ Constructs of the language are rows of language_rows.txt.
 
 import inspect
 import math
+import re
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from dwlab import simt
 from dwlab.simt import cuda
-from tests.loaded import kernel_of
+from tests.loaded import kernel_of, program
 
 pytestmark = pytest.mark.quick
 
@@ -61,6 +62,21 @@ def test_types_that_cudas_own_functions_do_not_take():
         refused(shuffle, np.ones(32, dtype), np.ones(32, dtype), at="shfl_sync", reason=f"shfl_sync.*{name}", block=32)
     refused(vote, at="syncthreads_count", reason="syncthreads_count.*bool.*int")
     refused(select, at="selp", reason="selp.*(int64|float64)")
+
+
+def test_a_wrong_call_is_told_from_an_error_inside_what_is_called():
+    def foreign(x):
+        """A function that the interpreter is told the meaning of."""
+
+    simt.register_instruction(foreign, lambda run, node, x: x + None)
+    y = np.zeros(32)
+    for text, reason in {
+        "foreign(y[0])": "TypeError: unsupported operand", "foreign(1, 2)": "foreign does not take these arguments",
+        "y.fill(None)": "None is not a number", "y.fill()": "y.fill does not take these arguments",
+        "y.sum(axis=0)": "y.sum does not", "cuda.shfl_sync(1, 2)": "cuda.shfl_sync does not take these arguments",
+    }.items():  # fmt: skip
+        kernel, _ = program([text], "y", foreign=foreign)
+        refused(kernel, y, at=text, reason=re.escape(reason), block=32)
 
 
 def test_raising_and_asserting():
