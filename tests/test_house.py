@@ -74,7 +74,7 @@ def test_every_page_is_linked():
 
 def test_the_picture_is_of_what_the_interpreter_traces():
     figure = build.first_loads()
-    one, other = re.findall(r"(\d+) sectors \(ideal", figure.alt)
+    one, other = re.findall(r"in (\d+) sectors", figure.alt)
     assert f"![A warp's first load of x: {one} sectors in the naive kernel, {other} in the coalesced one]" in README
     drawn = build.PICTURE.read_text(encoding="utf-8")
     assert drawn == build.as_svg(figure), "run: python docs/build.py"

@@ -1,1 +1,1 @@
-"""The interpreter in the place of Numba's CUDA simulator: a project that was written for Numba-CUDA runs unedited."""
+"""Numba's CUDA simulator, replaced: a project that was written for Numba-CUDA runs unedited on the interpreter."""
