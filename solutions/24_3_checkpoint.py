@@ -68,7 +68,7 @@ def judge(answer):
     save, load = (function(answer, name, HINTS) for name in ("save", "load"))
     first = {"w": values(answer, 3, 5), "step": np.int64(7), "losses": answer.random.random(drawn(answer, (1, 70))[0])}
     second = {name: value + 1 for name, value in first.items()} | {"more": np.arange(4, dtype=np.int8) == 2}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=answer.home) as folder:
         path = os.path.join(folder, "run.npz")
         for number, state in enumerate((first, second, first)):
             before, kept = Path(path), Path(folder, f"before{number}")
@@ -79,7 +79,7 @@ def judge(answer):
             _same(load(path), state, "after save and load")
             if kept.exists() and kept.read_bytes() != whole:
                 raise Wrong("save writes into the old file: if it is stopped half-way, the old state is gone.", HINTS)
-        with tempfile.TemporaryDirectory() as other:
+        with tempfile.TemporaryDirectory(dir=answer.home) as other:
             moved = shutil.copy(path, os.path.join(other, "moved.npz"))
             _same(load(moved), first, "saved, and loaded from a copy of the file alone")
         answer.restart()

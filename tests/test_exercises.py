@@ -227,7 +227,7 @@ BAD = [
     ("a syntax error", "def f(:\n", "syntax", r"Line 1: .* in `def f\(:`"),
     ("an indentation error", "x = 1\n  y = 2\n", "syntax", r"Line 2: unexpected indent"),
     ("a null byte", "x = 1\0\n", "syntax", r"null byte"),
-    ("not text", b"\xff\xfe\x00x", "missing", r"not UTF-8"),
+    ("not text", b"\xff\xfe\x00x", "unreadable", r"not UTF-8"),
     ("nothing", "", "wrong", r"no `hourly_change` any more"),
     ("an error at import", "a = 1\nb = a / 0\n", "error", r"Line 2, `b = a / 0`: ZeroDivisionError: division by zero"),
     ("a module that is not there", "import nosuchthing\n", "error", r"Line 1, .*ModuleNotFoundError.*nosuchthing"),
@@ -366,14 +366,21 @@ def test_a_file_is_read_as_python_reads_it(tmp_path, write):
     assert exercises.judge_file(path, "00_2").passed
 
 
-def test_a_file_handed_in_twice_shows_both_results(given, tmp_path):
+def test_of_a_file_handed_in_twice_the_better_one_counts_everywhere(given, tmp_path):
     for name, home in (("00_2_sectors.py", ROOT / "solutions"), ("00_2_sectors (1).py", given)):
         (tmp_path / "mia").mkdir(exist_ok=True)
         (tmp_path / "mia" / name).write_text((home / "00_2_sectors.py").read_text(encoding="utf-8"))
     told = []
     results = exercises.grade_folder(tmp_path, progress=lambda judged, files: told.append((judged, files)))
-    _, ((exercise, cell),) = results.rows()
-    assert exercise == "00_2" and sorted(cell.split(" / ")) == ["not solved yet", "passed"]
+    assert results.rows()[1] == [["00_2", "passed"]] and results.passed
+    assert "the best counts: not 00_2_sectors (1).py of mia." in str(results) and str(results).endswith("1 of 1 passed")
+    assert results.to_csv(tmp_path / "a.csv").read_text(encoding="utf-8").splitlines()[1] == "mia,passed,1,1"
+    assert {one["file"]: one["counts"] for one in results.to_dict()} == {
+        "00_2_sectors (1).py": False, "00_2_sectors.py": True
+    }  # fmt: skip
+    (written,) = results.to_results(tmp_path / "results")
+    read = json.loads(written.read_text(encoding="utf-8"))
+    assert read["tests"][0]["score"] == 1 and read["extra_data"] == {"student": "mia"}
     assert sorted(told) == [(1, 2), (2, 2)]
 
 
@@ -520,7 +527,7 @@ def test_names_and_folders_that_do_not_exist(tmp_path, capsys):
 def test_a_missing_file_is_said_to_be_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(exercises, "EXERCISES", tmp_path)
     result = exercises.grade("00_1")
-    assert result.status == "missing" and "00_1_change.py cannot be read: no such file" in result.message
+    assert result.status == "unreadable" and "00_1_change.py cannot be read: no such file" in result.message
     monkeypatch.setattr(exercises, "EXERCISES", tmp_path / "none")
     with pytest.raises(exercises.GradeError, match="there is no folder none/ here or above: `dwlab lab FOLDER` copies"):
         exercises.grade("00_1")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dwlab.judge import exercises
+from dwlab.judge import answer, exercises
 from dwlab.judge.exercises import Result, Results
 
 
@@ -46,10 +46,11 @@ def test_each_student_has_a_file_of_results(tmp_path):
     assert last["tests"][0]["output"] == "not handed in"
 
 
-def test_two_students_whose_names_look_alike_keep_their_files(tmp_path):
-    pair = Results((of("a b", "10_1"), of("a/b", "10_1", "wrong")))
-    scores = [json.loads(one.read_text(encoding="utf-8"))["tests"][0]["score"] for one in pair.to_results(tmp_path)]
-    assert scores == [1, 0]
+def test_students_whose_names_look_alike_keep_their_files(tmp_path):
+    some = Results((of("a b", "10_1", "wrong"), of("a_b", "10_1"), of("a/b", "10_1", "wrong")))
+    read = {one.name: json.loads(one.read_text(encoding="utf-8")) for one in some.to_results(tmp_path)}
+    found = {name: (one["extra_data"]["student"], one["tests"][0]["score"]) for name, one in read.items()}
+    assert found == {"a_b.json": ("a_b", 1), "a_b~2.json": ("a b", 0), "a_b~3.json": ("a/b", 0)}
 
 
 def test_progress_says_what_is_solved_and_what_is_next(monkeypatch, capsys):
@@ -109,3 +110,91 @@ def test_a_file_that_sleeps_is_stopped_before_the_limit(tmp_path, monkeypatch):
     found = exercises._judge(path, exercises.known()["00_1"], here=False)
     assert found["status"] == "timeout" and "or it slept" in found["message"]
     assert time.monotonic() - began < 100 or not sys.platform.startswith("linux")
+
+
+def answers(folder, **codes):
+    """A folder of one file a student: an answer to 00_2 of these lines."""
+    for student, code in codes.items():
+        (folder / student).mkdir(parents=True)
+        (folder / student / "00_2_sectors.py").write_text(code, encoding="utf-8")
+    return folder
+
+
+def one(tmp_path, code):
+    """What a student's file is told."""
+    (result,) = exercises.grade_folder(answers(tmp_path / "in", ada=code), seed=1)
+    return result
+
+
+def test_an_answer_sees_no_more_of_the_environment_than_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    monkeypatch.setenv("DWLAB_SEED", "5")
+    code = "import os\nfrom pathlib import Path\n"
+    code += "raise ValueError(f'{sorted(os.environ)} {Path.home() in Path.cwd().parents}')"
+    said = one(tmp_path, code).message
+    assert "MY_TOKEN" not in said and "DWLAB_SEED" in said and said.endswith("True")
+    others = {"HOME", "TMPDIR", "PATH", "LANG", "LC_CTYPE", "PYTHONPATH", "PYTHONIOENCODING", "MPLBACKEND"}
+    others |= {"PYTHONDONTWRITEBYTECODE", "SYSTEMROOT", "PWD", "_", "OLDPWD"}
+    known = set(eval(said[said.index("[") : said.index("]") + 1]))
+    assert {name for name in known if not name.startswith("DWLAB_")} <= others
+
+
+WRITES = {
+    "a file of the package": "open(dwlab.__file__, 'a')",
+    "a new file": "open(os.path.join(os.path.dirname(dwlab.__file__), 'more.py'), 'x')",
+    "itself, by a descriptor": "os.open(__file__, os.O_WRONLY)",
+    "a name": "open('a', 'w').close()\nos.replace('a', __file__)",
+    "what is taken away": "os.remove(__file__)",
+    "its text": "import pathlib\npathlib.Path(__file__).write_text('')",
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("in")
+    code = {
+        what.replace(" ", "_"): f"import os, dwlab\nopen('own', 'w').write('x')\n{how}" for what, how in WRITES.items()
+    }
+    return {one.student: one for one in exercises.grade_folder(answers(folder, **code), seed=1)}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_an_answer_writes_in_its_own_folder_alone(written, what):
+    result = written[what.replace(" ", "_")]
+    assert result.status == "error" and "and nowhere else" in result.message, str(result)
+
+
+# Past Python, where no hook sees it.
+PATCH = """
+import ctypes
+libc = ctypes.CDLL(None)
+file = libc.open({}.encode(), 1 | 1024)
+libc.write(file, b"# more", 6)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="written for its C library")
+@pytest.mark.parametrize("fence", [(), None])
+def test_grading_stops_where_an_answer_changed_what_it_is_judged_by(run, tmp_path, monkeypatch, fence):
+    if fence is None and not answer.fence():
+        pytest.skip("no bubblewrap here that works")
+    other = tmp_path / "in" / "bob" / "00_2_sectors.py"
+    folder = answers(tmp_path / "in", ada=PATCH.format(repr(str(other))), bob="x = 1\n")
+    if fence is None:
+        assert exercises.grade_folder(folder, seed=1).fence.startswith("Fence: bubblewrap")
+        assert other.read_text(encoding="utf-8") == "x = 1\n"
+        return
+    monkeypatch.setenv("PATH", "/nowhere")
+    answer.fence.cache_clear()
+    status, out, err = run("grade", "--class", str(folder), "--csv", str(tmp_path / "a.csv"))
+    answer.fence.cache_clear()
+    assert status == 2 and not (tmp_path / "a.csv").exists() and "# more" in other.read_text(encoding="utf-8")
+    assert "00_2_sectors.py changed about when 00_2_sectors.py of" in err and "restore these files" in err
+
+
+def test_the_table_says_which_fence_held(tmp_path, monkeypatch):
+    folder = answers(tmp_path / "in", ada="x = (\n", bob="")
+    for found, says in ((("bwrap",), "Fence: bubblewrap."), ((), "Fence: ")):
+        monkeypatch.setattr(exercises, "fence", lambda found=found: found)
+        assert f"\n{says}" in str(exercises.grade_folder(folder))
+    assert "Fence" not in str(exercises.grade_files([("", "00_2", folder / "ada" / "00_2_sectors.py")]))

@@ -6,12 +6,13 @@ the arguments there and brings its result back. A kernel comes over with the fun
 interpreted in the judge's process: nothing that the file patches changes what is counted or compared.
 
 That, the limits and `_guard` stop mistakes, loops without an end and answers that are looked up, not an attacker:
-strangers' files are graded in a container (docs/teaching.md).
+strangers' files are graded where there is a `fence` (docs/teaching.md).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import io
 import linecache
@@ -19,6 +20,7 @@ import math
 import numbers
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -300,14 +302,14 @@ class Served:
         return {"value": plain(result), "after": after}
 
 
-def _serve(file: Path, seconds: float) -> None:
+def _serve(file: Path, seconds: float, home: Path) -> None:
     """The student's process: requests come where standard input was, replies go where standard output was."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # what the file prints goes to one place
     _limit(seconds)
     sys.argv = [str(file)]  # what a student's file sees when it is run
-    _guard(file)
+    _guard(file, home)
     served = Served(file)
     with contextlib.suppress(EOFError):
         while True:
@@ -319,20 +321,32 @@ def _serve(file: Path, seconds: float) -> None:
     os._exit(0)  # threads or exit handlers of a student's file have no say any more
 
 
-def _guard(file: Path) -> None:
-    """Refuses to open solutions and judges of the workbook, from here on, but for the file itself if it is one."""
+# What else than open changes a file, and how many paths each gets.
+_CHANGES = {f"os.{name}": 1 for name in ("remove", "truncate", "mkdir", "rmdir")}
+_CHANGES |= {f"os.{name}": 2 for name in ("rename", "link", "symlink")}
+
+
+def _guard(file: Path, home: Path) -> None:
+    """Refuses, from here on, to open solutions and judges of the workbook, but for the file itself if it is one, and
+    to change what lies outside of `home`."""
     closed = tuple(os.path.realpath(place) + os.sep for place in (ROOT / "solutions", ROOT / ".git", JUDGES))
-    own = os.path.realpath(file)
+    own, inside = os.path.realpath(file), os.path.realpath(home) + os.sep
+    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
     def hook(event: str, given: tuple) -> None:
+        changed = given[: _CHANGES.get(event, 0)]
         if event == "open" and isinstance(given[0], (str, bytes, os.PathLike)):
             path = os.path.realpath(os.fsdecode(given[0]))
-            refused = path.startswith(closed) and path != own
-        else:
-            started = event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn")
-            refused = started and any(name in str(given) for name in ("solutions", "judges"))
-        if refused:
-            raise PermissionError("an answer is written, not looked up: it may not open the solutions or the judges")
+            if path.startswith(closed) and path != own:
+                raise PermissionError(
+                    "an answer is written, not looked up: it may not open the solutions or the judges"
+                )
+            if path != os.path.realpath(os.devnull) and (given[2] or 0) & writing:
+                changed = given[:1]
+        # A descriptor was looked at when it was opened.
+        named = [os.path.realpath(os.fsdecode(one)) for one in changed if not isinstance(one, int)]
+        if not all(one.startswith(inside) for one in named):
+            raise PermissionError("an answer may write in the folder that it runs in, and nowhere else")
 
     sys.addaudithook(hook)
 
@@ -362,12 +376,12 @@ def _limit(seconds: float) -> None:
 class Child:
     """A student's file in a process of its own. Raises Ended where the process does not answer any more."""
 
-    def __init__(self, file: Path, seconds: float):
-        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # what the file writes goes away with it
+    def __init__(self, file: Path, seconds: float, home: str):
         self.printed = tempfile.TemporaryFile()
+        within = [*fence(), "--bind", home, home] if fence() else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dwlab.judge.answer", str(file.resolve()), str(seconds)],
-            cwd=self.folder.name, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [*within, sys.executable, "-m", "dwlab.judge.answer", str(file.resolve()), str(seconds), home],
+            cwd=tempfile.mkdtemp(dir=home), env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self.printed, start_new_session=os.name == "posix",
         )  # fmt: skip
         self.waiting_since = 0.0  # 0 while no reply is awaited
@@ -381,7 +395,7 @@ class Child:
         while not self.closed.wait(min(ASLEEP_S, WALL_LIMIT_S)):
             now = (self.waiting_since, _ticks(self.process.pid))
             late = self.waiting_since and time.monotonic() - self.waiting_since > WALL_LIMIT_S
-            if late or (self.waiting_since and now[1] is not None and now == before):
+            if late or (self.waiting_since and now[1] and now == before):
                 self.slept = True
                 return stop(self.process)
             before = now
@@ -403,6 +417,7 @@ class Child:
             status = self.process.wait(10)
         except subprocess.TimeoutExpired:  # it closed its output and goes on
             status = 0
+        status = 128 - status if fence() and status > 128 else status  # as bubblewrap says a signal
         return Ended(None if self.slept or -status == getattr(signal, "SIGXCPU", 0) else status)
 
     def close(self) -> str:
@@ -415,16 +430,29 @@ class Child:
         self.printed.seek(0)
         text = self.printed.read(4 * SHOWN_OUTPUT).decode("utf-8", "replace")
         self.printed.close()
-        self.folder.cleanup()
         text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
         return text if len(text) <= SHOWN_OUTPUT else text[:SHOWN_OUTPUT] + "\n... (more was printed)"
 
 
-def environment() -> dict[str, str]:
-    """Environment variables of a process that judges, or that runs an answer."""
+def environment(home: str = "") -> dict[str, str]:
+    """Environment variables of a process that judges; of one that runs an answer, with the folder that it may write
+    to, which are no more than it needs: others may hold what nobody should read."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "agg", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**os.environ, **own}
+    if not home:
+        return {**os.environ, **own}
+    needed = ("PATH", "LANG", *(("SYSTEMROOT",) if os.name == "nt" else ()))
+    kept = {name: one for name, one in os.environ.items() if name in needed or name.startswith("DWLAB_")}
+    return kept | own | {"HOME": home, "TMPDIR": home}
+
+
+@functools.cache
+def fence() -> tuple[str, ...]:
+    """What stands before a command that is to write nothing and reach no network: bubblewrap, where it works."""
+    options = "--ro-bind / / --dev-bind /dev /dev --proc /proc --unshare-all --die-with-parent"
+    made = (shutil.which("bwrap") or "", *options.split())
+    works = made[0] and subprocess.run([*made, sys.executable, "-c", ""], capture_output=True).returncode == 0
+    return made if works else ()
 
 
 def stop(process: subprocess.Popen) -> None:
@@ -437,12 +465,13 @@ def stop(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _ticks(process: int) -> tuple[str, ...] | None:
-    """The CPU time of a process that runs, as Linux counts it; None elsewhere."""
-    try:
-        return tuple(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13])
-    except OSError:
-        return None
+def _ticks(group: int) -> list[list[str]]:
+    """The CPU times of a group of processes, as Linux counts them; [] elsewhere."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # its end
+            found.append(one.read_text().rpartition(")")[2].split())
+    return [state[11:13] for state in found if state[2:3] == [str(group)]]
 
 
 class Function:
@@ -484,7 +513,8 @@ STOPPED = object()  # what a Function gives if it came to the function of os tha
 class Answer:
     """An answer as its judge sees it: a file's values, functions and kernels by name, and numbers drawn from a seed.
 
-    here: load the file in this process. For answers that harm nobody, as the project's own tests have them.
+    here: load the file in this process. For answers that harm nobody, as the project's own tests have them. home: the
+    folder that it may write to.
     """
 
     def __init__(self, file: Path, text: str, seed: int, seconds: float, here: bool = False):
@@ -495,6 +525,9 @@ class Answer:
         self.launches: list[Any] = []  # reports of the launches that it has counted
         self.why: list[str] = []  # how numbers come about that were right
         self.output = ""
+        # What the file writes goes away with this folder.
+        self._home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.home = self._home.name
         # Kernels are interpreted by their source: let it be the text that was read first, not what is there now.
         linecache.cache[str(file)] = (len(text), None, [f"{line}\n" for line in text.split("\n")], str(file))
         self._process: Child | Served | None = None
@@ -502,12 +535,16 @@ class Answer:
 
     def restart(self) -> None:
         """Begins with a new process, that knows nothing of the old one."""
-        self.close()
-        self._process = Served(self.file) if self.here else Child(self.file, self.seconds)
+        self._end()
+        self._process = Served(self.file) if self.here else Child(self.file, self.seconds, self.home)
         self.loaded = False
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, and takes away what it wrote."""
+        self._end()
+        self._home.cleanup()
+
+    def _end(self) -> None:
         if self._process is not None:
             self.output += self._process.close()
             self._process = None
@@ -544,4 +581,4 @@ if __name__ == "__main__":
     # The package's own module, not this __main__.
     from dwlab.judge import answer
 
-    answer._serve(Path(sys.argv[1]), float(sys.argv[2]))
+    answer._serve(Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]))

@@ -7,7 +7,8 @@ come about, and what our solution's kernel makes of a launch that was counted.
 
 Three processes: the one that calls `grade`; one that judges, where kernels are interpreted and compared; and one for
 each file, which may raise, run for ever, print rubbish or end Python, and gets one clear line for it. Limits are of CPU
-time and of a kernel's steps, so a busy machine changes no verdict; a wall clock only stops what sleeps. Sizes and
+time and of a kernel's steps, so a busy machine changes no verdict; a wall clock only stops what sleeps. Of several
+files for one exercise the best counts. Where one changes what others are graded by, grading ends. Sizes and
 values are drawn from a seed, which stands below a wrong answer and `grade(..., seed=)` repeats.
 """
 
@@ -17,6 +18,8 @@ import argparse
 import ast
 import contextlib
 import csv
+import functools
+import hashlib
 import html
 import itertools
 import json
@@ -48,6 +51,7 @@ from dwlab.judge.answer import (
     Wrong,
     environment,
     failure,
+    fence,
     load,
     many,
     stop,
@@ -78,7 +82,7 @@ STATUS = {
     "syntax": "not Python",
     "error": "raised an error",
     "timeout": "did not end",
-    "missing": "cannot be read",
+    "unreadable": "cannot be read",
     "unknown": "not an exercise",
 }
 
@@ -150,14 +154,22 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """The results of several files, as a table for a teacher."""
+    """The results of several files, as a table for a teacher. Of a student's files for one exercise the best counts,
+    here and in all that is written of them; fence: what kept answers from the machine, as a sentence."""
 
     results: tuple[Result, ...]
+    fence: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether every answer is right."""
-        return all(r.passed for r in self.results)
+        """Whether every answer that counts is right."""
+        return all(r.passed for r in self.counting)
+
+    @functools.cached_property
+    def counting(self) -> tuple[Result, ...]:
+        """The results that count: of each exercise of a student one, and of files that are none all."""
+        best = self.students()
+        return tuple(r for r in self.results if not r.exercise or best[r.student][r.exercise] is r)
 
     def __iter__(self):
         return iter(self.results)
@@ -166,30 +178,26 @@ class Results:
         return len(self.results)
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """One object a file, hints included."""
-        return [asdict(r) for r in self.results]
+        """One object a file, hints included; "counts" is false where a better one was handed in."""
+        counting = {id(r) for r in self.counting}
+        return [{**asdict(r), "counts": id(r) in counting} for r in self.results]
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """Header and rows: a student a row and an exercise a column; with one student, an exercise a row."""
-        students = list(dict.fromkeys(r.student for r in self.results))
+        best = self.students()
         names = sorted({r.exercise for r in self.results if r.exercise})
-        cell: dict[tuple[str, str], list[str]] = {}
-        for r in self.results:  # more than one, if a file was handed in twice
-            cell.setdefault((r.student, r.exercise), []).append(STATUS[r.status])
-        if len(students) <= 1:
-            return ["exercise", "result"], [[n, " / ".join(cell[students[0], n])] for n in names]
-        rows = []
-        for s in students:
-            marks = [" / ".join(cell.get((s, n), ["-"])) for n in names]
-            rows.append([s or "(no name)", *marks, f"{marks.count('passed')} of {len(names)}"])
+        marks = {s: [STATUS[mine[n].status] if n in mine else "-" for n in names] for s, mine in best.items()}
+        if len(best) <= 1:
+            return ["exercise", "result"], [list(one) for own in marks.values() for one in zip(names, own, strict=True)]
+        rows = [[s or "(no name)", *own, f"{own.count('passed')} of {len(names)}"] for s, own in marks.items()]
         return ["student", *names, "passed"], rows
 
     def students(self) -> dict[str, dict[str, Result]]:
-        """Student -> exercise -> the best of what was handed in for it, passed before any other."""
+        """Student -> exercise -> the best of what was handed in for it: the first that passed, else the first."""
         found: dict[str, dict[str, Result]] = {}
         for one in self.results:
             mine = found.setdefault(one.student, {})
-            if one.exercise and (one.exercise not in mine or one.passed):
+            if one.exercise and (one.exercise not in mine or one.passed > mine[one.exercise].passed):
                 mine[one.exercise] = one
         return found
 
@@ -207,22 +215,24 @@ class Results:
 
     def to_results(self, folder: str | Path) -> list[Path]:
         """Writes for each student a file STUDENT.json as Gradescope reads and otter-grader writes them: "tests", each
-        with name, score, max_score and output. An exercise that was not handed in has the score 0. Returns the paths.
+        with name, score, max_score and output, and the student's name; 0 for what was not handed in. Returns the paths.
         """
         names = sorted({one.exercise for one in self.results if one.exercise})
         Path(folder).mkdir(parents=True, exist_ok=True)
         written = []
-        for student, mine in self.students().items():
+        plain = {student: re.sub(r"[^\w.-]+", "_", student) or "student" for student in self.students()}
+        for student, mine in sorted(self.students().items(), key=lambda one: plain[one[0]] != one[0]):
             tests = [
                 {"name": name, "score": float(name in mine and mine[name].passed), "max_score": 1.0,
                  "output": mine[name].text() if name in mine else "not handed in", "visibility": "visible"}
                 for name in names
             ]  # fmt: skip
-            name = re.sub(r"[^\w.-]+", "_", student) or "student"
+            name = plain[student]
             same = sum(one.stem.partition("~")[0] == name for one in written)
             place = Path(folder) / f"{name}{f'~{same + 1}' if same else ''}.json"
-            text = json.dumps({"tests": tests, "output": f"{sum(t['score'] for t in tests):g} of {len(tests)} passed"})
-            place.write_text(text + "\n", encoding="utf-8")
+            summary = f"{sum(t['score'] for t in tests):g} of {len(tests)} passed"
+            content = {"tests": tests, "output": summary, "extra_data": {"student": student}}
+            place.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
             written.append(place)
         return written
 
@@ -239,7 +249,7 @@ class Results:
     def _wrong(self) -> dict[str, str]:
         """Mistakes, and who handed them in. Of what passed or is not solved the table says all there is to say."""
         found: dict[str, list[str]] = {}
-        for r in self.results:
+        for r in self.counting:
             if r.status not in ("passed", "unsolved"):
                 text = f"{r.exercise or r.file}: {STATUS[r.status]}. {r.message}".rstrip()
                 found.setdefault(text, []).append(r.student)
@@ -249,18 +259,26 @@ class Results:
         header, rows = self.rows()
         lines = [tabular.columns(header, rows, left=range(len(header)))]
         lines += [f"{who}: {text}" if who else text for text, who in self._wrong().items()]
-        lines.append(f"{sum(r.passed for r in self.results)} of {len(self.results)} passed")
+        lines += self._notes()
+        lines.append(f"{sum(r.passed for r in self.counting)} of {len(self.counting)} passed")
         return "\n".join(lines)
 
     __repr__ = __str__
 
+    def _notes(self) -> list[str]:
+        """What holds for the whole table: which of several files count, and the fence."""
+        more = [f"{one['file']} of {one['student']}" for one in self.to_dict() if not one["counts"]]
+        notes = [f"Of several files for one exercise the best counts: not {', '.join(more)}."] if more else []
+        return [*notes, self.fence] if self.fence else notes
+
     def _repr_html_(self) -> str:
         wrong = "".join(f"<li>{tabular.prose(f'{who} {text}'.strip())}</li>" for text, who in self._wrong().items())
+        wrong += "".join(f"<li>{tabular.prose(one)}</li>" for one in self._notes())
         return tabular.as_html(*self.rows()) + (f"<ul>{wrong}</ul>" if wrong else "")
 
 
 class GradeError(ValueError):
-    """A name or folder that means no exercise: says which there are."""
+    """A name or folder that means no exercise: says which there are. Or files by which answers are graded changed."""
 
 
 # grading
@@ -319,7 +337,17 @@ def grade_folder(
         raise GradeError(f"{folder} holds no Python file")
     graded = itertools.count(1)
     done = progress and (lambda: progress(next(graded), len(found)))
-    return grade_files(found, time_limit=time_limit, done=done, seed=seed)
+    results = grade_files(found, time_limit=time_limit, done=done, seed=seed)
+    return Results(results.results, _fence())
+
+
+def _fence() -> str:
+    """What kept answers from this machine, as a sentence."""
+    if fence():
+        return "Fence: bubblewrap. Answers had no network, and nothing to write to but a folder of their own."
+    if any(Path(one).exists() for one in ("/.dockerenv", "/run/.containerenv")):
+        return "Fence: a container. Answers could reach what it can."
+    return "Fence: none. Answers ran as you: a container or bubblewrap (bwrap) would keep them from your files."
 
 
 def grade_files(
@@ -328,7 +356,11 @@ def grade_files(
     done: Callable[[], None] | None = None,
     seed: int | None = None,
 ) -> Results:
-    """Judge (student, exercise id, file) triples, a few at a time; `done` is called after each."""
+    """Judge (student, exercise id, file) triples, a few at a time; `done` is called after each.
+
+    GradeError if the package, a judge or a student's file changed meanwhile: what is graded then means nothing.
+    """
+    watched = _digests([file for student, _, file in files if student])
     idle: queue.SimpleQueue[_Judge] = queue.SimpleQueue()
     workers = min(4, os.cpu_count() or 1)
     judges = [_Judge() for _ in range(workers)]
@@ -347,7 +379,9 @@ def grade_files(
         else:
             judge = idle.get()
             try:
-                result = judge_file(file, exercise, student, time_limit=time_limit, seed=seed, judge=judge)
+                result = judge_file(
+                    file, exercise, student, time_limit=time_limit, seed=seed, judge=judge, watched=watched
+                )
             finally:
                 idle.put(judge)
         if done:
@@ -370,10 +404,12 @@ def judge_file(
     time_limit: float = TIME_LIMIT_S,
     seed: int | None = None,
     judge: _Judge | None = None,
+    watched: dict[Path, bytes] | None = None,
 ) -> Result:
-    """Judge one file in processes of its own. Never raises for anything that the file does.
+    """Judge one file in processes of its own. Raises nothing that the file raises, and GradeError where it changed the
+    package or a judge.
 
-    judge: a process that judges already, as `grade_files` has them.
+    judge, watched: a process that judges already and digests of files, as `grade_files` has them.
     """
 
     def result(status: str, message: str, **found: Any) -> Result:
@@ -387,7 +423,7 @@ def judge_file(
                 tree = ast.parse(text)
     except (OSError, UnicodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeError) else (error.strerror or str(error)).lower()
-        return result("missing", f"{file.name} cannot be read: {reason}.")
+        return result("unreadable", f"{file.name} cannot be read: {reason}.")
     except SyntaxError as error:
         shown = f" in `{error.text.strip()}`" if error.text and error.text.strip() else ""
         return result("syntax", f"Line {error.lineno}: {error.msg}{shown}.")
@@ -396,6 +432,8 @@ def judge_file(
     if unsolved := _unsolved(tree, known()[exercise], file.name):
         return result("unsolved", unsolved)
     own = judge or _Judge()
+    watched = watched or _digests([file] if student else [])
+    _unchanged(watched, file, student)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     task = {"file": str(file.resolve()), "judge": str(known()[exercise]), "seconds": time_limit, "seed": seed}
     try:
@@ -403,7 +441,24 @@ def judge_file(
     finally:
         if judge is None:
             own.close()
+    _unchanged(watched, file, student)
     return result(**{name: tuple(one) if isinstance(one, list) else one for name, one in found.items()})
+
+
+def _digests(files: Sequence[Path]) -> dict[Path, bytes]:
+    """Path -> digest of what answers are graded by, the package and the judges, and of these files."""
+    watched = [*(ROOT / "dwlab").rglob("*.py"), *JUDGES.glob("*.*"), *files]
+    return {one: hashlib.sha256(one.read_bytes()).digest() if one.is_file() else b"" for one in dict.fromkeys(watched)}
+
+
+def _unchanged(watched: dict[Path, bytes], file: Path, student: str) -> None:
+    """GradeError if one of the watched files is another one now, or if there is a new one."""
+    now = _digests(list(watched))
+    if changed := [one.name for one in now if now[one] != watched.get(one)]:
+        raise GradeError(
+            f"{', '.join(changed)} changed about when {file.name}{f' of {student}' if student else ''} was graded. "
+            "Nothing more is graded: restore these files, look for the answer that writes to them, and begin again"
+        )
 
 
 class _Judge:
