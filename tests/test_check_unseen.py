@@ -861,13 +861,15 @@ class Pretends:
 
 
 @simulated
-def test_only_what_cuda_jit_makes_is_judged():
+def test_of_what_looks_like_a_kernel_the_python_function_is_judged_and_no_launch_of_its_own():
     class Own(type(row_a_block)):
         def __getitem__(self, how):
-            return lambda *arguments: None
+            raise AssertionError("launched by itself")
 
-    device = cuda.jit(device=True)(lambda a: a)
-    for subject in (Pretends(), Own(row_a_block.py_func), device):
+    assert check(Own(row_a_block.py_func), launch=lambda p: Launch((p.B * p.H,), (32,), (p.shift,))).passed
+    assert check(Pretends(), launch=by_output).patterns == ("nothing written",)
+    device, bare = cuda.jit(device=True)(lambda a: a), Pretends.py_func
+    for subject in (device, bare):
         with pytest.raises(CheckError, match="decorated with @cuda.jit"):
             check(subject, launch=by_output)
         with pytest.raises(CheckError, match="is no kernel"):
@@ -875,10 +877,10 @@ def test_only_what_cuda_jit_makes_is_judged():
 
     @by_shape
     def makes(L, K, SHIFT):
-        return Pretends()
+        return bare
 
     verdict = check(makes, launch=by_output)
-    assert verdict.patterns == ("no kernel",) and "makes made Pretends" in str(verdict)
+    assert verdict.patterns == ("no kernel",) and "makes made function" in str(verdict)
 
 
 # ---- right kernels of unusual kinds

@@ -246,7 +246,12 @@ def options(kernel: Any) -> dict[str, Any]:
     found = getattr(kernel, "targetoptions", None)
     if found is None:
         found = getattr(kernel, "options", {}) | {"device": getattr(kernel, "device", False)}
+    if type(kernel).__name__ == "MLIRDispatcher":  # which lists many more, and what nobody gave
+        found = {name: found[name] for name in _OF_BOTH if found.get(name) is not None}
     return dict(found)
+
+
+_OF_BOTH = ("device", "fastmath", "max_registers", "launch_bounds", "lineinfo", "opt")
 
 
 def _signature(kernel: Any) -> Any:
@@ -283,10 +288,10 @@ def pickled(kernel: Any) -> bytes:
 
     class ForTheCompiler(Pickler):
         def reducer_override(self, thing: Any) -> Any:
-            if isinstance(thing, Kernel) or type(thing).__name__ == "CUDADispatcher":
+            if isinstance(thing, Kernel) or type(thing).__name__ in ("CUDADispatcher", "MLIRDispatcher"):
                 given = options(thing)
                 return _jitted, (thing.py_func, given, _signature(thing) if given["device"] else None)
-            if thing is simulated:
+            if thing is simulated or getattr(thing, "__name__", "") == "numba_cuda_mlir.cuda":
                 return importlib.import_module, ("numba.cuda",)
             if isinstance(thing, DeviceName):
                 return _name_of_cuda, (thing.path,)

@@ -23,6 +23,9 @@ class CheckFailed(AssertionError):
         super().__init__(str(verdict).replace("\nHints: ", how))
 
 
+KINDS = ("two writers", "negative index")
+"""Hazards that a kernel may mean: see `check`."""
+
 LOOK = {
     "race": "two threads of a block use one address without a barrier between: syncthreads() belongs after the "
     "staging, and again before what was staged is overwritten",

@@ -25,8 +25,9 @@ What is found besides. On the laptop GPU races, divergent barriers, out-of-bound
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
 that are meant. A launch that takes more than 120 seconds of the processor's time there is stopped, and counts as wrong,
 for it looks like an endless one: so long takes one thread that does the work of all of a large pointwise layer
-or pair; of rows and depthwise layers it may. There kernels must be what @cuda.jit makes, and where numba-cuda is
-installed one that passes is compiled, too. A kernel that passes gets the same text in either mode.
+or pair; of rows and depthwise layers it may. There the Python function of what a cuda.jit
+made is run, dwlab's, numba.cuda's or numba_cuda_mlir's, and where numba-cuda is installed one that passes is compiled,
+too. A kernel that passes gets the same text in either mode.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from dwlab import problems as _problems
 from dwlab.judge import contrast, diagnosis, reference
 from dwlab.judge.causes import (
     COMPILES,
+    KINDS,
     LOOK,
     CheckError,
     CheckFailed,
@@ -305,7 +307,6 @@ def _with_problem(one: Finding, first: CaseResult) -> str:
 
 
 _ROUNDED = "sum and bias are exact as int32: what makes a float32, or less, of a sum before its bias is added?"
-_KINDS = ("two writers", "negative index")  # hazards that a kernel may mean: see `check`
 # What stands around each array, by its storage: none of it is what outputs hold.
 _GUARD_BITS = {
     "float32": 0x7FC0BEEF,
@@ -357,6 +358,8 @@ def check(
     ProblemError for an unknown name.
     """
     allow = (allow,) if isinstance(allow, str) else tuple(allow)
+    if unknown := [kind for kind in allow if kind not in KINDS]:
+        raise CheckError(f"allow={unknown[0]!r}: only {' and '.join(map(repr, KINDS))} can be meant")
     if want is not None:
         if grid is None or block is None:
             raise CheckError("a kernel that is compared with a function is launched: give grid= and block=")
@@ -404,9 +407,6 @@ class _Rules:
     algorithm: str = "direct"
 
     def check(self, stage: Stage) -> None:
-        for kind in self.allow:
-            if kind not in _KINDS:
-                raise CheckError(f"allow={kind!r}: only {' and '.join(map(repr, _KINDS))} can be meant")
         if self.algorithm not in ("direct", "fast"):
             raise CheckError(f"algorithm={self.algorithm!r} is unknown: 'direct' or 'fast'")
         fast = stage.op == "depthwise2d" or (stage.op, stage.path) in (
@@ -527,13 +527,11 @@ def _is_kernel(subject: Any) -> bool:
 
 
 def _is_launchable(kernel: Any) -> bool:
-    """Whether this is what @cuda.jit makes. On the laptop GPU nothing else: any object can look like a kernel."""
-    from dwlab import simt
-    from dwlab.gpu import target
-
-    if target.mode == "gpu":
-        return hasattr(type(kernel), "__getitem__") and hasattr(kernel, "py_func")
-    return type(kernel) is simt.Kernel and not kernel.device
+    """Whether this is what a cuda.jit makes, dwlab's or another: of what looks like it the Python function is run."""
+    try:
+        return reference.launchable(kernel) is not None
+    except TypeError:
+        return False
 
 
 _NO_NAMES = ("make", "kernel")
@@ -680,8 +678,10 @@ def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
         device[name] = cuda.to_device(flat)
         views[name] = device[name][GUARD : GUARD + size].reshape(shapes[name])
     kernel = stage.kernel_for(problem)  # refuses rows that cannot be seen as words
-    if not _is_launchable(kernel):
-        raise NoKernel(f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel")
+    try:
+        kernel = reference.launchable(kernel)
+    except TypeError:
+        raise NoKernel(f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel") from None
     args = [words(problem, name, views[name], stage.view) for name in problem.slots(stage.path)]
     output = args[-1]
     if how.parts:

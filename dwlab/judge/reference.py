@@ -183,6 +183,16 @@ def against(
     return Compared(name, outputs, tuple(findings), wrong, size)
 
 
+def launchable(kernel: Any) -> Any:
+    """What is launched of a kernel: on a GPU itself; else its Python function, whichever cuda.jit took it, by the
+    laptop GPU. Raises TypeError for what is no kernel."""
+    from dwlab import simt, target
+
+    if not hasattr(kernel, "py_func") or (target.mode == "gpu" and not hasattr(type(kernel), "__getitem__")):
+        raise TypeError(f"{type(kernel).__name__} is no kernel")
+    return kernel if target.mode == "gpu" else simt.kernel_of(kernel)
+
+
 def launched(
     kernel: Any, grid: Any, block: Any, args: Sequence[Any], right: dict[int, Wanted], shared_bytes: int, poison: int
 ) -> tuple[dict[int, np.ndarray], list[str]]:
@@ -193,7 +203,7 @@ def launched(
     from dwlab import target
     from dwlab.gpu.driver import allow_shared
 
-    cuda = target.cuda
+    cuda, kernel = target.cuda, launchable(kernel)
     flats, given = {}, list(args)
     for place, one in enumerate(args):
         if not isinstance(one, np.ndarray):

@@ -9,7 +9,7 @@ step by step, what a time model needs, meanings of instructions. All else is its
 """
 
 from dwlab.simt.intrinsics import register_instruction
-from dwlab.simt.launch import LAUNCHED, Configured, Kernel, jit, xray
+from dwlab.simt.launch import LAUNCHED, Configured, Kernel, jit, kernel_of, xray
 from dwlab.simt.names import DeviceName
 from dwlab.simt.options import (
     DeadlockError,
@@ -56,6 +56,7 @@ __all__ = [
     "current",
     "diff",
     "jit",
+    "kernel_of",
     "make_standard",
     "register_instruction",
     "using",

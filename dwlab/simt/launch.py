@@ -609,16 +609,16 @@ def xray(
         options = dataclasses.replace(current(), hazards="report", trace=True)
     elif not options.trace:
         options = dataclasses.replace(options, trace=True)
-    function, known = _function_of(kernel)
+    known = kernel_of(kernel)
     run, binder = _execute_briefly(
-        function, grid, block, args, shared_bytes, options, copies=not in_place, kernel=known, observer=observer
+        known.py_func, grid, block, args, shared_bytes, options, copies=not in_place, kernel=known, observer=observer
     )
     found = report.build(run, binder.float64)
     if keep:
         found = dataclasses.replace(found, outputs={name: one.copy_to_host() for name, one in binder.devices.items()})
     if compiled is None:
         return found
-    jitted = Kernel(function, options={**(known.options if known is not None else {}), "lineinfo": True})
+    jitted = Kernel(known.py_func, options={**known.options, "lineinfo": True})
     given = [np.asarray(a) if isinstance(a, np.void) else a for a in args]
     code = compiled(jitted, given, options.compute_capability, block)
     return dataclasses.replace(found, compiled=_beside(found, run, code))
@@ -662,16 +662,25 @@ def _beside(
     return tuple(out)
 
 
-def _function_of(kernel: object) -> tuple[FunctionType, Kernel | None]:
-    """The Python function of a kernel, and the kernel if it is one of ours. Raises TypeError for anything else."""
-    function = getattr(kernel, "py_func", kernel)
-    if isinstance(kernel, Configured):
+def kernel_of(made: object) -> Kernel:
+    """The laptop GPU's kernel of what any cuda.jit made (its own, numba.cuda's, numba_cuda_mlir's) or of a function.
+
+    A signature and launch bounds hold here, too. Raises TypeError for anything else, and for a device function.
+    """
+    if type(made) is Kernel and not made.device:
+        return made
+    function, given = getattr(made, "py_func", made), getattr(made, "targetoptions", {})
+    if isinstance(made, Configured):
         raise TypeError("give the kernel itself, and its grid and block as arguments: xray(kernel, grid, block, …)")
-    if getattr(kernel, "device", False) is True:
-        raise TypeError(f"{kernel.__name__} is a device function: x-ray a kernel that calls it")
+    if getattr(made, "device", False) is True or given.get("device"):
+        raise TypeError(f"{made.__name__} is a device function: x-ray a kernel that calls it")
     if not isinstance(function, FunctionType):
-        raise TypeError(f"xray takes a kernel, not {type(kernel).__name__}")
-    return function, kernel if isinstance(kernel, Kernel) else None
+        raise TypeError(f"xray takes a kernel, not {type(made).__name__}")
+    kept = {name: value for name, value in given.items() if name in _COMPILER_OPTIONS and value is not None}
+    # What was made with signatures has these compiled, and compiles no others.
+    listed = () if getattr(made, "_can_compile", True) else made.overloads
+    signatures = [[types.as_numba(one) for one in each] for each in listed]
+    return Kernel(function, False, signatures, given.get("launch_bounds"), options=kept)
 
 
 def run_counted(
@@ -684,9 +693,9 @@ def run_counted(
     kind: Callable[..., Execution] = Execution,
 ) -> tuple[Execution, bool]:
     """(what a launch on copies of its arguments left, whether an argument is a float64 array). Errors as `xray`'s."""
-    function, known = _function_of(kernel)
-    run, binder = _execute_briefly(function, grid, block, args, shared_bytes, options, True, known, kind)
+    known = kernel_of(kernel)
+    run, binder = _execute_briefly(known.py_func, grid, block, args, shared_bytes, options, True, known, kind)
     return run, binder.float64
 
 
-__all__ = ["LAUNCHED", "Configured", "HazardError", "Kernel", "execute", "jit", "xray"]
+__all__ = ["LAUNCHED", "Configured", "HazardError", "Kernel", "execute", "jit", "kernel_of", "xray"]

@@ -87,7 +87,17 @@ def as_dtype(thing: object) -> np.dtype | None:
             dtype = np.dtype(thing)
             long = dtype.itemsize > (16 if dtype.kind == "c" else 8)  # np.longdouble, where it is another one
             return dtype if dtype.kind in "biufc" and not long else None
-    return None
+    ours = as_numba(thing)
+    return None if ours is thing or ours is None else as_dtype(ours)
+
+
+def as_numba(thing: object) -> object:
+    """Numba's type for one of numba_cuda_mlir's, which has classes of its own, None without one; else the thing."""
+    if not type(thing).__module__.startswith("numba_cuda_mlir.numba_cuda.types"):
+        return thing
+    if hasattr(thing, "ndim"):
+        return nt.Array(as_numba(thing.dtype), thing.ndim, thing.layout)
+    return getattr(nt, str(thing), None)
 
 
 def literal(value: object) -> Value:
