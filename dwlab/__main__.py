@@ -21,6 +21,7 @@ COMMANDS = {
     "doctor": ("setup.doctor", "what this machine runs lessons on, and what to repair"),
     "stages": ("kernels.command", "the kernels, in the order in which they were made faster"),
     "xray": ("kernels.command", "what a stage does to memory, counted line by line"),
+    "check": ("judge.command", "what is wrong with a stage, or with a kernel of your own, and where to look"),
     "inspect": ("compiler.inspect", "what the compiler makes of a stage, with a GPU or without"),
     "predict": ("model.timemodel", "how long a stage should take on a GPU, and what binds it"),
     "plan": ("planner.command", "which layers of a network to put into one kernel"),

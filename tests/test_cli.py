@@ -126,7 +126,10 @@ def test_version_and_help(run):
     "arguments, words",
     [
         (["studdy"], "there is no command 'studdy'; is it study?"),
-        (["zzz"], "there are doctor, stages, xray, inspect, predict, plan, infer, study, tune, records, train, grade"),
+        (
+            ["zzz"],
+            "there are doctor, stages, xray, check, inspect, predict, plan, infer, study, tune, records, train, grade",
+        ),
         (["--vers"], "is it --version?"),
         (["stages", "--jsn"], "stages has no option '--jsn'; is it --json?"),
         (["stages", "--js"], "is it --json?"),

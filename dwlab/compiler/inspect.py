@@ -42,10 +42,11 @@ from dwlab.compiler.process import InspectError, Job, NoCompilerError, dotted, m
 from dwlab.gpu import occupancy as occupancy_rules
 from dwlab.gpu.occupancy import Occupancy
 from dwlab.kernels import registry as stage_list
-from dwlab.kernels.command import problem_of, whole_id
+from dwlab.kernels.command import is_own, own_kernel, problem_of, whole_id
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import DepthwiseConv1d
 from dwlab.problems.layers import problem as problem_named
+from dwlab.simt import kernel_of
 from dwlab.text import commandline
 from dwlab.text.tabular import as_html, columns
 
@@ -220,9 +221,10 @@ def compile(  # the builtin of this name is not used here
 ) -> Compiled:
     """Compiles a kernel, in a process of its own, and says what came of it. Results are kept.
 
-    kernel: a stage or its id, with the problem that it is to run; or a kernel that cuda.jit made (in either mode) or a
-    plain function, with a signature: what Numba takes as text ("void(float32[:,:,::1], int64)"), or an example or Numba
-    type for each argument. cc: compute capability, "8.0" or (8, 0); None for this machine's GPU, 9.0 if there is none.
+    kernel: a stage or its id, with the problem that it is to run; or a kernel that any cuda.jit made (in either mode),
+    or a plain function, with a signature unless it was made with one: what Numba takes as text
+    ("void(float32[:,:,::1], int64)"), or an example or Numba type for each argument. cc: compute capability, "8.0" or
+    (8, 0); None for this machine's GPU, 9.0 if there is none.
     block, shared_bytes: how your own kernel is to be launched (threads, dynamic shared memory); a stage knows that.
 
     Raises NoCompilerError where there is no compiler; InspectError for a compute capability that is unknown or too old
@@ -292,6 +294,8 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
         raise InspectError(f"compile takes a stage, a kernel or a function, not {type(kernel).__name__} {kernel!r}")
     if process.options(kernel).get("device"):
         raise InspectError(f"{name} is a device function: compile a kernel that calls it")
+    own = getattr(kernel_of(kernel), "arg_types", ()) if signature is None else ()
+    signature = own[0] if len(own) == 1 else signature
     if signature is None:
         raise InspectError(
             f"{name} needs a signature: an example of each argument, signature=(x, y, 3), or text such as "
@@ -650,7 +654,7 @@ def register(command: commandline.Register) -> None:
     """Adds `inspect`."""
     example = "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass"
     one = command("inspect", main, example)
-    one.add_argument("stage", metavar="OP/PATH/STAGE", help=commandline.STAGE)
+    one.add_argument("stage", metavar="OP/PATH/STAGE", help=commandline.OWN)
     one.add_argument("--problem", metavar="P", help=f"{commandline.PROBLEMS} (default: paper, a small layer)")
     one.add_argument("--cc", metavar="N.N", help="compute capability (default: this GPU's, without one 9.0)")
     code = one.add_mutually_exclusive_group()
@@ -661,12 +665,19 @@ def register(command: commandline.Register) -> None:
 def main(options: Any) -> int:
     """Compiles a stage and prints registers, spills, shared memory, occupancy, float64 instructions and
     memory access opcodes; or the code. Needs numba-cuda and its compiler, and no GPU.
-    For kernels of your own, in Python: dwlab.inspect.compile(kernel, signature=…).
+    For a kernel of your own: FILE.py:KERNEL, where FILE.py has a function example() that returns
+    (grid, block, *arguments); in Python dwlab.inspect.compile(kernel, signature=…).
     """
     import json
 
-    stage = stage_list.stage(whole_id(options.stage))
-    found = compile(stage.id, problem=problem_of(stage, options.problem, "paper"), cc=options.cc)
+    if is_own(options.stage):
+        if options.problem is not None:
+            raise commandline.UserError(commandline.NO_PROBLEM)
+        kernel, _, block, args, *_ = own_kernel(options.stage)
+        found = compile(kernel, signature=args, block=block, cc=options.cc)
+    else:
+        stage = stage_list.stage(whole_id(options.stage))
+        found = compile(stage.id, problem=problem_of(stage, options.problem, "paper"), cc=options.cc)
     if options.sass and found.sass is None:
         raise InspectError(f"SASS {found.sass_missing}")
     if options.json:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import contextlib
 import json
 import math
 import sys
-from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dwlab import problems, records
 from dwlab.kernels import registry
@@ -36,7 +37,7 @@ def register(command: commandline.Register) -> None:
     )
     example = "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48"
     add = command("xray", xray, example).add_argument
-    add("stage", metavar="OP/PATH/STAGE", help=f"{commandline.STAGE}; or FILE.py:KERNEL")
+    add("stage", metavar="OP/PATH/STAGE", help=commandline.OWN)
     page = "write a page too: pictures of each access, and what to change"
     add("--save", type=commandline.file_name(".html"), metavar="PAGE.html", help=page)
     add("--problem", metavar="P", help=f"{commandline.PROBLEMS} (default: small, a small layer)")
@@ -72,17 +73,18 @@ def xray(options: argparse.Namespace) -> int:
     """Runs a stage on the interpreter and prints, for each line and array: requests, 32-byte sectors
     against the ideal, shared-memory wavefronts, bank conflicts, divergence, FLOPs; and any hazard.
     For a kernel of your own: FILE.py:KERNEL, where FILE.py has a function example() that returns
-    (grid, block, *arguments); FILE.py:KERNEL:OTHER takes another function's.
+    (grid, block, *arguments); FILE.py:KERNEL:OTHER takes another function's. What the file prints
+    goes to stderr.
     """
-    own = ".py:" in options.stage
+    own = is_own(options.stage)
     stage = None if own else registry.stage(whole_id(options.stage))
     from dwlab import simt  # after what refuses a name: it imports Numba
 
     title, head, shared_bytes = "", {}, 0
     if stage is None:
         if options.problem is not None:
-            raise UserError("--problem goes with a stage: example() of the file says what your kernel is run on")
-        kernel, grid, block, args = _own_kernel(options.stage)
+            raise UserError(commandline.NO_PROBLEM)
+        kernel, grid, block, args, *_ = own_kernel(options.stage)
     else:
         problem = problem_of(stage, options.problem, "small")
         kernel, launch = stage.kernel_for(problem), stage.launch(problem)
@@ -91,7 +93,8 @@ def xray(options: argparse.Namespace) -> int:
         title = f"{stage.id} on {problem}\n"
         head = {"stage": stage.id, "problem": records.describe_problem(problem) | {"dtype": problem.dtype}}
     try:
-        report = simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes)
+        with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):  # a kernel may print
+            report = simt.xray(kernel, grid, block, *args, shared_bytes=shared_bytes)
     except (simt.SimtError, TypeError, ValueError) as error:
         if own:
             raise UserError(f"{options.stage}: {error}") from error
@@ -124,34 +127,55 @@ def _check_size(stage: registry.Stage, problem: problems.Problem, launch: regist
         )
 
 
-def _own_kernel(text: str) -> tuple[Any, Any, Any, list[Any]]:
-    """(kernel, grid, block, arguments) of FILE.py:KERNEL or FILE.py:KERNEL:EXAMPLE. Raises UserError."""
+_OWN = {
+    "example": "returns (grid, block, *arguments), such as `def {name}(): return 4, 64, x, y`",
+    "want": "does on NumPy arrays what the kernel does, such as `def {name}(x, y): y[:] = 2 * x`",
+}
+"""Functions beside a kernel of one's own -> what each does, for the error that it is missing."""
+
+
+def is_own(text: str) -> bool:
+    """Whether this is FILE.py:KERNEL, and no stage's id."""
+    return ".py:" in text
+
+
+def own_kernel(text: str, *more: str) -> tuple[Any, Any, Any, list[Any], Any, Any]:
+    """(kernel, grid, block, arguments, want, module) of FILE.py:KERNEL[:EXAMPLE[:WANT]]; more: "want", if needed.
+
+    Raises UserError.
+    """
     file, _, names = text.partition(".py:")
     file += ".py"
-    kernel, _, name = names.partition(":")
-    name = name or "example"
-    if not Path(file).is_file():
-        raise UserError(f"there is no file {file}")
-    spec = importlib.util.spec_from_file_location(f"dwlab_xray_{Path(file).stem}", file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # inspect finds a kernel's source through its module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(f"{file} raises {type(error).__name__}: {error}") from error
+    kernel, *given = names.split(":")
+    module = commandline.module_of(file)
     if not hasattr(module, kernel):
         known = tuple(one for one, value in vars(module).items() if hasattr(value, "py_func"))
         raise UserError(f"{file} has no {kernel!r}. {problems.nearest(kernel, known)}")
-    if not callable(getattr(module, name, None)):
-        raise UserError(
-            f"{file} has no function {name}(): write one that returns (grid, block, *arguments), such as "
-            f"`def {name}(): return 4, 64, x, y`"
-        )
-    try:
-        grid, block, *args = getattr(module, name)()
-    except Exception as error:
-        raise UserError(f"{name}() of {file} does not return (grid, block, *arguments): {error}") from error
-    return getattr(module, kernel), grid, block, args
+    found: dict[str, Any] = {"want": None}
+    for place, role in enumerate(("example", *more)):
+        name = given[place] if place < len(given) and given[place] else role
+        if not callable(getattr(module, name, None)):
+            raise UserError(f"{file} has no function {name}(): write one that {_OWN[role].format(name=name)}")
+        found[role] = getattr(module, name)
+    what = f"{found['example'].__name__}() of {file}"
+    made = commandline.called(what, module, found["example"])
+    if not isinstance(made, (tuple, list)) or len(made) < 2:
+        raise UserError(f"{what} returns {_shown(made)}, not (grid, block, *arguments)")
+    grid, block, *args = made
+    for role, value in (("grid", grid), ("block", block)):
+        sizes = value if isinstance(value, (tuple, list)) else (value,)
+        if not 1 <= len(sizes) <= 3 or not all(hasattr(type(one), "__index__") and np.ndim(one) == 0 for one in sizes):
+            raise UserError(
+                f"{what} returns (grid, block, *arguments) with {_shown(value)} as its {role}: give an integer or a "
+                "tuple of one to three"
+            )
+    return getattr(module, kernel), grid, block, args, found["want"], module
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return "nothing" if value is None else f"the {type(value).__name__} {terminal.plain(repr(value))[:60]}"
 
 
 def whole_id(text: str) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import io
 import math
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
 STAGE = "as `stages` lists them; the end of an id, such as slide, where no other ends so"
+OWN = f"{STAGE}; or FILE.py:KERNEL"
+NO_PROBLEM = "--problem goes with a stage: example() of the file says what your kernel is run on"
 LAYERS = "of layers 'DW 3×3 s2 96@112→56', 'PW 64→128 @56', two with + between, or 'N=1 C=32 H=56 W=56 K=3 NHWC'"
 PROBLEMS = f"small, paper, long, B,H,L,K[,PADDING]; {LAYERS}"
 
@@ -61,6 +67,28 @@ class Register(Protocol):
 def prog() -> str:
     """How this program was called: the installed script's name, or python -m dwlab."""
     return "dwlab" if Path(sys.argv[0]).stem == "dwlab" else "python -m dwlab"
+
+
+def module_of(file: str) -> ModuleType:
+    """A Python file of the reader's, imported. Raises UserError."""
+    if not Path(file).is_file():
+        raise UserError(f"there is no file {file}")
+    spec = importlib.util.spec_from_file_location(f"dwlab_own_{Path(file).stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # inspect finds a function's source through its module
+    called(file, module, spec.loader.exec_module, module)
+    return module
+
+
+def called(what: str, module: ModuleType, call: Callable[..., Any], *args: Any) -> Any:
+    """The result of code of a file, which prints to stderr: stdout may be JSON. Raises UserError, with the line."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return call(*args)
+    except (Exception, SystemExit) as error:
+        lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == module.__file__]
+        where = f", in line {lines[-1]}" if lines else ""
+        raise UserError(f"{what} raises {type(error).__name__}{where}: {error}") from error
 
 
 def file_name(*suffixes: str) -> Callable[[str], str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dwlab.gpu import machine, specs, target
-from dwlab.kernels.command import problem_of, whole_id
+from dwlab.kernels.command import is_own, own_kernel, problem_of, whole_id
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
@@ -24,7 +24,7 @@ from dwlab.text import commandline, terminal
 from dwlab.tuning import pool, replay, stages, strategies, tables
 from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
-from dwlab.tuning.tune import SWITCH, how, off
+from dwlab.tuning.tune import SWITCH, how, off, tune
 from dwlab.tuning.worker import Inline, Worker
 
 LEAST, PART = 20, 0.05
@@ -60,7 +60,12 @@ def register(command: commandline.Register) -> None:
     order = "in which order: model (by predicted cost, the default), random, exhaustive or optuna"
     images, plot = commandline.file_name(".png", ".svg", ".pdf"), "draw the best against candidates tried"
     report = "of each recorded sweep, what searches lose against it (default: the journals that ship)"
-    add("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"{commandline.STAGE}; or OP/PATH, all stages of a path")
+    add(
+        "stage",
+        metavar="OP/PATH/STAGE",
+        nargs="?",
+        help=f"{commandline.STAGE}; or OP/PATH, all stages of a path; or FILE.py:MAKE",
+    )
     add("problem", metavar="PROBLEM", nargs="?", help=f"{commandline.LAYERS} (default: a small layer)")
     add("--dtype", metavar="TYPE", help="float32, float16, bfloat16 or int8, in place of the problem's")
     add("--budget", type=commandline.positive, metavar="S", help="about so many seconds")
@@ -85,7 +90,9 @@ def main(args: argparse.Namespace) -> int:
     sweep is replayed.
     DWLAB_TUNE=off in the environment is --off; dwlab/records/tuning/ and the journal or folder that
     DWLAB_JOURNAL names decide which tile a launch gets. Status 1 if every candidate failed.
-    For kernels of your own, in Python: dwlab.tune(make, parameters, reference=…, args=…).
+    For a kernel of your own: FILE.py:MAKE, a function of a candidate that returns (kernel, grid,
+    block), beside `parameters` (parameter -> values), example() and want() as `check` has them; in
+    Python dwlab.tune(make, parameters, reference=…, args=…).
     """
     if args.report is not None:
         from dwlab.tuning import report
@@ -93,6 +100,8 @@ def main(args: argparse.Namespace) -> int:
         return report.main("" if args.report is True else args.report, args.json)
     if args.stage is None:
         raise TuneError("tune needs OP/PATH/STAGE, or --report (see: python -m dwlab tune --help)")
+    if is_own(args.stage):
+        return _own(args)
     what = subject(whole_id(args.stage))
     problem = problem_of(what.stages[0], args.problem, "small")
     if args.dtype:
@@ -136,11 +145,36 @@ def _searched(
             found, failed = error.found, True
             found.winner = 0
     found.how, found.counted = task.how, task.key.counted
-    title = f"{task.subject.id} on {task.problem}"
+    head = _head(task.subject, task.problem) | {"strategy": args.strategy, "seed": args.seed}
+    return _shown(found, failed, f"{task.subject.id} on {task.problem}", head, args)
+
+
+def _own(args: argparse.Namespace) -> int:
+    """A search for a kernel of one's own: of FILE.py its make(candidate), `parameters`, example() and want()."""
+    for name in ("problem", "dtype", "replay", "gpu", "gpus", "cluster", "off"):
+        if getattr(args, name):
+            raise TuneError(f"{'--' * (name != 'problem')}{name} goes with a stage, not with {args.stage}")
+    make, _, _, given, want, module = own_kernel(args.stage, "want")
+    if (parameters := getattr(module, "parameters", None)) is None:
+        example = "parameters = {'block': (64, 128)}"
+        raise TuneError(f"{module.__file__} has no `parameters`: write parameter -> values, such as {example}")
+    failed = False
+    how = {"strategy": args.strategy.replace("model", "exhaustive"), "seed": args.seed}  # there is no model of it
+    bounds = {"most": args.most, "seconds": args.budget or math.inf}
+    with contextlib.redirect_stdout(sys.stderr):  # make, want and kernel may print
+        try:
+            found = tune(make, parameters, reference=want, args=given, journal=args.journal, **how, **bounds)
+        except SearchError as error:
+            found, failed = error.found, True
+            found.winner, found.counted = 0, target.mode != "gpu"
+    return _shown(found, failed, args.stage, {"kernel": args.stage} | how, args)
+
+
+def _shown(found: Found, failed: bool, title: str, head: dict[str, Any], args: argparse.Namespace) -> int:
+    """Prints what a search found, or that every candidate failed; the exit status."""
     if failed:
         _warn(f"every candidate failed, none of {len(found.tried)} is right")
     if args.json:
-        head = _head(task.subject, task.problem) | {"strategy": args.strategy, "seed": args.seed}
         print(tables.as_json(found, **head, **({"failed": True} if failed else {})))
     else:
         shown = tables.rejected(found, terminal.width()) if failed else tables.summary(found, terminal.width())
