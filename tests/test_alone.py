@@ -3,7 +3,6 @@
 import linecache
 import re
 
-import numpy as np
 import pytest
 from compiler import needs_compiler
 
@@ -25,8 +24,10 @@ HOPPER = [one for one in TAUGHT if any("wgmma" in name for name in one.needed("f
 STAGES = [one for one in TAUGHT if one not in HOPPER]
 # Lines: without an instruction of its own a stage changes one thing at a time; of a winner every part comes along.
 MOST, MOST_OF_WINNERS = 150, 250
-LONGER = {  # winners of more lines than that: not more than these
-    "depthwise1d": 380, "depthwise2d": 290, "pointwise": 400, "sparse": 390, "fused": 560,
+LONGER = {  # winners of more: two products or gradients in a kernel, or the way of int8 and sparse to a tensor core
+    "depthwise1d/backward/channels": 259, "depthwise1d/backward/strips": 284, "pointwise/forward/int8": 295,
+    "sparse/forward/rows": 265, "fused/pwpw/tensor": 291, "fused/dwpw/slide": 315, "fused/pwdw/strips": 336,
+    "fused/pwpw/int8": 401, "fused/dwpw/int8": 413, "fused/pwdw/int8": 421,
 }  # fmt: skip
 
 
@@ -40,7 +41,8 @@ def executed(text, name, simulated=True):
         text = re.sub(
             r"^from numba import cuda,? ?(.*)$", r"from dwlab.simt import cuda\nfrom numba import \1", text, flags=re.M
         )
-        text = text.replace("from numba import \n", "").replace(alone.INSTRUCTION, PTX)
+        text = text.replace("from numba import \n", "")
+        text = re.sub(r"^def instruction\(.*?^    return intrinsic\(typed\)\n", lambda _: PTX, text, flags=re.M | re.S)
         allowed = "\n\ndef allow(nbytes, *given):\n    kernel.allow_shared(given, nbytes)\n"
         text = text.replace(alone_main.ALLOW.rstrip("\n"), allowed.rstrip("\n"))
     assert "dwlab." not in text.replace("from dwlab.simt import cuda", "").replace(PTX, ""), name
@@ -57,11 +59,8 @@ def test_each_stage_that_a_lesson_teaches_runs_alone(one, capsys):
     executed(text, one.id)["main"]()  # which compares with NumPy
     assert "greatest difference" in capsys.readouterr().out
     lines = text.count("\n")
-    assert lines <= (MOST if not one.needs else max(MOST_OF_WINNERS, LONGER[one.op])), lines
-    long = [
-        line for line in text.splitlines() if len(line) > 140 and not re.search(r"^\S+ = instruction|^    \"", line)
-    ]
-    assert not long
+    assert lines == LONGER[one.id] if one.id in LONGER else lines <= (MOST_OF_WINNERS if one.needs else MOST), lines
+    assert not [line for line in text.splitlines() if len(line) > 140 and not re.search(r"^\S+ = instruction", line)]
 
 
 @simulated
@@ -90,4 +89,4 @@ def test_each_compiles_to_as_many_instructions_as_in_the_package(one):
     kernel = executed(file_of(one), one.id, simulated=False)["kernel"]
     found = inspect.compile(kernel, signature=job.arguments, cc="9.0", block=how.block, shared_bytes=how.shared_bytes)
     here = inspect.compile(one, problem=problem, cc="9.0")
-    assert found.registers == here.registers and np.isclose(found.ptx.count("\n"), here.ptx.count("\n"), rtol=0.01)
+    assert found.registers == here.registers and found.ptx.count("\n") <= 1.01 * here.ptx.count("\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any
 
@@ -9,29 +10,21 @@ from dwlab.kernels.registry import Launch, Stage
 from dwlab.problems import Problem
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise, SparsePointwise
 
-WIDTH = 120
 UNASKED = 48 << 10  # bytes of dynamic shared memory that a launch gets unasked
 ROWS = '''
 def convolved(x, w, shift):
     """y[b, h, t] = sum over j of w[h, j] * x[b, h, t + shift - j]."""
-    y = np.zeros(x.shape)
-    for j in range(w.shape[1]):
-        start, stop, away = max(0, j - shift), min(x.shape[2], x.shape[2] + j - shift), shift - j
-        if start < stop:
-            y[:, :, start:stop] += w[:, j, None].astype(float) * x[:, :, start + away : stop + away]
-    return y
+    taps, length = w.shape[1], x.shape[2]
+    x = np.pad(x.astype(float), ((0, 0), (0, 0), (taps, taps)))
+    return sum(w[:, j, None] * x[:, :, taps + shift - j :][:, :, :length] for j in range(taps))
 '''
 TAPS = '''
 def products(dy, x, taps, shift):
     """dw[h, j] = sum over b and t of dy[b, h, t] * x[b, h, t + shift - j]."""
-    dw = np.zeros((x.shape[1], taps))
-    for j in range(taps):
-        start, stop, away = max(0, j - shift), min(x.shape[2], x.shape[2] + j - shift), shift - j
-        if start < stop:
-            dw[:, j] = np.einsum("bht,bht->h", dy[:, :, start:stop], x[:, :, start + away : stop + away], dtype=float)
-    return dw
+    x, length = np.pad(x.astype(float), ((0, 0), (0, 0), (taps, taps))), x.shape[2]
+    moved = (x[:, :, taps + shift - j :][:, :, :length] for j in range(taps))
+    return np.stack([np.einsum("bht,bht->h", dy, one) for one in moved], 1)
 '''
-
 ALLOW = '''
 def allow(nbytes, *given):
     """Lets a block have more than 48 KiB of dynamic shared memory, which the launch does not do by itself."""
@@ -43,77 +36,67 @@ def allow(nbytes, *given):
 '''
 
 
+MAIN = """
+
+{reference}{helper}
+
+
+def main():
+    rng = np.random.default_rng(0)
+{arrays}
+    wanted = reference({inputs})
+    given = [cuda.to_device(one{view}) for one in ({slots})]{allow}
+    kernel[{size}](*given{scalars})
+    found = [{found}]
+    worst = max(np.abs(a.astype(float) - b).max() / np.abs(b).max() for a, b in zip(found, wanted))
+    print(f"greatest difference: {{worst:.2g}} of the greatest output")
+    assert worst <= {most}
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
 def text(one: Stage, problem: Problem, how: Launch) -> str:
     """The reference and main of a stage's file."""
-    shapes, path = problem.shapes(one.path), one.path
-    outputs = problem.outputs(path)
-    names = problem.arrays(path)
+    shapes, path, names, slots = problem.shapes(one.path), one.path, problem.arrays(one.path), problem.slots(one.path)
+    outputs, view, rows = problem.outputs(path), _view(one, problem), problem.op == "depthwise1d"
     inputs = [name for name in names if name not in outputs]
-    rows = problem.op == "depthwise1d"
-    lines = _rows_reference(problem, path) if rows else _reference(problem, inputs)
-    lines += [ALLOW.rstrip()] if how.shared_bytes > UNASKED else []
-    lines += ["", "", "def main():", "    rng = np.random.default_rng(0)"]
-    for name in inputs:
-        lines += [f"    {line}" for line in _random(problem, name, shapes[name], path)]
+    arrays = [line for name in inputs for line in _random(problem, name, shapes[name])]
     for name in outputs:
-        parts = how.parts if name == names[-1] else 0
-        shape = (parts, *shapes[name]) if parts else shapes[name]
-        lines.append(
-            f"    {name} = np.zeros({tuple(map(int, shape))}, np.{'float32' if parts else problem.dtype_of(name)})"
-        )
-    views = [_view(one, problem, name) for name in problem.slots(path)]
-    shared = f", 0, {how.shared_bytes}" if how.shared_bytes else ""
-    given = ", ".join([*views, *(str(scalar) for scalar in how.scalars)])
-    found = [f"{name}.copy_to_host()" for name in outputs]
-    if how.parts:
-        found[-1] += ".sum(0)"
-    lines += [
-        f"    wanted = reference({', '.join(inputs)})",
-        f"    {', '.join(names)} = (cuda.to_device(one) for one in ({', '.join(names)}))",
-        *(_call("allow", f"{how.shared_bytes}, {given}") if how.shared_bytes > UNASKED else []),
-        *_call(f"kernel[{_size(how.grid)}, {_size(how.block)}{shared}]", given),
-        f"    found = ({', '.join(found)},)",
-        "    worst = max(np.abs(a.astype(float) - b).max() / np.abs(b).max() for a, b in zip(found, wanted))",
-    ]
-    most = {"int8": 0, "float16": 2e-3}.get(problem.dtype, 2e-5 if not rows or "dw" not in outputs else 1e-4)
-    lines += [
-        '    print(f"greatest difference: {worst:.2g} of the greatest output")',
-        f"    assert worst <= {most}",
-        "",
-    ]
-    lines += ["", 'if __name__ == "__main__":', "    main()"]
-    return "\n\n" + "\n".join(lines) + "\n"
+        parts = (how.parts,) if how.parts and name == names[-1] else ()
+        dtype = "float32" if parts else problem.dtype_of(name)
+        arrays.append(f"{name} = np.zeros({(*parts, *map(int, shapes[name]))}, np.{dtype})")
+    asks = how.shared_bytes > UNASKED
+    scalars = "".join(f", {one}" for one in how.scalars)
+    back = ".copy_to_host()" + ".view({0}.dtype).reshape({0}.shape)" * bool(view)
+    return MAIN.format(
+        reference="\n".join(_rows_reference(problem, path) if rows else _reference(problem, inputs)),
+        arrays=textwrap.indent("\n".join(arrays), "    "),
+        inputs=", ".join(inputs),
+        view=view,
+        slots=", ".join(slots),
+        allow=f"\n    allow({how.shared_bytes}, *given{scalars})" * asks,
+        helper=ALLOW.rstrip() * asks,
+        size=re.sub(r"\((\d+),\)", r"\1", f"{tuple(how.grid)}, {tuple(how.block)}")
+        + f", 0, {how.shared_bytes}" * bool(how.shared_bytes),
+        scalars=scalars,
+        found=", ".join(f"given[{slots.index(name)}]{back.format(name)}" for name in outputs)
+        + ".sum(0)" * bool(how.parts),
+        most={"int8": 0, "float16": 2e-3}.get(problem.dtype, 1e-4 if "dw" in outputs else 2e-5),
+    )
 
 
-def _size(sizes: tuple[int, ...]) -> str:
-    return str(sizes[0]) if len(sizes) == 1 else str(tuple(sizes))
-
-
-def _call(function: str, given: str) -> list[str]:
-    line = f"    {function}({given})"
-    if len(line) <= WIDTH:
-        return [line]
-    inner = textwrap.wrap(given, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
-    return [f"    {function}(", *inner, "    )"]
-
-
-def _view(one: Stage, problem: Problem, array: str) -> str:
+def _view(one: Stage, problem: Problem) -> str:
+    """What is done to each array before the kernel gets it."""
+    words = ".view(np.float32)" if any(problem.dtype_of(name) != "float32" for name in problem.slots(one.path)) else ""
     if problem.op == "depthwise1d":
-        return array if problem.dtype == "float32" else f"{array}.view(np.float32)"
-    if one.view == "shaped":
-        return array
-    flat = f"{array}.reshape({_count(problem.shapes(one.path)[array])})"
-    return flat if one.view == "flat" or problem.dtype_of(array) == "float32" else f"{flat}.view(np.float32)"
+        return words
+    return {"shaped": "", "flat": ".reshape(-1)"}.get(one.view, f".reshape(-1){words}")
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= int(size)
-    return count
-
-
-def _random(problem: Problem, name: str, shape: tuple[int, ...], path: str) -> list[str]:
+def _random(problem: Any, name: str, shape: tuple[int, ...]) -> list[str]:
     """Lines that make an input."""
     shape, dtype = tuple(map(int, shape)), problem.dtype_of(name)
     if name == "wi":  # six codes of four bits: which two of four are kept
@@ -125,20 +108,14 @@ def _random(problem: Problem, name: str, shape: tuple[int, ...], path: str) -> l
             f"{name} = np.argsort(rng.random(({blocks}, {-(-shape[1] // kept)}, {M})))[..., :{kept}]",
             f"{name} = np.sort(wc).reshape({blocks}, -1)[:, :{shape[1]}].astype(np.uint8)",
         ]
-    if dtype == "int8":
-        return [f"{name} = rng.integers(-128, 128, {shape}).astype(np.int8)"]
-    if dtype == "int32":
-        return [f"{name} = rng.integers(-999, 999, {shape}).astype(np.int32)"]
+    if most := {"int8": 128, "int32": 999}.get(dtype):
+        return [f"{name} = rng.integers(-{most}, {most}, {shape}).astype(np.{dtype})"]
     if name.startswith("m"):
         return [f"{name} = ((rng.random({shape}) + 0.5) / 900).astype(np.float32)"]
-    scale = f" / {_terms(problem, name) ** 0.5:.1f}" if name.startswith("w") and problem.op != "depthwise1d" else ""
-    return [f"{name} = (rng.standard_normal({shape}){scale}).astype(np.{dtype})"]
-
-
-def _terms(problem: Any, name: str) -> int:
     if problem.op == "fused":
         problem = problem.first if name.endswith("1") else problem.second
-    return problem.terms
+    scale = f" / {problem.terms**0.5:.1f}" if name.startswith("w") and problem.op != "depthwise1d" else ""
+    return [f"{name} = (rng.standard_normal({shape}){scale}).astype(np.{dtype})"]
 
 
 def _rows_reference(problem: Any, path: str) -> list[str]:
@@ -183,20 +160,18 @@ def _layer(layer: DepthwiseConv2d | Pointwise, of: dict[str, str], last: bool) -
         one = f"{w}[:, i, j, None, None] * y[:, :, {at}]" if nchw else f"{w}[i, j] * y[:, {at}]"
         lines += [f"y = np.pad(y, ({sides}))", f"y = sum({one} for i in range({K}) for j in range({K}))"]
     if layer.bias:
-        lines.append(f"y = y + {of['b']}{channel}")
+        lines[-1] += f" + {of['b']}{channel}"
     if whole:
         lines.append(f"y = y.astype(np.float32) * {of['m']}{channel}")
-    act = {"relu": "np.maximum(y, 0)", "relu6": "np.clip(y, 0, 6)", "none": ""}
+    act = {"relu": "np.maximum(y, 0)", "relu6": "np.clip(y, 0, 6)", "none": "y"}
     act["gelu"] = "y * 0.5 * (1 + np.frompyfunc(math.erf, 1, 1)(y / 2**0.5).astype(float))"
-    if act[layer.activation]:
-        lines.append(f"y = {act[layer.activation]}")
-    if layer.residual and whole:
-        lines.append(f"y = y + (r.astype(np.float32) - {layer.zero_r}) * np.float32({layer.m_r})")
-    elif layer.residual:
-        lines.append("y = y + r")
+    y = act[layer.activation]
+    if layer.residual:
+        y += f" + (r.astype(np.float32) - {layer.zero_r}) * np.float32({layer.m_r})" if whole else " + r"
     if whole:
-        lines.append(f"y = np.clip(np.rint(y).astype(float) + {layer.zero_y}, -128, 127)")
-    return lines
+        zero = f" + {layer.zero_y}" if layer.zero_y else ""
+        y = f"np.clip(np.rint({y}).astype(float){zero}, -128, 127)"
+    return [*lines, f"y = {y}"] if y != "y" else lines
 
 
 def _dense(layer: SparsePointwise) -> list[str]:
