@@ -172,7 +172,7 @@ def test_the_report_is_markdown_and_a_png_beside_the_record(tmp_path):
 
 def arguments(**more):
     given = {"op": None, "path": "forward", "problem": ["small"], "quick": False, "json": False}
-    return argparse.Namespace(**given | {"record": None, "report": None} | more)
+    return argparse.Namespace(**given | {"record": None, "report": None, "against": None, "tolerance": 10} | more)
 
 
 @pytest.fixture
