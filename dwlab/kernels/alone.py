@@ -94,9 +94,9 @@ def text(one: Stage, problem: Problem) -> str:
     """
     if not one.supports(problem):
         raise StageError(f"{one.id} does not take {problem}: give another problem")
-    kernel, reached = one.kernel_for(problem), {}
-    _Read(kernel, reached, one)
-    functions = shortened(_lifted(list(reached.values())))
+    kernel, needed = one.kernel_for(problem), {}
+    _Read(kernel, needed, one)
+    functions = shortened(_lifted(list(needed.values())))
     _name(functions)
     nodes = [node for function in functions for node in ast.walk(function.tree)]
     rows = {node.row.name: node.row for node in nodes if hasattr(node, "row")}.values()
@@ -124,8 +124,8 @@ class _Read(ast.NodeTransformer):
     A number keeps its name as `free`; the name of another function has as `of` those that it stands for, in sequence.
     """
 
-    def __init__(self, made: Any, reached: dict[int, _Read], one: Stage):
-        self.reached, self.one, self.values, function = reached, one, {}, made.py_func
+    def __init__(self, made: Any, needed: dict[int, _Read], one: Stage):
+        self.needed, self.one, self.values, function = needed, one, {}, made.py_func
         tree = _parsed(function)
         self.known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
         for name in Function(tree).names(stored=True):
@@ -134,7 +134,7 @@ class _Read(ast.NodeTransformer):
             tree = Pruned().visit(self.visit(tree))
         self.tree, self.name = tree, made.__name__
         self.key = ast.dump(_Shape().visit(copy.deepcopy(tree)))
-        reached[id(made)] = self  # callees first
+        needed[id(made)] = self  # callees first
 
     def __deepcopy__(self, memo: Any) -> _Read:
         return self
@@ -174,7 +174,7 @@ class _Read(ast.NodeTransformer):
         if made.py_func.__code__.co_filename == unroll.in_sequence.__code__.co_filename:
             inner = inspect.getclosurevars(made.py_func).nonlocals
             return [one for half in ("first", "second") if half in inner for one in self._found(inner[half])]
-        return [self.reached.get(id(made)) or _Read(made, self.reached, self.one)]
+        return [self.needed.get(id(made)) or _Read(made, self.needed, self.one)]
 
 
 class _Shape(ast.NodeTransformer):
@@ -292,9 +292,9 @@ def _lines(tree: ast.FunctionDef, decorator: str) -> str:
     lines = []
     for line in code.splitlines():
         indent = re.match(" *", line)[0]
-        if said := re.fullmatch(r" *(['\"]{1,3})(# .*)\1", line):
-            fits = len(lines[-1]) + len(said[2]) < WIDTH - 1
-            lines[-1:] = [f"{lines[-1]}  {said[2]}"] if fits else [lines[-1], indent + said[2]]
+        if named := re.fullmatch(r" *(['\"]{1,3})(# .*)\1", line):
+            fits = len(lines[-1]) + len(named[2]) < WIDTH - 1
+            lines[-1:] = [f"{lines[-1]}  {named[2]}"] if fits else [lines[-1], indent + named[2]]
         else:
             parts = textwrap.wrap(line, WIDTH - 2, subsequent_indent=f"{indent}        ", break_on_hyphens=False)
             lines.append(" \\\n".join(parts))

@@ -68,7 +68,7 @@ def text(one: Stage, problem: Problem, how: Launch) -> str:
         parts = (how.parts,) if how.parts and name == names[-1] else ()
         dtype = "float32" if parts else problem.dtype_of(name)
         arrays.append(f"{name} = np.zeros({(*parts, *map(int, shapes[name]))}, np.{dtype})")
-    asks = how.shared_bytes > UNASKED
+    allows = how.shared_bytes > UNASKED
     scalars = "".join(f", {one}" for one in how.scalars)
     back = ".copy_to_host()" + ".view({0}.dtype).reshape({0}.shape)" * bool(view)
     return MAIN.format(
@@ -77,8 +77,8 @@ def text(one: Stage, problem: Problem, how: Launch) -> str:
         inputs=", ".join(inputs),
         view=view,
         slots=", ".join(slots),
-        allow=f"\n    allow({how.shared_bytes}, *given{scalars})" * asks,
-        helper=ALLOW.rstrip() * asks,
+        allow=f"\n    allow({how.shared_bytes}, *given{scalars})" * allows,
+        helper=ALLOW.rstrip() * allows,
         size=re.sub(r"\((\d+),\)", r"\1", f"{tuple(how.grid)}, {tuple(how.block)}")
         + f", 0, {how.shared_bytes}" * bool(how.shared_bytes),
         scalars=scalars,
