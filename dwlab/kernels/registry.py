@@ -19,7 +19,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -259,7 +259,7 @@ class Stage:
     aligned: int = 1
     dtypes: tuple[str, ...] = _FLOAT32
     view: str = "shaped"
-    needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
+    needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = field(default=(), hash=False)  # a mapping has no hash
     tiles: Tiles | None = None
     tiled: Tiled | None = None
     lesson: str = ""

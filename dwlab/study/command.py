@@ -30,7 +30,7 @@ def register(command: commandline.Register) -> None:
     add("--record", metavar="FILE", help="on a GPU: write what was measured to FILE, or into a folder")
     add("--report", metavar="FOLDER", help=folder)
     add("--against", metavar="FILE", help="on a GPU: a record of this GPU; status 1 if a stage got slower than there")
-    add("--tolerance", type=float, default=10, metavar="PERCENT", help="that --against allows (10)")
+    add("--tolerance", type=commandline.positive, metavar="PERCENT", help="that --against allows (10)")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -52,6 +52,8 @@ def main(args: argparse.Namespace) -> int:
             _make_folder(args.report)
         if args.record:
             writing.check_writable(args.record)
+    if args.tolerance and not args.against:
+        raise StudyError("--tolerance is of --against FILE: without it nothing is compared")
     if args.against and target.mode != "gpu":
         raise StudyError(f"--against needs a GPU: nothing is timed in simulated mode ({target.reason})")
     earlier = records.read_run(Path(args.against)) if args.against else None
@@ -84,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
             raise StudyError("--report writes what a record holds, and none is of the paper's shape: add --record FILE")
     if folder:
         print(f"reported: {', '.join(one.name for one in report.write(recorded, folder))}", file=sys.stderr)
-    slower = made.slower(earlier, args.tolerance / 100) if earlier else []
+    slower = made.slower(earlier, (args.tolerance or 10) / 100) if earlier else []
     for line in slower:
         print(f"slower: {line}", file=sys.stderr)
     return 0 if made.passed and not slower else 1
