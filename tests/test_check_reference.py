@@ -221,3 +221,134 @@ def test_what_cannot_be_judged_is_one_error(how, says):
 def test_a_plain_function_is_no_kernel():
     with pytest.raises(CheckError, match=r"decorate the function with @cuda\.jit"):
         check(doubled, want=doubled, args=(X, Y), grid=1, block=1)
+
+
+# --- how near, and what is said of inputs -----------------------------------------------------------------------------
+
+
+def copied(x, y):
+    y[:] = x
+
+
+MIXED = np.concatenate([np.full(8, 1e6), np.linspace(0.1, 5, 56)]).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("does", "x", "right"),
+    [
+        ("y[i] = x[i]", MIXED, True),
+        ("y[i] = x[i] if x[i] > 10 else float32(0)", MIXED, False),
+        ("y[i] = x[i] * float32(1.00003)", MIXED, False),
+        ("y[i] = x[i] * float32(1.0095)", np.linspace(0.1, 5, 64).astype(np.float16), False),
+        ("y[i] = x[i] * float32(1.0004)", np.linspace(0.1, 5, 64).astype(np.float16), True),  # a last place, at most
+        ("y[i] = x[i] * x[i] * float32(0)", np.zeros(64, np.float32), True),
+    ],
+)
+def test_an_element_is_right_by_its_own_size(does, x, right):
+    body = f"def made(x, y):\n    i = cuda.grid(1)\n    {does}\n"
+    made = cuda.jit(loaded(body, cuda=cuda, float32=float32)["made"])
+    assert check(made, want=copied, args=(x, np.zeros_like(x)), grid=1, block=64).passed == right
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [2, 30, 1000])
+def test_a_sum_that_cancels_may_be_as_far_off_as_its_terms_say(size, seed):
+    """Sums near 0 of terms near 1000, added one after the other in float32: right; without their last term: wrong."""
+    draw = np.random.default_rng(seed)
+    half = draw.uniform(500, 1000, (64, size // 2))
+    x = np.concatenate([half, -half * (1 + 1e-6 * draw.standard_normal(half.shape))], axis=1).astype(np.float32)
+    w = draw.uniform(0.5, 1, size // 2).astype(np.float32)
+    w = np.concatenate([w, w])
+
+    @cuda.jit
+    def sums(x, w, y, last):
+        i = cuda.grid(1)
+        acc = float32(0)
+        for j in range(x.shape[1] - last):
+            acc += x[i, j] * w[j]
+        y[i] = acc
+
+    def want(x, w, y, last):
+        y[:] = x.astype(np.float64) @ w
+
+    args = x, w, np.zeros(64, np.float32)
+    check(sums, want=want, args=(*args, 0), grid=1, block=64).raise_if_wrong()
+    verdict = check(sums, want=want, args=(*args, 1), grid=1, block=64)
+    assert [one.pattern for one in verdict.findings] == ["last terms missing"], str(verdict)
+
+
+def test_a_product_that_lacks_its_last_terms_is_named_so():
+    """Numba's manual's tiled product turns as often as there are blocks: two, where the inner size needs three."""
+
+    @cuda.jit
+    def product(a, b, c):
+        s, t = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+        x, y = cuda.grid(2)
+        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+        acc = float32(0)
+        for turn in range(cuda.gridDim.x):
+            s[ty, tx] = a[y, tx + turn * 16]
+            t[ty, tx] = b[ty + turn * 16, x]
+            cuda.syncthreads()
+            for k in range(16):
+                acc += s[ty, k] * t[k, tx]
+            cuda.syncthreads()
+        c[y, x] = acc
+
+    def want(a, b, c):
+        c[:] = a @ b
+
+    draw = np.random.default_rng(3)
+    a, b = draw.random((32, 48)).astype(np.float32), draw.random((48, 32)).astype(np.float32)
+    verdict = check(product, want=want, args=(a, b, np.zeros((32, 32), np.float32)), grid=(2, 2), block=(16, 16))
+    assert [one.pattern for one in verdict.findings] == ["last terms missing"], str(verdict)
+    assert "each is the sum of the first 32 of 48 terms, along axis 1 of a" in str(verdict)
+
+
+@pytest.mark.skipif(target.mode == "gpu", reason="a GPU keeps no record of stores")
+def test_an_input_that_is_stored_to_and_restored_is_seen():
+    verdict = judged("v = x[i, j]\nx[i, j] = 0\ny[i, j] = v + x[i, j] + v\nx[i, j] = v")
+    assert [one.pattern for one in verdict.findings] == ["input changed"]
+    assert "x is an input, and line 6 stores to it, though it holds again" in str(verdict)
+
+
+def test_an_input_of_one_value_is_named_and_one_that_varies_is_not():
+    x = np.ones(64, np.float32)
+
+    @cuda.jit
+    def reversed_(x, w, y):
+        y[cuda.grid(1)] = x[63 - cuda.grid(1)] * w[0]
+
+    def want(x, w, y):
+        y[:] = x * w
+
+    verdict = check(reversed_, want=want, args=(x, np.full(1, 2.0, np.float32), 0 * x), grid=1, block=64)
+    assert verdict.passed and verdict.notes == ("x has one value: it cannot tell x[i] from x[j]",)
+    assert str(verdict).endswith("\nnote: x has one value: it cannot tell x[i] from x[j]")
+    x = np.arange(64, dtype=np.float32)
+    verdict = check(reversed_, want=want, args=(x, np.full(1, 2.0, np.float32), 0 * x), grid=1, block=64)
+    assert not verdict.passed and verdict.notes == ()
+
+
+def test_a_reference_over_whole_numbers_meets_no_numbers_that_it_cannot_bear():
+    """Counts as sizes and as loops' ends: with 0x55555555 in them it would take gigabytes, or not end."""
+    seen = []
+
+    @cuda.jit
+    def down(counts, y):
+        i = cuda.grid(1)
+        y[i] = 2 * counts[i]
+        counts[i] -= 1
+
+    def want(counts, y):
+        seen.append(counts.max())
+        assert counts.max() < 1000
+        y[:] = [sum(2 for _ in range(one)) for one in counts]
+        counts -= 1
+
+    counts = np.arange(1, 33, dtype=np.int32)
+    verdict = check(down, want=want, args=(counts, np.zeros(32, np.int64)), grid=1, block=32)
+    assert verdict.passed and verdict.outputs == ("counts", "y"), str(verdict)
+    assert len(seen) >= 2 and max(seen) <= 32
+    right = wanted(want, (counts, np.zeros(32, np.int64)))
+    assert [one.overwritten for one in right.values()] == [False, True]

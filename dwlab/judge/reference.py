@@ -3,15 +3,20 @@
 The function is run on copies of the arguments. The arrays that it changes are the outputs; one that comes out the same
 whatever it held before is overwritten, and holds no sensible number when the kernel starts. The kernel must leave what
 the function leaves, write every element, change nothing else, and be free of hazards.
+
+How near an element must come hangs on the element: a sum may cancel, which shows in how far it moves when the inputs
+do, by up to a thousandth of each (`Wanted.scale`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,24 +30,32 @@ GUARD = 256
 GUARD_BYTE = 0x99
 POISONS = (0xFF, 0x55)
 """Bytes that outputs hold before a launch, one after the other (floats: a NaN, a number): what is not written shows."""
-TOLERANCE = {"f2": 1e-2, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 1e-12}
-"""Relative to the largest value of an output, by its storage, where none is given."""
+TOLERANCE = {"f2": 2e-3, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 1e-12}
+"""By an output's storage, where none is given: relative to an element and, added, to its scale."""
+STIRRED = 2.0**-10
+"""Largest part of each input by which it is moved, to see an element's scale."""
+BAD_ORDER = 8  # 1,000 terms that cancel, the positive ones first, are off by 5 such changes; in random order by less than 1
 SHOWN = 3
+TRIED_SECONDS = 5.0
+_OF_SUMS = ("wrong", "wrong factor", "wrong offset", "tail", "edge")  # what a sum without its last terms may look like
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The contents that a function leaves in an array. overwritten: whatever was there before."""
+    """The contents that a function leaves in an array. overwritten: whatever was there before. scale: of elements that
+    cancel, how far they move with the inputs; 0 for others."""
 
     values: np.ndarray
     overwritten: bool
+    scale: np.ndarray | float = 0.0
 
 
 @dataclass(frozen=True)
 class Compared:
     """The comparison of a kernel with a function. findings: what is wrong, and where to look.
 
-    wrong, size: elements of the outputs; wrong is None where a hazard or an error ended the kernel.
+    wrong, size: elements of the outputs; wrong is None where a hazard or an error ended the kernel. notes: of inputs
+    that hide mistakes.
     """
 
     name: str
@@ -50,6 +63,7 @@ class Compared:
     findings: tuple[Finding, ...] = ()
     wrong: int | None = 0
     size: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -63,27 +77,25 @@ class Compared:
         return self
 
     def __str__(self) -> str:
-        if self.passed:
-            return f"passed: {self.name}, {self.size:,} elements of {', '.join(self.outputs)} are right"
         names = ", ".join(self.outputs)
-        count = (
-            f"{names} not compared"
-            if self.wrong is None
-            else f"{self.wrong:,} of {self.size:,} elements of {names} wrong"
-        )
-        lines = [f"FAILED: {self.name}, {count}"]
+        if self.passed:
+            lines = [f"passed: {self.name}, {self.size:,} elements of {names} are right"]
+        elif self.wrong is None:
+            lines = [f"FAILED: {self.name}, {names} not compared"]
+        else:
+            lines = [f"FAILED: {self.name}, {self.wrong:,} of {self.size:,} elements of {names} wrong"]
         for one in self.findings:
             lines += [f"  {one}", f"    look: {one.look}"]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted]:
     """Place of each output among the arguments -> what it is to hold. Raises CheckError for what is no reference."""
 
-    def run(poison: int | None, outputs: Sequence[int] = ()) -> list[Any]:
+    def run(outputs: Sequence[int] = (), change: Callable[[np.ndarray], np.ndarray] = np.array) -> list[Any]:
         given = [np.array(one, order="C") if isinstance(one, np.ndarray) else one for one in args]
         for place in outputs:
-            _bytes(given[place])[:] = poison
+            given[place] = change(given[place])
         try:
             returned = want(*given)
         except (Exception, SystemExit) as error:
@@ -94,24 +106,38 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
             )
         return given
 
-    first = run(None)
-    places = [place for place, one in enumerate(args) if isinstance(one, np.ndarray) and not _same(one, first[place])]
-    # An output that held its result already is one all the same: what else the function writes, it writes again.
-    arrays = [place for place, one in enumerate(args) if isinstance(one, np.ndarray) and place not in places]
-    for place in arrays:
-        try:
-            spoiled = run(POISONS[1], [place])[place]
-        except CheckError:  # it reads this array, as indices for instance
-            continue
-        if _same(spoiled, first[place]) and spoiled.size:
-            places.append(place)
-    if not any(isinstance(one, np.ndarray) for one in args):
+    first = run()
+    arrays = [place for place, one in enumerate(args) if isinstance(one, np.ndarray)]
+    if not arrays:
         raise CheckError("none of the arguments is a NumPy array: give those that the kernel gets, outputs too")
+    # An output that held its result already is one all the same: what else the function writes, it writes again.
+    again = {}
+    for place in arrays:
+        with contextlib.suppress(CheckError):  # it reads this array, as indices for instance
+            again[place] = bool(args[place].size) and _same(run([place], _spoilt)[place], first[place])
+    places = [place for place in arrays if again.get(place) or not _same(args[place], first[place])]
     if not places:
         raise CheckError("the reference changes none of the arrays: let it write into one, as the kernel does")
-    places.sort()
-    second = run(POISONS[1], places)
-    return {place: Wanted(first[place], _same(first[place], second[place])) for place in places}
+    scale = {place: np.zeros(first[place].shape) for place in places}
+    moved = [place for place in arrays if args[place].dtype.kind in "fc"]
+    draw = np.random.default_rng(0)
+    for _ in range(3 if moved else 0):
+        with contextlib.suppress(CheckError), np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+            near = run(moved, lambda one: (one * draw.uniform(1 - STIRRED, 1 + STIRRED, one.shape)).astype(one.dtype))
+            for place in places:
+                change = np.abs(near[place].astype(complex) - first[place]) / STIRRED
+                scale[place] = np.hypot(scale[place], np.where(np.isfinite(change), change, 0))
+    for place in places:  # sums in a bad order are off by more than such changes say
+        scale[place] = np.where(scale[place] > 2 * np.abs(first[place]), BAD_ORDER * scale[place], 0)
+    return {place: Wanted(first[place], again.get(place, False), scale[place]) for place in places}
+
+
+def _spoilt(array: np.ndarray) -> np.ndarray:
+    """Another content of an array: a number that is no result; of whole numbers, which may be indices, others of it."""
+    if array.dtype.kind in "fc":
+        return np.full(array.nbytes, POISONS[1], np.uint8).view(array.dtype).reshape(array.shape)
+    moved = np.roll(array.reshape(-1), 1).reshape(array.shape)
+    return np.full_like(array, not array.flat[0]) if array.size and _same(moved, array) else moved
 
 
 def against(
@@ -127,14 +153,16 @@ def against(
 ) -> Compared:
     """Runs a kernel twice and holds it against a reference; see above.
 
-    args: NumPy arrays and numbers; left as they are. tolerance: relative to the largest value of an output; None for
-    that of its storage type (float16 1e-2, float32 1e-5, float64 1e-12; whole numbers are compared exactly). allow:
-    hazards that are meant, as `check` has them. Raises CheckError for a reference or arguments that cannot be used.
+    args: NumPy arrays and numbers; left as they are. tolerance: of an element, relative to it and, added, to its scale
+    (`Wanted`); None for that of its storage type (float16 2e-3, float32 1e-5, float64 1e-12; whole numbers are compared
+    exactly). allow: hazards that are meant, as `check` has them. Raises CheckError for a reference or arguments that
+    cannot be used.
     """
     from dwlab import target
     from dwlab.simt import HazardError, Options, using, xray
 
     name = getattr(kernel, "__name__", None) or getattr(getattr(kernel, "py_func", None), "__name__", "the kernel")
+    args = [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in args]
     for one in args:
         if isinstance(one, np.ndarray) and one.dtype.kind not in "biufc":
             raise CheckError(f"an array of {one.dtype} cannot be compared: give numbers or booleans")
@@ -161,14 +189,10 @@ def against(
         if isinstance(found, BaseException):
             return Compared(name, outputs, (why_not(found),), None, size)
         arrays, trespasses = found
-        findings += [Finding("memory of others", one, LOOK["out of bounds"]) for one in trespasses]
-        for place, got in arrays.items():
-            if place not in right:
-                if not _same(got, args[place]):
-                    text = f"{names[place]} is an input, and was written to"
-                    findings.append(Finding("input changed", text, "which line stores to it?"))
-                continue
-            wrong = ~close(got, right[place].values, tolerance)
+        findings += trespasses
+        for place in right:
+            got = arrays[place]
+            wrong = ~close(got, right[place], tolerance)
             off[place] = wrong | off.get(place, False)
             held = np.full(got.size * got.itemsize, poison, np.uint8).view(got.dtype).reshape(got.shape)
             same = _bits(got) == _bits(held)
@@ -178,9 +202,20 @@ def against(
     for place, wrong in off.items():
         if wrong.any():
             missing = wrong & unwritten[place] & right[place].overwritten
-            findings.append(_unlike(names[place], last[place], right[place].values, wrong, missing))
+            findings.append(_unlike(names[place], last[place], right[place], wrong, missing))
+            if findings[-1].pattern in _OF_SUMS:
+
+                def fits(values: np.ndarray, place: int = place) -> bool:
+                    return bool(close(last[place], replace(right[place], values=values), tolerance).all())
+
+                if guess := _short_sum(want, args, block, place, names, wrong, fits):
+                    findings[-1] = Finding(guess[0], f"{findings[-1].text.split('; ')[0]}; {guess[1]}", guess[2])
     wrong = sum(int(one.sum()) for one in off.values())
-    return Compared(name, outputs, tuple(findings), wrong, size)
+    alike = [
+        names[i] for i, one in enumerate(args) if i not in right and np.size(one) > 1 and not (one != one.flat[0]).any()
+    ]
+    notes = tuple(f"{one} has one value: it cannot tell {one}[i] from {one}[j]" for one in alike)
+    return Compared(name, outputs, tuple(findings), wrong, size, notes)
 
 
 def launchable(kernel: Any) -> Any:
@@ -195,8 +230,8 @@ def launchable(kernel: Any) -> Any:
 
 def launched(
     kernel: Any, grid: Any, block: Any, args: Sequence[Any], right: dict[int, Wanted], shared_bytes: int, poison: int
-) -> tuple[dict[int, np.ndarray], list[str]]:
-    """(place -> array after a launch on outputs full of a byte, sentences on memory beside an array that was written).
+) -> tuple[dict[int, np.ndarray], list[Finding]]:
+    """(place -> array after a launch on outputs full of a byte, stores to inputs and to memory beside an array).
 
     Raises what the launch raises.
     """
@@ -231,7 +266,14 @@ def launched(
         for part, where in ((slice(None, GUARD), "before"), (slice(-GUARD, None), "behind")):
             changed = int((_bits(now[part]) != _bits(flats[place][0][part])).sum())
             if changed:
-                trespasses.append(f"{changed} elements {where} {names[place]} were overwritten")
+                text = f"{changed} elements {where} {names[place]} were overwritten"
+                trespasses.append(Finding("memory of others", text, LOOK["out of bounds"]))
+        line = getattr(getattr(flats[place][1], "allocation", None), "stored", 0)  # there is no such record on a GPU
+        changed = not _same(now[GUARD:-GUARD], flats[place][0][GUARD:-GUARD])
+        if place not in right and (line or changed):
+            what = "was written to" if changed else f"line {line} stores to it, though it holds again what it held"
+            text = f"{names[place]} is an input, and {what}"
+            trespasses.append(Finding("input changed", text, "which line stores to it?"))
     return {place: now[GUARD:-GUARD].reshape(args[place].shape) for place, now in after.items()}, trespasses
 
 
@@ -257,20 +299,45 @@ def _same(one: Any, other: Any) -> bool:
     return not isinstance(one, np.ndarray) or bool((_bits(one) == _bits(other)).all())
 
 
-def close(got: np.ndarray, want: np.ndarray, tolerance: float | None) -> np.ndarray:
+def close(got: np.ndarray, want: Wanted, tolerance: float | None) -> np.ndarray:
     """Which elements are right; tolerance as `against` has it."""
     if got.dtype.kind not in "fc":
-        return got == want
+        return got == want.values
     if tolerance is None:
         tolerance = TOLERANCE[f"{got.dtype.kind}{got.itemsize}"]
     with np.errstate(all="ignore"):
-        largest = np.nanmax(np.abs(np.where(np.isfinite(want), want, 0)), initial=0.0)
-        return np.isclose(got, want, tolerance, tolerance * float(largest), equal_nan=True)
+        kind = np.finfo(got.dtype)
+        least = kind.tiny if got.itemsize > 2 else kind.smallest_subnormal  # fast maths makes 0 of what is smaller
+        return np.isclose(got, want.values, tolerance, least + tolerance * want.scale, equal_nan=True)
 
 
-def _unlike(name: str, got: np.ndarray, want: np.ndarray, wrong: np.ndarray, missing: np.ndarray) -> Finding:
+def _short_sum(
+    run: Callable, args: list, block: Any, place: int, names: Sequence[str], wrong: Any, fits: Callable
+) -> _Guess:
+    """Whether an output is what the function gives where an input ends before its last places: a sum without its last
+    terms. Tried are ends at multiples of the block's sizes, and one place before the end, for some seconds."""
+    begun = time.monotonic()
+    for at, one in enumerate(args):
+        for axis, size in enumerate(one.shape if isinstance(one, np.ndarray) and at != place else ()):
+            steps = [int(by) for by in np.atleast_1d(block) if by > 1]
+            for end in sorted({size - 1, *(i for by in steps for i in range(by, size, by))} - {0}, reverse=True):
+                # No sum, if no more than one place of the output is wrong for each that is left out.
+                if wrong.mean() <= 1 - end / size or time.monotonic() - begun > TRIED_SECONDS:
+                    continue
+                cut = np.array(one)
+                cut[(slice(None),) * axis + (slice(end, None),)] = 0
+                given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
+                with contextlib.suppress(Exception):
+                    run(*given[:at], cut, *given[at + 1 :])
+                    if fits(given[place]):
+                        what = f"each is the sum of the first {end} of {size} terms, along axis {axis} of {names[at]}"
+                        return "last terms missing", what, "how many turns does the loop over the terms take?"
+    return None
+
+
+def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missing: np.ndarray) -> Finding:
     """The likeness of an output's wrong elements, as far as it is seen without knowing what is computed."""
-    places = np.argwhere(wrong)
+    places, want = np.argwhere(wrong), right.values
     first = tuple(int(i) for i in places[0])
     seen = f"{name}{list(first)} is {got[first]}, {want[first]} is right"
     if len(places) > 1:
@@ -280,7 +347,7 @@ def _unlike(name: str, got: np.ndarray, want: np.ndarray, wrong: np.ndarray, mis
         at = [int(i) for i in np.argwhere(missing)[0]]
         text = f"{int(missing.sum()):,} of {got.size:,} elements of {name} are not written, the first at {at}"
         return Finding("not written", text, "has every element a thread? Is a guard too strict, or the grid too small?")
-    found = _by_value(got, want, wrong) or _by_move(name, got, want, wrong) or _by_place(got.shape, places)
+    found = _by_value(got, want, wrong) or _by_move(name, got, right, wrong) or _by_place(got.shape, places)
     pattern, what, look = found or ("wrong", "", "step through that element's thread: dwlab.stepper plays it")
     return Finding(pattern, f"{seen}{what and '; '}{what}", look)
 
@@ -302,17 +369,11 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
     large = np.abs(b) > 1e-3 * np.abs(b).max()
     ratios, gaps = a[large] / b[large], a - b
     if len(ratios) > 1 and np.allclose(ratios, ratios[0], 1e-3):
-        return (
-            "wrong factor",
-            f"each is {_number(ratios[0])} times what is right",
-            "a factor that is missing, or twice there?",
-        )
+        what = f"each is {_number(ratios[0])} times what is right"
+        return "wrong factor", what, "a factor that is missing, or twice there?"
     if np.allclose(gaps, gaps[0], 1e-3, 1e-6 * np.abs(b).max()):
-        return (
-            "wrong offset",
-            f"each is {_number(gaps[0])} more than is right",
-            "where the sum begins, what is added once",
-        )
+        what = f"each is {_number(gaps[0])} more than is right"
+        return "wrong offset", what, "where the sum begins, what is added once"
     return None
 
 
@@ -320,21 +381,23 @@ def _number(value: complex) -> str:
     return f"{value.real:.4g}" if abs(value.imag) < 1e-6 * abs(value) else f"{value:.4g}"
 
 
-def _by_move(name: str, got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
+def _by_move(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray) -> _Guess:
     """Whether what is right stands elsewhere."""
-    if got.ndim == 2 and got.shape[0] == got.shape[1] and close(got, want.T, None).all():
-        return (
-            "transposed",
-            f"{name} is right when it is transposed",
-            "the order of two indices, or x and y of the grid",
-        )
+
+    def like(move: Callable[[Any], Any]) -> np.ndarray:
+        return close(got, Wanted(move(right.values), True, move(right.scale)), None)
+
+    if got.ndim == 2 and got.shape[0] == got.shape[1] and like(np.transpose).all():
+        look = "the order of two indices, or x and y of the grid"
+        return "transposed", f"{name} is right when it is transposed", look
     for axis in range(got.ndim):
         for by in (-1, 1):
             inside = np.ones(got.shape, bool)
             inside[(slice(None),) * axis + (-1 if by < 0 else 0,)] = False
-            if wrong[inside].sum() > 2 and close(got, np.roll(want, by, axis), None)[inside].all():
-                where = "holds what belongs one place further on" if by < 0 else "holds what belongs one place before"
-                return "shifted", f"each place along axis {axis} {where}", "an index that is 1 too large or too small"
+            if wrong[inside].sum() > 2 and like(functools.partial(np.roll, shift=by, axis=axis))[inside].all():
+                where = "one place further on" if by < 0 else "one place before"
+                what = f"each place along axis {axis} holds what belongs {where}"
+                return "shifted", what, "an index that is 1 too large or too small"
     return None
 
 

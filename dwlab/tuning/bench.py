@@ -19,7 +19,7 @@ from dwlab._version import __version__
 from dwlab.gpu import machine, provenance, specs
 from dwlab.gpu.driver import allow_shared
 from dwlab.judge.causes import CheckError
-from dwlab.judge.reference import POISONS, close, launched, names_of, wanted
+from dwlab.judge.reference import POISONS, Wanted, close, launched, names_of, wanted
 from dwlab.kernels.choices import LAUNCH_US
 from dwlab.measure import timing
 from dwlab.records.journal import COUNTED, Candidate
@@ -38,8 +38,8 @@ class KernelBench:
     """A kernel with parameters, on arguments.
 
     make: candidate -> (kernel, grid, block) or (kernel, grid, block, shared_bytes). reference: does on NumPy arrays
-    what the kernel does, in place, with the same arguments. args: NumPy arrays and numbers. tolerance: relative, of
-    floating-point outputs, beside the largest value of each; None for that of its storage type, as `check` has it.
+    what the kernel does, in place, with the same arguments. args: NumPy arrays and numbers. tolerance: of
+    floating-point outputs, None for that of the storage type, as `check` has it.
     Raises BenchError.
     """
 
@@ -74,14 +74,14 @@ class KernelBench:
                 state = "incorrect" if type(error).__name__ in ("HazardError", "KernelError") else "crashed"
                 raise Out(state, str(error).splitlines()[0]) from error
             for place, found in after.items():
-                want = self.wanted[place].values if place in self.wanted else self.args[place]
-                right = close(found, want, self.tolerance)
+                right = self.wanted.get(place) or Wanted(self.args[place], False)
+                want, right = right.values, close(found, right, self.tolerance)
                 if not right.all():
                     at = tuple(int(i) for i in np.argwhere(~right)[0])
                     message = f"{names[place]}{list(at)} is {found[at]}, {want[at]} is right"
                     raise Out("incorrect", message if place in self.wanted else f"{message}: it is an input")
             if beside:
-                raise Out("incorrect", beside[0])
+                raise Out("incorrect", beside[0].text)
 
     def time_us(self, candidate: Candidate) -> float:
         """One round: µs on a GPU; without one, of what was counted."""
