@@ -6,6 +6,11 @@ given: one line on stderr says why and what to do. 130 after Ctrl-C, 141 if the 
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # while modules load: Ctrl-C ends it without a traceback, as it should
+
 import argparse
 import importlib
 import inspect
@@ -87,12 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status."""
     commandline.safe_output()
     try:
+        if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         words = tuple(sys.argv[1:] if arguments is None else arguments)
         if words[:1] in (("plan",), ("infer",)) and len(words) > 1 and not words[1].startswith("-"):
             from dwlab.problems import networks
 
             networks.named(words[1])  # refused before Numba is imported
         options = parse(words)
+        commandline.make_folders(options)
         code = any(getattr(options, name, False) for name in ("json", "ptx", "sass"))
         with terminal.attended(options.command, fit=not code), warnings.catch_warnings():
             warnings.showwarning = commandline.warner("RecordWarning")

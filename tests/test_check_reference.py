@@ -194,10 +194,6 @@ def test_every_storage_type_is_compared(kind, size):
     assert not check(copied, want=lambda x, y: y.__setitem__(size - 1, 99), args=args, grid=grid, block=64).passed
 
 
-def returns(x, y):
-    return 2 * x
-
-
 def raises(x, y):
     raise ValueError("no")
 
@@ -205,7 +201,10 @@ def raises(x, y):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"want": returns, "args": (X, Y), "grid": 1, "block": 32}, "returns its result: let it write"),
+        (
+            {"want": lambda x: x[0], "args": (X, Y), "grid": 1, "block": 32},
+            "returns an array of shape .70,.: no argument",
+        ),
         ({"want": raises, "args": (X, Y), "grid": 1, "block": 32}, "the reference raises ValueError: no"),
         ({"want": lambda x, y: None, "args": (X, Y), "grid": 1, "block": 32}, "changes none of the arrays"),
         ({"want": doubled, "args": (X, Y)}, "give grid= and block="),
@@ -352,3 +351,106 @@ def test_a_reference_over_whole_numbers_meets_no_numbers_that_it_cannot_bear():
     assert len(seen) >= 2 and max(seen) <= 32
     right = wanted(want, (counts, np.zeros(32, np.int64)))
     assert [one.overwritten for one in right.values()] == [False, True]
+
+
+def drawn(n=70):
+    return np.random.default_rng().standard_normal(n).astype(np.float32), np.zeros(n, np.float32), n
+
+
+def sized(does, args=drawn, want=lambda x: 2 * x, grid=lambda n: -(-n // 32), **how):
+    text = f"def made(x, y, n):\n    i = cuda.grid(1)\n    if i < n:\n        {does}\n"
+    made = cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
+    return check(made, want=want, args=args, grid=grid, block=32, **how)
+
+
+@pytest.mark.parametrize("want", [lambda x: 2 * x, lambda x, y, n: (x + x,), lambda x, y: np.add(x, x, y)])
+def test_a_reference_may_return_its_result_and_sizes_are_tried_by_themselves(want):
+    verdict = sized("y[i] = 2 * x[i]", want=want).raise_if_wrong()
+    assert verdict.size == 1 + 31 + 32 + 33 + 100 + 2 * 70 and verdict.outputs == ("y",)
+    assert verdict.notes == ("right at n = 1; n = 31; n = 32; n = 33; n = 100; n = 70; n = 70, drawn again",)
+    assert verdict.hints == () and verdict.hint() == "Nothing is wrong."
+
+
+def test_two_results_go_to_the_last_arrays_that_are_not_read():
+    @cuda.jit
+    def both(x, s, d, y):
+        i = cuda.grid(1)
+        s[i], d[i] = x[i] + y[i], x[i] - y[i]
+
+    def want(x, s, d, y):
+        return x + y, x - y
+
+    x, y = X[0, :32], X[1, :32]
+    check(both, want=want, args=(x, 0 * x, 0 * x, y), grid=1, block=32).raise_if_wrong()
+
+
+def test_a_size_that_is_wrong_is_named_and_those_beyond_a_fixed_grid_are_not_tried():
+    verdict = sized("y[i] = 2 * x[i] if n != 33 else x[i]")
+    assert verdict.subject == "made at n = 33"
+    assert verdict.notes[:2] == (
+        "right at n = 1; n = 31; n = 32; n = 100; n = 70; n = 70, drawn again",
+        "wrong at n = 33",
+    )
+    assert verdict.hint(2) == "Wrong at n = 33." and verdict.hint(9).startswith("Where to look: ")
+    assert sized("y[i] = 2 * x[i]", grid=3).notes[0].startswith("right at n = 1; n = 31; n = 32; n = 33; n = 70; ")
+
+
+def test_what_is_right_for_one_set_of_numbers_only_is_wrong_drawn_again():
+    signs = iter([1, 1, 1, 1, 1, 1, -1])
+
+    def args(n=70):
+        return next(signs) * np.linspace(1, 2, n, dtype=np.float32), np.zeros(n, np.float32), n
+
+    verdict = sized("y[i] = 2 * abs(x[i])", args=args)
+    assert not verdict.passed and verdict.notes[-1] == "wrong at n = 70, drawn again"
+
+
+def test_several_sizes_are_tried_with_each_other():
+    @cuda.jit
+    def product(a, b, c):
+        i, j = cuda.grid(2)
+        if i < c.shape[0] and j < c.shape[0]:  # the columns, where there are more of them than rows
+            acc = float32(0)
+            for k in range(a.shape[1]):
+                acc += a[i, k] * b[k, j]
+            c[i, j] = acc
+
+    def args(m=16, k=8, n=16):
+        draw = np.random.default_rng()
+        return *(draw.random(shape).astype(np.float32) for shape in ((m, k), (k, n))), np.zeros((m, n), np.float32)
+
+    def grid(m, k, n):
+        return -(-m // 16), -(-n // 16)
+
+    verdict = check(product, want=np.matmul, args=args, grid=grid, block=(16, 16))
+    assert verdict.notes == ("wrong at m = 1, k = 32, n = 100; m = 31, k = 33, n = 1",)
+    assert verdict.findings[0].text.startswith("99 of 100 elements of c are not written")
+
+
+@pytest.mark.parametrize(
+    ("does", "kind"),
+    [
+        ("y[i] = max(2 * x[i], float32(-1e9))", "large"),
+        ("y[i] = 2 * x[i] + 1e-9", "small"),
+        ("y[i] = 2 * x[i] if x[i] * x[i] < 1e38 else float32(0)", "infinite"),
+        ("y[i] = 2 * x[i] if x[i] == x[i] else float32(0)", "NaN"),
+        ("y[i] = 2 * x[i] if x[i] else float32(3)", "zeros"),
+    ],
+)
+def test_extreme_values_are_tried_on_request(does, kind):
+    assert sized("y[i] = 2 * x[i]", values=kind).passed and sized(does).passed
+    assert sized(does, values=["ends", kind]).notes[-1] == f"wrong at n = 70, {kind}"
+    with pytest.raises(CheckError, match="values='huge': known are NaN, "):
+        sized(does, values="huge")
+
+
+def test_sizes_that_the_arguments_are_not_made_for_are_left_out():
+    def args(n=64):
+        if n % 32:
+            raise ValueError("whole warps only")
+        return drawn(n)
+
+    notes = sized("y[i] = 2 * x[i]", args=args).notes
+    assert notes[0].startswith("right at n = 32; n = 64; ") and "not tried at n = 31: whole warps only" in notes
+    with pytest.raises(CheckError, match="args raises ValueError: none"):
+        sized("y[i] = 2 * x[i]", args=lambda n: (_ for _ in ()).throw(ValueError("none")))

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -250,6 +251,21 @@ def test_ctrl_c_is_no_traceback(run, monkeypatch):
     assert run("stages") == (130, "", "stopped\n")
 
 
+def test_a_closed_stdout_and_ctrl_c_while_modules_load_are_no_traceback():
+    def stderr(*words, before):
+        return subprocess.run([sys.executable, *words], stderr=-1, preexec_fn=before).stderr
+
+    finder = """class Finder:
+    def find_spec(name, *_):
+        if name == "argparse":
+            os.kill(os.getpid(), signal.SIGINT)
+"""
+    loading = "sys.meta_path.insert(0, Finder); runpy.run_module('dwlab', run_name='__main__', alter_sys=True)"
+    loading = f"import os, runpy, signal, sys\n{finder}{loading}"
+    assert stderr("-m", "dwlab", "stages", before=lambda: os.close(1)) == b""
+    assert stderr("-c", loading, before=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) == b""
+
+
 def test_a_target_that_is_no_mode_is_one_line(monkeypatch):
     done = process("study", "--quick", text=True, variables={target.VARIABLE: "cuda"})
     assert done.returncode == 2, done.stderr
@@ -472,7 +488,7 @@ def test_errors_hold_nothing_that_a_terminal_would_obey(parts):
 
 
 def test_written_files_are_named_and_a_wrong_ending_is_refused(run, tmp_path):
-    picture = tmp_path / "a.png"
+    picture = tmp_path / "made" / "here" / "a.png"
     assert run("plan", "ceit_t", "--picture", str(picture))[2] == f"wrote {picture}\n" and picture.exists()
     status, out, err = run("plan", "ceit_t", "--picture", str(tmp_path / "a.txt"))
     assert (status, out) == (2, "") and "does not end in .png" in err and not (tmp_path / "a.txt").exists()

@@ -242,3 +242,14 @@ def test_check_judges_a_stage_and_prints_its_hints(run):
     assert status == 0 and json.loads(out) | {"seed": 7, "passed": True, "failed": 0} == json.loads(out)
     status, out, _ = run("check", "depthwise1d/forward/naive", "--problem", "1,2,9,3")
     assert status == 0 and out.startswith("passed: depthwise1d/forward/naive")
+
+
+def test_check_tries_several_sizes_of_an_example_that_has_some(run, tmp_path):
+    file = tmp_path / "sized.py"
+    file.write_text(
+        "import numpy as np\nfrom dwlab import cuda\n\n@cuda.jit\ndef double(x, y):\n    i = cuda.grid(1)\n"
+        "    if i < 96:\n        y[i] = 2 * x[i]\n\ndef example(n=64):\n    x = np.random.random(n)\n"
+        "    return -(-n // 32), 32, x, np.zeros(n)\n\ndef want(x):\n    return 2 * x\n"
+    )
+    status, out, _ = run("check", f"{file}:double")
+    assert status == 1 and out.startswith("FAILED: double at n = 1,") and "out of bounds" in out

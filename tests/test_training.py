@@ -415,7 +415,7 @@ def test_wrong_commands_get_one_line(run, tmp_path):
         (("--checkpoint", str(file)), "exists: go on from it with resume"),
         (("--checkpoint", str(file), "--resume", "--seed", "3"), "seed is 0 in the checkpoint and 3 now"),
         (("--plot", str(tmp_path / "loss.xyz")), "does not end in .png"),
-        (("--plot", str(tmp_path / "none" / "loss.png")), "there is no folder"),
+        (("--plot", str(file / "none" / "loss.png")), "loss.png: Not a directory"),
         (("--batch", "400"), "a batch of 400 is more than the 11 windows"),
         (("--data", "none.csv", "none.csv"), "none.csv is not there"),
         (("--learning-rate", "nan"), "is no number above 0"),

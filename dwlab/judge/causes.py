@@ -23,6 +23,18 @@ class CheckFailed(AssertionError):
         super().__init__(str(verdict).replace("\nHints: ", how))
 
 
+def hint(self: Any, step: int = 1) -> str:
+    """The step-th hint of a verdict, counted from 1; the last one for a step beyond it."""
+    return self.hints[min(max(step, 1), len(self.hints)) - 1] if self.hints else "Nothing is wrong."
+
+
+def raise_if_wrong(self: Any) -> Any:
+    """Raises CheckFailed unless a verdict passed; otherwise returns it."""
+    if not self.passed:
+        raise CheckFailed(self)
+    return self
+
+
 KINDS = ("two writers", "negative index")
 """Hazards that a kernel may mean: see `check`."""
 

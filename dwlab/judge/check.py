@@ -46,19 +46,8 @@ from typing import Any
 import numpy as np
 
 from dwlab import problems as _problems
-from dwlab.judge import contrast, diagnosis, reference
-from dwlab.judge.causes import (
-    COMPILES,
-    KINDS,
-    LOOK,
-    CheckError,
-    CheckFailed,
-    NoKernel,
-    as_findings,
-    message,
-    shortened,
-    why_not,
-)
+from dwlab.judge import causes, contrast, diagnosis, reference
+from dwlab.judge.causes import KINDS, LOOK, CheckError, CheckFailed, as_findings  # noqa: F401 (CheckFailed: for callers)
 from dwlab.judge.diagnosis import Finding
 from dwlab.judge.isolation import LAUNCH_SECONDS, LAUNCH_WALL, SECONDS, WALL, TooLong, isolated
 from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
@@ -211,17 +200,7 @@ class Verdict:
         steps += [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
         return tuple(steps)
 
-    def hint(self, step: int = 1) -> str:
-        """The step-th hint, counted from 1; the last one for a step beyond it."""
-        if not self.hints:
-            return "Nothing is wrong."
-        return self.hints[min(max(step, 1), len(self.hints)) - 1]
-
-    def raise_if_wrong(self) -> Verdict:
-        """Raises CheckFailed unless everything passed; otherwise returns the verdict."""
-        if not self.passed:
-            raise CheckFailed(self)
-        return self
+    hint, raise_if_wrong = causes.hint, causes.raise_if_wrong
 
     def __str__(self) -> str:
         lines = [_headline(self)]
@@ -248,21 +227,18 @@ class Verdict:
             ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))
             for r in self.results
         ]
-        items = [html.escape(_with_problem(one, self.failures[0])) for one in self.findings]
-        if self._common:
-            items.append(html.escape(self._common))
-        items += [f"note: {html.escape(note)}" for note in self.notes]
-        steps = "".join(f"<li>{html.escape(hint)}</li>" for hint in self.hints)
+        items = [_with_problem(one, self.failures[0]) for one in self.findings]
+        items += [*filter(None, [self._common]), *(f"note: {note}" for note in self.notes)]
+        listed, steps = ("".join(f"<li>{html.escape(one)}</li>" for one in texts) for texts in (items, self.hints))
         headline = html.escape(_headline(self))
         if not self.passed:
             headline = headline.replace(tabular.FAILED, tabular.alarm(tabular.FAILED), 1)
+        table = tabular.as_html(("result", "problem", "why it is here", "what is wrong"), rows)
         return (
             f"<p><b>{headline}</b></p>"
-            + (f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else "")
+            + (f"<ul>{listed}</ul>" if items else "")
             + (f"<details><summary>hints</summary><ol>{steps}</ol></details>" if steps else "")
-            + f"<details><summary>{len(self.results)} problems</summary>"
-            + tabular.as_html(("result", "problem", "why it is here", "what is wrong"), rows)
-            + "</details>"
+            + f"<details><summary>{len(self.results)} problems</summary>{table}</details>"
         )
 
 
@@ -308,38 +284,21 @@ def _with_problem(one: Finding, first: CaseResult) -> str:
 
 _ROUNDED = "sum and bias are exact as int32: what makes a float32, or less, of a sum before its bias is added?"
 # What stands around each array, by its storage: none of it is what outputs hold.
-_GUARD_BITS = {
-    "float32": 0x7FC0BEEF,
-    "float16": 0x7FEB,
-    "bfloat16": 0x7FEB,
-    "int32": 0x99999999,
-    "int8": 0x99,
-    "uint8": 0x99,
-}
+_GUARD_BITS = {"float32": 0x7FC0BEEF, "int32": 0x99999999, "int8": 0x99, "uint8": 0x99}
+_GUARD_BITS |= {"float16": 0x7FEB, "bfloat16": 0x7FEB}
 
 
 def check(
-    subject: Stage | str | Any,
-    problem: DepthwiseConv1d | str | None = None,
-    *,
-    path: str | None = None,
-    launch: Callable[[DepthwiseConv1d], Launch] | None = None,
-    dtype: str | None = None,
-    most: int | None = None,
-    seed: int | None = None,
-    allow: Sequence[str] = (),
-    algorithm: str = "direct",
-    want: Callable[..., object] | None = None,
-    args: Sequence[Any] = (),
-    grid: Any = None,
-    block: Any = None,
-    shared_bytes: int = 0,
-    tolerance: float | None = None,
-) -> Verdict | reference.Compared:
+    subject: Stage | str | Any, problem: DepthwiseConv1d | str | None = None, *, path: str | None = None,
+    launch: Callable[[DepthwiseConv1d], Launch] | None = None, dtype: str | None = None, most: int | None = None,
+    seed: int | None = None, allow: Sequence[str] = (), algorithm: str = "direct",
+    want: Callable[..., object] | None = None, args: Any = (), grid: Any = None, block: Any = None,
+    shared_bytes: int = 0, tolerance: float | None = None, values: Sequence[str] = (),
+) -> Verdict | reference.Compared:  # fmt: skip
     """Judges a stage, a stage's id, or a kernel with its launch (problem -> Launch).
 
     With `want`, any kernel against a function on NumPy arrays that does the same, launched as kernel[grid, block] with
-    shared_bytes on `args`; tolerance and the result as `dwlab.judge.reference.against` has them.
+    shared_bytes on `args`; these, values, tolerance and the result as `dwlab.judge.reference.against` has them.
 
     path: what a bare kernel computes ("forward" if None); a stage has its own. problem: judge on this one only (or its
     name, or "B,H,L,K"), cut down to what can be interpreted, because rows are alike. dtype: how rows are stored; None
@@ -363,9 +322,9 @@ def check(
     if want is not None:
         if grid is None or block is None:
             raise CheckError("a kernel that is compared with a function is launched: give grid= and block=")
-        if not _is_launchable(subject):
+        if isinstance(subject, ByShape) or not _is_kernel(subject):
             raise CheckError(f"{_name(subject)} is no kernel: decorate the function with @cuda.jit")
-        how = {"shared_bytes": shared_bytes, "tolerance": tolerance, "allow": allow}
+        how = {"shared_bytes": shared_bytes, "tolerance": tolerance, "allow": allow, "values": values}
         return reference.against(subject, grid, block, want, args, **how)
     if args or grid is not None or block is not None:
         raise CheckError("args, grid and block go with want=, the function that the kernel is compared with")
@@ -409,10 +368,7 @@ class _Rules:
     def check(self, stage: Stage) -> None:
         if self.algorithm not in ("direct", "fast"):
             raise CheckError(f"algorithm={self.algorithm!r} is unknown: 'direct' or 'fast'")
-        fast = stage.op == "depthwise2d" or (stage.op, stage.path) in (
-            ("depthwise1d", "forward"),
-            ("depthwise1d", "input_grad"),
-        )
+        fast = stage.op == "depthwise2d" or (stage.op == "depthwise1d" and stage.path in ("forward", "input_grad"))
         if self.algorithm == "fast" and not fast:
             raise CheckError(f"algorithm='fast' has no bound for {stage.op}/{stage.path}: leave it out")
 
@@ -522,16 +478,10 @@ def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[S
 
 
 def _is_kernel(subject: Any) -> bool:
-    """Whether this was decorated with @cuda.jit, in either mode, or makes such kernels for each shape."""
-    return isinstance(subject, ByShape) or _is_launchable(subject)
-
-
-def _is_launchable(kernel: Any) -> bool:
-    """Whether this is what a cuda.jit makes, dwlab's or another: of what looks like it the Python function is run."""
-    try:
-        return reference.launchable(kernel) is not None
-    except TypeError:
-        return False
+    """Whether this is what a cuda.jit makes, dwlab's or another, or makes such kernels for each shape."""
+    with contextlib.suppress(TypeError):
+        return isinstance(subject, ByShape) or reference.launchable(subject) is not None
+    return False
 
 
 _NO_NAMES = ("make", "kernel")
@@ -554,12 +504,12 @@ def _launch(stage: Stage, problem: Problem) -> Launch | Finding:
     """How the kernel is to be started, or what is wrong with that."""
     how = isolated(lambda: stage.launch(problem), LAUNCH_SECONDS, LAUNCH_WALL)
     if isinstance(how, TooLong):
-        text = f"the launch function did not return: it took {how}"
-        return Finding("does not end", text, "a loop in the launch function that does not end, or a sleep?")
+        look = "a loop in the launch function that does not end, or a sleep?"
+        return Finding("does not end", f"the launch function did not return: it took {how}", look)
     if isinstance(how, StageError):
         return Finding("launch", str(how), LOOK["launch"])
     if isinstance(how, BaseException):
-        return Finding("raises", f"the launch function raised {message(how)}", "the launch function")
+        return Finding("raises", f"the launch function raised {causes.message(how)}", "the launch function")
     if not isinstance(how, Launch):
         text = f"the launch function returned {type(how).__name__}, not a Launch"
         return Finding("launch", text, "return Launch(grid, block, scalars)")
@@ -575,11 +525,9 @@ def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResul
             return CaseResult(case, True, ran=False, notes=(f"does not start on {case.problem}: {how.text}",))
         return _not_run(case, how)
     trial = _Trial(stage, case, how, case.inputs(stage.path))
-    hazards: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
     run = trial.run()
-    if isinstance(run, BaseException) and _hazards(run):
-        hazards = _hazards(run)
+    if hazards := getattr(run, "hazards", ()):  # a simt.HazardError
         if diagnose or rules.allow:
             hazards = trial.hazards() or hazards
         meant = [one for one in hazards if one.kind in rules.allow]
@@ -588,10 +536,10 @@ def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResul
         if hazards and not diagnose:
             return CaseResult(case, False, hazards=hazards)
         run = trial.run(lenient=True)
-        if isinstance(run, BaseException) and _hazards(run):
-            return CaseResult(case, False, hazards=hazards or _hazards(run))
+        if again := getattr(run, "hazards", ()):
+            return CaseResult(case, False, hazards=hazards or again)
     if isinstance(run, BaseException):
-        return _not_run(case, why_not(run))
+        return _not_run(case, causes.why_not(run))
     return replace(_compare(trial, run, hazards, rules, diagnose), notes=notes)
 
 
@@ -609,12 +557,9 @@ def _refused(stage: Stage, problem: Problem) -> Finding | None:
         return None
     try:
         inspect.compile(stage, problem=problem)
-    except inspect.NoCompilerError:
-        return None
     except inspect.InspectError as error:
-        if "does not compile" not in str(error):
-            return None  # there was no answer
-        return Finding("does not compile", shortened(str(error)), COMPILES)
+        if "does not compile" in str(error):  # else there was no answer
+            return Finding("does not compile", causes.shortened(str(error)), causes.COMPILES)
     return None
 
 
@@ -681,7 +626,8 @@ def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
     try:
         kernel = reference.launchable(kernel)
     except TypeError:
-        raise NoKernel(f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel") from None
+        what = f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel"
+        raise causes.NoKernel(what) from None
     args = [words(problem, name, views[name], stage.view) for name in problem.slots(stage.path)]
     output = args[-1]
     if how.parts:
@@ -691,8 +637,7 @@ def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
         for name in stored:  # from here on, because views of other item sizes end the record
             device[name].allocation.written = np.zeros(before[name].nbytes, np.bool_)
     with _options(problem, stage.path, lenient), warnings.catch_warnings():
-        # Numba's word on grids too small to fill a GPU: these problems are small on purpose.
-        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # these problems are small on purpose
         enqueue(how, kernel, (*args, *how.scalars), output, views.get(_PARTS))
         cuda.synchronize()
     found, written, trespasses = {}, {}, []
@@ -705,11 +650,8 @@ def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
             record = getattr(device[name], "written", None)
             if record is not None:
                 written[name] = np.array(record[GUARD:-GUARD]).reshape(shapes[name])
-        for part, where in (
-            (changed[:GUARD], "before"),
-            (changed[-GUARD:], "behind"),
-            (changed[GUARD:-GUARD], "in the input"),
-        ):
+        parts = {"before": changed[:GUARD], "behind": changed[-GUARD:], "in the input": changed[GUARD:-GUARD]}
+        for where, part in parts.items():
             if part.any():
                 trespasses.append(f"{int(part.sum())} elements {where} {name} were overwritten")
         line = getattr(getattr(device[name], "allocation", None), "stored", 0)  # there is no such record on a GPU
@@ -757,18 +699,10 @@ _STEPS = 100_000  # statements that any problem may take, the smallest one, too
 def _steps(problem: Problem, path: str) -> int:
     """More statements than one thread needs that computes everything: of a product and of an output, with its indices,
     tests and calls. What is endless ends at `SECONDS` if not before."""
-    if isinstance(problem, DepthwiseConv1d):
-        products = problem.flops_dense // 2 * len(problem.outputs(path))
-    else:
-        products = int(np.prod(problem.shapes(path)["y"])) * products_of_one(problem)
-    outputs = sum(int(np.prod(problem.shapes(path)[name])) for name in problem.outputs(path))
-    return _STEPS + 40 * products + 100 * outputs
-
-
-def _hazards(error: BaseException) -> tuple[Any, ...]:
-    from dwlab import simt
-
-    return error.hazards if isinstance(error, simt.HazardError) else ()
+    sizes = [int(np.prod(problem.shapes(path)[name])) for name in problem.outputs(path)]
+    rows = isinstance(problem, DepthwiseConv1d)
+    products = problem.flops_dense // 2 * len(sizes) if rows else sizes[0] * products_of_one(problem)
+    return _STEPS + 40 * products + 100 * sum(sizes)
 
 
 def _xray(trial: _Trial) -> Any:
@@ -945,24 +879,14 @@ def _diagnose(
     if differ.any() and not _same(trial, run, name):
         look = "threads race: run the check with DWLAB_TARGET=simulated, which names the lines"
         if run.written:  # races are found there, where there is a record
-            look = (
-                "what does a launch leave behind that the next one meets: a counter, a workspace that is not cleared?"
-            )
+            look = "what does a launch leave that the next one meets: a counter, a workspace that is not cleared?"
         return ((Finding("runs differ", "two runs on the same inputs gave different outputs", look),),)
     if case.values in NOT_FINITE and not differ.any() and not untouched.any():
         return ((_not_finite(case, name, got, right, off),),)
-    evidence = diagnosis.Evidence(
-        problem=problem,
-        path=problem.alone(name),
-        inputs={key: decode(array, problem.dtype_of(key)) for key, array in trial.inputs.items()},
-        got=got,
-        want=right.want,
-        allowed=right.allowed,
-        unwritten=untouched,
-        block=trial.how.block,
-        refilled=refilled,
-        fill=fill,
-    )
+    inputs = {key: decode(array, problem.dtype_of(key)) for key, array in trial.inputs.items()}
+    found = {"got": got, "want": right.want, "allowed": right.allowed, "unwritten": untouched, "refilled": refilled}
+    path, block = problem.alone(name), trial.how.block
+    evidence = diagnosis.Evidence(problem=problem, path=path, inputs=inputs, block=block, fill=fill, **found)
     faults = diagnosis.diagnose(evidence)
     if differ.any() and not any(fault[0].pattern == "adds to the output" for fault in faults):
         at = tuple(int(i) for i in np.argwhere(differ)[0])

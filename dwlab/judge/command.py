@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import inspect
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from dwlab.judge.causes import KINDS
 from dwlab.kernels import registry
@@ -17,11 +21,7 @@ from dwlab.text.commandline import UserError
 
 def register(command: commandline.Register) -> None:
     """Adds `check`."""
-    examples = (
-        "examples: python -m dwlab check depthwise1d/forward/shared --problem 2,3,40,5\n"
-        "          python -m dwlab check mine.py:double"
-    )
-    add = command("check", main, examples).add_argument
+    add = command("check", main, "example: python -m dwlab check depthwise1d/forward/shared --seed 7").add_argument
     add("stage", metavar="OP/PATH/STAGE", help=commandline.OWN)
     add("--problem", metavar="P", help=f"{commandline.PROBLEMS} (default: a family, and others drawn anew)")
     add("--seed", type=commandline.whole(), metavar="N", help="a verdict's, for its problems and inputs")
@@ -44,19 +44,27 @@ def main(options: argparse.Namespace) -> int:
 
     with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):  # kernel and want may print
         if own:
-            kernel, grid, block, args, want, _ = own_kernel(options.stage, "want")
+            kernel, grid, block, args, want, module = own_kernel(options.stage, "want")
+            example = getattr(module, (options.stage.split(":")[2:] or ["example"])[0] or "example")
+            if inspect.signature(example).parameters:  # of sizes: several are tried
+                grid, block, args = (_part(example, at) for at in (0, 1, slice(2, None)))
             how = {"want": want, "args": args, "grid": grid, "block": block, "tolerance": options.tolerance}
             found = check(kernel, allow=options.allow, **how)
-            head = {"subject": found.name, "outputs": found.outputs, "wrong": found.wrong, "size": found.size}
         else:
             problem = None if options.problem is None else problem_of(stage, options.problem, "")
             found = check(stage, problem, seed=options.seed, allow=options.allow)
-            counts = {"problems": len(found.results), "failed": len(found.failures)}
-            head = {"subject": found.subject, "path": found.path, "seed": found.seed, **counts, "hints": found.hints}
     if options.json:
-        findings = [asdict(one) for one in found.findings]
-        print(json.dumps(head | {"passed": found.passed, "findings": findings}, indent=1, ensure_ascii=False))
+        names = ("subject", "path", "seed", "outputs", "wrong", "size", "notes", "hints", "passed")
+        plain = {name: getattr(found, name) for name in names if hasattr(found, name)}
+        if stage:
+            plain |= {"problems": len(found.results), "failed": len(found.failures)}
+        plain["findings"] = [asdict(one) for one in found.findings]
+        print(json.dumps(plain, indent=1, ensure_ascii=False))
     else:
-        print(*(line for line in str(found).splitlines() if not line.startswith("Hints: ")), sep="\n")
-        print(*(f"hint {n}: {one}" for n, one in enumerate(getattr(found, "hints", ()), 1)), sep="\n", end="")
+        lines = [line for line in str(found).splitlines() if not line.startswith("Hints: ")]
+        print(*lines, *(f"hint {n}: {one}" for n, one in enumerate(found.hints if stage else (), 1)), sep="\n")
     return 0 if found.passed else 1
+
+
+def _part(example: Callable[..., Any], at: int | slice) -> Callable[..., Any]:
+    return functools.wraps(example)(lambda **size: example(**size)[at])

@@ -1,8 +1,9 @@
 """Anybody's kernel against a function on NumPy arrays that does the same: `check(kernel, want=function, args=…)`.
 
-The function is run on copies of the arguments. The arrays that it changes are the outputs; one that comes out the same
-whatever it held before is overwritten, and holds no sensible number when the kernel starts. The kernel must leave what
-the function leaves, write every element, change nothing else, and be free of hazards.
+The function is run on copies of the arguments. The arrays that it changes are the outputs, or what it returns is: see
+`writing`. One that comes out the same whatever it held before is overwritten, and holds no sensible number when the
+kernel starts. The kernel must leave what the function leaves, write every element, change nothing else, and be free of
+hazards. Arguments that a function of sizes makes are made for several, and twice for the given one: see `against`.
 
 How near an element must come hangs on the element: a sum may cancel, which shows in how far it moves when the inputs
 do, by up to a thousandth of each (`Wanted.scale`).
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.judge.causes import LOOK, CheckError, CheckFailed, as_findings, message, why_not
+from dwlab.judge.causes import LOOK, CheckError, as_findings, hint, message, raise_if_wrong, why_not
 from dwlab.judge.diagnosis import Finding
 from dwlab.judge.isolation import SECONDS, WALL, isolated
 
@@ -34,7 +35,10 @@ TOLERANCE = {"f2": 2e-3, "f4": 1e-5, "f8": 1e-12, "c8": 1e-5, "c16": 1e-12}
 """By an output's storage, where none is given: relative to an element and, added, to its scale."""
 STIRRED = 2.0**-10
 """Largest part of each input by which it is moved, to see an element's scale."""
-BAD_ORDER = 8  # 1,000 terms that cancel, the positive ones first, are off by 5 such changes; in random order by less than 1
+BAD_ORDER = 8
+"""1,000 terms that cancel, the positive ones first, are off by 5 such changes; in random order by less than 1."""
+SIZES = (1, 31, 32, 33, 100)
+"""Tried where a function of sizes makes the arguments: a warp, and next to it."""
 SHOWN = 3
 TRIED_SECONDS = 5.0
 _OF_SUMS = ("wrong", "wrong factor", "wrong offset", "tail", "edge")  # what a sum without its last terms may look like
@@ -58,7 +62,7 @@ class Compared:
     that hide mistakes.
     """
 
-    name: str
+    subject: str
     outputs: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     wrong: int | None = 0
@@ -70,20 +74,23 @@ class Compared:
         """Whether nothing was found."""
         return not self.findings
 
-    def raise_if_wrong(self) -> Compared:
-        """Raises CheckFailed if it is wrong; else itself."""
-        if not self.passed:
-            raise CheckFailed(self)
-        return self
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Hints in steps: what is wrong, what the sizes say, where to look."""
+        sizes = [f"{note[0].upper()}{note[1:]}." for note in self.notes if note.startswith("wrong ")]
+        looks = [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
+        return (*(f"What is wrong: {one}." for one in self.findings[:2]), *sizes, *looks)
+
+    hint, raise_if_wrong = hint, raise_if_wrong
 
     def __str__(self) -> str:
         names = ", ".join(self.outputs)
         if self.passed:
-            lines = [f"passed: {self.name}, {self.size:,} elements of {names} are right"]
+            lines = [f"passed: {self.subject}, {self.size:,} elements of {names} are right"]
         elif self.wrong is None:
-            lines = [f"FAILED: {self.name}, {names} not compared"]
+            lines = [f"FAILED: {self.subject}, {names} not compared"]
         else:
-            lines = [f"FAILED: {self.name}, {self.wrong:,} of {self.size:,} elements of {names} wrong"]
+            lines = [f"FAILED: {self.subject}, {self.wrong:,} of {self.size:,} elements of {names} wrong"]
         for one in self.findings:
             lines += [f"  {one}", f"    look: {one.look}"]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
@@ -97,15 +104,12 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
         for place in outputs:
             given[place] = change(given[place])
         try:
-            returned = want(*given)
+            want(*given)
         except (Exception, SystemExit) as error:
             raise CheckError(f"the reference raises {message(error)}") from error
-        if returned is not None and not outputs and all(map(_same, args, given)):
-            raise CheckError(
-                "the reference returns its result: let it write into an array as the kernel does, y[:] = …"
-            )
         return given
 
+    want = writing(want, args)
     first = run()
     arrays = [place for place, one in enumerate(args) if isinstance(one, np.ndarray)]
     if not arrays:
@@ -132,32 +136,147 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     return {place: Wanted(first[place], again.get(place, False), scale[place]) for place in places}
 
 
+def writing(want: Callable[..., object], args: Sequence[Any]) -> Callable[..., None]:
+    """A reference as one that writes its results: of one that returns them each goes to an array of its shape, the
+    last one that it does not read. One of fewer parameters than the kernel gets the first arguments."""
+    count = len(args)
+    with contextlib.suppress(TypeError, ValueError):
+        known = inspect.signature(want).parameters.values()
+        count = count if any(one.kind == one.VAR_POSITIONAL for one in known) else min(count, len(known))
+
+    def results(spoilt: int | None = None) -> tuple[np.ndarray, ...]:
+        given = [np.array(one) if isinstance(one, np.ndarray) else one for one in args]
+        if spoilt is not None:
+            given[spoilt] = _spoilt(given[spoilt])
+        got = want(*given[:count])
+        if got is None or any(got is one for one in given) or not (spoilt is not None or all(map(_same, args, given))):
+            return ()
+        return tuple(map(np.asarray, got if isinstance(got, (tuple, list)) else (got,)))
+
+    def reads(place: int) -> bool:
+        with contextlib.suppress(Exception), np.errstate(all="ignore"):
+            other = results(place)
+            return len(other) != len(first) or not all(map(_same, first, other))
+        return True
+
+    try:
+        first = results()
+    except (Exception, SystemExit) as error:
+        raise CheckError(f"the reference raises {message(error)}") from error
+    places: list[int] = []
+    arrays = [i for i, one in enumerate(args) if isinstance(one, np.ndarray)][::-1]
+    for one in first[::-1]:
+        fits = (i for i in arrays if i not in places and (args[i].shape == one.shape or args[i].size == one.size == 1))
+        place = next((i for i in fits if i >= count or not reads(i)), None)
+        if place is None:
+            raise CheckError(f"the reference returns an array of shape {one.shape}: no argument is one to write it to")
+        places.insert(0, place)
+
+    def writes(*given: Any) -> None:
+        got = want(*given[:count])
+        for place, one in zip(places, got if isinstance(got, (tuple, list)) else (got,), strict=False):
+            given[place][...] = np.reshape(one, given[place].shape)
+
+    return writes
+
+
 def _spoilt(array: np.ndarray) -> np.ndarray:
     """Another content of an array: a number that is no result; of whole numbers, which may be indices, others of it."""
     if array.dtype.kind in "fc":
         return np.full(array.nbytes, POISONS[1], np.uint8).view(array.dtype).reshape(array.shape)
-    moved = np.roll(array.reshape(-1), 1).reshape(array.shape)
-    return np.full_like(array, not array.flat[0]) if array.size and _same(moved, array) else moved
+    return np.full_like(array, not array.flat[0]) if array.size and _alike(array) else np.roll(array, 1)
 
 
 def against(
-    kernel: Any,
-    grid: Any,
-    block: Any,
-    want: Callable[..., object],
-    args: Sequence[Any],
-    *,
-    shared_bytes: int = 0,
-    tolerance: float | None = None,
-    allow: Sequence[str] = (),
-) -> Compared:
+    kernel: Any, grid: Any, block: Any, want: Callable[..., object], args: Any, *, shared_bytes: int = 0,
+    tolerance: float | None = None, allow: Sequence[str] = (), values: Sequence[str] = (),
+) -> Compared:  # fmt: skip
     """Runs a kernel twice and holds it against a reference; see above.
 
-    args: NumPy arrays and numbers; left as they are. tolerance: of an element, relative to it and, added, to its scale
-    (`Wanted`); None for that of its storage type (float16 2e-3, float32 1e-5, float64 1e-12; whole numbers are compared
-    exactly). allow: hazards that are meant, as `check` has them. Raises CheckError for a reference or arguments that
-    cannot be used.
+    args: NumPy arrays and numbers, left as they are; or a function of sizes that makes them, `def args(n=1000)`. Then
+    the kernel is tried at each of SIZES, several sizes with each other, and twice at the defaults. grid, block: a
+    launch's, or functions of these sizes; with a grid that is none no size is beyond its default. tolerance: of an
+    element, relative to it and, added, to its scale (`Wanted`); None for that of its storage type (float16 2e-3,
+    float32 1e-5, float64 1e-12; whole numbers are compared exactly). allow: hazards that are meant, as `check` has
+    them. values: kinds of inputs to try besides, of EXTREME. Raises CheckError for a reference or arguments that cannot
+    be used.
     """
+    values = (values,) if isinstance(values, str) else tuple(values)
+    if unknown := [kind for kind in values if kind not in EXTREME]:
+        raise CheckError(f"values={unknown[0]!r}: known are {', '.join(EXTREME)}")
+    made, sizes = callable(args), _sizes(args, callable(grid)) if callable(args) else [{}]
+    tried, notes = [(one, "") for one in sizes] + [(sizes[-1], kind) for kind in values], []
+    results: dict[str, Compared] = {}
+    for size, kind in tried:
+        words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), *filter(None, [kind])])
+        words = f"{words}, drawn again".lstrip(", ") if words in results else words
+        try:
+            given = args(**size) if made else args
+            if not isinstance(given, (tuple, list)):
+                raise CheckError(f"args returns {type(given).__name__}, not a tuple of the kernel's arguments")
+            given = [EXTREME[kind](one) if kind and isinstance(one, np.ndarray) and one.size else one for one in given]
+            launch = [one(**size) if made and callable(one) else one for one in (grid, block)]
+            found = _compared(kernel, *launch, want, given, shared_bytes, tolerance, allow)
+        except Exception as error:
+            if not made or (size, kind) == tried[-1] and not results:
+                raise error if isinstance(error, CheckError) else CheckError(f"args raises {message(error)}") from error
+            notes.append(f"not tried at {words}: {error}")
+            continue
+        results[words] = found
+        if found.wrong is None:
+            break
+    wrong = [words for words, one in results.items() if not one.passed]
+    one = results[wrong[0]] if wrong else replace(found, size=sum(one.size for one in results.values()))
+    right = [words for words in results if words not in wrong]
+    sides = (("right", right), ("wrong", wrong)) if made or values else ()
+    notes = [*(f"{what} at {'; '.join(where)}" for what, where in sides if where), *notes]
+    notes = tuple(dict.fromkeys([*(note for one in results.values() for note in one.notes), *notes]))
+    at = f"{one.subject} at {wrong[0]}" if wrong and wrong[0] else one.subject
+    return replace(one, subject=at, notes=notes)
+
+
+def _sizes(make: Callable[..., Any], larger: bool) -> list[dict[str, int]]:
+    """The sizes to call a function of them with, by its parameters' names, the defaults last and twice."""
+    known = inspect.signature(make).parameters
+    given = {name: one.default for name, one in known.items()}
+    whole = all(isinstance(one, int) for one in given.values())
+    found = []
+    for nth in range(len(SIZES) if known else 0):
+        one = {name: SIZES[(nth + 2 * place) % len(SIZES)] for place, name in enumerate(known)}
+        if larger or not whole or all(one[name] <= given[name] for name in known):
+            found.append(one)
+    return [*(one for one in found if one != given), *([given, given] if whole else [])]
+
+
+def _drawn(change: Callable[[np.ndarray, np.random.Generator], Any], kinds: str) -> Callable[[np.ndarray], np.ndarray]:
+    def changed(array: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            draw = np.random.default_rng(array.size)
+            return np.asarray(change(array, draw)).astype(array.dtype) if array.dtype.kind in kinds else array
+
+    return changed
+
+
+def _some(*numbers: float) -> Callable[[np.ndarray, np.random.Generator], Any]:
+    return lambda array, draw: np.where(draw.random(array.shape) < 0.1, draw.choice(numbers, array.shape), array)
+
+
+EXTREME: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "NaN": _drawn(_some(np.nan), "fc"),
+    "infinite": _drawn(_some(np.inf, -np.inf), "fc"),
+    "large": _drawn(lambda array, _: array * np.sqrt(np.finfo(array.dtype).max) / 64, "fc"),
+    "small": _drawn(lambda array, _: array * np.sqrt(np.finfo(array.dtype).tiny) * 64, "fc"),
+    "zeros": _drawn(_some(0.0, -0.0), "fc"),
+    "ends": _drawn(lambda array, draw: _some(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)(array, draw), "iu"),
+}
+"""Kinds of inputs that are tried on request: a tenth of each array's numbers is such, or all are scaled."""
+
+
+def _compared(
+    kernel: Any, grid: Any, block: Any, want: Callable[..., object], args: Sequence[Any], shared_bytes: int,
+    tolerance: float | None, allow: Sequence[str],
+) -> Compared:  # fmt: skip
+    """The comparison on one set of arguments."""
     from dwlab import target
     from dwlab.simt import HazardError, Options, using, xray
 
@@ -202,18 +321,15 @@ def against(
     for place, wrong in off.items():
         if wrong.any():
             missing = wrong & unwritten[place] & right[place].overwritten
-            findings.append(_unlike(names[place], last[place], right[place], wrong, missing))
-            if findings[-1].pattern in _OF_SUMS:
-
-                def fits(values: np.ndarray, place: int = place) -> bool:
-                    return bool(close(last[place], replace(right[place], values=values), tolerance).all())
-
-                if guess := _short_sum(want, args, block, place, names, wrong, fits):
-                    findings[-1] = Finding(guess[0], f"{findings[-1].text.split('; ')[0]}; {guess[1]}", guess[2])
+            one = _unlike(names[place], last[place], right[place], wrong, missing)
+            if one.pattern in _OF_SUMS and (
+                short := _short_sum(writing(want, args), args, block, place, last[place], right[place], tolerance)
+            ):
+                what = f"{one.text.split('; ')[0]}; {short.format(names)}"
+                one = Finding("last terms missing", what, "how many turns does the loop over the terms take?")
+            findings.append(one)
     wrong = sum(int(one.sum()) for one in off.values())
-    alike = [
-        names[i] for i, one in enumerate(args) if i not in right and np.size(one) > 1 and not (one != one.flat[0]).any()
-    ]
+    alike = [names[i] for i, one in enumerate(args) if i not in right and np.size(one) > 1 and _alike(one)]
     notes = tuple(f"{one} has one value: it cannot tell {one}[i] from {one}[j]" for one in alike)
     return Compared(name, outputs, tuple(findings), wrong, size, notes)
 
@@ -279,10 +395,9 @@ def launched(
 
 def names_of(kernel: Any, count: int) -> list[str]:
     """The parameters' names."""
-    try:
+    found: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):
         found = list(inspect.signature(getattr(kernel, "py_func", kernel)).parameters)
-    except (TypeError, ValueError):
-        found = []
     return [*found, *(f"argument {place}" for place in range(len(found), count))][:count]
 
 
@@ -293,6 +408,10 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 def _bits(array: np.ndarray) -> np.ndarray:
     """An element's bytes as something that compares, whatever it is."""
     return np.ascontiguousarray(array).view(f"V{array.itemsize}")
+
+
+def _alike(array: np.ndarray) -> bool:
+    return not (array != array.flat[0]).any()
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -312,27 +431,25 @@ def close(got: np.ndarray, want: Wanted, tolerance: float | None) -> np.ndarray:
 
 
 def _short_sum(
-    run: Callable, args: list, block: Any, place: int, names: Sequence[str], wrong: Any, fits: Callable
-) -> _Guess:
-    """Whether an output is what the function gives where an input ends before its last places: a sum without its last
-    terms. Tried are ends at multiples of the block's sizes, and one place before the end, for some seconds."""
-    begun = time.monotonic()
+    run: Callable, args: list, block: Any, place: int, got: np.ndarray, right: Wanted, tolerance: float | None
+) -> str:
+    """A sentence on an output that the function gives where an input ends early, a sum without its last terms; "" for
+    another. Tried are multiples of the block's sizes, and one too few."""
+    begun, steps = time.monotonic(), [int(by) for by in np.atleast_1d(block) if by > 1]
+    part = (~close(got, right, tolerance)).mean()
     for at, one in enumerate(args):
         for axis, size in enumerate(one.shape if isinstance(one, np.ndarray) and at != place else ()):
-            steps = [int(by) for by in np.atleast_1d(block) if by > 1]
             for end in sorted({size - 1, *(i for by in steps for i in range(by, size, by))} - {0}, reverse=True):
                 # No sum, if no more than one place of the output is wrong for each that is left out.
-                if wrong.mean() <= 1 - end / size or time.monotonic() - begun > TRIED_SECONDS:
+                if part <= 1 - end / size or time.monotonic() - begun > TRIED_SECONDS:
                     continue
-                cut = np.array(one)
-                cut[(slice(None),) * axis + (slice(end, None),)] = 0
                 given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
+                given[at][(slice(None),) * axis + (slice(end, None),)] = 0
                 with contextlib.suppress(Exception):
-                    run(*given[:at], cut, *given[at + 1 :])
-                    if fits(given[place]):
-                        what = f"each is the sum of the first {end} of {size} terms, along axis {axis} of {names[at]}"
-                        return "last terms missing", what, "how many turns does the loop over the terms take?"
-    return None
+                    run(*given)
+                    if close(got, replace(right, values=given[place]), tolerance).all():
+                        return f"each is the sum of the first {end} of {size} terms, along axis {axis} of {{0[{at}]}}"
+    return ""
 
 
 def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missing: np.ndarray) -> Finding:
@@ -352,8 +469,7 @@ def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missin
     return Finding(pattern, f"{seen}{what and '; '}{what}", look)
 
 
-_Guess = tuple[str, str, str] | None
-"""Pattern, what is seen, where to look."""
+_Guess = tuple[str, str, str] | None  # pattern, what is seen, where to look
 
 
 def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:

@@ -87,8 +87,9 @@ def xray(options: argparse.Namespace) -> int:
         kernel, grid, block, args, *_ = own_kernel(options.stage)
     else:
         problem = problem_of(stage, options.problem, "small")
+        _check_products(stage, problem)
         kernel, launch = stage.kernel_for(problem), stage.launch(problem)
-        _check_size(stage, problem, launch)
+        _check_threads(stage, problem, launch)
         grid, block, args, shared_bytes = launch.grid, launch.block, stage.example(problem), launch.shared_bytes
         title = f"{stage.id} on {problem}\n"
         head = {"stage": stage.id, "problem": records.describe_problem(problem) | {"dtype": problem.dtype}}
@@ -112,18 +113,25 @@ def xray(options: argparse.Namespace) -> int:
     return 1 if report.hazards else 0
 
 
-def _check_size(stage: registry.Stage, problem: problems.Problem, launch: registry.Launch) -> None:
+def _check_products(stage: registry.Stage, problem: problems.Problem) -> None:
     """Raises UserError for what the interpreter takes minutes for."""
-    threads, products = launch.threads * math.prod(launch.grid), problem.flops // 2
-    if threads > XRAY_THREADS:
-        raise UserError(
-            f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "
-            "minutes: give a smaller B, the counts are about in proportion to it"
-        )
+    # Rows have no more products than that; how many taps lie within one takes memory for each tap.
+    rows = problem.B * problem.H * problem.L * problem.K if stage.op == "depthwise1d" else 0
+    products = rows if rows > XRAY_PRODUCTS and problem.K > XRAY_THREADS else problem.flops // 2
     if products > XRAY_PRODUCTS:
         raise UserError(
             f"{problem} has {products:,} products, and beyond {XRAY_PRODUCTS:,} the interpreter takes minutes: give a "
             f"smaller {'B, H or K' if stage.op == 'depthwise1d' else 'layer'}"
+        )
+
+
+def _check_threads(stage: registry.Stage, problem: problems.Problem, launch: registry.Launch) -> None:
+    """Raises UserError for what the interpreter takes minutes for."""
+    threads = launch.threads * math.prod(launch.grid)
+    if threads > XRAY_THREADS:
+        raise UserError(
+            f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "
+            "minutes: give a smaller B, the counts are about in proportion to it"
         )
 
 

@@ -140,9 +140,10 @@ class Plan:
         made, fused = self.network, sum(step.fused for step in self.steps)
         layers = sum(len(step.layers) for step in self.steps)
         least = {"time": "least predicted time", "gma": "fewest bytes accessed"}[self.rules.objective]
+        kernels = "1 kernel" if len(self.steps) == 1 else f"{len(self.steps)} kernels"
         text = (
             f"{made.name} on {self.gpu.name}, batch {made.batch}, {made.layout}, {made.dtype}: "
-            f"{self.times()}, predicted, not measured. {layers} layers in {len(self.steps)} kernels, {fused} of them "
+            f"{self.times()}, predicted, not measured. {layers} layers in {kernels}, {fused} of them "
             f"fused, for {least}. Accesses {self.change('gma_bytes')}, device memory {self.change('dram_bytes')}; "
             f"{_percent(self.redundant)} multiply-adds."
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 from dwlab.gpu import specs as gpus
@@ -45,8 +44,6 @@ def main(options: Namespace) -> int:
     multiply-adds done twice. Nothing is timed.
     """
     rules = Rules(options.objective, kernels=options.kernels)
-    if options.picture and not Path(options.picture).parent.is_dir():
-        raise PlanError(f"cannot write {options.picture}: give a file in a folder that is there")
     if options.gpu.strip().lower() == "present" and target.mode != "gpu":
         raise PlanError(
             f"--gpu present: there is none here ({target.reason}). Name one, which need not be here: "

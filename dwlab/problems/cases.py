@@ -107,7 +107,7 @@ def _scaled(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) 
 def _thinned(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Zeros half the numbers of what is convolved, some as -0.0, and some runs of them, so that whole sums are 0; of
     filters a quarter."""
-    filters = name.rstrip("12") == "w" and case.problem.op != "sparse"
+    filters = name.rstrip("12") == "w"
     if name not in ("x", "dy") and not filters:
         return array
     zero = rng.random(array.shape) < (0.25 if filters else 0.5)

@@ -92,14 +92,27 @@ def called(what: str, module: ModuleType, call: Callable[..., Any], *args: Any) 
 
 
 def file_name(*suffixes: str) -> Callable[[str], str]:
-    """The type of an option that takes the name of a file to write."""
+    """The type of an option that takes the name of a file to write, with one of these endings."""
 
     def name(text: str) -> str:
         if not text.endswith(suffixes):
             raise argparse.ArgumentTypeError(f"{text[:40]!r} does not end in {' or '.join(suffixes)}")
-        return text
+        return Written(text)
 
     return name
+
+
+class Written(str):
+    """The name of a file that a command is to write, as `file_name` gives it."""
+
+
+def make_folders(options: argparse.Namespace) -> None:
+    """Makes the folders that files to be written need, for every command before it begins. Raises UserError."""
+    for path in (one for one in vars(options).values() if isinstance(one, Written)):
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def folder_name(text: str) -> str:
@@ -163,7 +176,9 @@ def warner(own: str) -> Callable[..., None]:
 
 
 def safe_output() -> None:
-    """Makes every character printable: Windows gives a pipe the old code page, which has no × and no µ."""
+    """Makes every character printable: Windows gives a pipe the old code page, which has no × and no µ. What is printed
+    to a closed stream is lost, as with Python's own print."""
+    sys.stdout, sys.stderr = (one or open(os.devnull, "w", encoding="utf-8") for one in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             plain_pipe = not stream.isatty() and "PYTHONIOENCODING" not in os.environ

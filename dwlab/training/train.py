@@ -403,7 +403,7 @@ def register(command: commandline.Register) -> None:
     add("--device", choices=("cpu", "cuda"), help="default: cuda in gpu mode, else cpu")
     add("--data", nargs=2, metavar=("LOAD", "TEMPERATURE"), help=files)
     add("--stride", type=whole(1), default=24, metavar="HOURS", help="between windows (default: %(default)s)")
-    add("--checkpoint", metavar="FILE", help="save the training there")
+    add("--checkpoint", type=commandline.file_name(""), metavar="FILE", help="save the training there")
     add("--save-every", type=whole(1), default=50, metavar="N", help="steps (default: %(default)s)")
     add("--resume", action="store_true", help="go on from the checkpoint")
     add("--plot", type=commandline.file_name(".png", ".svg", ".pdf"), metavar="FILE", help="draw the loss curve")
@@ -423,9 +423,6 @@ def main(args: argparse.Namespace) -> int:
     device = args.device or ("cuda" if gpu else "cpu")
     stage = args.stage or ("best" if gpu and device == "cuda" else "torch")
     convolution(stage)  # refuses a name before anything is read or printed
-    for file in (args.checkpoint, args.plot):
-        if file and not Path(file).parent.is_dir():
-            raise TrainingError(f"{file!r} cannot be written: there is no folder {str(Path(file).parent)!r}")
     data = load_data(args.data, stride=args.stride)
     config = Config(
         stage=stage, channels=args.channels, blocks=args.blocks, batch=args.batch, learning_rate=args.learning_rate,
