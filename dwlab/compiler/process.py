@@ -254,24 +254,23 @@ def options(kernel: Any) -> dict[str, Any]:
 _OF_BOTH = ("device", "fastmath", "max_registers", "launch_bounds", "lineinfo", "opt")
 
 
-def _signature(kernel: Any) -> Any:
-    """(arguments, result) of a device function that was given its signature, None of any other."""
-    if hasattr(kernel, "device_signature"):
-        return kernel.device_signature
-    if getattr(kernel, "_can_compile", True) or not kernel.overloads:
-        return None
-    arguments, made = next(iter(kernel.overloads.items()))
-    return arguments, made.signature.return_type
+def _signatures(kernel: Any) -> list[Any]:
+    """(arguments, result) of each signature that a device function was given; none of any other."""
+    if hasattr(kernel, "device_signatures"):
+        return list(kernel.device_signatures)
+    if getattr(kernel, "_can_compile", True):
+        return []
+    return [(arguments, made.signature.return_type) for arguments, made in kernel.overloads.items()]
 
 
-def _jitted(function: FunctionType, given: dict[str, Any], signature: Any = None) -> Any:
+def _jitted(function: FunctionType, given: dict[str, Any], signatures: Sequence[Any] = ()) -> Any:
     """The function with cuda.jit's options, made in the compiler's process."""
     from numba import cuda
 
-    if signature is None:
+    if not signatures:
         return cuda.jit(function, **given)  # as a decorator without a signature cuda.jit forgets lto
-    arguments, result = signature
-    return cuda.jit(result(*arguments) if result is not None else arguments, **given)(function)
+    made = [result(*arguments) if result is not None else arguments for arguments, result in signatures]
+    return cuda.jit(made, **given)(function)
 
 
 def _name_of_cuda(path: str) -> Any:
@@ -290,7 +289,7 @@ def pickled(kernel: Any) -> bytes:
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, Kernel) or type(thing).__name__ in ("CUDADispatcher", "MLIRDispatcher"):
                 given = options(thing)
-                return _jitted, (thing.py_func, given, _signature(thing) if given["device"] else None)
+                return _jitted, (thing.py_func, given, _signatures(thing) if given["device"] else ())
             if thing is simulated or getattr(thing, "__name__", "") == "numba_cuda_mlir.cuda":
                 return importlib.import_module, ("numba.cuda",)
             if isinstance(thing, DeviceName):

@@ -242,10 +242,9 @@ def _settle(run: Execution, one: Mbarrier, row: int) -> None:
         if run.hunting and root.tracked:
             each = root.granules(4)
             at = (words[:, None] * each + np.arange(each)).ravel()
-            root.shadow[row, at] = np.zeros(
-                (), root.shadow.dtype
-            )  # no thread's store: races with it are looked for here
-            root.shadow["written"][row, at, WRITE] = True
+            for part in root.shadow:  # no thread's store: races with it are looked for here
+                part[row, at] = np.zeros((), part.dtype)
+            root.shadow[WRITE]["written"][row, at] = True
     one.boxes = []
 
 
@@ -400,7 +399,7 @@ def _check_start(
             why = f"to words of {shared.name} that warp {int(np.argmax(late))} has read or written"
     if not why and root.tracked:
         each = root.granules(4)  # makes the shadow
-        written = root.shadow[row, (words[:, None] * each + np.arange(each)).ravel()][..., WRITE]
+        written = root.shadow[WRITE][row, (words[:, None] * each + np.arange(each)).ravel()]
         thread = np.maximum(written["thread"] - 1, 0) % run.padded
         late = (written["thread"] > 0) & (written["access"] > fenced[thread])
         if late.any():

@@ -350,7 +350,8 @@ def _check_operands(run: Execution, node: ast.AST, array: Array, words: np.ndarr
     _check_read(run, array, words, run.mask.full, node)
     if not array.root.tracked:
         return
-    written = array.root.shadow[run.rows[..., None], words * array.root.granules(4)][..., WRITE]
+    at = words * array.root.granules(4)
+    written = array.root.shadow[WRITE][run.rows[..., None], at]
     thread = np.maximum(written["thread"] - 1, 0) % run.padded
     fenced = run.unit(Words).fenced[np.broadcast_to(run.rows[..., None], words.shape), thread]
     late = (written["thread"] > 0) & (written["access"] > fenced) & _groups_here(run)[..., None]

@@ -420,7 +420,7 @@ class Accesses(State):
             return
         found = np.zeros((5, 6), np.int64)
         total = trace.track(
-            root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
+            *root.shadow[:3], lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
             root.check_unwritten, found,
         )  # fmt: skip
@@ -440,7 +440,7 @@ class Accesses(State):
         if len(self.pool) < wanted:
             self.pool = np.concatenate([self.pool, np.zeros(max(wanted, 1 << 12), trace.NODE)])
         self.pool_used, total = trace.track_exact(
-            root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
+            *root.shadow, lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.lane_epoch,
             np.zeros((0, 0, 0), np.int32) if self.lane_known is None else self.lane_known,
             self.arrivals, self.grid_epoch,

@@ -16,6 +16,7 @@ import inspect
 import itertools
 import math
 import operator
+import sys
 from collections.abc import Callable, Hashable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
@@ -127,14 +128,19 @@ _REFUSED = {
 
 
 class Handlers(dict):
-    """Type of a syntax node -> the method of the Execution that executes it, looked up once."""
+    """Type of a syntax node -> the method of a kind of Execution that executes it, looked up once."""
 
-    def __init__(self, run: Execution, prefix: str):
-        self.run, self.prefix = run, prefix
+    def __init__(self, kind: type[Execution], prefix: str):
+        self.kind, self.prefix = kind, prefix
 
     def __missing__(self, node_type: type) -> Callable:
-        handler = self[node_type] = getattr(self.run, self.prefix + node_type.__name__, self.run.unsupported_here)
+        handler = self[node_type] = getattr(self.kind, self.prefix + node_type.__name__, self.kind.unsupported_here)
         return handler
+
+
+@functools.cache
+def _handlers(kind: type[Execution]) -> tuple[Handlers, Handlers]:
+    return Handlers(kind, "on_"), Handlers(kind, "do_")
 
 
 class Execution(Accesses):
@@ -149,14 +155,14 @@ class Execution(Accesses):
 
     def __init__(self, *launch: object):
         super().__init__(*launch)
-        self.expressions = Handlers(self, "on_")
-        self.statements = Handlers(self, "do_")
+        self.expressions, self.statements = _handlers(type(self))
         self.looked_at: set[tuple] = set()  # global names that may stand for what they do
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
         self.begin_batch(first, count, arguments)
         self.run_strand(self.alive)
+        self.release_names()
 
     def run_strand(self, mask: Mask) -> None:
         """Executes the kernel for some lanes of what begin_batch has set up."""
@@ -188,7 +194,7 @@ class Execution(Accesses):
                 record = self.line(statement)
                 record.warps += current.warps
                 record.lanes += current.lanes
-            current = self.statements[type(statement)](statement)
+            current = self.statements[type(statement)](self, statement)
             if current is None:
                 return None
         return current
@@ -282,6 +288,7 @@ class Execution(Accesses):
         given = node.args
         named = [a.arg for a in [*given.posonlyargs, *given.args]]
         defaults = [self.eval(one) for one in given.defaults]
+        self.around.add(frame)
         return Closure(inner, node, frame, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
 
     def on_Lambda(self, node: ast.Lambda) -> Closure:
@@ -715,7 +722,7 @@ class Execution(Accesses):
     # ----------------------------------------------------------------- expressions
 
     def eval(self, node: ast.expr) -> object:
-        return self.expressions[type(node)](node)
+        return self.expressions[type(node)](self, node)
 
     def value(self, node: ast.expr) -> Lanes:
         result = self.eval(node)
@@ -815,7 +822,7 @@ class Execution(Accesses):
             raise self.refuse(node, str(error)) from None
         if isinstance(value, np.ndarray):
             value = value.copy()
-        if isinstance(value, (bool, int, float, complex, np.generic, tuple, np.ndarray)):
+        if isinstance(value, source.FROZEN):
             self.frozen[key] = value
         return value
 
@@ -1253,19 +1260,28 @@ class Execution(Accesses):
             return self.element_of_tuple(base, self.number(index, node), node)
         raise self.not_indexed(base, node)
 
-    def is_literal(self, node: ast.expr) -> bool:
-        """Whether an expression is a constant to Numba: written down, a global, or a name set to one."""
+    def is_literal(self, node: ast.expr, given: bool = False) -> bool:
+        """Whether an expression is a constant to Numba: written down, a global, or a name set to one.
+
+        given: a parameter that a call gives as a literal is one, too.
+        """
         if isinstance(node, ast.Constant):
             return True
         if isinstance(node, ast.Tuple):
-            return all(self.is_literal(one) for one in node.elts)
+            return all(self.is_literal(one, given) for one in node.elts)
         if isinstance(node, ast.Name):
+            if given and node.id in self.frame.given:
+                return True
             if node.id in self.frame.source.local_names:
                 return node.id in self.frame.literals
             return node.id not in self.frame.names
         if isinstance(node, ast.Subscript):
-            return self.is_literal(node.value) and self.is_literal(node.slice)
+            return self.is_literal(node.value, given) and self.is_literal(node.slice, given)
         return isinstance(node, ast.Attribute) and self.is_module(node.value)
+
+    def is_outer(self, node: ast.expr) -> bool:
+        """Whether a name, or a module's, is of outside the function."""
+        return node.id not in self.frame.names if isinstance(node, ast.Name) else isinstance(node, ast.Attribute)
 
     def is_known(self, node: ast.AST) -> bool:
         """Whether the compiler knows a number: a literal, and what is computed from such."""
@@ -1382,7 +1398,7 @@ class Execution(Accesses):
             return self.call_source(function.source, arguments, keywords, node, closure=function)
         python = getattr(function, "py_func", None)
         if python is not None:
-            return self.call(python, arguments, keywords, node, getattr(function, "device_signature", None))
+            return self.call(python, arguments, keywords, node, function)
         if isinstance(function, Hashable) and function in arraymethods.FUNCTIONS and not keywords:
             return self.call_checked(arraymethods.FUNCTIONS[function], node, arguments, {})
         if function in (np.iinfo, np.finfo) and len(arguments) == 1:
@@ -1510,17 +1526,25 @@ class Execution(Accesses):
             return types.binary(function, *(self.number(a, node) for a in arguments))
         return self.apply(function, *arguments, node)
 
-    def call(
-        self, python: FunctionType, arguments: list, keywords: dict, node: ast.AST, signature: tuple | None = None
-    ) -> object:
-        """Runs a device function for the active lanes; a `signature` (argument types, result type) converts."""
-        if signature is not None and len(signature[0]) == len(arguments):
+    def call(self, python: FunctionType, arguments: list, keywords: dict, node: ast.AST, made: object = None) -> object:
+        """Runs a device function for the active lanes; the one of its signatures that fits converts."""
+        signature = self.signature_of(made, arguments, node)
+        if signature is not None:
             arguments = [self.as_signature(a, t) for a, t in zip(arguments, signature[0], strict=True)]
         if any(frame.source.function is python for frame in self.frames):
-            raise self.refuse(node, f"{python.__name__} calls itself, and Numba-CUDA has no recursion", "write a loop")
+            if signature is None or signature[1] is None:
+                raise self.refuse(
+                    node, f"{python.__name__} calls itself, which Numba-CUDA compiles with a signature only",
+                    'write a loop, or name the types: @cuda.jit("int64(int64)", device=True)',
+                )  # fmt: skip
+            if not self.exact:
+                return self.as_signature(types.literal(1), signature[1])
+            sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))  # an interpreted call is many of Python's
         src = self.sources.get(python)
         if src is None:
             src = self.sources[python] = source.read(python)
+            for name, value in getattr(made, "constants", {}).items():
+                self.frozen.setdefault(name, value)
         result = self.call_source(src, arguments, keywords, node)
         for array in [result] if isinstance(result, ARRAYS) else []:
             if not any(array is given for given in arguments):
@@ -1529,6 +1553,17 @@ class Execution(Accesses):
                     "return an index, and slice the array here",
                 )  # fmt: skip
         return result if signature is None else self.as_signature(result, signature[1])
+
+    def signature_of(self, made: object, arguments: list, node: ast.AST) -> tuple | None:
+        """(argument types, result type) of the signature of a device function that Numba takes for these arguments."""
+        signatures = getattr(made, "device_signatures", ())
+        if len(signatures) < 2:
+            return next((one for one in signatures if len(one[0]) == len(arguments)), None)
+        chosen = types.best([one[0] for one in signatures], [intrinsics.type_of(a) for a in arguments])
+        if chosen is None:
+            given = ", ".join(kind_name(a) for a in arguments)
+            raise self.refuse(node, f"no signature of {made.__name__} takes ({given})")
+        return signatures[chosen]
 
     def find_types(self, frame: Frame, arguments: list[object]) -> None:
         """Finds the types of a function's names for these arguments."""
@@ -1563,6 +1598,9 @@ class Execution(Accesses):
         caller = self.frame
         frame = Frame(src, names, mask, self.outer.setdefault(src, {}))
         self.find_types(frame, [*arguments, *keywords.values()])
+        if isinstance(node, ast.Call):
+            pairs = [*zip(src.parameters, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+            frame.given = frozenset(p for p, a in pairs if p not in src.syntax.local and self.is_literal(a, True))
         if self.watch is not None and isinstance(node, ast.Call):
             frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}
         self.frames.append(frame)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba.core import types as nt
 
-from dwlab.simt import arraymethods, libdevice, trace, types
+from dwlab.simt import arraymethods, libdevice, source, trace, types
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Range, Record, Root, strides_of
 from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
 from dwlab.simt.options import LaunchError
@@ -195,6 +195,13 @@ def _isinstance(run: Execution, node: ast.Call, value: object, wanted: object) -
     return np.bool_(isinstance(value, NUMBERS) and value.dtype == dtype)
 
 
+def type_of(value: object) -> nt.Type | None:
+    """The Numba type of a number or an array; None of anything else."""
+    if isinstance(value, NUMBERS):
+        return types.numba_type(value.dtype)
+    return nt.Array(types.numba_type(value.dtype), len(value.shape), "A") if isinstance(value, ARRAYS) else None
+
+
 def _hasattr(run: Execution, node: ast.Call, value: object, name: object) -> np.bool_:
     """hasattr(): decided by the value's type, so the same in every lane."""
     if not isinstance(name, str):
@@ -251,8 +258,7 @@ def _cast(run: Execution, node: ast.Call, function: Callable, arguments: list[ob
         parts = [run.number(a, node) for a in arguments]
         if any(v.dtype in (types.BOOL, types.FLOAT16) for v in parts):
             raise run.refuse(node, "Numba-CUDA has no complex() of a bool or a float16", "float64(…) converts")
-        real, imag = (types.cast(v, types.FLOAT64) for v in parts)
-        return real + np.complex128(1j) * imag
+        return types.complex_of(*(types.cast(v, types.FLOAT64) for v in parts))
     if len(arguments) != 1:
         raise run.refuse(node, f"{function.__name__}() takes one number")
     if function is bool and isinstance(arguments[0], (tuple, str)):
@@ -366,7 +372,15 @@ def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[i
         given[name] = value
     if "shape" not in given or "dtype" not in given:
         raise run.refuse(node, f"{what}.array needs a shape and a dtype")
-    if not run.is_literal(given["shape"]):
+    whole = given["shape"]
+    for part in whole.elts if isinstance(whole, ast.Tuple) else [whole]:
+        value = source.static_value(part, run.frame.source.lookup) if run.is_outer(part) else None
+        if any(isinstance(n, np.generic) for n in (value if isinstance(value, tuple) else (value,))):
+            raise run.refuse(
+                part, f"{ast.unparse(part)} is a NumPy integer; Numba-CUDA takes Python's as a {what} array's shape",
+                "int(…) makes one",
+            )  # fmt: skip
+    if not run.is_literal(whole, True):
         raise run.refuse(
             given["shape"], f"the shape of a {what} array must be a literal or the name of a constant",
             "compute it outside the kernel: N = …",
@@ -408,11 +422,11 @@ def shared_array(run: Execution, node: ast.Call) -> Array:
 
     A device function that is made twice, with other constants around the same text, is two call sites.
     """
-    key = (run.frames[-1].source.function, id(node))
+    shape, dtype, alignment = _array_arguments(run, node, "shared")
+    key = (run.frames[-1].source.function, id(node), shape)  # of a device function a call site for each literal
     made = run.shared.get(key)
     if made is not None:
         return made
-    shape, dtype, alignment = _array_arguments(run, node, "shared")
     name = _name_of(run, node, "shared")
     if shape == (0,):
         array = _dynamic_shared(run, node, dtype, name)
@@ -449,7 +463,7 @@ def _dynamic_shared(run: Execution, node: ast.Call, dtype: np.dtype, name: str) 
 def local_array(run: Execution, node: ast.Call) -> LocalArray:
     """cuda.local.array: one array per thread and call site (per call, in a device function)."""
     shape, dtype, _ = _array_arguments(run, node, "local")
-    key = (run.frames[-1].source.function, id(node), len(run.frames))  # as made with its constants
+    key = (run.frames[-1].source.function, id(node), len(run.frames), shape)  # as made with its constants
     array = run.local.get(key)
     if array is None:
         if 0 in shape:

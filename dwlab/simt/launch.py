@@ -182,7 +182,7 @@ class Binder:
                 if not self.run.hunting:
                     allocation.written = None
                 continue
-            flags = np.repeat(root.shadow["written"][0, :, 0], root.granule)
+            flags = np.repeat(root.shadow[trace.WRITE]["written"][0], root.granule)
             allocation.written[: len(flags)] = flags
             if flags.all() and len(flags) == allocation.nbytes:
                 allocation.written = None
@@ -271,6 +271,8 @@ def execute(
     if kernel is not None and not copies:
         key = tuple(_argument_type(a) for a in arguments)
         limits.check_unasked(wanted.static_shared, shared_bytes, kernel.allowed.get(key, 0))
+    if src.vararg is not None:
+        raise UnsupportedError(f"{src.name} takes *{src.vararg}; a kernel's parameters have names: pass a tuple")
     if len(arguments) + len(src.defaults) < len(src.parameters) or len(arguments) > len(src.parameters):
         raise TypeError(
             f"{src.name} takes {len(src.parameters)} argument(s) ({', '.join(src.parameters)}); {len(arguments)} given"
@@ -291,11 +293,14 @@ def execute(
                     run.run_batch(first, count, bound)
         except Restart:
             binder.restore()
+            run.release()
             continue
         except BaseException:
             binder.finish()
+            run.release()
             raise
         binder.finish()
+        run.release()
         return run, binder
 
 
@@ -304,7 +309,7 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
     src = run.source
     chosen: Sequence[nt.Type | None] = [None] * len(src.parameters)
     if kernel is not None:
-        run.frozen = kernel.frozen.setdefault(tuple(_argument_type(a) for a in arguments), {})
+        run.frozen = kernel.frozen.setdefault(tuple(_argument_type(a) for a in arguments), dict(kernel.constants))
         if kernel.arg_types:
             chosen = _choose(kernel.arg_types, arguments)
     bound = [
@@ -329,7 +334,7 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
 
 def _check_shadow(run: Execution, options: Options) -> None:
     """Refuses a launch whose written arrays are too large to be watched for races."""
-    watched = sum(len(r.data) // r.granule * 3 * trace.ACCESS.itemsize for r in run.roots if r.tracked and r.granule)
+    watched = sum(len(r.data) // r.granule * trace.BYTES for r in run.roots if r.tracked and r.granule)
     if watched > options.watch_budget:
         raise LaunchError(
             f"watching the written arrays for races takes {watched >> 20} MiB here; the limit is "
@@ -377,38 +382,20 @@ def _check_types(names: Sequence[str], arguments: Sequence[object]) -> None:
 
 
 def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]) -> Sequence[nt.Type]:
-    """The signature that Numba would take for these arguments: the one that converts least."""
+    """The signature that Numba would take for these arguments."""
     given = tuple(_argument_type(a) for a in arguments)
-    cases = [s for s in signatures if len(s) == len(given)]
-
-    def cost(case: Sequence[nt.Type]) -> tuple[int, ...] | None:
-        counts = [0, 0, 0]  # unsafe conversions, safe ones, promotions
-        for have, want in zip(given, case, strict=True):
-            if isinstance(want, nt.Array) or isinstance(have, nt.Array):
-                if not (isinstance(want, nt.Array) and isinstance(have, nt.Array)):
-                    return None
-                if (have.dtype, have.ndim) != (want.dtype, want.ndim):
-                    return None
-                continue
-            how = types.context().can_convert(have, want)
-            if how is None:
-                return None
-            if how.name != "exact":
-                counts[("unsafe", "safe", "promote").index(how.name)] += 1
-        return tuple(counts)
-
-    ranked = sorted(((c, k) for k, case in enumerate(cases) if (c := cost(case)) is not None))
-    if ranked:
-        return cases[ranked[0][1]]
-    raise TypeError(
-        f"no signature of the kernel takes ({', '.join(map(str, given))}); it has "
-        f"{' and '.join(str(tuple(s)) for s in signatures)}"
-    )
+    chosen = types.best(signatures, given)
+    if chosen is None:
+        raise TypeError(
+            f"no signature of the kernel takes ({', '.join(map(str, given))}); it has "
+            f"{' and '.join(str(tuple(s)) for s in signatures)}"
+        )
+    return signatures[chosen]
 
 
 def _batch(run: Execution, wanted: Needs, shared_bytes: int, options: Options) -> int:
     """Blocks to run at once: up to options.lanes threads within the memory budget; all of them for a grid barrier."""
-    shadow = 1 + 3 * trace.ACCESS.itemsize // 4 if run.hunting else 1  # host bytes per shared byte, for 4-byte elements
+    shadow = 1 + trace.BYTES // 4 if run.hunting else 1  # host bytes per shared byte, for 4-byte elements
     per_block = (wanted.static_shared + shared_bytes) * shadow + run.padded * (wanted.local * 2 + 256)
     most = max(1, options.memory_budget // max(1, per_block))
     if wanted.grid_sync:
@@ -445,17 +432,19 @@ class Kernel:
         device: bool = False,
         signatures: Sequence[Sequence[nt.Type]] = (),
         launch_bounds: int | tuple[int, ...] | None = None,
-        device_signature: tuple[tuple[nt.Type, ...], nt.Type | None] | None = None,
+        device_signatures: Sequence[tuple[tuple[nt.Type, ...], nt.Type | None]] = (),
         options: dict[str, object] | None = None,
     ):
         self.py_func = function
         self.options = options or {}  # the compiler's, of no effect here
-        self.device_signature = device_signature
+        self.device_signatures = tuple(device_signatures)
         self.frozen: dict[tuple, dict] = {}  # what globals were at the first launch with arguments of these types
         self.allowed: dict[tuple, int] = {}  # argument types -> bytes of dynamic shared memory that were allowed
         self.device = device
         self.most_threads = launch_bounds[0] if isinstance(launch_bounds, tuple) else launch_bounds
         self.arg_types = tuple(tuple(s) for s in signatures)
+        # What is compiled at once keeps the globals of now.
+        self.constants = source.constants_now(function) if signatures or device_signatures else {}
         functools.update_wrapper(self, function)
 
     def __getitem__(self, configuration: object) -> Configured:
@@ -573,8 +562,7 @@ def jit(
                 raise TypeError("CUDA kernel must have void return type.")
             signatures.append((arguments, result))
     if device:
-        own = signatures[0] if signatures else None
-        return lambda function: Kernel(function, True, device_signature=own, options=kept)
+        return lambda function: Kernel(function, True, device_signatures=signatures, options=kept)
     return lambda function: Kernel(function, False, [arguments for arguments, _ in signatures], bounds, options=kept)
 
 

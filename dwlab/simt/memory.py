@@ -128,7 +128,7 @@ class Root:
         self.kept = False
         self.before: np.ndarray | None = None
         self.stored = 0
-        self.shadow: np.ndarray | None = None
+        self.shadow: tuple[np.ndarray, ...] | None = None  # trace.SHADOW
         self.initial: np.ndarray | None = None  # a flag a byte: written before the launch
         self.touched: np.ndarray | None = None
         self._views: dict[np.dtype, np.ndarray] = {}
@@ -147,14 +147,14 @@ class Root:
         if itemsize % self.granule:
             finer = int(np.gcd(itemsize, self.granule))
             if self.shadow is not None:
-                self.shadow = np.repeat(self.shadow, self.granule // finer, axis=1)
+                self.shadow = tuple(np.repeat(part, self.granule // finer, axis=1) for part in self.shadow)
             self.granule = finer
         if self.shadow is None:
             rows = len(self.data) // self.row_bytes if self.row_bytes else 1
             length = (self.row_bytes or len(self.data)) // self.granule
-            self.shadow = np.zeros((rows, length, 3), trace.ACCESS)
+            self.shadow = tuple(np.zeros((rows, length), part) for part in trace.SHADOW)
             if self.initial is not None:
-                self.shadow["written"][0, :, trace.WRITE] = self.initial[:: self.granule][:length]
+                self.shadow[trace.WRITE]["written"][0] = self.initial[:: self.granule][:length]
         return itemsize // self.granule
 
 

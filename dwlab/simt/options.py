@@ -20,7 +20,7 @@ class Options:
     compute_capability: whose hardware limits hold, as (major, minor).
     step_limit: statements that one batch of blocks may execute before the kernel is taken to run for ever.
     memory_budget: bytes that the simulated on-chip state of one batch of blocks may take on the host.
-    watch_budget: bytes that watching the written arrays for races may take on the host (about 30 for each of theirs).
+    watch_budget: bytes that watching the written arrays for races may take on the host (6 to 23 for each of theirs).
     lanes: threads executed at once, at most (whole blocks; at least one block).
     in_step: take each warp as in step, as if a syncwarp stood before each access: the races that are left need more.
     """

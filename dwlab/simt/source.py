@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import inspect
 import linecache
@@ -14,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
+
+import numpy as np
 
 from dwlab.simt.options import UnsupportedError
 
@@ -213,7 +216,8 @@ def _stands_there(node: ast.Lambda, function: FunctionType) -> bool:
 
 def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[str]]:
     """The function's syntax node, with line numbers as in its file, and the file's lines."""
-    name, path, first = function.__name__, function.__code__.co_filename, function.__code__.co_firstlineno
+    code = function.__code__  # whose name it keeps when the function is renamed
+    name, path, first = code.co_name, code.co_filename, code.co_firstlineno
     linecache.checkcache(path)
     lines = linecache.getlines(path, function.__globals__)
     if not lines:
@@ -417,6 +421,30 @@ def read(function: FunctionType) -> Source:
     if not isinstance(function, FunctionType):
         raise UnsupportedError(f"{function!r} is not a Python function")
     return _parsed(function.__code__, function)
+
+
+FROZEN = (bool, int, float, complex, np.generic, tuple, np.ndarray)
+"""Values of outer names that a compiled kernel keeps."""
+
+
+def constants_now(function: FunctionType) -> dict[tuple[FunctionType, str], object]:
+    """The outer names of a function and of those that it calls, with the values that they have now."""
+    found, seen, rest = {}, set(), [function]
+    while rest:
+        one = rest.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        with contextlib.suppress(UnsupportedError):  # said when it runs
+            src = read(one)
+            for name in src.free:
+                with contextlib.suppress(NameError):
+                    value = src.lookup(name)
+                    if isinstance(value, FROZEN):
+                        found[one, name] = value.copy() if isinstance(value, np.ndarray) else value
+            called = (static_value(node.func, src.lookup) for node, _ in src.syntax.calls)
+            rest += [f.py_func for f in called if isinstance(getattr(f, "py_func", None), FunctionType)]
+    return found
 
 
 def short_file(path: str) -> str:

@@ -73,11 +73,12 @@ class Frame:
     compiler works out (dwlab.simt.float64).  types: of names and expressions,
     by their nodes' ids, where all paths are looked at (dwlab.simt.typed).  covered: variable -> the lanes of `partial`,
     and a mask that was last found to lie within them.  outer: what the function's globals and closure variables are in
-    a kernel, and of calls that convert, by their nodes, the types.
+    a kernel, and of calls that convert, by their nodes, the types.  given: parameters that the call gives as literals.
     """
 
     __slots__ = (
         "source", "names", "partial", "entry", "returns", "loops", "literals", "known", "types", "covered", "outer",
+        "given",
     )  # fmt: skip
 
     def __init__(self, src: source.Source, names: dict[str, object], entry: Mask, outer: dict):
@@ -92,6 +93,7 @@ class Frame:
         self.types: dict[int, np.dtype] = {}
         self.covered: dict[str, tuple[Mask, Mask]] = {}
         self.outer = outer
+        self.given: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -202,6 +204,7 @@ class State:
         )
         self.address_space = 0
         self.arrays: dict[str, Array] = {}
+        self.around: set[Frame] = set()  # of functions that have made one
         self.roots: list[Root] = []
         self.static_shared = 0
         self.strands: Scheduler | None = None  # where lanes take turns
@@ -217,6 +220,20 @@ class State:
         root.touched = np.zeros((root.address % 32 + len(data)) // 32 + 2, np.bool_)
         self.roots.append(root)
         return root
+
+    def release(self) -> None:
+        """Gives back what only a running launch needs, whoever holds the launch: an error, say."""
+        for root in self.roots:
+            root.shadow = root.before = root.initial = None
+        self.release_names()
+        self.shared, self.local, self.units, self.order, self.watch = {}, {}, {}, None, None
+        self.pool, self.dynamic_root = self.pool[:0].copy(), None
+
+    def release_names(self) -> None:
+        """Forgets the variables of functions that are done: a Closure among them holds them in a cycle."""
+        for frame in (*getattr(self, "frames", ()), *self.around):
+            frame.names = {}
+        self.around.clear()
 
     def portions(self, most: int) -> Iterator[tuple[int, int]]:
         """(first block, blocks) of each batch of at most `most` blocks."""

@@ -168,23 +168,27 @@ def count_divergent(condition, mask):
 
 
 # Shadow memory keeps, for each granule of an array, three records: the last plain write, the reads since, the atomics
-# since. Reads and atomics are sets; `many` says how far theirs reaches.
-ACCESS = np.dtype(
+# since. Reads and atomics are sets; `many` says how far theirs reaches. Each is an array of its own: what a kernel does
+# not do takes no memory, as pages of zeros are none before something is written to them.
+_SEEN = [
+    ("thread", np.int32),  # number of the latest thread within the launch, + 1; 0: none
+    ("block", np.int32),
+    ("epoch", np.int32),  # barriers that its block had passed
+    ("lane_epoch", np.int32),  # syncwarps that its warp had passed
+    ("event", np.int32),  # the place in the source
+    ("many", np.int8),  # 0: one thread, 1: several lanes of one warp, 2: several warps, 3: several blocks
+]
+WRITTEN = np.dtype(
     [
-        ("thread", np.int32),  # number of the latest thread within the launch, + 1; 0: none
-        ("block", np.int32),
-        ("epoch", np.int32),  # barriers that its block had passed
-        ("lane_epoch", np.int32),  # syncwarps that its warp had passed
-        ("event", np.int32),  # the place in the source
+        *_SEEN,
         ("access", np.int32),  # running number: two lanes of one access are two writers
-        ("fence", np.int32),  # fences of GPU scope that the thread had executed (track_exact only, as the next)
-        ("fence_block", np.int32),  # fences of any scope
-        ("far_thread", np.int32),
-        ("far_event", np.int32),
-        ("many", np.int8),  # 0: one thread, 1: several lanes of one warp, 2: several warps, 3: several blocks
-        ("written", np.bool_),  # of the write record: whether anything was ever written
+        ("written", np.bool_),  # whether anything was ever written
     ]
 )
+SET = np.dtype([*_SEEN, ("far_thread", np.int32), ("far_event", np.int32)])
+FENCES = np.dtype((np.int32, 2))  # of a write's thread until then, of GPU scope and of any (track_exact only)
+SHADOW = (WRITTEN, SET, SET, FENCES)
+BYTES = sum(part.itemsize for part in SHADOW)
 WRITE, READ, UPDATE = 0, 1, 2
 LOAD, STORE, ATOMIC = 0, 1, 2
 # What `track` finds: a race with an earlier write, read or atomic; two lanes storing at once; a read of what nothing
@@ -285,12 +289,12 @@ def meet_lanes(lane_epoch, lane_known, takes_part, member):
 
 @_compiled
 def track(
-    shadow, element, mask, span, per_row, kind, event, access, blocks, epoch, warp_epoch, grid_epoch,
+    writes, reads, updates, element, mask, span, per_row, kind, event, access, blocks, epoch, warp_epoch, grid_epoch,
     check_unwritten, found,
 ):  # fmt: skip
     """Updates shadow memory with one access and notes the first hazard of each type.
 
-    shadow: (rows, granules, 3) ACCESS records; per_row: one row per block (shared) or one row for all (global).
+    writes, reads, updates: (rows, granules) of the shadow; per_row: a row per block (shared) or one for all (global).
     element: (B, T) int64 element numbers; span: granules per element.  kind: LOAD, STORE or ATOMIC.
     event: number of the source place; access: running number of this access.
     blocks: (B,) block numbers; epoch: (B,) barriers passed; warp_epoch: (B, T / 32) syncwarps passed; grid_epoch: epoch
@@ -311,11 +315,11 @@ def track(
             me = block * lanes + t + 1
             warp_now = warp_epoch[b, t // 32]
             for g in range(element[b, t] * span, element[b, t] * span + span):
-                write = shadow[row, g, 0]
-                read = shadow[row, g, 1]
-                update = shadow[row, g, 2]
+                write = writes[row, g]
+                read = reads[row, g]
+                update = updates[row, g]
                 hazard = -1
-                other = write
+                other = read
                 if kind != 1 and check_unwritten and not write.written:
                     hazard = 4
                 elif kind == 1 and write.thread != 0 and write.thread != me and write.access == access:
@@ -330,7 +334,9 @@ def track(
                     other = read
                 if hazard >= 0:
                     total += 1
-                    thread, place = _culprit(other, me, block)
+                    thread, place = write.thread, write.event
+                    if hazard == 1 or hazard == 2:
+                        thread, place = _culprit(other, me, block)
                     far = (thread - 1) // 32 != (me - 1) // 32
                     if found[hazard, 0] == 0 or (far and found[hazard, 5] == 0):
                         found[hazard, 1] = g // span
@@ -352,8 +358,10 @@ def track(
                     write.event = event
                     write.access = access
                     write.written = True
-                    read.thread = 0
-                    update.thread = 0
+                    if read.thread:  # a page is made by what is written to it
+                        read.thread = 0
+                    if update.thread:
+                        update.thread = 0
     return total
 
 
@@ -389,7 +397,7 @@ def _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, 
 
 
 @numba.njit
-def _suspect(suspects, n, hazard, me, seen, element):
+def _suspect(suspects, n, hazard, me, seen, fence, fence_block, element):
     if n < len(suspects):
         one = suspects[n]
         one.hazard = hazard
@@ -398,16 +406,16 @@ def _suspect(suspects, n, hazard, me, seen, element):
         one.epoch = seen.epoch
         one.lane_epoch = seen.lane_epoch
         one.event = seen.event
-        one.fence = seen.fence
-        one.fence_block = seen.fence_block
+        one.fence = fence
+        one.fence_block = fence_block
         one.element = element
     return n + 1
 
 
 @_compiled
 def track_exact(
-    shadow, element, mask, span, per_row, kind, event, access, blocks, epoch, lane_epoch, lane_known, arrived,
-    grid_epoch, fences, knowledge, check_unwritten, pool, used, suspects,
+    writes, readers, updaters, write_fences, element, mask, span, per_row, kind, event, access, blocks, epoch,
+    lane_epoch, lane_known, arrived, grid_epoch, fences, knowledge, check_unwritten, pool, used, suspects,
 ):  # fmt: skip
     """`track` with lists. (nodes of the pool in use, suspects found; more than fit are counted, not kept).
 
@@ -430,16 +438,17 @@ def track_exact(
                 continue
             me = block * lanes + t + 1
             for g in range(element[b, t] * span, element[b, t] * span + span):
-                write = shadow[row, g, 0]
-                reads = shadow[row, g, 1]
-                updates = shadow[row, g, 2]
+                write = writes[row, g]
+                reads = readers[row, g]
+                updates = updaters[row, g]
+                wide, narrow = write_fences[row, g, 0], write_fences[row, g, 1]
                 at = g // span
                 if kind != 1 and check_unwritten and not write.written:
-                    found = _suspect(suspects, found, 4, me, write, at)
+                    found = _suspect(suspects, found, 4, me, write, wide, narrow, at)
                 elif kind == 1 and write.thread != 0 and write.thread != me and write.access == access:
-                    found = _suspect(suspects, found, 3, me, write, at)
+                    found = _suspect(suspects, found, 3, me, write, wide, narrow, at)
                 elif _unordered(write, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, arrived, b, t):
-                    found = _suspect(suspects, found, 0, me, write, at)
+                    found = _suspect(suspects, found, 0, me, write, wide, narrow, at)
                 if kind != 2:
                     # Threads of a block that know the same need not all walk the same long list.
                     first = updates.thread
@@ -453,7 +462,7 @@ def track_exact(
                             if _unordered(
                                 seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, arrived, b, t
                             ):
-                                found = _suspect(suspects, found, 2, me, seen, at)
+                                found = _suspect(suspects, found, 2, me, seen, seen.fence, seen.fence_block, at)
                             node = seen.next
                         last_list, last_knowledge, last_block = first if far else -1, knowledge[block, t], block
                 if kind != 0:
@@ -461,7 +470,7 @@ def track_exact(
                     while node:
                         seen = pool[node - 1]
                         if _unordered(seen, me, block, now, lanes, grid_epoch, lane_epoch, lane_known, arrived, b, t):
-                            found = _suspect(suspects, found, 1, me, seen, at)
+                            found = _suspect(suspects, found, 1, me, seen, seen.fence, seen.fence_block, at)
                         node = seen.next
                 if kind == 1:
                     write.thread = me
@@ -471,10 +480,12 @@ def track_exact(
                     write.event = event
                     write.access = access
                     write.written = True
-                    write.fence = fences[0, block, t]
-                    write.fence_block = fences[1, block, t]
-                    reads.thread = 0
-                    updates.thread = 0
+                    write_fences[row, g, 0] = fences[0, block, t]
+                    write_fences[row, g, 1] = fences[1, block, t]
+                    if reads.thread:
+                        reads.thread = 0
+                    if updates.thread:
+                        updates.thread = 0
                     continue
                 if kind == 2:
                     write.written = True

@@ -113,7 +113,7 @@ class Typing(Execution):
             self.mask, self.node = mask, statement
             loops, bound = len(frame.loops), self.bound
             try:
-                if self.statements[type(statement)](statement) is None:
+                if self.statements[type(statement)](self, statement) is None:
                     return None
             except (UnsupportedError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
                 if not self.first_look:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numba
 import numpy as np
@@ -98,6 +98,32 @@ def as_numba(thing: object) -> object:
     if hasattr(thing, "ndim"):
         return nt.Array(as_numba(thing.dtype), thing.ndim, thing.layout)
     return getattr(nt, str(thing), None)
+
+
+def best(signatures: Sequence[Sequence[nt.Type]], given: Sequence[nt.Type | None]) -> int | None:
+    """Which signature Numba takes for arguments of these types, the one that converts least; None: none of them.
+
+    A type that is None fits to every one.
+    """
+
+    def cost(case: Sequence[nt.Type]) -> tuple[int, ...] | None:
+        counts = [0, 0, 0]  # unsafe conversions, safe ones, promotions
+        for have, want in zip(given, case, strict=True):
+            if isinstance(want, nt.Array) or isinstance(have, nt.Array):
+                if not (isinstance(want, nt.Array) and isinstance(have, nt.Array)):
+                    return None
+                if (have.dtype, have.ndim) != (want.dtype, want.ndim):
+                    return None
+                continue
+            how = None if have is None else context().can_convert(have, want)
+            if have is not None and how is None:
+                return None
+            if how is not None and how.name != "exact":
+                counts[("unsafe", "safe", "promote").index(how.name)] += 1
+        return tuple(counts)
+
+    ranked = [(c, k) for k, case in enumerate(signatures) if len(case) == len(given) and (c := cost(case)) is not None]
+    return min(ranked)[1] if ranked else None
 
 
 def literal(value: object) -> Value:
@@ -416,6 +442,24 @@ _CMATH: dict[Callable, Callable] = {
 } | {cmath.phase: np.angle}
 
 
+def complex_of(real: Value, imag: Value) -> Value:
+    """A complex number of its two parts, as they are: a sum with 1j times one of them makes a NaN of an infinity."""
+    out = np.empty(np.broadcast_shapes(real.shape, imag.shape), np.result_type(real, imag, np.complex64))
+    out.real, out.imag = real, imag
+    return out[()]
+
+
+def _rect(radius: Value, angle: Value) -> Value:
+    """cmath.rect: an infinite radius times 0 is 0, as is a radius of 0 at no angle."""
+    parts = [
+        np.where((part == 0) & np.isinf(radius), part / radius, part * radius)
+        for part in (np.cos(angle), np.sin(angle))
+    ]
+    for where, ends in ((radius == 0, (np.abs(radius), 0)), (np.isinf(radius), (radius, angle))):
+        parts = [np.where(where & ~np.isfinite(angle), end, part) for end, part in zip(ends, parts, strict=True)]
+    return complex_of(*(part.astype(radius.dtype) for part in parts))
+
+
 _OF_COMPLEX = {cmath.acosh, cmath.cosh, cmath.log10, cmath.phase, cmath.sinh, cmath.tanh}
 """The operations that Numba-CUDA has for no real number."""
 
@@ -431,8 +475,7 @@ def cmath_call(function: Callable, args: list[Value]) -> Value | tuple:
     if function is cmath.polar:
         return np.abs(values[0]), np.angle(values[0])
     if function is cmath.rect:
-        radius, angle = (v.real for v in values)
-        return radius * (np.cos(angle) + values[0].dtype.type(1j) * np.sin(angle))
+        return _rect(*(v.real for v in values))
     if function not in _CMATH:
         raise UnsupportedError(f"cmath.{function.__name__} is not available in kernels")
     return _CMATH[function](values[0])

@@ -269,6 +269,6 @@ def test_arrays_too_large_to_be_watched_are_refused_with_a_way_round():
     fill = kernel_of("y", "i = cuda.grid(1)", "if i < y.size:", "    y[i] = 1.0")
     y = np.zeros(1 << 16, np.float32)
     small = simt.Options(watch_budget=1 << 20)
-    with pytest.raises(simt.LaunchError, match=r"7 MiB.*1 MiB.*watch_budget.*hazards='off'"):
+    with pytest.raises(simt.LaunchError, match=r"5 MiB.*1 MiB.*watch_budget.*hazards='off'"):
         simt.xray(fill, 1 << 9, 128, y, options=small)
     simt.xray(fill, 1 << 9, 128, y, options=simt.Options(watch_budget=1 << 20, hazards="off"))

@@ -1,0 +1,264 @@
+"""Device functions as Numba-CUDA compiles them: several signatures, literals handed on, recursion, frozen globals."""
+
+import cmath
+import itertools
+
+import numpy as np
+import pytest
+from numba import float32, float64, int32, int64, uint8
+from numba.core import types as nt
+from numba.core.registry import cpu_target
+
+from dwlab import simt
+from dwlab.simt import cuda
+from dwlab.simt.types import cast, numba_type
+from tests.loaded import loaded
+
+pytestmark = pytest.mark.quick
+
+NUMBERS = (np.int32(3), np.float32(2.75), np.uint8(7), np.int64(2**40), np.float64(0.1), np.int16(-2), np.bool_(True))
+
+
+@pytest.mark.parametrize("types", [*itertools.permutations((int32, float32, float64, uint8), 2)])
+def test_of_several_signatures_numba_chooses(types):
+    """The oracle is Numba's own overload resolution."""
+
+    @cuda.jit([one(one) for one in types], device=True)
+    def same(x):
+        return x
+
+    for number in NUMBERS:
+
+        @cuda.jit
+        def use(out, x):
+            out[0] = same(x)
+
+        out = np.zeros(1)
+        use[1, 1](out, number)
+        context = cpu_target.typing_context
+        cases = [nt.float64(one) for one in types]
+        chosen = context.resolve_overload("same", cases, (numba_type(number.dtype),), {}, allow_ambiguous=True)
+        taken = chosen.args[0]
+        assert out[0] == float(cast(number, np.dtype(str(taken)))), (number, types)
+
+
+def test_several_signatures_by_arrays_and_by_number_of_arguments():
+    @cuda.jit(["float64(float64[:])", "float64(float64[:, :])", "float64(float64, float64)"], device=True)
+    def first(x, y=0.0):
+        return 1.0
+
+    @cuda.jit(["int64(int64)", "int64(int64, int64)"], device=True)
+    def total(*numbers):
+        return len(numbers)
+
+    @cuda.jit
+    def use(out, x):
+        out[0] = first(x) + total(1) * 10 + total(1, 2) * 100
+
+    out = np.zeros(1)
+    use[1, 1](out, np.zeros((2, 2)))
+    assert out[0] == 211
+
+    @cuda.jit
+    def wrong(out, x):
+        out[0] = first(x)
+
+    with pytest.raises(simt.UnsupportedError, match="no signature of first takes"):
+        wrong[1, 1](out, np.zeros((2, 2, 2)))
+
+
+@cuda.jit(device=True)
+def reversed_part(out, n):
+    tile = cuda.shared.array(n, float32)
+    own = cuda.local.array((2, n), float32)
+    i = cuda.threadIdx.x
+    if i < n:
+        tile[i] = i
+        own[1, n - 1] = i
+    cuda.syncthreads()
+    if i < n:
+        out[i] = tile[n - 1 - i] + 100 * own[1, n - 1]
+
+
+SIX = 6
+
+
+def test_a_literal_is_a_shape_in_the_function_that_it_is_given_to():
+    @cuda.jit(device=True)
+    def between(out, size):
+        reversed_part(out, size)
+
+    @cuda.jit
+    def use(out):
+        size = 3
+        between(out, 4)
+        cuda.syncthreads()
+        reversed_part(out[4:], n=SIX)
+        cuda.syncthreads()
+        reversed_part(out[10:], size)
+
+    out = np.zeros(13)
+    use[1, 32](out)
+    assert out.tolist() == [100 * i + n - 1 - i for n in (4, 6, 3) for i in range(n)]
+
+    @cuda.jit
+    def not_literal(out, n):
+        reversed_part(out, n)
+
+    with pytest.raises(simt.UnsupportedError, match="must be a literal"):
+        not_literal[1, 32](out, 4)
+
+    @cuda.jit(device=True)
+    def changed(out, n):
+        n = n + 1
+        tile = cuda.shared.array(n, float32)
+        tile[0] = out[0]
+
+    @cuda.jit
+    def uses_changed(out):
+        changed(out, 4)
+
+    with pytest.raises(simt.UnsupportedError, match="must be a literal"):
+        uses_changed[1, 32](out)
+
+
+class Sizes:
+    N = np.int64(8)
+
+
+@pytest.mark.parametrize("size", [np.int64(8), np.int32(8), np.uint8(8), (8, np.int64(2))])
+@pytest.mark.parametrize("space", ["shared", "local"])
+def test_a_numpy_integer_is_no_size(size, space):
+    """Numba-CUDA has a TypingError for it."""
+
+    @cuda.jit
+    def of_shared(out):
+        a = cuda.shared.array(size, float32)
+        a[0] = out[0]
+
+    @cuda.jit
+    def of_local(out):
+        a = cuda.local.array(shape=size, dtype=float32)
+        a[0] = out[0]
+
+    with pytest.raises(simt.UnsupportedError, match=r"size is a NumPy integer.*int\(…\)"):
+        (of_shared if space == "shared" else of_local)[1, 1](np.zeros(1))
+
+
+def test_recursion_takes_a_signature():
+    @cuda.jit("int64(int64)", device=True)
+    def fib(n):
+        if n < 2:
+            return n
+        return fib(n - 1) + fib(n - 2)
+
+    @cuda.jit("int64(int64)", device=True)
+    def depth(n):
+        if n == 0:
+            return 0
+        return depth(n - 1) + 1
+
+    @cuda.jit
+    def use(out):
+        i = cuda.grid(1)
+        out[i] = fib(i) * 1000 + depth(i + 100)
+
+    out = np.zeros(12, np.int64)
+    use[1, 12](out)
+    assert out.tolist() == [f * 1000 + 100 + i for i, f in enumerate((0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89))]
+
+    @cuda.jit(device=True)
+    def untyped(n):
+        return 0 if n == 0 else untyped(n - 1)
+
+    @cuda.jit
+    def uses_untyped(out):
+        out[0] = untyped(3)
+
+    with pytest.raises(simt.UnsupportedError, match="calls itself.*with a signature only"):
+        uses_untyped[1, 1](out)
+
+
+def test_a_signature_compiles_at_once_and_freezes_globals():
+    """Those of the device functions that it calls, too."""
+    text = """
+import numpy as np
+factor, table = 2, np.arange(3)
+
+@cuda.jit(device=True)
+def helper():
+    return factor
+
+def use(out):
+    out[0] = factor * helper() + table[1]
+
+eager, lazy = cuda.jit("void(int64[:])")(use), cuda.jit(use)
+"""
+    space = loaded(text, "frozen", cuda=cuda)
+    space["factor"], space["table"][1] = 3, 10
+    out = np.zeros(1, np.int64)
+    space["eager"][1, 1](out)
+    assert out[0] == 2 * 2 + 1
+    space["lazy"][1, 1](out)
+    assert out[0] == 3 * 3 + 10
+
+
+def test_a_function_is_found_by_the_name_that_its_code_has():
+    def one(out):
+        out[0] = 9
+
+    one.__name__ = "another"
+    out = np.zeros(1)
+    cuda.jit(one)[1, 1](out)
+    assert out[0] == 9
+
+
+def test_a_kernel_has_no_star():
+    def many(*arrays):
+        arrays[0][0] = 1
+
+    with pytest.raises(simt.UnsupportedError, match=r"many takes \*arrays; a kernel's parameters have names"):
+        cuda.jit(many)[1, 1](np.zeros(1))
+
+
+PARTS = (0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan)
+
+
+def test_complex_numbers_keep_their_parts():
+    @cuda.jit
+    def use(out, polar, parts):
+        i = cuda.grid(1)
+        out[i] = complex(parts[i, 0], parts[i, 1])
+        polar[i] = cmath.rect(parts[i, 0], parts[i, 1])
+
+    parts = np.array([*itertools.product(PARTS, PARTS)])
+    out, polar = np.zeros((2, len(parts)), np.complex128)
+    use[1, len(parts)](out, polar, parts)
+    expected = np.array([complex(*one) for one in parts.tolist()])
+    assert out.view(np.int64).tolist() == expected.view(np.int64).tolist(), "signs of zeros, too"
+
+    def rect(radius, angle):
+        """As Numba writes it (numba.cpython.cmathimpl)."""
+        if not np.isfinite(angle) and (not radius or np.isinf(radius)):
+            return complex(abs(radius)) if not radius else complex(radius, angle)
+        turned = [f(angle) for f in (np.cos, np.sin)]
+        return complex(*(v / radius if v == 0 and np.isinf(radius) else v * radius for v in turned))
+
+    with np.errstate(all="ignore"):
+        expected = np.array([rect(*one) for one in parts])
+    np.testing.assert_array_equal(polar, expected)
+    assert (np.signbit(polar.imag) == np.signbit(expected.imag))[~np.isnan(expected.imag)].all()
+
+
+def test_a_signature_of_one_type_gives_its_result():
+    @cuda.jit([int64(int64), float64(float64)], device=True)
+    def half(x):
+        return x / 2
+
+    @cuda.jit
+    def use(out, x):
+        out[0], out[1] = half(x), half(x + 0.5)
+
+    out = np.zeros(2)
+    use[1, 1](out, 3)
+    assert out.tolist() == [1.0, 1.75]
