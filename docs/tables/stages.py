@@ -159,9 +159,10 @@ def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
                 one = now.get(row.stage)
                 if one is None or not one.same_kernel(row.kernel_sha256, row.problem, row.dtype):
                     earlier.append(f"{path}/{row.stage}")
-            shown += [(path, row.to_dict()) for row in rows]
-            compared = [row for row in rows if row.peer][:1]
-            shown += [(path, {"stage": "baseline: " + row.peer, "time_us": row.peer_time_us}) for row in compared]
+            timed = records.with_fastest_peers([row.to_dict() for row in rows], runs)
+            shown += [(path, row) for row in timed]
+            compared = [row for row in timed if row.get("peer")][:1]
+            shown += [(path, {"stage": f"baseline: {row['peer']}", "time_us": row["peer_time_us"]}) for row in compared]
     if not shown:
         return NONE
     columns = [
@@ -201,15 +202,20 @@ def grid(runs: Sequence[Record]) -> Markdown:
     if not used:
         return NONE
     copied = records.copies(runs, used[-1].gpu)
-    gbps = {id(row): run.ceilings["copy_gbps"] for run in used for row in run.sections["grid"]}  # of the row's own run
+    gbps = {(row["path"], shape_text(row["problem"]), row.get("time_us")): run.ceilings["copy_gbps"]
+            for run in used for row in run.sections["grid"]}  # of the row's own run  # fmt: skip
+
+    def copied_us(one: Row) -> float:
+        gb_s = gbps[one["path"], shape_text(one["problem"]), one.get("time_us")]
+        return records.copy_us(round(one["copy_bound_us"] * gb_s * 1e3), copied)
+
     body = []
     for path, here in grouped(rows, lambda one: one["path"]).items():
         timed = [one for one in here if one.get("time_us")]
         bounds = [max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for one in timed]
         # Where the FMA rate allows 85 % of the copy bandwidth, and a launch lasts long enough to fill the GPU.
         large = [one for one in timed if max(LARGE_US, 0.85 * (one.get("fma_bound_us") or 0)) <= one["copy_bound_us"]]
-        copies = [records.copy_us(round(one["copy_bound_us"] * gbps[id(one)] * 1e3), copied) if copied else None
-                  for one in large]  # fmt: skip
+        copies = [copied_us(one) if copied else None for one in large]
         there = [least / one["time_us"] >= 0.85 for one, least in zip(large, copies, strict=True) if least]
         body.append((path, here, sorted(one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer")), bounds,
                      [one["copy_bound_us"] / one["time_us"] >= 0.85 for one in large], there))  # fmt: skip
@@ -220,8 +226,8 @@ def grid(runs: Sequence[Record]) -> Markdown:
         Col("slower", lambda one: sum(ratio < 1 for ratio in one[2])),
         Col("no baseline or no time", lambda one: len(one[1]) - len(one[2])),
         Col("× baseline, least", lambda one: min(one[2], default=None), times),
-        Col("median", lambda one: one[2][len(one[2]) // 2] if one[2] else None, times),
-        Col("of bound, median", lambda one: sorted(one[3])[len(one[3]) // 2] if one[3] else None, percent),
+        Col("median", lambda one: statistics.median(one[2]) if one[2] else None, times),
+        Col("of bound, median", lambda one: statistics.median(one[3]) if one[3] else None, percent),
         Col("large launches at 85 % of copy", lambda one: f"{sum(one[4])} of {len(one[4])}"),
         Col("of a copy as large", lambda one: f"{sum(one[5])} of {len(one[5])}"),
     ]
@@ -239,7 +245,8 @@ def newest_drawn(runs: Sequence[Record]) -> list[tuple[Record, Row]]:
         for row in run.sections.get("shapes", ()):
             if row["times"]:
                 found[row["path"], *row["problem"].values()] = run, row
-    return list(found.values())
+    rows = records.with_fastest_peers([row for _, row in found.values()], runs)
+    return [(run, row) for (run, _), row in zip(found.values(), rows, strict=True)]
 
 
 def problem_of(row: Row) -> DepthwiseConv1d:
@@ -328,23 +335,29 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
     is what carrying the first GPU's times over would say; where memory binds, and elsewhere.
     """
     predictions = json.loads(records.file_bytes(max(folder.glob("*.json.xz"))))
-    taken, where = {}, []
-    for run in records.load_runs(folder):
-        where.append(run.where())
+    wanted = {
+        (row["stage"], shape_text(row["problem"]).removesuffix(" dtype=float32")) for row in predictions["stages"]
+    }
+    taken: dict[tuple[str, str, str], tuple[Measurement, Record]] = {}
+    for run in (*records.load_runs(), *records.load_runs(folder)):
         for one in run.measurements:
-            taken[one.id, shape_text(one.problem), run.gpu] = (
-                one.time_us,
-                "warm" if one.cold.startswith("warm") else "cold",
-            )
+            if (one.id, shape_text(one.problem)) in wanted and one.dtype == "float32":
+                taken[one.id, shape_text(one.problem), run.gpu] = one, run
     found: dict[str, list[tuple[float, float]]] = {"device memory": [], "something else": []}
+    used, missing = {}, []
     for row in predictions["stages"]:
         (basis, old), (gpu, new) = row["gpus"].items()
-        before, after = (taken.get((row["stage"], shape_text(row["problem"]), name)) for name in (basis, gpu))
-        if before and after:
-            expected = new[f"{after[1]}_us"] / old[f"{before[1]}_us"]
-            change = after[0] / before[0]
-            kind = "device memory" if new[f"bound_{after[1]}"] == "dram" else "something else"
-            found[kind].append((change, abs(expected / change - 1)))
+        shape = shape_text(row["problem"])
+        pair = [taken.get((row["stage"], shape, name)) for name in (basis, gpu)]
+        if None in pair:
+            missing += [shape]
+            continue
+        (before, first), (after, second) = pair
+        used |= {run.file: run for run in (first, second)}
+        state = "warm" if after.cold.startswith("warm") else "cold"
+        change = after.time_us / before.time_us
+        kind = "device memory" if new[f"bound_{state}"] == "dram" else "something else"
+        found[kind].append((change, abs(new[f"{state}_us"] / old[f"{state}_us"] / change - 1)))
     columns = [
         Col("predicted to be bound by", lambda one: one[0], left=True),
         Col("rows", lambda one: len(one[1])),
@@ -358,7 +371,8 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
     ]
     return of_rows(columns, [one for one in found.items() if one[1]], [
         f"A row is a stage at a shape that was timed on both: {sum(map(len, found.values()))} of "
-        f"{len(predictions['stages'])} predicted. Change: the time on {gpu} over that on {basis}. Carried over: as if "
-        f"nothing changed. Predicted {predictions['date'][:10]}, before the second GPU ran anything. Measured on "
-        f"{'; '.join(where)}.",
+        f"{len(predictions['stages'])} predicted; the shapes of the rest were timed on one GPU or none: "
+        f"{'; '.join(dict.fromkeys(missing))}. Change: the time on {gpu} over that on {basis}. Carried over: as if "
+        f"nothing changed. Predicted {predictions['date'][:10]}, before the second GPU ran anything. "
+        f"{measured_on(sorted(used.values(), key=lambda run: run.date))}",
     ])  # fmt: skip

@@ -41,6 +41,7 @@ __all__ = [
     "COUNTED_OF_LAYERS", "PARTS", "SCHEMA", "SECTIONS", "SHARED", "Damage", "Measurement", "ReadOnly", "Record",
     "RecordError", "RecordWarning", "best", "copies", "copy_us", "csv_rows", "damaged", "describe_problem", "grid_rows",
     "load_all", "load_runs", "newest_rows", "read", "read_run", "shape_text", "shown_runs",
+    "with_fastest_peers",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent
@@ -336,8 +337,36 @@ def calm(row: Mapping[str, Any]) -> bool:
 def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
     """The grid of shapes on the GPU that is shown: of each path and shape the newest row, and the runs."""
     rows, used = newest_rows("grid", lambda row: (row["path"], row["dtype"], *row["problem"].values()), runs)
+    rows = with_fastest_peers(rows, runs)
     order = {path: i for i, path in enumerate(dict.fromkeys(row["path"] for row in rows))}
     return sorted(rows, key=lambda row: (order[row["path"]], *(row["problem"][name] for name in "LKB"))), used
+
+
+def with_fastest_peers(
+    rows: Iterable[Mapping[str, Any]], runs: Sequence[Record] | None = None
+) -> list[Mapping[str, Any]]:
+    """Rows of the 1-D convolution on the GPU that is shown, each with the least time of PyTorch that any run has of its
+    path, problem and type: not every run tries all of its ways, and a busy host slows some.
+    """
+    found: dict[Any, tuple[float, str]] = {}
+    for run in shown_runs(runs):
+        peers = ((one, one["shape"], one["time"]["median_us"], one["name"])
+                 for one in run.peers if one.get("time") and one.get("shape"))  # fmt: skip
+        timed = (
+            (one.to_dict() for one in run.measurements),
+            *(run.sections.get(part, ()) for part in ("grid", "shapes")),
+        )
+        own = ((one, one["problem"], one["peer_time_us"], one["peer"])
+               for one in itertools.chain(*timed) if one.get("peer_time_us"))  # fmt: skip
+        for one, problem, us, name in itertools.chain(peers, own):
+            key = one["path"], one.get("dtype", "float32"), shape_text(problem)
+            found[key] = min(found.get(key, (us, name)), (us, name))
+    made = []
+    for row in rows:
+        us, name = found.get((row["path"], row["dtype"], shape_text(row["problem"])), (None, None))
+        ratio = us / row["time_us"] if us and row.get("time_us") else None
+        made.append({**row, "peer": name, "peer_time_us": us, "speedup_vs_peer": ratio} if us else row)
+    return made
 
 
 def copies(runs: Sequence[Record] | None = None, gpu: str | None = None) -> Record | None:

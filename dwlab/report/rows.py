@@ -339,12 +339,20 @@ def layout_of(row: Row) -> str:
 
 
 def fastest_sparse(runs: Runs = None) -> Found:
-    """Our fastest stage of each layer, batch, layout, storage type and pattern with sparse filters."""
+    """Our fastest stage of each layer, batch, layout, storage type and pattern with sparse filters.
+
+    Libraries' times are the least that any run on that GPU has of the same.
+    """
 
     def problem(row: Row) -> tuple[Any, ...]:
         return row["layer"], row["batch"], layout_of(row), row["dtype"], row["pattern"]
 
     rows, used = records.newest_rows("sparse", lambda row: (*problem(row), row["stage"]), runs)
     made = grouped((row for row in rows if row["time_us"]), problem)
-    fastest = [min(here, key=lambda row: row["time_us"]) for here in made.values()]
+    peers: dict[Any, dict[str, float]] = {}
+    for run in (run for run in all_of(runs) if used and run.gpu == used[-1].gpu):
+        for row in run.sections.get("sparse") or ():
+            known = peers.setdefault(problem(row), {})
+            known |= {name: min(us, known.get(name, us)) for name, us in row["peers"].items()}
+    fastest = [{**min(here, key=lambda row: row["time_us"]), "peers": peers[key]} for key, here in made.items()]
     return sorted(fastest, key=lambda row: (layout_of(row), row["sparsity"], row["layer"], row["batch"])), used
