@@ -162,7 +162,7 @@ def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
             timed = records.with_fastest_peers([row.to_dict() for row in rows], runs)
             shown += [(path, row) for row in timed]
             compared = [row for row in timed if row.get("peer")][:1]
-            shown += [(path, {"stage": f"baseline: {row['peer']}", "time_us": row["peer_time_us"]}) for row in compared]
+            shown += [(path, {"stage": "baseline: " + row["peer"], "time_us": row["peer_time_us"]}) for row in compared]
     if not shown:
         return NONE
     columns = [
