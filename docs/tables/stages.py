@@ -159,7 +159,7 @@ def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
                 one = now.get(row.stage)
                 if one is None or not one.same_kernel(row.kernel_sha256, row.problem, row.dtype):
                     earlier.append(f"{path}/{row.stage}")
-            timed = records.with_fastest_peers([row.to_dict() for row in rows], runs)
+            timed = records.with_fastest_baselines([row.to_dict() for row in rows], runs)
             shown += [(path, row) for row in timed]
             compared = [row for row in timed if row.get("peer")][:1]
             shown += [(path, {"stage": "baseline: " + row["peer"], "time_us": row["peer_time_us"]}) for row in compared]
@@ -245,7 +245,7 @@ def newest_drawn(runs: Sequence[Record]) -> list[tuple[Record, Row]]:
         for row in run.sections.get("shapes", ()):
             if row["times"]:
                 found[row["path"], *row["problem"].values()] = run, row
-    rows = records.with_fastest_peers([row for _, row in found.values()], runs)
+    rows = records.with_fastest_baselines([row for _, row in found.values()], runs)
     return [(run, row) for (run, _), row in zip(found.values(), rows, strict=True)]
 
 

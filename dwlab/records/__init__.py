@@ -41,7 +41,7 @@ __all__ = [
     "COUNTED_OF_LAYERS", "PARTS", "SCHEMA", "SECTIONS", "SHARED", "Damage", "Measurement", "ReadOnly", "Record",
     "RecordError", "RecordWarning", "best", "copies", "copy_us", "csv_rows", "damaged", "describe_problem", "grid_rows",
     "load_all", "load_runs", "newest_rows", "read", "read_run", "shape_text", "shown_runs",
-    "with_fastest_peers",
+    "with_fastest_baselines",
 ]  # fmt: skip
 
 FOLDER = Path(__file__).parent
@@ -337,12 +337,12 @@ def calm(row: Mapping[str, Any]) -> bool:
 def grid_rows(runs: Sequence[Record] | None = None) -> tuple[list[Mapping[str, Any]], list[Record]]:
     """The grid of shapes on the GPU that is shown: of each path and shape the newest row, and the runs."""
     rows, used = newest_rows("grid", lambda row: (row["path"], row["dtype"], *row["problem"].values()), runs)
-    rows = with_fastest_peers(rows, runs)
+    rows = with_fastest_baselines(rows, runs)
     order = {path: i for i, path in enumerate(dict.fromkeys(row["path"] for row in rows))}
     return sorted(rows, key=lambda row: (order[row["path"]], *(row["problem"][name] for name in "LKB"))), used
 
 
-def with_fastest_peers(
+def with_fastest_baselines(
     rows: Iterable[Mapping[str, Any]], runs: Sequence[Record] | None = None
 ) -> list[Mapping[str, Any]]:
     """Rows of the 1-D convolution on the GPU that is shown, each with the least time of PyTorch that any run has of its

@@ -349,10 +349,10 @@ def fastest_sparse(runs: Runs = None) -> Found:
 
     rows, used = records.newest_rows("sparse", lambda row: (*problem(row), row["stage"]), runs)
     made = grouped((row for row in rows if row["time_us"]), problem)
-    peers: dict[Any, dict[str, float]] = {}
+    libraries: dict[Any, dict[str, float]] = {}
     for run in (run for run in all_of(runs) if used and run.gpu == used[-1].gpu):
         for row in run.sections.get("sparse") or ():
-            known = peers.setdefault(problem(row), {})
+            known = libraries.setdefault(problem(row), {})
             known |= {name: min(us, known.get(name, us)) for name, us in row["peers"].items()}
-    fastest = [{**min(here, key=lambda row: row["time_us"]), "peers": peers[key]} for key, here in made.items()]
+    fastest = [{**min(here, key=lambda row: row["time_us"]), "peers": libraries[key]} for key, here in made.items()]
     return sorted(fastest, key=lambda row: (layout_of(row), row["sparsity"], row["layer"], row["batch"])), used
