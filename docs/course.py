@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS_A_MINUTE, SECONDS_A_LINE, LEAST_MINUTES = 150, 60, 5
@@ -44,24 +47,33 @@ def exercise_minutes(solution: Path) -> int:
     return max(LEAST_MINUTES, round(words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60))
 
 
+def loads() -> dict[str, Any]:
+    """`loads` of notebooks/build.py: what each lesson asks of a reader and of a student."""
+    spec = importlib.util.spec_from_file_location("notebooks_build", ROOT / "notebooks" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.loads()
+
+
 def lessons() -> str:
-    """A row a lesson: what one can do afterwards, minutes of reading and of its exercises, the question to discuss."""
+    """A row a lesson: what one can do afterwards, minutes of reading, doing and exercises, the question to discuss."""
     rows = [
-        "| lesson | afterwards they can | reading, min | exercises, min | to discuss before it |",
-        "| --- | --- | ---: | ---: | --- |",
+        "| lesson | afterwards they can | reading: stated, measured | doing | exercises | written | to discuss first |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    for source in sorted((ROOT / "notebooks" / "src").glob("[0-9]*.py")):
-        text = source.read_text(encoding="utf-8")
-        name = re.search(r"^# # (.*)$", text, re.M)[1]
+    for name, load in loads().items():
+        text = (ROOT / "notebooks" / "src" / f"{name}.py").read_text(encoding="utf-8")
+        title = re.search(r"^# # (.*)$", text, re.M)[1]
         read = re.search(r"\d+", _head(text, "Time"))
-        solutions = sorted((ROOT / "solutions").glob(f"{source.stem[:2]}_*.py"))
-        minutes = [exercise_minutes(one) for one in solutions]
+        minutes = [exercise_minutes(one) for one in sorted((ROOT / "solutions").glob(f"{name[:2]}_*.py"))]
         question = re.search(r"^# ## Question\n(.*?)(?=^# ## |^# %%)", text, re.M | re.S)
         found = re.findall(r"\*\*(.+?)\*\*", re.sub(r"^# ?", "", question[1], flags=re.M), re.S) if question else []
         found = [one for one in found if one.rstrip().endswith("?")]
         rows.append(
-            f"| [{_cell(name)}](../notebooks/{source.stem}.ipynb) | {_cell(_head(text, 'Afterwards you can'))} "
-            f"| {read[0] if read else ''} | {' + '.join(map(str, minutes))} = {sum(minutes)} "
+            f"| [{_cell(title)}](../notebooks/{name}.ipynb) | {_cell(_head(text, 'Afterwards you can'))} "
+            f"| {read[0] if read else ''}, {load.minutes:.1f} | {load.doing} "
+            f"| {' + '.join(map(str, minutes))} = {sum(minutes)} | {sum(load.blanks)} of {load.kernel_lines} "
             f"| {_cell(found[0]) if found else ''} |"
         )
     return "\n".join(rows)

@@ -487,92 +487,118 @@ def lesson_differences(source: Path) -> Iterator[str]:
 
 
 class Load(NamedTuple):
-    """What a lesson asks of a reader, without its exercises. docs/teaching.md says what is counted."""
+    """What a lesson asks of a reader and of a student, without its exercises. docs/teaching.md says what is counted."""
 
     words: int  # of text cells, without tables
-    kernel_lines: int  # of kernels and launches
-    other_lines: int
+    rows: int  # of tables in text cells that are not folded
+    lines: int  # of code that is shown, stands in no lesson before, and is not the student's to write
     cells: int  # that are run and show something
     folded: int = 0  # lines and rows that are not shown until they are asked for
-    rows: int = 0  # of tables in text cells that are not folded
+    kernel_lines: int = 0  # of all kernels, whoever writes them
+    blanks: tuple[int, ...] = ()  # lines that a student writes, of each cell with a blank
+    predictions: int = 0
 
     @property
     def minutes(self) -> float:
-        """By the rates below, of reading alone: without thinking, predictions, exercises and waiting."""
-        seconds = SECONDS_A_KERNEL_LINE * self.kernel_lines + SECONDS_A_LINE * (self.other_lines + self.rows)
-        return self.words / WORDS_A_MINUTE + (seconds + SECONDS_A_CELL * self.cells) / 60
+        """Of reading, by the rates below: without thinking, predictions, blanks, exercises and waiting."""
+        return (
+            self.words / WORDS_A_MINUTE + (self.rows + self.lines) / LINES_A_MINUTE + SECONDS_A_CELL * self.cells / 60
+        )
+
+    @property
+    def doing(self) -> int:
+        """Minutes for blanks, one a line and two at least, and for predictions, one each."""
+        return sum(max(LEAST_MINUTES, lines) for lines in self.blanks) + self.predictions
 
     @property
     def stated(self) -> int:
         """What a lesson says under **Time**: whole fives of minutes."""
         return 5 * round(self.minutes / 5)
 
-    @property
-    def share(self) -> float:
-        """Part of the visible code lines that are kernels or launches."""
-        return self.kernel_lines / max(1, self.kernel_lines + self.other_lines)
-
 
 WORDS_A_MINUTE = 150  # as read aloud: many readers' first language is another one
-SECONDS_A_KERNEL_LINE, SECONDS_A_LINE, SECONDS_A_CELL = 9, 4, 12
+LINES_A_MINUTE, SECONDS_A_CELL, LEAST_MINUTES = 12, 12, 2
 MOST_MINUTES = 25
 ROWS = re.compile(r"^\|(?![ |:-]*$)", re.M)  # a line of dashes, or an empty head, is none
-LAUNCHES = re.compile(r"\w\[[^\]]+\]\(|\b(?:xray|profile|look|check|stepper|threads|grade)\(")
 
 
-def load(notebook: nbformat.NotebookNode) -> Load:
-    """The load of a lesson that is built."""
-    words = kernel_lines = other_lines = cells = folded = rows = 0
-    for cell in notebook.cells:
+def load(
+    notebook: nbformat.NotebookNode, copy: nbformat.NotebookNode | None = None, known: set[str] | None = None
+) -> Load:
+    """The load of a lesson that is built. copy: the student's. known: lines of code of the lessons before; it grows."""
+    known = set() if known is None else known
+    words = rows = shown = cells = folded = kernel_lines = predictions = 0
+    blanks: list[int] = []
+    for place, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
             text = re.sub(r"<!-- begin:exercise:.*?<!-- end:exercise:\S+ -->", "", cell.source, flags=re.S)
-            for code in re.findall(r"```python\n(.*?)```", text, re.S):
-                kernel_lines += len(_code_lines(code))
+            code = [line for part in re.findall(r"```python\n(.*?)```", text, re.S) for line in _code_lines(part)]
+            shown += len(set(code) - known)
+            known |= set(code)
             text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.S)
-            shown = len(ROWS.findall(re.sub(r"<details>.*?</details>", "", text, flags=re.S)))
-            rows, folded = rows + shown, folded + len(ROWS.findall(text)) - shown
+            open_rows = len(ROWS.findall(re.sub(r"<details>.*?</details>", "", text, flags=re.S)))
+            rows, folded = rows + open_rows, folded + len(ROWS.findall(text)) - open_rows
             words += sum(len(re.findall(r"\w[\w'’.,-]*", line)) for line in text.split("\n") if line[:1] != "|")
-        else:
-            mine, others = _lines(cell.source, any(t.startswith("stage:") for t in cell.metadata.get("tags", [])))
-            if hidden(cell):
-                folded, mine, others = folded + mine + others, 0, 0
-            if not re.search(r"^grade\(", cell.source, re.M):
-                kernel_lines, other_lines, cells = kernel_lines + mine, other_lines + others, cells + bool(cell.outputs)
-    return Load(words, kernel_lines, other_lines, cells, folded, rows)
+        elif not re.search(r"^grade\(", cell.source, re.M):
+            lines, theirs = _code_lines(cell.source), copy.cells[place].source if copy else cell.source
+            left = [line for line in lines if line not in _code_lines(theirs)]
+            predictions += len(set(re.findall(r"predicted_\w+", "\n".join(left)))) if "= ..." in theirs else 0
+            blanks += [len(left)] if BLANK in theirs else []
+            kernel_lines += _kernel_lines(cell)
+            new = {*lines} - {*left} - known
+            known |= {*lines}
+            folded, shown = (folded + len(lines), shown) if hidden(cell) else (folded, shown + len(new))
+            cells += bool(cell.outputs)
+    return Load(words, rows, shown, cells, folded, kernel_lines, tuple(blanks), predictions)
 
 
-def _code_lines(text: str) -> set[int]:
-    """The numbers of the lines that hold code."""
-    return {n for n, line in enumerate(text.split("\n"), 1) if line.strip() and not line.strip().startswith("#")}
+def _code_lines(text: str) -> list[str]:
+    """The lines that hold code, without their margins."""
+    return [line.strip() for line in text.split("\n") if line.strip() and not line.strip().startswith("#")]
 
 
-def _lines(text: str, stage: bool) -> tuple[int, int]:
-    """(lines of kernels and of statements that launch one, other lines) of a code cell."""
-    lines = _code_lines(text)
-    if stage:
-        return len(lines), 0
-    mine: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+def _kernel_lines(cell: nbformat.NotebookNode) -> int:
+    """The lines of the kernels in a code cell: of a stage's text all."""
+    if any(tag.startswith("stage:") for tag in cell.metadata.get("tags", [])):
+        return len(_code_lines(cell.source))
+    text, found = cell.source.split("\n"), set()
+    for node in ast.walk(ast.parse(cell.source)):
         if isinstance(node, ast.FunctionDef) and any("cuda.jit" in ast.unparse(one) for one in node.decorator_list):
-            mine |= set(range(node.decorator_list[0].lineno, node.end_lineno + 1))
-        elif isinstance(node, ast.FunctionDef) and "Launch(" in ast.unparse(node):  # a grid, a block and scalars
-            mine |= set(range(node.lineno, node.end_lineno + 1))
-        elif isinstance(node, (ast.Expr, ast.Assign)) and LAUNCHES.search(ast.unparse(node)):
-            mine |= set(range(node.lineno, node.end_lineno + 1))
-    return len(lines & mine), len(lines - mine)
+            found |= set(range(node.decorator_list[0].lineno, node.end_lineno + 1))
+    return len(_code_lines("\n".join(text[n - 1] for n in found)))
+
+
+@functools.cache
+def loads() -> dict[str, Load]:
+    """The load of each lesson, in the order of their numbers."""
+    known: set[str] = set()
+    read = {source.stem: source for source in sorted(SOURCES.glob("[0-9][0-9]_*.py"))}
+    both = {name: [nbformat.read(at / f"{name}.ipynb", as_version=4) for at in (NOTEBOOKS, EXERCISES)] for name in read}
+    return {name: load(*pair, known) for name, pair in both.items()}
 
 
 def load_table(read: list[Path]) -> str:
     """The load of the lessons of these sources, a row each."""
     from dwlab.text import tabular
 
-    head = ["lesson", "words", "rows", "code lines", "kernels, launches", "folded", "cells", "minutes", "stated"]
+    head = [
+        "lesson",
+        "words",
+        "rows",
+        "new lines",
+        "folded",
+        "cells",
+        "minutes",
+        "stated",
+        "doing",
+        "blanks",
+        "of lines",
+    ]
     body = []
     for source in read:
-        one = load(nbformat.read(NOTEBOOKS / f"{source.stem}.ipynb", as_version=4))
-        lines = one.kernel_lines + one.other_lines
-        body.append([source.stem, f"{one.words:,}", f"{one.rows}", f"{lines:,}", f"{100 * one.share:.0f} %", f"{one.folded}",
-                     f"{one.cells}", f"{one.minutes:.1f}", f"{one.stated}"])  # fmt: skip
+        one = loads()[source.stem]
+        numbers = one.words, one.rows, one.lines, one.folded, one.cells, f"{one.minutes:.1f}", one.stated, one.doing
+        body.append([source.stem, *map(str, numbers), str(sum(one.blanks)), str(one.kernel_lines)])
     return tabular.columns(head, body)
 
 

@@ -19,13 +19,10 @@ import numpy as np
 from dwlab.gpu.occupancy import LIMITS, SOURCE, Occupancy, occupancy
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt.views import LANES, SECTOR
-from dwlab.text.drawing import COLOURS, Table, with_alt
-from dwlab.widgets._charts import EDGE, TIGHT, chart, heading, key, stacked
+from dwlab.text.drawing import WARPS, WIDE, Drawing, Table, box, label
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dwlab.widgets._face import Face
 
 MOST_TILE = 1 << 20  # elements; beyond any shared memory
@@ -170,7 +167,7 @@ def amount(count: float) -> str:
 def _describe(t: Tiling, o: Occupancy, threads: int, registers: int, cc: str) -> str:
     p = t.problem
     text = (
-        f"Three charts. A row of {p.L:,} elements is cut into {t.tiles:,} tile{'s' if t.tiles > 1 else ''} of "
+        f"A row of {p.L:,} elements is cut into {t.tiles:,} tile{'s' if t.tiles > 1 else ''} of "
         f"{t.tile:,} outputs; with halos of {p.K - 1:,} the tiles load {t.loaded:,} elements, "
         f"{100 * t.redundant:.0f} % of them for the second time or more. Bytes requested: "
         f"{amount(t.bytes_requested)}, against {amount(p.compulsory_bytes())} compulsory. "
@@ -233,59 +230,24 @@ def _tables(t: Tiling, o: Occupancy, threads: int) -> tuple[Table, ...]:
     return traffic, tile, occupied, warps
 
 
-def ladder(count: float) -> float:
-    """The least of 1, 2, 5, 10, 20, 50, … that is not below `count`: an axis that ends there stands still while a
-    slider moves a little, and bars on it grow."""
-    power = 10.0 ** math.floor(math.log10(max(count, 1)))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= count)
-
-
 SHOWN = 7  # tiles drawn one under the other
 
 
-def _draw(t: Tiling, o: Occupancy, cc: str, alt: str) -> Figure:
-    p = t.problem
-    blue, orange, green, olive = COLOURS[:4]
-    places = (0.1, 0.69, 0.87, 0.225), (0.2, 0.335, 0.74, 0.19), (0.2, 0.05, 0.77, 0.17)
-    figure, (cut, moved, kept) = chart(5.6, 6.0, *places)
-
-    t0 = [k * t.tile for k in range(min(t.tiles, SHOWN))]
-    for place, a in enumerate(t0):
-        b = min(a + t.tile, p.L)
+def _draw(t: Tiling, alt: str) -> Drawing:
+    """What each tile loads of a row."""
+    p, parts = t.problem, []
+    starts = range(0, p.L, t.tile)[:SHOWN]
+    end = min(p.L, starts[-1] + t.tile + p.shift)
+    unit = (WIDE - 60) / end
+    for place, a in enumerate(starts):
+        b, y = min(a + t.tile, p.L), 26 * place
         left, right = max(a - p.left, 0), min(b + p.shift, p.L)
-        halos = [(x, width) for x, width in ((left, a - left), (b, right - b)) if width]
-        cut.broken_barh(halos, (place - 0.38, 0.76), facecolor=orange, hatch=TIGHT, **EDGE)
-        cut.broken_barh([(a, b - a)], (place - 0.38, 0.76), facecolor=blue, **EDGE)
-    more, end = t.tiles - len(t0), min(p.L, t0[-1] + t.tile + p.shift)
-    cut.set(ylim=(max(len(t0), 4) - 0.5 + (0.9 if more else 0), -0.6), yticks=range(len(t0)), xlim=(0, end))
-    if more:
-        text = f"and {more:,} more tile{'s' if more > 1 else ''}"
-        cut.text(end / 2, len(t0) - 0.05, text, fontsize=8, ha="center", va="center")
-    cut.set_ylabel("tile", fontsize=8)
-    cut.set_xlabel("element of x along the row", fontsize=8, labelpad=1)
-    heading(figure, 0.985, "What each tile loads of a row")
-    key(figure, 0.945, (("its own elements", blue, ""), ("halo, loaded by a neighbour too", orange, TIGHT)))
-
-    parts = ("x once", blue, ""), ("x halo again", orange, TIGHT), ("w", green, "...."), ("y", olive, "\\\\" * 2)
-    once = p.nbytes()
-    widths = (t.x_bytes - t.halo_bytes, once["x"]), (t.halo_bytes, 0), (t.w_bytes, once["w"]), (t.y_bytes, once["y"])
-    end = ladder(stacked(moved, ("tiled", "compulsory"), parts, widths, amount) * 1.22)
-    moved.set(xlim=(0, end), xticks=[0, end / 2, end], xticklabels=["0", amount(end / 2), amount(end)])
-    heading(figure, 0.605, "Bytes requested from global memory")
-    key(figure, 0.565, parts)
-
-    most = max(o.by.values())
-    for place, (name, count) in enumerate(o.by.items()):
-        tight = not o.exceeded and name in o.limited_by
-        colour, hatch = (orange, TIGHT) if tight else ("#BBBBBB", "")
-        kept.barh(place, count, color=colour, hatch=hatch, height=0.66, **EDGE)
-        text = f"{count} ← the limit" if tight else f"{count}"
-        kept.text(count + most * 0.015, place, text, fontsize=8, va="center", fontweight="bold" if tight else "normal")
-    kept.set(ylim=(3.5, -0.5), yticks=range(4), yticklabels=o.by, xlim=(0, max(most * 1.25, 1)), xticks=[])
-    kept.spines["bottom"].set_visible(False)
-    title = f"Blocks on one SM that each resource allows (cc {cc})"
-    heading(figure, 0.265, f"This block does not run (cc {cc}): a limit is exceeded" if o.exceeded else title)
-    return with_alt(figure, alt)
+        parts.append(label(0, y + 15, f"tile {place}"))
+        parts.append(box(60 + left * unit, y, (right - left) * unit, 20, WARPS[1]))
+        parts.append(box(60 + a * unit, y, (b - a) * unit, 20, WARPS[0]))
+    more = f"; and {t.tiles - len(starts):,} more" if t.tiles > len(starts) else ""
+    words = f"elements 0 to {end - 1:,} of a row; dark: a tile's own, light: its halo, loaded by a neighbour too{more}"
+    return Drawing("What each tile loads of a row", alt, "".join([*parts, label(0, y + 42, words)]), y + 46)
 
 
 def _text(compute_capability: tuple[int, int] | str) -> str:
@@ -325,7 +287,7 @@ def view(
         tables=_tables(t, o, threads),
         problems=o.exceeded,
         notes=(*o.notes, *notes),
-        draw=lambda: _draw(t, o, cc, alt),
+        draw=lambda: _draw(t, alt),
     )
 
 

@@ -30,13 +30,10 @@ from dwlab.planner.modules import (
 from dwlab.problems import networks
 from dwlab.problems.networks import summary
 from dwlab.text import tabular
-from dwlab.text.drawing import COLOURS, HATCHES, Table, with_alt
-from dwlab.widgets._charts import EDGE, TIGHT, chart, heading, key, stacked
+from dwlab.text.drawing import WARPS, Drawing, Table, box, label, line
 from dwlab.widgets._panel import Panel, sentence
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dwlab.widgets._face import Face
 
 PAIRS = (
@@ -171,8 +168,6 @@ def weigh(layers: tuple[Conv, Conv], gpu: str | Machine, tile: Tile, shared_limi
     return Weighed(made, module_of(accesses, layers, made), unfused["gma"], unfused["time"], limit)
 
 
-LETTER = 0.042  # width of a letter at a bar of the limits, in parts of the limit
-
 PARTS = ("x", "between", "w1", "w2", "y")
 """The parts to which bytes go, in the order in which they are drawn; between: the map, written and read."""
 
@@ -264,33 +259,34 @@ def _notes(one: Weighed) -> tuple[str, ...]:
     )
 
 
-def _draw(one: Weighed, alt: str) -> Figure:
-    figure, (moved, limits) = chart(5.8, 4.8, (0.2, 0.6, 0.77, 0.26), (0.2, 0.08, 0.77, 0.27))
-    colours = (COLOURS[0], COLOURS[6], COLOURS[2], COLOURS[4], COLOURS[1])
-    names = [f"{name}, written and read" if name == "between" else name for name in PARTS]
-    drawn = list(zip(names, colours, HATCHES, strict=False))
-    most = stacked(moved, ("unfused", "fused"), drawn, list(parts(one).values()), _mb)
-    moved.set(xlim=(0, most * 1.2), xticks=[])
-    moved.spines["bottom"].set_visible(False)
-    heading(figure, 0.985, "Bytes accessed in global memory")
-    key(figure, 0.935, drawn)
-
-    most = 2.0
-    for place, limit in enumerate(one.limits):
+def _draw(one: Weighed, alt: str) -> Drawing:
+    found, left, y = parts(one), 110.0, 24.0
+    most = max(one.unfused_bytes, one.fused.gma_bytes)
+    body = [label(0, 14, "Bytes accessed in global memory", bold=True)]
+    for way, name in enumerate(("unfused", "fused")):
+        x = left
+        for fill, both in enumerate(found.values()):
+            body.append(box(x, y, width := 480 * both[way] / most, 22, WARPS[fill]))
+            x += width
+        body += [label(0, y + 16, name), label(x + 8, y + 16, _mb(sum(both[way] for both in found.values())))]
+        y += 28
+    for fill, name in enumerate(found):
+        words = f"{name}, written and read" if name == "between" else name
+        body += [box(left, y + 2, 14, 14, WARPS[fill]), label(left + 20, y + 14, words)]
+        left += 44 + 7 * len(words)
+    y, left = y + 50, 130.0
+    body.append(label(0, y - 10, f"Limits on {one.gpu.name}, as parts of what is allowed", bold=True))
+    body.append(line(left + 220, y - 4, left + 220, y + 28 * len(one.limits), 2))
+    for limit in one.limits:
         share = limit.value / max(1, limit.allowed)
-        colour, hatch = ("#BBBBBB", "") if limit.kept else (COLOURS[6], TIGHT)
-        limits.barh(place, min(share, most), height=0.62, color=colour, hatch=hatch, **EDGE)
-        text = f"{100 * share:,.0f} %{'' if limit.kept else ' ← too few' if limit.least else ' ← over'}"
-        start = min(share, most) + 0.03
-        if start < 1 < start + LETTER * len(text) + 0.03:  # it would stand on the line
-            start = 1.03
-        limits.text(start, place, text, fontsize=8, va="center", fontweight="normal" if limit.kept else "bold")
-    limits.axvline(1, color="black", lw=1.2)
-    limits.set(ylim=(3.6, -0.6), xlim=(0, most * 1.3), yticks=range(4), yticklabels=[of.name for of in one.limits])
-    limits.set_xticks([0, 1], ["0", "limit"])
-    heading(figure, 0.46, f"Limits on {one.gpu.name}, as parts of what is allowed")
-    figure.text(0.01, 0.41, "the first three stay left of the line, blocks right of it", fontsize=8, va="top")
-    return with_alt(figure, alt)
+        says = "" if limit.kept else ", too few" if limit.least else ", over"
+        body.append(box(left, y, 220 * min(share, 2), 20, "none" if limit.kept else WARPS[1]))
+        body += [
+            label(0, y + 15, limit.name),
+            label(left + 450, y + 15, f"{100 * share:,.0f} %{says}", bold=bool(says)),
+        ]
+        y += 28
+    return Drawing("The two ways, and the limits of the tile", alt, "".join(body), y)
 
 
 def view(

@@ -18,7 +18,7 @@ from dwlab.judge.exercises import EXERCISES, GradeError
 from dwlab.text import commandline
 
 FOLDER = "dwlab-workbook"
-FIRST_LESSON = "exercises/00_start_here.ipynb"
+FIRST_LESSON = "exercises/00_puzzles.ipynb"
 
 
 def copied(folder: Path) -> tuple[int, int]:

@@ -3,9 +3,9 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
-# | **Before** | [00 · Start here](00_start_here.ipynb) |
-# | **Afterwards you can** | say what a depthwise convolution computes · count its FLOPs and the bytes that it must move · place it under a roofline · predict the least time that it can take, before any kernel exists |
+# | **Time** | about 20 minutes, then the exercises |
+# | **Before** | [00 · Puzzles](00_puzzles.ipynb) |
+# | **Afterwards you can** | say where your kernels run and what that machine can do at most · say what a depthwise convolution computes · count its FLOPs and the bytes that it must move · place it under a roofline · predict the least time that it can take, before any kernel exists |
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
@@ -14,6 +14,54 @@ from dwlab.measure import device
 banner()
 
 # %% [markdown]
+# ## Where am I?
+#
+# Every lesson starts with the cell above. It says in which of the two modes you are. Messages count the lines of a cell from its
+# first; View > Show Line Numbers shows them. Until you run a cell, it shows what was stored: where that depends on the machine,
+# the first line says of which machine it is.
+#
+# The doctor looks at the machine: driver, versions, and a tiny kernel in each mode that can run. If it finds a problem,
+# it says what to do about it. In a shell: `python -m dwlab doctor`.
+
+# %% tags=["nbval-ignore-output"]
+from dwlab.setup import doctor
+from dwlab.text import tabular
+
+print(tabular.wrapped(doctor.examine().text(88)))
+
+# %% [markdown]
+# What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else. They are copying from
+# memory to memory, reading from the L2 cache, multiplying and adding, and starting a kernel at all. (The L2 is the last cache
+# before memory, shared by the whole GPU.) In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is
+# no time, so it shows a GPU from the records, with the date and the versions it was measured with.
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import records
+
+gpu = device.shown()
+ceilings = gpu.ceilings
+runs = [run.ceilings for run in records.shown_runs(gpu=gpu.name) if run.ceilings]
+print(gpu.name)
+print(tabular.wrapped(ceilings.source))
+for name, key, unit in (
+    ("copy, read plus written", "copy_gbps", "GB/s"),
+    ("reads from L2", "l2_gbps", "GB/s"),
+    ("multiply-add, float32", "fma_tflops", "TFLOP/s"),
+    ("one launch, host time", "launch_us", "µs"),
+):
+    value, found = getattr(ceilings, key), [run[key] for run in runs if run.get(key)]
+    print(f"{name:24}", "not known" if value is None else f"{value:10,.1f} {unit:8}", end="")
+    print(f"{min(found):10,.1f} to {max(found):,.1f} in {len(found)} recorded runs" if found else "")
+
+# %% [markdown]
+# Runs differ: measured again, the same GPU has slightly other ceilings. The launch is the host's time, and differs more. So what
+# a lesson measures need not be the record digit by digit, nor what the next lesson measures.
+#
+# The newest of these ceilings on record:
+#
+# <!-- begin:ceilings -->
+# <!-- end:ceilings -->
+#
 # ## Question
 #
 # S4ConvD (arXiv 2502.21035) predicts the energy use of buildings from windows of 48 hours. Each of its blocks starts with a
@@ -30,7 +78,6 @@ banner()
 # features. Real data is never clean: the loader reports what it repaired, and which windows it left out.
 
 # %%
-from dwlab.text import tabular
 from dwlab.training.meters import FEATURES, load_windows
 
 windows = load_windows()

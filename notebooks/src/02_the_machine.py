@@ -3,8 +3,8 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [00 · Start here](00_start_here.ipynb) |
+# | **Time** | about 15 minutes, then the exercises |
+# | **Before** | [00 · Puzzles](00_puzzles.ipynb) |
 # | **Afterwards you can** | name the parts of a GPU that decide a kernel's time, with their sizes · draw which warp touches what · count wavefronts · say what hides latency, and compute occupancy · time a kernel · go round the loop: profile, hypothesis, change, profile |
 
 # %% tags=["nbval-ignore-output", "folded"]

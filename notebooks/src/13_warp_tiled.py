@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | let one warp do a row alone, without a barrier of the block · keep values in registers, so that one read serves several products · choose the number of outputs of a lane by its bank conflicts · add up over lanes with a shuffle · tell from counts that a kernel no longer waits for shared memory |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 10 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb) |
 # | **Afterwards you can** | predict what a tile saves, from its width and the number of taps · count lanes that have nothing to do · choose a block, and say which of its costs matters for this kernel |
 

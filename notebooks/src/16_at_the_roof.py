@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [15 · A row in registers](15_registers.ipynb) |
 # | **Afterwards you can** | move 16 bytes per lane, and copy past the registers · say which lanes of a 16-byte access meet in a bank, and keep them off each other by a gap or by a swizzle · wait for an asynchronous copy, in the right order · read from SASS what a compiler made of it |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb) |
 # | **Afterwards you can** | say from which number of taps on the arithmetic takes longer than the copy · cut a long row into strips, and choose their length by banks and registers · compare a small launch with a roof of its size · tell from a table of ablations which ideas lost |
 

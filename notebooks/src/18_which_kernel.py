@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 10 minutes, then the exercises |
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb), [17 · Other roofs](17_other_roofs.ipynb) |
 # | **Afterwards you can** | read a kernel that takes any shape, and say what each of its parts is for · predict from counts where a kernel wins, and where it must lose · say where a clock decides otherwise · choose a kernel by records of like shapes |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [20 · Input gradient](20_input_gradient.ipynb) |
 # | **Afterwards you can** | see from a launch alone that a GPU will be empty · split a long sum over lanes, warps and blocks · join partial sums by shuffles and by atomics, and find one that is lost · choose how many parts a sum should have |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 10 minutes, then the exercises |
 # | **Before** | [21 · Weight gradient](21_weight_gradient.ipynb), [24 · Training](24_training.ipynb) |
 # | **Afterwards you can** | say how far a float32 sum may be off, and why its order decides · tell which kernels give the same bits on every run · add partial sums in a fixed order, in a second pass, and say what that costs |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [11 · Coalesced](11_coalesced.ipynb) |
 # | **Afterwards you can** | read a layout as three strides · choose which lanes are neighbours so that loads coalesce in NCHW and in NHWC · say how many times each x is read, for any stride and padding · find an edge that is not tested |
 

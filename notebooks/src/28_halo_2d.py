@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [12 · Shared memory](12_shared_memory.ipynb), [27 · A map in two layouts](27_two_layouts.ipynb) |
 # | **Afterwards you can** | predict what a tile with a halo on four sides loads, in elements and in sectors · say why the best tile differs between layouts and between maps · read a kernel that goes down a strip with its rows in registers |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb), [28 · A halo on four sides](28_halo_2d.ipynb) |
 # | **Afterwards you can** | write a pointwise layer as a matrix product, in both layouts · say whether memory or arithmetic binds it · choose a thread's tile by counting reads of shared memory · find the barrier that a tile needs |
 

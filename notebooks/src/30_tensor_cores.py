@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 10 minutes, then the exercises |
 # | **Before** | [29 · A matrix product in disguise](29_pointwise.ipynb) |
 # | **Afterwards you can** | say what each lane holds of a Tensor Core's operands · write a matrix product with mma · get float32 out of tf32, and say what error is left |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [30 · Tensor Cores](30_tensor_cores.ipynb) |
 # | **Afterwards you can** | read a K loop whose copies are some chunks ahead · say why some products are too small for a large GPU · divide a sum among warps, with the same bits each run · read the two kernels that win |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [35 · A network, layer by layer](35_networks.ipynb) |
 # | **Afterwards you can** | tell the host's time from the GPU's, and what a CUDA graph takes away · say what a kernel may do before the one ahead of it is done · decide between fused and unfused by the whole network's time · compare with a library fairly |
 

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [32 · Two layers in one kernel](32_fused.ipynb), [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | load weights 16 bytes at a time · let a thread go down a column with x in registers · read the fastest fused kernel of this workbook, part by part · say what a faster kernel gave up |
 

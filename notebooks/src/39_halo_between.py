@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [32 · Two layers in one kernel](32_fused.ipynb), [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | fuse a pointwise layer with the depthwise one after it · say what a halo between the layers costs · put the zeros outside of the map where they belong · read the fastest such kernel, part by part |
 

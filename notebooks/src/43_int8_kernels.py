@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 25 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb), [34 · Eight bits](34_int8.ipynb), [38 · The fused kernel that wins](38_fused_winner.ipynb) |
 # | **Afterwards you can** | use dp4a and mma on int8 · get zero points out of the products · say what of int8 a kernel gets, and what remains to be paid · read the two kernels that win |
 
