@@ -69,7 +69,7 @@ class Puzzle:
             pattern, text, look = seen[0]
             steps = [self.hints.get(pattern, PLAIN.get(pattern, look)), *filter(None, [self.hints.get("idea")])]
             shown = [f"hint {n}: {one}" for n, one in enumerate(steps[:hint], 1)]
-            shown += [f"for one more write solve({found.name}, hint={hint + 1})"] if hint < len(steps) else []
+            shown += [f"for one more write solve({found.subject}, hint={hint + 1})"] if hint < len(steps) else []
             print("\n".join(map(wrapped, [f"not right yet: {pattern}: {text}", *shown])))
             return
         print(f"right: {_many(found.size, 'element')} of {found.outputs[0]}")
