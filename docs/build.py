@@ -7,7 +7,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `architecture`: the same with every file, as a list;
 - `instructions`: the rows of dwlab.kernels.parts.ptx;
 - `parts`: what the interfaces of kernels offer;
-- `lessons`, `mistakes`, `exercises`: what docs/course.py reads from the lessons and exercises.
+- `course`, `plans`, `lessons`, `mistakes`, `exercises`: what docs/course.py has of the lessons and exercises.
 
 Without FILES: README.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
 and the exit status is 1 if something is out of date.
@@ -62,7 +62,7 @@ def pages() -> list[Path]:
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
     own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions, "parts": parts}
-    taught = {name: getattr(course, name) for name in ("lessons", "mistakes", "exercises")}
+    taught = {name: getattr(course, name) for name in ("course", "plans", "lessons", "mistakes", "exercises")}
     all_ = tables.tables() | own | taught | tuning.tables(JOURNALS)
     return {name: functools.cache(make) for name, make in all_.items()}
 

@@ -1,8 +1,13 @@
-"""Tables of lessons and exercises in docs/teaching.md, read from themselves: docs/build.py writes it into the page."""
+"""The course: its core and what is beyond, minutes and plans; tables of lessons and exercises, read from themselves.
+
+docs/build.py writes them into README.md and docs/teaching.md, notebooks/build.py a lesson's place into its head, and
+docs/site.py has them as its menu.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 import sys
@@ -13,6 +18,56 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 WORDS_A_MINUTE, SECONDS_A_LINE, LEAST_MINUTES = 150, 60, 5
 """Minutes of an exercise: its task is read at a lesson's rate, and each line of our answer takes a minute more."""
+
+CORE = "the core, eight hours"
+COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it does; in the core its one exercise, too
+    CORE: {
+        "00_puzzles": ("ten small kernels", "00_1"),
+        "01_the_operator": ("S4ConvD's convolution, and its floor", "01_1"),
+        "02_the_machine": ("SMs, memories, latency, and how to profile", "02_1"),
+        "10_naive": ("a thread for each output", "10_1"),
+        "11_coalesced": ("neighbouring lanes, neighbouring addresses", "11_1"),
+        "12_shared_memory": ("windows on chip", "12_2"),
+        "13_warp_tiled": ("a warp for each row", "13_1"),
+        "15_registers": ("a row in registers, and the roof", "15_1"),
+        "20_input_gradient": ("scatter or gather", "20_1"),
+        "21_weight_gradient": ("long sums and atomics", "21_1"),
+        "30_tensor_cores": ("tensor cores, float32 out of tf32", "30_1"),
+        "32_fused": ("two layers in one kernel, and when that loses", "32_2"),
+        "33_fuseplanner": ("fusion as a decision: bytes, limits, the L2", "33_2"),
+    },
+    "further on the roof": {
+        "14_which_block": ("the block by its bottleneck",),
+        "16_at_the_roof": ("16 bytes a lane, swizzled, at copy speed",),
+        "17_other_roofs": ("long rows, many taps, small launches",),
+        "18_which_kernel": ("a kernel for every shape",),
+        "22_gradients_at_the_roof": ("both gradients in one pass",),
+        "25_order_of_a_sum": ("the same bits again",),
+        "27_two_layouts": ("maps in two layouts",),
+        "28_halo_2d": ("halos on four sides",),
+        "29_pointwise": ("a matrix product",),
+        "31_operands_in_time": ("pipelines and split sums",),
+        "38_fused_winner": ("the fastest fused kernel",),
+        "39_halo_between": ("a halo between two layers",),
+    },
+    "networks, int8, energy": {
+        "34_int8": ("scales, sums without rounding",),
+        "35_networks": ("networks that run, layer by layer",),
+        "36_between_kernels": ("launches and graphs",),
+        "37_energy": ("what an image costs",),
+        "43_int8_kernels": ("dp4a and mma on int8",),
+    },
+    "method, tuning, sparse": {
+        "23_the_study": ("three numbers that agree",),
+        "24_training": ("a model that learns",),
+        "40_the_working_method": ("profile, one change, again",),
+        "41_autotuning": ("spaces, noisy times",),
+        "42_sparse_pointwise": ("filters that are mostly zeros",),
+        "50_capstone": ("an operator of your own",),
+    },
+}
+PLANS = {2: ("00", "11", "12"), 4: ("00", "01", "02", "10", "11", "12", "13")}
+"""Hours -> the lessons that fit them without exercises; eight hours are the core, with one exercise a lesson."""
 
 MISTAKES = (  # exercise, what is wrong, a text of our answer and what stands in its place
     ("00_1", "the first element is forgotten", "        if i == 0:\n", "        if i < 0:\n"),
@@ -47,6 +102,7 @@ def exercise_minutes(solution: Path) -> int:
     return max(LEAST_MINUTES, round(words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60))
 
 
+@functools.cache
 def loads() -> dict[str, Any]:
     """`loads` of notebooks/build.py: what each lesson asks of a reader and of a student."""
     spec = importlib.util.spec_from_file_location("notebooks_build", ROOT / "notebooks" / "build.py")
@@ -54,6 +110,46 @@ def loads() -> dict[str, Any]:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module.loads()
+
+
+def place(lesson: str) -> str:
+    """The part of the course that a lesson stands in, as its head says it."""
+    part = next(part for part, known in COURSE.items() if lesson in known)
+    number = list(COURSE[part]).index(lesson) + 1
+    return f"core, {number} of {len(COURSE[part])}" if part == CORE else f"beyond the core: {part}"
+
+
+def minutes(lesson: str, exercise: bool = True) -> int:
+    """Of a core lesson: reading, blanks, predictions, and its exercise if it has one in the core."""
+    load, own = loads()[lesson], COURSE[CORE][lesson][1:] if exercise else ()
+    solutions = [one for number in own for one in (ROOT / "solutions").glob(f"{number}_*.py")]
+    return round(load.minutes) + load.doing + sum(map(exercise_minutes, solutions))
+
+
+def course() -> str:
+    """A row a part of the course: its lessons, and what they do."""
+    rows = ["| | lessons |", "| --- | --- |"]
+    for part, known in COURSE.items():
+        links = "; ".join(f"[{name}](notebooks/{name}.ipynb) {what[0]}" for name, what in known.items())
+        rows.append(f"| **{part}** | {links} |")
+    return "\n".join(rows)
+
+
+def plans() -> str:
+    """A line a plan, with the minutes of its lessons; and how much of the core's kernels a student writes."""
+    core, rows = list(COURSE[CORE]), []
+    for hours, numbers in {**PLANS, 8: tuple(name[:2] for name in core)}.items():
+        found = {name[:2]: minutes(name, exercise=hours == 8) for name in core if name[:2] in numbers}
+        each = ", ".join(f"{number} ({of})" for number, of in found.items())
+        more = (
+            f", with {', '.join(n for one in COURSE[CORE].values() for n in one[1:])}"
+            if hours == 8
+            else ", without exercises"
+        )
+        rows.append(f"- **{hours} hours**, {sum(found.values())} minutes by measure: {each}{more}.")
+    written, lines = sum(sum(loads()[name].blanks) for name in core), sum(loads()[name].kernel_lines for name in core)
+    share = f"Of the core's {lines:,} lines of kernels a student writes {written:,}, {100 * written / lines:.0f} %."
+    return "\n".join([*rows, "", share])
 
 
 def lessons() -> str:
@@ -66,14 +162,14 @@ def lessons() -> str:
         text = (ROOT / "notebooks" / "src" / f"{name}.py").read_text(encoding="utf-8")
         title = re.search(r"^# # (.*)$", text, re.M)[1]
         read = re.search(r"\d+", _head(text, "Time"))
-        minutes = [exercise_minutes(one) for one in sorted((ROOT / "solutions").glob(f"{name[:2]}_*.py"))]
+        own = [exercise_minutes(one) for one in sorted((ROOT / "solutions").glob(f"{name[:2]}_*.py"))]
         question = re.search(r"^# ## Question\n(.*?)(?=^# ## |^# %%)", text, re.M | re.S)
         found = re.findall(r"\*\*(.+?)\*\*", re.sub(r"^# ?", "", question[1], flags=re.M), re.S) if question else []
         found = [one for one in found if one.rstrip().endswith("?")]
         rows.append(
             f"| [{_cell(title)}](../notebooks/{name}.ipynb) | {_cell(_head(text, 'Afterwards you can'))} "
             f"| {read[0] if read else ''}, {load.minutes:.1f} | {load.doing} "
-            f"| {' + '.join(map(str, minutes))} = {sum(minutes)} | {sum(load.blanks)} of {load.kernel_lines} "
+            f"| {' + '.join(map(str, own))} = {sum(own)} | {sum(load.blanks)} of {load.kernel_lines} "
             f"| {_cell(found[0]) if found else ''} |"
         )
     return "\n".join(rows)

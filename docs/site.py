@@ -16,7 +16,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import course  # noqa: E402
 
 MODULES = (
     "dwlab", "dwlab.simt", "dwlab.widgets", "dwlab.widgets.drawings", "dwlab.kernels.registry",
@@ -171,7 +173,7 @@ def staged(folder: Path) -> None:
     (folder / "api").mkdir()
     results = sorted(f"docs/results/{one.stem}" for one in (ROOT / "docs/results").glob("*.md") if one.stem != "README")
     parts = {
-        "Lessons": [f"notebooks/{name}" for name in lessons],
+        **{f"Lessons: {part}": [f"notebooks/{name}" for name in known] for part, known in course.COURSE.items()},
         **PARTS,
         "Results": ["docs/results/README", *results],
         "Names": reference(folder / "api"),

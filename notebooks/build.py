@@ -80,6 +80,8 @@ import nbformat
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
+import course  # noqa: E402
+
 NOTEBOOKS, SOURCES, EXERCISES, SOLUTIONS = (ROOT / p for p in ("notebooks", "notebooks/src", "exercises", "solutions"))
 TAGS = {"nbval-ignore-output", "raises-exception"}
 CELL_TIMEOUT_S = 120
@@ -134,6 +136,10 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
             text = blank if student else text
         elif cell.cell_type == "markdown":
             text = fill_regions(text, where)
+            if number == 1 and any(source.stem in part for part in course.COURSE.values()):
+                text = text.replace(
+                    "\n| **Before** |", f"\n| **Course** | {course.place(source.stem)} |\n| **Before** |"
+                )
         elif blanks:
             raise BuildError(f"{where}: blank: is for the text of a stage; elsewhere write ### BEGIN SOLUTION")
         elif cell.cell_type == "code":

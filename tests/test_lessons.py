@@ -262,6 +262,20 @@ def test_a_lesson_states_the_time_that_its_load_takes(source):
     assert stated <= build.MOST_MINUTES, "too much for one lesson: split it"
 
 
+def test_the_core_takes_eight_hours_and_plans_take_what_they_say():
+    from dwlab.widgets.workbook import FIRST_LESSON
+
+    course = build.course
+    core = list(course.COURSE[course.CORE])
+    assert sorted(name for part in course.COURSE.values() for name in part) == IDS
+    assert core == sorted(core) and len(core) == 13 and FIRST_LESSON == f"exercises/{core[0]}.ipynb"
+    assert sum(map(course.minutes, core)) <= 8 * 60, course.plans()
+    for hours, numbers in course.PLANS.items():
+        assert sum(course.minutes(name, exercise=False) for name in core if name[:2] in numbers) <= hours * 60
+    assert {n[:2] for name in core for n in course.COURSE[course.CORE][name][1:]} <= {name[:2] for name in core}
+    assert course.loads()[core[0]].blanks[0] <= 3, "minutes for the first puzzle"
+
+
 def test_the_load_counts_words_lines_and_cells():
     def cell(kind, source, **more):
         return nbformat.v4.new_code_cell(source, **more) if kind else nbformat.v4.new_markdown_cell(source)
