@@ -125,8 +125,8 @@ def test_the_grid_is_summed_up_the_losses_and_the_wrong_ones_too(tmp_path):
     run = grid_run(tmp_path, [grid_row(), grid_row(peer_us=150.0), WRONG, grid_row("weight_grad", 220.0)])
     summary = stages.grid([run])
     forward = next(line for line in summary.splitlines() if line.startswith("| forward |"))
-    # Three shapes: one faster, one slower, one without a time; least and middle ratio; none at 85 % of copy.
-    assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 2.00 |") and forward.endswith("| 0 of 2 | 0 of 0 |")
+    # Three shapes: one faster, one slower, one without a time; least and median ratio; none at 85 % of copy.
+    assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 1.25 |") and forward.endswith("| 0 of 2 | 0 of 0 |")
     assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 | 0 of 0 |" in summary
 
 

@@ -167,10 +167,10 @@ def test_the_ladder_of_stages():
 
 
 def newest(gpu, part, key):
-    """The newest row of each key, a calm one where there is any."""
+    """The newest calm row of each key."""
     found = {}
     for place, row in rows(gpu, part):
-        if key(row) not in found or calm(row) or not calm(found[key(row)][1]):
+        if calm(row):
             found[key(row)] = place, row
     return found
 
@@ -234,7 +234,7 @@ def layers():
     for place, row in candidates.values():
         key = row["op"], row["path"], row.get("stage"), row["dtype"], json.dumps(row["problem"])
         # A stage that was timed again since, without a row of its own, was not the fastest then.
-        known = calm(row) and row.get("time_us") and timed.get(key, -1) <= place
+        known = row.get("time_us") and timed.get(key, -1) <= place
         found[tuple(row[name] for name in ("op", "path", "layer", "dtype", "batch"))].append((not known, -place, row))
     made = defaultdict(list)
     for (op, path, _, dtype, batch), some in found.items():

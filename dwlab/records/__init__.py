@@ -313,7 +313,7 @@ def newest_rows(
 ) -> tuple[list[Mapping[str, Any]], list[Record]]:
     """(rows, runs): of each key the newest row of a section on one GPU, and the runs that they are from, oldest first.
 
-    A row whose rounds scattered by CALM or more, as where the host was busy, counts only where none is calmer.
+    A row whose rounds scattered by CALM or more, as where the host was busy, does not count.
     gpu: as `shown_runs` takes it, of the runs with such rows.
     """
     runs = load_runs() if runs is None else runs
@@ -321,9 +321,8 @@ def newest_rows(
     found: dict[Any, tuple[Mapping[str, Any], Record]] = {}
     for run in having:
         for row in run.sections[section]:
-            name = key(row)
-            if name not in found or calm(row) or not calm(found[name][0]):
-                found[name] = (row, run)
+            if calm(row):
+                found[key(row)] = (row, run)
     used = [run for run in having if any(one is run for _, one in found.values())]
     return [row for row, _ in found.values()], used
 

@@ -126,9 +126,8 @@ def layers(runs: Runs = None) -> Found:
 
     def rank(row: Row) -> tuple[Any, ...]:
         timed = f"{row['op']}/{row['path']}/{row.get('stage')}", records.shape_text(row["problem"]), row["dtype"]
-        calm = records.calm(row)
-        known = calm and bool(row.get("time_us")) and last.get(timed, -1) <= places[id(row)]
-        return not known, not calm, row["time_us"] if known else -places[id(row)]
+        known = bool(row.get("time_us")) and last.get(timed, -1) <= places[id(row)]
+        return not known, row["time_us"] if known else -places[id(row)]
 
     rows = [min(some, key=rank) for some in grouped(rows, lambda row: tuple(row[name] for name in names)).values()]
     used = [run for run in used if any(here[places[id(row)]] is run for row in rows)]
