@@ -5,21 +5,14 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given
 from hypothesis import strategies as st
-from launched import right_and_counted
+from launched import counts, layer, right_and_counted
 
 from dwlab.compiler import inspect
-from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.pointwise import direct_tiles
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.problems.layers import Pointwise
 
 DIRECT = registry.stage("pointwise/forward/direct")
-counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
-
-
-def layer(C, F, H, W, images=1, dtype="float16", **more):
-    return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
 
 
 def tiles(one):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from launched import per_request
 from parts import most, part
 from test_kernels import run
 
@@ -90,11 +91,6 @@ def test_nans_stay_in_their_channel_and_in_the_taps_that_see_them(one):
 def test_shared_weight_gradient_has_no_bank_conflict_whatever_its_width(K):
     report = stage("depthwise1d/weight_grad/shared").xray(DepthwiseConv1d(33, 1, 37, K, "same"))
     assert report.totals.bank_conflicts == 0 and report.hazards == ()
-
-
-def per_request(report, array):
-    lines = [a for a in report.accesses if a.array == array and a.space == "global"]
-    return sum(a.sectors for a in lines) / sum(a.requests for a in lines)
 
 
 def first_four(path):

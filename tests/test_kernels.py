@@ -8,6 +8,7 @@ from bank_conflicts import expected
 from compiler import needs_compiler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from launched import per_request
 from parts import most
 
 from dwlab import simt
@@ -202,10 +203,6 @@ def test_a_rest_of_two_taps_costs_warp_tiled_two_conflicts_a_tile():
 def test_each_stage_keeps_its_promise():
     """What the docstrings say of one stage against the one before, counted on the paper's rows."""
     naive, coalesced, shared, warp = (one.xray(SMALL) for one in (NAIVE, COALESCED, SHARED, WARP))
-
-    def per_request(report, array):
-        lines = [a for a in report.accesses if a.array == array and a.space == "global"]
-        return sum(a.sectors for a in lines) / sum(a.requests for a in lines)
 
     assert per_request(naive, "y") == 16.0  # B = 4: half of the 8 batch entries that a warp spans
     assert per_request(NAIVE.xray(DepthwiseConv1d(8, 8, 16, 3)), "y") == 32.0

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import launched, right_and_counted
+from launched import counts, launched, right_and_counted
 
 from dwlab.compiler import inspect
-from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.parts import swizzle
 from dwlab.kernels.pointwise import forward_3_registers, forward_4_tensor, split_k, tensor_tiles
@@ -18,8 +17,6 @@ from dwlab.problems import networks
 from dwlab.problems.layers import Pointwise
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
-
-counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 
 
 TENSOR, SPLIT = registry.stage("pointwise/forward/tensor"), registry.stage("pointwise/forward/split")

@@ -43,6 +43,10 @@ def pinned():
     return made
 
 
+def arrays():
+    return cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+
+
 def told(timeline):
     """(kind, name, stream, after) of each item."""
     return [(one.kind, one.name, one.stream, one.after) for one in timeline.items]
@@ -98,7 +102,7 @@ def test_an_array_is_pinned_for_the_block_and_no_longer():
 
 @simulated
 def test_the_default_stream_waits_for_all_and_all_wait_for_it():
-    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    x, y = arrays()
     first, second = cuda.stream(), cuda.stream()
     with profile() as p:
         for stream in (first, second, 0, first, second):
@@ -109,7 +113,7 @@ def test_the_default_stream_waits_for_all_and_all_wait_for_it():
 
 @simulated
 def test_an_event_orders_two_streams_and_only_what_comes_after_its_wait():
-    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    x, y = arrays()
     first, second, event = cuda.stream(), cuda.stream(), cuda.event()
     with profile() as p:
         double[4, 128, first](x, y)
@@ -124,7 +128,7 @@ def test_an_event_orders_two_streams_and_only_what_comes_after_its_wait():
 @simulated
 @pytest.mark.parametrize("way", ("events", "a wait of the host", "the default stream"))
 def test_what_a_stream_was_told_to_wait_for_counts_before_it_has_work_of_its_own(way):
-    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    x, y = arrays()
     first, between, last = cuda.stream(), cuda.stream() if way != "the default stream" else 0, cuda.stream()
     a, b = cuda.event(), cuda.event()
     with profile() as p:
@@ -144,7 +148,7 @@ def test_what_a_stream_was_told_to_wait_for_counts_before_it_has_work_of_its_own
 
 @simulated
 def test_launches_of_several_threads_are_all_there():
-    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    x, y = arrays()
 
     def work():
         for _ in range(5):
@@ -188,7 +192,7 @@ def test_a_launch_that_does_not_start_is_none():
 @simulated
 @pytest.mark.parametrize("how", ("device", "stream", "event", "thread"))
 def test_what_the_host_waited_for_is_done_before_its_next_call(how):
-    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    x, y = arrays()
     first, second, event = cuda.stream(), cuda.stream(), cuda.event()
     with profile() as p:
         double[4, 128, first](x, y)
@@ -269,7 +273,7 @@ def test_a_range_is_a_part_of_a_profile_and_calls_nvtx_in_pairs(monkeypatch):
 
 
 def test_a_range_is_seen_in_the_picture_as_long_as_what_is_within():
-    x, y = cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
+    x, y = arrays()
     with profile() as p:
         double[4, 128](x, y)
         with p.range("both <1>"):
@@ -346,8 +350,7 @@ def test_merged_spans():
 
 
 def test_a_time_line_survives_json():
-    again = lines.of_dict(json.loads(json.dumps(TIMED.to_dict())))
-    assert again == TIMED
+    assert lines.of_dict(json.loads(json.dumps(TIMED.to_dict()))) == TIMED
 
 
 @pytest.mark.parametrize(
@@ -591,8 +594,7 @@ def test_the_model_of_pytorchs_users_is_the_network(train_digits):
     made = digits.model(held.weights["dense"])
     with torch.inference_mode():
         got = made(torch.from_numpy(digits.pixels(held.images[:20]))).numpy()
-    want = digits.exact(held.weights["dense"], held.images[:20])
-    assert np.abs(got - want).max() < 1e-4
+    assert np.abs(got - digits.exact(held.weights["dense"], held.images[:20])).max() < 1e-4
     again = train_digits.weights_of(made)
     assert all(np.array_equal(again[name]["w"], one["w"]) for name, one in held.weights["dense"].items())
 
@@ -633,8 +635,7 @@ def test_every_version_of_the_depthwise_kernel_is_right(script):
     w, b = rng.standard_normal((8, 9)).astype(np.float32), rng.standard_normal(8).astype(np.float32)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     window = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3)).reshape(2, 8, 8, 8, 9)
-    plain = np.einsum("nchwk,ck->nchw", window, w)
-    want = np.maximum(plain + b[:, None, None], 0)
+    want = np.maximum(np.einsum("nchwk,ck->nchw", window, w) + b[:, None, None], 0)
     s, grid = small_kernels, (x.size // small_kernels.THREADS, small_kernels.THREADS)
     for kernel in (s.depthwise_global(), s.depthwise_constant(w), s.depthwise_shared(), script.depthwise_fixed(8, 8, 8),
                    s.depthwise_global(fastmath=True)):  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launched import launched, right_and_counted
+from launched import counts, launched, right_and_counted, wanted
 from mutated import judged, mutate
 from parts import most, part
 
@@ -29,7 +29,6 @@ FORMS = st.one_of(
     st.builds("{}:{}:{}".format, st.sampled_from([1, 3, 16, 32, 48]), st.just(2), st.just(4)),
     st.builds("{}:{}:{}".format, st.sampled_from([2, 3, 16, 32, 48]), st.integers(1, 2), st.integers(4, 40)),
 )
-counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 
 
 def of(C, F, H, W, form, N=1, bias=True, activation="relu6", residual=False, layout="NHWC"):
@@ -125,7 +124,7 @@ def test_any_layer_is_right_and_counted(stage, form, N, half_c, half_f, W, bias,
         layer = replace(layer, pattern="2:4")
     arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
     stage.run(layer, arrays)
-    want, allowed = (f(layer, "forward", arrays)["y"] for f in (references.reference, references.allowed_error))
+    want, allowed = wanted(layer, "forward", arrays)
     assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()
 
 
@@ -154,7 +153,7 @@ def test_any_layer_channel_by_channel_is_right_and_counted(form, N, C, half_f, h
             layer = replace(layer, pattern="2:4")
         arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
         stage.run(layer, arrays)
-        want, allowed = (f(layer, "forward", arrays)["y"] for f in (references.reference, references.allowed_error))
+        want, allowed = wanted(layer, "forward", arrays)
         assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()
         if target.mode == "simulated":
             assert traffic.of_totals(stage.xray(layer).totals) == stage.traffic(layer)
@@ -346,5 +345,5 @@ def test_sizes_that_the_pattern_does_not_divide_are_padded_with_zeros(stage, C, 
     assert not beyond[F:].any() and not beyond[:, C:].any()
     arrays = given | {"y": layer.nans("y")}
     stage.run(layer, arrays)
-    want, allowed = (f(layer, "forward", arrays)["y"] for f in (references.reference, references.allowed_error))
+    want, allowed = wanted(layer, "forward", arrays)
     assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()

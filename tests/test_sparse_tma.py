@@ -4,18 +4,16 @@ import itertools
 
 import pytest
 from compiler import needs_compiler
-from launched import launched, right_and_counted
+from launched import counts, launched, right_and_counted
 from mutated import mutate
 
 from dwlab import simt
 from dwlab.compiler import inspect
-from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.sparse import tma_tiles as tiles
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems.layers import SparsePointwise
 
-counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 STAGE = registry.stage("sparse/forward/tma")
 LAYOUTS = ("NCHW", "NHWC")
 

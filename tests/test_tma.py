@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import launched, right_and_counted
+from launched import launched, layer, right_and_counted
 from loaded import loaded
 from numba import float32, uint32
 
@@ -22,7 +22,6 @@ from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import tma_tiles, wgmma_tiles
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -409,10 +408,6 @@ def test_who_compiles_enters_the_first_gpus_context(monkeypatch, devices, status
 
 
 # ---- the stage
-
-
-def layer(C, F, H, W, images=1, dtype="float16", **more):
-    return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
 
 
 @simulated

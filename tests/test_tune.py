@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 from fakes import script
-from tuning_benches import Plain, doubled, doubling
+from tuning_benches import Plain, doubled, doubling, numbers
 
 from dwlab import cuda, stage, tune
 from dwlab.compiler import inspect
@@ -53,18 +53,8 @@ def nothing_given(monkeypatch):
 
 def key(**changes):
     """What a measurement of TENSOR on LAYER on an H200 would hold for."""
-    found = Key(
-        "NVIDIA H200",
-        "9.0",
-        132,
-        {"driver": "580.1", "cuda": "13.0"},
-        SUBJECT.digest,
-        SPACE.digest,
-        TENSOR,
-        str(LAYER),
-        "float32",
-    )
-    return replace(found, **changes)
+    gpu = "NVIDIA H200", "9.0", 132, {"driver": "580.1", "cuda": "13.0"}
+    return replace(Key(*gpu, SUBJECT.digest, SPACE.digest, TENSOR, str(LAYER), "float32"), **changes)
 
 
 def made_up(place):
@@ -361,10 +351,6 @@ def test_a_winner_that_is_no_tile_of_the_stage_decides_nothing(tmp_path, monkeyp
 # --- a kernel of one's own --------------------------------------------------------------------------------------------
 
 
-def numbers():
-    return np.arange(1, 101, dtype=np.float32), np.zeros(100, np.float32)
-
-
 def test_anybodys_kernel_is_tuned(tmp_path):
     given = {"reference": doubled, "args": numbers(), "journal": tmp_path / "j.jsonl"}
     parameters = {"block": (32, 64), "bug": (0, 1)}
@@ -484,8 +470,7 @@ def test_transposed_arrays_are_arrays():
 
 @pytest.mark.parametrize("columns", [40, 80, None])
 def test_what_was_found_is_whole_on_any_terminal(columns):
-    values = {f"a_long_name_of_a_parameter_{i}": (1, 2) for i in range(4)}
-    made = space.space(values)
+    made = space.space({f"a_long_name_of_a_parameter_{i}": (1, 2) for i in range(4)})
     tried = {i: Tried(made.candidates[i], "correct", times_us=(us,)) for i, us in ((0, 75.25), (1, 63.125))}
     found = search.Found(made, 1, tried, how="measured on a counted GPU")
     shown = tables.summary(found, columns)
@@ -552,8 +537,7 @@ def test_what_is_handed_out_changes_no_candidate_and_equal_counts_are_told():
     def careless(candidate):
         return doubling({"block": candidate.pop("block")})
 
-    every = {"clears": lambda c: c.clear() is None}
-    made = space.space({"block": 32 * np.arange(1, 3), "unused": (0, 1)}, every)
+    made = space.space({"block": 32 * np.arange(1, 3), "unused": (0, 1)}, {"clears": lambda c: c.clear() is None})
     before = [dict(one) for one in made.candidates]
     found = tune(careless, made, reference=doubled, args=numbers(), cost=lambda c: c.pop("block"))
     assert [dict(one) for one in made.candidates] == before and type(before[0]["block"]) is int

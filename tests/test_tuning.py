@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_benches import Plain, Shared, broken, doubled, doubling
+from tuning_benches import Plain, Shared, broken, doubled, doubling, numbers
 
 from dwlab import DepthwiseConv1d, cuda, stage
 from dwlab.kernels import dispatch, registry
@@ -225,8 +225,7 @@ def test_a_journal_that_cannot_be_written_says_so_and_keeps_what_it_has(tmp_path
 @pytest.mark.parametrize("n, k", [(5, None), (6, 0), (8, 0), (9, 1), (15, 3), (25, 7)])
 def test_intervals_are_the_order_statistics_of_tables(n, k):
     """95 % for a median, as in tables of the sign test's critical values (k + 1 of n from each end)."""
-    times = list(range(n))
-    assert race.interval(times) == ((-math.inf, math.inf) if k is None else (k, n - 1 - k))
+    assert race.interval(list(range(n))) == ((-math.inf, math.inf) if k is None else (k, n - 1 - k))
 
 
 @settings(max_examples=30, deadline=None)
@@ -266,8 +265,7 @@ def test_a_candidate_that_fails_in_a_race_is_out_and_the_others_go_on():
 
     result = race.race([0, 1, 2], measure)
     assert result.winner == 0 and result.out[1].state == "timeout" and 1 not in result.times
-    nothing = race.race([1], measure)
-    assert nothing.winner is None
+    assert race.race([1], measure).winner is None
     assert race.race([2, 0], measure, stop=lambda: True).winner == 2  # one round in any case
 
 
@@ -285,8 +283,7 @@ def sweep(seed=0, size=200, broken=0.1):
         bad = i > 0 and rng.random() < broken
         times = tuple(true * rng.uniform(0.99, 1.01) for _ in range(11))
         tried.append(Tried(one, "incorrect", "wrong") if bad else Tried(one, times_us=times))
-    order = sorted(range(len(made)), key=predicted.__getitem__)
-    return replay.Sweep(made, tried), order
+    return replay.Sweep(made, tried), sorted(range(len(made)), key=predicted.__getitem__)
 
 
 def test_a_models_search_on_a_replay_is_near_the_best_after_a_twentieth_and_beats_chance():
@@ -366,8 +363,7 @@ def test_one_candidate_is_judged_and_not_timed():
         def time_us(self, candidate):
             raise AssertionError("nothing to compare it with")
 
-    only = space.space({"cost": (1,)})
-    assert search.search(only, Untimed(), strategies.exhaustive).winner == 0
+    assert search.search(space.space({"cost": (1,)}), Untimed(), strategies.exhaustive).winner == 0
 
 
 def test_where_all_fail_the_reasons_are_counted():
@@ -385,8 +381,7 @@ def test_what_turns_wrong_after_the_race_does_not_win():
             if candidate["cost"] == 1 and self.judged > 2:
                 raise race.Out("incorrect", "wrong on the third look")
 
-    made = space.space({"cost": (1, 2, 3)})
-    found = search.search(made, Turns(), strategies.exhaustive)
+    found = search.search(space.space({"cost": (1, 2, 3)}), Turns(), strategies.exhaustive)
     assert found.candidate == {"cost": 2} and found.tried[0].state == "incorrect"
 
 
@@ -403,13 +398,9 @@ def test_a_sweep_must_be_whole():
 
 def test_a_wrong_candidate_is_told_by_poisoned_outputs():
     made = space.space({"block": (32,), "hole": (-1, 1)})
-    found = search.search(made, bench.KernelBench(doubling, doubled, arguments()), strategies.exhaustive)
+    found = search.search(made, bench.KernelBench(doubling, doubled, numbers()), strategies.exhaustive)
     assert found.candidate["hole"] == -1
     assert found.tried[1].state == "incorrect" and found.tried[1].reason == "y[1] is nan, 4.0 is right"
-
-
-def arguments():
-    return np.arange(1, 101, dtype=np.float32), np.zeros(100, np.float32)
 
 
 def test_an_output_that_is_read_is_not_poisoned_and_an_input_must_stay():
@@ -430,7 +421,7 @@ def test_an_output_that_is_read_is_not_poisoned_and_an_input_must_stay():
         y += x
 
     made = space.space({"spoil": (False, True)})
-    found = search.search(made, bench.KernelBench(make, added, arguments()), strategies.exhaustive)
+    found = search.search(made, bench.KernelBench(make, added, numbers()), strategies.exhaustive)
     assert found.winner == 0 and found.tried[1].reason.endswith("it is an input")
 
 
@@ -544,8 +535,7 @@ def test_a_key_of_sparse_filters_has_their_pattern_and_so_have_lines_that_said_d
     sparse = replace(KEY, subject="sparse/forward", problem="N=1 C=32 F=32 H=7 W=7 NHWC float16 64:2:16")
     assert sparse.sparsity == "64:2:16" and KEY.sparsity == "dense"
     assert replace(sparse, subject="pointwise/forward").sparsity == "64:2:16"  # as it was given
-    line = encoded(sparse, Tried({"n": 1}, times_us=(1.0,)))
-    body = json.loads(line)["line"]
+    body = json.loads(encoded(sparse, Tried({"n": 1}, times_us=(1.0,))))["line"]
     body["key"]["sparsity"] = "dense"
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     file = tmp_path / "old.jsonl"

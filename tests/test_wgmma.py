@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import right_and_counted
+from launched import counts, layer, right_and_counted
 from numba import float32, uint32
 
 from dwlab import simt
@@ -21,7 +21,6 @@ from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
-counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
 WGMMA = registry.stage("pointwise/forward/wgmma")
 TMA = registry.stage("pointwise/forward/tma")  # the same products, of boxes: tests/test_tma.py
 both = pytest.mark.parametrize("stage", [WGMMA, TMA], ids=lambda one: one.name)
@@ -151,10 +150,6 @@ def test_blocks_of_no_whole_groups_and_other_gpus_are_refused():
 
 
 # ---- the stage
-
-
-def layer(C, F, H, W, images=1, dtype="float16", **more):
-    return Pointwise(images, C, F, H, W, layout="NHWC", dtype=dtype, **more)
 
 
 @counts

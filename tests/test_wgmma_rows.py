@@ -5,13 +5,12 @@ import functools
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import launched
+from launched import counts, hopper, launched
 from mutated import mutate
 from numba import float32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
-from dwlab.gpu import machine, target
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.sparse import wgmma_rows_tiles as tiles
@@ -19,11 +18,6 @@ from dwlab.problems.layers import SparsePointwise
 from dwlab.problems.sparsity import compress
 from dwlab.target import cuda
 
-counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
-hopper = pytest.mark.skipif(
-    target.mode == "gpu" and machine.present().compute_capability != (9, 0),
-    reason="wgmma is of compute capability 9.0 alone",
-)
 STAGE = registry.stage("sparse/forward/wgmma_rows")
 
 

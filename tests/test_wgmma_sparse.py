@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 from compiler import needs_compiler
+from launched import counts, hopper
 from numba import float32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
-from dwlab.gpu import machine, target
 from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx, swizzle
 from dwlab.problems.layers import SparsePointwise
@@ -18,11 +18,6 @@ from dwlab.problems.sparsity import compress
 from dwlab.simt.cost import cost
 from dwlab.target import cuda
 
-counts = pytest.mark.skipif(target.mode != "simulated", reason="counts instructions: simulated mode only")
-hopper = pytest.mark.skipif(
-    target.mode == "gpu" and machine.present().compute_capability != (9, 0),
-    reason="wgmma is of compute capability 9.0 alone",
-)
 LINES, N, GROUPS = 64, 24, 2
 SUMS, A_WORDS, B_WORDS = N // 2, GROUPS * LINES * 16, N * 32
 SHARED, CHUNKS = 4 * (A_WORDS + B_WORDS), 3

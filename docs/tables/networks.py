@@ -205,8 +205,7 @@ def counters(runs: Runs) -> Markdown:
         Col("sectors as the formula says", as_predicted("sectors")), Col("load sectors / formula", ratio),
         Col(f"planner within {100 * NEAR:g} %", planned),
     ]  # fmt: skip
-    groups = grouped(rows, lambda row: (f"{op_of(row)}/{row['stage']}", row["dtype"]))
-    return of_rows(columns, groups.items(), [
+    return of_rows(columns, grouped(rows, lambda row: (f"{op_of(row)}/{row['stage']}", row["dtype"])).items(), [
         f"{len(rows)} launches. Of copies past the registers (cp.async) the hardware counts a sector for each 32 bytes "
         "of shared memory that a 128-byte line goes to: more than the formula where rows lie off by 16 bytes, as the "
         "interpreter's `copied_again` counts. planner: the bytes that its plan says warps request. Counted by Nsight "

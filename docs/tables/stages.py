@@ -301,12 +301,11 @@ def drawn(runs: Sequence[Record]) -> Markdown:
         Col("slower than PyTorch", lambda one: sum(ratio < 1 for ratio, _ in one[3])),
         Col("by 0.5 µs and 5 % or more", lambda one: sum(ratio < 0.95 and late >= 0.5 for ratio, late in one[3])),
     ]
-    used = list({run.file: run for run, _ in rows}.values())
     return of_rows(columns, sorted(body, key=lambda one: PATHS.index(one[0])), [
         "Shapes that nobody chose: every size from 1 on, odd rows, one channel, more taps than times, any padding. A "
         "choice is dwlab.kernels.choices', by the records; PyTorch's best is the fastest of its convolutions, FFT and "
         "matrix products.  ",
-        measured_on(used),
+        measured_on(list({run.file: run for run, _ in rows}.values())),
     ])  # fmt: skip
 
 

@@ -203,8 +203,8 @@ class Table:
 
     def to_dict(self) -> dict[str, Any]:
         """The problem, the compute capability, a dict for each row, and what was refused, for programs."""
-        rows = [one.to_dict() for one in self.rows]
-        return {"problem": asdict(self.problem), "cc": dotted(self.cc), "rows": rows, "refused": self.refused}
+        return {"problem": asdict(self.problem), "cc": dotted(self.cc), "rows": [one.to_dict() for one in self.rows],
+                "refused": self.refused}  # fmt: skip
 
 
 # --- what is requested ------------------------------------------------------------------------------------------------
@@ -317,7 +317,6 @@ def _job(kernel: Any, problem: Any, signature: Any, block: Any, shared_bytes: in
 def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> Job:
     how = one.launch(problem)
     registered = any(one.id == other.id and one.kernel is other.kernel for other in stage_list.stages())
-    notes = () if one.supports(problem) else ("not made for this problem: another stage's kernel runs it",)
     return Job(
         name=one.id,
         stage=one.id if registered else "",
@@ -327,7 +326,7 @@ def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> Job:
         arguments=types_of(one, problem),
         threads=how.threads,
         shared_bytes=how.shared_bytes,
-        notes=notes,
+        notes=() if one.supports(problem) else ("not made for this problem: another stage's kernel runs it",),
     )
 
 
@@ -652,8 +651,7 @@ def _listed(notes: Iterable[str]) -> str:
 
 def register(command: commandline.Register) -> None:
     """Adds `inspect`."""
-    example = "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass"
-    one = command("inspect", main, example)
+    one = command("inspect", main, "example: python -m dwlab inspect depthwise1d/forward/wide --cc 8.0 --sass")
     one.add_argument("stage", metavar="OP/PATH/STAGE", help=commandline.OWN)
     one.add_argument("--problem", metavar="P", help=f"{commandline.PROBLEMS} (default: paper, a small layer)")
     one.add_argument("--cc", metavar="N.N", help="compute capability (default: this GPU's, without one 9.0)")

@@ -101,8 +101,7 @@ def compiled(jobs: Sequence[Job], processes: int | None = None, seconds: float =
 
 
 def _processes() -> int:
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(PROCESSES, available)
+    return min(PROCESSES, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:

@@ -204,8 +204,7 @@ def compiled(job: Job) -> Any:
     from numba.cuda.core import sigutils
 
     text = isinstance(job.arguments, str)
-    arguments = sigutils.normalize_signature(job.arguments)[0] if text else tuple(job.arguments)
-    return _compiled(job.kernel(), arguments)
+    return _compiled(job.kernel(), sigutils.normalize_signature(job.arguments)[0] if text else tuple(job.arguments))
 
 
 @functools.cache

@@ -90,8 +90,7 @@ class Products(Unit):
         if in_use is None or kind == LOAD:
             return
         word = np.broadcast_to(element, run.lanes_shape) * array.dtype.itemsize // 4
-        rows = np.broadcast_to(run.rows, run.lanes_shape)
-        hit = mask.full & (in_use[rows, np.where(mask.full, word, 0)] > 0)
+        hit = mask.full & (in_use[np.broadcast_to(run.rows, run.lanes_shape), np.where(mask.full, word, 0)] > 0)
         if not hit.any():
             return
         row, lane, who = run.first_lane(hit)
@@ -315,8 +314,7 @@ def _or(numbers: range) -> str:
 def _use(run: Execution, one: Product, lanes: np.ndarray, more: int) -> None:
     """Counts one product more, or less, that reads its operands, for the groups of these lanes."""
     row, group = np.nonzero(lanes.reshape(run.nb, -1, THREADS).any(2))
-    in_use = Words.of(run.unit(Words).in_use, one.array.root, run)
-    np.add.at(in_use, (row[:, None], one.words[row, group]), more)
+    np.add.at(Words.of(run.unit(Words).in_use, one.array.root, run), (row[:, None], one.words[row, group]), more)
 
 
 def _check_sums(run: Execution, node: ast.AST, acc: LocalArray, count: int) -> None:

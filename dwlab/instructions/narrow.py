@@ -87,8 +87,7 @@ def prmt(run: Execution, node: ast.Call, a: Lanes, b: Lanes, selector: Lanes) ->
 def rint(run: Execution, node: ast.Call, x: Lanes) -> Lanes:
     """The nearest int32, of two as near the even one; what is beyond int32 becomes its end, a NaN 0."""
     run.operate([x])
-    near = np.nan_to_num(np.rint(x.astype(np.float64)), nan=0.0)
-    return np.clip(near, -(2.0**31), 2.0**31 - 1).astype(np.int32)
+    return np.clip(np.nan_to_num(np.rint(x.astype(np.float64)), nan=0.0), -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
 
 def add_rn(run: Execution, node: ast.Call, a: Lanes, b: Lanes) -> Lanes:

@@ -81,8 +81,7 @@ def elements(words: np.ndarray, kind: str) -> np.ndarray:
     if kind == "tf32":
         return (words & _KEPT).view(np.float32).astype(np.float64)
     if kind == "bfloat16":
-        halves = words.view(np.uint16).astype(np.uint32)
-        return (halves << np.uint32(16)).view(np.float32).astype(np.float64)
+        return (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     return words.view(kind).astype(np.float64)
 
 

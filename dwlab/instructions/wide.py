@@ -184,8 +184,7 @@ def wait(run: Execution, node: ast.Call, groups: int) -> None:
         width = len(one.values)
         _mark(run, one.array, one.element, done, 0, width)
         one.lanes &= ~done
-        mask = Mask(done, run.lanes_shape)
-        _hunt(run, one.array, one.element, mask, STORE, one.node, width)
+        _hunt(run, one.array, one.element, Mask(done, run.lanes_shape), STORE, one.node, width)
         read = done & (one.origin >= 0) & (not one.reported)  # zeros have no source
         if read.any():
             _hunt(run, one.source, one.origin, Mask(read, run.lanes_shape), LOAD, one.node, width)

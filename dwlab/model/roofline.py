@@ -110,8 +110,7 @@ def points(rows: Iterable[Measurement], ceilings: Ceilings, *, tolerance: float 
     """
     made = []
     for row in rows:
-        warm = row.cold.startswith("warm") and ceilings.l2_gbps is not None
-        memory = "l2" if warm else "dram"
+        memory = "l2" if row.cold.startswith("warm") and ceilings.l2_gbps is not None else "dram"
         made.append(
             point(row.stage, row.flops, row.compulsory_bytes, row.time_us, ceilings, memory=memory, tolerance=tolerance)
         )

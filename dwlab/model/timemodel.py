@@ -177,8 +177,7 @@ def cut_down(problem: DepthwiseConv1d) -> DepthwiseConv1d:
     channels = min(problem.H, WARP + problem.H % WARP)
     length = problem.L if problem.L <= CUT_LENGTH else 2 * CUT_PERIOD + problem.L % CUT_PERIOD
     rows = min(max(CUT_ROWS[0], CUT_PRODUCTS // (length * problem.K)), CUT_ROWS[1])
-    entries = min(problem.B, max(8, rows // channels // 8 * 8))
-    return replace(problem, B=entries, H=channels, L=length)
+    return replace(problem, B=min(problem.B, max(8, rows // channels // 8 * 8)), H=channels, L=length)
 
 
 def count(stage: Stage, problem: DepthwiseConv1d, only: int = 0) -> tuple[Cost, Launch]:
@@ -189,8 +188,7 @@ def count(stage: Stage, problem: DepthwiseConv1d, only: int = 0) -> tuple[Cost, 
     from dwlab.simt.cost import cost  # the interpreter and Numba, which a plan does without
 
     how, args = stage.launch(problem), stage.example(problem)
-    kernel = stage.kernel_for(problem)
-    return cost(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes, only=only), how
+    return cost(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes, only=only), how
 
 
 @functools.lru_cache(512)
@@ -244,8 +242,7 @@ def walked(
     work = {}
     for name in WORK:
         low, high = (getattr(one, name) / one.blocks for one in (first, second))
-        each = low + (high - low) * (wanted - part[0]) / (part[1] - part[0])
-        work[name] = made * max(0.0, each)
+        work[name] = made * max(0.0, low + (high - low) * (wanted - part[0]) / (part[1] - part[0]))
     return work
 
 
@@ -388,8 +385,7 @@ def together(resources: Mapping[str, float], overlap: float | None = None) -> fl
     """
     left = dict(resources)
     memory = max(left.pop("dram"), left.pop("l2"))
-    arithmetic = max(left.pop("issue"), left.pop("fp32"), left.pop("fp64"))
-    return smooth([memory, arithmetic, *left.values()], overlap)
+    return smooth([memory, max(left.pop("issue"), left.pop("fp32"), left.pop("fp64")), *left.values()], overlap)
 
 
 def smooth(us: Iterable[float], overlap: float | None = None) -> float:
@@ -526,9 +522,8 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         rows = [row.prediction.to_dict() | {"measured_us": row.measured_us, "error": row.error} for row in self.rows]
-        enough = len(self.rows) > 1
         return {
-            "rank_correlation": self.rank_correlation if enough else None,
+            "rank_correlation": self.rank_correlation if len(self.rows) > 1 else None,
             "median_error": self.median_error if self.rows else None,
             "rows": rows,
             "left_out": list(self.left_out),
@@ -551,8 +546,7 @@ class Comparison:
     HEAD = ("stage", "problem", "measured µs", "predicted µs", "error", "bound by")
 
     def __str__(self) -> str:
-        text = tabular.columns(self.HEAD, self.cells(), left=(0, 1, 5))
-        return "\n".join([text, "", self.summary(), *self.left_out])
+        return "\n".join([tabular.columns(self.HEAD, self.cells(), left=(0, 1, 5)), "", self.summary(), *self.left_out])
 
     def _repr_html_(self) -> str:
         return f"{tabular.as_html(self.HEAD, self.cells())}<p>{html.escape(self.summary())}</p>"
@@ -565,8 +559,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
 
     def ranks(values: Sequence[float]) -> np.ndarray:
         values = np.asarray(values, float)
-        below = (values[:, None] > values).sum(axis=1)
-        return below + ((values[:, None] == values).sum(axis=1) - 1) / 2
+        return (values[:, None] > values).sum(axis=1) + ((values[:, None] == values).sum(axis=1) - 1) / 2
 
     a, b = ranks(first), ranks(second)
     a, b = a - a.mean(), b - b.mean()
@@ -600,8 +593,7 @@ def compare(
                 if one.kernel_sha256 and not stage.same_kernel(one.kernel_sha256, one.problem, one.dtype):
                     earlier[one.id, problem, run.gpu] = f"left out: {one.id} of an earlier kernel"
                     continue
-                gpu = gpus.find(run.gpu, [run])
-                prediction = predict(one.id, problem, gpu, cold=not one.cold.startswith("warm"))
+                prediction = predict(one.id, problem, gpus.find(run.gpu, [run]), cold=not one.cold.startswith("warm"))
             except (registry.StageError, problems.ProblemError, gpus.GpuError, TimeModelError) as error:
                 left_out[f"left out: {error}"] = None
                 continue
@@ -644,8 +636,8 @@ def _gpus_text() -> str:
 
 def register(command: commandline.Register) -> None:
     """Adds `predict`."""
-    examples = "examples: python -m dwlab predict forward/coalesced --gpu t4\n"
-    add = command("predict", main, examples + "          python -m dwlab predict --compare").add_argument
+    add = command("predict", main, "examples: python -m dwlab predict forward/coalesced --gpu t4\n"
+                  "          python -m dwlab predict --compare").add_argument  # fmt: skip
     add("stage", metavar="OP/PATH/STAGE", nargs="?", help=f"of depthwise1d, {commandline.STAGE}")
     add("--problem", default="paper", metavar="P", help="a name, or B,H,L,K[,PADDING] (default: paper)")
     add("--gpu", default="h200", metavar="NAME", help="such as t4, a100, rtx4090 (default: h200)")
