@@ -8,7 +8,7 @@ import pytest
 
 from dwlab import records
 from dwlab.kernels import choices, dispatch, registry
-from dwlab.problems import PATHS, DepthwiseConv1d
+from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d
 from dwlab.records import packing
 
 STAGES = registry.stages("depthwise1d")
@@ -51,14 +51,8 @@ def test_a_slow_stage_at_the_end_of_the_list_changes_nothing(path, monkeypatch):
         asked.append(problem)
         return naive.launch(problem)
 
-    late = dataclasses.replace(
-        naive,
-        order=99,
-        name="aaa",
-        launch=launch,
-        supports=lambda problem: True,
-        dtypes=("float32", "float16", "bfloat16"),
-    )
+    new = {"order": 99, "name": "aaa", "launch": launch, "supports": lambda problem: True, "dtypes": DTYPES}
+    late = dataclasses.replace(naive, **new)
     real = registry.stages
 
     def listed(op=None, path_of=None, *, path=None):
@@ -82,7 +76,8 @@ def test_the_order_of_files_decides_nothing(monkeypatch):
 
 
 def test_a_problem_that_was_timed_gets_its_fastest_stage():
-    times = {}  # of each shape and path, each stage's newest
+    """Of forward and input gradient the one that is fastest by the times of both: in the mean it costs neither much."""
+    times, lost = {}, {path: [] for path in PATHS}  # of each shape and path, each stage's newest
     for run in RUNS:
         for row in run.sections["shapes"]:
             problem = DepthwiseConv1d(**row["problem"], dtype=row["dtype"])
@@ -90,8 +85,16 @@ def test_a_problem_that_was_timed_gets_its_fastest_stage():
     assert times
     for (gpu, problem, path), taken in times.items():
         single = {id: us for id, us in taken.items() if "," not in id}
-        # A time is known as so many times its run's least, which differs a little from run to run.
-        assert not single or single[dispatch.best(problem, path, gpu=gpu).id] < 1.03 * min(single.values()), problem
+        mirror = choices.MIRROR.get(path, path)
+        there = times.get((gpu, problem, mirror), {})
+        both = {id: math.sqrt(us * there.get(id.replace(path, mirror), us)) for id, us in single.items()}
+        if single:
+            choice = dispatch.best(problem, path, gpu=gpu).id
+            # A time is known as so many times its run's least, which differs a little from run to run.
+            assert both[choice] < 1.03 * min(both.values()), problem
+            lost[path].append(math.log(single[choice] / min(single.values())))
+    for path, logarithms in lost.items():
+        assert math.exp(sum(logarithms) / len(logarithms)) < 1.002, path
 
 
 def test_a_problem_that_was_not_timed_gets_a_stage_near_the_fastest():
@@ -133,8 +136,7 @@ def test_times_of_another_storage_type_do_not_make_a_gpu_known():
     here, shown = sample("here", naive=1.0, shared=2.0), sample(records.SHOWN, naive=2.0, shared=1.0)
     ids, here = list(here.taken), dataclasses.replace(here, words=halves)
     assert choices.expected(ids, problem, [shown, here], "here") == shown.taken
-    half = dataclasses.replace(problem, dtype="float16")
-    assert choices.expected(ids, half, [shown, here], "here") == here.taken
+    assert choices.expected(ids, dataclasses.replace(problem, dtype="float16"), [shown, here], "here") == here.taken
 
 
 def test_without_any_times_the_fewest_bytes_decide():
@@ -155,3 +157,23 @@ def test_records_of_a_folder_are_read_once_and_damage_is_passed_over(tmp_path, m
     found = choices.recorded("depthwise1d")
     assert set(found) == {("depthwise1d", path) for path in PATHS}
     assert choices.recorded("depthwise1d") is found
+
+
+def test_a_path_and_its_mirror_rank_alike():
+    """All recorded problems and drawn ones, whether both paths were timed, one of them or none."""
+    recorded = [(run.gpu, *one) for run in records.load_runs() for one in choices._timed(run)]
+    described = [(gpu, records.describe_problem(one), dtype) for gpu, op, _, one, dtype, *_ in recorded if "1d" in op]
+    problems = {DepthwiseConv1d(**fields, dtype=dtype): gpu for gpu, fields, dtype in described}
+    ranked = set()
+    for problem, gpu in (problems | dict.fromkeys(drawn("mirror", 100))).items():
+        for aligned in (256, 4) if problem.dtype == "float32" else (256,):
+            names = [[one.name for one in dispatch.ranking(problem, path, aligned, gpu)] for path in choices.MIRROR]
+            forward, gradient = ([one for one in each if one != "registers"] for each in names)  # of forward alone
+            assert forward == gradient, problem
+            ranked.add(tuple(forward))
+    assert len(problems) > 300 and len(ranked) > 50
+
+
+def test_a_stage_is_not_thought_faster_for_a_problem_that_another_was_not_timed_on():
+    problem = DepthwiseConv1d(460, 255, 511, 63, "same")
+    assert {choices.ranking(problem, path)[0].name for path in choices.MIRROR} == {"tiles"}

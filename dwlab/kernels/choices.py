@@ -8,8 +8,9 @@ differs only in bias, activation and residual; then what stages took on the reco
 A time is taken as so many times the least that the problem could take: a launch, its bytes at the speed of a copy, its
 products at the rate of multiply-adds. On a problem that was not timed a stage is expected to take as many times that as
 on those most like it: the mean of the logarithms over the NEAREST that it was timed on, the nearer counting more. A
-problem that was timed itself counts alone. Times of the GPU at hand if it has any of this storage type, else of
-records.SHOWN: what carries over is which stage wins, not how long it takes.
+problem that was timed itself counts alone. A path and its mirror (MIRROR) rank alike: by the mean of both paths' times,
+and stages of both are compared on the same problems, on which all of them were timed. Times of the GPU at hand if it
+has any of this storage type, else of records.SHOWN: what carries over is which stage wins, not its time.
 
 A stage that was never timed is behind all that were, so a new file changes no choice until `benchmarks/shapes.py` has
 timed it. Where none was timed, the fewest bytes that their formulas say decide. The order of files decides nothing.
@@ -20,8 +21,9 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -45,9 +47,11 @@ SOFT = 0.1
 WEIGHTS = {"B": 0.7, "H": 0.3, "L": 1.0, "K": 1.0}
 """Distance of a factor of 2 in depthwise1d's sizes: rows are alike, whichever channel they belong to."""
 
+MIRROR = {"forward": "input_grad", "input_grad": "forward"}
+"""Paths of depthwise1d that are one operator, the filter reversed: stages of a name take about as long."""
+
 PAIR = "input_grad, weight_grad"
 """The id of both gradients by two stages, one after the other, the fastest of each."""
-
 
 LAUNCH_US = 1.5
 """The time of an empty kernel in a CUDA graph, about: a part of the least time."""
@@ -78,73 +82,78 @@ def place_of(problem: Any, dtype: str) -> tuple[tuple[float, ...], tuple[str, ..
 
 def least_us(moved: float, flops: float, ceilings: Mapping[str, Any]) -> float:
     """The least time of a problem of so many bytes and floating-point operations."""
-    arithmetic = flops / (1e6 * ceilings["fma_tflops"]) if ceilings.get("fma_tflops") else 0.0
+    arithmetic = flops / (1e6 * (ceilings.get("fma_tflops") or math.inf))
     return LAUNCH_US + moved / (1e3 * ceilings["copy_gbps"]) + arithmetic
 
 
-def samples(runs: Iterable[Record]) -> dict[tuple[str, str], tuple[Sample, ...]]:
+def _timed(run: Record) -> Iterator[tuple[Any, ...]]:
+    """What a run timed: op, path, problem, storage type, stage's id -> µs; and the problem's bytes and operations."""
+    for row in run.measurements:
+        yield row.op, row.path, row.problem, row.dtype, {row.id: row.time_us}, row.compulsory_bytes, row.flops
+    for one in (*run.sections.get("grid", ()), *run.sections.get("shapes", ())):
+        problem, op, path = DepthwiseConv1d(**one["problem"], dtype=one["dtype"]), one["op"], one["path"]
+        times = one.get("times") or {}
+        if one.get("time_us"):  # of the grid
+            times = {f"{op}/{path}/{one['stage']}": one["time_us"]}
+        times = {PAIR if "," in id else id: us for id, us in times.items()}
+        yield op, path, problem, problem.dtype, times, problem.compulsory_bytes(path), problem.flops_of(path)
+
+
+def samples(runs: Iterable[Record]) -> dict[tuple[str, str], list[Sample]]:
     """Samples by op and path: of each stage, problem and GPU the newest time. runs: the oldest first."""
-    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    found: dict[Any, dict[str, float]] = {}
     for run in runs:
-        here: dict[tuple[Any, ...], dict[str, float]] = {}
-        least: dict[tuple[Any, ...], float] = {}
-
-        def add(op: str, path: str, problem: Any, dtype: str, times: Mapping[str, float], us: float) -> None:
+        here: dict[Any, dict[str, float]] = {}
+        least: dict[Any, float] = {}
+        for op, path, problem, dtype, times, *work in _timed(run):
             key = op, path, *place_of(problem, dtype)
-            here.setdefault(key, {}).update(times)  # noqa: B023
-            least[key] = us  # noqa: B023
-
-        for row in run.measurements:
-            us = least_us(row.compulsory_bytes, row.flops, run.ceilings)
-            add(row.op, row.path, row.problem, row.dtype, {row.id: row.time_us}, us)
-        for one in (*run.sections.get("grid", ()), *run.sections.get("shapes", ())):
-            problem, path = DepthwiseConv1d(**one["problem"], dtype=one["dtype"]), one["path"]
-            us = least_us(problem.compulsory_bytes(path), problem.flops_of(path), run.ceilings)
-            times = one.get("times") or {}
-            if one.get("time_us"):  # of the grid
-                times = {one["stage"] if "," in one["stage"] else f"{one['op']}/{path}/{one['stage']}": one["time_us"]}
-            times = {PAIR if "," in id else id: us for id, us in times.items()}
-            add(one["op"], path, problem, one["dtype"], times, us)
+            here.setdefault(key, {}).update(times)
+            least[key] = least_us(*work, run.ceilings)
         for (op, path, *rest), times in here.items():
             unfused = [here.get((op, one, *rest)) for one in PAIR.split(", ")]
             if path == "backward" and PAIR not in times and all(unfused):
-                times[PAIR] = sum(min(one.values()) for one in unfused if one)
-            known = found.setdefault((run.gpu, op, path, *rest), {})
-            known.update({id: math.log(us / least[op, path, *rest]) for id, us in times.items()})
+                times[PAIR] = sum(min(one.values()) for one in unfused)
+            taken = {id: math.log(us / least[op, path, *rest]) for id, us in times.items()}
+            found.setdefault((run.gpu, op, path, *rest), {}).update(taken)
+    alike: dict[Any, dict[str, list[float]]] = {}
+    for (gpu, op, path, *rest), taken in found.items():
+        for one in (path, MIRROR[path]) if op == "depthwise1d" and path in MIRROR else (path,):
+            both = alike.setdefault((gpu, op, one, *rest), {})
+            for id, value in taken.items():
+                both.setdefault(id.replace(path, one), []).append(value)
     made: dict[tuple[str, str], list[Sample]] = {}
-    for (gpu, op, path, place, words), taken in found.items():
-        made.setdefault((op, path), []).append(Sample(gpu, place, words, taken))
-    return {key: tuple(ones) for key, ones in made.items()}
+    for (gpu, op, path, *rest), each in alike.items():
+        made.setdefault((op, path), []).append(Sample(gpu, *rest, {id: fmean(ones) for id, ones in each.items()}))
+    return made
 
 
-def of_rows(rows: Iterable[Measurement]) -> dict[tuple[str, str], tuple[Sample, ...]]:
+def of_rows(rows: Iterable[Measurement]) -> dict[tuple[str, str], list[Sample]]:
     """Samples of measurements."""
     runs: dict[tuple[str, str], list[Measurement]] = {}
     for row in rows:
         runs.setdefault((row.date, row.gpu), []).append(row)
     return samples(
-        Record("", {"gpu": gpu, "date": date}, {"copy_gbps": here[0].copy_gbps}, tuple(here))
-        for (date, gpu), here in sorted(runs.items(), key=lambda one: one[0])
+        Record("", {"gpu": gpu}, {"copy_gbps": runs[date, gpu][0].copy_gbps}, tuple(runs[date, gpu]))
+        for date, gpu in sorted(runs)
     )
 
 
 @functools.cache
-def recorded(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
+def recorded(op: str) -> dict[tuple[str, str], list[Sample]]:
     """Samples of the project's records of an op. A damaged one is passed over: whoever reads the records says so."""
-    rows = ("grid", "shapes")
-    return samples(
-        run
-        for run in records.load_runs(on_error=lambda _: None)
-        if any(row.op == op for row in run.measurements)
-        or any(row["op"] == op for part in rows for row in run.sections.get(part, ()))
-    )
+    runs = records.load_runs(on_error=lambda _: None)
+    return samples(run for run in runs if any(one[0] == op for one in _timed(run)))
 
 
-def expected(ids: Sequence[str], problem: Any, known: Sequence[Sample], gpu: str | None = None) -> dict[str, float]:
+def expected(
+    ids: Sequence[str], problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
+) -> dict[str, float]:
     """Stage's id -> the logarithm of how many times the least time it is expected to take; of stages that were timed.
 
-    known: samples of the problem's op and path. gpu: see above.
+    known: samples of the problem's op and path, the project's records if None. gpu: see above.
     """
+    if known is None:
+        known = recorded(problem.op).get((problem.op, ids[0].split("/")[1]), ()) if ids else ()
     place, words = place_of(problem, problem.dtype)
     known = [one for one in known if len(one.place) == len(place)]
     names = [one.gpu for one in known if one.words[-1:] == words[-1:]] or [one.gpu for one in known]
@@ -156,32 +165,33 @@ def expected(ids: Sequence[str], problem: Any, known: Sequence[Sample], gpu: str
     away = ((np.array([one.place for one in known]) - np.array(place)) ** 2).sum(1)
     away += [sum(a != b for a, b in zip(one.words, words, strict=False)) for one in known]
     order = np.argsort(away, kind="stable")
+    nearest = {id: near for id in ids if (near := [i for i in order if id in known[i].taken][:NEAREST])}
+    both = {id for id in nearest for a, b in MIRROR.items() if f"/{a}/" in id and id.replace(a, b) in registry.ids()}
+    every = [i for i in order if both and both <= known[i].taken.keys()][:NEAREST]
     found = {}
-    for id in ids:
-        near = [i for i in order if id in known[i].taken][:NEAREST]
-        if near and away[near[0]] < SAME:
-            near = near[:1]
-        if near:
-            share = [1 / (away[i] + SOFT) ** 2 for i in near]
-            found[id] = sum(a * known[i].taken[id] for a, i in zip(share, near, strict=True)) / sum(share)
+    for id, near in nearest.items():
+        near = near[:1] if away[near[0]] < SAME else [i for i in every if id in known[i].taken] or near
+        share = [1 / (away[i] + SOFT) ** 2 for i in near]
+        found[id] = sum(a * known[i].taken[id] for a, i in zip(share, near, strict=True)) / sum(share)
     return found
 
 
-def takers(problem: Problem, path: str | None = None, gpu: str | None = None) -> tuple[Stage, ...]:
+def takers(problem: Problem, path: str | None = None, gpu: str | machine.Machine | None = None) -> tuple[Stage, ...]:
     """The stages that take a problem themselves on a GPU, in order; none if there is none.
 
-    path: the problem's main path if None. gpu: its short name or its driver's; the GPU at hand if None, or if nothing
-    is known of it.
+    path: the problem's main path if None. gpu: its short name, its driver's, or a Machine; the GPU at hand if None, or
+    if nothing is known of the name.
     """
     if problem.op not in {id.partition("/")[0] for id in registry.ids()}:
         return ()
-    own, where = registry.stages(problem.op, path or problem.main_path), _where(gpu)
-    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem, *where))
+    own, here = registry.stages(problem.op, path or problem.main_path), where(gpu)
+    return tuple(one for one in own if problem.dtype in one.dtypes and one.supports(problem, *here))
 
 
 @functools.cache
-def _where(gpu: str | None) -> tuple[machine.Machine, ...]:
-    found = None if gpu is None else machine.by_short_name().get(gpu) or machine.datasheet(gpu)
+def where(gpu: str | machine.Machine | None) -> tuple[machine.Machine, ...]:
+    """The GPU that is meant, as `takers` has it; () for the one at hand."""
+    found = machine.by_short_name().get(gpu) or machine.datasheet(gpu) if isinstance(gpu, str) else gpu
     return () if found is None else (found,)
 
 
@@ -206,8 +216,8 @@ def ranking(
     known = (_known(problem.op) if rows is None else of_rows(rows)).get((problem.op, found[0].path), ())
     # Samples of depthwise1d have each stage's newest time of a problem; of layers a run times all that matter.
     row = None if problem.op == "depthwise1d" else fastest_row(problem, rows, gpu, found)
-    here, timed = f"{problem.op}/{found[0].path}", times or {}
-    won = tuned.stage_of(here, problem, gpu or gpus.at_hand().name) if rows is None else None
+    timed = times or {}
+    won = tuned.stage_of(f"{problem.op}/{found[0].path}", problem, gpu or gpus.at_hand().name) if rows is None else None
 
     def key(one: Stage) -> tuple[float, bool, bool]:
         return timed.get(one.id, math.inf), one.name != won, row is None or one.id != row.id
@@ -226,10 +236,10 @@ def fastest_row(
     It is the fastest row of the newest run that has any (records.best), of this problem or else of one that is the same
     but for its `bare` parts; of stages that take the problem.
     """
-    stages = takers(problem, None, gpu) if among is None else among
     wanted = records.describe_problem(problem)
-    key, names = (problem.dtype, *_bare_key(wanted)), {one.id for one in stages}
-    alike = _rows().get(key, ()) if rows is None else [row for row in rows if key == _key(row)]
+    key = _key(problem.dtype, wanted)
+    names = {one.id for one in (takers(problem, None, gpu) if among is None else among)}
+    alike = _rows().get(key, ()) if rows is None else [row for row in rows if key == _key(row.dtype, row.problem)]
     alike = [row for row in alike if row.id in names]
     return records.best(problem=wanted, gpu=gpu, rows=alike) or records.best(gpu=gpu, rows=alike)
 
@@ -240,12 +250,8 @@ def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
     return {key: recorded_tiles.bare(value) if key in ("first", "second") else value for key, value in kept.items()}
 
 
-def _bare_key(problem: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(sorted(bare(problem).items()))
-
-
-def _key(row: Measurement) -> tuple[Any, ...]:
-    return row.dtype, *_bare_key(row.problem)
+def _key(dtype: str, problem: Mapping[str, Any]) -> tuple[Any, ...]:
+    return dtype, *sorted(bare(problem).items())
 
 
 @functools.cache
@@ -253,20 +259,18 @@ def _rows() -> dict[tuple[Any, ...], tuple[Measurement, ...]]:
     """The project's records, read once: storage type and bare problem -> rows, of any op."""
     found: dict[tuple[Any, ...], list[Measurement]] = {}
     for row in records.load_all():
-        found.setdefault(_key(row), []).append(row)
+        found.setdefault(_key(row.dtype, row.problem), []).append(row)
     return {key: tuple(rows) for key, rows in found.items()}
 
 
 @functools.cache
-def _known(op: str) -> dict[tuple[str, str], tuple[Sample, ...]]:
+def _known(op: str) -> dict[tuple[str, str], list[Sample]]:
     """Samples of the project's records of an op: of depthwise1d its grid and drawn shapes, too."""
     return recorded(op) if op == "depthwise1d" else of_rows(row for row in records.load_all() if row.op == op)
 
 
 def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None) -> bool:
     """Whether both gradients are expected sooner from two launches than from `one`, a stage of "backward"."""
-    if known is None:
-        known = recorded(one.op).get((one.op, one.path), ())
     found = expected([one.id, PAIR], problem, known, gpu)
     return found.get(PAIR, math.inf) < found.get(one.id, math.inf)
 
@@ -275,8 +279,6 @@ def fastest(
     stages: Sequence[Stage], problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
 ) -> tuple[Stage, ...]:
     """Stages that take a problem, the one expected to be fastest first. known: the project's records if None."""
-    if known is None:
-        known = recorded(problem.op).get((problem.op, stages[0].path), ()) if stages else ()
     found = expected([one.id for one in stages], problem, known, gpu)
 
     def key(one: Stage) -> tuple[float, float, str]:
