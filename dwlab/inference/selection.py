@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dwlab import planner, records
 from dwlab.gpu.machine import Machine
-from dwlab.kernels import choices
+from dwlab.kernels import choices, registry
 from dwlab.kernels.choices import takers as takers
 from dwlab.kernels.registry import Stage
 from dwlab.planner import validation
@@ -38,8 +38,11 @@ def choose(
     """
     found = choices.ranking(problem, gpu=gpu, rows=rows, times=(times or {}).get(problem))
     if not found:
-        what = f"{problem.op}/{problem.main_path}"
-        raise InferenceError(f"no stage of {what} takes {problem}: use another layout or dtype")
+        one = max(registry.stages(problem.op, problem.main_path), key=lambda one: problem.dtype in one.dtypes)
+        raise InferenceError(
+            f"no stage of {one.op}/{one.path} takes {problem}: use another layout or dtype. "
+            f"{one.why_not(problem, *choices.where(gpu))}"
+        )
     return found[0]
 
 
@@ -93,7 +96,7 @@ def decide(
         return Decision(layer_by_layer(network), "Layer by layer, as requested.", "request")
     machine = planner.find(gpu)
     name = machine.name
-    known = {} if times is None else _measured(network, times)
+    known = {names: min(us.values()) for names, one in network.kernels.items() if (us := (times or {}).get(one))}
     found = validation.recorded_run(network, name, runs) if times is None else None
     if found is not None:
         known = validation.kernel_times(network, name, found[1:])  # so that what runs is what was timed
@@ -127,14 +130,8 @@ Costs = Mapping[tuple[str, ...], float]
 """The layers of a kernel, by name -> µs."""
 
 
-def _measured(network: Network, times: Times) -> Costs:
-    """The least of the times of each layer and pair that has any."""
-    return {names: min(times[one].values()) for names, one in network.kernels.items() if times.get(one)}
-
-
-def _recorded(network: Network, gpu: str, rows: Iterable[records.Measurement] | None) -> Costs:
+def _recorded(network: Network, gpu: str, rows: Sequence[records.Measurement] | None) -> Costs:
     """The times of the rows by which `choices.ranking` knows single layers and pairs on a GPU."""
-    rows = None if rows is None else tuple(rows)
     found = {names: choices.fastest_row(problem, rows, gpu) for names, problem in network.kernels.items()}
     return {names: row.time_us for names, row in found.items() if row is not None}
 
@@ -144,38 +141,25 @@ def _complete(network: Network, known: Costs) -> bool:
     return all((layer.name,) in known for layer in network.layers if layer.planned)
 
 
-def _runs(pair: Planned, measured: bool, gpu: str) -> bool:
-    """Whether a stage takes a pair, and one that predicted times may be of if it was not measured.
-
-    The planner's times are of kernels that load 16 bytes at a time. The first stages of a path load one number for each
-    product and take many times as long: two kernels for the layers are faster.
-    """
-    found = choices.takers(pair, gpu=gpu)
-    return bool(found) if measured else any(one.aligned >= 16 for one in found)
-
-
 def _cheapest(network: Network, gpu: Machine, known: Costs) -> Decision:
-    """The cheapest partition by these times if every layer has one, else by the planner's."""
-    measured = _complete(network, known)
-    if not measured:
-        made = planner.plan(network, gpu)
-        alone = {(name,): one for step in made.steps for name, one in zip(step.layers, step.unfused, strict=True)}
-        modules = alone | {pair.layers: pair.module for pair in made.pairs if pair.module is not None}
-        known = {names: module.time_us for names, module in modules.items()}
-    costs = {names: known[names] for names in network.kernels if names in known}
-    pieces = planner.cheapest(network, costs)
-    while none := [one for one in pieces if len(one) > 1 and not _runs(network.kernels[one], measured, gpu.name)]:
-        costs = {names: us for names, us in costs.items() if names not in none}
+    """The cheapest partition by these times if every layer has one, else the planner's."""
+    if _complete(network, known):
+        costs = {names: known[names] for names in network.kernels if names in known}
         pieces = planner.cheapest(network, costs)
-    alone_us = sum(us for names, us in costs.items() if len(names) == 1)
-    together_us = sum(costs[one] for one in pieces) if any(len(one) > 1 for one in pieces) else None
-    where = f"by {'measured' if measured else 'predicted'} times of single kernels on {gpu.name}"
-    if together_us is None:
-        why = f"Layer by layer, {where}: {alone_us:,.1f} µs in all, and no pair is faster in one kernel"
+        while none := [one for one in pieces if len(one) > 1 and not choices.takers(network.kernels[one], gpu=gpu)]:
+            costs = {names: us for names, us in costs.items() if names not in none}
+            pieces = planner.cheapest(network, costs)
+        alone, together = sum(us for names, us in costs.items() if len(names) == 1), sum(costs[one] for one in pieces)
+        by, by_times = "kernels", f"measured times: {alone:,.1f} µs layer by layer, {together:,.1f} µs so"
     else:
-        why = f"With layers in one kernel, {where}: {together_us:,.1f} µs in all, layer by layer {alone_us:,.1f}"
-    why += "; the whole network was not timed both ways there."
-    return Decision(pieces, why, "kernels" if measured else "prediction", alone_us, together_us)
+        made = planner.plan(network, gpu)
+        pieces = tuple(step.layers for step in made.steps)
+        by, by_times = "prediction", f"predicted times: {made.times()}"
+        alone, together = made.total("time_us", unfused=True), made.total("time_us")
+    fused = any(len(one) > 1 for one in pieces)
+    how = "With layers in one kernel" if fused else "Layer by layer"
+    how += f", by {by_times}, of single kernels on {gpu.name}; the whole network was not timed both ways there."
+    return Decision(pieces, how, by, alone, together if fused else None)
 
 
 def pieces_of(network: Network, given: Partition | planner.Plan | None) -> Partition:

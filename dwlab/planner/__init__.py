@@ -5,6 +5,10 @@ one with its neighbour, so that the map between the two is never in global memor
 with its best tile: accesses, limits, what stays in the L2, and time. `validation` compares the decisions with measured
 times; `picture` draws them.
 
+**Kernels**: a plan by time is of this workbook's that can start on the GPU: two layers share one only where a stage of
+known times takes them; a layer that none takes has no time, and its note says why. Plans by bytes and of ideal kernels
+need none, and say so.
+
 **The plan**: layers are a path, modules are segments of it, costs add up. So dynamic programming over the path finds
 the best of all partitions exactly, and no layer is in two modules (the paper decides each pair alone, where it can be).
 """
@@ -22,7 +26,7 @@ from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Machine
 from dwlab.measure import device
 from dwlab.planner.accesses import Conv
-from dwlab.planner.modules import KINDS, NAMES, Module, PlanError, Rules, best, pattern, stays
+from dwlab.planner.modules import KINDS, NAMES, Module, PlanError, Rules, best, number, pattern, stays, unknown
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import Network, summary
@@ -34,7 +38,8 @@ from dwlab.text.tabular import mb
 class Step:
     """One kernel of a plan. layers: names. unfused: the same layers as kernels of their own, each at its best.
 
-    in_l2: whether the maps between would have stayed in the L2 anyway. note: why a layer is not fused with the next.
+    in_l2: whether the maps between would have stayed in the L2 anyway. note: why no time of its kernel is known, which
+    is then NaN, or why a layer is not fused with the next.
     """
 
     layers: tuple[str, ...]
@@ -50,9 +55,8 @@ class Step:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        unfused = [one.to_dict() for one in self.unfused]
-        return {"layers": list(self.layers), "module": self.module.to_dict(), "unfused": unfused, "in_l2": self.in_l2,
-                "note": self.note}  # fmt: skip
+        return {"layers": list(self.layers), "module": self.module.to_dict(), "in_l2": self.in_l2, "note": self.note,
+                "unfused": [one.to_dict() for one in self.unfused]}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,10 @@ class Pair:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        module = None if self.module is None else self.module.to_dict()
         return {
-            "layers": list(self.layers), "fuse": self.fuse, "chosen": self.chosen, "module": module,
-            "predicted_gain_us": self.gain_us, "saved_bytes": self.saved_bytes, "limit": self.limit,
+            "layers": list(self.layers), "fuse": self.fuse, "chosen": self.chosen,
+            "module": None if self.module is None else self.module.to_dict(),
+            "predicted_gain_us": number(self.gain_us), "saved_bytes": self.saved_bytes, "limit": self.limit,
         }  # fmt: skip
 
 
@@ -104,20 +108,15 @@ class Plan:
     pairs: tuple[Pair, ...]
 
     @property
-    def fused(self) -> tuple[Fused, ...]:
-        """The pairs that share a kernel."""
-        return tuple(Fused(*step.module.layers) for step in self.steps if step.fused)
-
-    @property
     def cost(self) -> float:
         """The sum that was minimised: µs or bytes."""
         return sum(self.rules.cost(step.module) for step in self.steps)
 
-    def total(self, what: str, unfused: bool = False) -> float:
-        """Sum over the plan's kernels, or over the unfused layers, of "gma_bytes", "dram_bytes", "time_us" or
-        "macs"."""
+    def total(self, what: str, unfused: bool = False) -> Any:
+        """Sum over the plan's kernels, or over the unfused layers, of "gma_bytes", "dram_bytes", "time_us" (None if
+        one is not known) or "macs"."""
         modules = [one for step in self.steps for one in (step.unfused if unfused else (step.module,))]
-        return sum(one.accesses.macs if what == "macs" else getattr(one, what) for one in modules)
+        return number(sum(one.accesses.macs if what == "macs" else getattr(one, what) for one in modules))
 
     @property
     def redundant(self) -> float:
@@ -131,7 +130,8 @@ class Plan:
         totals = {name: {"unfused": self.total(of, unfused=True), "plan": self.total(of)} for name, of in sums.items()}
         return {"network": made.name} | {name: getattr(made, name) for name in fields} | {
             "gpu": self.gpu.to_dict(), "ceilings": self.gpu.ceilings.to_dict(), "objective": self.rules.objective,
-            "totals": totals, "redundant": self.redundant, "steps": [step.to_dict() for step in self.steps],
+            "kernels": self.rules.whose, "totals": totals, "redundant": self.redundant,
+            "steps": [step.to_dict() for step in self.steps],
             "pairs": [pair.to_dict() for pair in self.pairs],
         }  # fmt: skip
 
@@ -143,7 +143,7 @@ class Plan:
         kernels = "1 kernel" if len(self.steps) == 1 else f"{len(self.steps)} kernels"
         text = (
             f"{made.name} on {self.gpu.name}, batch {made.batch}, {made.layout}, {made.dtype}: "
-            f"{self.times()}, predicted, not measured. {layers} layers in {kernels}, {fused} of them "
+            f"{self.times()}. {layers} layers in {kernels}, {fused} of them "
             f"fused, for {least}. Accesses {self.change('gma_bytes')}, device memory {self.change('dram_bytes')}; "
             f"{_percent(self.redundant)} multiply-adds."
         )
@@ -155,9 +155,14 @@ class Plan:
         return text
 
     def times(self) -> str:
-        """Predicted µs layer by layer and of the plan."""
+        """Predicted µs layer by layer and of the plan, or of how many layers none is known."""
         before, after = self.total("time_us", unfused=True), self.total("time_us")
-        return f"{before:,.0f} µs unfused, {after:,.0f} µs as planned ({_percent(after / before - 1)})"
+        if before is None:
+            unknown = sum(math.isnan(step.module.time_us) for step in self.steps)
+            return f"no time, as none is known of {unknown} of the kernels; their notes say why"
+        ideal = " of ideal kernels, whether they can start there or not" * (self.rules.whose == "ideal")
+        change = f"{before:,.0f} µs unfused, {after:,.0f} µs as planned ({_percent(after / before - 1)})"
+        return f"{change}, predicted{ideal}, not measured"
 
     def change(self, what: str) -> str:
         before, after = self.total(what, unfused=True), self.total(what)
@@ -176,11 +181,11 @@ class Plan:
             module = step.module
             own = [
                 str(module.tile), f"{module.accesses.blocks:,}", mb(module.gma_bytes), mb(module.dram_bytes),
-                _percent(module.redundant) if step.fused else "", f"{module.time_us:,.1f}", self._note(step),
+                _percent(module.redundant) if step.fused else "", _us(module.time_us), self._note(step),
             ]  # fmt: skip
             for name, layer in zip(step.layers, step.unfused, strict=True):
                 mark, (tile, blocks, gma, dram, redundant, us, note) = "" if own[0] else "└ ", own
-                gma_alone, dram_alone, us_alone = mb(layer.gma_bytes), mb(layer.dram_bytes), f"{layer.time_us:,.1f}"
+                gma_alone, dram_alone, us_alone = mb(layer.gma_bytes), mb(layer.dram_bytes), _us(layer.time_us)
                 rows.append([
                     name, summary(layer.layers[0]), mark + NAMES[module.kind], tile, blocks, gma_alone, gma, dram_alone,
                     dram, redundant, us_alone, us, note,
@@ -244,8 +249,8 @@ class Plan:
         )
 
 
-def _us(value: float) -> str:
-    return f"{value:,.1f}"
+def _us(value: float | None) -> str:
+    return "–" if number(value) is None else f"{value:,.1f}"
 
 
 def _percent(fraction: float) -> str:
@@ -280,7 +285,7 @@ def chain(layers: Sequence[Conv]) -> Network:
     it gives starts anew. Raises PlanError for what is no such layer, and for none.
     """
     made: list[networks.Layer] = []
-    for number, layer in enumerate(layers, 1):
+    for place, layer in enumerate(layers, 1):
         if not isinstance(layer, (DepthwiseConv2d, Pointwise)):
             raise PlanError(f"{layer!r} is no layer: a chain is made of DepthwiseConv2d and Pointwise")
         reads = networks.INPUT
@@ -288,8 +293,8 @@ def chain(layers: Sequence[Conv]) -> Network:
             one = made[-1].problem
             given = (one.N, one.channels_out, one.P, one.Q, one.layout, one.dtype, one.zero_y)
             if given == (layer.N, layer.C, layer.H, layer.W, layer.layout, layer.dtype, layer.zero_x):
-                reads = str(number - 1)
-        made.append(networks.Layer(str(number), "chain", layer, reads))
+                reads = str(place - 1)
+        made.append(networks.Layer(str(place), "chain", layer, reads))
     if not made:
         raise PlanError("there is no layer: give at least one")
     first = layers[0]
@@ -302,11 +307,10 @@ def find(gpu: str | Machine) -> Machine:
     The present one has the ceilings of its record or datasheet; one that has neither is measured (a few seconds).
     Raises GpuError with the nearest name, and MachineError where no GPU is present.
     """
-    if not isinstance(gpu, str) or gpu.strip().lower() != "present":
+    if str(gpu).strip().lower() != "present":
         return gpus.find(gpu)
     here = machine.present()
-    recorded = machine.recorded().get(here.name)
-    if recorded is not None:
+    if recorded := machine.recorded().get(here.name):
         return gpus.find(replace(here, ceilings=recorded.ceilings))
     try:
         return gpus.find(here)
@@ -325,16 +329,16 @@ def plan(
 ) -> Plan:
     """The best partition of a network's layers into kernels on a GPU; about a second.
 
-    layers: a name in networks.NETWORKS, taken in dtype (float32), batch (1) and layout (NCHW); or a Network, or layers
+    layers: a name in networks.NETWORKS, taken in dtype (float32), batch (1) and layout (NHWC); or a Network, or layers
     that follow each other, which have their own. gpu: as `find` takes it.
 
     Raises NetworkError and GpuError for unknown names, and PlanError, with the limit, for a layer that no tile fits.
     """
     rules = rules or Rules()
-    options = {"dtype": dtype, "batch": batch, "layout": layout}
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {"dtype": dtype, "batch": batch, "layout": layout}
+    given = {name: value for name, value in given.items() if value is not None}
     if isinstance(layers, str):
-        made = networks.network(layers, **given)
+        made = networks.network(layers, **{"layout": "NHWC"} | given)
     elif given:
         raise PlanError(f"the layers have their own {', '.join(given)}: leave it out, or give a network's name")
     else:
@@ -345,17 +349,18 @@ def plan(
     fused = {(names[n], names[n + 1]): _fused(pair, gpu, rules) for n, pair in made.pairs.items()}
     kernels = alone | {two: module for two, (module, _) in fused.items() if module is not None}
     pieces = cheapest(made, {piece: rules.cost(module) for piece, module in kernels.items()})
+    why = {piece: unknown(*one.layers, gpu, rules) for piece, one in alone.items()}
+    shown = {piece: replace(one, time_us=math.nan) if why[piece] else one for piece, one in alone.items()}
     pairs = {}
     for two, (module, limit) in fused.items():
-        unfused = tuple(alone[name,] for name in two)
-        fuse = module is not None and rules.cost(module) < sum(map(rules.cost, unfused))
-        pairs[two] = Pair(two, module, unfused, two in pieces, limit, fuse)
+        fuse = module is not None and rules.cost(module) < sum(rules.cost(alone[name,]) for name in two)
+        pairs[two] = Pair(two, module, tuple(shown[name,] for name in two), two in pieces, limit, fuse)
     steps = []
     for piece in pieces:
-        unfused = tuple(alone[name,] for name in piece)
-        note = _why(made, names.index(piece[0]), pairs, pieces) if len(piece) == 1 else ""
+        unfused = tuple(shown[name,] for name in piece)
+        note = (why[piece] or _why(made, names.index(piece[0]), pairs, pieces)) if len(piece) == 1 else ""
         inside = len(piece) > 1 and all(stays(one.layers, gpu.l2_bytes or 0) for one in unfused)
-        steps.append(Step(piece, kernels[piece], unfused, inside, note))
+        steps.append(Step(piece, (kernels | shown)[piece], unfused, inside, note))
     return Plan(made, gpu, rules, tuple(steps), tuple(pairs.values()))
 
 
@@ -383,6 +388,8 @@ def _fused(pair: Fused, gpu: Machine, rules: Rules) -> tuple[Module | None, str]
     """The best module of two layers; or None, and which limit is in the way."""
     layers = pair.first, pair.second
     kinds = [kind for kind in rules.modules if KINDS[kind].takes == pattern(layers)]
+    if kinds and (why := unknown(pair, gpu, rules)):
+        return None, f"in one kernel {why}"
     found = {kind: best(kind, layers, gpu, rules) for kind in kinds}
     modules = [one for one in found.values() if isinstance(one, Module)]
     if modules:

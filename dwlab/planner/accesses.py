@@ -88,24 +88,16 @@ def rows_read(size: int, outputs: int, tile: int, K: int, stride: int, padding: 
     """Rows of a map that blocks read in all, with `tile` output rows a block; the same for columns.
 
     Output row p reads the rows p·s - a … p·s - a + K - 1 (stride s, padding a) that lie in 0 … size-1. The tile of rows
-    p … q reads their union, without gap if K >= s: from max(0, p·s - a) up to min(size, q·s - a + K). Two neighbouring
-    tiles both read K - s rows, so n tiles read
+    p … q reads their union, without gap if K >= s. Two neighbouring tiles both read K - s rows, so n tiles read
 
         R = R₁ + (n - 1)·(K - s)
 
     rows, R₁ those that a single tile would, as long as no shared row lies in the padding. Of a small last tile, with
-    K >= 5, some do; hence the sum over the tiles and not the formula. With K < s nothing is shared, and rows between
-    the taps are not read.
+    K >= 5, some do; hence the unions and not the formula. With K < s rows between the taps are not read.
     """
-    total = 0
-    for first in range(0, outputs, tile):
-        last = min(first + tile, outputs) - 1
-        if K >= stride:
-            total += max(0, min(size, last * stride - padding + K) - max(0, first * stride - padding))
-        else:
-            starts = [p * stride - padding for p in range(first, last + 1)]
-            total += sum(max(0, min(size, start + K) - max(0, start)) for start in starts)
-    return total
+    taps = [range(p * stride - padding, p * stride - padding + K) for p in range(outputs)]
+    each = (set().union(*taps[first : first + tile]) for first in range(0, outputs, tile))
+    return sum(len(rows.intersection(range(size))) for rows in each)
 
 
 def _pixels_read(layer: DepthwiseConv2d, tile: Tile) -> int:
@@ -137,16 +129,18 @@ def _line_tiles(layer: Pointwise, tile: Tile) -> int:
     return lines * tiles(pixels, tile.columns)
 
 
-def _filters(layer: Conv, times: int, which: str = "") -> dict[str, int]:
-    """Accesses to a layer's w, b and m if all its filters are read `times` times."""
-    each = {"w": weights(layer), "b": layer.channels_out, "m": layer.channels_out}
-    return {name + which: times * each[name] for name in layer.arrays() if name in each}
+def _elements(x: int, *read: tuple[Conv, int]) -> dict[str, int]:
+    """Accesses to x; to w, b and m of each layer, all of whose filters are read so many times; and to the outputs.
 
-
-def _outputs(layer: Conv) -> dict[str, int]:
-    """y is written once, and r read once, by the block that computes it: blocks share no output."""
+    y is written once, and r read once, by the block that computes it: blocks share no output.
+    """
+    found = {"x": x}
+    for number, (layer, times) in enumerate(read, 1):
+        each = {"w": weights(layer), "b": layer.channels_out, "m": layer.channels_out}
+        which = str(number) if len(read) > 1 else ""
+        found |= {name + which: times * each[name] for name in layer.arrays() if name in each}
     size = layer.N * layer.channels_out * layer.P * layer.Q
-    return {name: size for name in ("r", "y") if name in layer.arrays()}
+    return found | {name: size for name in ("r", "y") if name in layer.arrays()}
 
 
 def _staged(layer: DepthwiseConv2d, tile: Tile) -> int:
@@ -167,7 +161,7 @@ def dw(layer: DepthwiseConv2d, tile: Tile) -> Accesses:
         "dw",
         tile,
         spatial * tiles(layer.C, tile.channels),
-        {"x": layer.N * layer.C * _pixels_read(layer, tile), **_filters(layer, spatial), **_outputs(layer)},
+        _elements(layer.N * layer.C * _pixels_read(layer, tile), (layer, spatial)),
         macs(layer),
         0,
         {"input": tile.channels * _staged(layer, tile), "filters": tile.channels * layer.K**2},
@@ -189,7 +183,7 @@ def pw(layer: Pointwise, tile: Tile) -> Accesses:
         "pw",
         tile,
         runs * groups,
-        {"x": groups * layer.N * layer.C * layer.H * layer.W, **_filters(layer, runs), **_outputs(layer)},
+        _elements(groups * layer.N * layer.C * layer.H * layer.W, (layer, runs)),
         0,
         macs(layer),
         {"input": step * tile.pixels, "filters": step * tile.channels},
@@ -214,12 +208,7 @@ def dwpw(first: DepthwiseConv2d, second: Pointwise, tile: Tile) -> Accesses:
         "dwpw",
         tile,
         spatial * groups,
-        {
-            "x": groups * first.N * first.C * _pixels_read(first, tile),
-            **_filters(first, groups * spatial, "1"),
-            **_filters(second, spatial, "2"),
-            **_outputs(second),
-        },
+        _elements(groups * first.N * first.C * _pixels_read(first, tile), (first, groups * spatial), (second, spatial)),
         groups * macs(first),
         macs(second),
         {
@@ -250,22 +239,16 @@ def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
     pixels = first.N * _pixels_read(second, tile)
     whole = (tile.rows, tile.columns) == (second.P, second.Q)
     between, step = tile.channels * _staged(second, tile), min(STEP, first.C)
-    walk = step * (_staged(second, tile) + tile.channels)
     return Accesses(
         "pwdw" if whole else "pwdw_r",
         tile,
         spatial * groups,
-        {
-            "x": groups * first.C * pixels,
-            **_filters(first, spatial, "1"),
-            **_filters(second, spatial, "2"),
-            **_outputs(second),
-        },
+        _elements(groups * first.C * pixels, (first, spatial), (second, spatial)),
         macs(second),
         first.F * first.C * pixels,
         {
             "between": between,
-            "input and filters, beyond that": max(0, walk - between),
+            "input and filters, beyond that": max(0, step * (_staged(second, tile) + tile.channels) - between),
             "depthwise filters": tile.channels * second.K**2,
         },
         between,
@@ -290,12 +273,7 @@ def pwpw(first: Pointwise, second: Pointwise, tile: Tile) -> Accesses:
         "pwpw",
         tile,
         runs * groups,
-        {
-            "x": groups * first.N * first.C * first.H * first.W,
-            **_filters(first, groups * runs, "1"),
-            **_filters(second, runs, "2"),
-            **_outputs(second),
-        },
+        _elements(groups * first.N * first.C * first.H * first.W, (first, groups * runs), (second, runs)),
         0,
         groups * macs(first) + macs(second),
         {

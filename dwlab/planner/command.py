@@ -61,8 +61,7 @@ def main(options: Namespace) -> int:
         text = made.to_dict() | {"recorded": measured} if options.json else made.text(terminal.width(), *sentences)
     print(json.dumps(text, indent=1, ensure_ascii=False) if options.json else text)
     if options.picture:
-        words = {"Software": None, "Description": describe(made)}
-        draw(made).savefig(options.picture, format="png", metadata=words)
+        draw(made).savefig(options.picture, format="png", metadata={"Software": None, "Description": describe(made)})
         terminal.wrote(options.picture)
     return 0
 

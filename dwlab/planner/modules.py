@@ -34,12 +34,13 @@ from typing import Any
 from dwlab.gpu import occupancy
 from dwlab.gpu import specs as gpus
 from dwlab.gpu.machine import Machine
+from dwlab.kernels import registry
 from dwlab.model import timemodel
 from dwlab.planner import efficiency
 from dwlab.planner.accesses import Accesses, Conv, Tile, dw, dwpw, line, pw, pwdw, pwpw, sizes, tiles
 from dwlab.planner.efficiency import IDEAL, Efficiency
 from dwlab.problems import nearest
-from dwlab.problems.layers import DepthwiseConv2d, Pointwise
+from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.networks import macs
 
 OUTPUTS = 128
@@ -122,7 +123,7 @@ KINDS: dict[str, Kind] = {
 FUSED = tuple(name for name, kind in KINDS.items() if len(kind.takes) > 1)
 """The modules."""
 
-NAMES = {"dw": "DW", "pw": "PW", "dwpw": "DWPW", "pwdw": "PWDW", "pwdw_r": "PWDW_R", "pwpw": "PWPW"}
+NAMES = {name: name.upper() for name in KINDS}
 
 
 def pattern(layers: Sequence[Conv]) -> tuple[str, ...]:
@@ -165,8 +166,13 @@ class Module:
         names = ("kind", "gma_bytes", "dram_bytes", "shared_bytes", "redundant", "between_bytes")
         return {name: getattr(self, name) for name in names} | {
             "tile": asdict(self.tile), "blocks": self.accesses.blocks, "elements": dict(self.accesses.elements),
-            "predicted_us": self.time_us,
+            "predicted_us": number(self.time_us),
         }  # fmt: skip
+
+
+def number(value: float | None) -> float | None:
+    """A number for JSON: None of NaN, a time that is not known."""
+    return None if value is None or math.isnan(value) else value
 
 
 def stays(layers: tuple[Conv, ...], l2_bytes: int) -> bool:
@@ -243,7 +249,7 @@ class Rules:
 
     objective: "time" or "gma". redundant: most multiply-adds more in a fused kernel, a fraction.
     modules: kinds of fused kernels that may be used; none: layer by layer. kernels: those whose time is predicted,
-    "ours", with the `efficiency` of this workbook's, or "ideal".
+    "ours", with the `efficiency` of this workbook's that can start there, or "ideal"; by "gma" always ideal ones.
     Raises PlanError for what these cannot be.
     """
 
@@ -253,25 +259,39 @@ class Rules:
     kernels: str = "ours"
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise PlanError(f"there is no objective {self.objective!r}. {nearest(str(self.objective), OBJECTIVES)}")
-        if self.kernels not in KERNELS:
-            raise PlanError(f"there are no kernels {self.kernels!r}. {nearest(str(self.kernels), KERNELS)}")
         number = isinstance(self.redundant, (int, float)) and not isinstance(self.redundant, bool)
         if not number or not math.isfinite(self.redundant) or self.redundant < 0:
             raise PlanError(f"redundant is {self.redundant!r}; it must be a number from 0 up")
         object.__setattr__(self, "modules", tuple(self.modules))
-        for name in self.modules:
-            if name not in FUSED:
-                raise PlanError(f"there is no module {name!r}. {nearest(str(name), FUSED)}")
+        named = [("is no objective", self.objective, OBJECTIVES), ("are no kernels", self.kernels, KERNELS)]
+        for what, name, known in [*named, *(("is no module", one, FUSED) for one in self.modules)]:
+            if name not in known:
+                raise PlanError(f"there {what} {name!r}. {nearest(str(name), known)}")
+
+    @property
+    def whose(self) -> str:
+        """The kernels that a plan is of: by bytes ideal ones."""
+        return self.kernels if self.objective == "time" else "ideal"
 
     def efficiency(self, kind: str, dtype: str) -> Efficiency:
         """The efficiency of kernels of a kind."""
-        return IDEAL if self.kernels == "ideal" else efficiency.of(kind, dtype)
+        return IDEAL if self.whose == "ideal" else efficiency.of(kind, dtype)
 
     def cost(self, module: Module) -> float:
         """The module's share of what a plan minimises: predicted µs, or bytes of accesses."""
         return module.time_us if self.objective == "time" else module.gma_bytes
+
+
+@functools.lru_cache(1 << 12)
+def unknown(problem: Conv | Fused, gpu: Machine, rules: Rules) -> str:
+    """Why a layer or a pair has no kernel of known time on a GPU, and which others would start; "" if it has one."""
+    if rules.whose == "ideal":
+        return ""
+    stages = registry.stages(problem.op, problem.main_path)
+    why = {one.id: one.why_not(problem, gpu) for one in sorted(stages, key=lambda one: problem.dtype not in one.dtypes)}
+    known = [text for id, text in why.items() if id in efficiency.STAGES]
+    slow = ", ".join(id.split("/")[-1] for id, text in why.items() if not text)
+    return "" if "" in known else f"{f'only {slow}, of unknown time' if slow else 'no kernel'}: {known[0]}"
 
 
 @functools.lru_cache(1 << 12)

@@ -58,10 +58,10 @@ def draw(made: Plan, width: float = 6.8) -> Figure:
             axes.text(x + 0.5, y + 0.48, _box_text(layer), ha="center", va="center", fontsize=6.5, zorder=4)
             if x + 1 < len(row) and row[x + 1].input == layer.name:
                 axes.plot([x + 0.94, x + 1.06], [y + 0.48] * 2, color="0.35", lw=0.8, zorder=2)
-    used = [kind for kind in COLOURS if any(step.module.kind == kind for step in made.steps)]
     patches = [
         Patch(facecolor=COLOURS[kind], hatch=HATCHES[kind], edgecolor="black", label=f"{NAMES[kind]}, one kernel")
-        for kind in used
+        for kind in COLOURS
+        if any(step.module.kind == kind for step in made.steps)
     ]
     patches += [Patch(facecolor="white", edgecolor="0.35", label="a kernel of its own")]
     patches += [Patch(facecolor="0.9", edgecolor="0.35", label="not planned")]
@@ -97,8 +97,8 @@ def _box_text(layer: networks.Layer) -> str:
 def _title(made: Plan) -> str:
     network, fused = made.network, sum(step.fused for step in made.steps)
     return (
-        f"{network.name} on {made.gpu.name}, batch {network.batch}, {network.dtype}: "
-        f"{len(made.steps)} kernels, {fused} of them fused; {made.times()}, predicted"
+        f"{network.name} on {made.gpu.name}, batch {network.batch}, {network.layout}, {network.dtype}: "
+        f"{len(made.steps)} kernels, {fused} of them fused; {made.times()}"
     )
 
 

@@ -61,8 +61,7 @@ class Validation:
     @property
     def unmeasured(self) -> int:
         """The number of pairs, alike ones once, that have no measurement."""
-        alike = {tuple(one.layers for one in pair.unfused) for pair in self.plan.pairs}
-        return len(alike) - len(self.rows)
+        return len({tuple(one.layers for one in pair.unfused) for pair in self.plan.pairs}) - len(self.rows)
 
     @property
     def mean(self) -> float:

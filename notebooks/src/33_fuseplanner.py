@@ -290,7 +290,7 @@ plans = {}
 rows = []
 for name in ("gtx1660", "t4", "a100", "h200"):
     for batch in (1, 32):
-        made = planner.plan("mobilenet_v1", name, batch=batch, rules=Rules("gma"))
+        made = planner.plan("mobilenet_v1", name, batch=batch, layout="NCHW", rules=Rules("gma"))
         plans[name, batch] = made
         l2 = made.gpu.l2_bytes
         two = [[made.network.layer(f"{k}.{what}").problem for what in ("depthwise", "pointwise")] for k in pairs]
@@ -422,19 +422,20 @@ tabular.columns(head, rows, left=(0, 1, 3, 7))
 # %% [markdown]
 # Where the columns disagree, the bytes of one decision are bought with the time of the other, says the model. Whether
 # the GPU agrees is for the records. For a whole plan, with each decision's reason, there is
-# `python -m dwlab plan mobilenet_v1 --gpu t4`. As a picture:
+# `python -m dwlab plan mobilenet_v1 --gpu t4 --kernels ideal`. As a picture:
 
 # %% tags=["nbval-ignore-output"]
 from dwlab.planner import picture
 
-picture.draw(planner.plan("mobilenet_v1", "t4"))  # eight layers in a row
+picture.draw(planner.plan("mobilenet_v1", "t4", rules=Rules(kernels="ideal")))  # eight layers in a row
 
 # %% [markdown]
 # Kernels that reach the ceilings are not those that a plan chooses between. A fused kernel with more to do in a block
 # has fewer blocks on a multiprocessor and keeps memory and tensor cores less busy than two simple ones. A model that
 # takes both sides to be equally good fuses too much, as the ideal plan above did by measured times. The **efficiency** of this
 # workbook's kernels is the fraction of a ceiling that they get. It was fitted to recorded times, four numbers for each kind of
-# kernel and storage type. Plans use it unless ideal kernels are chosen:
+# kernel and storage type. Plans use it unless ideal kernels are chosen, and then fuse only what one of these kernels
+# takes on the GPU (none does on a T4); a layer that none takes has no time:
 
 # %% tags=["folded"]
 from dwlab.planner import efficiency
