@@ -177,6 +177,8 @@ class Accesses(State):
             if self.watchers:
                 self.note_read(node, element, value)
             return value
+        if array.unit:
+            return types.complex_of(*(self.load(array.part(k), indices, node) for k in (False, True)))
         self.record_access(array, element, mask, trace.LOAD, node)
         flat, element = array.root.view(array.dtype), self.in_root(array, element)
         if self.nb == 1 and element.shape == (1, 1) and array.root.row_bytes:
@@ -209,6 +211,10 @@ class Accesses(State):
         value = types.cast(value, array.dtype)
         if not isinstance(array, Array):
             self.write_local(array, element, value, mask, node)
+            return
+        if array.unit:
+            for k, part in enumerate((value.real, value.imag)):
+                self.write(array.part(bool(k)), indices, part, node)
             return
         self.writable(array, node)
         self.record_access(array, element, mask, trace.STORE, node)

@@ -32,6 +32,8 @@ def attribute(run: Execution, array: AnyArray | Chosen, name: str, node: ast.AST
         return transposed(array)
     if name == "real" and array.dtype.kind != "c":
         return array
+    if name in ("real", "imag") and array.dtype.kind == "c" and isinstance(array, Array):
+        return array.part(name == "imag")
     if not isinstance(array, Chosen) and array.dtype.fields and name in array.dtype.fields:
         return run.field(array, name, node)
     if name in METHODS:
@@ -161,6 +163,23 @@ def fill(run: Execution, node: ast.AST, array: AnyArray | Chosen, value: Lanes) 
     """Stores a number to each element of a view."""
     for at in places(run, node, array):
         run.write(array, at, value, node)
+
+
+def ufunc(run: Execution, node: ast.AST, function: np.ufunc, arguments: list[object]) -> AnyArray | Chosen:
+    """A NumPy function of arrays, element by element, into the array that is given last: np.sin(x, out)."""
+    out = arguments[-1]
+    if len(arguments) != function.nin + 1 or not isinstance(out, ARRAYS):
+        name = function.__name__
+        raise run.refuse(node, f"numpy.{name} of arrays needs one for its result", f"write np.{name}(…, out)")
+    for at in places(run, node, out):
+        values = []
+        for one in arguments[:-1]:
+            if isinstance(one, ARRAYS):
+                behind = at[len(at) - len(one.shape) :]
+                one = run.load(one, tuple(k * (n != 1) for k, n in zip(behind, one.shape, strict=True)), node)
+            values.append(one)
+        run.write(out, at, run.number(run.ufunc(function, values, node), node), node)
+    return out
 
 
 def _folded(run: Execution, node: ast.AST, array: AnyArray, first: Lanes, step: Callable) -> Lanes:

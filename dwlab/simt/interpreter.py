@@ -27,7 +27,14 @@ from dwlab.simt.access import Accesses, constant_of, describe
 from dwlab.simt.intrinsics import Group
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName, may_be_global
-from dwlab.simt.options import DeadlockError, KernelError, SimtError, StepLimitError, UnsupportedError
+from dwlab.simt.options import (
+    DeadlockError,
+    KernelError,
+    SimtError,
+    StepLimitError,
+    UnsupportedError,
+    kernel_error,
+)
 from dwlab.simt.state import Frame, Restart, Watch
 from dwlab.simt.strands import advice
 from dwlab.simt.things import (
@@ -42,6 +49,7 @@ from dwlab.simt.things import (
     Versions,
     kind,
     kind_name,
+    member,
     versions,
 )  # fmt: skip
 
@@ -558,12 +566,25 @@ class Execution(Accesses):
         _, no = self.mask.split(self.condition(node.test))
         if no is not None:
             text = node.msg.value if isinstance(node.msg, ast.Constant) else ast.unparse(node.test)
-            raise KernelError(f"{self.where(node)}: assertion failed ({text}) in {self.first_name(no)}")
+            raise self.kernel_error(node, f"assertion failed ({text})", no, AssertionError)
         return self.mask
 
     def do_Raise(self, node: ast.Raise) -> None:
         what = ast.unparse(node.exc) if node.exc is not None else "an exception"
-        raise KernelError(f"{self.where(node)}: {what} raised in {self.first_name(self.mask)}")
+        given = node.exc.args if isinstance(node.exc, ast.Call) else []
+        made = source.static_value(getattr(node.exc, "func", node.exc), self.frame.source.lookup)
+        kinds = (made,) if isinstance(made, type) and issubclass(made, Exception) else ()
+        texts = [str(self.eval(one)) for one in given]
+        raise self.kernel_error(node, f"{what} raised", self.mask, *kinds, say=", ".join(texts))
+
+    def kernel_error(self, node: ast.AST, what: str, mask: Mask, *kinds: type, say: str = "") -> KernelError:
+        """What a kernel raises: the line, the first thread, and the words that Numba-CUDA has for it."""
+        row, lane, who = self.first_lane(mask.full)
+        thread = [int(axis[0, min(lane, self.threads - 1)]) for axis in self.thread_index]
+        block = int(self.block_numbers[row])
+        block = [block % self.grid[0], block // self.grid[0] % self.grid[1], block // (self.grid[0] * self.grid[1])]
+        text = f"{self.where(node)}: {what} in {who} (tid={thread} ctaid={block}" + (f": {say})" if say else ")")
+        return kernel_error(text, *kinds)
 
     def first_name(self, mask: Mask) -> str:
         return self.first_lane(mask.full)[2]
@@ -593,20 +614,26 @@ class Execution(Accesses):
         else:
             raise self.unsupported(target)
 
-    def assign_element(self, array: AnyArray | Chosen, indices: tuple, value: object, node: ast.AST) -> None:
-        """array[indices] = value: of a number to one element or to each of a slice, a tuple to a slice, a record."""
+    def assign_element(
+        self, array: AnyArray | Chosen, indices: tuple, value: object, node: ast.AST, whole: bool = False
+    ) -> None:
+        """array[indices] = value: of a number to one element or to each of a slice, a tuple to a slice, a record.
+
+        whole: as a part of a record that is assigned.
+        """
         if isinstance(value, Record):
             if isinstance(array, Chosen) or array.dtype != value.array.dtype:
                 raise self.refuse(node, f"{array.name} holds no such records")
             for name in array.dtype.fields:
                 part = self.load(self.field(value.array, name, node), value.indices, node)
-                self.assign_element(self.field(array, name, node), indices, part, node)
+                self.assign_element(self.field(array, name, node), indices, part, node, True)
             return
         if isinstance(value, ARRAYS) and array.dtype.subdtype is None:
             into = self.load(array, indices, node) if self.has_slice(array, indices) else None
-            if isinstance(node, ast.Attribute) and into is not None:  # a record's array, field after field
+            of_field = isinstance(getattr(getattr(node, "slice", None), "value", None), str)
+            if into is not None and (whole or of_field or isinstance(node, ast.Attribute)):  # a record's array
                 for at in arraymethods.places(self, node, into):
-                    self.write(into, at, self.number(self.load(value, at, node), node), node)
+                    self.assign_element(into, at, self.load(value, at, node), node, True)
                 return
             if into is not None:
                 raise self.refuse(node, "an array cannot be assigned to a row or slice", "write the loop out")
@@ -829,7 +856,7 @@ class Execution(Accesses):
     def constant(self, value: object, name: str, node: ast.AST) -> object:
         """The value of a global, closure variable or module attribute inside a kernel."""
         if isinstance(value, enum.Enum):
-            return Member(type(value), np.int64(list(type(value)).index(value)))
+            return member(value)
         if isinstance(value, (bool, int, float, complex, np.generic)) and not isinstance(value, np.void):
             return types.literal(value)
         if isinstance(value, tuple):
@@ -1010,7 +1037,7 @@ class Execution(Accesses):
             left, right = self.operands_as_numbers(left, right, node)
         if op in _DIVISIONS:
             kinds = {left.dtype.kind, right.dtype.kind}
-            if kinds <= _WHOLE if op is not operator.truediv else "c" in kinds:
+            if self.debug or (kinds <= _WHOLE if op is not operator.truediv else "c" in kinds):
                 self.check_divisor(right, node, "integer" if kinds <= _WHOLE else "complex")
         result = self.call_at(node, types.binary, op, left, right)
         if self.tracing and result.dtype.kind in "fc":
@@ -1027,6 +1054,8 @@ class Execution(Accesses):
         zero = right == 0
         if zero if zero.ndim == 0 else zero.any():
             bad, _ = self.mask.split(zero)
+            if bad is not None and self.debug:
+                raise self.kernel_error(node, "division by zero", bad, ZeroDivisionError, FloatingPointError)
             if bad is not None:
                 self.hazard_in(bad.full, "division by zero", node, None, f"{kind} division by 0 in {{who}}")
 
@@ -1329,6 +1358,8 @@ class Execution(Accesses):
             )
         index = types.cast(index, types.INT64)
         outside, _ = self.mask.split((index >= len(items)) | (index < -len(items)))
+        if outside is not None and self.debug:
+            raise self.kernel_error(node, "tuple index out of range", outside, IndexError)
         if outside is not None:
             text = f"index outside a tuple of {len(items)} in {{who}}"
             self.hazard_in(outside.full, "out of bounds", node, None, text, fatal=True)
@@ -1480,7 +1511,9 @@ class Execution(Accesses):
             raise self.refuse(node, f"{made.__name__} takes {', '.join(made._fields)}")
         return made(*arguments, **keywords)
 
-    def ufunc(self, function: np.ufunc, arguments: list[object], node: ast.AST) -> Lanes:
+    def ufunc(self, function: np.ufunc, arguments: list[object], node: ast.AST) -> Lanes | AnyArray | Chosen:
+        if any(isinstance(one, ARRAYS) for one in arguments):
+            return arraymethods.ufunc(self, node, function, arguments)
         values = [self.number(a, node) for a in arguments]
         name = function.__name__
         if name not in _CUDA_UFUNCS:
@@ -1531,14 +1564,10 @@ class Execution(Accesses):
         signature = self.signature_of(made, arguments, node)
         if signature is not None:
             arguments = [self.as_signature(a, t) for a, t in zip(arguments, signature[0], strict=True)]
-        if any(frame.source.function is python for frame in self.frames):
-            if signature is None or signature[1] is None:
-                raise self.refuse(
-                    node, f"{python.__name__} calls itself, which Numba-CUDA compiles with a signature only",
-                    'write a loop, or name the types: @cuda.jit("int64(int64)", device=True)',
-                )  # fmt: skip
+        around = next((frame for frame in reversed(self.frames) if frame.source.function is python), None)
+        if around is not None:
             if not self.exact:
-                return self.as_signature(types.literal(1), signature[1])
+                return self.result_within(around, arguments, signature, node)
             sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))  # an interpreted call is many of Python's
         src = self.sources.get(python)
         if src is None:
@@ -1553,6 +1582,25 @@ class Execution(Accesses):
                     "return an index, and slice the array here",
                 )  # fmt: skip
         return result if signature is None else self.as_signature(result, signature[1])
+
+    def result_within(self, around: Frame, arguments: list, signature: tuple | None, node: ast.AST) -> object:
+        """A value of the type that a function gives that calls itself: its signature's, or of what it has returned.
+
+        Without a signature the call must be of the types that the function runs with, none of them a literal's.
+        """
+        name = around.source.name
+        if signature is not None and signature[1] is not None:
+            return self.as_signature(types.literal(1), signature[1])
+        first = [around.names.get(p) for p in around.source.parameters[: len(arguments)]]
+        same, itself = [kind(a) for a in first] == [kind(a) for a in arguments], around is self.frame
+        if around.given or not same or not around.returns or not itself:
+            why = "before any path has returned" if not around.returns else "with arguments of other types"
+            why = why if itself else f"by way of {self.frame.source.name}"
+            raise self.refuse(
+                node, f"{name} calls itself {why}" + (" (a literal is one)" if around.given else ""),
+                'write a loop, or give it a signature: @cuda.jit("int64(int64)", device=True)',
+            )  # fmt: skip
+        return around.returns[0][1]
 
     def signature_of(self, made: object, arguments: list, node: ast.AST) -> tuple | None:
         """(argument types, result type) of the signature of a device function that Numba takes for these arguments."""

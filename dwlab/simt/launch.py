@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 import functools
 import math
 import os
@@ -30,6 +31,7 @@ from dwlab.simt.options import (
 )
 from dwlab.simt.order import Order
 from dwlab.simt.state import Observer, Restart, Shown
+from dwlab.simt.things import member
 
 # Compiler options of numba.cuda.jit that change speed, not meaning.
 _COMPILER_OPTIONS = frozenset(
@@ -58,6 +60,8 @@ class Binder:
         """One argument; `wanted` is its type in an explicit signature."""
         if isinstance(value, np.void):
             return self.record(value, name)
+        if isinstance(value, enum.Enum):
+            return member(value)
         if isinstance(value, (bool, int, float, complex, np.generic)):
             number = types.literal(value)
             if wanted is not None and not isinstance(wanted, nt.Array):
@@ -104,7 +108,8 @@ class Binder:
         elif hasattr(value, "__cuda_array_interface__"):
             from numba import cuda
 
-            value = cuda.as_cuda_array(value).copy_to_host()
+            value = cuda.as_cuda_array(value)  # another library's view of an array of ours, or a real device's
+            value = value if isinstance(value, hostapi.DeviceNDArray) else value.copy_to_host()
         elif self.copies and hasattr(value, "__dlpack__") and hasattr(value, "__array__"):
             value = np.asarray(value)  # a tensor in the host's memory
         try:
@@ -309,6 +314,7 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
     src = run.source
     chosen: Sequence[nt.Type | None] = [None] * len(src.parameters)
     if kernel is not None:
+        run.debug = bool(kernel.options.get("debug"))
         run.frozen = kernel.frozen.setdefault(tuple(_argument_type(a) for a in arguments), dict(kernel.constants))
         if kernel.arg_types:
             chosen = _choose(kernel.arg_types, arguments)
@@ -438,6 +444,8 @@ class Kernel:
         self.py_func = function
         self.options = options or {}  # the compiler's, of no effect here
         self.device_signatures = tuple(device_signatures)
+        self.specializations: dict[tuple, Kernel] = {}
+        self.extensions = list(self.options.get("extensions") or ())
         self.frozen: dict[tuple, dict] = {}  # what globals were at the first launch with arguments of these types
         self.allowed: dict[tuple, int] = {}  # argument types -> bytes of dynamic shared memory that were allowed
         self.device = device
@@ -477,8 +485,13 @@ class Kernel:
         self.allowed[key] = max(self.allowed.get(key, 0), nbytes)
 
     def specialize(self, *args: object) -> Kernel:
-        """The kernel itself: there is nothing to compile."""
-        return self
+        """The kernel for arguments of these types alone, or of these types themselves."""
+        if self.arg_types:
+            raise RuntimeError("Dispatcher already specialized")
+        key = tuple(a if isinstance(a, nt.Type) else _argument_type(a) for a in args)
+        if key not in self.specializations:
+            self.specializations[key] = Kernel(self.py_func, signatures=[key], options=self.options)
+        return self.specializations[key]
 
     def __call__(self, *args: object) -> None:
         if self.device:
@@ -489,7 +502,7 @@ class Kernel:
         )
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith(("inspect_", "get_")) or name in ("overloads", "compile", "extensions", "stats"):
+        if name.startswith(("inspect_", "get_")) or name in ("overloads", "compile", "stats"):
             raise AttributeError(
                 f"{name} is about compiled code; the laptop GPU executes Python source and compiles nothing"
             )
@@ -517,6 +530,8 @@ class Configured:
         __tracebackhide__ = True
         if named:
             raise TypeError(f"a kernel takes its arguments by position; {', '.join(named)}: given by name")
+        for one in reversed(self.kernel.extensions):
+            args = [one.prepare_args(_argument_type(a), a, stream=self.stream, retr=[])[1] for a in args]
         run, binder = _execute_briefly(
             self.kernel.py_func, self.grid, self.block, args, self.sharedmem, kernel=self.kernel
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dwlab.gpu.driver import SHARED_UNASKED
 from dwlab.gpu.occupancy import LIMITS, Limits
-from dwlab.simt.options import LaunchError
+from dwlab.simt.options import DimensionError, LaunchError
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
@@ -22,13 +22,14 @@ def dim3(value: object, what: str) -> tuple[int, int, int]:
     """Normalises a grid or block given as an int or a tuple of one to three ints."""
     items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(items) <= 3:
-        raise LaunchError(f"{what}={value!r}: give an integer or a tuple of one to three integers")
+        raise LaunchError(f"{what}dim must be a sequence of 1, 2 or 3 integers, got {list(items)}")
     out = []
     for item in items:
         try:
             number = item.__index__()
         except AttributeError:
-            raise LaunchError(f"{what}={value!r}: {item!r} is not an integer (use // for division)") from None
+            text = f"{what}dim must be a sequence of integers, got {list(items)} (use // for division)"
+            raise DimensionError(text) from None
         if number < 1:
             raise LaunchError(f"{what}={value!r}: every size must be at least 1")
         out.append(number)

@@ -160,7 +160,10 @@ class Root:
 
 @dataclass(frozen=True)
 class Array:
-    """An array in global, shared or constant memory. Strides and offset count elements; both may differ by lane."""
+    """An array in global, shared or constant memory. Strides and offset count elements; both may differ by lane.
+
+    Those of records in other records, and of complex numbers in them, count `unit` bytes instead.
+    """
 
     root: Root
     name: str
@@ -168,6 +171,7 @@ class Array:
     shape: tuple[Lanes, ...]
     strides: tuple[int, ...]
     offset: Lanes = field(default_factory=lambda: np.int64(0))
+    unit: int = 0
 
     @property
     def space(self) -> str:
@@ -175,24 +179,41 @@ class Array:
 
     def reshaped(self, shape: tuple[Lanes, ...], strides: tuple[int, ...], offset: Lanes) -> Array:
         """The same memory by other axes."""
-        return Array(self.root, self.name, self.dtype, shape, strides, offset)
+        return Array(self.root, self.name, self.dtype, shape, strides, offset, self.unit)
+
+    def part(self, imaginary: bool) -> Array:
+        """The real or the imaginary parts of complex numbers."""
+        half = np.dtype(f"f{self.dtype.itemsize // 2}")
+        if self.unit:
+            return replace(self, dtype=half, offset=self.offset + np.int64(imaginary), unit=0)
+        strides, offset = tuple(2 * s for s in self.strides), self.offset * np.int64(2) + np.int64(imaginary)
+        return replace(self, dtype=half, strides=strides, offset=offset)
 
     def field(self, name: str) -> Array:
         """The array of one field of a structured dtype; the axes of a field that is an array follow its own."""
         field, start = self.dtype.fields[name][:2]
         dtype, inner = field.subdtype or (field, ())
-        unit = dtype.alignment if dtype.fields else dtype.itemsize
-        if self.dtype.itemsize % dtype.itemsize or start % unit or start % dtype.itemsize:
-            why = "its size does not divide the record's" if not start % unit else "make the dtype with align=True"
-            raise UnsupportedError(f"field {name!r} of {self.name} does not lie at a multiple of its size: {why}")
-        ratio = self.dtype.itemsize // dtype.itemsize
+        have, unit = self.unit or self.dtype.itemsize, dtype.itemsize
+        if dtype.fields:
+            unit = dtype.alignment
+        elif dtype.kind == "c" and (start % unit or self.dtype.itemsize % unit):
+            unit //= 2
+        places = (*(s * have for s in self.strides), start, *np.ravel(self.offset * np.int64(have)))
+        if any(one % unit for one in places):
+            raise UnsupportedError(
+                f"field {name!r} of {self.name} does not lie at a multiple of its size: make the dtype with align=True"
+            )
         return replace(
             self,
             name=f"{self.name}.{name}",
             dtype=dtype,
             shape=(*self.shape, *(np.int64(n) for n in inner)),
-            strides=(*(s * ratio for s in self.strides), *strides_of(inner)),
-            offset=self.offset * ratio + np.int64(start // dtype.itemsize),
+            strides=(
+                *(s * have // unit for s in self.strides),
+                *(s * (dtype.itemsize // unit) for s in strides_of(inner)),
+            ),
+            offset=self.offset * np.int64(have) // np.int64(unit) + np.int64(start // unit),
+            unit=unit if dtype.fields or unit != dtype.itemsize else 0,
         )
 
 

@@ -65,7 +65,9 @@ NAMES |= {
     "cg": DeviceName("cg", ("this_grid",)),
     "fp16": DeviceName("fp16", _HALF),
 }
-NAMES |= {name: DeviceName(name) for name in VECTORS}
+NAMES |= {name: DeviceName(f"{element}x{count}") for name, (element, count) in VECTORS.items()}
+_once = {name.path: name for name in NAMES.values()}
+NAMES = {name: _once[one.path] for name, one in NAMES.items()}  # an alias of a vector type is that type
 
 _OWN_NAMES = {
     "grid", "gridsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "cg", "fp16",

@@ -117,6 +117,18 @@ class KernelError(SimtError):
     """A `raise` or a failed `assert` inside the kernel, with the thread that reached it."""
 
 
+def kernel_error(text: str, *kinds: type[BaseException]) -> KernelError:
+    """A KernelError that is of these kinds, too: `except ValueError` catches what a kernel raised as one."""
+    try:
+        return type("KernelError", (KernelError, *kinds), {"__module__": __name__})(text)
+    except TypeError:  # one whose instances take more, or which cannot be a base beside others
+        return KernelError(text)
+
+
+class DimensionError(LaunchError, TypeError):
+    """A grid or block of what is no integer."""
+
+
 class HazardError(SimtError):
     """One or more hazards; `.hazards` holds them."""
 

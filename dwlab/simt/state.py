@@ -160,6 +160,7 @@ class State:
     """One launch of one kernel: what its batches share, and the batch that runs now."""
 
     observer: Observer | None = None
+    debug = False  # whether the kernel is one of cuda.jit(debug=True), which reports what else goes on
 
     def __init__(
         self,

@@ -97,6 +97,11 @@ class Member:
         return np.array(values)[self.which] if self.which.ndim else values[int(self.which)]
 
 
+def member(value: enum.Enum) -> Member:
+    """A member as a kernel has it."""
+    return Member(type(value), np.int64(list(type(value)).index(value)))
+
+
 @dataclass(frozen=True)
 class Versions:
     """A variable that paths have given different types and that is not read yet where they meet: each value exact.

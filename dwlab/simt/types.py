@@ -467,6 +467,8 @@ _OF_COMPLEX = {cmath.acosh, cmath.cosh, cmath.log10, cmath.phase, cmath.sinh, cm
 def cmath_call(function: Callable, args: list[Value]) -> Value | tuple:
     """A function of the `cmath` module; complex64 stays so."""
     narrow = all(a.dtype in (FLOAT32, np.complex64) for a in args)
+    if function is cmath.log and len(args) == 2:
+        return binary(operator.truediv, *(cmath_call(cmath.log, [cast(a, COMPLEX128)]) for a in args))
     if len(args) != (2 if function is cmath.rect else 1):
         raise UnsupportedError(f"cmath.{function.__name__} does not take {len(args)} numbers here")
     if function in _OF_COMPLEX and all(a.dtype.kind != "c" for a in args):

@@ -29,6 +29,7 @@ from typing import Any
 
 from dwlab import simt
 from dwlab.simt import cuda, views
+from dwlab.simulator import standins
 from dwlab.text import drawing
 
 HAZARDS = ("warn", "error", "ignore")
@@ -38,7 +39,7 @@ ALLOWED = re.compile(r"#\s*simt:\s*allow\b\s*([\w ,]*)")
 
 LATER = (
     "CUSource LinkableCode MemoryPointer carray compile compile_for_current_device compile_ptx "
-    "compile_ptx_for_current_device cuda_error declare_device farray from_cuda_array_interface guvectorize "
+    "compile_ptx_for_current_device cuda_error declare_device farray guvectorize "
     "is_float16_supported require_context vectorize"
 ).split()
 """Names that a module may import and that need the compiler: an error where they are called."""
@@ -166,8 +167,9 @@ def _stand_in() -> None:
     for name in cuda.__all__:
         setattr(module, name, getattr(cuda, name))
     for name in LATER:
-        if not hasattr(module, name):
+        if getattr(module, name, None) is None:
             setattr(module, name, _later(name))
+    standins.put(module)
     numba.cuda = module
     package = types.ModuleType("numba_cuda_mlir")
     package.__path__, package.cuda = [], module

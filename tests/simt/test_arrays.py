@@ -309,3 +309,63 @@ def test_random_states_are_made_without_a_gpu():
     estimate[4, 64](states, 100, out)
     assert abs(out.mean() - np.pi) < 0.05
     assert (states.copy_to_host() != expected).all()
+
+
+@pytest.mark.parametrize("function", [np.sin, np.hypot, np.maximum, np.logical_not])
+def test_a_ufunc_of_arrays_writes_into_its_last_one(function):
+    x = np.linspace(0, 1, 12).reshape(3, 4)
+    given = (x, x[0])[: function.nin]
+
+    @cuda.jit
+    def of_one(x, out):
+        function(x, out)
+
+    @cuda.jit
+    def of_two(x, row, out):
+        function(x, row, out)
+
+    out, want = np.zeros((2, 3, 4))
+    (of_one, of_two)[function.nin - 1][1, 1](*given, out)
+    function(*given, want)
+    np.testing.assert_allclose(out, want, rtol=1e-15)
+
+    @cuda.jit
+    def makes_one(x, out):
+        out[0] = np.sin(x)[0]
+
+    with pytest.raises(simt.UnsupportedError, match="needs one for its result"):
+        makes_one[1, 1](x, out)
+
+
+def test_parts_of_complex_arrays_are_arrays():
+    @cuda.jit
+    def use(x):
+        i = cuda.grid(1)
+        cuda.atomic.add(x.real, i, 1)
+        x.imag[i] = 2 * x.real[i]
+
+    x = np.zeros(8, np.complex64)
+    use[1, 8](x)
+    assert (x == 1 + 2j).all()
+
+
+@pytest.mark.parametrize("align", [True, False])
+def test_records_hold_records_and_complex_numbers_at_half_their_size(align):
+    inner = np.dtype([("p", np.float32), ("q", np.float32, (3,))], align=align)
+    outer = np.dtype([("a", np.float32), ("c", np.complex64), ("r", inner), ("s", inner, (2,))], align=align)
+
+    @cuda.jit
+    def use(x, y):
+        i = cuda.grid(1)
+        x[i].c += 1j * x[i].a
+        x[i].r.q[1] = x[i].a
+        x[i]["s"][1]["p"] = x[i]["r"]["q"][1] + 1
+        x[i].s[0].q[2] = x[i].c.imag
+        y[i] = x[i]
+
+    x, y = np.zeros((2, 5), outer)
+    x["a"], x["c"] = np.arange(5), 3
+    use[1, 5](x, y)
+    assert (x["c"] == 3 + 1j * x["a"]).all() and (x["r"]["q"][:, 1] == x["a"]).all()
+    assert (x["s"]["p"][:, 1] == x["a"] + 1).all() and (x["s"]["q"][:, 0, 2] == x["a"]).all()
+    assert x.tobytes() == y.tobytes()

@@ -167,16 +167,46 @@ def test_recursion_takes_a_signature():
     use[1, 12](out)
     assert out.tolist() == [f * 1000 + 100 + i for i, f in enumerate((0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89))]
 
-    @cuda.jit(device=True)
-    def untyped(n):
-        return 0 if n == 0 else untyped(n - 1)
+
+@cuda.jit(device=True)
+def total_to(n):
+    if n < 1:
+        return n
+    return n + total_to(n - 1)
+
+
+def test_recursion_without_a_signature_takes_the_same_types():
+    """Numba-CUDA finds the result's type on a path that has returned; n - 1 of an int32 is an int64."""
 
     @cuda.jit
-    def uses_untyped(out):
-        out[0] = untyped(3)
+    def use(out, x):
+        out[0] = total_to(x[0])
 
-    with pytest.raises(simt.UnsupportedError, match="calls itself.*with a signature only"):
-        uses_untyped[1, 1](out)
+    out = np.zeros(1)
+    use[1, 1](out, np.array([4]))
+    assert out[0] == 10
+    use[1, 1](out, np.array([4.5]))
+    assert out[0] == 4.5 + 3.5 + 2.5 + 1.5 + 0.5
+    with pytest.raises(simt.UnsupportedError, match="calls itself with arguments of other types; write a loop"):
+        use[1, 1](out, np.array([4], np.int32))
+
+    @cuda.jit
+    def of_a_literal(out):
+        out[0] = total_to(4)
+
+    with pytest.raises(simt.UnsupportedError, match="a literal is one"):
+        of_a_literal[1, 1](out)
+
+    @cuda.jit(device=True)
+    def endless(n):
+        return 0 if n == 0 else endless(n - 1)
+
+    @cuda.jit
+    def uses_endless(out, x):
+        out[0] = endless(x[0])
+
+    with pytest.raises(simt.UnsupportedError, match="calls itself before any path has returned"):
+        uses_endless[1, 1](out, np.array([4]))
 
 
 def test_a_signature_compiles_at_once_and_freezes_globals():
@@ -262,3 +292,55 @@ def test_a_signature_of_one_type_gives_its_result():
     out = np.zeros(2)
     use[1, 1](out, 3)
     assert out.tolist() == [1.0, 1.75]
+
+
+class Wrong(Exception):
+    pass
+
+
+def test_what_a_kernel_raises_is_caught_as_what_it_is():
+    @cuda.jit
+    def use(out, how):
+        if how == 1:
+            raise Wrong("on purpose")
+        if how == 2:
+            assert out[0] == 1
+        out[0] = 1 // (how - 3)
+
+    for how, kind, words in ((1, Wrong, "tid=.0, 0, 0. ctaid=.0, 0, 0.: on purpose"), (2, AssertionError, "failed")):
+        with pytest.raises(kind, match=words) as found:
+            use[1, 1](np.zeros(1), how)
+        assert isinstance(found.value, simt.KernelError)
+    with pytest.raises(ZeroDivisionError):
+        cuda.jit(use.py_func, debug=True)[1, 1](np.zeros(1), 3)
+
+
+def test_extensions_prepare_the_arguments():
+    class Doubled:
+        def prepare_args(self, ty, val, **given):
+            return ty, 2 * val if isinstance(val, int) else val
+
+    @cuda.jit(extensions=[Doubled()])
+    def use(out, n):
+        out[0] = n
+
+    out = np.zeros(1)
+    use[1, 1](out, 3)
+    use.extensions.append(Doubled())
+    assert out[0] == 6
+    use[1, 1](out, 3)
+    assert out[0] == 12
+
+
+def test_a_kernel_for_some_types_alone():
+    @cuda.jit
+    def use(out, n):
+        out[0] = n
+
+    special = use.specialize(np.zeros(1), 3)
+    assert special is use.specialize(np.zeros(2), 4) and len(use.specializations) == 1
+    out = np.zeros(1)
+    special[1, 1](out, 7.9)
+    assert out[0] == 7
+    with pytest.raises(RuntimeError, match="already specialized"):
+        special.specialize(out, 3)

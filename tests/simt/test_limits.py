@@ -65,7 +65,7 @@ EMPTY = (0, -1, (0, 4), (4, 0), (1, 1, 0))
 
 @pytest.mark.parametrize("size", [*EMPTY, 1.5, 32.0, "32", None, (1,) * 4, (), (2, 2.5), [1, None], np.float32(3)])
 def test_sizes_that_are_empty_or_no_integers(size):
-    why = "at least 1" if any(size is one for one in EMPTY) else "an integer"
+    why = "at least 1" if any(size is one for one in EMPTY) else "integers, got"
     for grid, block in ((size, 32), (1, size)):
         with pytest.raises(simt.LaunchError, match=why):
             threads_run(grid, block)
