@@ -222,4 +222,4 @@ grade("18_1")
 grade("18_2")
 
 # %% [markdown]
-# **Next:** [20 · Input gradient](20_input_gradient.ipynb): the backward pass through the same convolution.
+# **Next:** [20 · Gradients](20_gradients.ipynb): the backward pass through the same convolution.

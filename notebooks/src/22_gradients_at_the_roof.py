@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [21 · Weight gradient](21_weight_gradient.ipynb) |
+# | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [20 · Gradients](20_gradients.ipynb) |
 # | **Afterwards you can** | bring a gradient to the roof with what forward has taught · end a long sum in registers, blocks and parts, with the same bits each run · fuse two gradients to save a pass over memory, and say what it costs · choose the number of blocks by a table of ablations |
 
 # %% tags=["nbval-ignore-output", "folded"]

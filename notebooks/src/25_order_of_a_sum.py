@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 10 minutes, then the exercises |
-# | **Before** | [21 · Weight gradient](21_weight_gradient.ipynb), [24 · Training](24_training.ipynb) |
+# | **Before** | [20 · Gradients](20_gradients.ipynb), [24 · Training](24_training.ipynb) |
 # | **Afterwards you can** | say how far a float32 sum may be off, and why its order decides · tell which kernels give the same bits on every run · add partial sums in a fixed order, in a second pass, and say what that costs |
 
 # %% tags=["nbval-ignore-output", "folded"]
@@ -30,7 +30,7 @@ print(f"(1 + 1e8) - 1e8 = {(a + b) + c:g}")
 print(f"1 + (1e8 - 1e8) = {a + (b + c):g}")
 
 # %% [markdown]
-# The four stages of lesson 21 add in four orders. Two of them join their parts by atomics, in the order in which blocks happen
+# The four stages of lesson 20 add in four orders. Two of them join their parts by atomics, in the order in which blocks happen
 # to finish. **Is so long a sum in float32 still right? And is it the same again when the training is repeated?**
 #
 # ## Predict
@@ -99,7 +99,7 @@ moves.tree("dw[h, j]", levels)
 # - each output has one thread or one warp (`naive`, `coalesced`), or
 # - each part goes to a place of its own in a **workspace**, and a second kernel adds the parts **in a fixed order**.
 #
-# Here the second way. The first pass is lesson 21's kernel, with a place in `parts` instead of an atomic. Write the second:
+# Here the second way. The first pass is lesson 20's kernel, with a place in `parts` instead of an atomic. Write the second:
 
 # %%
 WARPS = 8
@@ -233,7 +233,7 @@ with_alt(
 )
 
 # %% [markdown]
-# What the stages themselves make of growing batches, with two channels and four taps. The check of lesson 21 allows
+# What the stages themselves make of growing batches, with two channels and four taps. The check of lesson 20 allows
 # 8 √n + 2 roundings of so long a sum (`dwlab.problems.references.tolerance`):
 
 # %% tags=["nbval-ignore-output", "folded"]

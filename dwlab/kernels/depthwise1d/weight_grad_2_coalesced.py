@@ -62,7 +62,7 @@ def traffic(problem):
     )
 
 
-@register(kernel=kernel, traffic=traffic, lesson="21")
+@register(kernel=kernel, traffic=traffic, lesson="20")
 def launch(problem):
     fits_uint32(problem)
     outputs = problem.H * problem.K

@@ -128,7 +128,7 @@ def block_of(problem):
     return width, rows, min(wanted, -(-problem.B // rows))
 
 
-@register(kernel=kernel, traffic=traffic, lesson="21")
+@register(kernel=kernel, traffic=traffic, lesson="20")
 def launch(problem):
     fits_uint32(problem)
     width, rows, splits = block_of(problem)

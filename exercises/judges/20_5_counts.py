@@ -1,30 +1,13 @@
-"""Exercise 21_2: threads, requests, atomics and parts of another shape
-
-B = 32 windows, H = 4 channels, L = 64 hours, K = 16 taps, causal. Write down, before you run anything:
-- `naive_requests`: requests of the naive kernel's loads. Its blocks are 16 channels by 16 taps, so a warp has two taps
-  of up to 16 channels;
-- `coalesced_requests`: requests of the coalesced kernel's loads, a warp for each of the outputs;
-- `atomic_sectors`: sectors of all atomic additions of the kernel `warp_tiled`. There are so few rows that each has a
-  warp of its own;
-- `most_parts`: at B = 1024, H = 256, L = 96, K = 32, the largest number of parts whose own traffic, written once and
-  read once in float32, is at most one hundredth of the compulsory bytes.
-"""
+"""The judge of exercise 20_5, and its hints."""
 
 from dwlab import DepthwiseConv1d, stage
-from dwlab.judge.exercises import run
 from dwlab.judge.tools import counted, predicted
 
-### BEGIN SOLUTION
-naive_requests = 2 * 32 * sum(64 - j for j in range(0, 16, 2))
-coalesced_requests = 2 * 4 * 16 * 32 * 2
-atomic_sectors = 4 * 32 * 2
-most_parts = 4 * (2 * 1024 * 256 * 96 + 256 * 32) // 100 // (2 * 4 * 256 * 32)
-### BEGIN STUB
-# naive_requests = None
-# coalesced_requests = None
-# atomic_sectors = None
-# most_parts = None
-### END SOLUTION
+# Your code here.
+naive_requests = None
+coalesced_requests = None
+atomic_sectors = None
+most_parts = None
 
 
 HINTS = {
@@ -64,7 +47,3 @@ def judge(answer):
         "most_parts": (most, "parts"),
     }
     return "; ".join(predicted(answer, name, *found[name], HINTS[name]) for name in found) + "."
-
-
-if __name__ == "__main__":
-    run(__file__)

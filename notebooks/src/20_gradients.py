@@ -1,11 +1,11 @@
 # %% [markdown]
-# # 20 · Input gradient
+# # 20 · Gradients
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 25 minutes, then the exercises |
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb) |
-# | **Afterwards you can** | derive a kernel's gradient by asking which outputs read an element · turn a scatter into a gather · run an input gradient as a forward pass with reversed filter and mirrored padding · check a gradient by finite differences, and know what the step hides · find what differs between two kernels with the same bytes and the same FLOPs |
+# | **Afterwards you can** | derive a kernel's gradient by asking which outputs read an element · turn a scatter into a gather · run an input gradient as a forward pass with reversed filter and mirrored padding · see from a launch alone that a GPU will be empty · split a long sum over lanes, warps and blocks, and find a part that is lost |
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
@@ -18,15 +18,15 @@ banner()
 #
 # A model that learns runs every layer twice. Forward, x becomes y. Backward, the layer is given how the loss would
 # change with each of its outputs, dy = ∂loss/∂y. It has to say how the loss would change with each of its inputs, dx
-# = ∂loss/∂x. Nine lessons went into the forward kernel. **What of it can be used again, and is the backward pass as
-# fast?**
+# = ∂loss/∂x, and with each of its weights, dw = ∂loss/∂w. **What of the forward kernels can be used again, and is the backward
+# pass as fast?** First dx, then dw.
 #
 # The loss here is the squared distance of the filtered windows from eight other windows; then dy is their difference.
 
 # %% tags=["folded"]
 import numpy as np
 
-from dwlab import PAPER, DepthwiseConv1d, check, stage, stages, xray
+from dwlab import PAPER, DepthwiseConv1d, check, stage, xray
 from dwlab.problems.references import correlate, reference
 from dwlab.training.meters import load_windows, project
 
@@ -238,38 +238,8 @@ for at in ((0, 0, 0), (2, 5, 20), (5, 11, 31), (7, 15, 47)):
     assert abs(by_differences(at, 0.01) - exact[at]) < 1e-6 * np.abs(exact).max()
 
 # %% [markdown]
-# How small should the step be? From one side, a difference is wrong in proportion to the step. From both sides that
-# part cancels (and here, where the loss is a square, nothing else is left). But the smaller the step, the more equal are the
-# two losses, and what is left of their difference is rounding. Relative errors at element (2, 5, 20):
-
-# %% tags=["nbval-ignore-output", "folded"]
-def loss32(x):
-    """The same in float32 throughout."""
-    y = np.zeros_like(x)
-    for j in range(problem.K):
-        y[:, :, j:] += w[:, j, None] * x[:, :, : problem.L - j]
-    return np.square(y - goal).sum(dtype=np.float32) / np.float32(2)
-
-
-at = (2, 5, 20)
-print(f"{'step':8}{'one side':>12}{'both sides':>12}{'both, float32':>15}")
-for power in range(0, 9, 2):
-    step = 10.0**-power
-    moved = {sign: x.astype(np.float64) for sign in (1, -1)}
-    for sign, array in moved.items():
-        array[at] += sign * step
-    losses = {sign: loss(array) for sign, array in moved.items()}
-    single = {sign: float(loss32(array.astype(np.float32))) for sign, array in moved.items()}
-    found = (
-        (losses[1] - loss(x)) / step,
-        (losses[1] - losses[-1]) / (2 * step),
-        (single[1] - single[-1]) / (2 * step),
-    )
-    print(f"{step:<8g}" + "".join(f"{abs(f / exact[at] - 1):{n}.0e}" for f, n in zip(found, (12, 12, 15))))
-
-# %% [markdown]
-# A difference of two float32 losses has few digits left. That is why a float32 kernel is never checked by its own
-# differences, but against a sum in float64 that differences have confirmed.
+# A float32 kernel is never checked by its own differences, of which rounding leaves few digits, but against a sum in float64
+# that differences have confirmed.
 #
 # The judge, on the kernel above:
 
@@ -288,17 +258,8 @@ print(verdict.patterns)
 print(f"wrong on {len(verdict.failures)} of {len(verdict.results)} problems; ", end="")
 print(f"right where K is {sorted({r.case.problem.K for r in verdict.results if r.passed})}")
 
-# %% tags=["folded"]
-symmetric = DepthwiseConv1d(2, 3, 50, 7, "same")
-inputs = symmetric.inputs("input_grad")
-inputs["w"] += inputs["w"][:, ::-1]
-dx = run(forward, symmetric, {"x": inputs["dy"], "w": inputs["w"]})
-off = np.abs(dx - reference(symmetric, "input_grad", inputs)["dx"])
-print(f"with a symmetric filter and as many zeros on both sides: {int((off > 1e-4).sum())} of {dx.size} wrong")
-
 # %% [markdown]
-# A filter that is its own mirror image, with as many zeros on both sides, hides the mistake completely. Test inputs must
-# have no symmetry.
+# A filter that is its own mirror image, with as many zeros on both sides, would hide the mistake: test inputs must have no symmetry.
 #
 # ## X-ray
 #
@@ -324,57 +285,6 @@ for name, report in (
 # every product to memory. Atomics are carried out in the L2 cache, one after the other where they meet, and in any
 # order. So the result of a scatter may differ in its last bits from run to run. Lesson 25 comes back to that.
 #
-# ### The halo changes sides
-#
-# A tile of outputs t₀ … t₀ + T − 1 needs of x the window from t₀ + shift − (K − 1) on: causal, the K − 1 hours *before* it. A
-# tile of dx needs of dy the window from s₀ − shift on: the K − 1 hours *after* it. For rows of 70 hours, tiles of 64 and
-# 24 taps:
-
-# %% tags=["folded"]
-def loaded(path, length, taps, tile, shift=0):
-    """For each tile of a row: its first and last hour, and those that it loads."""
-    found = []
-    for first in range(0, length, tile):
-        start = first + shift - (taps - 1) if path == "forward" else first - shift
-        window = max(0, start), min(length, start + tile + taps - 1)
-        found.append((first, min(first + tile, length), *window))
-    return found
-
-
-tiles = {path: loaded(path, 70, 24, 64) for path in ("forward", "input_grad")}
-for path, found in tiles.items():
-    for first, stop, start, end in found:
-        print(f"{path:12} hours {first:2} to {stop - 1}: loads {start:2} to {end - 1}, {end - start}")
-    print(f"{path:12} {sum(end - start for *_, start, end in found)} elements for a row of 70")
-
-# %% tags=["nbval-ignore-output", "folded"]
-from matplotlib.figure import Figure
-
-from dwlab.simt.views import COLOURS, with_alt
-
-figure = Figure(figsize=(7, 2.4), layout="constrained")
-axes = figure.subplots()
-for row, found in enumerate(tiles.values()):
-    for n, (first, stop, start, end) in enumerate(found):
-        place = 2.6 * row + n
-        axes.barh(place, end - start, left=start, height=0.7, color="white", edgecolor="black", hatch="////", linewidth=0.8)
-        axes.barh(place, stop - first, left=first, height=0.7, color=COLOURS[0], edgecolor="black", linewidth=0.8)
-axes.set_yticks([0, 1, 2.6, 3.6], ["forward, tile 1", "forward, tile 2", "input grad, tile 1", "input grad, tile 2"])
-axes.invert_yaxis()
-axes.set_xticks([0, 41, 64, 70])
-axes.set_xlim(-1, 71)
-axes.set_xlabel("hour of the row (filled: the tile; hatched: its halo)")
-with_alt(
-    figure,
-    "A row of 70 hours in two tiles, of 64 and 6 hours. Forward: the first tile has no halo, the second one of 23 hours to "
-    "its left. Input gradient: the first tile has a halo of 6 hours to its right, where the row ends, and the second "
-    "tile has none. The printed table above has the numbers.",
-)
-
-# %% [markdown]
-# The tiles start on the left in both. So the short tile is the last one. In forward it has a whole halo behind it, in the
-# gradient nothing; and the halo of the tile before it is cut off where the row ends. The gradient loads less.
-#
 # ### So do the four kernels differ?
 #
 # The compulsory bytes are the same, the FLOPs are the same. By the formulas in the stage files, at the study's shape:
@@ -396,34 +306,9 @@ for name, (forth, back) in ways.items():
     print()
 
 # %% [markdown]
-# Three are equal to the last sector. `coalesced` makes a fifth fewer requests backward. Its tiles have 32 hours, so a
-# row of 48 has a full one and a half one. A warp makes its requests for a tap as soon as one lane has it inside:
-
-# %% tags=["folded"]
-def busy(path, length=48, taps=48, tile=32):
-    """Taps for which each tile of a causal row has a lane inside, and the products that it has."""
-    m = matrix(length, taps, 0) if path == "forward" else matrix(length, taps, 0).T
-    found = []
-    for first in range(0, length, tile):
-        j = m[first : first + tile]
-        found.append((len(np.unique(j[j >= 0])), np.count_nonzero(j >= 0)))
-    return found
-
-
-for path in ("forward", "input_grad"):
-    found = busy(path)
-    print(path)
-    for n, (taps, products) in enumerate(found, 1):
-        lanes = 32 if n == 1 else 16
-        print(f"  tile {n}, {lanes} lanes: {taps} taps, {products:3} products, {products / taps:4.1f} lanes at work")
-    print(f"  a row: {sum(taps for taps, _ in found)} taps")
-rows = PAPER.B * PAPER.H
-for path, traffic in zip(("forward", "input_grad"), ways["coalesced"]):
-    assert traffic.load_requests == 2 * rows * sum(taps for taps, _ in busy(path))
-
-# %% [markdown]
-# In a causal row the late hours have the most taps. Forward gives these to the half-empty tile. The gradient has most
-# to collect in the *early* hours, which lie in the full tile. It is the same work, cut at a better place.
+# Three are equal to the last sector. `coalesced` makes a fifth fewer requests backward: a row of 48 is a full tile of 32 hours and
+# a half one. Forward gives the hours with the most taps, the late ones, to the half-empty tile; the gradient has most to collect
+# in the *early* hours, which lie in the full one.
 #
 # ## Measure
 #
@@ -469,61 +354,234 @@ print(", ".join(f"{name} {ms['input_grad'] / ms['forward']:.2f}" for name, ms in
 # <!-- begin:depthwise1d/input_grad -->
 # <!-- end:depthwise1d/input_grad -->
 #
-# The stages beyond these four go on as forward does. Where a kernel holds a whole row in registers, an input gradient
-# *is* forward's kernel, with the filter taken in reverse.
+# The time does not follow the requests: where no lane of a warp has anything to load, the loop's step costs its tests and its jump
+# all the same. A count predicts a time only if it counts what the kernel waits for. Where a kernel holds a whole row in
+# registers, an input gradient *is* forward's kernel, with the filter taken in reverse.
+#
+# ## The weight gradient
+#
+# The loss depends on the filters, too. A weight w[h, j] takes part in every output of its channel, in each with another x:
+#
+# $$dw[h, j] = \sum_b \sum_t dy[b, h, t]\; x[b, h, t + \text{shift} - j]$$
+#
+# These are the same products as in forward: as many multiplications and additions, as many bytes to read. But they are
+# added up into very few numbers. **What becomes of a kernel with one thread for each output?**
 
-# %% tags=["nbval-ignore-output", "folded"]
-later = stages("depthwise1d", "input_grad")[4:]
-for one in later:
-    row = records.best(one.op, one.path, one.name, PAPER, gpu=gpu.name)
-    speed = f"{row.time_us:,.0f} µs, {row.fraction_of_copy:.1%} of copy speed" if row else "not recorded yet"
-    print(tabular.wrapped(f"{one.name} ({speed}): {one.summary}"))
-if not later:
-    print("There is no stage beyond the four.")
+# %%
+from numba import float32, uint32
+
+from dwlab.problems.references import reduction_length
+
+print(PAPER)
+print(f"{PAPER.flops // 2:,} products for {PAPER.B * PAPER.H * PAPER.L:,} elements of dx, and {PAPER.H * PAPER.K:,} of dw")
+print(f"terms of an element of dx: up to {reduction_length(PAPER, 'input_grad')}", end="; ")
+print(f"of dw: up to {reduction_length(PAPER, 'weight_grad'):,}")
 
 # %% [markdown]
+# Write down, for the study's shape:
+#
+# - which part of the threads that an H200 can hold at once (132 multiprocessors, 2,048 threads each) such a kernel starts;
+# - how many times its floor it takes. The floor is the time of a copy of the compulsory bytes.
+
+# %%
+predicted_part_of_gpu = 0.5
+predicted_times_floor = 5.0
+
+# %% [markdown]
+# ### One thread for each output
+
+# %% tags=["stage:depthwise1d/weight_grad/naive", "blank:s = t"]
+
+# %% [markdown]
+# Nothing need be run to see what is wrong. The launch says it:
+
+# %% tags=["folded"]
+from dwlab.gpu import machine
+
+names = ("naive", "coalesced", "shared", "warp_tiled")
+four = {name: stage(f"depthwise1d/weight_grad/{name}") for name in names}
+four["naive"] = four["naive"].with_kernel(kernel)  # of the cell above
+gpu_sheet = machine.known()["NVIDIA H200"]
+holds = gpu_sheet.sms * gpu_sheet.threads_per_sm
+how = four["naive"].launch(PAPER)
+print(f"{how.blocks} blocks of {how.threads} threads for {gpu_sheet.sms} multiprocessors")
+print(f"{how.blocks * how.threads:,} threads where {holds:,} fit: {how.blocks * how.threads / holds:.1%}")
+
+# %% tags=["nbval-ignore-output", "folded"]
+print(f"you predicted {predicted_part_of_gpu:.1%}")
+
+# %% [markdown]
+# A GPU hides the latency of a load by switching to another resident warp. Here a multiprocessor has eight warps, or none, and
+# each thread makes 786,432 steps, one after the other.
+#
+# ### A warp for each output
+#
+# So the sum must be **split**. First step: the 32 lanes of a warp share it. Lane l takes hours l, l + 32, … of each row. Loads
+# become coalesced, and there are 32 times as many threads. At the end the 32 partial sums meet in five shuffles (lesson 13).
+
+# %% tags=["stage:depthwise1d/weight_grad/coalesced", "blank:acc += cuda.shfl"]
+
+# %% tags=["folded"]
+four["coalesced"] = four["coalesced"].with_kernel(kernel)
+how = four["coalesced"].launch(PAPER)
+print(f"{how.blocks} blocks of {how.threads} threads: {how.blocks * how.threads / holds:.1%} of what an H200 holds")
+
+# %% [markdown]
+# ### Several blocks for each output
+#
+# That nearly fills this GPU for this problem. With 8 channels in place of 128 it would be nearly empty again. The second step works
+# for any number of outputs: `gridDim.y` blocks share the **batch**. Each adds its part of the sum to dw by an **atomic**: a read, an addition
+# and a write that no other thread can come between. dw has to be zero before (`zero=True`).
+
+# %%
+WARPS = 8
+
+
+def among_blocks(atomic=True):
+    @cuda.jit
+    def kernel(dy, x, dw, shift):
+        lane = cuda.threadIdx.x
+        output = cuda.blockIdx.x * WARPS + cuda.threadIdx.y
+        h = output // dw.shape[1]
+        j = output % dw.shape[1]
+        if h >= dw.shape[0]:
+            return
+        acc = float32(0)
+        ### BEGIN SOLUTION
+        for b in range(cuda.blockIdx.y, dy.shape[0], cuda.gridDim.y):
+            for t in range(lane, dy.shape[2], 32):
+                s = t + shift - j
+                if 0 <= s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        ### END SOLUTION
+        for step in (16, 8, 4, 2, 1):
+            acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)
+        if lane == 0:
+            if atomic:
+                cuda.atomic.add(dw, (h, j), acc)
+            else:
+                dw[h, j] += acc
+
+    return kernel
+
+
+def four_blocks(p):
+    return Launch((-(-p.H * p.K // WARPS), 4), (32, WARPS), (p.shift,), zero=True)
+
+
+# %% [markdown]
+# ### The other two stages
+#
+# Both kernels read dy and x anew for each of the 48 taps. Two more stages read each row once; their files are in
+# `dwlab/kernels/depthwise1d/`:
+#
+# - `shared` (`weight_grad_3_shared.py`): a block stages rows of dy and x in shared memory, and each of its threads owns a tap.
+#   So a channel has one block; 128 blocks would leave the GPU empty. Sixteen blocks share each channel's batch, and add by atomics.
+# - `warp_tiled` (`weight_grad_4_warp_tiled.py`): as in lesson 13, a lane has three neighbouring *taps* in registers, and reads one
+#   dy and one new x for three products. Each channel has 64 warps, which add by atomics.
+#
+# The judge, on all four:
+
+# %%
+for one in four.values():
+    verdict = check(one, seed=1).raise_if_wrong()
+    print(f"{one.name:12} right on {len(verdict.results)} problems")
+p = DepthwiseConv1d(20, 3, 48, 9)
+print(check(among_blocks(), p, path="weight_grad", launch=four_blocks, seed=1).raise_if_wrong())
+
+# %% [markdown]
+# What if the blocks add without atomics? Each reads dw, adds, and writes. Two that read the same old value both write; one
+# of the additions is **lost**. The result may happen to be right when it is checked. The interpreter finds the race anyway:
+
+# %%
+small = DepthwiseConv1d(8, 1, 48, 8)
+data = small.inputs("weight_grad")
+dw = np.zeros((small.H, small.K), np.float32)
+for hazard in xray(among_blocks(atomic=False), (1, 2), (32, WARPS), data["dy"], data["x"], dw, 0).hazards:
+    print(tabular.wrapped(hazard))
+
+# %% [markdown]
+# The four stages at the study's shape: what is started, and what is requested, by the formulas in their files. The last
+# column has the requested bytes over the compulsory ones.
+
+# %% tags=["folded"]
+compulsory = PAPER.compulsory_bytes("weight_grad")
+warps_held = gpu_sheet.sms * gpu_sheet.threads_per_sm // 32
+print(f"{'':12}{'':>8}{'of what an':>12}{'':>15}{'':>15}{'':>10}{'bytes over':>12}")
+print(f"{'':12}{'warps':>8}{'H200 holds':>12}{'requests':>15}{'sectors':>15}{'atomics':>10}{'compulsory':>12}")
+for name, one in four.items():
+    how, traffic = one.launch(PAPER), one.traffic(PAPER)
+    warps = how.blocks * -(-how.threads // 32)
+    print(f"{name:12}{warps:8,}{warps / warps_held:12.0%}{traffic.requests:15,}{traffic.sectors:15,}", end="")
+    print(f"{traffic.atomic_requests:10,}{traffic.bytes_moved / compulsory:12.2f}")
+
+# %% [markdown]
+# - The naive kernel requests the most bytes and has the fewest warps to do it with.
+# - `coalesced` nearly fills the GPU, and still reads each row 48 times.
+# - `shared` and `warp_tiled` read each row once. Their atomics are few: each block or warp adds its taps once, at its end.
+#
+# And the times:
+
+# %% tags=["nbval-ignore-output", "folded"]
+times = {}
+if mode == "gpu":
+    with bench.prepare(PAPER, "weight_grad") as prepared:
+        times = {name: prepared.time(one).median_us for name, one in four.items()}
+else:
+    found = {name: records.best("depthwise1d", "weight_grad", name, PAPER, gpu=gpu.name) for name in names}
+    times = {name: row.time_us for name, row in found.items() if row}
+forward = {name: records.best("depthwise1d", "forward", name, PAPER, gpu=gpu.name) for name in names}
+
+floor_us = compulsory / gpu.ceilings.copy_gbps / 1e3
+print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
+print(PAPER)
+print(f"{'floor':12}{floor_us:10,.0f} µs")
+for name, us in times.items():
+    print(f"{name:12}{us:10,.0f} µs, {us / floor_us:6.1f} times the floor", end="")
+    print(f", {us / forward[name].time_us:.2f} times forward" if forward[name] else "", end="")
+    print(f"; you predicted {predicted_times_floor:g}" if name == "naive" else "")
+if not times:
+    print("No time is recorded yet. On a GPU: python -m dwlab study --record FILE")
+print("the study's own, on a P100†, weight gradient over forward:")
+print(", ".join(f"{name} {ms['weight_grad'] / ms['forward']:.2f}" for name, ms in PUBLISHED["ms"].items()))
+
+# %% [markdown]
+# † from secondary digests of arXiv 2604.25422, not its own text.
+#
+# The records, all stages:
+#
+# <!-- begin:depthwise1d/weight_grad -->
+# <!-- end:depthwise1d/weight_grad -->
+#
 # ## Explain
 #
-# Lesson 11 found that the coalesced kernel waits for its own instructions. If these went with its requests, a fifth fewer
-# requests would be a fifth less time, in this kernel alone. The next cell compares that with the measurement, and next to it
-# counts the instructions themselves: the interpreter's, as the time model of lesson 23 takes them.
-
-# %% tags=["nbval-ignore-output", "folded"]
-from dwlab.model import timemodel
-
-for name in both:
-    forth, back = (times[path][name] for path in ("forward", "input_grad"))
-    requested = ways[name][1].requests / ways[name][0].requests
-    few = [timemodel.counts(stage(f"depthwise1d/{path}/{name}"), PAPER).instructions for path in times]
-    print(f"{name:12} by its requests {requested:.2f}, by its instructions {few[1] / few[0]:.2f}, measured {back / forth:.2f}")
-if not both:
-    print("No time of both ways is recorded yet.")
-
-# %% [markdown]
-# - The requests were the wrong count. In some steps of the loop no lane has anything to load. They still cost their
-#   tests, their index and their jump: the load is skipped, the step is not. Instructions go with the steps, and these
-#   are equally many.
-# - So a count predicts a time only if it counts what the kernel waits for. Lesson 23 asks that of every stage.
-# - The study found no difference in its coalesced kernel either†. How that cuts a row into tiles is not known.
+# - A step of the naive kernel is one multiply-add. Most of its time is the latency of its own loads, on a GPU that is nearly
+#   empty: nothing else runs meanwhile. It lacks threads before it lacks anything else.
+# - `coalesced` has the threads, and requests everything once for each tap: about as many requests as forward's, each of two
+#   rows where forward has a row and a weight.
+# - `shared` and `warp_tiled` read each row once; their atomics are a few thousand requests among millions.
+# - More parts fill a GPU, and each costs traffic of its own: dw is written and read once more for it.
+# - Where partial sums meet in a register it costs nothing. A thread that walks through many rows of *one* channel can keep
+#   the sums of all taps in registers, and meets the others once, at the end. Lesson 22 does that.
 #
-# Nothing here is special to gradients. Forward could have the saving, too, if its tiles began at the row's *end*: exercise
-# 20_3.
+# Atomics add in the order in which blocks happen to finish, and a float32 sum depends on its order. Lesson 25 asks how much.
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
-moves.left("input_grad", "warp_tiled")
+moves.left("weight_grad", "warp_tiled")
 
 # %% [markdown]
 # ## Key points
 #
 # - Ask which outputs read an element: that turns a scatter into a gather, without atomics.
 # - The input gradient is a convolution with the filter reversed and the padding mirrored.
-# - Finite differences check a gradient, within what their step hides.
+# - A long sum needs many threads first: the launch says whether there are enough.
+# - Lanes join their parts by shuffles, blocks by atomics. An addition without an atomic can be lost.
 #
-# Words: [glossary](../docs/glossary.md): atomic, tile, halo, request.
+# Words: [glossary](../docs/glossary.md): atomic, shuffle, tile, request, occupancy.
 #
 # ## Exercises
 #
@@ -550,4 +608,18 @@ grade("20_2")
 grade("20_3")
 
 # %% [markdown]
-# **Next:** [21 · Weight gradient](21_weight_gradient.ipynb): the same products, added up into six thousand numbers.
+# <!-- begin:exercise:20_4 -->
+# <!-- end:exercise:20_4 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("20_4")
+
+# %% [markdown]
+# <!-- begin:exercise:20_5 -->
+# <!-- end:exercise:20_5 -->
+
+# %% tags=["nbval-ignore-output"]
+grade("20_5")
+
+# %% [markdown]
+# **Next:** [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb): both gradients, as near to their floors as forward.

@@ -1,4 +1,4 @@
-"""Exercise 21_1: some are lost
+"""Exercise 20_4: some are lost
 
 The kernel `broken` of the file counts how many readings lie in each of 16 classes of 0.25 kWh; what is above the last
 one belongs to it. Its counts are too small, and each time by another number. X-ray it on 256 readings in 2 blocks of
@@ -25,7 +25,7 @@ def broken(kwh, counts):
 @cuda.jit
 def classes(kwh, counts):
     # Your code here.
-    raise NotImplementedError("21_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("20_4 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Exercise 21_2: threads, requests, atomics and parts of another shape
+"""Exercise 20_5: threads, requests, atomics and parts of another shape
 
 B = 32 windows, H = 4 channels, L = 64 hours, K = 16 taps, causal. Write down, before you run anything:
 - `naive_requests`: requests of the naive kernel's loads. Its blocks are 16 channels by 16 taps, so a warp has two taps
