@@ -1,9 +1,10 @@
 """Exercise 20_4: some are lost
 
 The kernel `broken` of the file counts how many readings lie in each of 16 classes of 0.25 kWh; what is above the last
-one belongs to it. Its counts are too small, and each time by another number. X-ray it on 256 readings in 2 blocks of
-128 threads, and read its hazards. Then write `classes(kwh, counts)`, which loses nothing: one thread for a reading,
-and at most 16 atomics on global memory for a block of 128 threads. `counts` are 16 int32 and zero before the launch.
+one belongs to it, and what is below 0, fed in by solar panels, to the first. Its counts are too small, and each time by
+another number. X-ray it on 256 readings in 2 blocks of 128 threads, and read its hazards. Then write `classes(kwh,
+counts)`, which loses nothing: one thread for a reading, and at most 16 atomics on global memory for a block of 128
+threads. `counts` are 16 int32 and zero before the launch.
 """
 
 from numba import float32, int32
@@ -18,7 +19,7 @@ CLASSES = 16
 def broken(kwh, counts):
     i = cuda.grid(1)
     if i < kwh.size:
-        k = min(int32(kwh[i] * float32(4)), int32(CLASSES - 1))
+        k = min(max(int32(kwh[i] * float32(4)), int32(0)), int32(CLASSES - 1))
         counts[k] += 1
 
 

@@ -4,7 +4,7 @@ A name is a lesson (`01`, `01_the_operator`) or an exercise (`01_2`, `01_2_floor
 A lesson is executed as it is built, in the mode of this machine (DWLAB_TARGET decides, as always). `--check` builds and
 executes nothing: it says what differs from its source and ends with status 1 if anything does. `--keep` is for a text
 that changes where a lesson's outputs are a GPU's and there is none here: of a code cell that is as it was the stored
-outputs stay, with their label. A lesson whose text alone changed is not executed at all; otherwise all of it is, for
+outputs stay, with their label. A lesson whose text or exercises alone changed is not executed; otherwise all is, for
 the cells that changed and for those that nbval compares. A measured cell that stays and needs what a changed one makes
 is the author's to look at. What is written here is held by tests/test_lessons.py and tests/test_exercises.py.
 
@@ -368,6 +368,18 @@ def _without_paths(value: object, ignored: bool, where: str) -> object:
     return short
 
 
+def graded(text: str) -> list[nbformat.NotebookNode]:
+    """What a cell that grades an exercise shows of it while it is not solved; [] of another cell."""
+    from dwlab.judge import exercises
+
+    found = re.fullmatch(r'(?:from dwlab import grade\n\n)?grade\("(\d\d_\d+)"\)', text)
+    if not found or found[1] not in exercises.known():
+        return []
+    result = exercises.judge_file(EXERCISES / exercises.known()[found[1]].name, found[1])
+    data = {"text/html": result._repr_html_(), "text/plain": repr(result)}
+    return [nbformat.v4.new_output("execute_result", data)]
+
+
 def measured(cell: nbformat.NotebookNode) -> bool:
     """Whether what a cell shows depends on the machine."""
     ignored = cell.cell_type == "code" and "nbval-ignore-output" in cell.metadata.get("tags", [])
@@ -428,8 +440,9 @@ def write_lesson(source: Path, keep: bool = False) -> Path:
     """Build, execute and save one lesson; keep: but for the outputs that `--keep` keeps."""
     notebook = lesson(source)
     target = NOTEBOOKS / f"{source.stem}.ipynb"
-    kept = stored_outputs(notebook, target) if keep else {}
     code = [place for place, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    kept = stored_outputs(notebook, target) if keep else {}
+    kept |= {place: shown for place in code if keep and (shown := graded(notebook.cells[place].source))}
     if set(code) - kept.keys():
         execute(notebook, source.stem)
         clean(notebook, source.stem)
@@ -439,6 +452,8 @@ def write_lesson(source: Path, keep: bool = False) -> Path:
     for count, place in enumerate(code, 1):
         notebook.cells[place].execution_count = count
         notebook.cells[place].outputs = kept.get(place, notebook.cells[place].outputs)
+        for output in notebook.cells[place].outputs:
+            output |= {"execution_count": count} if output.output_type == "execute_result" else {}
     nbformat.validate(notebook)
     _save(target, nbformat.writes(notebook).rstrip("\n") + "\n")
     return target

@@ -49,10 +49,11 @@ def judge(answer):
     """Right for sizes around warps and blocks and for drawn ones, no access outside the arrays, coalesced."""
     hourly_change = kernel(answer, "hourly_change")
     block, reports = 128, []
-    for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000, 1024, *drawn(answer, (2, 300), (1000, 3000), (1100, 3000))):
-        kwh, change, what = values(answer, hours), poisoned(hours), f"kwh of shape ({hours},)"
+    for hours in (1, 2, 31, 32, 33, 127, 128, 129, 1000, 1024, *drawn(answer, (2, 300), (7000, 20000), (1100, 3000))):
+        kwh, change, what = values(answer, hours, power=20, nan=True), poisoned(hours), f"kwh of shape ({hours},)"
         reports.append(launched(hourly_change, -(-hours // block), block, kwh, change, hints=HINTS, what=what))
-        agree(change, np.diff(kwh, prepend=kwh[0]), what, hints=HINTS)
+        want = np.diff(kwh, prepend=kwh[0])
+        agree(change, want, what, hints=HINTS, mistakes=lambda want=want: {"All of them have the other sign.": -want})
     for report in typical_first(reports, 10):
         stored_by_a_thread(report, "change", 1, HINTS)
         text = coalesced(report)

@@ -19,6 +19,7 @@ from dwlab.judge.tools import (
     kernel,
     launched,
     moves_at_most,
+    one_large,
     typical_first,
     values,
 )
@@ -46,8 +47,8 @@ def judge(answer):
     """Right for odd shapes and drawn ones, no hazard, float32 only, coalesced."""
     skip, reports = kernel(answer, "skip"), []
     shapes = ((1, 1, 1), (2, 3, 31), (3, 2, 32), (2, 5, 33), (4, 3, 48), (4, 8, 64))
-    for B, H, L in (*shapes, drawn(answer, (1, 40), (1, 40), (1, 200)), (1, 2, *drawn(answer, (1000, 1300)))):
-        x, y, d = values(answer, B, H, L), values(answer, B, H, L), values(answer, H)
+    for B, H, L in (*shapes, drawn(answer, (1, 40), (1, 40), (1, 200)), *one_large(answer, 3, (0, 1, 2))):
+        x, y, d = values(answer, B, H, L, nan=True), values(answer, B, H, L), values(answer, H)
         want, what = y + d[:, None] * x, f"B={B} H={H} L={L}"
         report = launched(skip, (-(-L // 32), H, B), 32, x, d, y, updates=[y], hints=HINTS, what=what)
         agree(y, want, what, hints=HINTS)
@@ -57,7 +58,7 @@ def judge(answer):
         float32_only(report)
         why = f"x and y read once, y written once, and a sector of d for each of {warps:,} warps"
         moved = moves_at_most(report, 32 * (3 * sectors + warps), why, HINTS)
-        text = coalesced(report)
+        text = coalesced(report, requests=warps)
     return f"Right for {len(reports)} shapes, in float32, {moved}, {text}."
 
 

@@ -18,6 +18,7 @@ from dwlab.judge.tools import (
     drawn,
     kernel,
     launched,
+    one_large,
     poisoned,
     typical_first,
     values,
@@ -69,14 +70,17 @@ def judge(answer):
     """Right for sizes around a tile and drawn ones, coalesced both ways, no bank conflict."""
     quarter, reports = kernel(answer, "quarter"), []
     sizes = ((1, 1), (3, 40), (33, 31), (32, 64), (64, 96))
-    for R, C in (*sizes, drawn(answer, (1, 100), (1, 100)), drawn(answer, (80, 110), (80, 110))):
-        picture, rotated, what = values(answer, R, C), poisoned(C, R), f"picture of shape ({R}, {C})"
+    for R, C in (*sizes, drawn(answer, (1, 100), (1, 100)), *one_large(answer, 2), drawn(answer, (80, 110), (80, 110))):
+        picture, rotated, what = values(answer, R, C, nan=True), poisoned(C, R), f"picture of shape ({R}, {C})"
         grid = -(-C // 32), -(-R // 32)
-        reports.append(launched(quarter, grid, (32, 32), picture, rotated, hints=HINTS, what=what))
-        written_once(reports[-1], "rotated", R * C, HINTS)
+        report = launched(quarter, grid, (32, 32), picture, rotated, hints=HINTS, what=what)
+        reports.append((report, R, C))
+        written_once(report, "rotated", R * C, HINTS)
         agree(rotated, np.rot90(picture, -1), what, tolerance=0, hints=HINTS)
-    for report in typical_first(reports, len(sizes)):
+    for report, R, C in typical_first(reports, len(sizes)):
         text = coalesced(report, hints=HINTS[1:])
+        coalesced(report, ["picture"], HINTS[1:], R * -(-C // 32))
+        coalesced(report, ["rotated"], HINTS[1:], C * -(-R // 32))
         at_most(report.totals.bank_conflicts, 0, "bank conflicts", "a lane has a bank of its own", CONFLICT, report)
     picture, rotated = values(answer, 2048, 4096), np.empty((4096, 2048), np.float32)
     how = (128, 64), (32, 32)

@@ -22,6 +22,7 @@ from dwlab.judge.tools import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     typical_first,
     values,
@@ -68,16 +69,24 @@ HINTS = (
 )
 
 
+def mistakes(kwh):
+    """What lane 0 has where one of the distances is left out."""
+    lanes = np.arange(kwh.shape[1]) % 32
+    missing = "Is there a shuffle for each of the distances 16, 8, 4, 2, 1? {} is missing."
+    return {missing.format(one): kwh[:, lanes & one == 0].sum(axis=1) for one in (16, 8, 4, 2, 1)}
+
+
 def judge(answer):
     """Right for odd shapes and drawn ones, no hazard, no shared memory, atomics or barriers, coalesced, float32."""
     totals, launches = kernel(answer, "totals"), []
     sizes = ((1, 1), (3, 31), (4, 32), (5, 33), (9, 48), (6, 168), (8, 128))
-    more = (*drawn(answer, (150, 600)), 2), drawn(answer, (1, 140), (1, 70)), drawn(answer, (1, 9), (1000, 1500))
+    more = *one_large(answer, 2, (0, 1)), drawn(answer, (1, 140), (1, 70)), drawn(answer, (1, 9), (1000, 1500))
     for meters, hours in (*sizes, *more):
-        kwh, total, what = values(answer, meters, hours), poisoned(meters), f"kwh of shape ({meters}, {hours})"
+        what = f"kwh of shape ({meters}, {hours})"
+        kwh, total = values(answer, meters, hours, power=20, nan=True), poisoned(meters)
         want = kwh.astype(np.float64).sum(axis=1)
         report = launched(totals, -(-meters // WARPS), (32, WARPS), kwh, total, hints=HINTS, what=what)
-        agree(total, want, what, 1e-5, hints=HINTS)
+        agree(total, want, what, 1e-5, HINTS, lambda kwh=kwh: mistakes(kwh))
         launches.append((report, meters, hours))
     for report, meters, hours in typical_first(launches, len(sizes)):
         why = "the lanes' parts can be added without any"

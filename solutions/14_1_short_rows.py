@@ -12,7 +12,18 @@ from numba import float32  # noqa: F401
 
 from dwlab import cuda
 from dwlab.judge.exercises import run
-from dwlab.judge.tools import agree, at_most, coalesced, drawn, kernel, launched, poisoned, stored_by_a_thread, values
+from dwlab.judge.tools import (
+    agree,
+    at_most,
+    coalesced,
+    drawn,
+    kernel,
+    launched,
+    one_large,
+    poisoned,
+    stored_by_a_thread,
+    values,
+)
 
 
 @cuda.jit
@@ -48,9 +59,11 @@ def judge(answer):
         (7, 33),
         (100, 3),
         drawn(answer, (2, 90), (2, 60)),
+        *one_large(answer, 2, (0, 1)),
         drawn(answer, (30, 60), (30, 60)),
     ):
-        x, y, what = values(answer, rows, hours), poisoned(rows, hours), f"x of shape ({rows}, {hours})"
+        x, y = values(answer, rows, hours, power=20, nan=True), poisoned(rows, hours)
+        what = f"x of shape ({rows}, {hours})"
         report = launched(rise, -(-rows * hours // 256), 256, x, y, hints=HINTS, what=what)
         agree(y, np.diff(x, prepend=x[:, :1], axis=1), what, hints=HINTS)
         stored_by_a_thread(report, "y", 1, HINTS)

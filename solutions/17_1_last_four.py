@@ -17,7 +17,18 @@ from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
 from dwlab.judge.exercises import run
-from dwlab.judge.tools import agree, at_most, drawn, kernel, launched, poisoned, typical_first, values, without
+from dwlab.judge.tools import (
+    agree,
+    at_most,
+    drawn,
+    kernel,
+    launched,
+    one_large,
+    poisoned,
+    typical_first,
+    values,
+    without,
+)
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 HOURS = 128  # of a block
@@ -53,9 +64,9 @@ def judge(answer):
     """Right for rows of one block and of several; one request loads a block's hours, one more its halo."""
     last_four, launches = kernel(answer, "last_four"), []
     shapes = ((1, 1), (3, 1), (2, 3), (4, 2))
-    for R, blocks in (*shapes, drawn(answer, (5, 20), (2, 6))):
+    for R, blocks in (*shapes, *one_large(answer, 2), drawn(answer, (5, 20), (2, 6))):
         L = blocks * HOURS
-        x, y, what = values(answer, R, L), poisoned(R, L), f"{R} × {L}"
+        x, y, what = values(answer, R, L, nan=True), poisoned(R, L), f"{R} × {L}"
         report = launched(last_four, (blocks, R), 32, x, y, hints=HINTS, what=what)
         before = np.pad(x, ((0, 0), (3, 0))).astype(np.float64)
         agree(y, sum(before[:, k : k + L] for k in range(4)), what, tolerance=1e-5, hints=HINTS)

@@ -22,6 +22,7 @@ from dwlab.judge.tools import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     stored_by_a_thread,
     typical_first,
@@ -75,9 +76,12 @@ def judge(answer):
         drawn(answer, (1, 40), (1, 40), (1, 70), (1, 40)),
         drawn(answer, (1, 9), (1, 9), (33, 300), (2, 40)),
         (1, 1, *drawn(answer, (500, 1100), (60, 140))),
+        (1, 1, *drawn(answer, (20, 60), (1025, 1500))),
+        *((B, H, *drawn(answer, (3, 90), (2, 5))) for B, H in one_large(answer, 2, (0, 1))),
+        (1, 1, *drawn(answer, (7000, 20000), (2, 5))),
     )
     for B, H, L, K in (*shapes, *more):
-        dy, w, dx = values(answer, B, H, (L + 1) // 2), values(answer, H, K), poisoned(B, H, L)
+        dy, w, dx = values(answer, B, H, (L + 1) // 2, nan=True), values(answer, H, K), poisoned(B, H, L)
         grid, what = (-(-L // THREADS), H, B), f"B={B} H={H} L={L} K={K}"
         report = launched(two_hourly_grad, grid, THREADS, dy, w, dx, hints=HINTS, what=what)
         agree(dx, wanted(dy, w, L), what, tolerance=1e-5, hints=HINTS)

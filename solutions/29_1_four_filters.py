@@ -83,11 +83,11 @@ def judge(answer):
     shapes = ((1, 1, 1), (3, 4, 32), (5, 6, 33), (7, 9, 31), (40, 8, 49), (16, 32, 64))
     more = (
         drawn(answer, (1, 40), (1, 140), (1, 70)),
-        *one_large(answer, 3),
+        *one_large(answer, 3, (1, 2)),
         drawn(answer, (1, 40), (4, 40), (33, 140)),
     )
     for C, F, M in (*shapes, *more):
-        x, w, y = values(answer, C, M), values(answer, F, C), poisoned(F, M)
+        x, w, y = values(answer, C, M, nan=True), values(answer, F, C), poisoned(F, M)
         grid, what = (-(-M // 32), -(-F // FILTERS)), f"C={C} F={F} M={M}"
         report = launched(four, grid, 32, x, w, y, hints=HINTS, what=what)
         given, want = {"x": x.reshape(1, C, 1, M), "w": w}, w.astype(np.float64) @ x

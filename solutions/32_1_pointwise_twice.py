@@ -115,7 +115,7 @@ def judge(answer):
     """Right for pixels around a block and drawn sizes; a step's shared memory; `between` nowhere else, and once."""
     twice, launches, enough = kernel(answer, "twice"), [], 4 * STEP * PIXELS
     shapes = ((1, 1, 1), (3, 2, 31), (5, 3, 33), (2, 4, 64))
-    long = [(C, -(-steps // STEP), M) for C, steps, M in one_large(answer, 3)]
+    long = [(C, -(-steps // STEP), M) for C, steps, M in one_large(answer, 3, (2,))]
     more = *long, drawn(answer, (1, 40), (1, 9), (100, 140))
     for C, steps, M in (*shapes, *more, drawn(answer, (1, 20), (5, 20), (1, 70))):
         F, what = STEP * steps, f"C={C} F={STEP * steps} M={M}"

@@ -22,6 +22,7 @@ from dwlab.judge.tools import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     stored_by_a_thread,
     typical_first,
@@ -92,7 +93,7 @@ def judge(answer):
     """Right for even and odd maps, drawn ones, negative sums; a store for each y; float32 only."""
     block, launches = kernel(answer, "block"), []
     shapes = ((4, 8, 8), (1, 2, 2), (3, 2, 8), (2, 5, 7), (1, 14, 20))
-    more = drawn(answer, (1, 9), (2, 17), (2, 17)), (1, 2, drawn(answer, (300, 700))[0])
+    more = drawn(answer, (1, 9), (2, 17), (2, 17)), *((C, 2 * H, 2 * W) for C, H, W in one_large(answer, 3, (0,)))
     for C, H, W in (*shapes, *more, (*drawn(answer, (30, 40)), 8, 8)):
         x, w = values(answer, C, H, W), values(answer, C, 3, 3, least=-2, most=2)
         b = values(answer, C, least=-4, most=4)

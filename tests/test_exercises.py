@@ -169,6 +169,12 @@ def test_each_lesson_has_a_kernel_and_a_prediction():
             assert any("predicted(" in t for t in texts), f"{lesson}: no exercise asks for a number"
 
 
+def test_grade_is_imported_wherever_it_is_called():
+    for source in (ROOT / "notebooks" / "src").glob("*.py"):
+        for cell in source.read_text(encoding="utf-8").split("\n# %%"):
+            assert "\ngrade(" not in cell or "\nfrom dwlab import grade\n" in cell, (source.name, cell)
+
+
 # wrong answers: see test_wrong_answers.py too
 
 

@@ -128,31 +128,6 @@ def test_a_kernel_that_stops_beyond_a_size(tmp_path, exercise):
     assert found["seed"] == (None if exercise in ("11_3", "20_3") else 2), "the verdict says what it was drawn from"
 
 
-# Of arrays with a size that nothing limits: (exercise, dimension).
-LONG = [(e, d) for e in ("10_1", "11_1", "25_1", "27_1", "28_2", "33_1") for d in range(3)]
-LONG += [(e, d) for e in ("12_1", "13_1", "32_1") for d in range(2)]
-
-
-@pytest.mark.parametrize(("exercise", "dimension"), LONG)
-def test_a_kernel_that_stops_where_one_size_is_large(tmp_path, exercise, dimension):
-    array = KERNELS[exercise][1]
-    text = edited(exercise, f"if {array}.shape[{dimension}] > 64:\n    return\n")
-    rejected(judged(tmp_path, exercise, text))
-
-
-# Of arrays with sizes beyond the 1,024 threads that a block may have.
-VAST = [(e, d) for e in ("25_1", "27_1", "28_2", "33_1") for d in range(3)]
-VAST += [(e, d) for e in ("13_2", "22_1", "29_1", "31_1", "32_1", "34_1", "36_2", "39_2") for d in range(2)]
-VAST += [("24_1", 0), ("43_1", 1)]
-
-
-@pytest.mark.parametrize(("exercise", "dimension"), VAST)
-def test_a_kernel_that_stops_where_one_size_is_more_than_a_block_has_threads(tmp_path, exercise, dimension):
-    array = KERNELS[exercise][1]
-    text = edited(exercise, f"if {array}.shape[{dimension}] > 1024:\n    return\n")
-    rejected(judged(tmp_path, exercise, text))
-
-
 @pytest.mark.parametrize(
     ("exercise", "old", "new"),
     [
@@ -291,6 +266,9 @@ PATCHES = {
     "counts": "dwlab.simt.report.Totals.bank_conflicts = dwlab.simt.report.Totals.requests = 0",
     "the interpreter": "dwlab.simt.launch.execute = dwlab.simt.launch.xray = lambda *a, **k: None",
     "a kernel that is none": "class hourly_change:\n    py_func = None\n    def __class_getitem__(cls, how): ...",
+    "a reply": "import pickle\nsent = pickle.dumps({'status': 'passed', 'message': 'Right.', 'names': ()})\n"
+    "for one in range(3, 20):\n    try:\n        os.write(one, sent)\n"
+    "    except OSError:\n        pass",
     "comparison": "import numpy as np\nnp.abs = lambda *a: np.zeros(1)\nnp.ndarray.all = None",
 }
 
@@ -310,7 +288,7 @@ def forged(tmp_path_factory):
 def test_a_file_does_not_write_its_own_verdict(forged, what):
     result = forged[what]
     assert result.status in ("wrong", "error"), str(result)
-    if what not in ("the end of Python", "comparison", "a kernel that is none"):
+    if what not in ("the end of Python", "a reply", "comparison", "a kernel that is none"):
         assert "kwh of shape (1,): element [0] is 1; 0 is right" in result.message, str(result)
 
 
@@ -326,6 +304,10 @@ def test_a_solution_is_not_looked_up(tmp_path):
 FASTEST = "return min(times, key=lambda at: times[at] or 1e9)"
 PRYING = {
     "the judge": ("00_2", "import dwlab.judge.answer as room\nexec(next(room.JUDGES.glob('00_2*')).read_text())"),
+    "a judge, from its folder": ("00_2", "import os, dwlab.judge.answer as room\nat = os.open(room.ROOT, os.O_RDONLY)\n"
+                                 "os.open('solutions/00_2_sectors.py', os.O_RDONLY, dir_fd=at)"),
+    "a judge, from where it runs": ("00_2", "import os\nat = os.open('.', os.O_RDONLY)\n"
+                                    "os.open('../../etc/hosts', os.O_RDONLY, dir_fd=at)"),
     "the answers of a blind one": ("28_3", "from dwlab.judge.unseen import task\nfaults = task('28_3').faults"),
     "another blind one": ("29_2", "import importlib\nroom = importlib.import_module('dwlab.judge.unseen')\n"
                           "faults = room.task('29_2').faults"),
@@ -351,7 +333,8 @@ def pried(tmp_path_factory):
 def test_an_answer_does_not_see_what_it_is_graded_by(pried, what):
     result = pried[what]
     assert result.status == "error", str(result)
-    assert re.search("may not open|only looked up|has no attribute|descriptor 'copy'", result.message), result.message
+    says = "may not open|nowhere else|only looked up|has no attribute|descriptor 'copy'"
+    assert re.search(says, result.message), result.message
 
 
 def test_what_is_looked_up_one_by_one_comes_from_the_judge(tmp_path):
@@ -397,7 +380,9 @@ def test_what_was_saved_is_read_by_another_process(tmp_path):
 
 
 def test_every_exercise_has_an_answer_that_games_it():
-    assert {*KERNELS, *(a[0] for a in ASKED), *PREDICTED, *(e for e, _ in PRYING.values()), "24_3"} == set(IDS)
+    repaired = [i for i in IDS if "remedied(" in TEXTS[i]]  # by repairs.txt
+    gamed = *KERNELS, *(a[0] for a in ASKED), *PREDICTED, *(e for e, _ in PRYING.values()), "24_3"
+    assert {*gamed, *repaired} == set(IDS)
 
 
 def test_only_plain_data_comes_back():

@@ -20,6 +20,7 @@ import math
 import numbers
 import os
 import pickle
+import secrets
 import shutil
 import signal
 import subprocess
@@ -219,7 +220,7 @@ def failure(error: BaseException, file: Path) -> dict[str, Any]:
         from dwlab import simt
 
         if isinstance(error, simt.StepLimitError):
-            status, message = "timeout", f"The kernel does not end: {text}"
+            status, message = "timeout", f"The kernel does not end, or is far too slow: {text}"
         elif isinstance(error, simt.SimtError):
             for name, how in _IMPORTED.items():
                 if f"name {name!r} is not defined" in text:
@@ -309,6 +310,7 @@ def _serve(file: Path, seconds: float, home: Path) -> None:
     os.dup2(2, 1)  # what the file prints goes to one place
     _limit(seconds)
     sys.argv = [str(file)]  # what a student's file sees when it is run
+    key = requests.read(16)
     _guard(file, home)
     served = Served(file)
     with contextlib.suppress(EOFError):
@@ -316,6 +318,7 @@ def _serve(file: Path, seconds: float, home: Path) -> None:
             reply = served.ask(pickle.load(requests))
             with contextlib.suppress(Exception):
                 sys.stdout.flush()
+            replies.write(key)
             pickle.dump(reply, replies)
             replies.flush()
     os._exit(0)  # threads or exit handlers of a student's file have no say any more
@@ -343,10 +346,14 @@ def _guard(file: Path, home: Path) -> None:
                 )
             if path != os.path.realpath(os.devnull) and (given[2] or 0) & writing:
                 changed = given[:1]
+            # A name may be meant from a folder's descriptor, which is not told: there are those of folders inside.
+            name = Path(os.fsdecode(given[0]))
+            changed = given[:1] if os.path.isdir(path) else changed
+            changed = [os.sep] if os.pardir in name.parts and not name.is_absolute() else changed
         # A descriptor was looked at when it was opened.
         named = [os.path.realpath(os.fsdecode(one)) for one in changed if not isinstance(one, int)]
-        if not all(one.startswith(inside) for one in named):
-            raise PermissionError("an answer may write in the folder that it runs in, and nowhere else")
+        if not all(f"{one}{os.sep}".startswith(inside) for one in named):
+            raise PermissionError("an answer may write in the folder that it runs in, and name it, and nowhere else")
 
     sys.addaudithook(hook)
 
@@ -384,6 +391,8 @@ class Child:
             cwd=tempfile.mkdtemp(dir=home), env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self.printed, start_new_session=os.name == "posix",
         )  # fmt: skip
+        self.key = secrets.token_bytes(16)  # before each reply: what the file writes to the pipe is none
+        self.process.stdin.write(self.key)
         self.waiting_since = 0.0  # 0 while no reply is awaited
         self.slept = False
         self.closed = threading.Event()
@@ -406,6 +415,8 @@ class Child:
         try:
             pickle.dump(request, self.process.stdin)
             self.process.stdin.flush()
+            if self.process.stdout.read(16) not in (self.key, b""):
+                raise Raised("The file wrote to the pipe that is the judge's: an answer gives no verdict on itself.")
             return pickle.load(self.process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise self._ended() from None

@@ -81,7 +81,7 @@ STATUS = {
     "unsolved": "not solved yet",
     "syntax": "not Python",
     "error": "raised an error",
-    "timeout": "did not end",
+    "timeout": "took too long",
     "unreadable": "cannot be read",
     "unknown": "not an exercise",
 }

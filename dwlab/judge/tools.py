@@ -20,6 +20,7 @@ import numbers
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,21 +85,30 @@ def drawn(answer: Answer, *ranges: tuple[int, int]) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def one_large(answer: Answer, axes: int) -> tuple[tuple[int, ...], ...]:
+def one_large(answer: Answer, axes: int, far: Sequence[int] = ()) -> tuple[tuple[int, ...], ...]:
     """Sizes of small launches: each axis in turn is beyond 1,024, the most threads of a block, and the others are few.
 
     A kernel that is right for some more than one block holds is found here: one without a loop, or with a buffer of so
-    many elements.
+    many elements. far: axes that are many thousands once, too: whoever has a limit, or another way for what is long.
     """
-    return tuple(
-        drawn(answer, *((1025, 1500) if axis == large else (1, 3) for axis in range(axes))) for large in range(axes)
-    )
+    large = [(axis, (1025, 1500)) for axis in range(axes)] + [(axis, (7_000, 20_000)) for axis in far]
+    return tuple(drawn(answer, *(ends if axis == one else (1, 3) for axis in range(axes))) for one, ends in large)
 
 
-def values(answer: Answer, *shape: int, least: float = -2.0, most: float = 3.0) -> np.ndarray:
-    """float32 between `least` and `most`, negative ones too, drawn anew at each call."""
+def values(
+    answer: Answer, *shape: int, least: float = -2.0, most: float = 3.0, power: int = 0, nan: bool = False
+) -> np.ndarray:
+    """float32 between `least` and `most`, negative ones too, drawn at each call, times one of 2**-power … 2**power:
+    what a kernel compares them with fits one of these only. One of more than 15 is 0; with nan one of more than 1,024
+    is NaN: small launches stay easy to read."""
     answer.drew = True
-    return answer.random.uniform(least, most, shape).astype(np.float32)
+    scale = 2.0 ** answer.random.integers(-power, power + 1) if power else 1.0
+    made = (answer.random.uniform(least, most, shape) * scale).astype(np.float32)
+    if made.size > 15 and least < 0:
+        made.flat[made.size * 3 // 5] = 0
+    if made.size > 1024 and nan:
+        made.flat[made.size * 4 // 5] = np.nan
+    return made
 
 
 # The first hint, if that is what a kernel does: an exercise's own hints lead to its idea, not to this.
@@ -281,6 +291,7 @@ def _run(
         first = (HAZARD_HINTS[kind],) if kind in HAZARD_HINTS else ()
         if found.kind == "race" and (look := causes.on_one_line(found)):
             first = (f"{look[0].upper()}{look[1:].rstrip('?')}.",)
+            text = text.partition(" (it takes")[0]  # no barrier helps
         raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
     return report, counted
 
@@ -403,16 +414,18 @@ NOTHING_STORED = (
 
 
 def _edge(wrong: np.ndarray) -> str:
-    """Which end of which axis holds all that is wrong; "" if it lies elsewhere."""
+    """Which end, or ends, of which axis hold all that is wrong; "" if it lies elsewhere."""
     for axis, size in enumerate(wrong.shape):
-        lines = np.flatnonzero(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != axis)))
-        n = len(lines)
-        if size < 3 or n > size // 2 or lines[-1] - lines[0] != n - 1 or (lines[0] > 0 and lines[-1] < size - 1):
+        right = np.flatnonzero(~wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != axis)))
+        n = size - len(right)
+        if size < 3 or not 0 < n <= size // 2 or right[-1] - right[0] != len(right) - 1:
             continue
         some = "" if wrong.sum() == n * (wrong.size // size) else "some of "
+        first, last = right[0], size - 1 - right[-1]
         if n == 1:
-            return f"{some}those with {'index 0' if lines[0] == 0 else 'the last index'} on axis {axis}"
-        return f"{some}the {'first' if lines[0] == 0 else 'last'} {n} along axis {axis}"
+            return f"{some}those with {'index 0' if first else 'the last index'} on axis {axis}"
+        ends = (f"the {end} {count}" for end, count in (("first", first), ("last", last)) if count)
+        return f"{some}{' and '.join(ends)} along axis {axis}"
     return ""
 
 
@@ -476,11 +489,15 @@ COALESCE = (
 )
 
 
-def coalesced(report: Any, arrays: Sequence[str] = (), hints: Sequence[str] = COALESCE) -> str:
+def coalesced(
+    report: Any, arrays: Sequence[str] = (), hints: Sequence[str] = COALESCE, requests: int | None = None
+) -> str:
     """Wrong unless each access to global memory (to `arrays`, by default all) moves hardly more sectors than it must.
 
     `report` is an `xray`. One sector a request more than the ideal is granted: rows need not start on a sector.
-    Returns the sentence for a judge to end with.
+    requests: so many are enough to load, or to store, an array of these. The ideal is that of the lanes which take
+    part: a single lane at a time has it, too, with 32 times as many requests. Give it where threads may share their
+    work in any way. Returns the sentence for a judge to end with.
     """
     seen = [a for a in report.accesses if a.space == "global" and (not arrays or a.array in arrays)]
     if not seen:
@@ -493,8 +510,11 @@ def coalesced(report: Any, arrays: Sequence[str] = (), hints: Sequence[str] = CO
                 f"{a.ideal_sectors / a.requests:.1f} would hold it.",
                 hints,
             )
-    sectors, requests = sum(a.sectors for a in seen), sum(a.requests for a in seen)
-    return f"{sectors / requests:.1f} sectors per request ({sectors:,} in {requests:,})"
+    for array, kind in dict.fromkeys((a.array, a.kind) for a in seen if requests is not None):
+        found = sum(a.requests for a in seen if (a.array, a.kind) == (array, kind))
+        at_most(found, requests, f"requests {kind} {array}", "32 lanes each, all of a warp", hints, report)
+    sectors, made = sum(a.sectors for a in seen), sum(a.requests for a in seen)
+    return f"{sectors / made:.1f} sectors per request ({sectors:,} in {made:,})"
 
 
 def moves_at_most(report: Any, limit_bytes: float, why: str, hints: Sequence[str] = ()) -> str:
@@ -590,10 +610,7 @@ def predicted(
     Only the last hint has the count itself; of `hints` the last one says how it comes about. Returns the sentence for a
     judge to end with.
     """
-    value = given(answer, name)
-    if value is None or value is Ellipsis:
-        still = "..." if value is ... else value
-        raise Unsolved(f"`{name}` is still {still}: write your prediction down, then run this again.")
+    value = filled(answer, name)
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iuf":
         value = value[()]
     if not (number := real(value)) or not math.isfinite(number[0]):
@@ -687,6 +704,42 @@ class Lookups(dict):
         """The value, or the default, as dict has it."""
         self._count()
         return super().get(key, default)
+
+
+def remedied(
+    answer: Answer, once: Callable[..., Any], sizes: Sequence[tuple[Any, ...]], line: str, cause: int,
+    hints: Sequence[str], get: Callable[[Answer, str], Any] = kernel,
+) -> str:  # fmt: skip
+    """Wrong unless a bug is found, explained and repaired: `line` and `cause` of the answer, and its `repaired`.
+
+    once(kernel, *size) is a launch, and Wrong where it finds something. The task's `broken` goes first: what is found
+    in it is the first hint, and in the sentence for a judge to end with; none of it may be left in `repaired`.
+    """
+    found = []
+    for size in sizes:
+        try:
+            once(answer.task.broken, *size)
+        except Wrong as wrong:
+            found.append(str(wrong))
+    own, judge = (one.read_text(encoding="utf-8").partition("def broken(")[0].count("\n")
+                  for one in (answer.file, Path(answer.task.__file__)))  # fmt: skip
+    seen = re.sub(r"(?i)(?<=\bline )\d+", lambda number: str(int(number[0]) + own - judge), found[0])
+    for name, right in (("line", line), ("cause", cause)):
+        if str(value := filled(answer, name)).split() != str(right).split():
+            raise Wrong(f"`{name}` is {_text(value)}: that is not it.", (f"Of `broken`: {seen}", *hints))
+    mine = get(answer, "repaired")
+    for size in sizes:
+        once(mine, *size)
+    return f"`broken` fails in {len(found)} of {len(sizes)} launches, `repaired` in none. The first: {seen}"
+
+
+def filled(answer: Answer, name: str) -> Any:
+    """The value `name` of an answer; Unsolved while nothing is written there."""
+    value = given(answer, name)
+    if value is None or value is Ellipsis:
+        still = "..." if value is ... else value
+        raise Unsolved(f"`{name}` is still {still}: write your prediction down, then run this again.")
+    return value
 
 
 def given(answer: Answer, name: str) -> Any:

@@ -41,14 +41,14 @@ HINTS = (
 def judge(answer):
     """Right for one block and several, full and not, without a hazard, each reading loaded once."""
     block_peak, reports = kernel(answer, "block_peak"), []
-    for size in (1, 127, 128, 256, *drawn(answer, (129, 700), (300, 700))):
-        x, blocks, what = values(answer, size), -(-size // 128), f"x of shape ({size},)"
+    for size in (1, 127, 128, 256, *drawn(answer, (129, 700), (7000, 20000), (300, 700))):
+        x, blocks, what = values(answer, size, power=20), -(-size // 128), f"x of shape ({size},)"
         peak = poisoned(blocks)
         report = launched(block_peak, blocks, 128, x, peak, hints=HINTS, what=what)
         agree(peak, np.array([x[128 * k : 128 * (k + 1)].max() for k in range(blocks)]), what, 0, hints=HINTS[1:])
         loaded = sum(one.active_lanes for one in report.accesses if (one.array, one.kind) == ("x", "load"))
         at_most(loaded, size, "elements of x are loaded", "each once", HINTS[:1], report)
         written_once(report, "peak", blocks, HINTS)
-        text = coalesced(report, hints=("Neighbouring lanes load neighbouring readings.",))
+        text = coalesced(report, ["x"], ("Neighbouring lanes load neighbouring readings.",), -(-size // 32))
         reports.append(report)
     return f"Right for {len(reports)} sizes, without a race; {text}."

@@ -11,6 +11,7 @@ from dwlab.judge.tools import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     stored_by_a_thread,
     typical_first,
@@ -55,9 +56,10 @@ def judge(answer):
     mean_window, reports = kernel(answer, "mean_window"), []
     shapes = ((3, 5, 31), (1, 1, 1), (2, 33, 32), (7, 3, 48), (4, 9, 65), (4, 16, 64))
     more = drawn(answer, (1, 70), (1, 40), (1, 140)), drawn(answer, (2, 300), (1, 9), (33, 130))
-    long = (*drawn(answer, (150, 600)), 2, 3), (2, *drawn(answer, (150, 600)), 3), (2, 3, *drawn(answer, (500, 1300)))
-    for B, H, L in (*shapes, *more, *long):
-        x, mean, what = values(answer, B, H, L), poisoned(H, L), f"B={B} H={H} L={L}"
+    for B, H, L in (*shapes, *more, *one_large(answer, 3, (0, 1, 2))):
+        x, mean, what = values(answer, B, H, L, power=20, nan=True), poisoned(H, L), f"B={B} H={H} L={L}"
+        if (B, H, L) in more:
+            x[-1, -1, -1] = np.inf
         reports.append(launched(mean_window, *launch_of(H, L), x, mean, hints=HINTS[1:2], what=what))
         agree(mean, x.astype(np.float64).mean(axis=0), what, 1e-5, HINTS[1:2], lambda x=x: mistakes(x))
     for report in typical_first(reports, len(shapes)):

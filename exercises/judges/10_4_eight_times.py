@@ -12,6 +12,7 @@ from dwlab.judge.tools import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     stored_by_a_thread,
     typical_first,
@@ -44,8 +45,8 @@ def judge(answer):
     """Right for odd sizes and drawn ones, coalesced, float32 only."""
     centred, reports = kernel(answer, "centred"), []
     sizes = ((1, 1), (5, 31), (33, 32), (3, 65), (64, 128))
-    for M, T in (*sizes, drawn(answer, (1, 90), (1, 90)), drawn(answer, (70, 90), (120, 150))):
-        x, mean, y, what = values(answer, M, T), values(answer, M), poisoned(M, T), f"x of shape ({M}, {T})"
+    for M, T in (*sizes, drawn(answer, (1, 90), (1, 90)), *one_large(answer, 2), drawn(answer, (70, 90), (120, 150))):
+        x, mean, y, what = values(answer, M, T, nan=True), values(answer, M), poisoned(M, T), f"x of shape ({M}, {T})"
         grid = -(-max(M, T) // 32), -(-max(M, T) // 8)
         reports.append(launched(centred, grid, (32, 8), x, mean, y, hints=RIGHT, what=what))
         agree(y, (x - mean[:, None].astype(np.float64)) / 2.1, what, 1e-5, hints=RIGHT)

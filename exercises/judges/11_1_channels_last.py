@@ -10,6 +10,7 @@ from dwlab.judge.tools import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     stored_by_a_thread,
     typical_first,
@@ -43,12 +44,15 @@ def judge(answer):
     shapes = ((1, 1, 1, 1), (2, 3, 31, 5), (1, 33, 8, 12), (3, 40, 20, 20), (2, 8, 48, 48), (2, 64, 48, 48))
     more = (
         (*drawn(answer, (130, 300)), 2, 3, 2),
+        *((*sizes, 2) for sizes in one_large(answer, 3)),
         drawn(answer, (1, 5), (1, 70), (1, 70), (1, 40)),
-        drawn(answer, (1, 2), (1, 40), (120, 260), (40, 99)),
+        drawn(answer, (1, 2), (1, 40), (120, 260), (64, 99)),
+        (1, 2, *drawn(answer, (20, 60), (1025, 1500))),
         drawn(answer, (2, 3), (60, 140), (60, 99), (2, 40)),
     )
     for B, H, L, K in (*shapes, *more):
-        x, w, y, what = values(answer, B, L, H), values(answer, K, H), poisoned(B, L, H), f"B={B} L={L} H={H} K={K}"
+        x, w, y = values(answer, B, L, H, nan=True), values(answer, K, H), poisoned(B, L, H)
+        what = f"B={B} L={L} H={H} K={K}"
         inputs = {"x": x.transpose(0, 2, 1), "w": w.T}
         want = reference(DepthwiseConv1d(B, H, L, K), "forward", inputs)["y"].transpose(0, 2, 1)
         reports.append(launched(channels_last, *launch_of(B, L, H), x, w, y, hints=HINTS[1:], what=what))

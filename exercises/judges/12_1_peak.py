@@ -14,6 +14,7 @@ from dwlab.judge.tools import (
     drawn,
     kernel,
     launched,
+    one_large,
     poisoned,
     typical_first,
     values,
@@ -38,7 +39,7 @@ HINTS = (
     "for k in range(threadIdx.x, WINDOW, TILE): window[k] = kwh[m, t0 - 23 + k], or -inf. Thread i then looks at "
     "window[i] to window[i + 23].",
 )
-FILLED = ("Hours outside the row must not win: stage float32(-math.inf) for them.",)
+FILLED = "Hours outside the row must not win: stage float32(-math.inf) for them, which loses against every reading."
 
 
 def peaks(kwh, first=HOURS - 1, last=0):
@@ -65,7 +66,7 @@ def judge(answer):
     daily_peak, launches = kernel(answer, "daily_peak"), []
     sizes = ((2, 30), (1, 1), (2, 23), (1, 24), (3, 63), (2, 64), (2, 200), (2, 65), (1, 168), (4, 5 * TILE))
     more = (*drawn(answer, (150, 600)), 3, 1), (1, *drawn(answer, (1300, 1700)), 1)
-    more += ((1, *drawn(answer, (1, 40)), 2.0**120),)
+    more += ((1, *drawn(answer, (1, 40)), 2.0**120), *((*one, 1) for one in one_large(answer, 2, (0, 1))))
     for meters, hours, size in (*((*one, 1) for one in sizes), *more, (*drawn(answer, (1, 70), (1, 200)), 1)):
         kwh, peak, what = values(answer, meters, hours), poisoned(meters, hours), f"kwh of shape ({meters}, {hours})"
         kwh *= np.float32(size)
@@ -73,7 +74,8 @@ def judge(answer):
         want = peaks(kwh)
         report = launched(daily_peak, (-(-hours // TILE), meters), TILE, kwh, peak, hints=HINTS, what=what)
         filled = ((peak > want) & ~np.isin(peak, kwh)).any()  # by what is no reading
-        agree(peak, want, what, 0, FILLED if filled else HINTS[::2], lambda kwh=kwh: mistakes(kwh))
+        made = {FILLED: peak} if filled else mistakes(kwh)
+        agree(peak, want, what, 0, HINTS[::2], lambda made=made: made)
         launches.append((report, meters, hours))
     for report, meters, hours in typical_first(launches, len(sizes)):
         coalesced(report, hints=HINTS[::2])

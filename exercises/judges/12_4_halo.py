@@ -3,7 +3,7 @@
 from numba import float32
 
 from dwlab import DepthwiseConv1d, cuda
-from dwlab.judge.tools import at_most, coalesced, convolution, drawn, kernel
+from dwlab.judge.tools import at_most, coalesced, convolution, drawn, kernel, one_large
 from dwlab.kernels.registry import Launch
 
 TILE = 64  # outputs of a block, one a thread
@@ -51,15 +51,15 @@ HINTS = (
 def judge(answer):
     """Right on rows of less than a tile, of several and drawn ones; coalesced, each element once for a block."""
     tiled, reports = kernel(answer, "tiled"), []
-    lengths = (20, 64, 200, 65, *drawn(answer, (210, 320), (30, 129)))
-    for length in lengths:
-        problem = DepthwiseConv1d(2, 3, length, TAPS)
+    sizes = *((2, 3, length) for length in (20, 64, 200, 65)), *one_large(answer, 3, (0, 1, 2))
+    for B, H, length in (*sizes, drawn(answer, (3, 6), (4, 20), (210, 320)), drawn(answer, (1, 6), (1, 20), (30, 129))):
+        problem = DepthwiseConv1d(B, H, length, TAPS)
         report = convolution(tiled, tiles, problem, answer, hints=HINTS)
         blocks = range(0, length, TILE)
-        enough = 6 * sum(min(t0 + TILE, length) - max(t0 - (TAPS - 1), 0) for t0 in blocks)
-        read, most = report.array("x", "load"), 6 * len(blocks) * (-(-WINDOW // 32) + 1)
+        enough = B * H * sum(min(t0 + TILE, length) - max(t0 - (TAPS - 1), 0) for t0 in blocks)
+        read, most = report.array("x", "load"), B * H * len(blocks) * (-(-WINDOW // 32) + 1)
         at_most(read.active_lanes, enough, "elements of x are loaded", "each once", HINTS, report)
         at_most(read.requests, most, "requests load x", "32 elements each", HINTS, report)
         text = coalesced(report, ("x", "y"))
         reports.append(report)
-    return f"Right for {len(reports)} lengths, each element loaded once for a block; {text}."
+    return f"Right for {len(reports)} sizes, each element loaded once for a block; {text}."

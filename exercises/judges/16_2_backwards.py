@@ -29,8 +29,8 @@ def judge(answer):
     """Right, no hazard; one asynchronous copy, one read and one store of 16 bytes a lane for each row."""
     backwards, launches = kernel(answer, "backwards"), []
     sizes = (1, 2, 7, 33, 8)
-    for R in (*sizes, *drawn(answer, (34, 300))):
-        x, y, what = values(answer, R, LENGTH), poisoned(R, LENGTH), f"{R} × {LENGTH}"
+    for R in (*sizes, *drawn(answer, (7000, 9000), (34, 300))):
+        x, y, what = values(answer, R, LENGTH, nan=True), poisoned(R, LENGTH), f"{R} × {LENGTH}"
         report = launched(backwards, R, 32, x, y, hints=HINTS, what=what)
         agree(y, x[:, ::-1], what, tolerance=0, hints=HINTS)
         launches.append((report, R))

@@ -52,9 +52,9 @@ def judge(answer):
     first_pass, second_pass = kernel(answer, "first_pass"), kernel(answer, "second_pass")
     shapes, launches = ((1, 1, 1, 2), (3, 2, 5, 1), (9, 65, 2, -3), (20, 3, 4, 1000), (32, 2, 4, 5)), []
     more = (
-        *((*sizes, 2) for sizes in one_large(answer, 3)),
-        drawn(answer, (2, 40), (1, 70), (1, 9), (-2000, 2000)),
-        drawn(answer, (100, 150), (6, 9), (1, 5), (-20, 20)),
+        *((*sizes, 2) for sizes in one_large(answer, 3, (1,))),
+        drawn(answer, (2, 40), (1, 70), (1, 9), (1100, 4000)),
+        drawn(answer, (100, 150), (6, 9), (1, 5), (-4000, 20)),
     )
     for B, H, P, mean in (*shapes, *more):
         x = values(answer, B, H, LENGTH, least=-1, most=1) + np.float32(mean)

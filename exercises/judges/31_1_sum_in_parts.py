@@ -72,12 +72,12 @@ def judge(answer):
     split, launches = kernel(answer, "split"), []
     shapes = ((1, 1, 1, 1), (7, 2, 33, 3), (9, 3, 31, 8), (40, 2, 49, 6), (5, 2, 20, 8), (32, 4, 32, 4))
     more = (
-        *one_large(answer, 4),
+        *one_large(answer, 4, (1, 2)),
         drawn(answer, (100, 300), (1, 4), (1, 60), (30, 90)),
         drawn(answer, (1, 40), (8, 20), (33, 90), (1, 12)),
     )
     for C, F, M, W in (*shapes, *more):
-        x, w, parts, y = values(answer, C, M), values(answer, F, C), poisoned(W, F, M), poisoned(F, M)
+        x, w, parts, y = values(answer, C, M, nan=True), values(answer, F, C), poisoned(W, F, M), poisoned(F, M)
         what = f"C={C} F={F} M={M} W={W}"
         report = launched(split, (-(-M // 32), F, W), 32, x, w, parts, hints=HINTS, what=what)
         size = -(-C // W)

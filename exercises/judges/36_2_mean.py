@@ -52,8 +52,8 @@ def judge(answer):
     mean, launches = kernel(answer, "mean"), []
     sizes = ((1, 1), (3, 31), (9, 49), (5, 33), (16, 196))
     more = [drawn(answer, *two) for two in (((1, 90), (1, 90)), ((8, 14), (420, 600)))]
-    for C, M in (*sizes, *one_large(answer, 2), *more):
-        x, y, what = values(answer, C, M), poisoned(C), f"x of shape ({C}, {M})"
+    for C, M in (*sizes, *one_large(answer, 2, (0, 1)), *more):
+        x, y, what = values(answer, C, M, power=20, nan=True), poisoned(C), f"x of shape ({C}, {M})"
         report = launched(mean, -(-C // 8), (32, 8), x, y, hints=HINTS, what=what)
         agree(y, x.astype(np.float64).mean(axis=1), what, 1e-5, hints=HINTS)
         launches.append((report, C, M))

@@ -7,7 +7,18 @@ from numba import float32, uint32  # noqa: F401
 
 from dwlab import cuda
 from dwlab.judge.faster import faster
-from dwlab.judge.tools import agree, at_most, drawn, kernel, launched, of_a_layer, poisoned, typical_first, values
+from dwlab.judge.tools import (
+    agree,
+    at_most,
+    drawn,
+    kernel,
+    launched,
+    of_a_layer,
+    one_large,
+    poisoned,
+    typical_first,
+    values,
+)
 from dwlab.kernels.parts import ptx_memory as ptx  # noqa: F401
 from dwlab.problems.layers import Pointwise
 
@@ -64,9 +75,10 @@ def judge(answer):
     sizes = ((8, 32, 8), (1, 1, 4), (9, 33, 12), (7, 70, 4), (24, 64, 32))
     *two, quarter = drawn(answer, (1, 60), (1, 90), (1, 12))
     long = [drawn(answer, *[(50, 110) if axis == k else (1, 3) for axis in range(3)]) for k in range(3)]
+    long += one_large(answer, 3, (0, 1))
     drawn_ones = (*two, 4 * quarter), (*drawn(answer, (40, 90), (33, 120)), 20), *((a, b, 4 * c) for a, b, c in long)
     for M, F, C in (*sizes, *drawn_ones):
-        x, w, y, what = values(answer, M, C), values(answer, F, C), poisoned(M * F), f"M={M} F={F} C={C}"
+        x, w, y, what = values(answer, M, C, nan=True), values(answer, F, C), poisoned(M * F), f"M={M} F={F} C={C}"
         grid = -(-F // 32), -(-M // PIXELS)
         report = launched(vectors, grid, 32, x.ravel(), w.ravel(), y, M, F, C, hints=HINTS, what=what)
         want = (x.astype(np.float64) @ w.T.astype(np.float64)).ravel()

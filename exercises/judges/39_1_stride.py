@@ -14,6 +14,7 @@ from dwlab.judge.tools import (
     float32_only,
     kernel,
     launched,
+    one_large,
     poisoned,
     typical_first,
     values,
@@ -71,9 +72,7 @@ def judge(answer):
     halved, launches = kernel(answer, "halved"), []
     sizes = ((3, 2, 61), (1, 1, 1), (2, 3, 62), (4, 2, 63), (5, 4, 130))
     more = drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (6, 9), (1, 9), (130, 300))
-    long = [drawn(answer, *[(most, 2 * most) if axis == k else (1, 3) for axis in range(3)])
-            for k, most in enumerate((400, 80, 800))]  # fmt: skip
-    for C, F, L in (*sizes, *more, *long):
+    for C, F, L in (*sizes, *more, *one_large(answer, 3, (1, 2))):
         x, w1, b1, w2 = values(answer, C, L), values(answer, F, C), values(answer, F), values(answer, F, 3)
         y, what = poisoned(F, -(-L // 2)), f"C={C} F={F} L={L}"
         grid = -(-y.shape[1] // OUTPUTS), F

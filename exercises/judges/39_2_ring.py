@@ -71,7 +71,7 @@ def judge(answer):
     ring, launches = kernel(answer, "ring"), []
     sizes = ((2, 3, 61), (1, 1, 1), (3, 2, 62), (2, 2, 63), (4, 3, 150))
     more = drawn(answer, (1, 20), (1, 9), (1, 200)), drawn(answer, (6, 9), (1, 9), (130, 300))
-    for C, F, L in (*sizes, *more, *one_large(answer, 3)):
+    for C, F, L in (*sizes, *more, *one_large(answer, 3, (1, 2))):
         x, w1, b1, w2 = values(answer, C, L), values(answer, F, C), values(answer, F), values(answer, F, 3)
         y, what, grid = poisoned(F, L), f"C={C} F={F} L={L}", (-(-L // OUTPUTS), F)
         report = launched(ring, grid, 64, x, w1, b1, w2, y, hints=HINTS, what=what)

@@ -601,6 +601,8 @@ grade("00_1")
 # <!-- end:exercise:00_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("00_2")
 
 # %% [markdown]

@@ -465,6 +465,8 @@ grade("01_1")
 # <!-- end:exercise:01_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("01_2")
 
 # %% [markdown]

@@ -347,6 +347,8 @@ grade("02_1")
 # <!-- end:exercise:02_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("02_2")
 
 # %% [markdown]
@@ -354,6 +356,8 @@ grade("02_2")
 # <!-- end:exercise:02_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("02_3")
 
 # %% [markdown]

@@ -444,6 +444,8 @@ grade("10_1")
 # <!-- end:exercise:10_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("10_2")
 
 # %% [markdown]
@@ -451,6 +453,8 @@ grade("10_2")
 # <!-- end:exercise:10_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("10_3")
 
 # %% [markdown]
@@ -458,6 +462,8 @@ grade("10_3")
 # <!-- end:exercise:10_4 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("10_4")
 
 # %% [markdown]

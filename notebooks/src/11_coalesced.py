@@ -449,6 +449,8 @@ grade("11_1")
 # <!-- end:exercise:11_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("11_2")
 
 # %% [markdown]
@@ -456,7 +458,18 @@ grade("11_2")
 # <!-- end:exercise:11_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("11_3")
+
+# %% [markdown]
+# <!-- begin:exercise:11_4 -->
+# <!-- end:exercise:11_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("11_4")
 
 # %% [markdown]
 # **Next:** [12 · Shared memory](12_shared_memory.ipynb): what is read once can be used many times.

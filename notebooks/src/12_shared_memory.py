@@ -356,6 +356,8 @@ grade("12_1")
 # <!-- end:exercise:12_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("12_2")
 
 # %% [markdown]
@@ -363,6 +365,8 @@ grade("12_2")
 # <!-- end:exercise:12_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("12_3")
 
 # %% [markdown]
@@ -370,7 +374,18 @@ grade("12_3")
 # <!-- end:exercise:12_4 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("12_4")
+
+# %% [markdown]
+# <!-- begin:exercise:12_5 -->
+# <!-- end:exercise:12_5 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("12_5")
 
 # %% [markdown]
 # **Next:** [13 · Warp-tiled](13_warp_tiled.ipynb): each value that is read serves three outputs.

@@ -416,6 +416,8 @@ grade("13_1")
 # <!-- end:exercise:13_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("13_2")
 
 # %% [markdown]
@@ -423,6 +425,8 @@ grade("13_2")
 # <!-- end:exercise:13_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("13_3")
 
 # %% [markdown]

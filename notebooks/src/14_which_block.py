@@ -224,7 +224,18 @@ grade("14_1")
 # <!-- end:exercise:14_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("14_2")
+
+# %% [markdown]
+# <!-- begin:exercise:14_3 -->
+# <!-- end:exercise:14_3 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("14_3")
 
 # %% [markdown]
 # **Next:** [15 · A row in registers](15_registers.ipynb): which floor is the roof, and a first step towards it.

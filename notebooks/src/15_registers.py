@@ -200,7 +200,18 @@ grade("15_1")
 # <!-- end:exercise:15_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("15_2")
+
+# %% [markdown]
+# <!-- begin:exercise:15_3 -->
+# <!-- end:exercise:15_3 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("15_3")
 
 # %% [markdown]
 # **Next:** [16 · At the roof](16_at_the_roof.ipynb): 16 bytes per lane, without bank conflicts.

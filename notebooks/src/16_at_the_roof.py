@@ -317,6 +317,8 @@ grade("16_1")
 # <!-- end:exercise:16_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("16_2")
 
 # %% [markdown]
@@ -324,6 +326,8 @@ grade("16_2")
 # <!-- end:exercise:16_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("16_3")
 
 # %% [markdown]

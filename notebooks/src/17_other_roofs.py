@@ -247,6 +247,8 @@ grade("17_1")
 # <!-- end:exercise:17_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("17_2")
 
 # %% [markdown]

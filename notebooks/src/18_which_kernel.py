@@ -219,6 +219,8 @@ grade("18_1")
 # <!-- end:exercise:18_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("18_2")
 
 # %% [markdown]

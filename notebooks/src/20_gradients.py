@@ -598,6 +598,8 @@ grade("20_1")
 # <!-- end:exercise:20_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("20_2")
 
 # %% [markdown]
@@ -605,6 +607,8 @@ grade("20_2")
 # <!-- end:exercise:20_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("20_3")
 
 # %% [markdown]
@@ -612,6 +616,8 @@ grade("20_3")
 # <!-- end:exercise:20_4 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("20_4")
 
 # %% [markdown]
@@ -619,7 +625,27 @@ grade("20_4")
 # <!-- end:exercise:20_5 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("20_5")
+
+# %% [markdown]
+# <!-- begin:exercise:20_6 -->
+# <!-- end:exercise:20_6 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("20_6")
+
+# %% [markdown]
+# <!-- begin:exercise:20_7 -->
+# <!-- end:exercise:20_7 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("20_7")
 
 # %% [markdown]
 # **Next:** [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb): both gradients, as near to their floors as forward.

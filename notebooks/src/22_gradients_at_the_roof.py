@@ -274,7 +274,18 @@ grade("22_1")
 # <!-- end:exercise:22_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("22_2")
+
+# %% [markdown]
+# <!-- begin:exercise:22_3 -->
+# <!-- end:exercise:22_3 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("22_3")
 
 # %% [markdown]
 # All four paths are at their roofs, for float32. What is left to save are the bytes themselves.

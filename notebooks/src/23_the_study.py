@@ -417,6 +417,8 @@ grade("23_1")
 # <!-- end:exercise:23_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("23_2")
 
 # %% [markdown]
@@ -424,6 +426,8 @@ grade("23_2")
 # <!-- end:exercise:23_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("23_3")
 
 # %% [markdown]

@@ -492,6 +492,8 @@ grade("24_1")
 # <!-- end:exercise:24_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("24_2")
 
 # %% [markdown]
@@ -499,6 +501,8 @@ grade("24_2")
 # <!-- end:exercise:24_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("24_3")
 
 # %% [markdown]

@@ -340,6 +340,8 @@ grade("25_1")
 # <!-- end:exercise:25_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("25_2")
 
 # %% [markdown]
@@ -347,7 +349,18 @@ grade("25_2")
 # <!-- end:exercise:25_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("25_3")
+
+# %% [markdown]
+# <!-- begin:exercise:25_4 -->
+# <!-- end:exercise:25_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("25_4")
 
 # %% [markdown]
 # This was the last lesson on the depthwise convolution in one dimension.

@@ -286,6 +286,8 @@ grade("27_1")
 # <!-- end:exercise:27_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("27_2")
 
 # %% [markdown]

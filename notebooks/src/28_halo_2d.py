@@ -337,6 +337,8 @@ grade("28_1")
 # <!-- end:exercise:28_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("28_2")
 
 # %% [markdown]

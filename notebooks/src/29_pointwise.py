@@ -325,6 +325,8 @@ grade("29_2")
 # <!-- end:exercise:29_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("29_3")
 
 # %% [markdown]

@@ -329,6 +329,8 @@ grade("30_1")
 # <!-- end:exercise:30_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("30_2")
 
 # %% [markdown]

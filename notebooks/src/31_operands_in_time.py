@@ -199,6 +199,8 @@ grade("31_1")
 # <!-- end:exercise:31_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("31_2")
 
 # %% [markdown]

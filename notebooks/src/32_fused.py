@@ -377,6 +377,8 @@ grade("32_1")
 # <!-- end:exercise:32_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("32_2")
 
 # %% [markdown]

@@ -474,6 +474,8 @@ grade("33_1")
 # <!-- end:exercise:33_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("33_2")
 
 # %% [markdown]
@@ -481,6 +483,8 @@ grade("33_2")
 # <!-- end:exercise:33_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("33_3")
 
 # %% [markdown]

@@ -390,6 +390,8 @@ grade("34_1")
 # <!-- end:exercise:34_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("34_2")
 
 # %% [markdown]

@@ -306,6 +306,8 @@ grade("35_1")
 # <!-- end:exercise:35_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("35_2")
 
 # %% [markdown]

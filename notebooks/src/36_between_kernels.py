@@ -238,7 +238,18 @@ grade("36_1")
 # <!-- end:exercise:36_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("36_2")
+
+# %% [markdown]
+# <!-- begin:exercise:36_3 -->
+# <!-- end:exercise:36_3 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("36_3")
 
 # %% [markdown]
 # **Next:** [37 · What an image costs](37_energy.ipynb), in joules.

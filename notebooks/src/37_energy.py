@@ -215,6 +215,8 @@ grade("37_1")
 # <!-- end:exercise:37_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("37_2")
 
 # %% [markdown]

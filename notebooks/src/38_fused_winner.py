@@ -243,6 +243,8 @@ grade("38_1")
 # <!-- end:exercise:38_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("38_2")
 
 # %% [markdown]

@@ -188,6 +188,8 @@ grade("39_1")
 # <!-- end:exercise:39_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("39_2")
 
 # %% [markdown]
@@ -195,6 +197,8 @@ grade("39_2")
 # <!-- end:exercise:39_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("39_3")
 
 # %% [markdown]

@@ -404,6 +404,8 @@ grade("40_1")
 # <!-- end:exercise:40_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("40_2")
 
 # %% [markdown]
@@ -411,6 +413,8 @@ grade("40_2")
 # <!-- end:exercise:40_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("40_3")
 
 # %% [markdown]

@@ -384,6 +384,8 @@ grade("41_1")
 # <!-- end:exercise:41_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("41_2")
 
 # %% [markdown]
@@ -391,7 +393,18 @@ grade("41_2")
 # <!-- end:exercise:41_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("41_3")
+
+# %% [markdown]
+# <!-- begin:exercise:41_4 -->
+# <!-- end:exercise:41_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("41_4")
 
 # %% [markdown]
 # **Next:** [42 · Filters that are mostly zeros](42_sparse_pointwise.ipynb): who shares a load, and where that pays.

@@ -423,6 +423,8 @@ grade("42_1")
 # <!-- end:exercise:42_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("42_2")
 
 # %% [markdown]
@@ -430,6 +432,8 @@ grade("42_2")
 # <!-- end:exercise:42_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("42_3")
 
 # %% [markdown]

@@ -254,6 +254,8 @@ grade("43_1")
 # <!-- end:exercise:43_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("43_2")
 
 # %% [markdown]

@@ -191,6 +191,8 @@ grade("50_1")
 # <!-- end:exercise:50_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("50_2")
 
 # %% [markdown]
@@ -198,6 +200,8 @@ grade("50_2")
 # <!-- end:exercise:50_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("50_3")
 
 # %% [markdown]
@@ -205,4 +209,6 @@ grade("50_3")
 # <!-- end:exercise:50_4 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
 grade("50_4")

@@ -1,0 +1,79 @@
+"""Exercise 14_3: wrong for some lengths
+
+`broken` of the file has a mistake that a library had (reported as causal-conv1d's issue 117; the kernel is ours). It
+filters rows with four taps, a block for 64 hours of a row: y[r, t] is the sum over j of w[j] * x[r, t - j]. Find out
+for which lengths it is wrong, by x-rays or `dwlab.check`; what is wrong is not said here. Write down, as a text, the
+`line` to change, as it stands there; and by its number the `cause`: 1 a race, 2 an index outside of an array, 3 terms
+of a sum are missing, 4 another element is taken, 5 float64, 6 scattered accesses, 7 two threads write the same
+element, 8 something is read that was never written. Then write `repaired`.
+"""
+
+import numpy as np
+from numba import float32
+
+from dwlab import cuda
+from dwlab.judge.exercises import run
+from dwlab.judge.tools import agree, drawn, launched, one_large, poisoned, remedied, values
+
+
+@cuda.jit
+def broken(x, w, y):
+    tile = cuda.shared.array(67, float32)
+    r, i, start = cuda.blockIdx.y, cuda.threadIdx.x, cuda.blockIdx.x * 64
+    for k in range(i, 67, 64):
+        s = start + k - 3
+        tile[k] = x[r, s] if s >= 0 else float32(0)
+    cuda.syncthreads()
+    if start + i < x.shape[1]:
+        acc = float32(0)
+        for j in range(4):
+            acc += w[j] * tile[i + 3 - j]
+        y[r, start + i] = acc
+
+
+@cuda.jit
+def repaired(x, w, y):
+    ### BEGIN SOLUTION
+    tile = cuda.shared.array(67, float32)
+    r, i, start = cuda.blockIdx.y, cuda.threadIdx.x, cuda.blockIdx.x * 64
+    for k in range(i, 67, 64):
+        s = start + k - 3
+        tile[k] = x[r, s] if 0 <= s < x.shape[1] else float32(0)
+    cuda.syncthreads()
+    if start + i < x.shape[1]:
+        acc = float32(0)
+        for j in range(4):
+            acc += w[j] * tile[i + 3 - j]
+        y[r, start + i] = acc
+    ### END SOLUTION
+
+
+### BEGIN SOLUTION
+line = "tile[k] = x[r, s] if s >= 0 else float32(0)"
+cause = 2
+### BEGIN STUB
+# line = None
+# cause = None
+### END SOLUTION
+
+HINTS = (
+    "Rows of 64 hours are right. Which block is there for 65, and which hours does it stage?",
+    "A test that guards the store does not guard the loads before it. Both ends of the row need one.",
+)
+
+
+def judge(answer):
+    """Right for whole blocks and others; `broken` is right for whole ones alone."""
+
+    def once(kernel, rows, hours):
+        x, w, y = values(answer, rows, hours, nan=True), values(answer, 4), poisoned(rows, hours)
+        what = f"x of shape ({rows}, {hours})"
+        launched(kernel, (-(-hours // 64), rows), 64, x, w, y, hints=HINTS, what=what)
+        agree(y, np.stack([np.convolve(one.astype("f8"), w)[:hours] for one in x]), what, 1e-5, HINTS)
+
+    sizes = (2, 65), (3, 64), (1, 1), (2, 63), *one_large(answer, 2), drawn(answer, (1, 9), (65, 300))
+    return remedied(answer, once, sizes, "tile[k] = x[r, s] if s >= 0 else float32(0)", 2, HINTS)
+
+
+if __name__ == "__main__":
+    run(__file__)
