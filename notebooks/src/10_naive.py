@@ -60,12 +60,43 @@ predicted_times_floor = 2.0
 # %% [markdown]
 # ## Build
 #
-# `shift` is 0 for causal padding; `s` is the hour that tap j reads.
+# Write it: a thread has one output, `b, h, t = cuda.grid(3)`. Some threads have none, where a block reaches beyond the
+# array. Output t is the sum over all taps j of `w[h, j] * x[b, h, s]`, where `s = t + shift - j` is the hour that tap j reads,
+# as far as s is an hour of the row. (`shift` is 0 for causal padding.) Let the sum start at `0.0`; what that does is seen later.
 
 # %%
-from dwlab import cuda
+from dwlab import check, cuda, stage
 
-# %% tags=["stage:depthwise1d/forward/naive", "blank:s = t", "blank:if s >= 0", "blank:acc += w"]
+
+@cuda.jit
+def kernel(x, w, y, shift):
+    ### BEGIN SOLUTION
+    b, h, t = cuda.grid(3)
+    if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
+        acc = 0.0
+        for j in range(w.shape[1]):
+            s = t + shift - j
+            if s >= 0 and s < x.shape[2]:
+                acc += w[h, j] * x[b, h, s]
+        y[b, h, t] = acc
+    ### END SOLUTION
+
+
+# %% [markdown]
+# `check` is the judge of kernels: it runs them on many problems, most of them small and awkward, and compares with a float64
+# reference. `stage` finds a kernel of the workbook with its launch; `with_kernel` puts yours into it.
+
+# %%
+naive = stage("depthwise1d/forward/naive").with_kernel(kernel)
+print(check(naive, seed=1).raise_if_wrong())
+
+# %% [markdown]
+# The judge adds a note; we come back to it. Behind your kernel the workbook's, to compare and to count with from here on:
+
+# %% tags=["folded", "stage:depthwise1d/forward/naive"]
+
+# %%
+naive = naive.with_kernel(kernel)
 
 # %% [markdown]
 # Which outputs do the 32 lanes of the first warp compute? The numbering, written out:
@@ -85,43 +116,32 @@ print(f"{rows} different rows")
 #
 # ## Check
 #
-# `check` is the judge of kernels: it runs them on many problems, most of them small and awkward, and compares with a float64
-# reference. `stage` finds a kernel of the workbook with its launch; `with_kernel` puts the one of this notebook into it.
-
-# %%
-from dwlab import check, stage
-
-naive = stage("depthwise1d/forward/naive").with_kernel(kernel)
-print(check(naive, seed=1).raise_if_wrong())
-
-# %% [markdown]
-# The judge adds a note; we come back to it. What does it say of a kernel that is wrong? This one tests only one end of
-# the row.
+# What does the judge say of a kernel that is wrong? This one computes how much was used more than in the hour before. With
+# `want=`, a function on NumPy arrays that does the same, **`check` takes any kernel of yours**, on your arguments.
 
 # %%
 @cuda.jit
-def half_guarded(x, w, y, shift):
-    b, h, t = cuda.grid(3)
-    if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
-        acc = 0.0
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
+def more(x, y):
+    t = cuda.grid(1)
+    if t < y.size:
+        y[t] = x[t] - x[t - 1]
 
 
-verdict = check(naive.with_kernel(half_guarded), seed=1)
+def more_used(x, y):
+    y[:] = np.diff(x, prepend=0)
+
+
+kwh = x[0, 0].copy()
+verdict = check(more, want=more_used, args=(kwh, np.zeros_like(kwh)), grid=2, block=32)
 assert not verdict.passed
-print(f"right on {sum(r.passed for r in verdict.results)} of {len(verdict.results)} problems")
 
 # %% tags=["nbval-ignore-output"]
-display(verdict)  # what is wrong, and hints
+print(verdict, verdict.hint(), sep="\n")  # what is wrong, and a hint; hint(2) is the next
 
 # %% [markdown]
-# A negative index is no error in Numba: as in Python, it counts from the end of the axis. So the first hours of a window
-# read its last ones. That is the circle of lesson 01, made in another way, and on a GPU nothing warns of it. The problems
-# that pass are those where no tap lies before the row.
+# A negative index is no error in Numba: as in Python, it counts from the end of the axis. So the first hour of a window
+# reads its last one. That is the circle of lesson 01, made in another way, and on a GPU nothing warns of it. In your kernel,
+# take out the test of one end of the row, and check it again.
 #
 # ## X-ray
 
@@ -144,7 +164,7 @@ display(report)
 # - `acc += …` makes two requests. For w the 32 lanes hold 4 channels, so 4 sectors. For x every lane has a row of its own,
 #   so 32 sectors, where 128 bytes in one piece would fit 4. Of 32 bytes moved, 4 are used.
 # - `y[b, h, t] = acc` has the same fault, once for each output.
-# - Half of the FLOPs are marked float64.
+# - Half of the FLOPs are marked float64: of the two of each product, the addition.
 #
 # The picture of the first request for x: each lane's line ends in another sector, far from its neighbours.
 
@@ -241,8 +261,11 @@ else:
 # %% [markdown]
 # ### The leak
 #
-# `0.0` is a float64, in Numba as in Python, and so is everything that is added to it. The product `w * x` of two float32
-# is float32; it is then widened and added in float64, once for each tap. The report names the line:
+# `0.0` is a float64, in Numba as in Python. Does it make float64 of all that it meets? **A variable has one type in the whole
+# kernel**: `acc` starts as float64, so it stays one, and each float32 product is widened and added in float64. A literal in
+# an expression may be harmless: `kwh[i] * 1000.0` that goes into a float32 array is done in float32, because 1000.0 is a
+# float32, too, and rounding the product of two float32 once or twice gives the same. `* 0.1` is done in float64: 0.1 is no
+# float32. So: **give a sum its type where it starts, and write `float32(0.1)`**; the report names the lines where you did not:
 
 # %% tags=["folded"]
 for leak in report.float64_leaks:
@@ -272,7 +295,7 @@ for known in machine.known().values():
 
 # %% [markdown]
 # On a GeForce this one literal costs more than all of the memory. On a card for data centres it can hide behind whatever
-# the kernel waits for. The cure is one word.
+# the kernel waits for. The cure is one word. Copy the body of your kernel, and cure it.
 
 # %%
 from numba import float32
@@ -280,18 +303,19 @@ from numba import float32
 
 @cuda.jit
 def naive_float32(x, w, y, shift):
+    ### BEGIN SOLUTION
     b, h, t = cuda.grid(3)
     if b < y.shape[0] and h < y.shape[1] and t < y.shape[2]:
-        ### BEGIN SOLUTION
         acc = float32(0)
-        ### END SOLUTION
         for j in range(w.shape[1]):
             s = t + shift - j
             if s >= 0 and s < x.shape[2]:
                 acc += w[h, j] * x[b, h, s]
         y[b, h, t] = acc
+    ### END SOLUTION
 
 
+# %%
 check(naive.with_kernel(naive_float32), seed=1).raise_if_wrong()
 cured = xray(naive_float32, how.grid, how.block, x, w, y, *how.scalars)
 print(f"float64: {cured.totals.flops64} FLOPs; sectors: {cured.totals.sectors:,}, before: {totals.sectors:,}")
@@ -376,9 +400,10 @@ roofline.for_machine(gpu, (point,) if us else ())
 # are one sector. So the blocks of the k-th eight hours read k sectors of each row of x, and k of each of their 8
 # filters. A row has six such eights.
 #
-# Blocks start with the first eight hours of all windows; then come the second eight, and so on: six passes. Between two passes
-# all of x goes by, 403 MB, more than an L2 holds. So each pass gets its k sectors of each row from memory again. If
-# memory delivers sectors in pairs, 64 bytes at a time, an odd k costs one more.
+# CUDA promises no order of blocks. Suppose that they start in the order of their numbers: those with the first eight hours of
+# all windows, then those with the second eight, and so on: six passes. Between two passes all of x goes by, 403 MB, more
+# than an L2 holds. So each pass gets its k sectors of each row from memory again. If memory delivers sectors in pairs, 64
+# bytes at a time, an odd k costs one more.
 
 # %% tags=["folded"]
 groups = (PAPER.B // 8) * (PAPER.H // 8)  # of 8 windows by 8 channels
@@ -402,8 +427,8 @@ else:
     print("No counters are recorded.")
 
 # %% [markdown]
-# On an H200 the counters confirm the passes and the pairs. L2 delivers more than the formula says: L1 does not keep every
-# sector for as long as a block runs.
+# On an H200 the counters agree with the passes and the pairs: there, blocks seem to start in that order. L2 delivers more
+# than the formula says: L1 does not keep every sector for as long as a block runs.
 #
 # - The kernel requests a hundred times its compulsory bytes. Caches hide most of that: of 89 GB loaded, about two come from
 #   the L2 and 1.6 from memory. Even those are four times what must be read.

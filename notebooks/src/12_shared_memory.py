@@ -62,14 +62,18 @@ predicted_times_faster = 24.0
 # %% [markdown]
 # ## Build
 #
-# First the idea alone, for filters of 24 taps. `cuda.shared.array` takes a constant size and makes one array for a whole
-# block. The copy runs along memory, so it is coalesced. What lies outside the row is stored as zero, so the loop over taps
-# needs no test.
+# Write the idea alone, for filters of 24 taps. `cuda.shared.array` takes a constant size and makes one array for a whole
+# block, here `window`. Its word k holds hour `t0 + shift - 23 + k` of the row, or zero where the row has no such hour, so
+# the loop over taps needs no test. Hour t takes its tap j from 23 - j words further on than the hour's own number in the
+# tile. Copy along memory, so that requests are coalesced: 64 threads for 87 words, some of them copy two.
+#
+# `cuda.syncthreads()` is a **barrier**: no thread of the block goes on before all have arrived, and what was written
+# before it can be read after it. Every thread must come to it. So the guard for the end of the row stands behind it.
 
 # %%
 from numba import float32
 
-from dwlab import cuda
+from dwlab import check, cuda
 from dwlab.kernels.registry import Launch
 
 TILE = 64  # outputs of a block, one a thread
@@ -83,25 +87,29 @@ def tiled(x, w, y, shift):
     i = cuda.threadIdx.x
     h = cuda.blockIdx.y
     b = cuda.blockIdx.z
-    t0 = cuda.blockIdx.x * TILE
+    t0 = cuda.blockIdx.x * TILE  # the block's first output
+    ### BEGIN SOLUTION
     for k in range(i, WINDOW, TILE):  # 64 threads, 87 elements: some threads copy two
         s = t0 + shift - (TAPS - 1) + k
-        ### BEGIN SOLUTION
         window[k] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0)
-        ### END SOLUTION
-    ### BEGIN SOLUTION
     cuda.syncthreads()
-    ### END SOLUTION
     if t0 + i < y.shape[2]:
         acc = float32(0)
         for j in range(TAPS):
             acc += w[h, j] * window[i + TAPS - 1 - j]
         y[b, h, t0 + i] = acc
+    ### END SOLUTION
 
 
 def tiles(problem):
     return Launch(grid=(-(-problem.L // TILE), problem.H, problem.B), block=(TILE,), scalars=(problem.shift,))
 
+
+# %%
+print(check(tiled, problem, launch=tiles, seed=1).raise_if_wrong())
+
+# %% [markdown]
+# A right kernel may still load too much: hour for hour from global memory it would be right, too. So the loads are counted.
 
 # %% tags=["folded"]
 counted = look(tiled, tiles).array("x", "load")
@@ -125,7 +133,7 @@ stepper(tiled, (1, 1, 1), TILE, hours, np.ones((1, TAPS), np.float32), np.zeros_
 
 # %% [markdown]
 # The second block of a row of 128 has its halo in the row before it. Step by step: who writes a word, and who reads it? At the
-# first tap most words of a warp were written by the other one:
+# first tap most words of a warp were written by the other one. *Halo* are the 23 words in front:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
@@ -134,21 +142,13 @@ row = np.arange(1, 129, dtype=np.float32).reshape(1, 1, 128)
 moves.staged(tiled, (2, 1, 1), TILE, row, np.ones((1, TAPS), np.float32), np.zeros_like(row), 0, of_block=1)
 
 # %% [markdown]
-# `cuda.syncthreads()` is a **barrier**: no thread of the block goes on before all have arrived, and what was written
-# before it can be read after it. Every thread must come to it. That is why the guard for the end of the row stands behind
-# it, not before.
-
-# %% [markdown]
 # ## Check
 #
 # The workbook's stage does the same for any shape, length of filter and block: [lesson 14](14_which_block.ipynb) has its text.
 
 # %%
-from dwlab import check
-
 shared = stage("depthwise1d/forward/shared")
 kernel = shared.kernel
-print(check(tiled, problem, launch=tiles, seed=1).raise_if_wrong())
 print(check(shared, seed=1).raise_if_wrong())
 
 # %% [markdown]
@@ -156,7 +156,8 @@ print(check(shared, seed=1).raise_if_wrong())
 #
 # Two mistakes are easy to make here. The first: the barrier forgotten. On a GPU such a kernel gives the right answer on one
 # day and not on the next. The interpreter does not wait for bad luck. It keeps for every element who wrote and read it
-# since the last barrier. Here `tiled` once more, with nothing in the barrier's place, then with a barrier for the warp only.
+# since the last barrier. Here a block of 64 reverses a row, through shared memory: with nothing in the barrier's place,
+# then with a barrier for the warp only.
 
 # %%
 from dwlab.text import tabular
@@ -164,35 +165,27 @@ from dwlab.text import tabular
 
 def hurried(warp_only):
     @cuda.jit
-    def no_barrier(x, w, y, shift):
-        window = cuda.shared.array(WINDOW, float32)
+    def mirrored(a, out):
+        words = cuda.shared.array(TILE, float32)
         i = cuda.threadIdx.x
-        h = cuda.blockIdx.y
-        b = cuda.blockIdx.z
-        t0 = cuda.blockIdx.x * TILE
-        for k in range(i, WINDOW, TILE):
-            s = t0 + shift - (TAPS - 1) + k
-            window[k] = x[b, h, s] if 0 <= s < x.shape[2] else float32(0)
+        words[i] = a[i]
         if warp_only:
             cuda.syncwarp()
-        if t0 + i < y.shape[2]:
-            acc = float32(0)
-            for j in range(TAPS):
-                acc += w[h, j] * window[i + TAPS - 1 - j]
-            y[b, h, t0 + i] = acc
+        out[i] = words[TILE - 1 - i]
 
-    return no_barrier
+    return mirrored
 
 
+row = np.arange(TILE, dtype=np.float32)
 for warp_only in (False, True):
     print("syncwarp only" if warp_only else "no barrier")
-    for hazard in look(hurried(warp_only), tiles).hazards:
+    for hazard in xray(hurried(warp_only), 1, TILE, row, np.zeros_like(row)).hazards:
         print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]
 # A message names one pair of threads, the two lines and the element. `syncwarp` orders the 32 lanes of a warp. But
-# this block has two warps, and the lanes at a warp's end read what the other warp copied: the same race is left. Only
-# `syncthreads` orders those. Another mistake, a halo that begins one place too early, breaks no rule of the machine:
+# this block has two warps, and each reads what the other has copied: the same race is left. Only `syncthreads` orders
+# those. Take the barrier out of your `tiled`, and run its check again. Another mistake, a halo that begins one place too early, breaks no rule of the machine:
 # it is exercise 12_4.
 #
 # ## X-ray

@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [14 · Which block?](14_which_block.ipynb) |
-# | **Afterwards you can** | say which of two floors is the roof of a kernel · keep a row in registers, with no loop and no index left · transpose rows in shared memory, so that a lane gets a row of its own · tell from the counts what such a kernel waits for |
+# | **Afterwards you can** | say which takes longer, to move a kernel's bytes or to do its arithmetic · keep a row in registers, with no loop and no index left · transpose rows in shared memory, so that a lane gets a row of its own · tell from the counts what such a kernel waits for |
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
@@ -16,11 +16,11 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# The four ways of the study end with `warp_tiled`, and lesson 13 found it waiting for neither bytes nor wavefronts. No
-# kernel can be faster than the GPU moves the compulsory bytes, and none faster than it multiplies and adds. **Which of these
-# two floors is the roof, and what must a kernel stop doing to come near it?**
+# The four ways of the study end with `warp_tiled`, and lesson 13 found it waiting for neither bytes nor wavefronts. Two
+# times no kernel can beat: the compulsory bytes must be moved, and the multiply-adds must be done. **Which of the two takes
+# longer, and what must a kernel stop doing to come near it?**
 #
-# Both floors at the study's shape, from ceilings that were measured together with the records (in `gpu` mode: on your
+# Both at the study's shape, from ceilings that were measured together with the records (in `gpu` mode: on your
 # GPU, now):
 
 # %% tags=["nbval-ignore-output"]
@@ -54,12 +54,71 @@ predicted_times_faster = 3.0
 # %% [markdown]
 # ## Build
 #
-# ### A register has no address
+# ### A row of 8
 #
-# `x[t - j]` with t and j known only at run time cannot be in registers. All indices must be constants when the kernel is
-# compiled, and the loops must be gone: the code is **unrolled**. Numba unrolls short loops of literal length, up to some
-# 8 by 8 products; 48 by 48 it does not. So the row is cut into blocks of 8 hours by 8 taps. Each block is a device function
-# with its place built in:
+# `cuda.local.array(8, float32)` makes an array that one thread has for itself. Where does it lie? In **local memory**: that
+# is device memory, with the caches before it, and each access is a load or a store. But a register has no address. **If
+# each index is a constant when the kernel is compiled, the compiler can give each element a register of its own, and no
+# memory is left.** A loop of a literal, short length is **unrolled**: written out, once for each t, and t is a constant in
+# each copy. With a length that is known only at run time, such as `w.shape[0]`, the array stays in memory.
+#
+# A row of 8 hours, a filter of 8 taps, causal, a row for each thread: `y[row, t]` is the sum over j of `w[j] * x[row, t - j]`,
+# as far as t - j is in the row. Load each x once, into `inputs`; sum up in `sums`, which holds anything at first; and store.
+# Every loop is a `range` of constants.
+
+# %%
+import numpy as np
+from numba import float32, uint32
+
+ROW = 8
+
+
+@cuda.jit
+def row_of_eight(x, w, y):
+    row = cuda.grid(1)
+    inputs = cuda.local.array(ROW, float32)
+    sums = cuda.local.array(ROW, float32)
+    ### BEGIN SOLUTION
+    for t in range(ROW):
+        inputs[t] = x[row, t]
+        sums[t] = float32(0)
+    for j in range(ROW):
+        f = w[j]
+        for t in range(j, ROW):
+            sums[t] += f * inputs[t - j]
+    for t in range(ROW):
+        y[row, t] = sums[t]
+    ### END SOLUTION
+
+
+# %%
+def rows_of_eight(x, w, y):
+    for t in range(ROW):
+        y[:, t] = sum(w[j] * x[:, t - j] for j in range(t + 1))
+
+
+random = np.random.default_rng(15)
+few = [random.standard_normal(size, np.float32) for size in ((64, ROW), ROW)] + [np.zeros((64, ROW), np.float32)]
+print(check(row_of_eight, want=rows_of_eight, args=few, grid=2, block=32).raise_if_wrong())
+seen = xray(row_of_eight, 2, 32, *few)
+for name in ("x", "w"):
+    loads = seen.array(name, "load").active_lanes
+    print(f"{name}: {loads:,} elements loaded, {loads / 64:g} by each thread")
+    assert loads == 64 * ROW, f"a thread needs each of 8 elements of {name} once: load it before the loop that uses it again"
+
+# %% [markdown]
+# Is it in registers? The interpreter can't know; the compiler says it. Below, your kernel, and the same text for rows of 48:
+# that is 48 by 48 copies of a line, more than the compiler writes out by itself.
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import records
+
+records.shown("15")
+
+# %% [markdown]
+# ### A row of 48
+#
+# So a long row is cut into blocks of 8 hours by 8 taps. Each block is a device function with its place built in:
 #
 # <!-- begin:function:dwlab.kernels.depthwise1d.straight_line:block -->
 # <!-- end:function:dwlab.kernels.depthwise1d.straight_line:block -->
@@ -84,16 +143,15 @@ print(f"{len(blocks)} of 36 blocks hold a product: {products:,} multiply-adds, {
 # reads its own row: the tile is **transposed**, written along the rows and read across them. Rows an odd number of
 # words long keep the 32 lanes in 32 banks, as in lesson 02.
 #
-# The stage, in the order in which a warp runs it. Eight rows at a time come into registers, so that many loads are in
-# flight, and from there into the tiles. Each lane reads its own row. `convolve` runs the blocks from above, one after
-# the other. Then the sums go back the same way.
+# The workbook's stage is your kernel with that, in the order in which a warp runs it. Eight rows at a time come into
+# registers, so that many loads are in flight, and from there into the tiles. Each lane reads its own row. `convolve` runs
+# the blocks from above, one after the other. Then the sums go back the same way. What else is new makes it general: it is
+# made **by shape**, one kernel for each length L and filter K, and `uint32(…)` keeps indices in one register (lesson 11).
 
 # %%
-from numba import float32, uint32
-
 from dwlab.kernels.registry import by_shape
 
-# %% tags=["stage:depthwise1d/forward/registers", "blank:inputs[t] = ", "blank:sums[t] = float32(0)"]
+# %% tags=["folded", "stage:depthwise1d/forward/registers"]
 
 # %% [markdown]
 # `kernel` is made for a shape, and `with_kernel` puts the cell's kernel into the stage.
@@ -179,8 +237,8 @@ moves.left("forward", "registers")
 # %% [markdown]
 # ## Key points
 #
-# - The roof is the longer of two floors. For this operator it is the copy, if little else is executed.
-# - Registers have no addresses: constant indices, unrolled loops, a kernel for each shape.
+# - Moving the compulsory bytes takes longer than multiplying and adding, if little else is executed.
+# - Registers have no addresses: an array of a thread is in them if its indices are constants; else it is in memory.
 # - A lane gets a row of its own through shared memory: written along the rows, read across them.
 #
 # Words: [glossary](../docs/glossary.md): register, unrolling, transpose, in flight, roofline.

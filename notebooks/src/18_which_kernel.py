@@ -17,13 +17,15 @@ banner()
 # ## Question
 #
 # Lesson 13's kernel was made for the study: its warp has a tile of 48 outputs and 48 taps. Lesson 12's kernel fits its tile
-# to the problem. Both are right for every shape. **Which one for which shape, and do the counts say it?**
+# to the problem. Both are right for every shape. **For which shapes is the one faster, for which the other, and can counts
+# predict it?**
 
 # %%
 import numpy as np
 from numba import float32, uint32
 
 from dwlab import DepthwiseConv1d, check, cuda, stage, xray
+from dwlab.kernels.registry import Launch
 
 print("tiles of 48 outputs that a row of warp_tiled takes, and outputs in the last of them:")
 for length in (8, 16, 48, 64, 192, 1000):
@@ -44,14 +46,71 @@ predicted_length = 8
 # %% [markdown]
 # ## Build
 #
-# The stage. Compare it with `three_each` of lesson 13; four things are new:
+# ### Half-warps
 #
-# - **half-warps**: lane l and lane l + 16 have the same three outputs, and half of the taps each. A shuffle adds the halves;
+# A row of 48 has three outputs for each of 16 lanes. So **lane l and lane l + 16 take the same three outputs, and half of the
+# taps each**; at the end a shuffle adds the halves. Write it for a causal row of 48 and 48 taps, a warp for each row. The
+# window and the reversed filter are staged: output t is the sum over j of `weights[j] * window[t + j]`. As in lesson 13 a tap
+# reads one weight and one new x for three products. Lanes 0 to 15 store.
+
+# %%
+TAPS = 48
+
+
+@cuda.jit
+def half_warps(x, w, y):
+    window = cuda.shared.array(TAPS + 47, float32)
+    weights = cuda.shared.array(TAPS, float32)
+    lane = cuda.threadIdx.x
+    h, b = cuda.blockIdx.x, cuda.blockIdx.y
+    for k in range(lane, TAPS + 47, 32):
+        window[k] = x[b, h, k - 47] if k >= 47 else float32(0)
+    for j in range(lane, TAPS, 32):
+        weights[j] = w[h, TAPS - 1 - j]
+    cuda.syncwarp()
+    ### BEGIN SOLUTION
+    t = 3 * (lane % 16)
+    first = TAPS // 2 * (lane // 16)
+    y0 = y1 = y2 = float32(0)
+    u0 = window[t + first]
+    u1 = window[t + first + 1]
+    for j in range(first, first + TAPS // 2):
+        f = weights[j]
+        u2 = window[t + j + 2]
+        y0 += f * u0
+        y1 += f * u1
+        y2 += f * u2
+        u0 = u1
+        u1 = u2
+    y0 += cuda.shfl_xor_sync(0xFFFFFFFF, y0, 16)
+    y1 += cuda.shfl_xor_sync(0xFFFFFFFF, y1, 16)
+    y2 += cuda.shfl_xor_sync(0xFFFFFFFF, y2, 16)
+    if lane < 16:
+        y[b, h, t] = y0
+        y[b, h, t + 1] = y1
+        y[b, h, t + 2] = y2
+    ### END SOLUTION
+
+
+# %%
+two = DepthwiseConv1d(2, 3, 48, TAPS)
+print(check(half_warps, two, launch=lambda p: Launch((p.H, p.B), (32,), ()), seed=1).raise_if_wrong())
+data = two.inputs()
+seen = xray(half_warps, (3, 2), 32, data["x"], data["w"], np.zeros_like(data["x"]))
+read = sum(a.wavefronts for a in seen.accesses if (a.space, a.kind) == ("shared", "load")) / 6
+print(f"{read:g} wavefronts read a row; two for each of 48 taps would be 96")
+assert read <= 52, "24 taps of a lane, a weight and one new x each, are 48 wavefronts, and two more before the loop"
+
+# %% [markdown]
+# ### For any shape
+#
+# The workbook's stage is that, made general:
+#
 # - **loops**: a long row is taken 48 outputs at a time, a long filter 48 taps at a time;
 # - **two inner loops**: one of a fixed length for 48 taps, which the compiler unrolls, and one for what is left of a filter;
 # - **the end**: outputs go back to shared memory before they are stored.
 
-# %% tags=["stage:depthwise1d/forward/warp_tiled", "blank:y0 += cuda.shfl", "blank:y1 += cuda.shfl", "blank:y2 += cuda.shfl"]
+# %% tags=["folded", "stage:depthwise1d/forward/warp_tiled"]
 
 # %% [markdown]
 # ## Check
