@@ -548,6 +548,11 @@ def copies_22() -> list[float]:
     return [row["time_us"] - row["bytes"] / rows[-1]["bytes"] * rows[-1]["time_us"] for row in rows[:-1]]
 
 
+def moved_22() -> float:
+    """Bytes of the weight gradient."""
+    return PAPER.compulsory_bytes("weight_grad")
+
+
 def tried_22(group: str) -> float:
     """The greatest GB/s of a group of tries."""
     run = next(run for run in reversed(records.shown_runs()) if run.sections.get("tries"))
@@ -699,6 +704,29 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: 1 < tried_22("read") / tried_22("copy") < 1.2),
     ("22", "The fused backward has twice the arithmetic for one and a half times the bytes. Its two floors are nearer",
      lambda: fma_over_copy("forward") < fma_over_copy("backward") < 1),
+    ("22", "The fastest recorded read of as many bytes takes a tenth less",
+     lambda: round(10 * tried_22("read") * reached_22()["weight_grad/channels"][0] * 1e3 / moved_22()) == 11),
+    ("22", "forward and the input gradient run at the copy's speed, and the weight gradient at nine tenths of the "
+     "fastest read. The fused backward comes to nine tenths of the copy, rows of 1,024 with 48 taps to about half",
+     lambda: (
+         min(reached_22()["input_grad/wide"][1], reached_22()["forward/wide"][1]) > 95
+         and round(reached_22()["backward/channels"][1] / 10) == 9
+         and {round(float(of) / 10) for of in re.findall(
+             r"\| (?:76|1526) \| 48 \| strips \| [\d,.]+ \| ([\d.]+) % ", prose("22"))} <= {4, 5}
+     )),
+    ("40", "fast maths leaves about a third of the softmax's instructions, and its time is as before",
+     lambda: (lambda rows: (
+         round(3 * rows["softmax fast maths"][1] / rows["softmax as it is"][1]) == 1
+         and bool(re.search(r"\| softmax \| fast maths \| .* × 1\.00 \|", prose("40")))
+     ))(table("40", "for name, options in", "(softmax +(?:fast maths|as it is)) "))),
+    ("40", "The last line takes a tenth of the first one's time, and nearly nine tenths of either are gaps.",
+     lambda: (lambda first, last: (
+         8 < first["all"][0] / last["all"][0] < 12 and {round(line["gaps"][1], -1) for line in (first, last)} == {90}
+         and all(line["waiting"][1] < 10 for line in (first, last))
+     ))(*(table("40", of, "(gaps|all|waiting)(?= )") for of in ("timeline.of_dict(one)", 'display(lines["last"])')))),
+    ("40", "On a GPU these two profiles show nothing of it. A batch has 2,560 bytes",
+     lambda: all(table("40", of, "(both|to device)(?= )") == {"both": [0, 0], "to device": [4, 10240, 2]}
+                 for of in ("as pageable:", "as overlapped:"))),
     ("17", "Each size but the largest takes its bytes' time and one to two microseconds more",
      lambda: all(0.9 < more < 2.1 for more in copies_22())),
     ("32", "**Most of what was above 1 is the kernels'.**",

@@ -16,7 +16,7 @@ import functools
 import inspect
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -327,6 +327,10 @@ def _compared(
             ):
                 what = f"{one.text.split('; ')[0]}; {short.format(names)}"
                 one = Finding("last terms missing", what, "how many turns does the loop over the terms take?")
+            elif not missing.any() and (
+                how := _exchanged(writing(want, args), args, names, place, last[place], right[place], tolerance)
+            ):
+                one = Finding("exchanged", f"{one.text.split('; ')[0]}; {how}", "which element belongs to which lane?")
             findings.append(one)
     wrong = sum(int(one.sum()) for one in off.values())
     alike = [names[i] for i, one in enumerate(args) if i not in right and np.size(one) > 1 and _alike(one)]
@@ -450,6 +454,46 @@ def _short_sum(
                     if close(got, replace(right, values=given[place]), tolerance).all():
                         return f"each is the sum of the first {end} of {size} terms, along axis {axis} of {{0[{at}]}}"
     return ""
+
+
+def _exchanges(one: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(what, a matrix of which that was exchanged), as happens where lanes hold a fragment of it."""
+    half, middle = one.shape[0] // 2, one.shape[1] // 2
+    if one.shape[0] == one.shape[1]:
+        yield "its rows and columns exchanged", one.T
+    for axis, what in enumerate(("rows", "columns")):
+        at = np.arange(n := one.shape[axis])
+        if n > 2 and n % 2 == 0:
+            yield f"the halves of its {what} exchanged", np.roll(one, n // 2, axis)
+            for order in (at.reshape(-1, 2)[:, ::-1].ravel(), at.reshape(-1, 2).T.ravel(), at.reshape(2, -1).T.ravel()):
+                shown = ", ".join(map(str, order[:4]))
+                yield f"its {what} in the order {shown}, …", one.take(order, axis)
+    if half and middle and one.shape[0] % 2 == one.shape[1] % 2 == 0:
+        for what, upper, lower in (
+            ("its upper right quarter and its lower left one exchanged", np.s_[:half, middle:], np.s_[half:, :middle]),
+            ("its odd columns above and its even ones below exchanged", np.s_[:half, 1::2], np.s_[half:, ::2]),
+        ):
+            other = one.copy()
+            other[upper], other[lower] = one[lower], one[upper]
+            yield what, other
+
+
+def _exchanged(
+    run: Callable, args: list, names: list[str], place: int, got: np.ndarray, right: Wanted, tolerance: float | None
+) -> str:
+    """A sentence on an output that the function gives where a matrix is taken or stored in another order; "" else."""
+    begun, found = time.monotonic(), []
+    for at, one in enumerate(args):
+        for how, other in _exchanges(right.values if at == place else one) if np.ndim(one) == 2 else ():
+            given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
+            given[at] = np.ascontiguousarray(other)
+            if time.monotonic() - begun < TRIED_SECONDS:
+                with contextlib.suppress(Exception):
+                    if at != place:
+                        run(*given)
+                    if close(got, replace(right, values=given[place]), tolerance).all():
+                        found.append(f"{names[at]} {'stored' if at == place else 'read'} with {how}")
+    return f"as {', or '.join(found)}" if found else ""
 
 
 def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missing: np.ndarray) -> Finding:

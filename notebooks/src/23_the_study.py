@@ -355,13 +355,14 @@ evidence.published_and_predicted_table()
 # %% [markdown]
 # ## When may a measurement be believed?
 #
-# A time can be precise and worthless: of a kernel that is wrong, or of one that did not run. Four fences stand around each
+# A time can be precise and worthless: of a kernel that is wrong, or of one that did not run. Four fences stand around a
 # recorded time.
 #
 # **1. The results are right**, before and after timing, on fresh inputs (`check`). **2. The kernel breaks no rule**
 # that a right result may hide. compute-sanitizer ran over every stage on the GPU itself, on small odd shapes; the
 # interpreter looks for the same on any machine. A recorded row keeps a checksum of its kernel's text, so that a row
-# of an earlier kernel is recognised. **3. Rounding stays within what the length of a sum allows**, against float64.
+# of an earlier kernel is recognised: of today's it says nothing. Until the next run of the sanitizer this fence is open for
+# those stages, and only the interpreter guards them. **3. Rounding stays within what the length of a sum allows**, against float64.
 #
 # <!-- begin:sanitized -->
 # <!-- end:sanitized -->

@@ -25,9 +25,9 @@ banner()
 # ## Question
 #
 # With 8 × 8 outputs in the registers of a thread, float32's multiply-adds are the wall: one for each lane and
-# instruction. An SM has another unit, the **Tensor Core**, that multiplies two small matrices in one instruction of a
-# warp. It does not take float32. **Who holds what of these matrices, and how do we get float32's accuracy out of
-# it?**
+# instruction. Each of an SM's four schedulers has another unit, a **Tensor Core**, that multiplies two small matrices in one
+# instruction of a warp. It does not take float32. **Who holds what of these matrices, and how do we get float32's accuracy out
+# of it?**
 #
 # ## Predict
 #

@@ -165,8 +165,8 @@ tabular.Columns(tables.layers_text([row for row in rows if row["op"] == "pointwi
 #
 # - `tensor` takes tiles as large as registers allow, and then few warps fit, and latencies show. And layers with tens of operations
 #   for a byte are bound by bytes once more.
-# - Compute capability 9.0 has an instruction, `wgmma`, that reads its operands from shared memory by itself, for four warps at
-#   once, and a copy engine (TMA) that brings whole boxes of a matrix for one thread. `tensor` and `split` use `mma`, which every
+# - Compute capability 9.0 has an instruction, `wgmma`, of four warps at once: it takes the second operand from shared memory
+#   by itself, the first one from there or from registers. It has also a copy engine (TMA) that brings whole boxes of a matrix for one thread. `tensor` and `split` use `mma`, which every
 #   GPU since Ampere has. The stages `wgmma` and `tma`, for float16, are our fastest for most layers with 32 images. Some of them
 #   lose still: the head of that group says how many.
 # - Where channels are few, the bytes bind, and `direct` is the fastest: `split`'s loads, from memory to the registers of `mma`,

@@ -41,11 +41,12 @@ modules({"DWPW": (Fused(dw(64, 28), pw(64, 64, 28)), Tile(64, 7, 7)),
 
 # %% [markdown]
 # A depthwise layer needs neighbours, a pointwise layer needs all channels. So DWPW reads a halo of x. PWDW_R has its halo
-# *between* the layers, where no block can read what another one has: each computes it again (R: recomputed). PWDW avoids that with
-# the whole map of a few filters, PWPW needs no neighbours at all. Their stages: `dwpw/slide` is read in lesson 38,
+# *between* the layers, where no block can read what another one has: each computes it again (R: recomputed). With the tile that
+# is drawn it also reads all of x for every 8 filters, and requests far more than the map between had: this tile loses. PWDW avoids
+# the halo with the whole map of a few filters, PWPW needs no neighbours at all. Their stages: `dwpw/slide` is read in lesson 38,
 # `pwdw/strips` in lesson 39, and for PWPW there are `pwpw/naive` and, on tensor cores, `pwpw/tensor`.
 #
-# The intermediate map is saved twice, one write and one read. **What is paid for it, and when is that more than was saved?**
+# Two passes over the intermediate map are saved, one write and one read. **What is paid for it, and when is that more than was saved?**
 # Here for DWPW, one change at a time. [Lesson 38](38_fused_winner.ipynb) climbs on to the kernel that wins,
 # [lesson 39](39_halo_between.ipynb) has the halo between the layers.
 #

@@ -138,6 +138,9 @@ def dwpw(first, second, tile):
 # | w2 | n_p · F · C | the groups together have all filters, and each tile needs them |
 # | y | F · P · Q | once |
 #
+# A bias is counted with its filters: one number more for each channel in w1, and for each filter in w2. So w1 is
+# n_f · n_p · C · (K² + 1) then, and w2 is n_p · F · (C + 1), as in the networks' pairs below.
+#
 # And the depthwise layer is computed n_f times. That is `dwlab.planner.accesses.dwpw`. The other ways to fuse have their own
 # terms there, derived alike: **PWDW** (pointwise first, the whole map in one tile), **PWDW_R** (pointwise first, in
 # tiles, so that the pixels of the halo are computed again by each tile) and **PWPW**.

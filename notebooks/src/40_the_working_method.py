@@ -167,9 +167,10 @@ display(overlapped.timeline)
 
 # %% [markdown]
 # Pageable memory may be moved by the operating system. So the driver copies it through a buffer of its own, and the
-# host waits: two streams bring next to nothing. Pinned memory is copied by the GPU itself, and the copy of one batch
-# runs beside the kernels of another. And **zero-copy** has no copy at all: the kernel reads the host's memory, each
-# byte over the bus when it is needed. That is right for bytes that are read once, and wrong for all others.
+# host waits. Pinned memory is copied by the GPU itself, and the copy of one batch *may* run beside the kernels of another, as the
+# steps without a GPU show. On a GPU these two profiles show nothing of it. A batch has 2,560 bytes, "both" is 0, and nearly all
+# is gaps: the host is the limit. **Zero-copy** has no copy at all: the kernel reads the host's memory, each byte over the bus when it is needed. That is right for bytes that are read
+# once, and wrong for all others.
 
 # %% tags=["nbval-ignore-output"]
 with profile() as without:
@@ -180,6 +181,30 @@ for name, p in (("pageable", pageable), ("pinned", overlapped), ("zero-copy", wi
     print(f"{name:12}{len(p.timeline.items):3} calls, {copied:7,} bytes copied, {long}")
 
 # %% [markdown]
+# When does a second stream pay? Four batches of a copy and a kernel to think with again, pinned, 5 µs of the host a call:
+
+# %% tags=["folded"]
+def in_streams(streams, copy_us, kernel_us=40.0, call_us=5.0):
+    """Batches that take the streams in turn; the GPU copies one at a time and runs one kernel at a time; made-up times."""
+    items, unit, free, now = [], {"to device": 0.0, "kernel": 0.0}, [0.0] * streams, 0.0
+    for i in range(4):
+        for kind, us in (("to device", copy_us), ("kernel", kernel_us)):
+            now += call_us
+            begin = max(now, unit[kind], free[i % streams])
+            unit[kind] = free[i % streams] = begin + us
+            items.append(Item(kind, f"batch {i}", str(i % streams), 0, (now - call_us, now), (begin, begin + us)))
+    items.append(Item("wait", "synchronize", "", 0, (now, unit["kernel"])))
+    return Timeline(tuple(items), "a GPU to think with", unit["kernel"])
+
+
+print(f"{'a copy takes':14}{'one stream':>12}{'two':>8}{'both at once':>14}")
+for copy_us in (2.0, 10.0, 40.0, 160.0):
+    lines = [in_streams(streams, copy_us) for streams in (1, 2)]
+    print(f"{copy_us:9.0f} µs  {lines[0].wall_us:9.0f} µs{lines[1].wall_us:5.0f} µs{lines[1].shares()['both']:11.0f} µs")
+
+# %% [markdown]
+# Most where a copy takes as long as a kernel: then all but the first are hidden.
+#
 # `p.save("profile.html")` writes a profile as a page. Each call is an NVTX range too, so `nsys profile python job.py` shows the
 # same names; and `with p.range("batch 3"):` names a part of the program in both.
 #
@@ -281,8 +306,7 @@ else:
 # **Fast maths** replaces exact division and functions by short approximations: look at the softmax, and at the depthwise kernel,
 # which has neither. A **register cap** makes room for more warps on an SM, where registers are what limits them; else it only
 # spills. **Link-time optimisation** hands the linker the compiler's intermediate code in place of PTX, and the linker
-# optimises the whole program once more. One expects little of it where a kernel is one function. Yet look at the depthwise
-# kernel's instructions and registers without it: with so many more, fewer warps fit on an SM, and the table of single kernels
+# optimises the whole program once more. Look at the depthwise kernel's instructions and registers without it: with so many more, fewer warps fit on an SM, and the table of single kernels
 # below says what that costs. Numba uses it by default.
 #
 # ## Measure
@@ -318,6 +342,10 @@ if "last" in lines:
     display(lines["last"])
 
 # %% [markdown]
+# The last line takes a tenth of the first one's time, and nearly nine tenths of either are gaps. So what limits is still the host,
+# in its calls and in the Python and the profile's events between them. The next step, not tried, is no faster kernel but fewer
+# calls: one graph for more batches, with their copies in it.
+#
 # Single kernels of layer 1 and some others, one thing changed in each:
 #
 # <!-- begin:method/kernels -->
@@ -375,7 +403,8 @@ else:
 # - **Caches do much unasked.** Constant and shared memory save requests that the L1 serves anyway. They pay where data are
 #   reused by more threads than the L1 can keep them for, as in lesson 12, or where access is uncoalesced.
 # - **Options are no substitute.** What a register cap, fast maths or link-time optimisation can do stands in the SASS. If
-#   the SASS is as before, so is the time.
+#   the SASS and the launch are as before, it is the same kernel. But other SASS need not be another time: fast maths leaves about
+#   a third of the softmax's instructions, and its time is as before.
 # - **Sparsity pays where arithmetic binds.** Here layers have few channels, move their maps, and wait for memory. So
 #   little was expected of zeros in the filters, and they cost accuracy. What they brought, the table of single
 #   kernels says.

@@ -235,7 +235,8 @@ for name, layout in (("tensor", "NHWC"), ("rows", "NCHW")):
 # %% [markdown]
 # With both stages every pattern counts what it keeps. Only with `rows` the loads of x shrink with it.
 #
-# Hopper's `wgmma.sp` is the same instruction for four warps and 64 filters, and reads both operands from shared memory. x may lie
+# Hopper's `wgmma.sp` is the same instruction for four warps and 64 filters. It takes the second operand from shared memory, the
+# first one from there, as here, or from registers. x may lie
 # there by pixels or by channels. By pixels, chosen channels would have to be gathered first, two bytes at a time. By channels, a
 # kept channel of 64 pixels is a line of 128 bytes, and the copies of `rows` bring these: `wgmma_rows`, for NCHW, is `rows` with the instruction of four warps. A block of it keeps its
 # filters' columns, and goes from pixels to pixels: copies of the next are on the way while it stores.
