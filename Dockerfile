@@ -6,7 +6,7 @@ ARG CUDA=gpu-cu13
 
 COPY . /opt/dwlab
 # An installed package has lessons, exercises and judges, and no answers; .dockerignore keeps these out of the layers, too.
-RUN pip install --no-cache-dir --constraint /opt/dwlab/constraints.txt "/opt/dwlab[lab,$CUDA]" jupyterhub && \
+RUN pip install --no-cache-dir --constraint /opt/dwlab/constraints.txt "/opt/dwlab[lab,$CUDA]" jupyterhub==6.1.1 && \
     rm -rf /opt/dwlab && useradd --create-home --uid 1000 student
 
 USER student

@@ -655,7 +655,8 @@ def main(options: Namespace) -> int:
                           for name in gpus.NAMES], indent=1) if options.json else _gpus_text())  # fmt: skip
         return 0
     if options.compare:
-        made: Prediction | Comparison = compare()
+        with terminal.progress(sum(one.op == "depthwise1d" for one in records.load_all())) as progress:
+            made: Prediction | Comparison = compare(keep=lambda row: progress(row.id) is None)
     elif options.stage is None:
         raise TimeModelError("which stage? Give OP/PATH/STAGE (`python -m dwlab stages` lists them), or --compare")
     else:
