@@ -288,8 +288,8 @@ def pairs(runs: Runs) -> Markdown:
     return of_rows(shown, every, [
         f"On the mean fusing wins, however it is measured, in {len(faster)} of {len(every)} rows{_names(faster)}. "
         f"It loses, however it is measured, in {len(slower)}{_names(slower)}.  ",
-        "Geometric means. kernels: PyTorch's fastest way for the two layers, for int8 its float16, over our own two "
-        "kernels, one for each layer. fusion: our own two over our fused one; below 1 it is slower. both: the product "
+        "Geometric means, TF32 off. kernels: PyTorch's fastest way for the two layers, for int8 its float16, over our own "
+        "two kernels, one for each layer. fusion: our own two over our fused one; below 1 it is slower. both: the product "
         "of the two, which a comparison with PyTorch alone takes for fusion. These three with arrays out of the L2 as "
         "far as that can be, also the map that the first has just written, where our two were not timed in one graph: "
         "that favours fusion at batch 32. in a network: the same pairs timed with arrays in the L2 as far as they "
@@ -400,7 +400,7 @@ def headline(runs: Runs) -> Markdown:
         columns.append(Col(head, lambda row, name=name: getattr(row[1], name) or None, "{:.2f} ×".format))
     dates = sorted(run.date[:10] for run in used)
     gpus = ", ".join(dict.fromkeys(run.gpu for run in used))
-    return of_rows(columns, rows, [f"Measured on {gpus}, {dates[0]} to {dates[-1]}."])
+    return of_rows(columns, rows, [f"TF32 off. Measured on {gpus}, {dates[0]} to {dates[-1]}."])
 
 
 EMPTY = "kernels that do nothing"

@@ -134,7 +134,7 @@ def totals(runs: Sequence[Record]) -> Markdown:
         *notes,
         "PyTorch's times are the least that any run on this GPU has of conv1d, conv2d, FFT and matrix products, "
         "without torch.compile.  ",
-        f"{shape_text(PAPER)}, float32. Measured on {run.where()}.",
+        f"{shape_text(PAPER)}, float32, TF32 off. Measured on {run.where()}.",
         f"P100: as printed for a {PUBLISHED['gpu']} by {PUBLISHED['source']}, from digests of it; its padding is not "
         "known.",
     ])  # fmt: skip
@@ -177,8 +177,8 @@ def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
         Col("× baseline", lambda one: one[1].get("speedup_vs_peer"), lambda ratio: times(ratio, slower=True)),
     ]  # fmt: skip
     return of_rows(columns, shown, [
-        f"{shape_text(PAPER)}, float32. Effective GB/s counts the bytes that must move at least, of copy over a device "
-        f"copy in the same run. {measured_on(list(used.values()))}",
+        f"{shape_text(PAPER)}, float32, TF32 off. Effective GB/s counts the bytes that must move at least, of copy over "
+        f"a device copy in the same run. {measured_on(list(used.values()))}",
         *([f"Of an earlier kernel, which has changed since: {', '.join(earlier)}."] * bool(earlier)),
     ])  # fmt: skip
 
@@ -233,7 +233,7 @@ def grid(runs: Sequence[Record]) -> Markdown:
     ]
     return of_rows(columns, body, [
         f"large: {LARGE_US:g} µs or more at the copy bandwidth. Of a copy as large: at 85 % of a copy of as many "
-        "bytes, which begins and ends as they do. Of each shape the newest row. Every shape, the losses too: "
+        "bytes, which begins and ends as they do. TF32 off. Of each shape the newest row. Every shape, the losses too: "
         f"`python -m dwlab records --grid`. {measured_on(used)}",
     ])  # fmt: skip
 
@@ -304,7 +304,7 @@ def drawn(runs: Sequence[Record]) -> Markdown:
     return of_rows(columns, sorted(body, key=lambda one: PATHS.index(one[0])), [
         "Shapes that nobody chose: every size from 1 on, odd rows, one channel, more taps than times, any padding. A "
         "choice is dwlab.kernels.choices', by the records; PyTorch's best is the fastest of its convolutions, FFT and "
-        "matrix products.  ",
+        "matrix products, TF32 off.  ",
         measured_on(list({run.file: run for run, _ in rows}.values())),
     ])  # fmt: skip
 
@@ -334,9 +334,7 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
     is what carrying the first GPU's times over would say; where memory binds, and elsewhere.
     """
     predictions = json.loads(records.file_bytes(max(folder.glob("*.json.xz"))))
-    wanted = {
-        (row["stage"], shape_text(row["problem"]).removesuffix(" dtype=float32")) for row in predictions["stages"]
-    }
+    wanted = {(row["stage"], shape_text(row["problem"])) for row in predictions["stages"]}
     taken: dict[tuple[str, str, str], tuple[Measurement, Record]] = {}
     for run in (*records.load_runs(), *records.load_runs(folder)):
         for one in run.measurements:
