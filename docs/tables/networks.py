@@ -288,12 +288,12 @@ def pairs(runs: Runs) -> Markdown:
     return of_rows(shown, every, [
         f"On the mean fusing wins, however it is measured, in {len(faster)} of {len(every)} rows{_names(faster)}. "
         f"It loses, however it is measured, in {len(slower)}{_names(slower)}.  ",
-        "Geometric means, TF32 off. kernels: PyTorch's fastest way for the two layers, for int8 its float16, over our own "
-        "two kernels, one for each layer. fusion: our own two over our fused one; below 1 it is slower. both: the product "
-        "of the two, which a comparison with PyTorch alone takes for fusion. These three with arrays out of the L2 as "
-        "far as that can be, also the map that the first has just written, where our two were not timed in one graph: "
-        "that favours fusion at batch 32. in a network: the same pairs timed with arrays in the L2 as far as they "
-        "fit.  ",
+        "Geometric means, TF32 off. kernels: PyTorch's fastest way for the two layers, for int8 its float16, over our "
+        "own two kernels, one for each layer. fusion: our own two over our fused one; below 1 it is slower. both: the "
+        "product of the two, which a comparison with PyTorch alone takes for fusion. These three with arrays out of "
+        "the L2 as far as that can be, also the map that the first has just written, where our two were not timed in "
+        "one graph: that favours fusion at batch 32. in a network: the same pairs timed with arrays in the L2 as far "
+        "as they fit.  ",
         f"pairs: those of whose two layers both were timed. {measured_on([*used, *also])}",
     ])  # fmt: skip
 

@@ -177,8 +177,8 @@ def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
         Col("× baseline", lambda one: one[1].get("speedup_vs_peer"), lambda ratio: times(ratio, slower=True)),
     ]  # fmt: skip
     return of_rows(columns, shown, [
-        f"{shape_text(PAPER)}, float32, TF32 off. Effective GB/s counts the bytes that must move at least, of copy over "
-        f"a device copy in the same run. {measured_on(list(used.values()))}",
+        f"{shape_text(PAPER)}, float32, TF32 off. Effective GB/s counts the bytes that must move at least, of copy "
+        f"over a device copy in the same run. {measured_on(list(used.values()))}",
         *([f"Of an earlier kernel, which has changed since: {', '.join(earlier)}."] * bool(earlier)),
     ])  # fmt: skip
 
