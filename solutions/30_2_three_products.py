@@ -12,7 +12,7 @@ from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
 from dwlab.judge.exercises import run
-from dwlab.judge.tools import Wrong, drawn, float32_only, kernel, launched, poisoned, written_once
+from dwlab.judge.tools import Wrong, drawn, float32_only, kernel, launched, of_fragments, poisoned, written_once
 from dwlab.kernels.parts import ptx  # noqa: F401
 
 
@@ -49,6 +49,19 @@ HINTS = (
 ENOUGH = 2.0**-20
 
 
+def mistakes(a, b):
+    """What comes of typical ones."""
+    high_a, high_b = ((one.view(np.uint32) + np.uint32(0x1000) & np.uint32(0xFFFFE000)).view("f4") for one in (a, b))
+    high = high_a.astype("f8") @ high_b.astype("f8").T
+    low_a, low_b = (a - high_a).astype("f8") @ high_b.T, high_a.astype("f8") @ (b - high_b).T
+    return of_fragments(a, b) | {
+        "Only the high parts are multiplied here: that is tf32's accuracy.": high,
+        "The low part of a with the high part of b is missing.": high + low_b,
+        "The high part of a with the low part of b is missing.": high + low_a,
+        "The two high parts are missing.": low_a + low_b,
+    }
+
+
 def judge(answer):
     """Each sum within 2**-20 of its products' sizes, near float32's own rounding; three products for 8 channels."""
     three = kernel(answer, "three")
@@ -63,12 +76,15 @@ def judge(answer):
         off = np.where(d.written, np.abs(np.asarray(d) - exact) / size, np.inf)
         first = tuple(int(i) for i in np.argwhere(~(off <= ENOUGH))[:1].ravel())
         if first:
+            said = [
+                text for text, one in mistakes(a, b).items() if (np.abs(np.asarray(d) - one) <= ENOUGH * size).all()
+            ]
             seen = f"is {d[first]:.7g}" if d.written[first] else "was never written"
             raise Wrong(
                 f"{C} channels: element {list(first)} {seen}; {exact[first]:.7g} is right. "
                 f"{int((~(off <= ENOUGH)).sum())} of 128 sums are off by more than 2**-20 of their products' sizes"
                 + (f", at most by {off.max():.1e} of them." if np.isfinite(off).all() else "."),
-                HINTS,
+                (*said, *HINTS),
             )
         worst = max(worst, off.max())
         reports.append((report, groups))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import numbers
 import re
@@ -371,6 +372,24 @@ def of_a_layer(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, wan
             text = one.text[0].upper() + one.text[1:] if one.text[:2].isalpha() else one.text
             return {f"{text}. Look at: {one.look.rstrip('?')}.": output}
     return {}
+
+
+def of_fragments(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+    """What comes of registers of `mma_tf32` in another order, for `agree`: d = a bᵀ of a (16, C) and b (8, C)."""
+    four = a.reshape(2, 8, -1, 2, 4).transpose(3, 0, 1, 2, 4).reshape(4, 8, -1, 4)  # a0 to a3 of all lanes and steps
+    two = b.reshape(8, -1, 2, 4).transpose(2, 0, 1, 3)
+
+    def sums(four: np.ndarray, two: np.ndarray) -> np.ndarray:
+        left = four.reshape(2, 2, 8, -1, 4).transpose(1, 2, 3, 0, 4).reshape(16, -1)
+        return left.astype(np.float64) @ two.transpose(1, 2, 0, 3).reshape(8, -1).T
+
+    kept = sums(four, two).reshape(2, 8, 4, 2).transpose(0, 3, 1, 2).reshape(4, 8, 4)  # c0 to c3
+    made = {("b", (1, 0)): sums(four, two[::-1])}
+    for order in [*itertools.permutations(range(4))][1:]:
+        made["a", order] = sums(four[[*order]], two)
+        made["c", order] = kept[[*order]].reshape(2, 2, 8, 4).transpose(0, 2, 3, 1).reshape(16, 8)
+    text = "Registers of {0} are in another order: the places of {0}0 to {0}{1} hold {2}"
+    return {text.format(of, len(order) - 1, ", ".join(f"{of}{i}" for i in order)): d for (of, order), d in made.items()}
 
 
 def _distinct(got: float, want: float) -> tuple[str, str]:
