@@ -62,7 +62,7 @@ def test_when_the_time_is_over_no_candidate_is_begun():
 def test_the_command_gives_each_gpu_a_process(run, monkeypatch):
     named = []
 
-    def here(make, gpus):
+    def here(make, gpus, *limits):
         named.extend(gpus)
         return pool.Pool([Inline(make())])
 

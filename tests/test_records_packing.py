@@ -237,7 +237,7 @@ def test_a_packed_journal_is_read_before_what_came_later(tmp_path):
         assert journal.exists and not journal.path.exists() and journal.winner(key).candidate["a"] == 2
         journal.append(key, Tried({"a": a}, times_us=(float(a),)))
     assert lzma.decompress(journal.packed.read_bytes()).startswith(loose)
-    assert [one.candidate["a"] for _, one in journal.read()] == [1, 2, 3, 2] and journal.damaged == ()
+    assert [one.candidate["a"] for _, one in journal.read()] == [1, 2, 3, 2] and journal.unused == {}
     assert journal.results(key)['{"a":2}'].times_us == (2.0,)
     assert tuned.journals(tmp_path / "tuning") == [journal.path]
     journal.path.write_bytes(b"half a line")

@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import importlib
 import itertools
 import json
+import linecache
 import math
 import os
 import pathlib
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 from compiler import needs_compiler
 from fakes import script
-from tuning_benches import Plain, doubled, doubling, numbers
+from tuning_benches import Plain, doubled, doubling, largely, numbers, slowly
 
 from dwlab import cuda, stage, tune
 from dwlab.compiler import inspect
@@ -423,6 +425,92 @@ def test_objects_that_make_are_known_again(tmp_path):
     for make in (lambda: Maker(2), lambda: functools.partial(scaled(2))):
         assert [tune(make(), {"block": (32,)}, **given).timed for _ in range(2)] == [1, 0]
     assert _identity(Maker(2)) != _identity(Maker(3)) and "0x" not in _identity(Maker(2))
+
+
+REACHED = {
+    "helper.py": "from dwlab import cuda\n@cuda.jit(device=True)\ndef deeper(x):\n    return x * 2\n",
+    "own.py": """import helper
+from helper import deeper
+from dwlab import cuda
+SCALE, OTHER = 1, 5
+@cuda.jit(device=True)
+def twice(x):
+    return deeper(x)
+def make(candidate):
+    @cuda.jit
+    def kernel(x, y):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] = SCALE * twice(x[i])
+    return kernel, 4, candidate["block"]
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "file, old, new, holds",
+    [
+        ("own.py", "SCALE, OTHER = 1", "SCALE, OTHER = 2", False),
+        ("own.py", "OTHER = 1, 5", "OTHER = 1, 6", True),  # which make does not name
+        ("own.py", "deeper(x)", "deeper(x) + 1", False),
+        ("own.py", "deeper(x)", "helper.deeper(x)", False),
+        ("helper.py", "x * 2", "x * 2 + 1", False),
+        ("helper.py", "x * 2", "x * 2", True),
+    ],
+)
+def test_what_make_reaches_is_part_of_the_key(tmp_path, monkeypatch, file, old, new, holds):
+    """Global variables and device functions, of this module or another of one's own, however deep."""
+
+    def timed(files):
+        for name, lines in files.items():
+            (tmp_path / name).write_text(lines)
+        linecache.clearcache()
+        for name in ("helper", "own"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        make = importlib.import_module("own").make
+        given = {"reference": doubled, "args": numbers(), "journal": tmp_path / "j.jsonl", "tolerance": 1e9}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return tune(make, {"block": (32, 64)}, **given).timed
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert timed(REACHED) == 2 and timed(REACHED) == 0
+    assert timed(REACHED | {file: REACHED[file].replace(old, new)}) == (0 if holds else 2)
+
+
+def test_a_winner_is_judged_with_the_inputs_of_today(tmp_path):
+    def make(candidate):
+        @cuda.jit
+        def kernel(x, y):
+            i = cuda.grid(1)
+            if i < x.size:
+                y[i] = 2 * abs(x[i])  # right above 0 alone
+
+        return kernel, 4, candidate["block"]
+
+    x, y = numbers()
+    given = {"reference": doubled, "journal": tmp_path / "j.jsonl"}
+    assert tune(make, {"block": (32, 64)}, args=(x, y), **given).timed == 2
+    with pytest.raises(search.SearchError, match="every candidate failed: 2 × incorrect"):
+        tune(make, {"block": (32, 64)}, args=(-x, y), **given)
+
+
+def test_limits_of_a_candidate_are_arguments(run, tmp_path):
+    given = {"reference": doubled, "args": numbers(), "isolated": True}
+    slow = tune(slowly, {"block": (32, 64), "seconds": (0, 30)}, **given, candidate_seconds=8)
+    assert [one.state for one in slow.tried.values()] == ["correct", "timeout"] * 2
+    large = tune(largely, {"block": (32,), "gigabytes": (0, 3)}, **given, candidate_gigabytes=2)
+    assert (large.tried[1].state, large.tried[1].reason) == ("memory", "its process took more than 2 GB")
+    for wrong in (
+        {"candidate_seconds": 0},
+        {"candidate_gigabytes": math.nan},
+        {"isolated": False, "candidate_seconds": 5},
+    ):
+        with pytest.raises(WorkerError, match="needs more than that|isolated=True"):
+            tune(doubling, {"block": (32,)}, **given | wrong)
+    status, out, _ = run("tune", TENSOR, "--most", "2", "--candidate-seconds", "0.01", "--candidate-gigabytes", "20")
+    assert status == 1 and "no answer in 0.01 s" in " ".join(out.split())
 
 
 def test_what_a_journal_has_that_does_not_hold_is_said(tmp_path):

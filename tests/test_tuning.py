@@ -145,7 +145,8 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_line_and_takes_new_ones(tmp
         # A line of which only its end is lost is whole.
         expected = [a for a, end in enumerate(ends) if cut >= end - 1] + [9]
         assert [one.candidate["a"] for _, one in journal.read()] == expected, cut
-        assert len(journal.damaged) <= 1 and ("damaged" in journal.message()) == bool(journal.damaged)
+        lines = journal.unused.get("damaged", [])
+        assert len(lines) <= 1 and ("damaged" in journal.message()) == bool(lines)
 
 
 @functools.cache  # a line has its date and its checksum in digits: written anew, the file has another length
@@ -171,6 +172,56 @@ def test_a_damaged_line_is_set_aside_and_no_other(tmp_path_factory, data):
     assert all(one == Tried({"a": one.candidate["a"]}, times_us=(1.25,)) for _, one in journal.read())
 
 
+def mutated(value):
+    """A JSON value with each of its parts replaced, left out or joined by another, one at a time."""
+    yield from (one for one in (None, True, -1, 10**400, math.nan, math.inf, "x", [], {}, [[]], {"x": None}))
+    if isinstance(value, dict):
+        yield value | {"of a later version": 1}
+        for name in value:
+            yield {other: one for other, one in value.items() if other != name}
+            yield from (value | {name: one} for one in mutated(value[name]))
+    elif isinstance(value, list):
+        yield [*value, "x"]
+        yield from ([*value[:i], one, *value[i + 1 :]] for i in range(len(value)) for one in mutated(value[i]))
+
+
+def test_lines_by_hand_with_a_right_checksum_are_used_or_said_to_be_not(tmp_path):
+    won = Tried({"a": 1, "b": "x", "c": True, "d": 0.5}, times_us=(2.0,), resources={"registers": 40.0}, won=True)
+    body, journal = json.loads(encoded(KEY, won))["line"], Journal(tmp_path / "j.jsonl")
+    for one in mutated(body):
+        text = json.dumps(one, sort_keys=True, separators=(",", ":"))
+        journal.path.write_text(f'{{"crc":{zlib.crc32(text.encode())},"line":{text}}}\n')
+        found = list(journal.read())
+        assert len(found) + sum(map(len, journal.unused.values())) == 1, one
+        journal.results(KEY), journal.winner(KEY), journal.winners(), journal.why_not(KEY), journal.message()
+        for key, tried in found:
+            assert key.text and tried.ok in (True, False) and all(us >= 0 for us in tried.times_us), one
+            assert all(isinstance(value, (bool, int, float, str)) for value in tried.candidate.values()), one
+        if isinstance(one, dict) and isinstance(one.get("key"), dict):
+            other = "of a later version" in {**one, **one["key"]} or "candidate" not in one
+            other |= not body["key"].keys() - {"sparsity", "protocol"} <= one["key"].keys()
+            assert (list(journal.unused) == ["of another version"]) == other, one
+
+
+def test_what_cannot_be_read_is_named_and_a_finished_search_needs_no_room(tmp_path, monkeypatch):
+    made, journal = space.space({"a": tuple(range(20))}), Journal(tmp_path / "j.jsonl")
+    found = searched(journal.path, made, Noisy(1))
+    packed = journal.pack().read_bytes()
+    journal.packed.write_bytes(packed[:-20])
+    with pytest.raises(JournalError, match=r"cannot read .*j\.jsonl\.xz"):
+        list(journal.read())
+    journal.packed.write_bytes(packed)
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("dwlab.records.journal.open", refuse, raising=False)
+    journal.check_writable(KEY)
+    assert searched(journal.path, made, Noisy(2)).winner == found.winner
+    with pytest.raises(JournalError, match="cannot write .*Permission denied"):
+        journal.check_writable(replace(KEY, gpu="NVIDIA L4"))
+
+
 def _write_many(path, who, count):
     journal = Journal(path)
     for i in range(count):
@@ -185,7 +236,7 @@ def test_two_writers_lose_nothing(tmp_path):
     for one in writers:
         one.join(120)
     journal = Journal(tmp_path / "j.jsonl")
-    assert len(journal.results(KEY)) == 80 and journal.damaged == ()
+    assert len(journal.results(KEY)) == 80 and journal.unused == {}
 
 
 def test_a_journal_that_cannot_be_written_says_so_and_keeps_what_it_has(tmp_path, monkeypatch):
@@ -334,6 +385,73 @@ def test_a_search_resumes_from_its_journal(tmp_path):
     assert second.winner == first.winner and second.timed == 0 and first.timed == 10
 
 
+class Noisy(Plain):
+    """Rounds of 100 µs and more, each with a disturbance of its own."""
+
+    def __init__(self, seed, width=6.0):
+        self.random, self.width, self.rounds, self.judged = random.Random(seed), width, 0, 0
+
+    def judge(self, candidate):
+        self.judged += 1
+        if candidate.get("wrong"):
+            raise race.Out("incorrect", "y[3] is 1.0, 2.0 is right")
+
+    def time_us(self, candidate):
+        self.rounds += 1
+        return 100 + abs(candidate["a"] - 9) + self.random.uniform(0, self.width)
+
+
+def searched(path, made, noisy):
+    return search.search(made, noisy, strategies.exhaustive, journal=Journal(path), key=KEY)
+
+
+def test_a_finished_search_is_finished_however_noisy_the_clock(tmp_path):
+    """Its winner is judged once; what was killed in its race goes on with the rounds that it has."""
+    made = space.space({"a": tuple(range(20))})
+    for seed in range(30):
+        path, first = tmp_path / f"{seed}.jsonl", Noisy(seed)
+        found, second = searched(path, made, first), Noisy(-seed)
+        again = searched(path, made, second)
+        assert (second.rounds, second.judged, again.winner) == (0, 1, found.winner)
+    lines = path.read_bytes().splitlines(keepends=True)
+    for kept in range(20, len(lines)):
+        path.write_bytes(b"".join(lines[:kept]))
+        found, resumed = searched(path, made, rest := Noisy(99)), searched(path, made, last := Noisy(98))
+        assert (last.rounds, resumed.winner) == (0, found.winner) and rest.rounds < first.rounds - 20
+        assert kept < len(lines) - 1 or rest.rounds == 0  # all finalists' rounds are there
+
+
+def test_a_winner_changes_for_one_that_is_faster_beyond_chance_alone(tmp_path):
+    """Of a candidate that came later: 8 µs faster it wins, as fast it does not; and no other races again."""
+    for faster in (True, False):
+        path, values = tmp_path / f"{faster}.jsonl", tuple(range(20, 40))
+        before = searched(path, space.space({"a": values}), Noisy(1)).candidate["a"]
+        late, noisy = before - 8 if faster else 18 - before, Noisy(2)  # cost is the distance from 9
+        after = searched(path, space.space({"a": (*values, late)}), noisy).candidate["a"]
+        assert after == (late if faster else before) and noisy.rounds <= search.FIRST + 2 * race.ROUNDS
+
+
+def test_a_winner_that_is_wrong_now_does_not_win(tmp_path):
+    made = space.space({"a": tuple(range(20))})
+    found = searched(tmp_path / "j.jsonl", made, Noisy(1))
+
+    class Wrong(Noisy):
+        def judge(self, candidate):
+            super().judge(candidate | {"wrong": candidate in self.wrong})
+
+    wrong = Wrong(2)
+    wrong.wrong = [found.candidate]
+    second = searched(tmp_path / "j.jsonl", made, wrong)
+    assert second.winner != found.winner and second.tried[found.winner].state == "incorrect" and wrong.judged == 2
+    wrong.wrong = made.candidates
+    with pytest.raises(search.SearchError, match="every candidate failed: 20 × incorrect"):
+        searched(tmp_path / "j.jsonl", made, wrong)
+    one = space.space({"a": (9,)})
+    searched(tmp_path / "one.jsonl", one, Noisy(1))
+    with pytest.raises(search.SearchError, match="every candidate failed: 1 × incorrect"):
+        searched(tmp_path / "one.jsonl", one, wrong)
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [(OSError(28, "No space left on device"), "No space"), (PermissionError(13, "Permission denied"), "Perm")],
@@ -352,7 +470,7 @@ def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(
         patch.setattr(os, "fsync", fsync)
         found = search.search(recorded.space, recorded, strategies.ordered(order), **how)
     kept = journal.results(KEY)
-    assert says in found.trouble and len(kept) == 3 and journal.damaged == () and found.timed == 10
+    assert says in found.trouble and len(kept) == 3 and journal.unused == {} and found.timed == 10
     journal.path.write_bytes(journal.path.read_bytes() + b"".join(found.unsaved))  # where there is room again
     again = search.search(recorded.space, recorded, strategies.ordered(order), **how)
     assert again.winner == found.winner and again.timed == 0 and again.trouble == ""

@@ -95,3 +95,15 @@ class Shared(Plain):
 def numbers():
     """Its arguments."""
     return np.arange(1, 101, dtype=np.float32), np.zeros(100, np.float32)
+
+
+def slowly(candidate):
+    """Its kernel after so many seconds."""
+    time.sleep(candidate["seconds"])
+    return doubling(candidate)
+
+
+def largely(candidate):
+    """Its kernel while so many gigabytes are held, a little at a time."""
+    held = [np.ones(12_500_000) for _ in range(10 * candidate["gigabytes"])]
+    return doubling(candidate | {"bug": 0 * len(held)})

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import lzma
+import math
 import os
 import re
 import time
@@ -21,8 +22,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 Candidate = Mapping[str, Any]
-"""Parameter -> value: numbers, texts and booleans."""
+"""Parameter -> value: finite numbers, texts and booleans."""
 
 COUNTED = "none; counted"
 """How the GPU of a key begins where no time was measured: what stands for it was counted by the interpreter."""
@@ -136,8 +139,8 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = unpacked(path)
-        self.damaged: tuple[int, ...] = ()
-        """Numbers of the lines that the last `read` did not use."""
+        self.unused: dict[str, list[int]] = {}
+        """Numbers of the lines that the last `read` did not use: those that are "damaged" or "of another version"."""
 
     @property
     def packed(self) -> Path:
@@ -183,20 +186,21 @@ class Journal:
 
     def _sound(self, wanted: Callable[[bytes], bool]) -> Iterator[tuple[Key, Tried]]:
         self._check_file("read")
-        try:
-            lines = [line for read in (self._unpacked, self.path.read_bytes) for line in _lines(read)]
-        except (OSError, EOFError, lzma.LZMAError) as error:
-            raise JournalError(f"cannot read {self.path}: {getattr(error, 'strerror', '') or error}") from error
-        damaged = []
+        lines = []
+        for path, read in ((self.packed, self._unpacked), (self.path, self.path.read_bytes)):
+            try:
+                lines += _lines(read)
+            except (OSError, EOFError, lzma.LZMAError) as error:
+                raise JournalError(f"cannot read {path}: {getattr(error, 'strerror', '') or error}") from error
+        self.unused = {}
         for number, line in enumerate(lines, 1):
             if not line.strip() or not wanted(line):
                 continue
             found = _parsed(line)
-            if found is None:
-                damaged.append(number)
+            if isinstance(found, str):
+                self.unused.setdefault(found, []).append(number)
             else:
                 yield found
-        self.damaged = tuple(damaged)
 
     def _unpacked(self) -> bytes:
         return lzma.decompress(self.packed.read_bytes())
@@ -204,7 +208,7 @@ class Journal:
     def pack(self) -> Path:
         """Moves all lines into the compressed file, and says which. Raises JournalError; then nothing has changed."""
         list(self.read())
-        if self.damaged:
+        if self.unused:
             raise JournalError(f"{self.message()}. Take them out, then pack it")
         part = self.packed.with_name(f"{self.packed.name}.part")
         try:
@@ -237,15 +241,16 @@ class Journal:
         """Every line that says what a search took, in order; other lines are not parsed, nor counted as damaged."""
         return list(self._sound(lambda line: b'"won":true' in line))
 
-    def check_writable(self) -> None:
-        """Raises JournalError if no line can be added; nothing is."""
+    def check_writable(self, key: Key | None = None) -> None:
+        """Raises JournalError if no line can be added, unless a search under this key is finished; nothing is added."""
         self._check_file("write")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab"):
                 pass
         except OSError as error:
-            raise JournalError(f"cannot write {self.path}: {error.strerror or error}") from error
+            if key is None or not self.exists or self.winner(key) is None:
+                raise JournalError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def why_not(self, key: Key) -> str:
         """Why nothing of this journal holds for a key: in what the nearest key differs. "" if something does."""
@@ -257,10 +262,11 @@ class Journal:
 
     def message(self) -> str:
         """A sentence on the lines that were set aside; "" if none were."""
-        if not self.damaged:
-            return ""
-        lines = ", ".join(map(str, self.damaged[:5])) + (", …" if len(self.damaged) > 5 else "")
-        return f"{self.path}: {len(self.damaged)} damaged (line {lines}): not used, and left where they are"
+        unused = [
+            f"{len(lines)} {why} (line {', '.join(map(str, lines[:5]))}{', …' * (len(lines) > 5)})"
+            for why, lines in self.unused.items()
+        ]
+        return f"{self.path}: {', '.join(unused)}: not used, and left where they are" if unused else ""
 
 
 def _lines(read: Callable[[], bytes]) -> list[bytes]:
@@ -277,15 +283,24 @@ def encoded(key: Key, tried: Tried) -> bytes:
     return f'{{"crc":{zlib.crc32(body.encode())},"line":{body}}}\n'.encode()
 
 
-def _parsed(line: bytes) -> tuple[Key, Tried] | None:
-    with contextlib.suppress(ValueError, TypeError, KeyError, JournalError, RecursionError):
+def _parsed(line: bytes) -> tuple[Key, Tried] | str:
+    """A line's key and candidate; or why it is not used: "damaged", or "of another version", with other fields."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, JournalError, RecursionError):
         outer = json.loads(line)
         body = outer["line"]
         if zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()) != outer["crc"]:
-            return None
-        key = Key(**body.pop("key"))
-        return key, Tried(**body | {"times_us": tuple(body["times_us"])})
-    return None
+            return "damaged"
+        key = body.pop("key")
+        for kind, given in ((Key, key), (Tried, body)):
+            needed = {one.name for one in fields(kind) if one.default is one.default_factory}
+            if not needed <= given.keys() <= {one.name for one in fields(kind)}:
+                return "of another version"
+        found = msgspec.convert(key, Key), msgspec.convert(body, Tried)
+        values = [one for one in body["candidate"].values() if not isinstance(one, (str, bool))]
+        measured = (*found[1].times_us, *found[1].resources.values(), found[1].compile_s)
+        if all(abs(one) < math.inf for one in values) and all(0 <= one < math.inf for one in measured):
+            return found
+    return "damaged"
 
 
 @contextlib.contextmanager

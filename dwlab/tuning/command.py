@@ -25,8 +25,9 @@ from dwlab.tuning import pool, replay, stages, strategies, tables
 from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
 from dwlab.tuning.tune import SWITCH, how, off, tune
-from dwlab.tuning.worker import Inline, Worker
+from dwlab.tuning.worker import SECONDS, Inline, Worker
 
+LIMITS = ("candidate_seconds", "candidate_gigabytes")
 LEAST, PART = 20, 0.05
 """Candidates that a search tries if nobody says how many: that part of the space, so many at least."""
 
@@ -77,6 +78,8 @@ def register(command: commandline.Register) -> None:
     add("--gpu", metavar="NAME", help="without a GPU: whose tiles and ceilings, or whose sweep")
     add("--gpus", metavar="N,N", help="several GPUs of this machine, as CUDA_VISIBLE_DEVICES names them")
     add("--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786")
+    add("--candidate-seconds", type=commandline.positive, metavar="S", help=f"for each answer (default: {SECONDS:g})")
+    add("--candidate-gigabytes", type=commandline.positive, metavar="N", help="of memory for a candidate's process")
     add("--plot", type=images, metavar="FILE", help=f"{plot}, PNG, SVG or PDF")
     add("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
     add("--report", nargs="?", const=True, metavar="FOLDER", help=report)
@@ -109,8 +112,6 @@ def main(args: argparse.Namespace) -> int:
     if args.off or os.environ.get(SWITCH) == "off":
         return _default(what, problem, args)
     journal = Journal(args.journal) if args.journal else None
-    if journal is not None and not args.replay:
-        journal.check_writable()
     if (args.gpus or args.cluster) and (args.replay or args.strategy == "optuna"):
         raise TuneError("several GPUs are for the strategies model, random and exhaustive, and not for a replay")
     with _task(what, problem, args) as (task, bench, firsts):
@@ -124,9 +125,10 @@ def _searched(
     most = args.most
     if most is None and args.budget is None and args.strategy != "exhaustive":
         most = max(LEAST, math.ceil(PART * len(task.space)))
-    if journal is not None and not journal.results(task.key) and journal.keys():
-        _warn(f"nothing of {journal.path} holds here: {journal.why_not(task.key)}")
     if journal is not None:
+        journal.check_writable(task.key)
+        if not journal.results(task.key) and journal.keys():
+            _warn(f"nothing of {journal.path} holds here: {journal.why_not(task.key)}")
         _warn(journal.message())
     total = min(most or len(task.space), len(task.space))
     what = tables.unit(Found(task.space, 0, counted=task.key.counted))
@@ -151,9 +153,10 @@ def _searched(
 
 def _own(args: argparse.Namespace) -> int:
     """A search for a kernel of one's own: of FILE.py its make(candidate), `parameters`, example() and want()."""
-    for name in ("problem", "dtype", "replay", "gpu", "gpus", "cluster", "off"):
+    for name in ("problem", "dtype", "replay", "gpu", "gpus", "cluster", "off", *LIMITS):
         if getattr(args, name):
-            raise TuneError(f"{'--' * (name != 'problem')}{name} goes with a stage, not with {args.stage}")
+            option = f"--{name.replace('_', '-')}" if name != "problem" else name
+            raise TuneError(f"{option} goes with a stage, not with {args.stage}")
     make, _, _, given, want, module = own_kernel(args.stage, "want")
     if (parameters := getattr(module, "parameters", None)) is None:
         example = "parameters = {'block': (64, 128)}"
@@ -212,25 +215,26 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
     if args.replay:
         yield *_replayed(what, problem, args), None
         return
-    short = args.gpu or "h200"
+    short, limits = args.gpu or "h200", (args.candidate_seconds or SECONDS, args.candidate_gigabytes or math.inf)
     make = functools.partial(_bench_there, what.id, problem, short)
     key = functools.partial(stages.there, what.id, problem, short)
     if args.cluster:
         with _client(args.cluster) as client:
             task = _here(what, problem, pool.key(client, key), short)
-            with pool.of_cluster(client, make) as several:
+            with pool.of_cluster(client, make, *limits) as several:
                 several.bench.exact = task.key.counted
                 yield task, several.bench, several.firsts
         return
     _gpu(args)
     task = _here(what, problem, key(), short)
     if args.gpus:
-        with pool.of_machine(make, args.gpus.split(",")) as several:
+        with pool.of_machine(make, args.gpus.split(","), *limits) as several:
             several.bench.exact = task.key.counted
             yield task, several.bench, several.firsts
-    elif target.mode == "gpu":
-        with Worker(make) as worker:
+    elif target.mode == "gpu" or any(getattr(args, name) for name in LIMITS):
+        with Worker(make, limits[0], gigabytes=limits[1]) as worker:
             worker.begin()
+            worker.exact = task.key.counted
             yield task, worker, None
     else:
         with contextlib.closing(make()) as bench:

@@ -8,6 +8,7 @@ each worker of a Dask client, on any machines (the extra "cluster"); all must ha
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import queue
 import threading
@@ -101,16 +102,16 @@ class Pool:
             one.close()
 
 
-def of_machine(make: Make, gpus: Sequence[str], seconds: float = SECONDS) -> Pool:
+def of_machine(make: Make, gpus: Sequence[str], seconds: float = SECONDS, gigabytes: float = math.inf) -> Pool:
     """A `Worker` for each GPU of this machine. gpus: as CUDA_VISIBLE_DEVICES names them."""
     if not gpus or len(set(gpus)) < len(gpus):
         raise ClusterError(f"gpus={list(gpus)}: name each GPU once, at least one")
-    return Pool([Worker(make, seconds, {"CUDA_VISIBLE_DEVICES": one}) for one in gpus])
+    return Pool([Worker(make, seconds, {"CUDA_VISIBLE_DEVICES": one}, None, gigabytes) for one in gpus])
 
 
-def of_cluster(client: Any, make: Make, seconds: float = SECONDS) -> Pool:
+def of_cluster(client: Any, make: Make, seconds: float = SECONDS, gigabytes: float = math.inf) -> Pool:
     """A `Worker` in each worker of a dask.distributed client, which has one thread and one GPU."""
-    return Pool([There(client, one, make, seconds) for one in _workers(client)])
+    return Pool([There(client, one, make, seconds, gigabytes) for one in _workers(client)])
 
 
 def key(client: Any, make_key: Callable[[], Key]) -> Key:
@@ -126,9 +127,9 @@ def key(client: Any, make_key: Callable[[], Key]) -> Key:
 class There(Remote):
     """A bench on one worker of a Dask client, in a process of its own there."""
 
-    def __init__(self, client: Any, address: str, make: Make, seconds: float = SECONDS):
+    def __init__(self, client: Any, address: str, make: Make, seconds: float = SECONDS, gigabytes: float = math.inf):
         self.client, self.address, self.seconds = client, address, seconds
-        self._make = pickle.dumps((make, seconds))
+        self._make = pickle.dumps((make, seconds, None, None, gigabytes))
 
     def _ask(self, what: str, candidate: Candidate) -> Any:
         """Raises ClusterError if the worker is gone: times of two GPUs do not compare."""

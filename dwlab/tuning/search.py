@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -138,7 +138,10 @@ def search(
     failed.
     """
     until = time.monotonic() + seconds
-    known = journal.results(key) if journal is not None and key is not None else {}
+    lines = [one for its, one in journal.read() if its == key] if journal is not None and key is not None else []
+    known = {text(one.candidate): one for one in lines}
+    last = max((place for place, one in enumerate(lines) if one.won), default=-1)
+    new = {text(one.candidate) for one in lines[last + 1 :]}  # since a search was finished
     found = Found(space, -1)
     most = len(space) if most is None else max(1, most)
     exact = getattr(bench, "exact", False)
@@ -149,6 +152,7 @@ def search(
         todo = [space.candidates[place] for place in places if text(space.candidates[place]) not in known]
         for tried in firsts(todo, 1 if exact else FIRST, until):
             known[text(tried.candidate)] = tried
+            new.add(text(tried.candidate))
             found.timed += 1
             found.save(journal, key, tried)
             best = min(best, statistics.median(tried.times_us) if tried.ok else math.inf)
@@ -162,6 +166,7 @@ def search(
         tried = known.get(text(space.candidates[place]))
         if tried is None:
             tried = first(space.candidates[place], bench, best, 0 if len(space) == 1 else 1 if exact else FIRST)
+            new.add(text(tried.candidate))
             found.timed += 1
             found.save(journal, key, tried)
         found.tried[place] = tried
@@ -172,10 +177,16 @@ def search(
             progress(place, best)
     proposals.close()
     if len(space) == 1 and found.tried[0].state == "correct":
-        found.winner = 0
-        return found
-    won = journal.winner(key) if known and journal is not None and key is not None else None
-    _race(found, bench, rounds, until, journal, key, known, won)
+        try:
+            if not found.timed:  # but by an earlier run
+                bench.judge(space.candidates[0])
+            found.winner = 0
+            return found
+        except Out as why:
+            found.tried[0] = Tried(space.candidates[0], why.state, why.reason)
+            found.save(journal, key, found.tried[0])
+    won = lines[last] if last >= 0 else None
+    _race(found, bench, rounds, until, journal, key, known, won, new)
     best_one = found.tried[found.winner]
     if won is None or won.candidate != best_one.candidate or won.times_us != best_one.times_us:
         found.save(journal, key, replace(best_one, won=True))
@@ -206,48 +217,58 @@ def _race(
     key: Key | None,
     known: dict[str, Tried],
     won: Tried | None,
+    new: set[str],
 ) -> None:
-    """The best of those that were tried, in a race. Fills in winner and tied; the race's rounds go into the journal."""
-    medians = {place: statistics.median(one.times_us) for place, one in found.tried.items() if one.ok}
+    """The best of those that were tried, in a race. Fills in winner and tied; the race's rounds go into the journal.
+
+    Its first rounds make a candidate a finalist, so that a second run has the same; rounds that the journal has of a
+    race without a winner are taken from there. won: who won before; only new candidates race it, and it loses to one
+    that is faster beyond chance alone.
+    """
+    candidates = found.space.candidates
+    medians = {place: statistics.median(one.times_us[:FIRST]) for place, one in found.tried.items() if one.ok}
+    held = next((place for place in medians if won is not None and candidates[place] == won.candidate), None)
     while medians:
         best = min(medians.values())
-        close = sorted(
-            (place for place, us in medians.items() if us <= BAIL * best), key=lambda one: (medians[one], one)
-        )
+        close = sorted((one for one in medians if medians[one] <= BAIL * best), key=lambda one: (medians[one], one))
         finalists = sorted(close[:FINALISTS])
-        settled = all(
-            len(known.get(text(found.space.candidates[one]), Tried({})).times_us) > FIRST for one in finalists
-        )
-        if len(finalists) == 1 or settled or getattr(bench, "exact", False):  # nothing to compare, or it is compared
-            before = [one for one in finalists if won is not None and found.space.candidates[one] == won.candidate]
-            found.winner = before[0] if before and settled else min(finalists, key=lambda one: (medians[one], one))
+        exact = getattr(bench, "exact", False)
+        if held is not None and not exact:
+            finalists = [held, *(one for one in finalists if one != held and text(candidates[one]) in new)]
+        if raced := len(finalists) > 1 and not exact:
+            kept = {one: iter(() if held is not None else found.tried[one].times_us[FIRST:]) for one in finalists}
+
+            def measure(place: int, kept: dict[int, Iterator[float]] = kept) -> float:
+                us = next(kept[place], None)
+                return bench.time_us(candidates[place]) if us is None else us
+
+            result = race(finalists, measure, rounds, lambda: time.monotonic() >= until)
+            for place, why in result.out.items():
+                found.tried[place] = Tried(candidates[place], why.state, why.reason)
+                medians.pop(place)
+            for place, times in result.times.items():
+                before = found.tried[place].times_us[: None if held is not None else FIRST]
+                found.tried[place] = replace(found.tried[place], times_us=(*before, *times, *kept[place]), won=False)
+            for place in finalists:
+                if found.tried[place] != replace(known.get(text(candidates[place]), Tried({})), won=False):
+                    found.save(journal, key, found.tried[place])
+            if result.winner is None:
+                held = held if held in medians else None
+                continue
+            found.winner, found.tied = held if held in result.tied else result.winner, result.tied
+        else:  # nothing to compare, or it is compared
+            found.winner = min(finalists, key=lambda one: (medians[one], one))
             equal = (one for one in sorted(medians) if medians[one] == medians[found.winner] and one != found.winner)
             found.tied = (found.winner, *equal)
+        try:
+            if raced or text(candidates[found.winner]) in known:  # of an earlier run: what it calls may be other
+                bench.judge(candidates[found.winner])
             return
-        result = race(
-            finalists,
-            lambda place: bench.time_us(found.space.candidates[place]),
-            rounds,
-            lambda: time.monotonic() >= until,
-        )
-        for place, why in result.out.items():
-            found.tried[place] = Tried(found.space.candidates[place], why.state, why.reason)
-            medians.pop(place)
-        for place, times in result.times.items():
-            one = found.tried[place]
-            found.tried[place] = replace(one, times_us=(*one.times_us, *times), won=False)
-        for place in finalists:
-            found.save(journal, key, found.tried[place])
-        if result.winner is not None:
-            try:
-                bench.judge(found.space.candidates[result.winner])
-            except Out as why:
-                found.tried[result.winner] = Tried(found.space.candidates[result.winner], why.state, why.reason)
-                medians.pop(result.winner, None)
-                found.save(journal, key, found.tried[result.winner])
-                continue
-            found.winner, found.tied = result.winner, result.tied
-            return
+        except Out as why:
+            found.tried[found.winner] = Tried(candidates[found.winner], why.state, why.reason)
+            medians.pop(found.winner)
+            held = held if held in medians else None
+            found.save(journal, key, found.tried[found.winner])
     raise SearchError(
         "every candidate failed: " + "; ".join(f"{count} × {why}" for why, count in found.rejected().items()), found
     )

@@ -13,9 +13,12 @@ import hashlib
 import inspect
 import math
 import os
+import sys
+import sysconfig
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from dwlab.tuning.bench import KernelBench, Made, measured_on
 from dwlab.tuning.search import Found, search
 from dwlab.tuning.space import Space, SpaceError, space
 from dwlab.tuning.strategies import named
-from dwlab.tuning.worker import Inline, Worker
+from dwlab.tuning.worker import SECONDS, Inline, Worker, WorkerError
 
 SWITCH = "DWLAB_TUNE"
 """Variable of the environment: "off", and nothing is searched: the default is taken."""
@@ -46,6 +49,8 @@ def tune(
     tolerance: float | None = None,
     journal: str | os.PathLike[str] | None = None,
     isolated: bool = False,
+    candidate_seconds: float = SECONDS,
+    candidate_gigabytes: float = math.inf,
     progress: Callable[[int, float], None] = lambda place, best: None,
 ) -> Found:
     """The fastest candidate of a kernel with parameters: each is checked, timed, and checked again, the best race.
@@ -56,7 +61,10 @@ def tune(
     default. strategy: model, random, exhaustive or optuna; "" is model with a cost, else exhaustive. cost: candidate ->
     predicted time, in any unit. most: candidates; seconds: about. journal: a file, from which a search resumes.
     isolated: each candidate runs in another process, so that one that hangs or crashes costs itself alone; make and
-    reference are then functions of a module that can be imported.
+    reference are then functions of a module that can be imported. candidate_seconds bounds each answer of that process
+    (compiling takes the most of it), candidate_gigabytes its memory, some 0.3 before any candidate.
+
+    A search that its journal has to the end is finished: its winner is checked once, and not timed again.
 
     Without a GPU no time is measured: `found.how` says that candidates were compared by what the interpreter counts.
     Raises SpaceError, BenchError (a reference that fails), StrategyError, JournalError, WorkerError (isolated, and make
@@ -73,14 +81,16 @@ def tune(
     chosen = named(strategy or ("exhaustive" if order is None else "model"), seed, order)
     bench = KernelBench(make, reference, args, tolerance)  # here too: a reference that fails is one error
     kept = None if journal is None else Journal(journal)
-    if kept is not None:
-        kept.check_writable()
     given = {"most": most, "seconds": seconds, "journal": kept, "progress": progress}
     key = _key(make, reference, found, args, tolerance)
     if kept is not None:
+        kept.check_writable(key)
         _warn_of(kept, key)
+    limits = {"seconds": candidate_seconds, "gigabytes": candidate_gigabytes}
+    if not isolated and limits != {"seconds": SECONDS, "gigabytes": math.inf}:
+        raise WorkerError("candidate_seconds and candidate_gigabytes bound a process: give isolated=True, too")
     if isolated:
-        with Worker(functools.partial(KernelBench, make, reference, args, tolerance)) as worker:
+        with Worker(functools.partial(KernelBench, make, reference, args, tolerance), **limits) as worker:
             worker.begin()
             worker.exact = bench.exact
             made = search(found, worker, chosen, key=key, **given)
@@ -120,17 +130,59 @@ def _warn_of(journal: Journal, key: Key) -> None:
         warnings.warn(message, stacklevel=3)
 
 
-def _identity(one: Any, deep: int = 4) -> str:
-    """Identity of a function or a value, as far as it can be seen: texts, closures, attributes."""
+_DATA = (type(None), bool, int, float, complex, str, bytes, np.generic, tuple, list, set, frozenset, dict)
+
+
+def _installed(module: str) -> bool:
+    """Whether a module is Python's, a package's or dwlab's, and not one's own."""
+    root = (module or "builtins").partition(".")[0]
+    file = getattr(sys.modules.get(root), "__file__", None)
+    places = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    return root == "dwlab" or root != "__main__" and (not file or any(Path(file).is_relative_to(p) for p in places))
+
+
+def _globals_of(function: types.FunctionType) -> dict[str, Any]:
+    """The global variables that a function names, within inner functions too: own functions, own objects, data.
+
+    Of one's own modules what the function names, "module.name"; nothing of those that are installed.
+    """
+    codes, names, found = [function.__code__], {}, {}
+    for code in codes:
+        names |= dict.fromkeys(code.co_names)
+        codes += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    for name in names.keys() & function.__globals__.keys():
+        value = function.__globals__[name]
+        if not isinstance(value, types.ModuleType):
+            found[name] = value
+        elif not _installed(value.__name__):
+            found |= {f"{name}.{one}": getattr(value, one) for one in names if hasattr(value, one)}
+
+    def own(value: Any) -> bool:
+        value = getattr(value, "py_func", value)
+        kind = value if hasattr(value, "__qualname__") else type(value)
+        return isinstance(value, (*_DATA, np.ndarray)) or not _installed(kind.__module__)
+
+    return {name: found[name] for name in sorted(found) if own(found[name])}
+
+
+def _identity(one: Any, deep: int = 12, seen: dict[int, Any] | None = None) -> str:
+    """Identity of a function or a value, as far as it can be seen: texts, closures, attributes, global variables.
+
+    seen: what was met on the way, which a function may lead back to, by its id.
+    """
+    seen = {} if seen is None else seen
     if isinstance(one, np.ndarray) and one.dtype != object:
         return f"{one.dtype}{one.shape}{hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest()}"
     if one is None or isinstance(one, (bool, int, float, complex, str, bytes, np.generic)):
         return repr(one)
+    if id(one) in seen:
+        return f"as {list(seen).index(id(one))}"
+    seen[id(one)] = one  # held, so that its id is no other's
     if isinstance(one, (tuple, list, set, frozenset)):
-        parts = [_identity(each, deep - 1) for each in one] if deep else ["…"]
+        parts = [_identity(each, deep - 1, seen) for each in one] if deep else ["…"]
         return f"{type(one).__name__}({', '.join(parts if isinstance(one, (tuple, list)) else sorted(parts))})"
     if isinstance(one, Mapping):
-        return ", ".join(f"{key!r}: {_identity(value, deep - 1)}" for key, value in one.items()) if deep else "…"
+        return ", ".join(f"{key!r}: {_identity(value, deep - 1, seen)}" for key, value in one.items()) if deep else "…"
     kind = type(one)
     parts = [kind.__module__, kind.__qualname__]
     with contextlib.suppress(OSError, TypeError):  # typed at a prompt, built in
@@ -144,19 +196,20 @@ def _identity(one: Any, deep: int = 4) -> str:
         for cell in one.__closure__ or ():
             with contextlib.suppress(ValueError):  # nothing is in it yet
                 cells.append(cell.cell_contents)
-        more = (cells, one.__defaults__, one.__kwdefaults__)
+        more = (cells, one.__defaults__, one.__kwdefaults__, {} if _installed(one.__module__) else _globals_of(one))
     elif hasattr(one, "py_func"):
         more = (one.py_func,)
     else:
         more = (getattr(one, "__dict__", None),) if not isinstance(one, (type, types.ModuleType)) else ()
-    return "\n".join([*parts, *(_identity(each, deep - 1) for each in more)]) if deep else "…"
+    return "\n".join([*parts, *(_identity(each, deep - 1, seen) for each in more)]) if deep else "…"
 
 
 def _key(
     make: Callable[..., Any], reference: Callable[..., Any], found: Space, args: Sequence[Any], tolerance: float | None
 ) -> Key:
-    """kernel: of make and reference and what they close over, not of global variables that they use; and of the
-    tolerance. Of arrays their sizes count, not what they hold.
+    """kernel: of make and reference, what they close over, the global variables that they name, and the tolerance.
+
+    Of args' arrays the sizes count, not what they hold: a winner is checked with what they hold now.
     """
     texts = [_identity(make), _identity(reference), *([] if tolerance is None else [repr(tolerance)])]
     arrays = [one for one in args if isinstance(one, np.ndarray)]

@@ -2,7 +2,7 @@
 
 The process is started when it is first needed and again after each loss; what it had compiled is then made anew. A
 candidate without an answer in its time is "timeout", one that ends the process, or after which the GPU answers nothing
-but errors, "crashed".
+but errors, "crashed"; one whose process takes more than its memory is "memory".
 
 Where several workers share a GPU, each holds the `GpuLock` while it uses it. One that keeps it for too long has hung on
 the GPU: it is ended, and the others go on.
@@ -11,6 +11,7 @@ the GPU: it is ended, and the others go on.
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import pickle
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dwlab.records.journal import Candidate, locked, text
 from dwlab.tuning.race import Out
@@ -138,7 +139,9 @@ class Worker(Remote):
     """A Bench whose work another process does. make: () -> Bench, a function of a module or a partial of one.
 
     lock: of the GPU, which the bench takes while it uses it. Use it as a context manager: the process ends with it.
-    exact is as its bench has it: who makes it sets it. losses: processes that were lost.
+    exact is as its bench has it: who makes it sets it. losses: processes that were lost. seconds, gigabytes: for each
+    answer, and of this machine's memory for the whole process, some 0.3 before any candidate. Raises WorkerError where
+    such a limit cannot be, or cannot be watched.
     """
 
     def __init__(
@@ -147,8 +150,15 @@ class Worker(Remote):
         seconds: float = SECONDS,
         environment: dict[str, str] | None = None,
         lock: GpuLock | None = None,
+        gigabytes: float = math.inf,
     ):
+        for name, limit in (("seconds", seconds), ("gigabytes", gigabytes)):
+            if not limit > 0:
+                raise WorkerError(f"{name}={limit}: a candidate needs more than that")
+        if gigabytes < math.inf and not Path("/proc/self/statm").exists():
+            raise WorkerError(f"gigabytes={gigabytes:g}: the memory of a process is watched on Linux alone")
         self.make, self.seconds, self.environment, self.lock = make, seconds, dict(environment or {}), lock
+        self.gigabytes = gigabytes
         self.losses = 0
         self._process: Any = None
         self._pipe: Any = None
@@ -213,7 +223,10 @@ class Worker(Remote):
     def _answer(self, seconds: float) -> Any:
         until, process, pipe = time.monotonic() + seconds, self._process, self._pipe
         try:
-            while not pipe.poll(max(0.0, min(until - time.monotonic(), 1.0 if self.lock else seconds))):
+            step = 0.05 if self.gigabytes < math.inf else 1.0 if self.lock else seconds
+            while not pipe.poll(max(0.0, min(until - time.monotonic(), step))):
+                if self.gigabytes < _gigabytes(process.pid):
+                    self._lose("memory", f"its process took more than {self.gigabytes:g} GB")
                 if self.lock is not None and self.lock.is_over(process.pid):
                     self._lose("timeout", f"it kept the GPU for {self.lock.seconds:g} s")
                 if time.monotonic() >= until:
@@ -230,10 +243,17 @@ class Worker(Remote):
             raise Out(*out)
         return answer
 
-    def _lose(self, state: str, reason: str) -> None:
+    def _lose(self, state: str, reason: str) -> NoReturn:
         self.losses += 1
         self.close()
         raise Out(state, reason)
+
+
+def _gigabytes(pid: int) -> float:
+    """Memory that a process has; 0 where that cannot be seen."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
+    return 0.0
 
 
 _environ = threading.Lock()
