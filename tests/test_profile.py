@@ -219,6 +219,14 @@ def test_host_arrays_that_a_kernel_is_given_are_copies_that_show():
     assert np.array_equal(y, 2 * x)
 
 
+def test_a_profile_is_saved_with_its_folder(tmp_path):
+    with profile() as p:
+        cuda.to_device(np.zeros(4))
+    assert p.save(tmp_path / "a" / "b" / "c.html").stat().st_size > 1000
+    with pytest.raises(OSError, match="c.html"):
+        p.save(tmp_path / "a" / "b" / "c.html" / "d.html")
+
+
 @simulated
 def test_zero_copy_has_no_copies():
     x, y = cuda.mapped_array(N, np.float32), cuda.mapped_array(N, np.float32)

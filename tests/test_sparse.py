@@ -1,5 +1,7 @@
 """Pointwise layers with sparse filters: arrays and back, stages in every tile, wrong kernels, the roofline."""
 
+import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +18,7 @@ from dwlab.gpu import target
 from dwlab.kernels import registry, traffic
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.sparse import forward_2_columns, rows_tiles, tensor_tiles
+from dwlab.kernels.tiling import gpu as gpus
 from dwlab.model import sparse as roof
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
@@ -264,6 +267,21 @@ EDITS = [
     ),
     (WGMMA_ROWS, "find(shared, wc, n0, thread)", "find(shared, wc, uint32(0), thread)", ""),
 ]
+
+
+@pytest.mark.parametrize("form", ["2:4", "64:2:16"])
+@pytest.mark.parametrize("one", registry.stages("sparse"), ids=lambda one: one.name)
+def test_a_stage_that_refuses_sizes_names_what_they_are_to_be(one, form):
+    """The least multiples with which the stage takes the layer; or the pattern is in its way."""
+    for C, F, W, layout in itertools.product((7, 64), (5, 64), (7, 64), ("NCHW", "NHWC")):
+        layer = SparsePointwise(1, C, F, 1, W, layout, pattern=form, dtype="float16")
+        why = one.why_not(layer, gpus.H200)
+        found = re.search(r"\((?:(.*): a multiple of (\d+))?(?: and )?(N\w+)? is needed\)$", why)
+        assert (why == "") == one.supports(layer, gpus.H200) and (found or why[-12:] in ("", "this pattern")), why
+        if found:
+            step, sizes = int(found[2] or 1), dict(re.findall(r"(\w) = (\d+)", found[1] or ""))
+            sizes = {name: -(-int(size) // step) * step for name, size in sizes.items()}
+            assert one.supports(replace(layer, layout=found[3] or layout, **sizes), gpus.H200), why
 
 
 @counts

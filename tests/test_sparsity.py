@@ -1,11 +1,14 @@
 """N:M and V:N:M: pruning, the compressed form both ways, metadata and the product, on random and awkward filters."""
 
+import itertools
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab.problems import ProblemError
+from dwlab.problems import ProblemError, decode, encode
 from dwlab.problems.sparsity import compress, kept_magnitude, pattern, product, stored
 
 FORMS = st.sampled_from(["1:2", "2:4", "2:1:4", "4:2:8", "8:2:16", "3:2:7", "64:2:32"])
@@ -85,6 +88,51 @@ def test_patterns_have_the_sparsity_of_the_tables(form, sparsity):
         assert compress(w, form).nbytes / w.nbytes == 0.5625  # 56.25 % of dense float16
 
 
+def test_what_a_refusal_of_a_pattern_names_is_a_pattern():
+    for V, N, M in itertools.product((1, 2, 64), range(1, 5), (*range(1, 18), 256, 257)):
+        try:
+            assert str(pattern(f"{V}:{N}:{M}")) == (f"{N}:{M}" if V == 1 else f"{V}:{N}:{M}")
+        except ProblemError as error:
+            named = re.findall(r"\b(?:\d+:)?\d+:\d+\b", str(error))
+            assert len(named) > 1 and all(pattern(one) for one in named[1:]), error
+
+
+TYPES = (
+    "float16 float32 float64 longdouble int8 int16 int32 int64 uint8 uint32 uint64 bool complex64 complex128 bfloat16"
+)
+
+
+@pytest.mark.parametrize("form", ["1:2", "2:4", "4:1:8", "2:2:16"])
+@pytest.mark.parametrize("dtype", TYPES.split())
+def test_weights_of_every_type_are_pruned_by_magnitude(dtype, form):
+    """As their magnitudes in the widest float are; bfloat16 is stored in uint16."""
+    rng, one = np.random.default_rng(len(dtype)), pattern(form)
+    full = rng.standard_normal((8, 32)) * np.exp(3 * rng.standard_normal((8, 32)))
+    if dtype == "bfloat16":
+        w = encode(full, dtype)
+        size = np.abs(decode(w, dtype)).astype(np.longdouble)
+    elif dtype.startswith("complex"):
+        w = (full * np.exp(2j * np.pi * rng.random(full.shape))).astype(dtype)
+        size = np.abs(w.astype(np.clongdouble))
+    else:
+        w = (full if np.dtype(dtype).kind == "f" else 40 * full.clip(-3, 3) % 120).astype(dtype)
+        if dtype in ("int64", "uint64"):
+            w = w + np.array(2**62, dtype)  # of which float64 tells no neighbours apart
+        size = np.abs(w.astype(np.longdouble))
+    assert (compress(w, form).dense() != 0).tolist() == ((compress(size, form).dense() != 0) & (w != 0)).tolist()
+    assert kept_magnitude(w, form) == pytest.approx(kept_magnitude(size, form), rel=1e-6)
+    x = rng.standard_normal((32, 3))
+    dense = compress(w, form).dense()
+    dense = decode(dense, dtype) if dtype == "bfloat16" else dense
+    assert np.allclose(product(compress(w, form), x), dense @ x, rtol=1e-6) and one.N < one.M
+
+
+@pytest.mark.parametrize("w", [np.full((2, 4), "1"), np.full((2, 4), None), np.zeros((2, 4), "M8[s]")])
+def test_what_are_no_numbers_are_refused(w):
+    with pytest.raises(ProblemError, match="weights are numbers, not"):
+        compress(w, "2:4")
+
+
 @pytest.mark.parametrize(
     "form, says",
     [
@@ -92,9 +140,9 @@ def test_patterns_have_the_sparsity_of_the_tables(form, sparsity):
         ("9" * 5000 + ":4", "^'9{79} is no pattern"),
         ("2:8", "without rows that share columns"),
         ("0:2:4", "V of a pattern must be"),
-        ("4:3:8", "a pattern is 1:2"),
-        ("4:2:3", "a pattern is 1:2"),
-        ("4:2:512", "a pattern is 1:2"),
+        ("4:3:8", "N is 1 or 2"),
+        ("4:2:3", "N is 1 or 2"),
+        ("4:2:512", "N is 1 or 2"),
     ],
 )
 def test_what_is_no_pattern_says_so(form, says):

@@ -14,6 +14,7 @@ import ast
 import functools
 import importlib
 import inspect
+import itertools
 import operator
 import re
 import sys
@@ -342,7 +343,22 @@ class Stage:
             return ""
         if self.tiled is not None and self.tiled.sizes(problem):
             return why_not(self.tiles, problem.kernel_key, problem.N, gpus.of(gpu))
-        return f"{self.id} is not for these sizes or this layout"
+        pattern = " or this pattern" if problem.op == "sparse" else ""
+        return f"{self.id} is not for these sizes or this layout{self._needs(problem, gpu) or pattern}"
+
+    def _needs(self, problem: Any, gpu: Any) -> str:
+        """The least change of a sparse layer with which the stage takes it, found by trying; "" if there is none."""
+        ways = [names for count in range(4) for names in itertools.combinations("CFW", count)]
+        layouts = sorted({"NCHW", "NHWC"}, key=lambda one: one != problem.layout) if problem.op == "sparse" else ()
+        for layout, names, step in itertools.product(layouts, ways, (2, 4, 8, 16, 32, 64)):
+            sizes = {name: -(-getattr(problem, name) // step) * step for name in names}
+            if self.supports(replace(problem, layout=layout, **sizes), gpu):
+                wrong = [f"{name} = {getattr(problem, name)}" for name in names]
+                needed = [f"{' and '.join(wrong)}: a multiple of {step}"] * bool(names) + [layout] * (
+                    layout != problem.layout
+                )
+                return f" ({' and '.join(needed)} is needed)"
+        return ""
 
     def _takes(self, problem: DepthwiseConv1d, gpu: Any = None) -> None:
         if problem.op != self.op:
@@ -355,7 +371,7 @@ class Stage:
         if problem.op != "depthwise1d":
             here = [one.id for one in stages(self.op, self.path) if one.supports(problem, *where)]
             lacking = self.lacks(problem.dtype, gpu)
-            why = f" ({lacking})" if lacking else ""
+            why = f" ({lacking})" if lacking else self._needs(problem, gpu)
             raise StageError(f"{self.id} does not take {problem}{why}: use {' or '.join(here) or 'other sizes'}")
         others = [one for one in stages(self.op, self.path) if problem.dtype in one.dtypes]
         here = [one.id for one in others if one.supports(problem, *where)]

@@ -6,6 +6,7 @@ four columns that 64 filters share, which sparse tensor cores run at seven eight
 
 Sizes that the pattern does not divide are padded with zeros, at the end, to whole blocks; the zeros are stored. A row
 of zeros is stored as zeros. Of equal magnitudes the first is kept. A NaN or an infinity has no magnitude: an error.
+Weights are of any type of numbers; those of uint16 are bfloat16's bits, as everywhere here.
 
 Patterns: A. Mishra et al., "Accelerating Sparse Deep Neural Networks", arXiv 2104.08378 (2:4); R. L. Castro et al.,
 "VENOM", arXiv 2310.02065 (V:N:M). Metadata as in the PTX ISA, "mma.sp": two bits an index, the first one lowest, in
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dwlab.problems import ProblemError
+from dwlab.problems import ProblemError, decode
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,12 @@ class Pattern:
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise ProblemError(f"{name} of a pattern must be a whole number from 1 up, not {value!r}")
         if 2 * self.N > 4 or 2 * self.N > self.M or self.M > 256:
-            raise ProblemError(f"{self}: a pattern is 1:2 to 1:256, or 2:4 to 2:256, whatever V is")
+            raise ProblemError(f"{self}: N is 1 or 2 and M from 2·N to 256, such as 2:4, or 64:1:16 for V = 64")
         if self.V == 1 and self.M != 2 * self.N:
-            raise ProblemError(f"{self}: without rows that share columns M is 2·N; V > 1, such as 64:{self.N}:{self.M}")
+            raise ProblemError(
+                f"{self}: without rows that share columns M is 2·N, {self.N}:{2 * self.N}; with V > 1 it may be more, "
+                f"such as 64:{self}"
+            )
 
     def __str__(self) -> str:
         return f"{self.N}:{self.M}" if self.V == 1 else f"{self.V}:{self.N}:{self.M}"
@@ -173,11 +177,23 @@ def dense_of(arrays: dict[str, np.ndarray], form: str | Pattern, F: int, C: int)
     return made[:F, :C]
 
 
+def _numbers(w: np.ndarray) -> np.ndarray:
+    """Weights as numbers that keep their order: float, or complex. Raises ProblemError for what are none."""
+    if w.dtype.kind not in "biufc":
+        raise ProblemError(f"weights are numbers, not {w.dtype}: they have no magnitude to be pruned by")
+    w = decode(w, "bfloat16") if w.dtype == np.uint16 else w
+    return w.astype(np.clongdouble if w.dtype.kind == "c" else np.longdouble if w.itemsize > 4 else np.float64)
+
+
+def _magnitudes(w: np.ndarray) -> np.ndarray:
+    return np.abs(_numbers(w))
+
+
 def _padded(w: np.ndarray, one: Pattern) -> np.ndarray:
     w = np.asarray(w)
     if w.ndim != 2 or 0 in w.shape:
         raise ProblemError(f"filters are a matrix (F, C), not an array of shape {w.shape}")
-    if not np.isfinite(w.astype(np.float64)).all():
+    if not np.isfinite(_magnitudes(w)).all():
         raise ProblemError("a weight is NaN or infinite: it has no magnitude to be pruned by")
     return np.pad(w, ((0, -w.shape[0] % one.V), (0, -w.shape[1] % one.M)))
 
@@ -190,13 +206,13 @@ def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
     one = pattern(form)
     full = _padded(w, one)
     rows, groups = full.shape[0], full.shape[1] // one.M
-    size = np.abs(full.astype(np.float64)).reshape(rows // one.V, one.V, groups, one.M)
+    size = _magnitudes(full).reshape(rows // one.V, one.V, groups, one.M)
     # By sums of magnitudes, nonzero columns first: a column of zeros is never kept in place of another.
     order = np.argsort(-size.sum(1), axis=-1, kind="stable")[..., : one.columns]
     columns = np.sort(order, axis=-1)  # (blocks, groups, 2·N)
     spread = np.repeat(columns[:, None], one.V, 1).reshape(rows, groups, one.columns)
     kept = np.take_along_axis(full.reshape(rows, groups, one.M), spread, 2)
-    magnitude = np.abs(kept.astype(np.float64))
+    magnitude = _magnitudes(kept)
     # Zeros last, and of zeros the last first, so that a group without a weight has the last places: 2, 3 of four.
     late = np.where(magnitude > 0, 0, -np.arange(one.columns))
     ranked = np.lexsort((late, -magnitude), axis=-1)[..., : one.N]
@@ -211,22 +227,22 @@ def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
 
 def kept_magnitude(w: np.ndarray, form: str | Pattern) -> float:
     """The share of the sum of magnitudes that pruning leaves, 0 to 1; 1 of filters that are all zero."""
-    kept = np.abs(compress(w, form).dense().astype(np.float64)).sum()
-    total = np.abs(np.asarray(w, np.float64)).sum()
+    kept, total = (_magnitudes(one).sum() for one in (compress(w, form).dense(), np.asarray(w)))
     return float(kept / total) if total else 1.0
 
 
 def product(filters: Compressed, x: np.ndarray) -> np.ndarray:
-    """filters · x in float64, by the compressed form: x (C, anything) -> (F, anything)."""
+    """filters · x in float64 (or complex), by the compressed form: x (C, anything) -> (F, anything)."""
     one = filters.pattern
     rows, groups = filters.values.shape[0], filters.columns.shape[1]
-    x = np.asarray(x, np.float64)
+    weights = _numbers(filters.values)
+    x = np.asarray(x, np.complex128 if "c" in (weights.dtype.kind, np.asarray(x).dtype.kind) else np.float64)
     if x.ndim != 2 or x.shape[0] != filters.C:
         raise ProblemError(f"x is {x.shape}; filters of C = {filters.C} need ({filters.C}, n)")
     x = np.pad(x, ((0, groups * one.M - filters.C), (0, 0)))
     places = np.repeat(filters.columns, one.V, 0)
     at = np.take_along_axis(places, filters.indices.reshape(rows, groups, one.N).astype(np.int64), 2).reshape(rows, -1)
-    sums = np.zeros((rows, x.shape[1]))
+    sums = np.zeros((rows, x.shape[1]), x.dtype)
     for k in range(at.shape[1]):  # a column of the compressed filters at a time: no array of rows x columns x n
-        sums += filters.values[:, k, None].astype(np.float64) * x[at[:, k]]
+        sums += weights[:, k, None].astype(x.dtype) * x[at[:, k]]
     return sums[: filters.F]

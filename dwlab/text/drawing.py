@@ -142,6 +142,7 @@ def arrow(x: float, y1: float, y2: float) -> str:
 def write(path: str | Path, title: str, body: str) -> Path:
     """Writes a part of a page as a page. title: a text. Returns its path."""
     target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
