@@ -36,10 +36,9 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
         "33_fuseplanner": ("fusion as a decision: bytes, limits, the L2", "33_2"),
     },
     "further on the roof": {
-        "14_which_block": ("the block by its bottleneck",),
+        "14_which_block": ("the block by its bottleneck, the kernel by its shape",),
         "16_at_the_roof": ("16 bytes a lane, swizzled, at copy speed",),
         "17_other_roofs": ("long rows, many taps, small launches",),
-        "18_which_kernel": ("a kernel for every shape",),
         "22_gradients_at_the_roof": ("both gradients in one pass",),
         "25_order_of_a_sum": ("the same bits again",),
         "27_two_layouts": ("maps in two layouts",),

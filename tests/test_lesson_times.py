@@ -214,7 +214,7 @@ OTHERS = (
     (CEILING, "12", "def wavefront_us", r" at copy speed |^predicted from the wavefronts "),
     (OWN, "14", "predicted_best_windows} windows", r"^ *\d+ × +\d+: "),
     (EXAMPLE, "13", "a ratio of {16.36", r"on a P100: "),
-    (SHAPE, "18", "'problem':39", r"^B=\d+ "),
+    (SHAPE, "14", "'problem':39", r"^B=\d+ "),
     (CEILING, "23", "evidence.predicted(gpu", r"^\w+/tiles "),
     (OWN, "24", 'where = f"this GPU', r"^[\w:() ,]+ +\d\.\d{3} +\d+% "),
     (SHAPE, "32", '"slide": stage("fused/dwpw/slide")}', r"^[\w ]+ +[\d.]+ µs$"),
@@ -432,8 +432,8 @@ def test_a_stored_time_that_is_wrong_is_found():
 BESIDE = (
     ("11", "packed_times", r"^(?:coalesced|packed)[^\d]*", 0, lambda n: n[0] * n[1]),
     ("14", "predicted_best_windows} windows", r"^ *\d+ × +\d+:", 0, lambda n: n[0] / n[1]),
-    ("18", "'problem':39", r"^(?=B=)", 4, lambda n: n[4] / n[5] / n[0]),
-    ("18", "'problem':39", r"^(?=B=)", 7, lambda n: n[7] / n[8] / n[0]),
+    ("14", "'problem':39", r"^(?=B=)", 4, lambda n: n[4] / n[5] / n[0]),
+    ("14", "'problem':39", r"^(?=B=)", 7, lambda n: n[7] / n[8] / n[0]),
     ("24", 'where = f"this GPU', r"^\D+(?= \d\.\d{3} )", 0, lambda n: n[0] * n[2]),
     ("36", "timing.measure", r"^PyTorch 2.11.0 \D+(?= \d)", 0, lambda n: n[0] / n[3]),
 )
@@ -522,8 +522,8 @@ def pairs_39() -> list[list[tuple[float, str]]]:
 
 
 def shapes_18() -> dict[tuple[int, int], list[float]]:
-    """Of each shape of lesson 18, (L, K): µs, clocks and wavefronts of shared, then of warp_tiled."""
-    found = table("18", "'problem':39", r"(B=\d+ H=\d+ L=\d+ K=\d+) padding=causal")
+    """Of each shape of lesson 14, (L, K): µs, clocks and wavefronts of shared, then of warp_tiled."""
+    found = table("14", "'problem':39", r"(B=\d+ H=\d+ L=\d+ K=\d+) padding=causal")
     return {tuple(int(n) for n in re.findall(r"[LK]=(\d+)", name)): row for name, row in found.items()}
 
 
@@ -673,16 +673,16 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: sweep_14()["48 × 5"][0] > sweep_14()["48 × 4"][0]),
     ("13", "`warp_tiled` needs many more clocks for a row than it has wavefronts",
      lambda: spread(shapes_18()[48, 48][1:3]) < 1.1 and shapes_18()[48, 48][4] > 1.5 * shapes_18()[48, 48][5]),
-    ("18", "On an H200: - `shared` with 48 taps has about as many clocks for a row as wavefronts",
+    ("14", "On an H200: - `shared` with 48 taps has about as many clocks for a row as wavefronts",
      lambda: all(spread(row[1:3]) < 1.1 for (_, taps), row in shapes_18().items() if taps == 48)),
-    ("18", "pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts",
+    ("14", "pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts",
      lambda: (
          spread(row[4] / -(-at // 48) for (at, taps), row in shapes_18().items() if taps == 48) < 1.2
          and all(row[4] > row[5] for row in shapes_18().values())
      )),
-    ("18", "With three or four taps neither waits for shared memory.",
+    ("14", "With three or four taps neither waits for shared memory.",
      lambda: all(min(row[1] / row[2], row[4] / row[5]) > 2 for (_, taps), row in shapes_18().items() if taps < 5)),
-    ("18", "and `warp_tiled` loses although it has half as many of them",
+    ("14", "and `warp_tiled` loses although it has half as many of them",
      lambda: (
          shapes_18()[48, 31][3] > shapes_18()[48, 31][0] and shapes_18()[48, 31][5] < 0.55 * shapes_18()[48, 31][2]
      )),

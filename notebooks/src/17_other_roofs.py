@@ -252,4 +252,4 @@ from dwlab import grade
 grade("17_2")
 
 # %% [markdown]
-# **Next:** [18 · Which kernel for which shape?](18_which_kernel.ipynb): a kernel that takes any shape, and where it loses.
+# **Next:** [20 · Gradients](20_gradients.ipynb): the backward pass through the same convolution.

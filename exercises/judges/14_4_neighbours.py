@@ -1,4 +1,4 @@
-"""The judge of exercise 18_1, and its hints."""
+"""The judge of exercise 14_4, and its hints."""
 
 import numpy as np
 from numba import float32
@@ -40,7 +40,7 @@ def smooth(x, w, y):
     if lane < TAPS:
         weights[warp, lane] = w[TAPS - 1 - lane]
     # Your code here.
-    raise NotImplementedError("18_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("14_4 is not solved yet: replace this line with your code")
 
 
 HINTS = (

@@ -1,4 +1,4 @@
-"""Exercise 18_2: five outputs a lane, or four?
+"""Exercise 14_5: five outputs a lane, or four?
 
 `design(each)` in the file makes a kernel in which one warp computes a row of 32 · each outputs with 32 taps. A lane has
 `each` neighbouring outputs, and stores them from where they were computed. x comes with 31 zeros before each row. Write

@@ -1,4 +1,4 @@
-"""Exercise 18_1: three outputs a lane, stored by neighbours
+"""Exercise 14_4: three outputs a lane, stored by neighbours
 
 The kernel `smooth(x, w, y)` convolves rows with one filter of 16 taps: `y[r, t]` is the sum of w[j] * x[r, t - j], for
 x and y of shape (rows, L), with L at most 96. A warp takes a row; the file stages x, with 15 zeros before it and zeros

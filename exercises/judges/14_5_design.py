@@ -1,4 +1,4 @@
-"""The judge of exercise 18_2, and its hints."""
+"""The judge of exercise 14_5, and its hints."""
 
 import numpy as np
 from numba import float32

@@ -1,4 +1,4 @@
-"""Exercise 18_1: three outputs a lane, stored by neighbours
+"""Exercise 14_4: three outputs a lane, stored by neighbours
 
 The kernel `smooth(x, w, y)` convolves rows with one filter of 16 taps: `y[r, t]` is the sum of w[j] * x[r, t - j], for
 x and y of shape (rows, L), with L at most 96. A warp takes a row; the file stages x, with 15 zeros before it and zeros
@@ -36,7 +36,7 @@ def smooth(x, w, y):
     if lane < TAPS:
         weights[warp, lane] = w[TAPS - 1 - lane]
     # Your code here.
-    raise NotImplementedError("18_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("14_4 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":
