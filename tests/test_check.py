@@ -195,7 +195,7 @@ def test_the_family_of_cases_has_what_the_design_asks_for():
         assert {edge - 1, edge, edge + 1} <= lengths
     assert {1, 5, 7, 13, 29, 31, 97} <= lengths and {1, 31, 33, 47, 49, 63, 65} <= taps
     assert any(p.K > p.L for p in found) and any(p.B > 64 for p in found) and any(p.H > 32 for p in found)
-    assert len(set(found)) == len(found)
+    assert len(set(found)) == len(found) - 1  # one is there twice, with other inputs
     assert found[0] == DepthwiseConv1d(1, 1, 1, 1)
 
 
@@ -203,7 +203,7 @@ def test_the_edges_of_the_block_are_added():
     found = [case.problem for case in cases(block=(24, 4, 1))]
     for name in "LKHB":
         assert {23, 24, 25, 3, 4, 5} <= {getattr(problem, name) for problem in found}, name
-    assert len(set(found)) == len(found)
+    assert len(set(found)) == len(found) - 1  # one is there twice, with other inputs
     assert cases(block=(1,)) == cases()
     added = {case.problem for case in cases(block=(1024,))} - {case.problem for case in cases()}
     assert max(problem.L for problem in added) < 1200  # longer rows are in the family

@@ -85,6 +85,11 @@ def on_one_line(race: Any) -> str:
     return ONE_LINE if " read" in race.message else ONE_STORE if " writes " in race.message else ""
 
 
+def two_writers(one: Any) -> bool:
+    """Whether a race is of two stores, whatever lies between them."""
+    return one.kind == "race" and " writes " in one.message and " wrote on line " in one.message
+
+
 def as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
     found = []
     for one in hazards:

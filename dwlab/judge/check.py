@@ -9,7 +9,11 @@
     verdict.raise_if_wrong()
 
 Problems and inputs. Beside a fixed family stands one that is drawn anew at each call (dwlab.problems.cases), and so are
-all inputs. The verdict says the seed; DWLAB_SEED in the environment sets it for all calls that give none.
+all inputs. The verdict says the seed; DWLAB_SEED in the environment sets it for all calls that give none. One problem
+comes twice, with other inputs. Each size is once beyond 65,535, where that takes little of the time, or where the
+kernel has 16-bit numbers; of a kernel whose few threads do all the work large problems are left out, in a note.
+
+The launch function is trusted: it runs in the judge's process, and could change what the judge compares.
 
 What is right. Every array stands between two guard bands, outputs hold something else before the launch, and the result
 is compared with the float64 reference within the rounding that float32 allows: that of sums of the products themselves,
@@ -38,6 +42,7 @@ import html
 import inspect
 import os
 import secrets
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +87,8 @@ class CaseResult:
 
     findings: what is certain. hazards: what the laptop GPU found. faults: for each fault of the output what would
     account for it, best first. wrong: wrong outputs of `size`. ran: False if there is no output to judge: of a
-    passing case because no grid holds it. notes: hazards that were allowed, and problems that cannot be started.
+    passing case because no grid holds it, or it takes too long. notes: hazards that were allowed, and problems that
+    cannot be started.
     """
 
     case: Case
@@ -135,7 +141,7 @@ class Verdict:
         telling = plain or [result for result in self.failures if result.case.values == alone] or self.failures
         likely = diagnosis.explain([fault for result in telling for fault in result.faults])
         if likely and alone:
-            look = _ROUNDED if alone == "far" else contrast.SUCH
+            look = _ROUNDED.get(alone, contrast.SUCH)
             likely = (replace(likely[0], pattern=f"wrong only where there are {VALUES[alone]}", look=look), *likely[1:])
         elif likely and likely[0].pattern in diagnosis.VAGUE:
             likely = (*self._by_rule(likely[0]), *likely[1:])
@@ -282,7 +288,10 @@ def _with_problem(one: Finding, first: CaseResult) -> str:
 # ---- judging
 
 
-_ROUNDED = "sum and bias are exact as int32: what makes a float32, or less, of a sum before its bias is added?"
+_ROUNDED = {
+    "far": "sum and bias are exact as int32: what makes a float32, or less, of a sum before its bias is added?",
+    "ties": "the rounding of halves: rint takes the even number; round half up, a cast and + 0.5 do not",
+}
 # What stands around each array, by its storage: none of it is what outputs hold.
 _GUARD_BITS = {"float32": 0x7FC0BEEF, "int32": 0x99999999, "int8": 0x99, "uint8": 0x99}
 _GUARD_BITS |= {"float16": 0x7FEB, "bfloat16": 0x7FEB}
@@ -306,7 +315,7 @@ def check(
     of the project's problems only, spread over them: where a GPU's compiler takes seconds for each. seed: a whole
     number from 0 up, of the drawn problems and of all inputs; None for a new one, or for DWLAB_SEED's.
 
-    allow: hazards that are meant, "two writers" (of one value: which of them comes last is then no matter) and
+    allow: hazards that are meant, "two writers" (of one value: which of them comes last, and when, is no matter) and
     "negative index" (counted from the end of the axis, as Numba does); they become notes. By default they are errors,
     because they nearly always are: which thread owns an output, and whether an index fell off the left edge, cannot be
     seen from a right result. algorithm: "fast" for Winograd's and others that multiply sums of the inputs, whose error
@@ -348,8 +357,11 @@ def check(
     chosen = spread(_chosen(stage, problem, dtype, seed), most)
     if not chosen:
         raise CheckError(f"{name} supports none of the problems in {dtype}: it takes {', '.join(stage.dtypes)}")
-    results = _judge_all(stage, chosen, rules)
-    notes = [note for result in results for note in result.notes]
+    locks = _LOCKS & _known(stage, chosen[0].problem)
+    if locks and problem is None:  # each thread waits for all others
+        chosen = spread([case for case in chosen if not case.vast], 24)
+    results = _judge_all(stage, chosen, rules, problem is None)
+    notes = [note for result in results for note in result.notes] + [_LOCKED] * bool(locks)
     if results[-1].ran:
         small = _NOTED if stage.op == "depthwise1d" and problem is None and rows == "float32" else chosen[0].problem
         notes += _notes(stage, chosen[-1].problem if problem is not None else small)
@@ -425,17 +437,36 @@ def _drawn(op: str, path: str, dtypes: tuple[str, ...], seed: int, supports: Cal
     return drawn(op, path, dtypes, seed, supports)
 
 
-def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules) -> list[CaseResult]:
+def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules, family: bool) -> list[CaseResult]:
+    from dwlab.gpu import target
+
     results: list[CaseResult] = []
+    began, most, pace = time.process_time(), 0, 0.0
+    family &= target.mode != "gpu"  # where a compiler takes most of the time
+    own = family and not _registered(stage)
+    few = own and any(_few_threads(stage, case.problem) for case in chosen if case.vast)
     for case in chosen:
         failed = sum(not result.passed for result in results)
         # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
         # small drawn ones help to say, for a rule must hold on them too.
         known = case.drawn and any(not (result.passed or result.case.drawn) for result in results)
         each = isinstance(stage.kernel, ByShape)  # a compiler would take seconds for each
-        if known and (each or case.values != "plain" or case.problem.flops_of(stage.path) > _SMALL):
+        size = case.problem.flops_of(stage.path)
+        if known and (each or case.values != "plain" or size > _SMALL):
             continue
-        results.append(_judge(stage, case, rules, diagnose=failed < _DIAGNOSED and not known))
+        spent, seconds = time.process_time() - began, SECONDS
+        narrow = case.vast and own and _NARROW & _known(stage, case.problem)
+        long = products_of_one(case.problem, stage.path) > 65535  # one sum of so many products
+        if case.vast and family and not narrow:
+            seconds = 0 if long else max(_VAST_SECONDS, _VAST_PART * spent)
+        rest = _IN_ALL.get(stage.op, 9.0) / (2 if failed else 1) - spent
+        left = max(0.05, rest / 4) if few and not narrow else SECONDS
+        if pace * size > min(left, seconds) or not seconds:
+            results.append(CaseResult(case, True, ran=False, notes=() if case.vast else (_LEFT_OUT,)))
+            continue
+        results.append(_judge(stage, case, rules, failed < _DIAGNOSED and not known, seconds))
+        if size >= most and results[-1].ran:  # how long an operation takes, by the largest problem
+            most, pace = size, (time.process_time() - began - spent) / max(size, 1000)
         hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
         if hopeless or not (results[-1].ran or results[-1].passed):
             break  # the others would say the same
@@ -447,6 +478,35 @@ def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules) -> list[Case
 
 
 _NOTED = DepthwiseConv1d(2, 3, 33, 5, "same")
+# CPU seconds for a problem with a size beyond 65,535: at least, and as a part of what the others took. Most need less.
+_VAST_SECONDS, _VAST_PART = 0.4, 0.03
+# For all problems of a kernel of few threads, half of it for one that is wrong: what one thread computes alone is slow.
+# A problem that is expected to take a quarter of the rest is left out.
+_IN_ALL = {"fused": 24.0}
+_NARROW = {"int16", "uint16", 0x7FFF, 0x8000, 0xFFFF, 0x10000}  # a size may not fit: tried however long it takes
+_LOCKS = {"cas", "compare_and_swap", "exch"}
+
+
+def _few_threads(stage: Stage, problem: Problem) -> bool:
+    """Whether a thread has so many outputs of a large problem that there is one for a row, a map or all."""
+    outputs = sum(int(np.prod(problem.shapes(stage.path)[name])) for name in problem.outputs(stage.path))
+    how = _launch(stage, problem)
+    return isinstance(how, Launch) and outputs > 256 * how.threads * int(np.prod(how.grid))
+
+
+def _known(stage: Stage, problem: Problem) -> set:
+    """The names and numbers in a kernel and its device functions; none of a kernel that cannot be made."""
+    found: set = set()
+    with contextlib.suppress(Exception):
+        todo, seen = [stage.kernel_for(problem)], []
+        for one in todo:
+            function = getattr(one, "py_func", None)
+            if function and function not in seen:
+                seen.append(function)
+                code, known = function.__code__, inspect.getclosurevars(function)
+                found |= {*code.co_names, *code.co_freevars, *code.co_consts}
+                todo += [*known.nonlocals.values(), *known.globals.values()]
+    return found
 
 
 def _subject(subject: Any, path: str | None, launch: Callable | None) -> tuple[Stage, str]:
@@ -517,20 +577,24 @@ def _launch(stage: Stage, problem: Problem) -> Launch | Finding:
     return Finding("launch", over[0], LOOK["launch"]) if over else how
 
 
-def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResult:
-    """Runs one case and says what is wrong with it."""
+def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool, seconds: float = SECONDS) -> CaseResult:
+    """Runs one case and says what is wrong with it, if that takes no more of the processor's seconds."""
     how = _launch(stage, case.problem)
     if isinstance(how, Finding):
         if how.pattern == "launch" and case.vast:  # refused, not wrong
             return CaseResult(case, True, ran=False, notes=(f"does not start on {case.problem}: {how.text}",))
         return _not_run(case, how)
-    trial = _Trial(stage, case, how, case.inputs(stage.path))
+    trial = _Trial(stage, case, how, case.inputs(stage.path), seconds)
     notes: tuple[str, ...] = ()
     run = trial.run()
+    if isinstance(run, TooLong) and seconds < SECONDS:
+        return CaseResult(case, True, ran=False)
     if hazards := getattr(run, "hazards", ()):  # a simt.HazardError
         if diagnose or rules.allow:
             hazards = trial.hazards() or hazards
-        meant = [one for one in hazards if one.kind in rules.allow]
+        # Two blocks that do not run at one moment here are two writers all the same.
+        late = "two writers" in rules.allow
+        meant = [one for one in hazards if one.kind in rules.allow or late and causes.two_writers(one)]
         hazards = tuple(one for one in hazards if one not in meant)
         notes = tuple(f"line {one.line}: {one.kind}, allowed: {one.message}" for one in meant)
         if hazards and not diagnose:
@@ -543,8 +607,18 @@ def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool) -> CaseResul
     return replace(_compare(trial, run, hazards, rules, diagnose), notes=notes)
 
 
+_LOCKED = (
+    "locks, as cas and exch make them, are not understood: what they alone order is a race; few problems are tried"
+)
+_LEFT_OUT = "large problems are left out, which take long here: few threads have all the work"
+
+
 def _not_run(case: Case, finding: Finding) -> CaseResult:
     return CaseResult(case, False, (finding,), ran=False)
+
+
+def _registered(stage: Stage) -> bool:
+    return any(stage.kernel is one.kernel for one in _stages(stage.op))
 
 
 def _refused(stage: Stage, problem: Problem) -> Finding | None:
@@ -552,8 +626,7 @@ def _refused(stage: Stage, problem: Problem) -> Finding | None:
     from dwlab.compiler import inspect
     from dwlab.gpu import target
 
-    registered = stage.op and any(stage.kernel is one.kernel for one in _stages(stage.op))
-    if target.mode == "gpu" or registered or inspect.missing():
+    if target.mode == "gpu" or _registered(stage) or inspect.missing():
         return None
     try:
         inspect.compile(stage, problem=problem)
@@ -583,13 +656,14 @@ class _Trial:
     case: Case
     how: Launch
     inputs: dict[str, np.ndarray]
+    seconds: float = SECONDS
 
     def run(self, filling: float | None = None, lenient: bool = False) -> _Run | BaseException:
         """`_run`, or what it raised. On a GPU in this thread: what is launched there cannot be stopped."""
         from dwlab.gpu import target
 
         if target.mode != "gpu":
-            return isolated(lambda: _run(self, filling, lenient), SECONDS, WALL)
+            return isolated(lambda: _run(self, filling, lenient), self.seconds, WALL)
         try:
             return _run(self, filling, lenient)
         except Exception as error:

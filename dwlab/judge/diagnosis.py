@@ -18,7 +18,7 @@ import numpy as np
 
 from dwlab.judge import mistakes, row_mistakes
 from dwlab.judge.mistakes import Mistake
-from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.problems import DepthwiseConv1d, Problem, encode, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused
 
 
@@ -103,6 +103,7 @@ def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
                 places = (*_by_value(evidence), *_places(evidence))
                 places = tuple(replace(one, place=True) for one in places)
                 particular = (*_values(evidence), *places, *_late(evidence))
+                particular = particular or tuple(_named_guesses(evidence, _moved_guesses(evidence)))
             faults.append(particular or (_anywhere(evidence),))
     where = str(evidence.problem)
     weight = min(1.0, evidence.wrong.sum() / _ENOUGH)  # one number can be wrong in many ways
@@ -382,6 +383,11 @@ def _unwritten(evidence: Evidence) -> list[Finding]:
     """Findings on elements that still hold the poison."""
     name, mask = evidence.problem.outputs(evidence.path)[0], evidence.unwritten & evidence.wrong
     text = f"never written in {name} (the NaN from before the launch is still there): {{words}}"
+    first = int(np.flatnonzero(mask)[0])
+    for unit, what in ((65535, "the most blocks of a grid along y and z"), (1 << 16, "2^16"), (1 << 15, "2^15")):
+        if first and first % unit == 0:
+            text += f", and before the first of them there are {first // unit} times {unit:,}, {what}"
+            break
     found = list(_named(evidence, mask, _UNWRITTEN, text, name=name))
     if found and found[0].pattern == "nothing written":
         return [replace(found[0], text=f"no element of {name} was written")]
@@ -444,7 +450,8 @@ def _ring(evidence: Evidence, mask: np.ndarray) -> Iterator[Finding]:
         )
         names = "corners" if corners else ", ".join(sides)
         words = f"only outputs whose windows reach beyond the map's edge ({names}), {int(mask.sum())} of {mask.size}"
-        look = "what lies outside the map counts as zero: the padding, and the test of row and column, on both sides"
+        zero = "zero_x in int8, which is not 0" if problem.dtype == "int8" else "zero"
+        look = f"what lies outside the map counts as {zero}: the padding, and the test of row and column, on both sides"
         yield Finding("border wrong", _seen(evidence, mask, words), look)
     elif np.array_equal(at, ~ring):
         words = "only outputs whose windows lie inside the map: the border is right"
@@ -470,7 +477,9 @@ def _seen(evidence: Evidence, mask: np.ndarray, words: str) -> str:
 def _not_a_number(evidence: Evidence, mask: np.ndarray) -> str:
     if not np.isnan(evidence.got[mask]).all():
         return ""
-    return "; they are NaN: what was read lies outside the arrays or was never written, or it is inf - inf or inf / inf"
+    return (
+        "; they are NaN: inf - inf, inf / inf, 0 * inf (exp of a large number is inf), or on a GPU a read from outside"
+    )
 
 
 def _example(evidence: Evidence, mask: np.ndarray) -> str:
@@ -485,13 +494,15 @@ def _example(evidence: Evidence, mask: np.ndarray) -> str:
 
 def _values(evidence: Evidence) -> list[Finding]:
     """The mistakes whose output the kernel's output is."""
+    return list(_named_guesses(evidence, _guesses(evidence)))
+
+
+def _named_guesses(evidence: Evidence, guesses: Iterator[Mistake]) -> Iterator[Finding]:
     mask = evidence.wrong & ~evidence.unwritten
     unknown = not isinstance(evidence.problem, DepthwiseConv1d)
-    return [
-        Finding(guess.pattern, f"{guess.text}; {_example(evidence, mask)}", guess.look, guess.key)
-        for guess in _guesses(evidence)
-        if _is(evidence, guess.output, unknown)
-    ]
+    for guess in guesses:
+        if _is(evidence, guess.output, unknown):
+            yield Finding(guess.pattern, f"{guess.text}; {_example(evidence, mask)}", guess.look, guess.key)
 
 
 _UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # half the distance of two numbers of 16 bits, as a part of them
@@ -541,6 +552,41 @@ def _guesses(evidence: Evidence) -> Iterator[Mistake]:
     yield from _constant_guesses(one)
 
 
+def _moved_guesses(evidence: Evidence) -> Iterator[Mistake]:
+    """Each input read in another order along an axis, or in the place of one of its shape; and the output so stored."""
+    problem, inputs, output = evidence.problem, evidence.inputs, _output_of(evidence)
+    if problem.flops_of(evidence.path) > _MOVED:
+        return
+    stored = {k: one if one.dtype.kind in "iu" else encode(one, problem.dtype_of(k)) for k, one in inputs.items()}
+    for name, one in ((output, evidence.want), *stored.items()):
+        if name in getattr(problem, "places", ()):
+            continue
+        for axis, size in enumerate(one.shape):
+            at = np.arange(size)
+            for how, order in (
+                ("neighbours exchanged", at ^ 1),
+                ("the last first", at[::-1]),
+                ("one further on", at + 1),
+            ):
+                order = np.where(order < size, order, at)
+                if (order == at).all():
+                    continue
+                moved = np.take(one, order, axis)
+                if name != output:
+                    moved = references.reference(problem, evidence.path, stored | {name: moved})[output]
+                text, look = f"{name} with {how} along axis {axis}", f"how {name} is indexed along axis {axis}"
+                yield Mistake("wrong order", moved, text, f"{look}: which half of a word, pair or tile is which?", text)
+        for other, two in stored.items():
+            if name not in (output, other) and two.shape == one.shape and two.dtype == one.dtype:
+                found = references.reference(problem, evidence.path, stored | {name: two})[output]
+                yield Mistake(
+                    "wrong array", found, f"{other} in the place of {name}", "the names and the order of arrays"
+                )
+
+
+_MOVED = 40_000  # operations of a problem on which the inputs' order is guessed at
+
+
 def _constant_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """The right outputs times a number, or with a number added, which is read off them."""
     got, want = evidence.got.astype(np.float64), evidence.want
@@ -586,6 +632,11 @@ def _late(evidence: Evidence) -> Iterator[Finding]:
         text = f"no output is off by more than {most:.0f}; {example}"
         look = "rounding: one float32 product, rint once, a half to the even number, zero_y after it"
         yield Finding("off by one", text, look)
+    elif kind != "int8" and (got[mask] == 0).mean() > 0.9:
+        text = f"{int(mask.sum())} of {mask.size} are 0 that should not be; {example}"
+        yield Finding(
+            "0 in place of a number", text, "what makes small numbers 0: a bound, a type that ends, a product?"
+        )
     elif kind != "int8" and (most <= 2.0**-7 * np.abs(want).max() or (np.abs(error) <= 32 * allowed).all()):
         worst = float((np.abs(error) / allowed).max())
         text = (

@@ -56,10 +56,10 @@ class Case:
 
     @property
     def vast(self) -> bool:
-        """Whether rows, maps or pixels are more than the 65,535 blocks that a grid may have along y and z."""
+        """Whether rows, times, maps or pixels are more than 65,535, the most blocks of a grid along y and z."""
         problem = self.problem
         if isinstance(problem, DepthwiseConv1d):
-            return problem.B * problem.H > 65535
+            return max(problem.B * problem.H, problem.L) > 65535
         return any(one.N * max(one.C, one.channels_out, one.H * one.W) > 65535 for one in _both(problem))
 
     def inputs(self, path: str) -> dict[str, np.ndarray]:
@@ -175,6 +175,7 @@ _FAMILY = """
 2 3 29 4 0         | no padding to the left
 2 3 31 5 causal    | a warp less one
 2 3 32 5 same      | a warp
+2 3 32 5 same      | the same problem with other inputs
 2 3 33 5 same      | a warp and one
 2 3 5 9 causal     | K > L
 1 2 20 70 same     | K > L, many taps
@@ -219,7 +220,9 @@ _FAMILY = """
 67 2 41 6 same     | several blocks of b and of t
 2 67 41 9 causal   | several blocks of h and of t
 2 3 1030 4 1       | several rows longer than a block has threads
-257 256 1 1 causal | more than 65,535 rows: the most blocks of a grid along y and z
+65541 1 1 1 causal | more than 65,535 rows: the most blocks of a grid along y and z
+1 65541 1 1 same   | more than 65,535 channels
+1 1 65541 1 causal | a row of more than 65,535
 1 2 960 5 same     | a row of whole tiles of 48, 80, 96, 160, 192, ...
 1 1 961 4 causal   | and one
 1 960 2 3 causal   | channels of whole tiles of 48, 80, 96, 160, 192, ...
@@ -239,6 +242,7 @@ _FAMILY_16 = """
 2 3 24 4 0       | no padding to the left
 2 3 8 20 causal  | K > L
 1 31 40 7 same   | a warp of rows less one
+1 31 40 7 same   | the same problem with other inputs
 2 16 56 5 causal | a warp of rows
 3 11 32 9 same   | a warp of rows and one
 3 2 48 48 causal | the paper's row
@@ -262,6 +266,7 @@ _DEPTHWISE = """
 1 1 1 1 3 1 -1 none bias              | one pixel
 1 1 4 4 3 1 -1 none                   | one small map
 2 3 5 7 3 1 -1 relu bias              | odd sizes
+2 3 5 7 3 1 -1 relu bias              | the same with other inputs
 2 3 6 5 3 2 -1 none                   | stride 2, an even and an odd side
 1 2 6 6 2 1 -1 none                   | an even filter
 1 3 9 9 3 1 0 none bias               | no padding
@@ -291,8 +296,10 @@ _DEPTHWISE = """
 1 2 6 9 33 1 20 none residual         | 33 x 33, more padding than map
 1 3 20 19 3 9 1 none bias             | stride 9
 1 2 3 270 3 1 0 none residual         | a wide map
-257 256 1 1 1 1 0 none bias           | more than 65,535 maps: the most blocks of a grid along y and z
-1 1 256 257 1 1 0 relu                | a map of more than 65,535 pixels
+65541 1 1 1 1 1 0 none bias           | more than 65,535 maps: the most blocks of a grid along y and z
+1 65541 1 1 1 1 0 none bias           | more than 65,535 channels
+1 1 65541 1 1 1 0 relu                | more than 65,535 rows
+1 1 1 65541 1 1 0 relu                | more than 65,535 columns
 1 2 34 34 33 1 0 none bias            | 33 x 33, all taps used
 1 1 1 3840 3 1 -1 none bias           | columns of whole tiles
 1 1 1 3841 3 1 -1 none residual       | columns of whole tiles and one
@@ -309,6 +316,7 @@ _POINTWISE = """
 1 1 1 1 1 none                  | one product
 1 2 3 1 1 none bias             | one pixel
 1 3 5 2 3 relu                  | odd sizes
+1 3 5 2 3 relu                  | the same with other inputs
 2 7 9 5 7 none bias residual    | odd sizes, two images
 1 16 8 4 4 none                 | 16 pixels
 1 32 32 8 8 relu6 bias          | 32 of each
@@ -329,8 +337,11 @@ _POINTWISE = """
 1 16 272 2 4 relu residual      | more than 256 filters
 1 8 8 2 260 none bias           | a wide map
 1 2064 8 1 2 none bias          | more than 2,048 channels
-257 8 256 1 1 relu bias         | more than 65,535 maps: the most blocks of a grid along y and z
-1 4 1 256 257 none              | a map of more than 65,535 pixels
+65541 1 1 1 1 relu bias         | more than 65,535 maps: the most blocks of a grid along y and z
+1 65541 1 1 1 none              | more than 65,535 channels
+1 1 65541 1 1 none bias         | more than 65,535 filters
+1 1 1 65541 1 none              | more than 65,535 rows
+1 1 1 1 65541 none              | more than 65,535 columns
 1 3 1 1 3840 none bias          | pixels of whole tiles
 1 3 1 3841 1 none residual      | pixels of whole tiles and one
 1 3 3840 1 1 none bias residual | filters of whole tiles
@@ -347,6 +358,7 @@ _PAIRS = """
 1 1 1 1 1 1 1 -1 none none bias1 bias2               | one product each
 1 2 3 3 3 1 3 -1 none none bias1 bias2               | one small map
 1 3 5 7 3 1 4 -1 relu none bias1 bias2               | odd sizes
+1 3 5 7 3 1 4 -1 relu none bias1 bias2               | the same with other inputs
 2 4 9 8 3 2 6 -1 relu6 relu6 bias1 bias2             | stride 2
 1 8 7 7 3 1 16 -1 relu6 none bias1 bias2 residual    | the last maps of the networks
 1 16 8 8 3 1 24 -1 relu relu bias1 bias2             | a tile of 8 x 8
@@ -369,6 +381,11 @@ _PAIRS = """
 1 8 3 4 3 1 272 -1 none relu bias2 residual          | more than 256 filters
 1 8 3 264 3 1 8 0 relu none bias1 bias2              | a wide map
 257 8 1 1 1 1 256 0 none relu bias1 bias2            | 257 images of one pixel
+65541 1 1 1 1 1 1 0 none none bias1 bias2            | more than 65,535 images
+1 65541 1 1 1 1 1 0 none none bias1 bias2            | more than 65,535 channels
+1 1 65541 1 1 1 1 0 none none bias1 bias2            | more than 65,535 rows
+1 1 1 65541 1 1 1 0 none none bias1 bias2            | more than 65,535 columns
+1 1 1 1 1 1 65541 0 none none bias1 bias2            | more than 65,535 filters
 1 1 3 20 17 1 2 8 none none bias1 bias2              | 17 x 17, all columns of taps used
 1 2 1 3840 3 1 1 -1 none none bias1 bias2            | columns of whole tiles
 1 1 1 3841 3 1 1 -1 relu none bias1 bias2 residual   | columns of whole tiles and one
@@ -384,6 +401,7 @@ _PAIRS = """
 _PWPW = """
 1 1 1 1 1 1 none none bias1 bias2             | one product each
 1 3 4 5 2 3 relu none bias1 bias2             | odd sizes
+1 3 4 5 2 3 relu none bias1 bias2             | the same with other inputs
 2 8 16 8 7 7 relu6 none bias1 bias2 residual  | the last maps of the networks
 1 33 31 17 5 9 none relu bias1 bias2          | a warp and one, a warp less one
 1 32 64 32 8 8 gelu none bias1 bias2 residual | a feed-forward block
@@ -400,6 +418,12 @@ _PWPW = """
 1 8 16 264 2 2 none relu bias1 residual       | more than 256 filters
 1 8 16 8 2 260 relu none bias2                | a wide map
 257 8 8 256 1 1 none relu bias1 bias2         | 257 images of one pixel
+65541 1 1 1 1 1 none none bias1 bias2         | more than 65,535 images
+1 65541 1 1 1 1 none none bias1 bias2         | more than 65,535 channels
+1 1 65541 1 1 1 none none bias1 bias2         | more than 65,535 filters between
+1 1 1 65541 1 1 none none bias1 bias2         | more than 65,535 filters
+1 1 1 1 65541 1 none none bias1 bias2         | more than 65,535 rows
+1 1 1 1 1 65541 none none bias1 bias2         | more than 65,535 columns
 1 2 3 2 1 3840 none none bias1 bias2          | pixels of whole tiles
 1 2 3 1 3841 1 relu none bias1 bias2 residual | pixels of whole tiles and one
 1 960 3 2 1 2 none none bias1 bias2           | channels of whole tiles
@@ -416,6 +440,7 @@ _PWPW = """
 _SPARSE = """
 1 1 1 1 1 2:4 none                      | one product
 1 3 5 2 3 1:2 none bias                 | odd sizes, less than a group
+1 3 5 2 3 1:2 none bias                 | the same with other inputs
 2 6 10 3 1 2:4 relu bias                | a group and a half
 1 8 8 7 7 2:4 none bias residual        | the last maps of the networks
 1 16 16 5 5 16:2:16 relu6 bias          | one group of a block
@@ -430,7 +455,11 @@ _SPARSE = """
 1 20 8 2 130 4:2:8 none bias            | blocks of 4, a wide map
 1 1030 4 1 3 16:2:32 none               | more than 1,024 channels
 1 8 272 2 4 16:2:8 relu bias            | more than 256 filters
-257 4 256 1 1 1:2 none bias             | more than 65,535 maps
+65541 4 1 1 1 1:2 none bias             | more than 65,535 maps
+1 65541 1 1 1 2:4 none                  | more than 65,535 channels
+1 4 65541 1 1 1:2 none bias             | more than 65,535 filters
+1 4 1 65541 1 2:4 none bias             | more than 65,535 rows
+1 4 1 1 65541 1:2 none                  | more than 65,535 columns
 1 8 1 1 3840 2:4 none bias              | pixels of whole tiles
 1 8 1 3841 1 1:2 none residual          | pixels of whole tiles and one
 1 8 3840 1 1 16:2:8 none bias residual  | filters of whole tiles
