@@ -1,5 +1,6 @@
 # make lab      JupyterLab on the first lesson
 # make test     every check, in the mode that this machine has
+# make conformance   Numba's own CUDA tests on the interpreter, beside Numba's simulator: docs/conformance.md
 # make site     the lessons, results and pages as files in build/site: for any browser, without a network
 # make install  only the environment that lab and test need
 #
@@ -35,9 +36,9 @@ if [ -z "$$chosen" ]; then \
 fi
 endef
 
-.PHONY: lab test site install pin
+.PHONY: lab test site install conformance pin
 
-lab test site install:
+lab test site install conformance:
 	@$(FIND_PYTHON); exec "$$chosen" notebooks/lab.py $@ --venv="$(VENV)" $(if $(PYTHON),--exact)
 
 # For the very first 3.11: some packages ask for a later one than Debian's 3.11.2. Only what both GPU extras agree on is

@@ -262,6 +262,11 @@ def site(python: Path) -> int:
     return _status(python, "docs/site.py")
 
 
+def conformance(python: Path) -> int:
+    """Writes docs/conformance.md."""
+    return _status(python, "benchmarks/conformance.py")
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -272,14 +277,15 @@ def _ready(python: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python notebooks/lab.py", description="What make lab and make test run.")
-    parser.add_argument("command", choices=["lab", "test", "site", "install"])
+    parser.add_argument("command", choices=["lab", "test", "site", "install", "conformance"])
     parser.add_argument("--venv", default="", help="folder of the environment (default .venv); 'none': use this Python")
     parser.add_argument("--exact", action="store_true", help="the environment must be of this Python's version")
     options = parser.parse_args(arguments)
     try:
         if THIS_PYTHON not in PYTHONS:
             raise Stop(f"dwlab needs Python {', '.join(PYTHONS)}; this is {THIS_PYTHON} ({sys.executable})")
-        run: Callable[[Path], int] = {"lab": lab, "test": test, "site": site, "install": _ready}[options.command]
+        commands = {"lab": lab, "test": test, "site": site, "install": _ready, "conformance": conformance}
+        run: Callable[[Path], int] = commands[options.command]
         if options.venv == "none":
             return run(Path(sys.executable))
         folder = Path(options.venv).expanduser().absolute() if options.venv else ROOT / ".venv"

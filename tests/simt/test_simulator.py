@@ -121,6 +121,29 @@ def test_without_the_word_nothing_is_touched(tmp_path):
     assert in_a_folder(tmp_path, "-c", code)[1].endswith("[]\n")
 
 
+LIGHT = """
+import resource, sys, time
+class Only:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in {"numba", "numpy", "llvmlite", "dwlab", *sys.stdlib_module_names} and not top.startswith("_"):
+            raise ImportError(f"{name} is not there")
+sys.meta_path.insert(0, Only())
+import dwlab.simt
+from dwlab.simt import cuda
+most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(time.process_time(), most >> (20 if sys.platform == "darwin" else 10))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="resource is of POSIX")
+def test_the_interpreter_needs_numba_and_numpy_alone_and_little(tmp_path):
+    status, out, err = in_a_folder(tmp_path, "-c", LIGHT)
+    assert status == 0, err
+    seconds, mib = map(float, out.split())
+    assert seconds < 3 and mib < 150  # a second on an idle core; the processor's, whatever else runs
+
+
 def test_a_comment_accepts_the_kinds_that_it_names(tmp_path):
     lines = {"": False, "# simt: allow": True, "# simt: allow race": True, "# simt:allow negative index": False,
              "# simt: allow two writers, race": True, "# all is well": False}  # fmt: skip
