@@ -346,6 +346,7 @@ grade("28_2")
 # <!-- end:exercise:28_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
 from dwlab.judge.unseen import show
 
 print(show("28_3"))

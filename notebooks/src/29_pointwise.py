@@ -315,6 +315,7 @@ grade("29_1")
 # <!-- end:exercise:29_2 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
 from dwlab.judge.unseen import show
 
 print(show("29_2"))

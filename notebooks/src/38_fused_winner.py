@@ -252,6 +252,7 @@ grade("38_2")
 # <!-- end:exercise:38_3 -->
 
 # %% tags=["nbval-ignore-output"]
+from dwlab import grade
 from dwlab.judge.unseen import show
 
 print(show("38_3"))
