@@ -156,7 +156,7 @@ _LIKELY = 0.4  # of the faults that a place accounts for, so many must a mistake
 VAGUE = ("some wrong", "all wrong")
 """Patterns that say no more than that outputs are wrong."""
 
-WEAK = (*VAGUE, "inexact", "off by one", "wrong beside a NaN or an infinity")
+WEAK = (*VAGUE, "inexact", "0 in place of a number", "off by one", "wrong beside a NaN or an infinity")
 """And those that say little: of another pattern that accounts for the outputs, more follows."""
 
 # ---- places
