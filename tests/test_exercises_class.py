@@ -72,7 +72,7 @@ def test_what_cannot_be_written_is_one_line(run, tmp_path, option):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "notes.py").write_text("", encoding="utf-8")
     (tmp_path / "file.csv").write_text("", encoding="utf-8")
-    place = tmp_path / "none" / "a.csv" if option == "--csv" else tmp_path / "file.csv"
+    place = tmp_path / "file.csv" / ("a.csv" if option == "--csv" else "")  # a file is no folder
     status, _, err = run("grade", "--class", str(tmp_path / "in"), option, str(place))
     assert status == 2 and err.splitlines()[-1].startswith("dwlab: cannot write") and "Traceback" not in err
 
