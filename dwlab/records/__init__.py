@@ -40,7 +40,7 @@ from dwlab.records.schema import (
 __all__ = [
     "COUNTED_OF_LAYERS", "PARTS", "SCHEMA", "SECTIONS", "SHARED", "Damage", "Measurement", "ReadOnly", "Record",
     "RecordError", "RecordWarning", "best", "copies", "copy_us", "csv_rows", "damaged", "describe_problem", "grid_rows",
-    "load_all", "load_runs", "newest_rows", "read", "read_run", "shape_text", "shown_runs",
+    "load_all", "load_runs", "newest_rows", "read", "read_run", "shape_text", "shown", "shown_runs",
     "with_fastest_baselines",
 ]  # fmt: skip
 
@@ -387,6 +387,11 @@ def copy_us(nbytes: int, run: Record) -> float | None:
         if less <= nbytes <= more:
             return below + (nbytes - less) / (more - less) * (above - below)
     return nbytes / rows[-1][0] * rows[-1][1] if nbytes >= rows[-1][0] else None
+
+
+def shown(cell: str) -> str:
+    """What a lesson's cell showed on a GPU or with a compiler, for where is none; its head says where and when."""
+    return "\n".join(row["line"] for row in csv_rows(FOLDER / "shown.csv") if row["cell"] == cell)
 
 
 def describe_problem(problem: Any) -> dict[str, Any]:

@@ -254,7 +254,8 @@ class Report:
             text = line.text.rstrip()[margins[line.file] :] if as_text else line.text.strip()
             inside = " " * (len(text) - len(text.lstrip()) + 2)
             lanes = f"{line.active_lanes / line.warps:.4g}" if line.warps else ""
-            flops = (f"{line.flops:,}" if line.flops else "") + (" f64" if line.float64 else "")
+            leak = f" ({line.flops64:,} f64)" if 0 < line.flops64 < line.flops else " f64" if line.float64 else ""
+            flops = (f"{line.flops:,}" if line.flops else "") + leak
             notes = [f"{line.divergent} divergent"] if line.divergent else []
             notes += [f"{line.barriers} barriers"] if line.barriers else []
             out.append([str(line.line), text, f"{line.warps:,}", lanes, flops, "", "", "", ", ".join(notes)])

@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [01 · The operator](01_the_operator.ipynb), [02 · The machine](02_the_machine.ipynb) |
 # | **Afterwards you can** | say which threads make up a warp, and which addresses they request · read an x-ray line by line · predict a kernel's requests and bytes by a formula · find float64 where none was meant, and say what it costs · tell bytes that warps request from bytes that memory delivers |
 
@@ -136,7 +136,9 @@ verdict = check(more, want=more_used, args=(kwh, np.zeros_like(kwh)), grid=2, bl
 assert not verdict.passed
 
 # %% tags=["nbval-ignore-output"]
-print(verdict, verdict.hint(), sep="\n")  # what is wrong, and a hint; hint(2) is the next
+from dwlab.text import tabular
+
+print(tabular.wrapped(f"{verdict}\n{verdict.hint(2)}"))  # what is wrong, and a hint; there may be more
 
 # %% [markdown]
 # A negative index is no error in Numba: as in Python, it counts from the end of the axis. So the first hour of a window
@@ -175,8 +177,6 @@ line = next(a.line for a in report.accesses if a.array == "x")
 report.picture(line, "x")
 
 # %% tags=["folded"]
-from dwlab.text import tabular
-
 for array in ("x", "w"):
     print(tabular.wrapped(describe(report.pattern(line, array))))
 

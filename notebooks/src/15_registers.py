@@ -113,7 +113,7 @@ for name in ("x", "w"):
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import records
 
-records.shown("15")
+print(records.shown("15"))
 
 # %% [markdown]
 # ### A row of 48
