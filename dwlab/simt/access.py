@@ -433,7 +433,9 @@ class Accesses(State):
         if not total:
             return
         for hazard in np.flatnonzero(found[:, 0]):
-            self.report_race(array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node)
+            self.report_race(
+                array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node, found[trace.TWO_WRITERS, 0] > 0
+            )
 
     _NODES = 1 << 23  # kept at most, of 32 bytes each
 
@@ -452,19 +454,21 @@ class Accesses(State):
             self.arrivals, self.grid_epoch,
             order.fences, order.knowledge, root.check_unwritten, self.pool, self.pool_used, self.suspects,
         )  # fmt: skip
-        worst: dict[int, tuple[bool, tuple]] = {}
+        worst: dict[int, tuple[int, tuple]] = {}
         for hazard, me, thread, epoch, lane_epoch, event, *fences, element in self.suspects[:total].tolist():
             if hazard < trace.TWO_WRITERS and order.ordered(me - 1, thread - 1, epoch, lane_epoch, tuple(fences)):
                 continue
-            far = (thread - 1) // 32 != (me - 1) // 32
-            if hazard not in worst or (far and not worst[hazard][0]):
+            far = ((thread - 1) // 32 != (me - 1) // 32) + ((thread - 1) // self.padded != (me - 1) // self.padded)
+            if hazard not in worst or far > worst[hazard][0]:
                 worst[hazard] = (far, (element, me, thread, event))
         for hazard, (_, found) in sorted(worst.items()):
-            self.report_race(array, hazard, kind, *found, node)
+            self.report_race(array, hazard, kind, *found, node, trace.TWO_WRITERS in worst)
 
     def report_race(
-        self, array: Array, hazard: int, kind: int, element: int, me: int, other: int, event: int, node: ast.AST
-    ) -> None:
+        self, array: Array, hazard: int, kind: int, element: int, me: int, other: int, event: int, node: ast.AST,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        """A race or its like; shared: whether this access stores to one element twice."""
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
         place = self.element_name(array, element)
         if hazard == trace.UNWRITTEN:
@@ -485,6 +489,15 @@ class Accesses(State):
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
         same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
         need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
+        if other_line == node.lineno and kind != trace.ATOMIC and hazard != trace.RACE_WITH_ATOMIC:
+            need = self.remedy_of_one_line(array, node, hazard, need, same_block, shared)
+        elif hazard == trace.RACE_WITH_ATOMIC or kind == trace.ATOMIC:
+            need = need if same_block else "another launch or an atomic on both lines"
+        elif not same_block and "atomic" in self.source.syntax.names:
+            need += (
+                "; where an atomic says that it is there: cuda.threadfence() before that atomic, and behind the other "
+                "thread's atomic"
+            )
         if self.order is not None and self.order.fenced:
             fence = "cuda.threadfence_block()" if same_block else "cuda.threadfence()"
             need += (
@@ -497,6 +510,25 @@ class Accesses(State):
             f"(it takes {need})",
             f"{theirs}; {mine}", other_line,
         )  # fmt: skip
+
+    def remedy_of_one_line(
+        self, array: Array, node: ast.AST, hazard: int, barrier: str, same_block: bool, shared: bool
+    ) -> str:
+        """What a line needs whose own reads and writes are not ordered: a barrier before or behind it is none in it."""
+        statement, atomic = self.node, "an atomic" if same_block else "another launch or an atomic"
+        added = {ast.Add: "add", ast.Sub: "sub", ast.BitOr: "or_", ast.BitAnd: "and_", ast.BitXor: "xor"}
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+            target, name = statement.target, added.get(type(statement.op))
+            mine = hazard == trace.RACE_WITH_WRITE and not same_block and ast.unparse(target) == ast.unparse(node)
+            if name and (shared or mine):
+                index = ast.unparse(target.slice)
+                return f"{atomic}: cuda.atomic.{name}({array.name}, {index}, {ast.unparse(statement.value)})"
+        if hazard == trace.RACE_WITH_WRITE and self.frame.loops and same_block:
+            return f"{barrier} between two turns of the loop, outside of every `if`"
+        if isinstance(statement, (ast.Assign, ast.AugAssign)) and same_block:
+            again = f", and {barrier} behind it" if self.frame.loops else ""
+            return f"three lines: the value into a variable, then {barrier}, then the store{again}"
+        return barrier
 
     @staticmethod
     def element_name(array: Array, element: int) -> str:

@@ -299,8 +299,8 @@ def track(
     event: number of the source place; access: running number of this access.
     blocks: (B,) block numbers; epoch: (B,) barriers passed; warp_epoch: (B, T / 32) syncwarps passed; grid_epoch: epoch
     at the last grid-wide barrier.
-    found: (5, 6) int64, row r = (count, element, this thread, other thread, other event, in different warps) of hazard
-    r; a pair in different warps is named before one within a warp, as the barrier that it needs helps both.
+    found: (5, 6) int64, row r = (count, element, this thread, other thread, other event, 1 in different warps, 2 in
+    different blocks) of hazard r; the farther pair is named, as what it needs helps the nearer ones, too.
     Returns the number of hazards.
     """
     total = 0
@@ -337,8 +337,8 @@ def track(
                     thread, place = write.thread, write.event
                     if hazard == 1 or hazard == 2:
                         thread, place = _culprit(other, me, block)
-                    far = (thread - 1) // 32 != (me - 1) // 32
-                    if found[hazard, 0] == 0 or (far and found[hazard, 5] == 0):
+                    far = ((thread - 1) // 32 != (me - 1) // 32) + ((thread - 1) // lanes != block)
+                    if found[hazard, 0] == 0 or far > found[hazard, 5]:
                         found[hazard, 1] = g // span
                         found[hazard, 2] = me
                         found[hazard, 3] = thread
