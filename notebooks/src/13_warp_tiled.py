@@ -51,8 +51,8 @@ before = reads(look(shared.kernel, shared.launch), problem)
 print(f"{products:,} products a row, {before:.0f} wavefronts: {products / before:.0f} products per wavefront")
 
 # %% [markdown]
-# Two wavefronts for 32 products would make 144. The rest goes to lanes without an output: 96 hours are a tile of 64 and
-# half of another.
+# Two wavefronts for 32 products would make 144. The rest goes to lanes without an output: its tile has 64 outputs, so 96
+# hours take two, and of the second one half the lanes have nothing to do.
 #
 # ## Predict
 #
@@ -70,14 +70,16 @@ predicted_times_faster = 3.0
 # %% [markdown]
 # ## Build
 #
-# The idea alone, for rows of 96 and 24 taps. `u0`, `u1` and `u2` are the three x that a lane holds: a **register sliding
-# window**. A tap reads **one** new x and **one** weight, makes three products, and passes the x on: what was the second is the
-# first next time.
+# Write the idea alone, for rows of 96 and 24 taps. What each warp needs is staged in shared memory for it alone: its row
+# with 23 words in front, and its filter, reversed, so that output t is the sum over j of `weights[warp, j] * window[warp, t + j]`.
+# `cuda.syncwarp()` is a barrier for the 32 lanes of a warp. Then a lane sums up outputs `t = 3 * lane`, t + 1 and t + 2. Call
+# the three x that it holds `u0`, `u1` and `u2`: a **register sliding window**. A tap reads **one** new x and **one** weight,
+# makes three products, and passes the x on: what was the second is the first next time. At the end it stores three outputs.
 
 # %%
 from numba import float32
 
-from dwlab import cuda
+from dwlab import check, cuda
 from dwlab.kernels.registry import Launch
 
 SHARE = 4  # rows of a block, one warp each
@@ -102,13 +104,13 @@ def three_each(x, w, y, shift):
         window[warp, k] = x[b, h, s] if 0 <= s < ROW else float32(0)
     if lane < TAPS:
         weights[warp, lane] = w[h, TAPS - 1 - lane]  # reversed, so that both indices go up
+    ### BEGIN SOLUTION
     cuda.syncwarp()
     t = 3 * lane
     y0 = y1 = y2 = float32(0)
     u0 = window[warp, t]
     u1 = window[warp, t + 1]
     for j in range(TAPS):
-        ### BEGIN SOLUTION
         f = weights[warp, j]
         u2 = window[warp, t + 2 + j]
         y0 += f * u0
@@ -116,10 +118,10 @@ def three_each(x, w, y, shift):
         y2 += f * u2
         u0 = u1
         u1 = u2
-        ### END SOLUTION
     y[b, h, t] = y0
     y[b, h, t + 1] = y1
     y[b, h, t + 2] = y2
+    ### END SOLUTION
 
 
 def by_warp(problem):
@@ -127,11 +129,13 @@ def by_warp(problem):
     return Launch(grid=(-(-rows // SHARE),), block=(32, SHARE), scalars=(problem.shift,))
 
 
+# %%
+print(check(three_each, problem, launch=by_warp, seed=1).raise_if_wrong())
 idea = look(three_each, by_warp)
-idea.raise_hazards()
 now = reads(idea, problem)
 print(f"{products:,} products a row, {now:.0f} wavefronts: {products / now:.0f} products per wavefront")
 print(f"bank conflicts: {idea.totals.bank_conflicts}, barriers of the block: {idea.totals.barriers}")
+assert now <= 2 * TAPS + 2, "a tap needs one new x and one weight from shared memory: the two other x are in registers already"
 
 # %% tags=["nbval-ignore-output", "folded"]
 print(f"read for a row: {now:g} wavefronts; you predicted {predicted_reads}")
@@ -226,20 +230,16 @@ moves.butterfly(add_halves, "part")
 # ## Check
 
 # %%
-from dwlab import check
+from dwlab.text import tabular
 
 warp_tiled = stage("depthwise1d/forward/warp_tiled")
-print(check(three_each, problem, launch=by_warp, seed=1).raise_if_wrong())
-print(check(warp_tiled, seed=1).raise_if_wrong())
+print(tabular.wrapped(check(warp_tiled, seed=1).raise_if_wrong()))
 
 # %% [markdown]
 # Two ways to get synchronisation wrong. First nothing where `syncwarp` should be; then the barrier of the block in its place, out
 # of caution, inside the guard. Six rows here, so the second block has two warps without one.
 
 # %%
-from dwlab.text import tabular
-
-
 def waiting(for_block):
     @cuda.jit
     def wrong(x, w, y, shift):
@@ -271,8 +271,9 @@ for for_block in (False, True):
         print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]
-# - Without `syncwarp` lanes read what other lanes of their warp may not have written yet. Up to compute capability 6 the
-#   lanes of a warp moved in step, and such kernels seemed right. Since 7.0 each lane may go its own way.
+# - Without `syncwarp` lanes read what other lanes of their warp may not have written yet. As a rule the lanes of a warp run
+#   the same line together, and on GPUs before compute capability 7.0 they always did, so that such kernels seemed right.
+#   Since 7.0 nothing promises it: a lane may run ahead of another until a barrier or a shuffle joins them.
 # - With `syncthreads` inside the guard two warps never come to the barrier, and the others may wait for ever.
 #
 # ## X-ray
