@@ -21,8 +21,8 @@ these kinds of tags:
   depends on the mode or on the records, that shows a student's prediction, or that draws.
 - `raises-exception`: the cell must raise; nbval compares the kind of error and its text.
 - `folded`: JupyterLab shows the cell closed, one click from open, and its output as always. For code that prints, draws
-  or prepares, and for a stage without blanks, read after the student's own; not for another kernel, a prediction or a
-  blank. `--load` counts its output, not its lines.
+  or prepares, for a stage without blanks, and for any other kernel behind one that the student has written; not for a
+  prediction or a blank. `--load` counts its output, not its lines.
 
 All other cells are compared, on GPU runners too. What they show must be the same in both modes, on every run, and with
 every version of NumPy and matplotlib: text on stdout, whole or rounded numbers, counts of the interpreter, no warnings.
@@ -115,7 +115,7 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
     import jupytext
 
     read = jupytext.read(source, fmt="py:percent")
-    cells, seen = [], {}
+    cells, seen, written = [], {}, False  # written: whether the student has written a kernel
     for number, cell in enumerate(read.cells, 1):
         where = f"{source.name}, cell {number}"
         tags = cell.metadata.get("tags", [])
@@ -146,7 +146,8 @@ def lesson(source: Path, student: bool = False) -> nbformat.NotebookNode:
         elif cell.cell_type == "code":
             text, blank, _ = regions(text, where, BLANK)
             shown = text_of_student(blank)
-            if folded and (shown != text or "@cuda.jit" in text and not stages):
+            written = written or shown != text and "@cuda.jit" in text
+            if folded and (shown != text or "@cuda.jit" in text and not (stages or written)):
                 raise BuildError(f"{where}: a kernel, a prediction or a blank is not folded")
             text = shown if student else text
         if cell.cell_type == "code" and not text.strip():

@@ -363,6 +363,26 @@ def sized(does, args=drawn, want=lambda x: 2 * x, grid=lambda n: -(-n // 32), **
     return check(made, want=want, args=args, grid=grid, block=32, **how)
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "d", "named"),
+    [
+        ("g, t", "t, g", "g, t", "b read with its rows and columns exchanged"),
+        ("(g + 4) % 8, t", "g, t", "g, t", "a read with the halves of its rows exchanged"),
+        ("g, t", "g, (t + 4) % 8", "g, t", "b read with the halves of its columns exchanged"),
+        ("g, t", "g, t", "g, t ^ 1", "d stored with its columns in the order 1, 0, 3, 2, …"),
+        ("g, t", "g, t", "g // 2 + g % 2 * 4, t", "d stored with its rows in the order 0, 2, 4, 6, …"),
+    ],
+)
+def test_a_matrix_in_another_order_is_named(a, b, d, named):
+    text = "def made(a, b, d):\n    g, h = cuda.grid(2)\n    total = float32(0)\n    for t in range(8):\n" + (
+        f"        total += a[{a}] * b[{b.replace('g', 'h')}]\n    t = h\n    d[{d}] = total\n"
+    )
+    a, b = np.random.default_rng(3).normal(size=(2, 8, 8)).astype(np.float32)
+    made = cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
+    verdict = check(made, want=lambda a, b: a @ b.T, args=(a, b, np.zeros((8, 8), np.float32)), grid=1, block=(8, 8))
+    assert not verdict.passed and named in str(verdict)
+
+
 @pytest.mark.parametrize("want", [lambda x: 2 * x, lambda x, y, n: (x + x,), lambda x, y: np.add(x, x, y)])
 def test_a_reference_may_return_its_result_and_sizes_are_tried_by_themselves(want):
     verdict = sized("y[i] = 2 * x[i]", want=want).raise_if_wrong()

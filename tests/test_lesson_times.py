@@ -727,6 +727,14 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ("40", "On a GPU these two profiles show nothing of it. A batch has 2,560 bytes",
      lambda: all(table("40", of, "(both|to device)(?= )") == {"both": [0, 0], "to device": [4, 10240, 2]}
                  for of in ("as pageable:", "as overlapped:"))),
+    ("30", "4 × 8 products, 128 sums, still fit with all that a lane needs besides.",
+     lambda: (lambda row: row[0] == 128 and row[1] < 255 and row[2] == 0)(
+         table("30", "inspect.compile(warp_tile", "(4 × 8)(?= )")["4 × 8"]
+     )),
+    ("32", "The compiler has unrolled them: no local bytes.",
+     lambda: {row[1] for row in table("32", "def compiled(", "(one kernel|sums that stay)").values()} == {0}),
+    ("38", "64 bytes are rung 4's 16 sums: there it did not unroll.",
+     lambda: (lambda row: row[1] == 4 * 16 and row[2] > 0)(table("38", "problem=larger, cc", "(rung 4):")["rung 4"])),
     ("17", "Each size but the largest takes its bytes' time and one to two microseconds more",
      lambda: all(0.9 < more < 2.1 for more in copies_22())),
     ("32", "**Most of what was above 1 is the kernels'.**",

@@ -612,6 +612,13 @@ def test_what_a_student_writes_or_reads_is_not_folded(workshop, capsys, text):
     assert build.main(["90"]) == 1 and "is not folded" in capsys.readouterr().err
 
 
+def test_a_kernel_is_folded_behind_one_that_the_student_writes(workshop):
+    own = "@cuda.jit\ndef k(x):\n    ### BEGIN SOLUTION\n    x[0] = 1\n    ### END SOLUTION\n"
+    read = "@cuda.jit\ndef general(x):\n    x[0] = 1\n"
+    write(build.SOURCES, "90_small.py", f'# %%\nfrom dwlab import cuda\n# %%\n{own}\n# %% tags=["folded"]\n{read}')
+    assert [build.hidden(cell) for cell in build.lesson(build.SOURCES / "90_small.py").cells] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("show", "tag"), [("repr_({0!r})", ""), ("print('short'); print({0!r})", ' tags=["nbval-ignore-output"]')]
 )

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numba import float32
 
-from dwlab import banner, check, cuda, mode, stage, stages, study
+from dwlab import banner, check, cuda, mode, stage, stages, study, xray
 from dwlab import report as tables
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape
@@ -47,17 +47,79 @@ predicted_best_columns = 16
 # %% [markdown]
 # ## Build
 #
+# ### The idea alone
+#
+# One channel of 16 × 24 pixels, 3 × 3 taps, zeros around it: y[p, q] is the sum of w[i, j] · x[p + i - 1, q + j - 1]. Write the
+# kernel of a block of 8 × 8 threads, an output each. The block copies its 10 × 10 x to `tile`, zeros where they lie outside of the
+# map, and waits; then each thread adds up its nine products from there. A thread's numbers are `cuda.threadIdx.x`, along a
+# row, and `cuda.threadIdx.y`; 64 threads copy 100 words, so some copy two.
+
+# %% tags=["nbval-ignore-output", "folded"]
+words, border = np.arange(100).reshape(10, 10), np.ones((10, 10), int)
+border[1:-1, 1:-1] = 0
+drawings.grids(
+    "The tile of a block: word k is row k // 10, column k % 10",
+    "A square of 10 × 10 words, numbered by rows from 0 to 99. The outer ring, another fill, is the halo: one row above and one "
+    "below, one column on each side of the block's 8 × 8 outputs. Word 11 belongs to the block's first output.",
+    {"": words},
+    {"": border},
+)
+
+# %%
+TILE, TAPS = 8, 3
+WINDOW = TILE + TAPS - 1
+
+
+@cuda.jit
+def one_channel(x, w, y):
+    """y[p, q] = sum over i, j of w[i, j] * x[p + i - 1, q + j - 1]; a block of 8 × 8 threads, an output each."""
+    tile = cuda.shared.array((WINDOW, WINDOW), float32)
+    ### BEGIN SOLUTION
+    column, row = cuda.threadIdx.x, cuda.threadIdx.y
+    q0, p0 = cuda.blockIdx.x * TILE, cuda.blockIdx.y * TILE
+    for k in range(row * TILE + column, WINDOW * WINDOW, TILE * TILE):
+        h, v = p0 + k // WINDOW - 1, q0 + k % WINDOW - 1
+        inside = 0 <= h < x.shape[0] and 0 <= v < x.shape[1]
+        tile[k // WINDOW, k % WINDOW] = x[h, v] if inside else float32(0)
+    cuda.syncthreads()
+    total = float32(0)
+    for i in range(TAPS):
+        for j in range(TAPS):
+            total += w[i, j] * tile[row + i, column + j]
+    y[p0 + row, q0 + column] = total
+    ### END SOLUTION
+
+
+def nine_products(x, w):
+    around = np.pad(x, 1)
+    return sum(w[i, j] * around[i : i + x.shape[0], j : j + x.shape[1]] for i in range(TAPS) for j in range(TAPS))
+
+
+rng = np.random.default_rng(28)
+x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((16, 24), (TAPS, TAPS)))
+how = {"args": (x, w, np.zeros_like(x)), "grid": (3, 2), "block": (TILE, TILE)}
+print(check(one_channel, want=nine_products, **how).raise_if_wrong())
+
+# %% tags=["folded"]
+loads = xray(one_channel, how["grid"], how["block"], *how["args"]).array("x", "load").active_lanes
+print(f"{loads} loads of x for {x.size} elements")
+assert loads == 18 * 18 + 18 * 10, "each block loads those of its 10 × 10 x that lie in the map, once"
+
+# %% [markdown]
+# ### What it loads
+#
 # Take outputs that stand on T × T pixels of x, T / s of them in each direction. They need T + K - s pixels in each direction,
 # so each x is loaded
 #
 # $$\left(\frac{T + K - s}{T}\right)^2$$
 #
-# times. The square makes the halo dear: with 16 outputs and 3 taps it is an eighth of a row, and 27 % of a map. The tile is
+# times. The square makes the halo dear: with 16 outputs and 3 taps it is an eighth of a row, and 27 % of a map. The same
+# kernel for any layer stands folded below, to be read. Its tile is
 # `channels` × `rows` × `columns` here, so that it fits both layouts; in its order in shared memory the channels come first, as
 # in NHWC.
 
 
-# %%
+# %% tags=["folded"]
 def strides(layer, height, width):
     """Distance in memory of the next channel, row and column of a map."""
     return (height * width, width, 1) if layer.layout == "NCHW" else (1, width * layer.C, layer.C)
@@ -86,9 +148,7 @@ def tiled(channels, rows, columns):
                 v = q0 * S + k // channels % ACROSS - PAD
                 h = p0 * S + k // (channels * ACROSS) - PAD
                 inside = c < C and 0 <= h < H and 0 <= v < W
-                ### BEGIN SOLUTION
                 tile[k] = x[n * C * H * W + c * XC + h * XH + v * XV] if inside else float32(0)
-                ### END SOLUTION
             cuda.syncthreads()
             k = cuda.threadIdx.x
             i = k // (channels * columns)
@@ -101,9 +161,7 @@ def tiled(channels, rows, columns):
                 total = float32(0)
                 for i in range(K):
                     for j in range(K):
-                        ### BEGIN SOLUTION
                         total += w[c * WC + (i * K + j) * WT] * tile[first + (i * ACROSS + j) * channels]
-                        ### END SOLUTION
                 at = n * C * P * Q + c * YC + p * YP + q * YQ
                 y[at] = finish(total, b, r, c, at)
 

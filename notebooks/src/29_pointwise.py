@@ -97,7 +97,7 @@ predicted_reads_8_by_8 = 2.0
 #
 # A thread for each output, as it lies in memory:
 
-# %% tags=["stage:pointwise/forward/naive", "blank:wi = uint32(wi", "blank:xi = uint32(xi"]
+# %% tags=["stage:pointwise/forward/naive"]
 
 # %% tags=["folded"]
 naive = stage("pointwise/forward/naive").with_kernel(kernel)
@@ -119,7 +119,7 @@ print(f"w in NHWC: {w.sectors / w.requests:.0f} sectors a request; you predicted
 # A block of 16 × 16 outputs has 16 rows of x and 16 filters in common. It copies 16 channels of both, and each serves 16
 # products:
 
-# %% tags=["stage:pointwise/forward/shared", "blank:total += left"]
+# %% tags=["stage:pointwise/forward/shared"]
 
 # %% tags=["folded"]
 shared = stage("pointwise/forward/shared").with_kernel(kernel)
@@ -134,10 +134,63 @@ tables.work_table(both["NHWC"], seen, "requests for 32 multiply-adds", "shared r
 # ### Register tiles
 #
 # As in lesson 13, a thread computes more outputs: R × R. For each channel it takes R numbers of x and R of w, and
-# each serves R multiply-adds, so it reads 2 / R numbers for each. The kernel is for NHWC; its rows lie 16 apart, so
-# that lanes are neighbours where they should be.
+# each serves R multiply-adds, so it reads 2 / R numbers for each. Write it for R = 4, one block of 8 × 8 threads and 16 channels:
+# y = a bᵀ, a and b of 32 × 16, y of 32 × 32. The block copies both to shared memory, turned around, so that `left[k]` is a channel
+# of all 32 rows. Then each thread goes through the channels: 4 numbers of each to registers, 16 products. Its rows and its columns
+# lie 8 apart, so that threads that are neighbours read neighbours.
 
 # %%
+R, THREADS, DEEP = 4, 8, 16
+WIDE = R * THREADS
+PITCH = WIDE + 1
+
+
+@cuda.jit
+def register_tile(a, b, y):
+    """y = a bᵀ by one block of 8 × 8 threads; thread (column, row) has y[row + 8 i, column + 8 j] for i, j below 4."""
+    left = cuda.shared.array((DEEP, PITCH), float32)
+    right = cuda.shared.array((DEEP, PITCH), float32)
+    sums = cuda.local.array((R, R), float32)
+    p = cuda.local.array(R, float32)
+    q = cuda.local.array(R, float32)
+    ### BEGIN SOLUTION
+    column, row = cuda.threadIdx.x, cuda.threadIdx.y
+    for at in range(row * THREADS + column, WIDE * DEEP, THREADS * THREADS):
+        left[at % DEEP, at // DEEP] = a[at // DEEP, at % DEEP]
+        right[at % DEEP, at // DEEP] = b[at // DEEP, at % DEEP]
+    cuda.syncthreads()
+    for i in range(R):
+        for j in range(R):
+            sums[i, j] = float32(0)
+    for k in range(DEEP):
+        for i in range(R):
+            p[i] = left[k, row + THREADS * i]
+            q[i] = right[k, column + THREADS * i]
+        for i in range(R):
+            for j in range(R):
+                sums[i, j] += p[i] * q[j]
+    for i in range(R):
+        for j in range(R):
+            y[row + THREADS * i, column + THREADS * j] = sums[i, j]
+    ### END SOLUTION
+
+
+rng = np.random.default_rng(29)
+a, b = (rng.normal(size=(WIDE, DEEP)).astype(np.float32) for _ in range(2))
+how = {"args": (a, b, np.zeros((WIDE, WIDE), np.float32)), "grid": 1, "block": (THREADS, THREADS)}
+print(check(register_tile, want=lambda a, b: a @ b.T, **how).raise_if_wrong())
+
+# %% tags=["folded"]
+report = xray(register_tile, 1, how["block"], *how["args"])
+loads = sum(report.array(name, "load").active_lanes for name in ("a", "b"))
+reads = sum(one.active_lanes for one in report.accesses if (one.space, one.kind) == ("shared", "load")) / WIDE / WIDE / DEEP
+print(f"a and b are loaded {loads / 2 / WIDE / DEEP:g} time each; {reads:g} reads of shared memory for a multiply-add")
+assert loads == 2 * WIDE * DEEP and reads == 2 / R, "load each element once; read 4 + 4 numbers for 16 products"
+
+# %% [markdown]
+# The same for any layer in NHWC and any R, folded, to be read:
+
+# %% tags=["folded"]
 SIDE, CHUNK = 16, 8
 
 
@@ -169,14 +222,12 @@ def tiled(R):
                     right[k, line] = w[(f0 + line) * C + c0 + k] if inside and f0 + line < F else float32(0)
                 cuda.syncthreads()
                 for k in range(CHUNK):
-                    ### BEGIN SOLUTION
                     for i in range(R):
                         p[i] = left[k, row + SIDE * i]
                         q[i] = right[k, column + SIDE * i]
                     for i in range(R):
                         for j in range(R):
                             sums[R * i + j] += p[i] * q[j]
-                    ### END SOLUTION
                 cuda.syncthreads()
             for i in range(R):
                 for j in range(R):

@@ -11,7 +11,8 @@
 import numpy as np
 from numba import float32
 
-from dwlab import banner, cuda, mode, stages, study, xray
+from dwlab import banner, check, cuda, mode, stages, study, xray
+from dwlab.compiler import inspect
 from dwlab.judge.tools import agree, launched, of_fragments, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.measure import device
@@ -83,10 +84,32 @@ drawings.grids(
 )
 
 # %% [markdown]
-# Lane by lane, one product looks like this. A *word* holds one tf32, or two float16 that follow each other along k: the same lanes,
-# twice the multiply-adds. `multiply` is the instruction, or what stands for it.
+# Write one product: each lane loads its six words, gives them to `ptx.mma_tf32(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)` with sums
+# of zero, and stores the four sums that come back. b is given by columns, `b[column, k]`.
 
 # %%
+@cuda.jit
+def one_product(a, b, d):
+    """A warp: d = a bᵀ, a (16, 8), b (8, 8), d (16, 8)."""
+    ### BEGIN SOLUTION
+    g, t = cuda.threadIdx.x // 4, cuda.threadIdx.x % 4
+    a0, a1, a2, a3 = a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4]
+    b0, b1 = b[g, t], b[g, t + 4]
+    nil = float32(0)
+    c0, c1, c2, c3 = ptx.mma_tf32(nil, nil, nil, nil, a0, a1, a2, a3, b0, b1)
+    d[g, 2 * t], d[g, 2 * t + 1] = c0, c1
+    d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = c2, c3
+    ### END SOLUTION
+
+
+a, b = (np.random.default_rng(30).integers(-8, 9, (n, 8)).astype(np.float32) for n in (16, 8))  # exact in tf32
+print(check(one_product, want=lambda a, b: a @ b.T, args=(a, b, poisoned(16, 8)), grid=1, block=32).raise_if_wrong())
+
+# %% [markdown]
+# The same for long sums, folded, to be read. A *word* holds one tf32, or two float16 that follow each other along k: the same
+# lanes, twice the multiply-adds. `multiply` is the instruction, or what stands for it.
+
+# %% tags=["folded"]
 def by_lanes(multiply):
     """The kernel of a warp: d = a bᵀ, a (16, words), b (8, words), d (16, 8). multiply: what is done with 8 words."""
 
@@ -96,14 +119,10 @@ def by_lanes(multiply):
         t = cuda.threadIdx.x % 4
         c0 = c1 = c2 = c3 = float32(0)
         for k in range(0, a.shape[1], 8):
-            ### BEGIN SOLUTION
             a0, a1, a2, a3 = a[g, k + t], a[g + 8, k + t], a[g, k + t + 4], a[g + 8, k + t + 4]
             b0, b1 = b[g, k + t], b[g, k + t + 4]
-            ### END SOLUTION
             c0, c1, c2, c3 = multiply(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)
-        ### BEGIN SOLUTION
         d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = c0, c1, c2, c3
-        ### END SOLUTION
 
     return kernel
 
@@ -120,7 +139,7 @@ print("d = a bᵀ, exactly")
 # For one product a lane loads six words. As with register tiles, a fragment that stays serves several products: P × Q of them
 # take P fragments of A and Q of B.
 
-# %%
+# %% tags=["folded"]
 def warp_tile(P, Q):
     """The kernel of a warp: d = a bᵀ, a (16 P, words), b (8 Q, words)."""
     LEFT, RIGHT, SUMS = 4 * P, 2 * Q, 4 * P * Q
@@ -144,12 +163,10 @@ def warp_tile(P, Q):
             for i in range(P):
                 for j in range(Q):
                     s = 4 * (Q * i + j)
-                    ### BEGIN SOLUTION
                     sums[s], sums[s + 1], sums[s + 2], sums[s + 3] = ptx.mma_tf32(
                         sums[s], sums[s + 1], sums[s + 2], sums[s + 3],
                         left[4 * i], left[4 * i + 1], left[4 * i + 2], left[4 * i + 3], right[2 * j], right[2 * j + 1],
                     )  # fmt: skip
-                    ### END SOLUTION
         for i in range(P):
             for j in range(Q):
                 for n in range(4):
@@ -283,7 +300,19 @@ print(f"one product: {for_a_word[1, 1]:.1f} multiply-adds for a word; you predic
 
 # %% [markdown]
 # Already one product has more than twice the multiply-adds for a word of a register tile of 4 × 4, in one instruction in place of
-# 32. A tile of 4 × 4 products holds 64 sums in each lane: larger ones do not fit the registers.
+# 32. A tile of 4 × 4 products holds 64 sums in each lane. How large may it be? A thread has 255 registers at most; what does not
+# fit lies in **local memory**, which is device memory. By the compiler, where one is installed:
+
+# %% tags=["nbval-ignore-output", "folded"]
+rows = []
+for P, Q in ((2, 4), (4, 4), (4, 8)) if not inspect.missing() else ():
+    arrays = [np.ones(shape, np.float32) for shape in ((16 * P, 64), (8 * Q, 64), (16 * P, 8 * Q))]
+    made = inspect.compile(warp_tile(P, Q), signature=arrays, block=32, cc="9.0")
+    rows.append((f"{P} × {Q}", f"{4 * P * Q}", f"{made.registers}", f"{made.local_bytes:,}"))
+print(tabular.columns(("products", "sums of a lane", "registers", "local bytes"), rows) if rows else tabular.wrapped(inspect.missing()))
+
+# %% [markdown]
+# 4 × 8 products, 128 sums, still fit with all that a lane needs besides. For twice as many there are not 255 registers.
 #
 # ## Measure
 #

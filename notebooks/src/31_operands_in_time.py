@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [30 · Tensor Cores](30_tensor_cores.ipynb) |
 # | **Afterwards you can** | read a K loop whose copies are some chunks ahead · say why some products are too small for a large GPU · divide a sum among warps, with the same bits each run · read the two kernels that win |
 
@@ -11,9 +11,11 @@
 from dataclasses import replace
 
 import numpy as np
+from numba import float32
 
-from dwlab import banner, check, stage
+from dwlab import banner, check, cuda, stage
 from dwlab import report as tables
+from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import Pointwise
 from dwlab.text import tabular
 
@@ -39,6 +41,53 @@ predicted_warps = 132
 
 # %% [markdown]
 # ## Build
+#
+# ### The idea alone
+#
+# y = w x, a thread for each of 64 sums; x has 4 chunks of 256 numbers, and all threads use all of them. Two chunks fit in shared
+# memory: while one is multiplied, the other is on its way. `ptx.copy4_async(chunks, i, x, j)` starts chunks[i : i + 4] =
+# x[j : j + 4]; `ptx.commit()` makes a group of what this thread has started; `ptx.wait(1)` waits until at most the youngest group
+# is in flight. Each thread copies 16 bytes of a chunk. A group may be empty.
+
+# %% tags=["folded"]
+steps = [(f"{k}", f"{k + 1} to {(k + 1) % 2}" if k < 3 else "nothing", f"{k}", f"{k} in {k % 2}") for k in range(4)]
+print("before the loop: copy chunk 0 to place 0, commit")
+print(tabular.columns(("step", "copy chunk, to place", "wait for chunk", "multiply chunk, in place"), steps))
+
+# %%
+CHUNK, CHUNKS = 256, 4
+WORDS = 2 * CHUNK
+
+
+@cuda.jit
+def two_stages(x, w, y):
+    """y[i] = sum over k of w[k, i] * x[k]; one block of 64 threads, k below 1,024."""
+    chunks = cuda.shared.array(WORDS, float32)
+    ### BEGIN SOLUTION
+    i = cuda.threadIdx.x
+    total = float32(0)
+    ptx.copy4_async(chunks, 4 * i, x, 4 * i)
+    ptx.commit()
+    for k in range(CHUNKS):
+        if k + 1 < CHUNKS:
+            ptx.copy4_async(chunks, (k + 1) % 2 * CHUNK + 4 * i, x, (k + 1) * CHUNK + 4 * i)
+        ptx.commit()
+        ptx.wait(1)
+        cuda.syncthreads()
+        for c in range(CHUNK):
+            total += w[k * CHUNK + c, i] * chunks[k % 2 * CHUNK + c]
+        cuda.syncthreads()
+    y[i] = total
+    ### END SOLUTION
+
+
+rng = np.random.default_rng(31)
+x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((1024,), (1024, 64)))
+print(check(two_stages, want=lambda x, w: x @ w, args=(x, w, np.zeros(64, np.float32)), grid=1, block=64).raise_if_wrong())
+
+# %% [markdown]
+# A barrier after the wait: a thread waits for its own copies alone. A barrier after the products: the next copy goes where others
+# still read.
 #
 # ### Many pixels: copies some chunks ahead
 #

@@ -3,11 +3,13 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | say what each of the four modules keeps on chip · put a depthwise and a pointwise layer into one kernel · keep sums in registers while channels go by · say at how many filters a fused kernel begins to lose · tell what fusing brings from what the kernels bring |
 
 # %% tags=["nbval-ignore-output"]
+import numpy as np
+
 from dwlab import banner
 
 banner()
@@ -67,23 +69,75 @@ predicted_fusion = 1.8
 # %% [markdown]
 # ## Build
 #
+# ### The idea alone
+#
+# x of 8 × 8 pixels with 8 channels, 3 × 3 taps, zeros around, then 16 filters: y[p, q, f] = Σ over c of w2[f, c] · m[p, q, c], and
+# m[p, q, c] = Σ over j of w1[j, c] · x[p + j // 3 - 1, q + j % 3 - 1, c]. Write one kernel for both, that never stores m
+# to global memory. A block of 64 threads has 4 × 4 pixels: its m goes to `middle`, a number or two for each thread; all wait; from
+# `middle` come the outputs, 256 for 64 threads.
+
+# %%
+from numba import float32
+
+from dwlab import check, cuda, stage, xray
+
+C, F, SIZE, SIDE = 8, 16, 8, 4  # channels, filters, the map's side, a block's
+PIXELS = SIDE * SIDE
+
+
+@cuda.jit
+def both_layers(x, w1, w2, y):
+    """x (8, 8, C), w1 (9, C), w2 (F, C), y (8, 8, F); a block of 64 threads for 4 × 4 pixels, a grid of 2 × 2."""
+    middle = cuda.shared.array((PIXELS, C), float32)
+    ### BEGIN SOLUTION
+    q0, p0 = cuda.blockIdx.x * SIDE, cuda.blockIdx.y * SIDE
+    for i in range(cuda.threadIdx.x, PIXELS * C, cuda.blockDim.x):
+        pixel, c = i // C, i % C
+        total = float32(0)
+        for j in range(9):
+            h, v = p0 + pixel // SIDE + j // 3 - 1, q0 + pixel % SIDE + j % 3 - 1
+            if 0 <= h < SIZE and 0 <= v < SIZE:
+                total += w1[j, c] * x[h, v, c]
+        middle[pixel, c] = total
+    cuda.syncthreads()
+    for i in range(cuda.threadIdx.x, PIXELS * F, cuda.blockDim.x):
+        pixel, f = i // F, i % F
+        total = float32(0)
+        for c in range(C):
+            total += w2[f, c] * middle[pixel, c]
+        y[p0 + pixel // SIDE, q0 + pixel % SIDE, f] = total
+    ### END SOLUTION
+
+
+def one_after_the_other(x, w1, w2):
+    around = np.pad(x, ((1, 1), (1, 1), (0, 0)))
+    return sum(w1[j] * around[j // 3 : j // 3 + SIZE, j % 3 : j % 3 + SIZE] for j in range(9)) @ w2.T
+
+
+rng = np.random.default_rng(32)
+x, w1, w2 = (rng.normal(size=shape).astype(np.float32) for shape in ((SIZE, SIZE, C), (9, C), (F, C)))
+how = {"args": (x, w1, w2, np.zeros((SIZE, SIZE, F), np.float32)), "grid": (2, 2), "block": 64}
+print(check(both_layers, want=one_after_the_other, **how).raise_if_wrong())
+
+# %% tags=["folded"]
+report = xray(both_layers, how["grid"], how["block"], *how["args"])
+print(f"{report.array('w1', 'load').active_lanes / SIZE / SIZE / C:g} products for each m; m is in shared memory alone")
+assert report.array("w1", "load").active_lanes <= 9 * SIZE * SIZE * C, "compute each m once, not once for each filter"
+
+# %% [markdown]
 # ### Rung 1: one kernel
 #
+# The same for any pair, folded, to be read.
 # All arrays are channels last (NHWC). A depthwise output is the same in each rung, so it is a function of its own. A block
 # computes all C channels of 4 × 4 pixels into shared memory, waits, and computes all F outputs of these pixels from there. A
 # layer's bias and activation come when its sum is finished: `first` before the sum goes to shared memory, `second` before y.
 
-# %%
+# %% tags=["folded"]
 from dataclasses import replace
 
-from numba import float32
-
-from dwlab import check, cuda, stage, xray
 from dwlab.kernels.parts import epilogue
 from dwlab.kernels.registry import Launch, by_shape
 
-SIDE = 4  # pixels of a block in each direction
-PIXELS = SIDE * SIDE
 STEP = 8  # channels on chip at a time, from rung 2 on
 
 
@@ -127,11 +181,9 @@ def one_kernel(pair):
             pixel = i // F
             p = p0 + pixel // SIDE
             q = q0 + pixel % SIDE
-            ### BEGIN SOLUTION
             total = float32(0)
             for c in range(C):
                 total += w2[f * C + c] * middle[pixel * C + c]
-            ### END SOLUTION
             if p < P and q < Q:
                 at = ((n * P + p) * Q + q) * F + f
                 y[at] = second(total, b2, r, f, at)
@@ -170,16 +222,12 @@ def sums_that_stay(pair):
                 if c < C:
                     total = output(x, w1, n, p0 + pixel // SIDE, q0 + pixel % SIDE, c)
                     middle[i] = first(total, b1, r, c, 0)
-            ### BEGIN SOLUTION
             cuda.syncthreads()
-            ### END SOLUTION
             for c in range(c0, min(c0 + STEP, C)):
                 if f < F:
                     weight = w2[f * C + c]
-                    ### BEGIN SOLUTION
                     for k in range(PIXELS):
                         sums[k] += weight * middle[k * STEP + c - c0]
-                    ### END SOLUTION
             cuda.syncthreads()
         for k in range(PIXELS):
             p = p0 + k // SIDE
@@ -194,12 +242,24 @@ def sums_that_stay(pair):
 # %% [markdown]
 # Two barriers a step: one before `middle` is read, one before it is written again.
 #
-# ## Check
-#
-# Two pairs with what hurts: odd sides, stride 2, channels that are no multiple of the step, two images, bias and activations
-# on both sides.
+# Are the 16 sums in registers? An array of `cuda.local.array` is, if each of its indices is a number that the compiler knows. Here
+# they are loops' variables, so it must unroll these loops, whose bounds are constants. Else the array lies in local memory, which
+# is device memory. Where a compiler is installed, it says so itself:
 
-# %%
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.compiler import inspect
+from dwlab.text import tabular
+
+
+def compiled(stages, pair):
+    """Registers and local bytes of a thread, of each stage on a pair, for compute capability 9.0."""
+    if inspect.missing():
+        return tabular.wrapped(inspect.missing())
+    made = {name: inspect.compile(one, problem=pair, cc="9.0") for name, one in stages.items()}
+    rows = [(name, f"{one.registers}", f"{one.local_bytes}") for name, one in made.items()]
+    return tabular.columns(("stage", "registers", "local bytes"), rows)
+
+
 def tiles(pair, threads):
     return Launch((-(-pair.second.P // SIDE) * -(-pair.second.Q // SIDE), pair.N), (threads,))
 
@@ -209,6 +269,18 @@ rungs = {
     "one kernel": replace(naive, kernel=one_kernel, launch=lambda pair: tiles(pair, 128)),
     "sums that stay": replace(naive, kernel=sums_that_stay, launch=lambda pair: tiles(pair, -(-pair.second.F // 32) * 32)),
 }
+larger = Fused(dw(64, 28, layout="NHWC"), pw(64, 64, 28, layout="NHWC"))
+print(compiled(rungs, larger))
+
+# %% [markdown]
+# The compiler has unrolled them: no local bytes.
+#
+# ## Check
+#
+# Two pairs with what hurts: odd sides, stride 2, channels that are no multiple of the step, two images, bias and activations
+# on both sides.
+
+# %%
 BOTH = {"bias": True, "activation": "relu6", "layout": "NHWC"}
 hard = (
     Fused(DepthwiseConv2d(1, 12, 10, 7, 3, **BOTH), Pointwise(1, 12, 33, 10, 7, bias=True, layout="NHWC")),
@@ -226,9 +298,6 @@ print("sums that stay passed:", all(check(rungs["sums that stay"], pair, seed=1)
 # for the pointwise weights and for the intermediate map, written and read.
 
 # %% tags=["folded"]
-from dwlab.text import tabular
-
-
 def look(one, layer):
     """The x-ray of a stage on a layer or a pair."""
     how = one.launch(layer)
@@ -286,7 +355,6 @@ from dwlab import mode, report, study
 
 if mode == "gpu":
     bench = study.GpuBench(quick=True)
-    larger = Fused(dw(64, 28, **last), pw(64, 64, 28, **last))
     with bench.prepare(larger, "dwpw") as prepared:
         for name, one in {**rungs, "slide": stage("fused/dwpw/slide")}.items():
             print(f"{name:16}{prepared.time(one).median_us:9.1f} µs")

@@ -201,8 +201,24 @@ if mode == "gpu":
 # %% [markdown]
 # ## Explain
 #
-# On a GPU an array that is indexed by a loop's variable is no register. So `slide` writes rung 4 out when the kernel is made. Its
-# text, to be read and not run:
+# Rung 4's sums are indexed by loops' variables, as those of lesson 32's second rung are. Such an array is in registers only if the
+# compiler unrolls these loops, whose bounds are constants; else it lies in local memory. In lesson 32 it unrolls them. Here, where
+# it is installed:
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.compiler import inspect
+
+larger = Fused(DepthwiseConv2d(1, 64, 28, 28, 3, layout="NHWC"), Pointwise(1, 64, 64, 28, 28, layout="NHWC"))
+if inspect.missing():
+    print(tabular.wrapped(inspect.missing()))
+else:
+    one = inspect.compile(ladder["rung 4"], problem=larger, cc="9.0")
+    local = sum(count for op, count in one.opcodes.items() if op.startswith(("LDL", "STL")))
+    print(f"rung 4: {one.registers} registers, {one.local_bytes} local bytes; {local} instructions load or store local memory")
+
+# %% [markdown]
+# 64 bytes are rung 4's 16 sums: there it did not unroll. `slide` leaves nothing to the compiler and writes its loops out when the
+# kernel is made. Its text, to be read and not run:
 #
 # 1. **Prologue.** A block has a tile of pixels and a group of filters; the sums start at zero.
 # 2. **Depthwise phase**, `slide`: rung 4 with four channels and several columns a thread.

@@ -17,7 +17,7 @@ from numba import int32
 from dwlab import banner, check, cuda, stage
 from dwlab import report as tables
 from dwlab.compiler import inspect
-from dwlab.judge.tools import agree, launched, poisoned
+from dwlab.judge.tools import launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
 from dwlab.text import tabular
@@ -50,7 +50,8 @@ predicted_over = 1.0
 #
 # $$\sum_c (x_c - z_x)\,w_c = \sum_c x_c w_c - z_x \sum_c w_c$$
 #
-# and a dp4a with the word 1, 1, 1, 1 adds up a filter. So the zero point is taken off once, at the end.
+# and a dp4a with the word 1, 1, 1, 1 adds up a filter. So the zero point is taken off once, at the end. Write the kernel: a thread
+# for each of `sums`, in the order in which they lie; `ptx.dp4a` wants int32, as `int32(0)` and `int32(ONES)` are.
 
 # %%
 ONES = 0x01010101
@@ -59,6 +60,7 @@ ONES = 0x01010101
 @cuda.jit
 def by_words(x, w, zero, sums):
     """sums[p, f] = sum over c of (x[p, c] - zero) * w[f, c]; x (pixels, words), w (F, words) of four int8 each."""
+    ### BEGIN SOLUTION
     at = cuda.grid(1)
     if at < sums.size:
         p = at // sums.shape[1]
@@ -66,34 +68,36 @@ def by_words(x, w, zero, sums):
         total = int32(0)
         of_filter = int32(0)
         for k in range(x.shape[1]):
-            ### BEGIN SOLUTION
             total = ptx.dp4a(x[p, k], w[f, k], total)
             of_filter = ptx.dp4a(w[f, k], int32(ONES), of_filter)
-            ### END SOLUTION
         sums[p, f] = total - zero * of_filter
+    ### END SOLUTION
 
 
 rng = np.random.default_rng(34)
 x, w = (rng.integers(-128, 128, (n, 64)).astype(np.int8) for n in (50, 24))
-sums = poisoned(50, 24, dtype="int32")
-launched(by_words, -(-sums.size // 128), 128, x.view(np.int32), w.view(np.int32), 5, sums)
-agree(sums, (x.astype(int) - 5) @ w.astype(int).T, "sums", tolerance=0)
-print(f"{sums.size:,} sums of 64 products, exact")
+def products(x, w, zero):
+    return (x.view(np.int8).astype(int) - zero) @ w.view(np.int8).astype(int).T
+
+
+words = x.view(np.int32), w.view(np.int32)
+print(check(by_words, want=products, args=(*words, 5, poisoned(50, 24, dtype="int32")), grid=10, block=128).raise_if_wrong())
 
 # %% [markdown]
 # ### mma: a warp's instruction
 #
 # Tensor cores have the same. In *words* an mma of int8 is the one of lesson 30, lane by lane: a word holds four int8 that follow
-# each other along C. A is 16 rows of 8 words, B 8 columns of 8 words, and the 16 × 8 sums are int32.
+# each other along C. A is 16 rows of 8 words, B 8 columns of 8 words, and the 16 × 8 sums are int32. Write one product, with
+# `ptx.mma_s8(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)`; the sums that it begins with are int32, too.
 
 # %%
 @cuda.jit
 def one_mma(a, b, d):
     """A warp: d = a bᵀ, a (16, 8) and b (8, 8) words of four int8, d (16, 8) int32."""
+    ### BEGIN SOLUTION
     g = cuda.threadIdx.x // 4
     t = cuda.threadIdx.x % 4
     nil = int32(0)
-    ### BEGIN SOLUTION
     d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_s8(
         nil, nil, nil, nil, a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4], b[g, t], b[g, t + 4]
     )
@@ -101,11 +105,11 @@ def one_mma(a, b, d):
 
 
 a, b = rng.integers(-128, 128, (16, 32)).astype(np.int8), rng.integers(-128, 128, (8, 32)).astype(np.int8)
-d = poisoned(16, 8, dtype="int32")
-launched(one_mma, 1, 32, a.view(np.int32), b.view(np.int32), d)
-agree(d, a.astype(int) @ b.astype(int).T, "d", tolerance=0)
+words = a.view(np.int32), b.view(np.int32)
+args = (*words, poisoned(16, 8, dtype="int32"))
+print(check(one_mma, want=lambda a, b: products(a, b, 0), args=args, grid=1, block=32).raise_if_wrong())
 multiply_adds = 16 * 8 * 32
-print(f"one mma of int8: {multiply_adds:,} multiply-adds, exact; the largest sum here is {np.abs(d).max():,}")
+print(f"one mma of int8: {multiply_adds:,} multiply-adds, exact; the largest sum here is {np.abs(products(*words, 0)).max():,}")
 
 # %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_multiply_adds:,} multiply-adds")
