@@ -31,8 +31,8 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
         "13_warp_tiled": ("a warp for each row", "13_1"),
         "15_registers": ("a row in registers, and the roof", "15_1"),
         "20_gradients": ("scatter or gather; long sums and atomics", "20_1"),
-        "30_tensor_cores": ("tensor cores, float32 out of tf32", "30_1"),
-        "32_fused": ("two layers in one kernel, and when that loses", "32_2"),
+        "30_tensor_cores": ("tensor cores, float32 out of tf32",),
+        "32_fused": ("two layers in one kernel, and when that loses",),
         "33_fuseplanner": ("fusion as a decision: bytes, limits, the L2", "33_2"),
     },
     "further on the roof": {
@@ -64,8 +64,8 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
         "50_capstone": ("an operator of your own",),
     },
 }
-PLANS = {2: ("00", "11", "12"), 4: ("00", "01", "02", "10", "11", "12", "13")}
-"""Hours -> the lessons that fit them without exercises; eight hours are the core, with one exercise a lesson."""
+PLANS = {2: ("00", "11"), 4: ("00", "01", "02", "10", "11", "12")}
+"""Hours -> the lessons that fit them without exercises; eight hours are the core, with an exercise in ten of its lessons."""
 
 MISTAKES = (  # exercise, what is wrong, a text of our answer and what stands in its place
     ("00_1", "the first element is forgotten", "        if i == 0:\n", "        if i < 0:\n"),
