@@ -28,7 +28,7 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
         "10_naive": ("a thread for each output", "10_1"),
         "11_coalesced": ("neighbouring lanes, neighbouring addresses", "11_1"),
         "12_shared_memory": ("windows on chip", "12_2"),
-        "13_warp_tiled": ("a warp for each row", "13_1"),
+        "13_warp_tiled": ("a warp for each row",),
         "15_registers": ("a row in registers, and the roof", "15_1"),
         "20_gradients": ("scatter or gather; long sums and atomics", "20_1"),
         "30_tensor_cores": ("tensor cores, float32 out of tf32",),
@@ -65,7 +65,7 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
     },
 }
 PLANS = {2: ("00", "11"), 4: ("00", "01", "02", "10", "11", "12")}
-"""Hours -> the lessons that fit them without exercises; eight hours are the core, with an exercise in ten of its lessons."""
+"""Hours -> the lessons that fit them without exercises; eight hours are the core, with an exercise in most."""
 
 MISTAKES = (  # exercise, what is wrong, a text of our answer and what stands in its place
     ("00_1", "the first element is forgotten", "        if i == 0:\n", "        if i < 0:\n"),
