@@ -26,6 +26,7 @@ banner()
 # A launch is a **grid** of **blocks**. Each block goes to one **SM** (streaming multiprocessor) and stays there until all its
 # threads are done. An SM holds several blocks at a time, if they fit. The threads of a block are cut into **warps** of 32. An
 # SM has four **warp schedulers**. In each clock a scheduler **issues** one instruction of one of its warps, for all 32 lanes.
+# Its **FMA lanes** are the units that multiply and add, in one clock a product and a sum each.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import drawings
@@ -42,7 +43,8 @@ drawings.machine(gpu)
 # - **Device memory** holds the arrays. It is the only one that a kernel's result is left in.
 #
 # Two numbers describe a memory. **Bandwidth**: how many bytes it delivers in a clock. **Latency**: how many clocks a warp waits
-# for its first byte. Look at the column of bytes per clock and SM. Device memory delivers about as many bytes as four
+# for its first byte. The clocks of shared memory and L2 are rounded ones of an idle GPU, about 20 and 200, where device memory
+# has about 400; the number that the drawing has for it is of a busy one, and no measurement but what fits recorded times. Look at the column of bytes per clock and SM. Device memory delivers about as many bytes as four
 # `float32` have, to an SM that can multiply and add 128 of them in that clock. That is why this course is about memory.
 
 # %% [markdown]
@@ -84,7 +86,8 @@ def transpose(a, b):
 
 
 # %% [markdown]
-# `cuda.grid(2)` gives two numbers; the first runs along `threadIdx.x`. A warp is 32 neighbours in `threadIdx.x`. The next
+# `cuda.grid(2)` gives two numbers; the first runs along `threadIdx.x`. The threads of a block are numbered with x running
+# fastest, then y, then z, and 32 numbers in a row are a warp: where blockDim.x is a multiple of 32, as here, neighbours in x. The next
 # drawing is of this very launch: a colour for each warp, and thick lines between blocks. The numbers are lanes of the first
 # warp, of those in a row each fourth. Use it for a kernel of your own, on small arrays.
 
@@ -263,7 +266,8 @@ for size in (4, 8, 16):
 # 5. Check before and after: a wrong kernel is often fast.
 # 6. Compare with a ceiling that was measured on the same GPU.
 #
-# `timing.time_launches` does 1 to 3. Without a GPU the next cell draws what the sectors allow at most.
+# `timing.time_launches` does 1 to 3. Without a GPU the next cell draws what sectors, and wavefronts, allow at most: an SM serves
+# one wavefront a clock. Each bar is a frame for that, and filled as far as it was measured.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import mode
@@ -283,12 +287,25 @@ n = 8192 if mode == "gpu" else 64
 big, there = np.ones((n, n), np.float32), np.empty((n, n), np.float32)
 ways = {"copy": (copy, copied), "transpose": (transpose, naive)}
 ways |= {"through a tile": (through_tile(32), tile), "pitch 33": (through_tile(33), padded)}
-moved = {
-    name: Moved(8 * n * n, 8 * n * n * report.totals.sectors / copied.totals.sectors,
-                time_us(kernel, (n // 32, n // 32), (32, 32), big, there))
-    for name, (kernel, report) in ways.items()
-}  # fmt: skip
+per_us = gpu.sms * (gpu.sm_mhz or np.inf)  # wavefronts
+moved = {}
+for name, (kernel, report) in ways.items():
+    sectors = report.totals.sectors / copied.totals.sectors
+    wavefronts = report.totals.shared_wavefronts / even.size * n * n
+    as_bytes = wavefronts / per_us * gpu.ceilings.copy_gbps * 1e3  # what a copy moves in that time
+    us = time_us(kernel, (n // 32, n // 32), (32, 32), big, there)
+    moved[name] = Moved(8 * n * n, max(8 * n * n * sectors, as_bytes), us)
 bars(gpu, moved, "Copy and transpositions")
+
+# %% [markdown]
+# **Is the transposition as fast as the copy?** Measured on an H200, useful bytes (each number read once and written once):
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import records
+
+print(records.shown("02"))
+print()
+print(records.shown("02 strides"))
 
 # %% [markdown]
 # The same for a whole family: lanes whose elements are `stride` elements apart. Predict its shape before you run the cell: where does
@@ -314,9 +331,11 @@ bars(gpu, curve, "Bandwidth against stride")
 # %% [markdown]
 # ## Explain
 #
-# - The transposition moves 4.5 times the sectors of the copy, all in its stores. On a GPU caches help some of that, and the
+# - The transposition moves 4.5 times the sectors of the copy: its loads take 4 as before, its stores 32, 36 in place of 8. On
+#   a GPU caches help some of that, and the
 #   counts cannot say how much: measure.
-# - A tile in shared memory takes the sectors away and brings wavefronts; one unused word per row takes those away.
+# - A tile in shared memory takes the sectors away and brings wavefronts; one unused word per row takes those away. On the
+#   H200 it is three quarters of the copy then, and of the ceiling a third: these kernels move 4 bytes with each access.
 # - From a stride of 8 on each lane has a sector of its own, so the sectors grow no further. What a GPU measures
 #   beyond that lies below the bar: memory fetches neighbouring sectors together. At 8 it may lie a little above:
 #   most of its bytes are read, and memory reads somewhat faster than it copies (lesson 17).
