@@ -62,6 +62,7 @@ from dwlab.kernels.tiling import gpu
 from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode, layers, references
 from dwlab.problems.cases import NOT_FINITE, SCALED, VALUES, Case, cases, drawn, layer_cases
 from dwlab.problems.cases import products as products_of_one
+from dwlab.text import tabular
 
 GUARD = 1024
 """Elements before and after each array. A multiple of 128, so that arrays start 256-byte aligned."""
@@ -211,7 +212,7 @@ class Verdict:
     def __str__(self) -> str:
         lines = [_headline(self)]
         if self.passed:
-            lines.append(f"on {_ranges([r.case.problem for r in self.results])}")
+            lines.append(tabular.wrapped(f"on {_ranges([r.case.problem for r in self.results])}"))
         else:
             first = self.failures[0]
             lines.append(f"first on {first.case.problem} ({first.case.why})")
@@ -227,8 +228,6 @@ class Verdict:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from dwlab.text import tabular
-
         rows = [
             ("passed" if r.passed else tabular.FAILED, str(r.case.problem), r.case.why, "" if r.passed else _summary(r))
             for r in self.results
