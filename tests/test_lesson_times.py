@@ -508,7 +508,7 @@ def asked_11() -> dict[str, tuple[float, float, float]]:
 
 def sweep_14() -> dict[str, list[float]]:
     """Of each block of lesson 14: µs, clocks, wavefronts."""
-    return table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+):")
+    return table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+)[ :]")
 
 
 def pairs_39() -> list[list[tuple[float, str]]]:
@@ -613,7 +613,8 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
          us("10", "forward/naive") > 10 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
          and moved("naive") / us("10", "forward/naive") / 1e3 > max(ceilings("copy_gbps"))
      )),
-    ("10", "On an H200 the counters confirm the passes and the pairs. L2 delivers more than the formula says",
+    ("10", "On an H200 the counters agree with the passes and the pairs: there, blocks seem to start in that order. L2 "
+     "delivers more",
      lambda: (
          table("10", "bill_of_reads", "(the same, in pairs)")["the same, in pairs"]
          == table("10", "by the counters", "(memory to L2), by")["memory to L2"]
@@ -769,6 +770,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
 ABOUT_AN_H200 = {  # sentences about an H200 that no time or count of the records decides
     ("24", "the convolution can gain far more"): "a question; the table after it answers",
     ("23", "how many percent of the bytes that forward's `coalesced` loads come from device memory"): "a question",
+    ("11", "a table follows that this lesson made on an H200"): "says whose the table is",
     ("30", "They pay where tensor cores have well over three times the rate"): "of data sheets",
     ("33", "How many are fused on a T4, and how many on an H200, if bytes decide?"): "a question",
     ("33", "all maps of one image stay in the L2"): "what the lesson's planner computes, with an assert",
