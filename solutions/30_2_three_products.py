@@ -76,7 +76,7 @@ def judge(answer):
         off = np.where(d.written, np.abs(np.asarray(d) - exact) / size, np.inf)
         first = tuple(int(i) for i in np.argwhere(~(off <= ENOUGH))[:1].ravel())
         if first:
-            said = [
+            likely = [
                 text for text, one in mistakes(a, b).items() if (np.abs(np.asarray(d) - one) <= ENOUGH * size).all()
             ]
             seen = f"is {d[first]:.7g}" if d.written[first] else "was never written"
@@ -84,7 +84,7 @@ def judge(answer):
                 f"{C} channels: element {list(first)} {seen}; {exact[first]:.7g} is right. "
                 f"{int((~(off <= ENOUGH)).sum())} of 128 sums are off by more than 2**-20 of their products' sizes"
                 + (f", at most by {off.max():.1e} of them." if np.isfinite(off).all() else "."),
-                (*said, *HINTS),
+                (*likely, *HINTS),
             )
         worst = max(worst, off.max())
         reports.append((report, groups))

@@ -399,7 +399,7 @@ def assigned(cell) -> set[str]:
 
 
 SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?! a)")  # but "1 × 4 warps a channel"
-VERBS = {"adds", "follows", "passes", "reads", "writes"}
+VERBS = {"adds", "comes", "follows", "passes", "reads", "writes"}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)

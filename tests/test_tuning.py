@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_named_and_a_finished_search_needs_no_room(tmp_pa
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("dwlab.records.journal.open", refuse, raising=False)
+    monkeypatch.setattr(sys.modules["dwlab.records.journal"], "open", refuse, raising=False)
     journal.check_writable(KEY)
     assert searched(journal.path, made, Noisy(2)).winner == found.winner
     with pytest.raises(JournalError, match="cannot write .*Permission denied"):

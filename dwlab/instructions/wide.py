@@ -44,7 +44,7 @@ class Copy:
 
 
 class Words(Unit):
-    """What copies and products are still about to do with memory, by its root, word by word, (blocks, words).
+    """The accesses that copies and products still have to make, of memory, by its root, word by word, (blocks, words).
 
     in_flight: the event of the copy in flight to a word of four bytes, of a box (bulk.py) negative, 0 of none. in_use:
     how many products of warp groups may still read it. groups: of copies that each lane has committed. fenced: the

@@ -459,7 +459,7 @@ def environment(home: str = "") -> dict[str, str]:
 
 @functools.cache
 def fence() -> tuple[str, ...]:
-    """What stands before a command that is to write nothing and reach no network: bubblewrap, where it works."""
+    """The words before a command that is to write nothing and reach no network: bubblewrap, where it works."""
     options = "--ro-bind / / --dev-bind /dev /dev --proc /proc --unshare-all --die-with-parent"
     made = (shutil.which("bwrap") or "", *options.split())
     works = made[0] and subprocess.run([*made, sys.executable, "-c", ""], capture_output=True).returncode == 0

@@ -266,7 +266,7 @@ class Results:
     __repr__ = __str__
 
     def _notes(self) -> list[str]:
-        """What holds for the whole table: which of several files count, and the fence."""
+        """Notes on the whole table: which of several files count, and the fence."""
         more = [f"{one['file']} of {one['student']}" for one in self.to_dict() if not one["counts"]]
         notes = [f"Of several files for one exercise the best counts: not {', '.join(more)}."] if more else []
         return [*notes, self.fence] if self.fence else notes
@@ -342,7 +342,7 @@ def grade_folder(
 
 
 def _fence() -> str:
-    """What kept answers from this machine, as a sentence."""
+    """The fence that kept answers from this machine, as a sentence."""
     if fence():
         return "Fence: bubblewrap. Answers had no network, and nothing to write to but a folder of their own."
     if any(Path(one).exists() for one in ("/.dockerenv", "/run/.containerenv")):

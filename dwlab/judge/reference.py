@@ -341,7 +341,7 @@ def _compared(
 
 
 def launchable(kernel: Any) -> Any:
-    """What is launched of a kernel: on a GPU itself; else its Python function, whichever cuda.jit took it, by the
+    """The launchable part of a kernel: on a GPU itself; else its Python function, whichever cuda.jit took it, by the
     laptop GPU. Raises TypeError for what is no kernel."""
     from dwlab import simt, target
 

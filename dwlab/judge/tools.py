@@ -375,7 +375,7 @@ def of_a_layer(problem: Any, inputs: dict[str, np.ndarray], got: np.ndarray, wan
 
 
 def of_fragments(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
-    """What comes of registers of `mma_tf32` in another order, for `agree`: d = a bᵀ of a (16, C) and b (8, C)."""
+    """Results of registers of `mma_tf32` in another order, for `agree`: d = a bᵀ of a (16, C) and b (8, C)."""
     four = a.reshape(2, 8, -1, 2, 4).transpose(3, 0, 1, 2, 4).reshape(4, 8, -1, 4)  # a0 to a3 of all lanes and steps
     two = b.reshape(8, -1, 2, 4).transpose(2, 0, 1, 3)
 

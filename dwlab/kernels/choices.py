@@ -87,7 +87,7 @@ def least_us(moved: float, flops: float, ceilings: Mapping[str, Any]) -> float:
 
 
 def _timed(run: Record) -> Iterator[tuple[Any, ...]]:
-    """What a run timed: op, path, problem, storage type, stage's id -> µs; and the problem's bytes and operations."""
+    """The times of a run: op, path, problem, storage type, stage's id -> µs; and the problem's bytes and operations."""
     for row in run.measurements:
         yield row.op, row.path, row.problem, row.dtype, {row.id: row.time_us}, row.compulsory_bytes, row.flops
     for one in (*run.sections.get("grid", ()), *run.sections.get("shapes", ())):

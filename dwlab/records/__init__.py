@@ -390,7 +390,7 @@ def copy_us(nbytes: int, run: Record) -> float | None:
 
 
 def shown(cell: str) -> str:
-    """What a lesson's cell showed on a GPU or with a compiler, for where is none; its head says where and when."""
+    """A lesson's output on a GPU or with a compiler, for where is none; its head says where and when."""
     return "\n".join(row["line"] for row in csv_rows(FOLDER / "shown.csv") if row["cell"] == cell)
 
 

@@ -514,7 +514,7 @@ class Accesses(State):
     def remedy_of_one_line(
         self, array: Array, node: ast.AST, hazard: int, barrier: str, same_block: bool, shared: bool
     ) -> str:
-        """What a line needs whose own reads and writes are not ordered: a barrier before or behind it is none in it."""
+        """The remedy where a line's own reads and writes are not ordered: a barrier before or behind it is none."""
         statement, atomic = self.node, "an atomic" if same_block else "another launch or an atomic"
         added = {ast.Add: "add", ast.Sub: "sub", ast.BitOr: "or_", ast.BitAnd: "and_", ast.BitXor: "xor"}
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):

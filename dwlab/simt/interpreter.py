@@ -578,7 +578,7 @@ class Execution(Accesses):
         raise self.kernel_error(node, f"{what} raised", self.mask, *kinds, say=", ".join(texts))
 
     def kernel_error(self, node: ast.AST, what: str, mask: Mask, *kinds: type, say: str = "") -> KernelError:
-        """What a kernel raises: the line, the first thread, and the words that Numba-CUDA has for it."""
+        """The error of a kernel that raises: the line, the first thread, and the words that Numba-CUDA has for it."""
         row, lane, who = self.first_lane(mask.full)
         thread = [int(axis[0, min(lane, self.threads - 1)]) for axis in self.thread_index]
         block = int(self.block_numbers[row])

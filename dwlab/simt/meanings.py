@@ -1,4 +1,4 @@
-"""What the meaning of an instruction is written with, for `register_instruction`: it gets the launch and its values.
+"""The tools that meanings of instructions are written with, for `register_instruction`: they get launch and values.
 
 meaning(run, node, *arguments): node is the call. Numbers are Lanes, in one lane or in all; arrays are Array (global,
 shared or constant memory) or LocalArray. It gives the result in every lane. Of run it may use

@@ -47,7 +47,7 @@ LATER = (
 
 @dataclass
 class Session:
-    """What this process has launched. hazards: "warn", "error" or "ignore"; count: whether accesses are counted.
+    """The launches of this process. hazards: "warn", "error" or "ignore"; count: whether accesses are counted.
 
     launches, kernels: by name; found: (file, line, kind, text) of each hazard -> how often; moved: (file, line) ->
     sectors; reports: the first X-ray of each kernel. allowed: kinds that a test's marker accepts.

@@ -1,4 +1,4 @@
-"""What Numba-CUDA's users reach for beside kernels and arrays: other libraries' arrays, contexts, overloads."""
+"""Names that Numba-CUDA's users reach for beside kernels and arrays: other libraries' arrays, contexts, overloads."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ SHOWN = 7  # tiles drawn one under the other
 
 
 def _draw(t: Tiling, alt: str) -> Drawing:
-    """What each tile loads of a row."""
+    """The elements of a row that each tile loads."""
     p, parts = t.problem, []
     starts = range(0, p.L, t.tile)[:SHOWN]
     end = min(p.L, starts[-1] + t.tile + p.shift)

@@ -34,7 +34,7 @@ PLAIN = dict.fromkeys(("wrong", "tail", "edge", "shifted", "wrong offset", "wron
 
 @dataclass(frozen=True)
 class Puzzle:
-    """What a kernel is to do: want, args, grid and block as `dwlab.check` has them; args hold inputs, then one output.
+    """A puzzle: want, args, grid and block as `dwlab.check` has them; args hold inputs, then one output.
 
     most: requests and elements, input -> (as many loads as are needed); what loads more is right, and not yet solved.
     hints: by what is wrong, as `dwlab.check` names it, "more loads", or "idea", the last hint whatever is wrong.
