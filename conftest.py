@@ -38,6 +38,20 @@ def pytest_configure(config):
         except target.TargetError as error:  # once, in place of a NameError in each cell
             raise pytest.UsageError(str(error)) from None
     parts.begin(config.getoption("--whole"))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_AtOnce(config), "failures at once")
+
+
+class _AtOnce:
+    """Names each failure as it comes: what ends a run of minutes early leaves no summary."""
+
+    def __init__(self, config):
+        self.plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report):
+        terminal = self.plugins.getplugin("terminalreporter")
+        if report.failed and terminal:
+            terminal.write_line(f"\nfailed: {report.nodeid}")
 
 
 def pytest_sessionfinish(session):
