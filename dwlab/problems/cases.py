@@ -266,10 +266,10 @@ _DEPTHWISE = """
 1 1 1 1 3 1 -1 none bias              | one pixel
 1 1 4 4 3 1 -1 none                   | one small map
 2 3 5 7 3 1 -1 relu bias              | odd sizes
-2 3 5 7 3 1 -1 relu bias              | the same with other inputs
 2 3 6 5 3 2 -1 none                   | stride 2, an even and an odd side
 1 2 6 6 2 1 -1 none                   | an even filter
 1 3 9 9 3 1 0 none bias               | no padding
+1 3 9 9 3 1 0 none bias               | the same with other inputs
 1 2 9 8 3 3 1 relu                    | stride 3
 1 4 3 2 7 1 -1 none                   | maps smaller than the filter
 1 8 7 7 3 1 -1 relu6 bias             | the last maps of the networks
@@ -316,8 +316,8 @@ _POINTWISE = """
 1 1 1 1 1 none                  | one product
 1 2 3 1 1 none bias             | one pixel
 1 3 5 2 3 relu                  | odd sizes
-1 3 5 2 3 relu                  | the same with other inputs
 2 7 9 5 7 none bias residual    | odd sizes, two images
+2 7 9 5 7 none bias residual    | the same with other inputs
 1 16 8 4 4 none                 | 16 pixels
 1 32 32 8 8 relu6 bias          | 32 of each
 1 24 40 7 7 relu6 bias          | the last maps of the networks
@@ -358,8 +358,8 @@ _PAIRS = """
 1 1 1 1 1 1 1 -1 none none bias1 bias2               | one product each
 1 2 3 3 3 1 3 -1 none none bias1 bias2               | one small map
 1 3 5 7 3 1 4 -1 relu none bias1 bias2               | odd sizes
-1 3 5 7 3 1 4 -1 relu none bias1 bias2               | the same with other inputs
 2 4 9 8 3 2 6 -1 relu6 relu6 bias1 bias2             | stride 2
+2 4 9 8 3 2 6 -1 relu6 relu6 bias1 bias2             | the same with other inputs
 1 8 7 7 3 1 16 -1 relu6 none bias1 bias2 residual    | the last maps of the networks
 1 16 8 8 3 1 24 -1 relu relu bias1 bias2             | a tile of 8 x 8
 1 16 17 15 5 1 8 -1 none gelu bias1 bias2            | 5 x 5, a tile and one, a tile less one
@@ -401,8 +401,8 @@ _PAIRS = """
 _PWPW = """
 1 1 1 1 1 1 none none bias1 bias2             | one product each
 1 3 4 5 2 3 relu none bias1 bias2             | odd sizes
-1 3 4 5 2 3 relu none bias1 bias2             | the same with other inputs
 2 8 16 8 7 7 relu6 none bias1 bias2 residual  | the last maps of the networks
+2 8 16 8 7 7 relu6 none bias1 bias2 residual  | the same with other inputs
 1 33 31 17 5 9 none relu bias1 bias2          | a warp and one, a warp less one
 1 32 64 32 8 8 gelu none bias1 bias2 residual | a feed-forward block
 1 64 32 96 9 14 relu6 relu6 bias1 bias2       | several tiles
@@ -440,8 +440,8 @@ _PWPW = """
 _SPARSE = """
 1 1 1 1 1 2:4 none                      | one product
 1 3 5 2 3 1:2 none bias                 | odd sizes, less than a group
-1 3 5 2 3 1:2 none bias                 | the same with other inputs
 2 6 10 3 1 2:4 relu bias                | a group and a half
+2 6 10 3 1 2:4 relu bias                | the same with other inputs
 1 8 8 7 7 2:4 none bias residual        | the last maps of the networks
 1 16 16 5 5 16:2:16 relu6 bias          | one group of a block
 1 34 18 3 11 1:2 gelu                   | an instruction and a group
