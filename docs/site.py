@@ -53,7 +53,9 @@ PARTS = {  # heading of the contents -> its pages, without their ending
         "docs/call", "docs/plan", "docs/tune", "docs/train", "docs/measure", "docs/profile", "docs/teaching",
         "CONTRIBUTING",
     ),
-    "About": ("docs/glossary", "docs/comparison", "docs/compatibility", "docs/architecture", "CHANGELOG"),
+    "About": (
+        "docs/glossary", "docs/comparison", "docs/compatibility", "docs/conformance", "docs/architecture", "CHANGELOG",
+    ),
 }  # fmt: skip
 
 

@@ -72,8 +72,9 @@ def judge(answer):
     more = (*drawn(answer, (1, 300), (1, 300)), -2.0), (*drawn(answer, (2, 9), (7000, 20000)), -2.0)
     more += (*drawn(answer, (5000, 11000), (1, 3)), 0.0), (*drawn(answer, (4097, 5000), (64, 99)), 0.0)
     for n, columns, least in (*shapes, *more):
-        what, power = f"terms of shape ({n}, {columns})", 40 * ((n, columns, least) in more)
+        what, power = f"terms of shape ({n}, {columns})", 40 * ((n, columns, least) in more[1:])
         terms, sums = values(answer, n, columns, least=least, power=power), poisoned(columns)
+        terms *= np.float32(2.0**-40 if (n, columns, least) == more[0] else 1)  # too small for fixed point
         exact = terms.sum(axis=0, dtype=np.float64)
         report = launched(column_sums, -(-columns // THREADS), THREADS, terms, sums, hints=HINTS, what=what)
         agree(sums, exact, what, tolerance=1e-5, hints=HINTS)

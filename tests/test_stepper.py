@@ -71,7 +71,7 @@ def test_the_saved_page_needs_no_other_file(played, tmp_path):
     assert page.startswith("<!doctype html>") and 'lang="en"' in page and played.html() in page
     assert not re.search(r"""(?:src|href)=|https?://|url\(|@import""", page)
     with pytest.raises(OSError):
-        played.save(tmp_path / "no folder" / "one.html")
+        played.save(path / "one.html")
 
 
 def test_a_cut_record_says_so():

@@ -137,7 +137,7 @@ tables.work_table(both["NHWC"], seen, "requests for 32 multiply-adds", "shared r
 # each serves R multiply-adds, so it reads 2 / R numbers for each. Write it for R = 4, one block of 8 × 8 threads and 16 channels:
 # y = a bᵀ, a and b of 32 × 16, y of 32 × 32. The block copies both to shared memory, turned around, so that `left[k]` is a channel
 # of all 32 rows. Then each thread goes through the channels: 4 numbers of each to registers, 16 products. Its rows and its columns
-# lie 8 apart, so that threads that are neighbours read neighbours.
+# lie 8 elements from each other, so that threads that are neighbours read neighbours.
 
 # %%
 R, THREADS, DEEP = 4, 8, 16

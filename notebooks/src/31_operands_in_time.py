@@ -45,7 +45,7 @@ predicted_warps = 132
 # ### The idea alone
 #
 # y = w x, a thread for each of 64 sums; x has 4 chunks of 256 numbers, and all threads use all of them. Two chunks fit in shared
-# memory: while one is multiplied, the other is on its way. `ptx.copy4_async(chunks, i, x, j)` starts chunks[i : i + 4] =
+# memory: while one is multiplied, the other is in flight. `ptx.copy4_async(chunks, i, x, j)` starts chunks[i : i + 4] =
 # x[j : j + 4]; `ptx.commit()` makes a group of what this thread has started; `ptx.wait(1)` waits until at most the youngest group
 # is in flight. Each thread copies 16 bytes of a chunk. A group may be empty.
 
