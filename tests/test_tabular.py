@@ -90,7 +90,7 @@ def test_a_failing_verdict_shows_it(failed):
 
 
 def test_a_plan_and_a_prediction_set_text_to_the_left():
-    plan = planner.plan("mobilenet_v1", "t4")
+    plan = planner.plan("mobilenet_v1", "l4", layout="NHWC")
     html = aligned(plan._repr_html_())
     sides = re.findall(r'<th scope="col" style="text-align:(\w+)', html)
     assert sides == ["left" if i in plan.TEXT else "right" for i in range(len(plan.HEAD))]

@@ -38,9 +38,9 @@ class Columns(str):
 
 
 def numeric(cells: Iterable[str]) -> bool:
-    """Whether all cells but empty ones and "–" begin with a digit or a sign: such a column is set to the right."""
-    filled = [cell for cell in cells if cell not in ("", "–")]
-    return bool(filled) and all(cell[0].isdigit() or cell[0] in "+-×" for cell in filled)
+    """Whether all cells that are not empty begin with a digit, a sign or "–": such a column is set to the right."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(cell[0].isdigit() or cell[0] in "+-×–" for cell in filled)
 
 
 FAILED = "FAILED"
