@@ -1,4 +1,4 @@
-"""Every ratio on the pages of results, computed anew from the packed records.
+"""Ratios on the pages of results, computed anew from the packed records: all against a library, and most others.
 
 Nothing here is shared with what builds the pages: tables are read as text, records as JSON lines.
 """
@@ -140,6 +140,9 @@ def test_the_papers_table(page, name, gpu):
             same(shown[variant][f"{path} (ms)"], one / 1e3)
         same(shown[variant]["total (ms)"], total[variant] / 1e3)
         same(shown[variant]["× naive"], total["naive"] / total[variant])
+        if shown[variant]["total (ms)'"]:  # the paper's own
+            theirs = [numbers(shown[one]["total (ms)'"])[0] for one in ("naive", variant)]
+            same(shown[variant]["× naive'"], theirs[0] / theirs[1])
     sentences = re.findall(
         r"are together ([\d.,]+) times .*? with the fused backward ([\d.,]+) times", (ROOT / page).read_text()
     )
@@ -163,6 +166,8 @@ def test_the_ladder_of_stages():
         same(row["time (µs)"], here[stage]["time_us"])
         same(row["× naive"], here["naive"]["time_us"] / here[stage]["time_us"])
         same(row["× baseline"], theirs / here[stage]["time_us"])
+        same(row["effective GB/s"], here[stage]["compulsory_bytes"] / here[stage]["time_us"] / 1e3)
+        same(row["of copy"], 100 * here[stage]["fraction_of_copy"])
         assert ("slower" in row["× baseline"]) == (theirs < here[stage]["time_us"])
 
 
@@ -185,6 +190,8 @@ def test_the_grid_of_shapes():
         same(row["slower"], sum(ratio < 1 for ratio in ratios))
         same(row["× baseline, least"], min(ratios))
         same(row["median"], statistics.median(ratios))
+        bounds = [max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for _, one in here]
+        same(row["of bound, median"], 100 * statistics.median(bounds))
 
 
 def test_the_drawn_shapes():
@@ -267,6 +274,10 @@ def test_layers():
         same(row["× baseline, geometric mean"], mean(ratios))
         same(row["least"], min(ratios))
         same(row["slower"], sum(ratio < 1 for ratio in ratios))
+        timed = [(one["fraction_of_copy"], one["copy_bound_us"]) for one, _ in here if one.get("fraction_of_copy")]
+        same(row["of copy, median"], 100 * statistics.median(of for of, _ in timed))
+        if large := [of for of, us in timed if us >= 20]:
+            same(row["large layers: median"], 100 * statistics.median(large))
         if own := [one["speedup_vs_apart"] for one, _ in here if one.get("speedup_vs_apart")]:
             same(row["× unfused, geometric mean"].replace(" (slower)", ""), mean(own))
             same(row["slower'"], sum(ratio < 1 for ratio in own), len(own))
