@@ -173,7 +173,6 @@ TIED = (
     Rule("10", "at most {100", rf"^measured +{N} µs", FORWARD | {"stage": "naive"}),
     Rule("11", "by the mapping alone", rf"{STAGE} +{N} +[\d,]+ +[\d,]+$", FORWARD),
     Rule("11", "def slots", rf" of {N} µs$", FORWARD | {"stage": "coalesced"}),
-    Rule("11", "packed_times", rf"^(?P<stage>coalesced) +{N} +[\d.]+ +\d+$", FORWARD),
     Rule("12", "stages_shown", rf"{STAGE} +{N} µs", FORWARD),
     Rule("12", "def wavefront_us", rf"^measured +{N} µs", FORWARD | {"stage": "shared"}),
     Rule("13", "a ratio of {16.36", rf"{STAGE} +{N} µs", FORWARD),
@@ -209,7 +208,6 @@ OTHERS = (
     (OWN, "10", "floor_us = compulsory", r"^naive, float32 "),
     (CEILING, "10", "at most {100", r" at copy speed "),
     (OWN, "11", "by the mapping alone", r"^by block "),
-    (OWN, "11", "packed_times", r"^packed"),
     (CEILING, "11", "def slots", r"^the arithmetic alone"),
     (CEILING, "12", "def wavefront_us", r" at copy speed |^predicted from the wavefronts "),
     (OWN, "14", "predicted_best_windows} windows", r"^ *\d+ × +\d+: "),
@@ -647,10 +645,6 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
          round(asked_11()["naive"][2] / asked_11()["by block"][2]) == 5
          and asked_11()["by block"][0] > asked_11()["naive"][0]
      )),
-    ("11", "On an H200 the first packed version is slower",
-     lambda: table("11", "packed_times", "(packed) +(?=[0-9])")["packed"][1] < 1),
-    ("11", "With the rows taken out it is faster",
-     lambda: table("11", "packed_times", "(packed, rows out)").popitem()[1][1] > 1),
     ("12", "*× baseline* is its time over the stage's: a stage below 1 is slower than the library",
      lambda: (
          "bmm" in newest("forward", "naive").peer

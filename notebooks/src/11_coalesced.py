@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [10 · Naive](10_naive.ipynb) |
 # | **Afterwards you can** | map threads to an array so that a warp reads a run · count requests as well as bytes, and say how many lanes work in each · tell effective bandwidth from requested bytes · find out that a kernel does not wait for memory any more · compare two mappings by counts, and know what counts leave out |
 
@@ -73,7 +73,7 @@ predicted_speedup_by_mapping = 10.0
 # number r, of all B·H, is channel r % H of window r // H. What is beyond the last row or hour has no output.
 
 # %%
-from numba import float32, uint32
+from numba import float32
 
 from dwlab.kernels.registry import Launch
 
@@ -109,20 +109,18 @@ print(f"x: {seen.requests:,} requests, {seen.sectors_per_request:.1f} sectors in
 assert seen.sectors_per_request < 5, "lanes are numbered along threadIdx.x: it has to count hours, not rows"
 
 # %% [markdown]
-# The workbook's kernel is that, for filters of any length and padding, with other types. Indices are `uint32`: Numba's own
-# int64 takes two registers, and several instructions where one would do. An hour before the row is then no negative number
-# but a huge one, so that one comparison tests both ends.
+# The workbook's kernel, [coalesced](../dwlab/kernels/depthwise1d/forward_2_coalesced.py), is that for filters of any length and
+# padding, with other types. Indices are `uint32`: Numba's own int64 takes two registers, and several instructions where one
+# would do. An hour before the row is then no negative number but a huge one, so that one comparison tests both ends.
 
 # %%
 print(f"in uint32, 0 - 1 is {(0 - 1) % 2**32:,}; below 48: {(0 - 1) % 2**32 < 48}")
-
-# %% tags=["folded", "stage:depthwise1d/forward/coalesced"]
 
 # %% [markdown]
 # ## Check
 
 # %%
-coalesced = stage("depthwise1d/forward/coalesced").with_kernel(kernel)
+coalesced = stage("depthwise1d/forward/coalesced")
 print(check(coalesced, seed=1).raise_if_wrong())
 
 # %% [markdown]
@@ -334,129 +332,6 @@ if times:
 #   own instructions. That is why types matter: an index in int64 is several instructions where one would do, in every
 #   step.
 # - So the next saving must come from fewer steps and fewer requests: read x and w once, keep them close, use them many times.
-#
-# ## Where is the crossover?
-#
-# Idle lanes look like waste that is easily removed: number all outputs through, and give thread i of the grid output
-# i. Rows then lie **packed** across warps, and all lanes work. The price: a warp may hold the end of one row and the
-# start of the next. Then it has two elements of w and two runs of x. And it takes a division to find t.
-#
-# First predict. Filters of 16 taps, rows of these lengths: where does the packed kernel move `fewer`, `equal` or `more`
-# sectors than the aligned one? And how many times faster is it at the study's shape?
-
-# %%
-predicted_packed = {24: "fewer", 32: "fewer", 48: "fewer", 56: "fewer", 64: "fewer", 100: "fewer"}
-predicted_packed_speedup = 1.5
-
-# %%
-@cuda.jit
-def packed(x, w, y, shift):
-    i = uint32(cuda.grid(1))
-    length = uint32(x.shape[2])
-    taps = uint32(w.shape[1])
-    row = uint32(i // length)
-    t = uint32(i % length)
-    b = uint32(row // uint32(x.shape[1]))
-    h = uint32(row % uint32(x.shape[1]))
-    if b < x.shape[0]:
-        acc = float32(0)
-        s = uint32(t + shift)
-        j = uint32(0)
-        while j < taps:
-            if s < length:
-                acc += w[h, j] * x[b, h, s]
-            s = uint32(s - 1)
-            j = uint32(j + 1)
-        y[b, h, t] = acc
-
-
-def packed_launch(problem):
-    return Launch((-(-problem.B * problem.H * problem.L // 256),), (256,), (problem.shift,))
-
-
-in_packs = replace(coalesced, kernel=packed, launch=packed_launch, name="packed")
-check(packed, launch=packed_launch, seed=1).raise_if_wrong()
-
-# %% tags=["folded"]
-counts = {}
-print(f"{'':4}{'lanes/request':^18}{'requests':^18}{'sectors':^18}")
-print(f"{'L':4}" + f"{'aligned':>9}{'packed':>9}" * 3)
-for L in (24, 32, 48, 56, 64, 100):
-    small = DepthwiseConv1d(8, 8, L, 16)
-    given = small.inputs() | {"y": np.full((8, 8, L), np.nan, np.float32)}
-    counts[L] = [loads(look(mapping, small, given)) for mapping in (coalesced, in_packs)]
-    (r1, s1, a1), (r2, s2, a2) = counts[L]
-    print(f"{L:<4}{a1 / r1:9.1f}{a2 / r2:9.1f}{r1:9,}{r2:9,}{s1:9,}{s2:9,}")
-
-# %% tags=["nbval-ignore-output", "folded"]
-for L, ((_, aligned_sectors, _), (_, packed_sectors, _)) in counts.items():
-    change = packed_sectors - aligned_sectors
-    word = "equal" if not change else "more" if change > 0 else "fewer"
-    percent = 100 * change / aligned_sectors
-    print(f"L = {L:3}: you said {predicted_packed[L]}, counted {word} ({percent:+.0f} %)")
-
-# %% [markdown]
-# - Where L is a multiple of 32 both do the same.
-# - Requests fall wherever it is not, most where the last tile was nearly empty.
-# - Sectors hardly fall, and at 24 and 56 they rise. An idle lane requests nothing, so it costs no sector. But a row that
-#   a warp's edge cuts in two needs its element of w in both warps, and the runs of x on both sides share a sector.
-#
-# With rows of 48 there is less to request and no more to move: packing should win. In `gpu` mode the next cells
-# measure it, and another version of it; else they show an H200's times. There the rows are taken out before the loop, so that the indices in the loop
-# have one axis. For the interpreter the two are the same.
-
-# %%
-@cuda.jit
-def packed_rows(x, w, y, shift):
-    i = uint32(cuda.grid(1))
-    length = uint32(x.shape[2])
-    taps = uint32(w.shape[1])
-    row = uint32(i // length)
-    t = uint32(i % length)
-    b = uint32(row // uint32(x.shape[1]))
-    h = uint32(row % uint32(x.shape[1]))
-    if b < x.shape[0]:
-        x_row = x[b, h]
-        w_row = w[h]
-        acc = float32(0)
-        s = uint32(t + shift)
-        j = uint32(0)
-        while j < taps:
-            if s < length:
-                acc += w_row[j] * x_row[s]
-            s = uint32(s - 1)
-            j = uint32(j + 1)
-        y[b, h, t] = acc
-
-
-in_packed_rows = replace(in_packs, kernel=packed_rows, name="packed, rows out")
-check(packed_rows, launch=packed_launch, seed=1).raise_if_wrong()
-assert look(in_packed_rows).totals == look(in_packs).totals
-
-# %% tags=["folded"]
-fewer = 1 - loads(look(in_packs))[0] / loads(after)[0]
-print(f"both packed kernels: the same counts; at K = 48, {100 * fewer:.0f} % fewer requests than aligned")
-
-# %% tags=["nbval-ignore-output", "folded"]
-if mode == "gpu":
-    with bench.prepare(PAPER, "forward") as prepared:
-        packed_times = {kind.name: prepared.time(kind).median_us for kind in (in_packs, in_packed_rows)}
-    print(f"{gpu.name}, {PAPER}")
-    print(f"you predicted that packed is {predicted_packed_speedup:g} times faster")
-    print(f"{'':18}{'time (µs)':>10}{'times faster':>14}{'instructions for a step':>25}")
-    for name, us, warps in (
-        ("coalesced", times["coalesced"], tiles),
-        *((name, us, rows * PAPER.L // 32) for name, us in packed_times.items()),
-    ):
-        print(f"{name:18}{us:10,.0f}{times['coalesced'] / us:14.2f}{slots(us, warps):25.0f}")
-else:
-    print(records.shown("11 packed"))
-    print(f"you predicted that packed is {predicted_packed_speedup:g} times faster")
-
-# %% [markdown]
-# On an H200 the first packed version is slower: the compiler computes the full address of `x[b, h, s]` in every
-# iteration. With the rows taken out it is faster, at the same counts. So count first, since counts need
-# no GPU and explain much. Then measure, because a count of memory knows nothing of the instructions around it.
 #
 # Where the kernel stands, by the records, above the floor that no kernel goes below:
 

@@ -70,10 +70,10 @@ predicted_times_faster = 3.0
 # %% [markdown]
 # ## Build
 #
-# Write the idea alone, for rows of 96 and 24 taps. What each warp needs is staged in shared memory for it alone: its row
-# with 23 words in front, and its filter, reversed, so that output t is the sum over j of `weights[warp, j] * window[warp, t + j]`.
-# `cuda.syncwarp()` is a barrier for the 32 lanes of a warp. Then a lane sums up outputs `t = 3 * lane`, t + 1 and t + 2. Call
-# the three x that it holds `u0`, `u1` and `u2`: a **register sliding window**. A tap reads **one** new x and **one** weight,
+# Write the idea alone, for rows of 96 and 24 taps. Each warp copies what it needs to shared memory, for itself alone: its row
+# with 23 words in front, as in lesson 12, and its filter, reversed, so that output t is the sum over j of
+# `weights[warp, j] * window[warp, t + j]`. `cuda.syncwarp()` is a barrier for the 32 lanes of a warp. Then a lane sums up
+# outputs `t = 3 * lane`, t + 1 and t + 2. Call the three x that it holds `u0`, `u1` and `u2`: a **register sliding window**. A tap reads **one** new x and **one** weight,
 # makes three products, and passes the x on: what was the second is the first next time. At the end it stores three outputs.
 
 # %%
@@ -99,12 +99,12 @@ def three_each(x, w, y, shift):
         return
     b = row // x.shape[1]
     h = row % x.shape[1]
+    ### BEGIN SOLUTION
     for k in range(lane, WINDOW, 32):
         s = shift - (TAPS - 1) + k
         window[warp, k] = x[b, h, s] if 0 <= s < ROW else float32(0)
     if lane < TAPS:
         weights[warp, lane] = w[h, TAPS - 1 - lane]  # reversed, so that both indices go up
-    ### BEGIN SOLUTION
     cuda.syncwarp()
     t = 3 * lane
     y0 = y1 = y2 = float32(0)
@@ -224,8 +224,8 @@ agree(sums.copy_to_host(), np.arange(32) + (np.arange(32) ^ 16), "sums", toleran
 moves.butterfly(add_halves, "part")
 
 # %% [markdown]
-# The stage `forward/warp_tiled` is `three_each` with half-warps and this shuffle, for any shape. Lesson 18 shows its text. Here
-# it is checked, counted and timed.
+# The stage `forward/warp_tiled` is `three_each` with half-warps and this shuffle, for any shape. [Lesson 14](14_which_block.ipynb)
+# has its text. Here it is checked, counted and timed.
 #
 # ## Check
 
@@ -237,37 +237,28 @@ print(tabular.wrapped(check(warp_tiled, seed=1).raise_if_wrong()))
 
 # %% [markdown]
 # Two ways to get synchronisation wrong. First nothing where `syncwarp` should be; then the barrier of the block in its place, out
-# of caution, inside the guard. Six rows here, so the second block has two warps without one.
+# of caution, inside the guard. Here a warp turns a row of 32 round. Six rows, so the second block has two warps without one.
 
 # %%
 def waiting(for_block):
     @cuda.jit
-    def wrong(x, w, y, shift):
-        window = cuda.shared.array((SHARE, WINDOW), float32)
-        lane = cuda.threadIdx.x
-        warp = cuda.threadIdx.y
+    def turned(a, out):
+        words = cuda.shared.array((SHARE, 32), float32)
+        lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
         row = cuda.blockIdx.x * SHARE + warp
-        if row < x.shape[0] * x.shape[1]:
-            b = row // x.shape[1]
-            h = row % x.shape[1]
-            for k in range(lane, WINDOW, 32):
-                s = shift - (TAPS - 1) + k
-                window[warp, k] = x[b, h, s] if 0 <= s < ROW else float32(0)
+        if row < a.shape[0]:
+            words[warp, lane] = a[row, lane]
             if for_block:
                 cuda.syncthreads()
-            for t in range(lane, ROW, 32):
-                acc = float32(0)
-                for j in range(TAPS):
-                    acc += w[h, j] * window[warp, t + TAPS - 1 - j]
-                y[b, h, t] = acc
+            out[row, lane] = words[warp, 31 - lane]
 
-    return wrong
+    return turned
 
 
-six = DepthwiseConv1d(3, 2, 96, 24)
+six = np.arange(6 * 32, dtype=np.float32).reshape(6, 32)
 for for_block in (False, True):
     print("syncthreads" if for_block else "nothing")
-    for hazard in look(waiting(for_block), by_warp, x[:3, :2].copy(), w[:2], six).hazards:
+    for hazard in xray(waiting(for_block), 2, (32, SHARE), six, np.zeros_like(six)).hazards:
         print(tabular.wrapped(f"    {hazard}"))
 
 # %% [markdown]

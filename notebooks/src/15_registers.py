@@ -68,7 +68,7 @@ predicted_times_faster = 3.0
 
 # %%
 import numpy as np
-from numba import float32, uint32
+from numba import float32
 
 ROW = 8
 
@@ -143,21 +143,50 @@ print(f"{len(blocks)} of 36 blocks hold a product: {products:,} multiply-adds, {
 # reads its own row: the tile is **transposed**, written along the rows and read across them. Rows an odd number of
 # words long keep the 32 lanes in 32 banks, as in lesson 02.
 #
-# The workbook's stage is your kernel with that, in the order in which a warp runs it. Eight rows at a time come into
-# registers, so that many loads are in flight, and from there into the tiles. Each lane reads its own row. `convolve` runs
-# the blocks from above, one after the other. Then the sums go back the same way. What else is new makes it general: it is
-# made **by shape**, one kernel for each length L and filter K, and `uint32(…)` keeps indices in one register (lesson 11).
+# Write that alone, for something simpler than a filter: what was used since the row began, `y[row, t]` = x[row, 0] + … +
+# x[row, t]. A warp is a block and has 32 rows of 8, from row `first` on. Element i of these 256 is `[first + i // 8, i % 8]`;
+# lane l moves elements l, l + 32, … to `tile`, goes through its own row there, a sum in a register, and leaves each sum where
+# the x was. Then they go to y the same way. Twice a lane needs what other lanes wrote.
 
 # %%
-from dwlab.kernels.registry import by_shape
+PITCH = ROW + 1  # words from one row of the tile to the next
 
-# %% tags=["folded", "stage:depthwise1d/forward/registers"]
+
+@cuda.jit
+def since_the_row_began(x, y):
+    tile = cuda.shared.array((32, PITCH), float32)
+    lane = cuda.threadIdx.x
+    first = cuda.blockIdx.x * 32
+    ### BEGIN SOLUTION
+    for i in range(lane, 32 * ROW, 32):
+        tile[i // ROW, i % ROW] = x[first + i // ROW, i % ROW]
+    cuda.syncwarp()
+    total = float32(0)
+    for t in range(ROW):
+        total += tile[lane, t]
+        tile[lane, t] = total
+    cuda.syncwarp()
+    for i in range(lane, 32 * ROW, 32):
+        y[first + i // ROW, i % ROW] = tile[i // ROW, i % ROW]
+    ### END SOLUTION
+
+
+# %%
+given = [few[0], np.zeros((64, ROW), np.float32)]
+print(check(since_the_row_began, want=lambda x, y: np.cumsum(x, axis=1), args=given, grid=2, block=32).raise_if_wrong())
+for name, kind in (("x", "load"), ("y", "store")):
+    moved = xray(since_the_row_began, 2, 32, *given).array(name, kind)
+    print(f"{name}: {moved.requests} requests, {moved.sectors / moved.requests:g} sectors in each")
+    assert moved.sectors == 4 * moved.requests, f"32 lanes move 32 neighbouring elements of {name}: lane l element l of the warp's 256, not one of row l"
 
 # %% [markdown]
-# `kernel` is made for a shape, and `with_kernel` puts the cell's kernel into the stage.
+# The workbook's stage, [registers](../dwlab/kernels/depthwise1d/forward_5_registers.py), puts your two kernels together. Eight
+# rows at a time come into registers, so that many loads are in flight, and from there into the tile; each lane reads its own
+# row and runs the blocks from above, one after the other; the sums go back the same way. It is made **by shape**: one kernel
+# for each length L and filter K.
 
 # %%
-registers = stage("depthwise1d/forward/registers").with_kernel(kernel)
+registers = stage("depthwise1d/forward/registers")
 how = registers.launch(PAPER)
 print(f"{how.blocks:,} blocks of {how.threads} threads, a row for each lane")
 

@@ -159,9 +159,30 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 #
 # The formula for dx[s] says it the other way round: give each *input* a thread, and let it collect. Nobody else writes its
 # element, so nothing is atomic, dx need not be zero before, and every sum has a fixed order. It is forward's kernel of
-# lesson 10 again, with the sign of j reversed:
+# lesson 10 again, with the sign of j reversed. Write it for the launch of `scatter`: a block for each channel and window, and
+# thread s has hour s of dx.
 
-# %% tags=["stage:depthwise1d/input_grad/naive", "blank:t = s"]
+# %%
+from numba import float32
+
+
+@cuda.jit
+def gather(dy, w, dx, shift):
+    ### BEGIN SOLUTION
+    s = cuda.threadIdx.x
+    h = cuda.blockIdx.x
+    b = cuda.blockIdx.y
+    acc = float32(0)
+    for j in range(w.shape[1]):
+        t = s - shift + j
+        if 0 <= t < dy.shape[2]:
+            acc += w[h, j] * dy[b, h, t]
+    dx[b, h, s] = acc
+    ### END SOLUTION
+
+
+# %%
+print(check(gather, problem, path="input_grad", launch=a_thread_an_output, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # ### The same, as a forward pass
@@ -241,14 +262,7 @@ for at in ((0, 0, 0), (2, 5, 20), (5, 11, 31), (7, 15, 47)):
 # A float32 kernel is never checked by its own differences, of which rounding leaves few digits, but against a sum in float64
 # that differences have confirmed.
 #
-# The judge, on the kernel above:
-
-# %%
-naive = stage("depthwise1d/input_grad/naive").with_kernel(kernel)
-print(check(naive, seed=1).raise_if_wrong())
-
-# %% [markdown]
-# And the mistake that everybody makes once: dy goes in, the same filter, forward's kernel.
+# The mistake that everybody makes once: dy goes in, the same filter, forward's kernel.
 
 # %%
 forward = stage("depthwise1d/forward/naive")
@@ -368,8 +382,6 @@ print(", ".join(f"{name} {ms['input_grad'] / ms['forward']:.2f}" for name, ms in
 # added up into very few numbers. **What becomes of a kernel with one thread for each output?**
 
 # %%
-from numba import float32, uint32
-
 from dwlab.problems.references import reduction_length
 
 print(PAPER)
@@ -389,8 +401,29 @@ predicted_times_floor = 5.0
 
 # %% [markdown]
 # ### One thread for each output
+#
+# `h, j = cuda.grid(2)`; some threads have no weight.
 
-# %% tags=["stage:depthwise1d/weight_grad/naive", "blank:s = t"]
+# %%
+@cuda.jit
+def one_thread(dy, x, dw, shift):
+    ### BEGIN SOLUTION
+    h, j = cuda.grid(2)
+    if h < dw.shape[0] and j < dw.shape[1]:
+        acc = float32(0)
+        for b in range(dy.shape[0]):
+            for t in range(dy.shape[2]):
+                s = t + shift - j
+                if 0 <= s < x.shape[2]:
+                    acc += dy[b, h, t] * x[b, h, s]
+        dw[h, j] = acc
+    ### END SOLUTION
+
+
+# %%
+names = ("naive", "coalesced", "shared", "warp_tiled")
+four = {name: stage(f"depthwise1d/weight_grad/{name}") for name in names}
+print(check(four["naive"].with_kernel(one_thread), seed=1).raise_if_wrong())
 
 # %% [markdown]
 # Nothing need be run to see what is wrong. The launch says it:
@@ -398,9 +431,6 @@ predicted_times_floor = 5.0
 # %% tags=["folded"]
 from dwlab.gpu import machine
 
-names = ("naive", "coalesced", "shared", "warp_tiled")
-four = {name: stage(f"depthwise1d/weight_grad/{name}") for name in names}
-four["naive"] = four["naive"].with_kernel(kernel)  # of the cell above
 gpu_sheet = machine.known()["NVIDIA H200"]
 holds = gpu_sheet.sms * gpu_sheet.threads_per_sm
 how = four["naive"].launch(PAPER)
@@ -419,10 +449,7 @@ print(f"you predicted {predicted_part_of_gpu:.1%}")
 # So the sum must be **split**. First step: the 32 lanes of a warp share it. Lane l takes hours l, l + 32, … of each row. Loads
 # become coalesced, and there are 32 times as many threads. At the end the 32 partial sums meet in five shuffles (lesson 13).
 
-# %% tags=["stage:depthwise1d/weight_grad/coalesced", "blank:acc += cuda.shfl"]
-
 # %% tags=["folded"]
-four["coalesced"] = four["coalesced"].with_kernel(kernel)
 how = four["coalesced"].launch(PAPER)
 print(f"{how.blocks} blocks of {how.threads} threads: {how.blocks * how.threads / holds:.1%} of what an H200 holds")
 
@@ -430,49 +457,50 @@ print(f"{how.blocks} blocks of {how.threads} threads: {how.blocks * how.threads 
 # ### Several blocks for each output
 #
 # That nearly fills this GPU for this problem. With 8 channels in place of 128 it would be nearly empty again. The second step works
-# for any number of outputs: `gridDim.y` blocks share the **batch**. Each adds its part of the sum to dw by an **atomic**: a read, an addition
-# and a write that no other thread can come between. dw has to be zero before (`zero=True`).
+# for any number of outputs: `gridDim.y` blocks share the **batch**, block p takes windows p, p + gridDim.y, … Each adds its part
+# of the sum to dw by an **atomic**, once, and dw is zero before (`zero=True`). Write both steps in one kernel.
 
 # %%
 WARPS = 8
 
 
-def among_blocks(atomic=True):
-    @cuda.jit
-    def kernel(dy, x, dw, shift):
-        lane = cuda.threadIdx.x
-        output = cuda.blockIdx.x * WARPS + cuda.threadIdx.y
-        h = output // dw.shape[1]
-        j = output % dw.shape[1]
-        if h >= dw.shape[0]:
-            return
-        acc = float32(0)
-        ### BEGIN SOLUTION
-        for b in range(cuda.blockIdx.y, dy.shape[0], cuda.gridDim.y):
-            for t in range(lane, dy.shape[2], 32):
-                s = t + shift - j
-                if 0 <= s < x.shape[2]:
-                    acc += dy[b, h, t] * x[b, h, s]
-        ### END SOLUTION
-        for step in (16, 8, 4, 2, 1):
-            acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)
-        if lane == 0:
-            if atomic:
-                cuda.atomic.add(dw, (h, j), acc)
-            else:
-                dw[h, j] += acc
-
-    return kernel
+@cuda.jit
+def among_blocks(dy, x, dw, shift):
+    lane = cuda.threadIdx.x
+    output = cuda.blockIdx.x * WARPS + cuda.threadIdx.y
+    h = output // dw.shape[1]
+    j = output % dw.shape[1]
+    if h >= dw.shape[0]:
+        return
+    ### BEGIN SOLUTION
+    acc = float32(0)
+    for b in range(cuda.blockIdx.y, dy.shape[0], cuda.gridDim.y):
+        for t in range(lane, dy.shape[2], 32):
+            s = t + shift - j
+            if 0 <= s < x.shape[2]:
+                acc += dy[b, h, t] * x[b, h, s]
+    for step in (16, 8, 4, 2, 1):
+        acc += cuda.shfl_xor_sync(0xFFFFFFFF, acc, step)
+    if lane == 0:
+        cuda.atomic.add(dw, (h, j), acc)
+    ### END SOLUTION
 
 
 def four_blocks(p):
     return Launch((-(-p.H * p.K // WARPS), 4), (32, WARPS), (p.shift,), zero=True)
 
 
+# %%
+p = DepthwiseConv1d(20, 3, 48, 9)
+print(check(among_blocks, p, path="weight_grad", launch=four_blocks, seed=1).raise_if_wrong())
+
 # %% [markdown]
+# Write `dw[h, j] += acc` in the atomic's place, and check again: two blocks that read the same old value both write, and one
+# addition is **lost**. The result may happen to be right when it is compared; the race is found anyway.
+#
 # ### The other two stages
 #
-# Both kernels read dy and x anew for each of the 48 taps. Two more stages read each row once; their files are in
+# Both ways read dy and x anew for each of the 48 taps. Two more stages read each row once; their files are in
 # `dwlab/kernels/depthwise1d/`:
 #
 # - `shared` (`weight_grad_3_shared.py`): a block stages rows of dy and x in shared memory, and each of its threads owns a tap.
@@ -486,19 +514,6 @@ def four_blocks(p):
 for one in four.values():
     verdict = check(one, seed=1).raise_if_wrong()
     print(f"{one.name:12} right on {len(verdict.results)} problems")
-p = DepthwiseConv1d(20, 3, 48, 9)
-print(check(among_blocks(), p, path="weight_grad", launch=four_blocks, seed=1).raise_if_wrong())
-
-# %% [markdown]
-# What if the blocks add without atomics? Each reads dw, adds, and writes. Two that read the same old value both write; one
-# of the additions is **lost**. The result may happen to be right when it is checked. The interpreter finds the race anyway:
-
-# %%
-small = DepthwiseConv1d(8, 1, 48, 8)
-data = small.inputs("weight_grad")
-dw = np.zeros((small.H, small.K), np.float32)
-for hazard in xray(among_blocks(atomic=False), (1, 2), (32, WARPS), data["dy"], data["x"], dw, 0).hazards:
-    print(tabular.wrapped(hazard))
 
 # %% [markdown]
 # The four stages at the study's shape: what is started, and what is requested, by the formulas in their files. The last
