@@ -428,7 +428,6 @@ def test_a_stored_time_that_is_wrong_is_found():
 # Times of a notebook's own kernels: lesson, cell, what lines begin with, which of a line's numbers after that is the
 # time, and what the numbers must make that is one for all lines of the cell.
 BESIDE = (
-    ("11", "packed_times", r"^(?:coalesced|packed)[^\d]*", 0, lambda n: n[0] * n[1]),
     ("14", "predicted_best_windows} windows", r"^ *\d+ × +\d+:", 0, lambda n: n[0] / n[1]),
     ("14", "'problem':39", r"^(?=B=)", 4, lambda n: n[4] / n[5] / n[0]),
     ("14", "'problem':39", r"^(?=B=)", 7, lambda n: n[7] / n[8] / n[0]),

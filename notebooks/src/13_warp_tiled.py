@@ -237,12 +237,12 @@ print(tabular.wrapped(check(warp_tiled, seed=1).raise_if_wrong()))
 
 # %% [markdown]
 # Two ways to get synchronisation wrong. First nothing where `syncwarp` should be; then the barrier of the block in its place, out
-# of caution, inside the guard. Here a warp turns a row of 32 round. Six rows, so the second block has two warps without one.
+# of caution, inside the guard. Here a warp reverses a row of 32. Six rows, so the second block has two warps without one.
 
 # %%
 def waiting(for_block):
     @cuda.jit
-    def turned(a, out):
+    def reverse(a, out):
         words = cuda.shared.array((SHARE, 32), float32)
         lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
         row = cuda.blockIdx.x * SHARE + warp
@@ -252,7 +252,7 @@ def waiting(for_block):
                 cuda.syncthreads()
             out[row, lane] = words[warp, 31 - lane]
 
-    return turned
+    return reverse
 
 
 six = np.arange(6 * 32, dtype=np.float32).reshape(6, 32)

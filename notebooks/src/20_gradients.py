@@ -402,35 +402,14 @@ predicted_times_floor = 5.0
 # %% [markdown]
 # ### One thread for each output
 #
-# `h, j = cuda.grid(2)`; some threads have no weight.
-
-# %%
-@cuda.jit
-def one_thread(dy, x, dw, shift):
-    ### BEGIN SOLUTION
-    h, j = cuda.grid(2)
-    if h < dw.shape[0] and j < dw.shape[1]:
-        acc = float32(0)
-        for b in range(dy.shape[0]):
-            for t in range(dy.shape[2]):
-                s = t + shift - j
-                if 0 <= s < x.shape[2]:
-                    acc += dy[b, h, t] * x[b, h, s]
-        dw[h, j] = acc
-    ### END SOLUTION
-
-
-# %%
-names = ("naive", "coalesced", "shared", "warp_tiled")
-four = {name: stage(f"depthwise1d/weight_grad/{name}") for name in names}
-print(check(four["naive"].with_kernel(one_thread), seed=1).raise_if_wrong())
-
-# %% [markdown]
-# Nothing need be run to see what is wrong. The launch says it:
+# [naive](../dwlab/kernels/depthwise1d/weight_grad_1_naive.py) is the formula, two loops in a thread. Nothing need be run to see
+# what is wrong. The launch says it:
 
 # %% tags=["folded"]
 from dwlab.gpu import machine
 
+names = ("naive", "coalesced", "shared", "warp_tiled")
+four = {name: stage(f"depthwise1d/weight_grad/{name}") for name in names}
 gpu_sheet = machine.known()["NVIDIA H200"]
 holds = gpu_sheet.sms * gpu_sheet.threads_per_sm
 how = four["naive"].launch(PAPER)

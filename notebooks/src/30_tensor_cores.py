@@ -13,7 +13,7 @@ from numba import float32
 
 from dwlab import banner, check, cuda, mode, stages, study, xray
 from dwlab.compiler import inspect
-from dwlab.judge.tools import agree, launched, of_fragments, poisoned
+from dwlab.judge.tools import launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.measure import device
 from dwlab.problems import networks
@@ -84,37 +84,17 @@ drawings.grids(
 )
 
 # %% [markdown]
-# Write one product: each lane loads its six words, gives them to `ptx.mma_tf32(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)` with sums
-# of zero, and stores the four sums that come back. b is given by columns, `b[column, k]`.
+# Write it for a warp: d = a bᵀ, 8 numbers along k at a time. For each eight a lane loads its six words, and
+# `multiply(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)`, which is `ptx.mma_tf32` here, gives its four sums with 8 products more; they
+# start at `float32(0)` and are stored at the end. b is given by columns, `b[column, k]`.
 
 # %%
-@cuda.jit
-def one_product(a, b, d):
-    """A warp: d = a bᵀ, a (16, 8), b (8, 8), d (16, 8)."""
-    ### BEGIN SOLUTION
-    g, t = cuda.threadIdx.x // 4, cuda.threadIdx.x % 4
-    a0, a1, a2, a3 = a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4]
-    b0, b1 = b[g, t], b[g, t + 4]
-    nil = float32(0)
-    c0, c1, c2, c3 = ptx.mma_tf32(nil, nil, nil, nil, a0, a1, a2, a3, b0, b1)
-    d[g, 2 * t], d[g, 2 * t + 1] = c0, c1
-    d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = c2, c3
-    ### END SOLUTION
-
-
-a, b = (np.random.default_rng(30).integers(-8, 9, (n, 8)).astype(np.float32) for n in (16, 8))  # exact in tf32
-print(check(one_product, want=lambda a, b: a @ b.T, args=(a, b, poisoned(16, 8)), grid=1, block=32).raise_if_wrong())
-
-# %% [markdown]
-# The same for long sums, folded, to be read. A *word* holds one tf32, or two float16 that follow each other along k: the same
-# lanes, twice the multiply-adds. `multiply` is the instruction, or what stands for it.
-
-# %% tags=["folded"]
 def by_lanes(multiply):
-    """The kernel of a warp: d = a bᵀ, a (16, words), b (8, words), d (16, 8). multiply: what is done with 8 words."""
+    """The kernel of a warp: d = a bᵀ, a (16, n), b (8, n), d (16, 8), n a multiple of 8."""
 
     @cuda.jit
     def kernel(a, b, d):
+        ### BEGIN SOLUTION
         g = cuda.threadIdx.x // 4
         t = cuda.threadIdx.x % 4
         c0 = c1 = c2 = c3 = float32(0)
@@ -122,22 +102,34 @@ def by_lanes(multiply):
             a0, a1, a2, a3 = a[g, k + t], a[g + 8, k + t], a[g, k + t + 4], a[g + 8, k + t + 4]
             b0, b1 = b[g, k + t], b[g, k + t + 4]
             c0, c1, c2, c3 = multiply(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)
-        d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = c0, c1, c2, c3
+        d[g, 2 * t], d[g, 2 * t + 1] = c0, c1
+        d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = c2, c3
+        ### END SOLUTION
 
     return kernel
 
 
-a, b = (np.random.default_rng(30).integers(-8, 9, (n, 24)).astype(np.float32) for n in (16, 8))
-d = poisoned(16, 8)
-launched(by_lanes(ptx.mma_tf32), 1, 32, a, b, d)
-agree(d, a @ b.T, "d", tolerance=0, mistakes=lambda: of_fragments(a, b))  # small whole numbers are exact in tf32
-print("d = a bᵀ, exactly")
+def whole(*shapes):
+    """Matrices of small whole numbers, which are exact in tf32."""
+    return [np.random.default_rng(30).integers(-8, 9, shape).astype(np.float32) for shape in shapes]
+
+
+def product(a, b):
+    return a @ b.T
+
+
+# %%
+given = *whole((16, 24), (8, 24)), poisoned(16, 8)
+print(check(by_lanes(ptx.mma_tf32), want=product, args=given, grid=1, block=32).raise_if_wrong())
 
 # %% [markdown]
+# A *word* holds one tf32, or two float16 that follow each other along k: with `ptx.mma_f16` in place of `ptx.mma_tf32` your
+# kernel makes twice the multiply-adds with the same lanes.
+#
 # ### A tile of a warp
 #
 # For one product a lane loads six words. As with register tiles, a fragment that stays serves several products: P × Q of them
-# take P fragments of A and Q of B.
+# take P fragments of A and Q of B. `left` and `right` hold them, `sums` the four sums of each product:
 
 # %% tags=["folded"]
 def warp_tile(P, Q):
@@ -176,12 +168,8 @@ def warp_tile(P, Q):
 
 
 for P, Q in ((1, 1), (2, 2), (2, 4), (4, 4)):
-    a, b = (np.random.default_rng(30).integers(-8, 9, (n, 16)).astype(np.float32) for n in (16 * P, 8 * Q))
-    d = poisoned(16 * P, 8 * Q)
-    launched(warp_tile(P, Q), 1, 32, a, b, d)
-    one = of_fragments(a, b) if P == Q == 1 else {}
-    agree(d, a @ b.T, f"P={P} Q={Q}", tolerance=0, mistakes=lambda one=one: one)
-print("four tiles, exactly")
+    given = *whole((16 * P, 16), (8 * Q, 16)), poisoned(16 * P, 8 * Q)
+    print(f"{P} × {Q}", check(warp_tile(P, Q), want=product, args=given, grid=1, block=32).raise_if_wrong())
 
 # %% [markdown]
 # ### Float32: three products
@@ -192,7 +180,8 @@ print("four tiles, exactly")
 #
 # $$v\,u = (h_v + l_v)(h_u + l_u) = l_v h_u + h_v l_u + h_v h_u + l_v l_u$$
 #
-# and the last term lies 2⁻²² below the first ones: it is left out. Three products for one: "3xTF32".
+# and the last term lies 2⁻²² below the first ones: it is left out. Three products for one: "3xTF32". `rounded` makes one; write
+# `three`, in the order of the formula. `ptx.tf32(v)` rounds.
 
 # %%
 @cuda.jit(device=True)
@@ -206,6 +195,7 @@ def rounded(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
 @cuda.jit(device=True)
 def three(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
     """Three products: the small ones first."""
+    ### BEGIN SOLUTION
     h0, h1, h2, h3 = ptx.tf32(a0), ptx.tf32(a1), ptx.tf32(a2), ptx.tf32(a3)
     l0, l1, l2, l3 = ptx.tf32(a0 - h0), ptx.tf32(a1 - h1), ptx.tf32(a2 - h2), ptx.tf32(a3 - h3)
     i0, i1 = ptx.tf32(b0), ptx.tf32(b1)
@@ -213,7 +203,13 @@ def three(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
     c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, l0, l1, l2, l3, i0, i1)
     c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, m0, m1)
     return ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, i0, i1)
+    ### END SOLUTION
 
+
+# %%
+random = [np.random.default_rng(30).standard_normal(shape, np.float32) for shape in ((16, 24), (8, 24))]
+print(check(by_lanes(three), want=product, args=(*random, poisoned(16, 8)), grid=1, block=32).raise_if_wrong())
+assert not check(by_lanes(rounded), want=product, args=(*random, poisoned(16, 8)), grid=1, block=32).passed  # too far off
 
 # %% [markdown]
 # ## Check
