@@ -38,8 +38,6 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
     "further on the roof": {
         "14_which_block": ("the block by its bottleneck, the kernel by its shape",),
         "16_at_the_roof": ("16 bytes a lane, swizzled, at copy speed",),
-        "17_other_roofs": ("long rows, many taps, small launches",),
-        "22_gradients_at_the_roof": ("both gradients in one pass",),
         "25_order_of_a_sum": ("the same bits again",),
         "27_two_layouts": ("maps in two layouts",),
         "28_halo_2d": ("halos on four sides",),

@@ -181,7 +181,6 @@ TIED = (
     Rule("20", "times the floor", rf"^(?P<stage>(?!floor)\w+) +{N} µs", WEIGHT_GRAD),
     Rule("15", REACHED, rf"{ID} +{N} µs"),
     Rule("16", REACHED, rf"{ID} +{N} µs"),
-    Rule("22", REACHED, rf"{ID} +{N} µs"),
     Rule("10", "floor_us = compulsory", rf"^floor +{N} µs", FORWARD, copied_span),
     Rule("10", "at most {100", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, copied_span),
     Rule("12", "def wavefront_us", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, copied_span),
@@ -189,8 +188,6 @@ TIED = (
     Rule("20", "times the floor", rf"^floor +{N} µs", WEIGHT_GRAD, copied_span),
     Rule("15", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +{N} µs", span=copied_span),
     Rule("15", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +[\d,.]+ µs +[\d,.]+ +{N} µs", span=multiplied_span),
-    Rule("22", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +{N} µs", span=copied_span),
-    Rule("22", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +[\d,.]+ µs +[\d,.]+ +{N} µs", span=multiplied_span),
     Rule("23", "evidence.predicted(gpu", rf"^(?P<path>\w+)/(?P<stage>\w+) .* {N} +[+-]\d+% +\w+$"),
     Rule("24", "a plain launch", rf": (?P<stage>\w+) takes {N} µs", FORWARD),
     Rule("24", "a plain launch", rf"a plain launch {N} µs", span=launch_span),
@@ -524,36 +521,13 @@ def shapes_18() -> dict[tuple[int, int], list[float]]:
     return {tuple(int(n) for n in re.findall(r"[LK]=(\d+)", name)): row for name, row in found.items()}
 
 
-def reached_22() -> dict[str, list[float]]:
-    """Of each stage of lessons 16 and 22: µs, percent of the copy speed, percent of the FMA rate."""
-    return table("22", REACHED, r"depthwise1d/(\w+/\w+)") | table("16", REACHED, r"depthwise1d/(\w+/\w+)")
+def reached_16() -> dict[str, list[float]]:
+    """Of each stage of lesson 16: µs, percent of the copy speed, percent of the FMA rate."""
+    return table("16", REACHED, r"depthwise1d/(\w+/\w+)")
 
 
 def newest(path: str, stage: str) -> records.Measurement:
     return records.best("depthwise1d", path, stage, PAPER)
-
-
-def spans_of_paper() -> dict[str, float]:
-    """Of each stage that was recorded several times at the study's shape: greatest p90 over least p10."""
-    found = {id: rows for id, rows in paper_rows(records.SHOWN).items() if len({row["file"] for row in rows}) > 1}
-    return {id: high / low for id, rows in found.items() for low, high in (span(rows),)}
-
-
-def copies_22() -> list[float]:
-    """µs of each copied size beyond its bytes' time at the largest copy's bandwidth, the largest left out."""
-    rows = sorted(records.copies(gpu=records.SHOWN).sections["copies"], key=lambda row: row["bytes"])
-    return [row["time_us"] - row["bytes"] / rows[-1]["bytes"] * rows[-1]["time_us"] for row in rows[:-1]]
-
-
-def moved_22() -> float:
-    """Bytes of the weight gradient."""
-    return PAPER.compulsory_bytes("weight_grad")
-
-
-def tried_22(group: str) -> float:
-    """The greatest GB/s of a group of tries."""
-    run = next(run for run in reversed(records.shown_runs()) if run.sections.get("tries"))
-    return max(row["gbps"] for row in run.sections["tries"] if row["group"] == group and row.get("gbps"))
 
 
 def ways_24() -> dict[str, list[float]]:
@@ -566,11 +540,6 @@ def epoch_24() -> dict[str, tuple[float, float, float]]:
     ways = {one.way: one for one in epochs.load_all()[-1].ways}
     slow = ways["naive"]
     return {n: (slow.epoch_s / w.epoch_s, slow.step_ms / w.predicted_ms(slow), w.share) for n, w in ways.items()}
-
-
-def fma_over_copy(path: str) -> float:
-    machine = next(run.ceilings for run in reversed(records.shown_runs()) if "fma_tflops" in run.ceilings)
-    return PAPER.flops_of(path) / machine["fma_tflops"] / (PAPER.compulsory_bytes(path) / machine["copy_gbps"]) / 1e3
 
 
 @functools.cache
@@ -684,30 +653,8 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: (lambda _, __, took, asked, *you: abs(took - 1) < abs(took - asked))(
          *table("20", "'input grad (µs)'", "(coalesced) ")["coalesced"]
      )),
-    ("22", "Times differ from run to run, those of most stages by a few percent. `backward/naive` is the exception: "
-     "of its recorded runs the slowest took half as long again as the fastest",
-     lambda: (
-         round(spans_of_paper().pop("depthwise1d/backward/naive"), 1) == 1.5
-         and sorted(spans_of_paper().values())[-2] < 1.05
-     )),
     ("16", "It meets the copy's floor, and that of the arithmetic is far below",
-     lambda: reached_22()["forward/wide"][1] > 95 > 2 * reached_22()["forward/wide"][2]),
-    ("22", "The input gradient moves as many bytes as forward, and meets the same floor",
-     lambda: reached_22()["input_grad/wide"][1] > 95),
-    ("22", "a GPU's memory reads somewhat faster than it reads and writes in turn",
-     lambda: 1 < tried_22("read") / tried_22("copy") < 1.2),
-    ("22", "The fused backward has twice the arithmetic for one and a half times the bytes. Its two floors are nearer",
-     lambda: fma_over_copy("forward") < fma_over_copy("backward") < 1),
-    ("22", "The fastest recorded read of as many bytes takes a tenth less",
-     lambda: round(10 * tried_22("read") * reached_22()["weight_grad/channels"][0] * 1e3 / moved_22()) == 11),
-    ("22", "forward and the input gradient run at the copy's speed, and the weight gradient at nine tenths of the "
-     "fastest read. The fused backward comes to nine tenths of the copy, rows of 1,024 with 48 taps to about half",
-     lambda: (
-         min(reached_22()["input_grad/wide"][1], reached_22()["forward/wide"][1]) > 95
-         and round(reached_22()["backward/channels"][1] / 10) == 9
-         and {round(float(of) / 10) for of in re.findall(
-             r"\| (?:76|1526) \| 48 \| strips \| [\d,.]+ \| ([\d.]+) % ", prose("22"))} <= {4, 5}
-     )),
+     lambda: reached_16()["forward/wide"][1] > 95 > 2 * reached_16()["forward/wide"][2]),
     ("40", "fast maths leaves about a third of the softmax's instructions, and its time is as before",
      lambda: (lambda rows: (
          round(3 * rows["softmax fast maths"][1] / rows["softmax as it is"][1]) == 1
@@ -729,8 +676,6 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: {row[1] for row in table("32", "def compiled(", "(one kernel|sums that stay)").values()} == {0}),
     ("38", "64 bytes are rung 4's 16 sums: there it did not unroll.",
      lambda: (lambda row: row[1] == 4 * 16 and row[2] > 0)(table("38", "problem=larger, cc", "(rung 4):")["rung 4"])),
-    ("17", "Each size but the largest takes its bytes' time and one to two microseconds more",
-     lambda: all(0.9 < more < 2.1 for more in copies_22())),
     ("32", "**Most of what was above 1 is the kernels'.**",
      lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values())),
     ("32", "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",

@@ -338,7 +338,7 @@ bars(gpu, curve, "Bandwidth against stride")
 #   H200 it is three quarters of the copy then, and of the ceiling a third: these kernels move 4 bytes with each access.
 # - From a stride of 8 on each lane has a sector of its own, so the sectors grow no further. What a GPU measures
 #   beyond that lies below the bar: memory fetches neighbouring sectors together. At 8 it may lie a little above:
-#   most of its bytes are read, and memory reads somewhat faster than it copies (lesson 17).
+#   most of its bytes are read, and memory reads somewhat faster than it copies.
 # - A bar that is measured at the ceiling is finished. One that is below what its sectors allow waits for something else:
 #   wavefronts, latency, instructions. **What does it wait for now?** is the question of every lesson from here.
 #

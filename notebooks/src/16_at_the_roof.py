@@ -330,6 +330,10 @@ print(f"wide reaches {fraction:.2f} of the copy speed; you predicted {predicted_
 #
 # None of this was won by one idea. Each step took away what the step before was waiting for: sectors, wavefronts, requests,
 # instructions. Then bytes are left.
+#
+# A row beyond 64 hours fits no lane: `strips` gives a lane 20 neighbouring outputs of a long row. Filters of many taps have more
+# arithmetic for the same bytes, and a small launch begins and ends like a copy of as many bytes, with which it is better compared:
+# [long rows and small launches](../docs/results/depthwise1d.md).
 
 # %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "wide")
@@ -373,4 +377,13 @@ from dwlab import grade
 grade("16_3")
 
 # %% [markdown]
-# **Next:** [17 · Other roofs](17_other_roofs.ipynb): rows that fit no lane, many taps, and launches that are small.
+# <!-- begin:exercise:16_4 -->
+# <!-- end:exercise:16_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("16_4")
+
+# %% [markdown]
+# **Next:** [20 · Gradients](20_gradients.ipynb): the backward pass through the same convolution.

@@ -159,8 +159,8 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 #
 # The formula for dx[s] says it the other way round: give each *input* a thread, and let it collect. Nobody else writes its
 # element, so nothing is atomic, dx need not be zero before, and every sum has a fixed order. It is forward's kernel of
-# lesson 10 again, with the sign of j reversed. Write it for the launch of `scatter`: a block for each channel and window, and
-# thread s has hour s of dx.
+# lesson 10 again, with the sign of j reversed; `input_grad/naive` is that for any shape. Write it for the launch of `scatter`: a
+# block for each channel and window, and thread s has hour s of dx.
 
 # %%
 from numba import float32
@@ -402,7 +402,7 @@ predicted_times_floor = 5.0
 # %% [markdown]
 # ### One thread for each output
 #
-# [naive](../dwlab/kernels/depthwise1d/weight_grad_1_naive.py) is the formula, two loops in a thread. Nothing need be run to see
+# [`naive`](../dwlab/kernels/depthwise1d/weight_grad_1_naive.py) is the formula, two loops in a thread. Nothing need be run to see
 # what is wrong. The launch says it:
 
 # %% tags=["folded"]
@@ -556,7 +556,7 @@ print(", ".join(f"{name} {ms['weight_grad'] / ms['forward']:.2f}" for name, ms i
 # - `shared` and `warp_tiled` read each row once; their atomics are a few thousand requests among millions.
 # - More parts fill a GPU, and each costs traffic of its own: dw is written and read once more for it.
 # - Where partial sums meet in a register it costs nothing. A thread that walks through many rows of *one* channel can keep
-#   the sums of all taps in registers, and meets the others once, at the end. Lesson 22 does that.
+#   the sums of all taps in registers, and meets the others once, at the end. `channels` does that: lesson 25.
 #
 # Atomics add in the order in which blocks happen to finish, and a float32 sum depends on its order. Lesson 25 asks how much.
 #
@@ -642,4 +642,13 @@ from dwlab import grade
 grade("20_7")
 
 # %% [markdown]
-# **Next:** [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb): both gradients, as near to their floors as forward.
+# <!-- begin:exercise:20_8 -->
+# <!-- end:exercise:20_8 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("20_8")
+
+# %% [markdown]
+# **Next:** [23 · The study](23_the_study.ipynb): the study repeated, and how far its times can be predicted.

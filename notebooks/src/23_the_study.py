@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 25 minutes, then the exercises |
-# | **Before** | [22 · Gradients at the roof](22_gradients_at_the_roof.ipynb) |
+# | **Before** | [20 · Gradients](20_gradients.ipynb) |
 # | **Afterwards you can** | say which numbers of a kernel can be had without hardware counters, and which cannot · compare formula, interpreter and counters · read a published table of times, and say which bytes a bandwidth counts · predict a time from counts and ceilings, name what binds, and ask it of a GPU that you do not have · say when to believe a measurement |
 
 # %% tags=["nbval-ignore-output", "folded"]

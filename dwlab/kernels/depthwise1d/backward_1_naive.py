@@ -54,7 +54,7 @@ def traffic(problem):
     return Traffic(*loads, *stores, atomic_requests=atomics[0], atomic_sectors=atomics[1])
 
 
-@register(kernel=kernel, traffic=traffic, lesson="22")
+@register(kernel=kernel, traffic=traffic)
 def launch(problem):
     grid = (fits_uint32(problem), -(-problem.L // THREADS))
     return Launch(grid=grid, block=(THREADS,), scalars=(problem.shift,), zero=True)

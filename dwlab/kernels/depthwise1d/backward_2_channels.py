@@ -107,7 +107,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16,
-    needs=("copy4_async",), lesson="22",
+    needs=("copy4_async",), lesson="25",
 )  # fmt: skip
 def launch(problem):
     fits_uint32(problem)

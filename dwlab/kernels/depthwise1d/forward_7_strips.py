@@ -120,7 +120,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/warp_tiled", aligned=16,
-    needs=("copy4_async",), lesson="17",
+    needs=("copy4_async",), lesson="16",
 )  # fmt: skip
 def launch(problem):
     return strips.launch(problem)

@@ -66,7 +66,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/input_grad/warp_tiled", aligned=16,
-    needs=("copy4_async",), lesson="22",
+    needs=("copy4_async",),
 )  # fmt: skip
 def launch(problem):
     return Launch(grid=(-(-fits_uint32(problem) // ROWS),), block=(ROWS,), scalars=(problem.shift,))

@@ -22,7 +22,7 @@ def traffic(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=forward.supports, otherwise="depthwise1d/input_grad/warp_tiled",
-    aligned=16, needs=("copy4_async",), lesson="22",
+    aligned=16, needs=("copy4_async",),
 )  # fmt: skip
 def launch(problem):
     return strips.launch(problem)

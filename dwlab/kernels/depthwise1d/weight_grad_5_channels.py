@@ -10,7 +10,7 @@ A block's two warps have the same channels, and their sums meet in shared memory
 32 * blocks / H parts for each element of dw, written side by side and added up by a second kernel in an order that is
 always the same. Registers, block, parts: three levels, no atomics, the same bits in every run. Few blocks keep the
 parts few; 528 are enough for 8 warps on each multiprocessor of an H200, 2 for each of its 4 schedulers. Warps that
-they cannot share evenly cost time: the ablations of lesson 22 show how much.
+they cannot share evenly cost time: docs/results/depthwise1d.md shows how much.
 
 Predicted: dy and x once, and the parts, 0.4 % of that at the paper's shape; the multiply-adds are forward's. So it
 waits for memory, and only reads: at least as fast as a copy of as many bytes.
@@ -81,7 +81,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/warp_tiled", aligned=16,
-    needs=("copy4_async",), lesson="22",
+    needs=("copy4_async",), lesson="25",
 )  # fmt: skip
 def launch(problem):
     fits_uint32(problem)

@@ -119,7 +119,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/warp_tiled", aligned=16,
-    needs=("copy4_async",), lesson="22",
+    needs=("copy4_async",),
 )  # fmt: skip
 def launch(problem):
     blocks, warps, words_of_warp = shares(problem)

@@ -1,4 +1,4 @@
-"""Exercise 22_3: right for one window
+"""Exercise 20_8: right for one window
 
 A library's gradient of the filter was wrong for some shapes (reported as flash-linear-attention's issue 955; `broken`
 of the file is ours). dw[h, j] is the sum over windows b and hours t of dy[b, h, t] * x[b, h, t - j]; a warp has one
@@ -31,7 +31,7 @@ def broken(dy, x, dw):
 @cuda.jit
 def repaired(dy, x, dw):
     # Your code here.
-    raise NotImplementedError("22_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("20_8 is not solved yet: replace this line with your code")
 
 
 # Your code here.

@@ -1,4 +1,4 @@
-"""Exercise 22_1: mean and variance of a channel, the same bits each run
+"""Exercise 25_5: mean and variance of a channel, the same bits each run
 
 x is (B, H, 128). Write two kernels for the mean and the variance of each channel, over all its B windows of 128 hours:
 
@@ -26,13 +26,13 @@ EVERY_LANE = 0xFFFFFFFF
 @cuda.jit
 def first_pass(x, parts):
     # Your code here.
-    raise NotImplementedError("22_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("25_5 is not solved yet: replace this line with your code")
 
 
 @cuda.jit
 def second_pass(x, parts, found):
     # Your code here.
-    raise NotImplementedError("22_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("25_5 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

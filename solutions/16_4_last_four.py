@@ -1,4 +1,4 @@
-"""Exercise 17_1: the last four hours, four outputs a lane
+"""Exercise 16_4: the last four hours, four outputs a lane
 
 x is (R, L), L a multiple of 128. y[r, t] = x[r, t - 3] + x[r, t - 2] + x[r, t - 1] + x[r, t], without what lies before
 the row. Write the kernel `last_four(x, y)`: a block is one warp and takes 128 hours, `cuda.blockIdx.x` says which of

@@ -1,4 +1,4 @@
-"""The judge of exercise 17_1, and its hints."""
+"""The judge of exercise 16_4, and its hints."""
 
 import numpy as np
 from numba import float32  # noqa: F401
@@ -24,7 +24,7 @@ HOURS = 128  # of a block
 @cuda.jit
 def last_four(x, y):
     # Your code here.
-    raise NotImplementedError("17_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("16_4 is not solved yet: replace this line with your code")
 
 
 HINTS = (

@@ -1,4 +1,4 @@
-"""The judge of exercise 22_3, and its hints."""
+"""The judge of exercise 20_8, and its hints."""
 
 import numpy as np
 from numba import float32
@@ -24,7 +24,7 @@ def broken(dy, x, dw):
 @cuda.jit
 def repaired(dy, x, dw):
     # Your code here.
-    raise NotImplementedError("22_3 is not solved yet: replace this line with your code")
+    raise NotImplementedError("20_8 is not solved yet: replace this line with your code")
 
 
 # Your code here.

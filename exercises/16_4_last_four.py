@@ -1,4 +1,4 @@
-"""Exercise 17_1: the last four hours, four outputs a lane
+"""Exercise 16_4: the last four hours, four outputs a lane
 
 x is (R, L), L a multiple of 128. y[r, t] = x[r, t - 3] + x[r, t - 2] + x[r, t - 1] + x[r, t], without what lies before
 the row. Write the kernel `last_four(x, y)`: a block is one warp and takes 128 hours, `cuda.blockIdx.x` says which of
@@ -24,7 +24,7 @@ HOURS = 128  # of a block
 @cuda.jit
 def last_four(x, y):
     # Your code here.
-    raise NotImplementedError("17_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("16_4 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

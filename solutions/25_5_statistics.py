@@ -1,9 +1,22 @@
-"""The judge of exercise 22_1, and its hints."""
+"""Exercise 25_5: mean and variance of a channel, the same bits each run
+
+x is (B, H, 128). Write two kernels for the mean and the variance of each channel, over all its B windows of 128 hours:
+
+- `first_pass(x, parts)`: block (h, p) is one warp; it adds up windows p, p + P, p + 2 P, … of channel h and writes two
+  numbers, parts[p, h, 0] and parts[p, h, 1]. parts is (P, H, 2). A lane loads four hours with one `ptx.load4`.
+- `second_pass(x, parts, found)`: one thread a channel, in blocks of 64, adds up the P parts in their order. It writes
+  found[h, 0], the mean, and found[h, 1], the variance: the mean of the squares of the distances from the mean.
+
+The two numbers of a part are the sum of d and the sum of d * d, with d = x[b, h, t] - x[0, h, 0]: distances from an
+element of the channel, not from zero. The variance is then mean(d * d) - mean(d) * mean(d). With x itself in the place
+of d, channels whose mean is large would lose all digits in this difference. All in float32, and without atomics.
+"""
 
 import numpy as np
 from numba import float32  # noqa: F401
 
 from dwlab import cuda  # noqa: F401
+from dwlab.judge.exercises import run
 from dwlab.judge.tools import (
     Wrong,
     agree,
@@ -27,14 +40,45 @@ EVERY_LANE = 0xFFFFFFFF
 
 @cuda.jit
 def first_pass(x, parts):
-    # Your code here.
-    raise NotImplementedError("22_1 is not solved yet: replace this line with your code")
+    ### BEGIN SOLUTION
+    lane = cuda.threadIdx.x
+    h = cuda.blockIdx.x
+    p = cuda.blockIdx.y
+    pivot = x[0, h, 0]
+    total = float32(0)
+    squares = float32(0)
+    for w in range(p, x.shape[0], parts.shape[0]):
+        a, b, c, d = ptx.load4(x, (w * x.shape[1] + h) * LENGTH + 4 * lane)
+        a -= pivot
+        b -= pivot
+        c -= pivot
+        d -= pivot
+        total += (a + b) + (c + d)
+        squares += (a * a + b * b) + (c * c + d * d)
+    for distance in (16, 8, 4, 2, 1):
+        total += cuda.shfl_xor_sync(EVERY_LANE, total, distance)
+        squares += cuda.shfl_xor_sync(EVERY_LANE, squares, distance)
+    if lane == 0:
+        parts[p, h, 0] = total
+        parts[p, h, 1] = squares
+    ### END SOLUTION
 
 
 @cuda.jit
 def second_pass(x, parts, found):
-    # Your code here.
-    raise NotImplementedError("22_1 is not solved yet: replace this line with your code")
+    ### BEGIN SOLUTION
+    h = cuda.grid(1)
+    if h < found.shape[0]:
+        total = float32(0)
+        squares = float32(0)
+        for p in range(parts.shape[0]):
+            total += parts[p, h, 0]
+            squares += parts[p, h, 1]
+        count = float32(x.shape[0] * LENGTH)
+        mean = total / count
+        found[h, 0] = x[0, h, 0] + mean
+        found[h, 1] = squares / count - mean * mean
+    ### END SOLUTION
 
 
 HINTS = (
@@ -95,3 +139,7 @@ def judge(answer):
         f"Right for {len(launches)} shapes, also around 1000; {requests:,} requests load x, {B} windows of {H} "
         "channels."
     )
+
+
+if __name__ == "__main__":
+    run(__file__)
