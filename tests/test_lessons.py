@@ -276,6 +276,30 @@ def test_the_core_takes_eight_hours_and_plans_take_what_they_say():
     assert course.loads()[core[0]].blanks[0] <= 3, "minutes for the first puzzle"
 
 
+def test_students_write_whole_kernels_and_a_third_of_the_core():
+    """Of kernels whose body is empty, but for arrays and indices in front, and judged right below."""
+    wrote = {}
+    for source in SOURCES[1:]:  # the puzzles have a test of their own
+        whole, copy = (code(build.lesson(source, student=student)) for student in (False, True))
+        for place, (theirs, ours) in enumerate(zip(copy, whole, strict=True)):
+            blank = [one for one in kernels(theirs.source) if "NotImplementedError" in ast.unparse(one.body[-1])]
+            for one in blank if build.BLANK in theirs.source else ():
+                (answer,) = (other for other in kernels(ours.source) if other.name == one.name)
+                if len(ast.unparse(answer).split("\n")) - len(ast.unparse(one).split("\n")) >= 5:
+                    wrote[source.stem, one.name] = ast.unparse(answer)
+                    judged = "\n".join(cell.source for cell in copy[place : place + 2])
+                    assert re.search(r"\bcheck\(|\bagree\(|assert_|assert \(off", judged), (source.stem, one.name)
+    assert len(wrote) >= 16, sorted(wrote)
+    assert sum("copy4_async" in text or "mma" in text or "multiply(" in text for text in wrote.values()) >= 4
+    loads = [build.loads()[name] for name in build.course.COURSE[build.course.CORE]]
+    assert sum(sum(one.blanks) for one in loads) >= 0.33 * sum(one.kernel_lines for one in loads)
+
+
+def kernels(text: str) -> list[ast.FunctionDef]:
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+    return [one for one in functions if any("cuda.jit" in ast.unparse(of) for of in one.decorator_list)]
+
+
 def test_the_load_counts_words_lines_and_cells():
     def cell(kind, source, **more):
         return nbformat.v4.new_code_cell(source, **more) if kind else nbformat.v4.new_markdown_cell(source)

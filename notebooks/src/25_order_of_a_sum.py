@@ -100,6 +100,7 @@ moves.tree("dw[h, j]", levels)
 # - each part goes to a place of its own in a **workspace**, and a second kernel adds the parts **in a fixed order**.
 #
 # Here the second way. The first pass is lesson 20's kernel, with a place in `parts` instead of an atomic. Write the second:
+# thread i of the grid has element i of dw, counted along its rows, and adds up its parts.
 
 # %%
 WARPS = 8
@@ -127,16 +128,16 @@ def first_pass(dy, x, parts, shift):
 
 @cuda.jit
 def second_pass(parts, dw):
+    ### BEGIN SOLUTION
     i = cuda.grid(1)
     if i < dw.size:
         h = i // dw.shape[1]
         j = i % dw.shape[1]
-        ### BEGIN SOLUTION
         acc = float32(0)
         for p in range(parts.shape[0]):
             acc += parts[p, h, j]
         dw[h, j] = acc
-        ### END SOLUTION
+    ### END SOLUTION
 
 
 def two_passes(p, inputs, count):
