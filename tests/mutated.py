@@ -12,6 +12,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from dwlab.kernels.registry import stage
+from dwlab.problems import cases
 
 judge = importlib.import_module("dwlab.judge.check")  # dwlab.judge.check is the function
 
@@ -149,6 +150,13 @@ def judged(mutant, dtype):
     return judge.check(mutant, dtype=dtype, seed=SEED) if verdict.passed else verdict
 
 
+@functools.cache
+def few_drawn(op, path, dtypes, seed, supports, here):
+    """A stage's drawn problems, each the best of 4 in place of 32: where few are judged, that took most of the time."""
+    with patch.multiple(cases, _CHOICE=4, _PATIENCE=100):
+        return cases.drawn(op, path, dtypes, seed, supports)
+
+
 _right_of_judge = judge._right
 _known = {}
 
@@ -165,7 +173,8 @@ def _right(case, path, inputs, rules):
 def _few(of, dtype):
     """Small problems with plain inputs, or with sums halfway between two whole numbers, spread over all."""
     one = stage(of)
-    listed = judge._chosen(one, None, dtype, SEED)
+    with patch.object(judge, "_drawn", few_drawn):
+        listed = judge._chosen(one, None, dtype, SEED)
     most = _CHEAP.get(one.path, _CHEAP[one.op])
     small = [c for c in listed if c.values in ("plain", "ties") and c.problem.flops_of(one.path) <= most]
     fixed, drawn = ([c for c in small if c.drawn is which] for which in (False, True))

@@ -1,6 +1,7 @@
 """The judge against what nobody listed: drawn problems, inputs that are no plain numbers, what outputs held before,
 launches that misbehave, and right kernels of unusual kinds."""
 
+import functools
 import itertools
 import math
 import re
@@ -23,7 +24,6 @@ from wrong_kernels import DW, ROW, edited
 
 from dwlab.gpu import target
 from dwlab.judge.check import CheckError, check, checked_on
-from dwlab.kernels import registry
 from dwlab.kernels.registry import Launch, by_shape, stage
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
 from dwlab.problems.cases import (
@@ -32,17 +32,18 @@ from dwlab.problems.cases import (
     TELLING,
     Case,
     cases,
-    drawn,
     layer_cases,
     products,
     properties,
     sizes,
 )
+from dwlab.problems.cases import drawn as draw
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
 from dwlab.target import cuda
 
 judge = sys.modules["dwlab.judge.check"]
+drawn = functools.cache(draw)  # of each kind and seed once: it takes a second
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="a GPU must not run it, or has no record of it")
 
 KINDS = [
@@ -146,7 +147,7 @@ PAIRS = {
     + [("fused/dwpw/naive", PAIRS), ("fused/pwdw/map", PAIRS)],
 )
 def test_what_a_kernel_can_be_wrong_for_alone_is_among_the_problems(id, wanted):
-    problems = checked_on(stage(id), seed=3)
+    problems = checked_on(stage(id), seed=2)
     assert [name for name, such in wanted.items() if not any(map(such, problems))] == []
 
 
@@ -243,7 +244,7 @@ ROUND = {
 
 
 @pytest.mark.family(0.1, by=("op", "path"))
-@pytest.mark.parametrize("seed", [5, 60])
+@pytest.mark.parametrize("seed", [1, 20, 300])
 @pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
 def test_sizes_and_their_relations_are_drawn(op, path, dtypes, seed):
     """Each size at whole tiles and one more and less; each two in each relation, one whole vectors where another has a
@@ -273,7 +274,7 @@ def test_sizes_and_their_relations_are_drawn(op, path, dtypes, seed):
 
 
 @pytest.mark.family(0.1, by=("how",))
-@pytest.mark.parametrize("seed", [6, 70, 800])
+@pytest.mark.parametrize("seed", [1, 20, 300])
 @pytest.mark.parametrize("how", RELATED)
 def test_taps_and_times_are_related_with_every_padding(how, seed):
     found = [case.problem for case in drawn("depthwise1d", "forward", ("float32",), seed)]
@@ -314,8 +315,8 @@ DROPPED = {
 def test_a_tap_that_is_dropped_at_some_sizes_is_found(name):
     where, seed = DROPPED[name]
     kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
-    launch = lambda problem: replace(by_output(problem), scalars=(problem.shift, int(where(problem))))  # noqa: E731
-    assert not check(kernel, launch=launch, seed=seed).passed
+    launch = lambda problem: replace(by_output(problem), scalars=(problem.shift, 1))  # noqa: E731
+    assert not judged_where(lambda case: where(case.problem), kernel, launch, seed).passed
 
 
 @pytest.mark.family(0.1, by=("op",))
@@ -330,13 +331,13 @@ def test_whole_tiles_are_met_by_more_than_one_tap_and_one_pixel(op, names, seed)
         assert any(sizes(problem)[name] % tile == 0 for problem in several), (name, tile)
 
 
-@settings(max_examples=most(3), deadline=None)
+@settings(max_examples=most(1), deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(KINDS))
 def test_drawn_problems_are_new_for_each_seed_the_same_for_one_and_cheap(seed, kind):
     op, path, dtypes = kind
-    found = drawn(op, path, dtypes, seed)
-    assert found == drawn(op, path, dtypes, seed)
-    other = {case.problem for case in drawn(op, path, dtypes, seed + 1)}
+    found = draw(op, path, dtypes, seed)
+    assert found == draw(op, path, dtypes, seed)
+    other = {case.problem for case in draw(op, path, dtypes, seed + 1)}
     assert len(other & {case.problem for case in found}) < len(found) / 2
     assert len({case.seed for case in found}) > 0.9 * len(found)
     for case in found:
@@ -431,6 +432,17 @@ def by_output(problem, block=64):
     return Launch((-(-problem.B * problem.H * problem.L // block),), (block,), (problem.shift,))
 
 
+def judged_where(such, subject, launch=None, seed=OWN_SEED):
+    """The verdict on those of the judge's own cases that are such: on the others the kernel is right."""
+    every = judge._chosen(judge._subject(subject, None, launch)[0], None, None, seed)
+    with patch.object(judge, "_chosen", lambda *_: [case for case in every if such(case)]):
+        return check(subject, launch=launch, seed=seed)
+
+
+def odd(case):
+    return case.values != "plain"
+
+
 def outputs_with(store):
     """A right kernel but for how it stores: `store(acc, y, b, h, t)` gives what is stored."""
     return edited(FLAT, "kernel", "= acc => = store(acc, y, b, h, t)", store=cuda.jit(device=True)(store))
@@ -469,8 +481,7 @@ def test_what_an_output_held_before_must_not_matter(store):
     ids=["NaN is 0", "cut off at 1e6", "cut off at 1e7", "small is 0", "a constant is added and taken away"],
 )
 def test_inputs_of_all_sizes_are_tried(store, values):
-    verdict = check(outputs_with(store), launch=by_output)
-    assert not verdict.passed and values in {result.case.values for result in verdict.failures}
+    assert not judged_where(lambda case: case.values == values, outputs_with(store), by_output).passed
 
 
 def test_a_nan_may_spoil_what_it_is_part_of_and_nothing_else():
@@ -486,7 +497,7 @@ def test_a_nan_may_spoil_what_it_is_part_of_and_nothing_else():
                 acc += (w[h, min(max(j, 0), w.shape[1] - 1)] if inside else float32(0)) * x[b, h, s]
             y[b, h, t] = acc
 
-    verdict = check(multiplies_all, launch=by_output)
+    verdict = judged_where(odd, multiplies_all, by_output)
     assert verdict.patterns[0] == "spoilt by what it does not read"
     assert {result.case.values for result in verdict.failures} == set(NOT_FINITE)
 
@@ -507,16 +518,23 @@ def test_what_is_done_to_some_values_is_said(store, said):
     assert not verdict.passed and re.search(said, str(verdict.findings[0])), verdict
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        f"{STORE} => if acc != 0:\n            {STORE}",  # an output is left out where it is 0
+        "s = t => if w[h, j] == 0:\n                break\n            s = t",  # no filter holds a 0
+    ],
+    ids=["outputs", "filters"],
+)
 @simulated
-def test_an_output_that_is_left_out_where_it_is_0_is_found():
-    kernel = edited(FLAT, "kernel", f"{STORE} => if acc != 0:\n            {STORE}")
-    verdict = check(kernel, launch=by_output)
+def test_zeros_are_tried(edit):
+    verdict = judged_where(odd, edited(FLAT, "kernel", edit), by_output)
     assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
 
 
 def test_filters_of_all_sizes_are_tried():
     kernel = edited(FLAT, "kernel", "w[h, j] => min(w[h, j], float32(1e12))")
-    verdict = check(kernel, launch=by_output)
+    verdict = judged_where(odd, kernel, by_output)
     assert verdict.patterns[0] == "wrong only where there are large numbers in the filters", verdict
 
 
@@ -525,21 +543,14 @@ def test_sums_that_carry_their_rounding_along_may_make_nan_of_an_infinity():
         (f"term = {PRODUCT} - lost", "new = acc + term", "lost = (new - acc) - term", "acc = new")
     )
     kernel = edited(FLAT, "kernel", "acc = float32(0) => acc = lost = float32(0)", f"acc += {PRODUCT} => {carried}")
-    check(kernel, launch=by_output).raise_if_wrong()
-
-
-def test_a_filter_may_hold_zeros():
-    stops = "if w[h, j] == 0:\n                break\n            s = t"
-    stops_at_a_zero = edited(FLAT, "stops_at_a_zero", f"s = t => {stops}")
-    verdict = check(stops_at_a_zero, launch=by_output)
-    assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
+    judged_where(odd, kernel, by_output).raise_if_wrong()
 
 
 @pytest.mark.parametrize("tile", [16, 64])
 def test_a_last_chunk_that_is_whole_is_tried(tile):
     taps = "range((w.shape[1] - 1) // tile * tile + w.shape[1] % tile)"  # none of the last chunk where it is whole
     rest_by_modulo = edited(FLAT, "rest_by_modulo", f"range(w.shape[1]) => {taps}", tile=tile)
-    assert not check(rest_by_modulo, launch=by_output).passed
+    assert not judged_where(lambda case: case.problem.K % tile == 0, rest_by_modulo, by_output).passed
 
 
 @cuda.jit
@@ -713,12 +724,13 @@ def test_two_writers_are_allowed_however_many_blocks_lie_between():
 
 
 @simulated
-def test_one_thread_for_all_rows_is_judged_in_seconds_and_large_problems_are_left_out():
+def test_one_thread_for_all_rows_is_judged_in_seconds_and_large_problems_are_left_out(monkeypatch):
+    monkeypatch.setitem(judge._IN_ALL, "depthwise1d", 2.0)  # in place of 9
     alone = edited(FLAT, "alone", "if i < y.size => for i in range(y.size)")
     before = time.process_time()
     verdict = check(alone, launch=lambda problem: Launch((1,), (1,), (problem.shift,)))
     assert verdict.passed and "large problems are left out" in " ".join(verdict.notes)
-    assert time.process_time() - before < 25  # 15 alone on a core
+    assert time.process_time() - before < 10
     late = edited(FLAT, "late", "if i < y.size => for i in range(y.size - (y.shape[2] > 40))")
     assert not check(late, launch=lambda problem: Launch((1,), (1,), (problem.shift,))).passed
 
@@ -747,7 +759,7 @@ def kernel(x, w, y, shift):
 row_a_block = edited(ROW_A_BLOCK, "row_a_block")
 
 
-@pytest.mark.parametrize("launch", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("launch", [pytest.param(SIZES[name], id=name) for name in part("sizes out of sight", SIZES)])
 def test_no_size_is_out_of_sight(launch):
     verdict = check(row_a_block, launch=launch)
     assert not verdict.passed and "not written" in str(verdict)
@@ -762,14 +774,12 @@ def test_a_given_problem_is_judged_on_all_its_channels(limit):
 def changed(id, change):
     """A naive stage, made for another layer than it is run on, judged where that is another: elsewhere it is right."""
     naive = stage(id)
-    every = judge._chosen(naive, None, None, OWN_SEED)
 
     @by_shape
     def kernel(layer):
         return naive.kernel_for(change(layer))
 
-    with patch.object(judge, "_chosen", lambda *_: [case for case in every if change(case.problem) != case.problem]):
-        return check(naive.with_kernel(kernel))
+    return judged_where(lambda case: change(case.problem) != case.problem, naive.with_kernel(kernel))
 
 
 def less(layer):
@@ -1166,13 +1176,6 @@ def test_a_refusal_of_the_compiler_is_a_verdict(monkeypatch):
     for error in (inspect.NoCompilerError("none"), inspect.InspectError("it cannot be pickled")):
         monkeypatch.setattr(inspect, "compile", lambda kernel, problem, error=error: (_ for _ in ()).throw(error))
         assert check(row_a_block, "2,3,9,3", **how).passed
-
-
-def test_every_stage_that_takes_several_types_is_judged_in_all_of_them():
-    every = [one for one in registry.stages() if one.op != "fused" and len(one.dtypes) > 1]
-    for one in part("stages of several types", every, lambda one: [one.op, *one.dtypes]):
-        kinds = {case.problem.dtype for case in judge._chosen(one, None, None, OWN_SEED)}
-        assert kinds == set(one.dtypes), one.id
 
 
 @simulated

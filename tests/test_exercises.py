@@ -121,8 +121,9 @@ def test_an_unsolved_exercise_fails_with_its_message(given, judge, exercise):
     assert str(result).startswith(f"{exercise}: not solved yet.")
 
 
-@pytest.mark.parametrize("exercise", IDS)
-def test_a_solution_passes_and_is_told_why(judge, tmp_path, exercise):
+@pytest.mark.family(0.3, by=("part",))  # --solutions of `dwlab grade` judges all
+@pytest.mark.parametrize(("part", "exercise"), [(one[0], one) for one in IDS], ids=IDS)
+def test_a_solution_passes_and_is_told_why(judge, tmp_path, part, exercise):
     """What is judged is what a student hands in who solves it as we do: the imports there are enough."""
     solution = SOLUTIONS[IDS.index(exercise)]
     text = solution.read_text(encoding="utf-8")
@@ -416,7 +417,7 @@ def thirty(given, tmp_path_factory):
     (folder / "student 00" / ".ipynb_checkpoints").mkdir()
     (folder / "student 00" / ".ipynb_checkpoints" / "00_1_change-checkpoint.py").write_text("broken(")
     (folder / "student 00" / "notes.txt").write_text("not Python")
-    return folder, exercises.grade_folder(folder, time_limit=4)
+    return folder, exercises.grade_folder(folder, time_limit=2)
 
 
 def test_thirty_files_are_judged_whatever_some_do(thirty):

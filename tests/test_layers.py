@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from launched import wanted
+from mutated import few_drawn, judge
 from numba import float32
 from parts import most, part
 from test_check_unseen import changed
@@ -164,10 +165,12 @@ def judged_on(one):
 
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
-def test_each_stage_of_layers_passes_the_judge(one):
+def test_each_stage_of_layers_passes_the_judge(one, monkeypatch):
+    monkeypatch.setattr(judge, "_drawn", few_drawn)
     verdict = check(one, most=most(12)).raise_if_wrong()  # of both families; of naive all: test_judge_seconds
     assert len(verdict.results) >= 12  # a stage that takes hardly any problem is judged on hardly any
     assert {result.case.drawn for result in verdict.results} == {True, False}
+    assert {case.problem.dtype for case in judge._chosen(one, None, None, verdict.seed)} == set(one.dtypes)
 
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)

@@ -6,6 +6,7 @@ import pytest
 from compiler import needs_compiler
 from launched import counts, launched, right_and_counted
 from mutated import mutate
+from parts import part
 
 from dwlab import simt
 from dwlab.compiler import inspect
@@ -27,6 +28,7 @@ def right(layer, config):
 
 
 @counts
+@pytest.mark.family(0.1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", tiles.SHAPES, ids=str)
 def test_every_tile_is_right_and_counted(shape, layout):
@@ -37,6 +39,7 @@ def test_every_tile_is_right_and_counted(shape, layout):
 
 
 @counts
+@pytest.mark.family(0.1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("sizes", "shape", "places", "groups"),
@@ -54,6 +57,7 @@ def test_a_block_goes_from_tile_to_tile(sizes, shape, places, groups, layout):
 
 
 @counts
+@pytest.mark.family(0.1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("channels", "shape", "places"),
@@ -73,7 +77,7 @@ def test_every_tile_worth_a_look_is_right(layout):
     layer = of(layout, 256, 192, 8, 40, bias=True)
     found = list(tiles.configs(layer.kernel_key, layer.N, gpus.Gpu((9, 0), 3, "a small one")))
     assert {one.warps_k for one in found} == {1, 2} and max(one.groups for one in found) > 1
-    for config in found:
+    for config in part(f"tiles of sparse tma: {layout}", found, lambda one: [one.warps_k, f"{one.groups} tiles"]):
         right(layer, config)
 
 

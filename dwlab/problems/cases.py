@@ -736,13 +736,12 @@ def _attempt(
     """One random case, with those of a few wishes that it can have; None if it is too large or not supported."""
     fields = _fields(rng, op, dtypes)
     case, granted, taken = _case(op, path, fields, rng), [], set()
-    if case is None or not supports(case.problem):
-        case = None
+    case = case if case is not None and supports(case.problem) else None
     for wish in rng.sample(wishes, min(len(wishes), _TRIED)) if fields["values"] in TELLING else ():
         if not taken & set(wish.names):
             changed = fields | {name: one for name, one in wish.make(rng, fields).items() if name not in taken}
             other = _case(op, path, changed, rng)
-            if other is not None and supports(other.problem) and _shows(wish, other.problem):
+            if other is not None and _shows(wish, other.problem) and supports(other.problem):
                 case, fields = other, changed
                 granted.append(wish)
                 taken |= set(wish.names)
@@ -751,14 +750,13 @@ def _attempt(
 
 def _shows(wish: _Wish, problem: Problem) -> bool:
     """Whether a problem shows what a wish is for: of a filter of rows the first tap meets the row."""
-    alone = isinstance(problem, DepthwiseConv1d) and "K" in wish.names and "padding" not in wish.names
-    return not alone or problem.shift < problem.L
+    others = "K" not in wish.names or "padding" in wish.names or not isinstance(problem, DepthwiseConv1d)
+    return others or problem.shift < problem.L
 
 
 def _pairs(case: Case) -> set[tuple]:
     """Every two of a case's properties, but for its sizes."""
-    free = [one for one in properties(case).items() if _FREE.match(one[0])]
-    return set(itertools.combinations(free, 2))
+    return set(itertools.combinations([one for one in properties(case).items() if _FREE.match(one[0])], 2))
 
 
 def _wishes(op: str, path: str) -> list[_Wish]:
@@ -875,8 +873,7 @@ def _both(problem: Problem) -> tuple[DepthwiseConv2d | Pointwise, ...]:
 
 
 def _padding(problem: DepthwiseConv1d | DepthwiseConv2d) -> str:
-    named = {0: "none", problem.K - 1: "K - 1", problem.K // 2: "K // 2"}
-    return named.get(int(problem.padding), "another")
+    return {0: "none", problem.K - 1: "K - 1", problem.K // 2: "K // 2"}.get(int(problem.padding), "another")
 
 
 def _zero(zero: int) -> str:

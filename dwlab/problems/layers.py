@@ -22,6 +22,12 @@ DTYPES = ("float32", "float16", "bfloat16", "int8")
 ACTIVATIONS = ("none", "relu", "relu6", "gelu")
 
 
+@functools.lru_cache(1 << 12)
+def _inside(size: int, outputs: int, K: int, stride: int, padding: int) -> int:
+    first = np.arange(outputs) * stride - padding
+    return int((np.minimum(first + K, size) - np.maximum(first, 0)).sum())
+
+
 class Layer(Problem):
     """The common part of all layers; not a problem itself."""
 
@@ -211,11 +217,8 @@ class DepthwiseConv2d(Layer):
     @property
     def taps(self) -> int:
         """Products of one channel whose x lies inside its map."""
-        return self._inside(self.H, self.P) * self._inside(self.W, self.Q)
-
-    def _inside(self, size: int, outputs: int) -> int:
-        first = np.arange(outputs) * self.stride - self.padding
-        return int((np.minimum(first + self.K, size) - np.maximum(first, 0)).sum())
+        how = self.K, self.stride, self.padding
+        return _inside(self.H, self.P, *how) * _inside(self.W, self.Q, *how)
 
     @property
     def flops(self) -> int:

@@ -15,6 +15,7 @@ order; a group without a nonzero weight is coded 2, 3.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -60,9 +61,12 @@ class Pattern:
 
 def pattern(text: str | Pattern) -> Pattern:
     """ "2:4" or "64:2:16". Raises ProblemError."""
-    if isinstance(text, Pattern):
-        return text
-    found = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", str(text).strip())
+    return text if isinstance(text, Pattern) else _pattern(str(text))
+
+
+@functools.lru_cache(1 << 10)
+def _pattern(text: str) -> Pattern:
+    found = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", text.strip())
     if not found:
         raise ProblemError(f"{text!r:.80} is no pattern: write N:M, such as 2:4, or V:N:M, such as 64:2:16")
     return Pattern(int(found[1] or 1), int(found[2]), int(found[3]))
