@@ -680,7 +680,7 @@ def _outcome(kernel, want, threads=64):
     with pytest.raises(tools.Wrong) as wrong:
         tools.launched(kernel, 1, threads, X, y, hints=("its own",))
         tools.agree(y, want, "it", hints=("its own",))
-    assert wrong.value.hints[-1] == "its own"
+    assert wrong.value.hints[-1] == "its own" and wrong.value.__notes__ == [f"Hint: {wrong.value.hints[0]}"]
     return str(wrong.value), wrong.value.hints[0]
 
 

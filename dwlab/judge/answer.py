@@ -56,6 +56,8 @@ class Wrong(Exception):
     def __init__(self, message: str, hints: Sequence[str] = ()):
         super().__init__(message)
         self.hints = tuple(hints)
+        for hint in self.hints[:1]:
+            self.add_note(f"Hint: {hint}")  # which the cell of a lesson shows
 
 
 class Unsolved(Wrong):

@@ -98,7 +98,7 @@ def as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
             cure = next((cure for cure in RACES if cure in one.message), "cuda.syncthreads()")
             look = on_one_line(one) or RACES[cure]
             key = "race between blocks" if cure.startswith("another") else "race"
-        found.append(Finding(one.kind, f"line {one.line}: {one.message}", look, key, where))
+        found.append(Finding(one.kind, f"{one.where}: {one.message}", look, key, where))
     return found
 
 

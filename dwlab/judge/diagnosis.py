@@ -478,7 +478,7 @@ def _not_a_number(evidence: Evidence, mask: np.ndarray) -> str:
     if not np.isnan(evidence.got[mask]).all():
         return ""
     return (
-        "; they are NaN: inf - inf, inf / inf, 0 * inf (exp of a large number is inf), or on a GPU a read from outside"
+        "; they are NaN: never written before it was read, inf - inf, inf / inf, 0 * inf, or on a GPU a read from outside"
     )
 
 

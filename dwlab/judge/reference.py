@@ -573,5 +573,5 @@ def _by_place(shape: tuple[int, ...], places: np.ndarray) -> _Guess:
             which = "first" if lines[-1] == 0 else "last" if lines[0] else "first and last"
             return "edge", f"only the {which} along axis {axis}", "what happens at the border"
         if lines == list(range(lines[0], size)):
-            return "tail", f"all at {lines[0]} or beyond along axis {axis}", "the last block: does it reach the end?"
+            return "tail", f"all at {lines[0]} or beyond along axis {axis}", "another block, or a later turn of a loop?"
     return None

@@ -489,6 +489,8 @@ class Accesses(State):
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
         same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
         need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
+        if same_block and "_async(" in self.frame.source.text.get(other_line, ""):
+            need += " behind ptx.wait(…)"
         if other_line == node.lineno and kind != trace.ATOMIC and hazard != trace.RACE_WITH_ATOMIC:
             need = self.remedy_of_one_line(array, node, hazard, need, same_block, shared)
         elif hazard == trace.RACE_WITH_ATOMIC or kind == trace.ATOMIC:

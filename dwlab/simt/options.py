@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 HAZARD_MODES = ("raise", "warn", "report", "off")
 
@@ -89,8 +90,15 @@ class Hazard:
     other_line: int | None = None
     path: str = field(default="", repr=False, compare=False)
 
+    @property
+    def where(self) -> str:
+        """The line, with its file in front where that is one of this package: no reader has it before them."""
+        package, path = Path(__file__).parents[1], Path(self.path)
+        file = f"{path.relative_to(package.parent).as_posix()}, " if package in path.parents else ""
+        return f"{file}line {self.line}"
+
     def __str__(self) -> str:
-        return f"line {self.line}: {self.kind}: {self.message}"
+        return f"{self.where}: {self.kind}: {self.message}"
 
 
 class SimtError(Exception):

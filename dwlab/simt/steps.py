@@ -115,7 +115,7 @@ class _Moment:
     file: str
     active: np.ndarray
     touches: list[tuple[int, str, int, np.ndarray, np.ndarray]] = field(default_factory=list)
-    sets: dict[str, np.ndarray] = field(default_factory=dict)
+    sets: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
 
 class _Full(Exception):
@@ -199,7 +199,7 @@ class Recorder(Execution):
         if isinstance(value, (bool, int, float)):
             value = np.asarray(value)
         if isinstance(value, NUMBERS):
-            self.moment().sets[name] = self.seen(value)
+            self.moment().sets[name] = self.seen(value), self.seen(self.mask.full)  # a lane that leaves a loop sets none
 
     def count(self, array: Array, element: Lanes, mask: Mask, kind: str, node: ast.AST) -> None:
         super().count(array, element, mask, kind, node)
@@ -333,7 +333,9 @@ def _steps(run: Recorder, cut: str) -> Steps:
                 if on[block, warp].any()
             )
             on = moment.active[block, warp]
-            sets = {name: _lanes(values[block, warp], on) for name, values in moment.sets.items()}
+            sets = {
+                name: _lanes(values[block, warp], on & by[block, warp]) for name, (values, by) in moment.sets.items()
+            }
             bits = int(sum(1 << lane for lane in np.flatnonzero(on).tolist()))
             step = Step(moment.number, moment.line, moment.file, bits, touches, sets)
             warps.setdefault((block, warp), []).append(step)

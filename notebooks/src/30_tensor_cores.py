@@ -13,7 +13,7 @@ from numba import float32
 
 from dwlab import banner, check, cuda, mode, stages, study, xray
 from dwlab.compiler import inspect
-from dwlab.judge.tools import launched, poisoned
+from dwlab.judge.tools import agree, launched, of_fragments, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.measure import device
 from dwlab.problems import networks
@@ -119,8 +119,11 @@ def product(a, b):
 
 
 # %%
-given = *whole((16, 24), (8, 24)), poisoned(16, 8)
-print(check(by_lanes(ptx.mma_tf32), want=product, args=given, grid=1, block=32).raise_if_wrong())
+a, b = whole((16, 24), (8, 24))
+d = poisoned(16, 8)
+launched(by_lanes(ptx.mma_tf32), 1, 32, a, b, d)
+agree(d, a @ b.T, "d", tolerance=0, mistakes=lambda: of_fragments(a, b))
+print("d = a bᵀ, exactly")
 
 # %% [markdown]
 # A *word* holds one tf32, or two float16 that follow each other along k: with `ptx.mma_f16` in place of `ptx.mma_tf32` your

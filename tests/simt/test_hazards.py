@@ -5,6 +5,7 @@ import inspect
 import re
 import textwrap
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from numba import float32, int32, int64
 
 from dwlab import simt
 from dwlab.simt import cuda
+from dwlab.simt.options import Hazard
 from tests.loaded import kernel_of, loaded
 
 pytestmark = pytest.mark.quick
@@ -560,3 +562,9 @@ def test_matrix_product_in_tiles():
     clean(product, (2, 2), (8, 8), a, b, c)
     product[(2, 2), (8, 8)](a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_hazard_names_its_file_where_that_is_one_of_the_package():
+    one = Hazard("race", 7, "x", "two threads", "0; 1", path=str(Path(simt.__file__)))
+    assert str(one) == "dwlab/simt/__init__.py, line 7: race: two threads"
+    assert str(replace(one, path=__file__)) == "line 7: race: two threads"

@@ -209,3 +209,15 @@ def test_numbers_are_those_of_json():
     assert steps.holds(0, 0, 10**9) == [0.3333, "nan", 3.0]
     assert steps.holds(1, 0, 10**9) == [True]
     assert steps.holds(2, 0, 10**9) == ["(-1+0j)"]
+
+
+def test_a_lane_that_has_left_a_loop_sets_its_variable_no_more():
+    @cuda.jit
+    def kernel(y):
+        for k in range(cuda.threadIdx.x, 40, 32):
+            y[k] = k
+
+    steps = record(kernel, 1, 32, np.zeros(40, np.float32)).warps[0, 0]
+    assert [one.sets["k"] for one in steps if "k" in one.sets] == [
+        tuple(range(32)), (*range(32, 40), *[None] * 24)
+    ]  # fmt: skip
