@@ -477,9 +477,7 @@ def _seen(evidence: Evidence, mask: np.ndarray, words: str) -> str:
 def _not_a_number(evidence: Evidence, mask: np.ndarray) -> str:
     if not np.isnan(evidence.got[mask]).all():
         return ""
-    return (
-        "; they are NaN: never written before it was read, inf - inf, inf / inf, 0 * inf, or on a GPU a read from outside"
-    )
+    return "; they are NaN: never written before it was read, inf - inf, inf / inf, 0 * inf, or on a GPU from outside"
 
 
 def _example(evidence: Evidence, mask: np.ndarray) -> str:

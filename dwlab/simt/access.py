@@ -472,25 +472,21 @@ class Accesses(State):
         mine = self.thread_name((me - 1) // self.padded, (me - 1) % self.padded)
         place = self.element_name(array, element)
         if hazard == trace.UNWRITTEN:
-            self.hazard(
-                "uninitialised", node.lineno, array.name, f"{mine} reads {place}, which nothing has written", mine
-            )
-            return
+            text = f"{mine} reads {place}, which nothing has written"
+            return self.hazard("uninitialised", node.lineno, array.name, text, mine)
         theirs = self.thread_name((other - 1) // self.padded, (other - 1) % self.padded)
         if hazard == trace.TWO_WRITERS:
-            self.hazard(
+            return self.hazard(
                 "two writers", node.lineno, array.name, f"{theirs} and {mine} both write {place} at once",
                 f"{theirs}; {mine}", node.lineno,
             )  # fmt: skip
-            return
         other_line, _ = self.events[event]
         does = ("reads", "writes", "updates")[kind]
         did = ("wrote", "read", "updated (atomic)")[hazard]
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
         same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
         need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
-        if same_block and "_async(" in self.frame.source.text.get(other_line, ""):
-            need += " behind ptx.wait(…)"
+        need += " behind ptx.wait(…)" * (same_block and "_async(" in self.frame.source.text.get(other_line, ""))
         if other_line == node.lineno and kind != trace.ATOMIC and hazard != trace.RACE_WITH_ATOMIC:
             need = self.remedy_of_one_line(array, node, hazard, need, same_block, shared)
         elif hazard == trace.RACE_WITH_ATOMIC or kind == trace.ATOMIC:

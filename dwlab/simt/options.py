@@ -92,10 +92,9 @@ class Hazard:
 
     @property
     def where(self) -> str:
-        """The line, with its file in front where that is one of this package: no reader has it before them."""
-        package, path = Path(__file__).parents[1], Path(self.path)
-        file = f"{path.relative_to(package.parent).as_posix()}, " if package in path.parents else ""
-        return f"{file}line {self.line}"
+        """The line, behind its file where that is of this package."""
+        folder = f"{Path(__file__).parents[2]}/"
+        return f"{self.path.removeprefix(folder)}, " * self.path.startswith(f"{folder}dwlab/") + f"line {self.line}"
 
     def __str__(self) -> str:
         return f"{self.where}: {self.kind}: {self.message}"

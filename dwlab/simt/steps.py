@@ -199,7 +199,7 @@ class Recorder(Execution):
         if isinstance(value, (bool, int, float)):
             value = np.asarray(value)
         if isinstance(value, NUMBERS):
-            self.moment().sets[name] = self.seen(value), self.seen(self.mask.full)  # a lane that leaves a loop sets none
+            self.moment().sets[name] = self.seen(value), self.seen(self.mask.full)  # not of lanes that leave a loop
 
     def count(self, array: Array, element: Lanes, mask: Mask, kind: str, node: ast.AST) -> None:
         super().count(array, element, mask, kind, node)
@@ -333,9 +333,7 @@ def _steps(run: Recorder, cut: str) -> Steps:
                 if on[block, warp].any()
             )
             on = moment.active[block, warp]
-            sets = {
-                name: _lanes(values[block, warp], on & by[block, warp]) for name, (values, by) in moment.sets.items()
-            }
+            sets = {name: _lanes(v[block, warp], on & by[block, warp]) for name, (v, by) in moment.sets.items()}
             bits = int(sum(1 << lane for lane in np.flatnonzero(on).tolist()))
             step = Step(moment.number, moment.line, moment.file, bits, touches, sets)
             warps.setdefault((block, warp), []).append(step)
