@@ -43,15 +43,13 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
         "28_halo_2d": ("halos on four sides",),
         "29_pointwise": ("a matrix product",),
         "31_operands_in_time": ("pipelines and split sums",),
-        "38_fused_winner": ("the fastest fused kernel",),
-        "39_halo_between": ("a halo between two layers",),
+        "38_fused_winner": ("the ladder's end, and a halo between two layers",),
     },
     "networks, int8, energy": {
-        "34_int8": ("scales, sums without rounding",),
+        "34_int8": ("scales, sums without rounding, dp4a and mma",),
         "35_networks": ("networks that run, layer by layer",),
         "36_between_kernels": ("launches and graphs",),
         "37_energy": ("what an image costs",),
-        "43_int8_kernels": ("dp4a and mma on int8",),
     },
     "method, tuning, sparse": {
         "23_the_study": ("three numbers that agree",),

@@ -113,7 +113,7 @@ def counts(layer, T, rows):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("dp4a", "pack_s8"), lesson="43",
+    needs=("dp4a", "pack_s8"), lesson="34",
     tiles=Tiles(configs, resources, work, Rates(products=181, start=0, chunk=447)),
 )  # fmt: skip
 def launch(layer, config):

@@ -135,7 +135,7 @@ def supports(problem):
 
 
 @register(
-    kernel=kernel, traffic=traffic, dtypes=("float32", "float16", "bfloat16"), view="words", aligned=16, lesson="32",
+    kernel=kernel, traffic=traffic, dtypes=("float32", "float16", "bfloat16"), view="words", aligned=16, lesson="38",
     needs=("mma_f16",), supports=supports, tiles=slide_tiles.TILES,
 )  # fmt: skip
 def launch(problem, config):

@@ -94,7 +94,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=TILES, lesson="43",
+    needs=("copy4_async", "mma_s8"), tiles=TILES, lesson="34",
 )  # fmt: skip
 def launch(problem, config):
     one, shared_bytes = problem.first, resources(problem.kernel_key, config).shared_bytes

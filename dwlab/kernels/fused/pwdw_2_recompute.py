@@ -125,7 +125,7 @@ def supports(pair):
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="39"
+    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="38"
 )
 def launch(pair):
     dw = pair.second

@@ -141,7 +141,7 @@ def supports(pair):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=pwdw_tiles.TILES, lesson="39",
+    needs=("copy4_async", "mma_f16"), tiles=pwdw_tiles.TILES, lesson="38",
 )  # fmt: skip
 def launch(pair, config):
     grid = (-(-pair.second.C // config.block_n), -(-pair.second.P // config.block_h), pair.N)

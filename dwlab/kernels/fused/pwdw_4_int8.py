@@ -135,7 +135,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), tiles=TILES, lesson="43",
+    needs=("copy4_async", "mma_s8"), tiles=TILES, lesson="34",
 )  # fmt: skip
 def launch(problem, config):
     two, shared_bytes = problem.second, resources(problem.kernel_key, config).shared_bytes

@@ -128,7 +128,7 @@ def supports(problem):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("copy4_async", "mma_s8"), lesson="43",
+    needs=("copy4_async", "mma_s8"), lesson="34",
     tiles=Tiles(configs, resources, work, Rates(products=5770, read=165, written=27, start=1570, chunk=242)),
 )  # fmt: skip
 def launch(problem, config):

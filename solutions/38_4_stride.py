@@ -1,4 +1,4 @@
-"""Exercise 39_1: a pointwise layer, then every second pixel
+"""Exercise 38_4: a pointwise layer, then every second pixel
 
 In one dimension: x is (C, L), w1 (F, C), b1 (F,), w2 (F, 3), y (F, ceil(L / 2)), all float32.
 

@@ -1,4 +1,4 @@
-"""Exercise 43_1: a zero point outside the product
+"""Exercise 34_3: a zero point outside the product
 
 Write a kernel for one warp that computes d[i, f] = sum over k of (a[i, k] - zero) * b[f, k] with `ptx.mma_s8`, exactly.
 a is (16, words) and b (8, words), words of four int8 along k, d is (16, 8) int32; the number of words is a multiple of
@@ -47,7 +47,7 @@ def less_zero(a, b, zero, d):
 
 
 HINTS = (
-    "First without the zero point, as in lesson 43: one_mma in a loop over k, its sums handed from one to the next.",
+    "First without the zero point, as in this lesson: one_mma in a loop over k, its sums handed from one to the next.",
     "A dp4a of a word of b with the word of four ones adds up its four bytes. So lane (g, t) gets its share of column "
     "g: two words of each 8. Two cuda.shfl_xor_sync, by 1 and by 2, add up what the four lanes of a group have.",
     "Column 2 t is the group g = 2 t, whose first lane is 8 t: cuda.shfl_sync(0xFFFFFFFF, share, 8 * t); column "
