@@ -66,7 +66,8 @@ def counted(name: str, rung: Any, pair: Any) -> Rung:
     sectors, wavefronts, made, failure = {}, 0, [], inspect.missing()
     if getattr(rung, "tiles", None):
         rung = rung.with_config(rung.config(pair))  # one image would get another
-    for stage, layer, names in kernels(rung, on_images(pair, 1)):
+    one_image = replace(pair, first=replace(pair.first, N=1), second=replace(pair.second, N=1))
+    for stage, layer, names in kernels(rung, one_image):
         seen = stage.xray(layer)
         wavefronts += seen.totals.shared_wavefronts
         for array, called in names.items():
@@ -80,11 +81,6 @@ def counted(name: str, rung: Any, pair: Any) -> Rung:
         name, tuple(one.registers for one in made), tuple(one.local_bytes for one in made),
         tuple(one.blocks for one in how), tuple(one.threads for one in how), sectors, wavefronts, failure=failure,
     )  # fmt: skip
-
-
-def on_images(pair: Any, images: int) -> Any:
-    """The pair with so many images."""
-    return replace(pair, first=replace(pair.first, N=images), second=replace(pair.second, N=images))
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -212,8 +212,6 @@ OTHERS = (
     (SHAPE, "14", "'problem':39", r"^B=\d+ "),
     (CEILING, "23", "evidence.predicted(gpu", r"^\w+/tiles "),
     (OWN, "24", 'where = f"this GPU', r"^[\w:() ,]+ +\d\.\d{3} +\d+% "),
-    (SHAPE, "32", '"slide": stage("fused/dwpw/slide")}', r"^[\w ]+ +[\d.]+ µs$"),
-    (SHAPE, "38", 'prepare(larger, "dwpw")', r"^[\w ]+ +[\d.]+ µs$"),
     (OWN, "36", "timing.measure", r"^PyTorch "),
     (OWN, "40", "as pageable:", r"."),
     (OWN, "40", "as overlapped:", r"."),
@@ -505,8 +503,8 @@ def sweep_14() -> dict[str, list[float]]:
     return table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+)[ :]")
 
 
-def pairs_39() -> list[list[tuple[float, str]]]:
-    """(times as fast fused, pair) of the groups of lesson 39: PWDW by type and batch."""
+def pairs_38() -> list[list[tuple[float, str]]]:
+    """(times as fast fused, pair) of the groups of lesson 38: PWDW by type and batch."""
     pairs, _ = report.brought_to_pairs()
     groups = itertools.product(("float32", "float16"), (1, 32))
     return [
@@ -672,10 +670,6 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: (lambda row: row[0] == 128 and row[1] < 255 and row[2] == 0)(
          table("30", "inspect.compile(warp_tile", "(4 × 8)(?= )")["4 × 8"]
      )),
-    ("32", "The compiler has unrolled them: no local bytes.",
-     lambda: {row[1] for row in table("32", "def compiled(", "(one kernel|sums that stay)").values()} == {0}),
-    ("38", "64 bytes are rung 4's 16 sums: there it did not unroll.",
-     lambda: (lambda row: row[1] == 4 * 16 and row[2] > 0)(table("38", "problem=larger, cc", "(rung 4):")["rung 4"])),
     ("32", "**Most of what was above 1 is the kernels'.**",
      lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values())),
     ("32", "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",
@@ -688,10 +682,10 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: (
          fusing(False, kind=["pwpw"]) and fusing(False, kind=["pwdw"], batch=[32]) and fusing(False, dtype=["int8"])
      )),
-    ("39", "In the records the best pair of each group has a depthwise layer of stride 2",
-     lambda: all(" s2 " in name for _, name in (max(group) for group in pairs_39()))),
-    ("39", "Among the worst are pairs of 512 channels and more.",
-     lambda: sum(max(map(int, re.findall(r"\d{3,}", min(group)[1]))) >= 512 for group in pairs_39()) >= 2),
+    ("38", "In the records the best pair of each group has a depthwise layer of stride 2",
+     lambda: all(" s2 " in name for _, name in (max(group) for group in pairs_38()))),
+    ("38", "Among the worst are pairs of 512 channels and more.",
+     lambda: sum(max(map(int, re.findall(r"\d{3,}", min(group)[1]))) >= 512 for group in pairs_38()) >= 2),
     ("24", "A tenth of the FLOPs and a tenth of the bytes.",
      lambda: all(
          8 < table("24", "mix_flops = ", f"convolution .*{of}.*(:) ")[":"][0] < 12 for of in ("GFLOP", "passes")

@@ -42,6 +42,7 @@ OF_RUNS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "counted": working.counted,
     "sanitized": working.sanitized,
     "long_sums": working.long_sums,
+    "ladder": lambda runs: working.ladder(),
     **{f"method/{name}": (lambda runs, show=show: show()) for name, show in working.METHOD.items()},
 }  # fmt: skip
 """Name -> the table that is made of runs."""

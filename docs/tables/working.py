@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from dwlab import records
 from dwlab.kernels import registry
 from dwlab.problems import PAPER, DepthwiseConv1d
 from dwlab.records import Record, epochs, method
+from dwlab.records import ladder as ladders
 from dwlab.report import evidence
 from dwlab.report.rows import Row, grouped, measured_on, over
 from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
@@ -301,6 +303,35 @@ def _accuracy(run: method.DigitsRun | None = None) -> Markdown:
         f"{made['pruned_weights']:,} may be pruned. {made['epochs']} epochs dense, then pruned by magnitude, then "
         f"{made['epochs_after_pruning']} epochs with the zeros held; the dense network was trained on for as long.",
         f"Trained on a CPU with PyTorch {run.environment['torch']}, {run.environment['date'][:10]}.",
+    ])  # fmt: skip
+
+
+def ladder(run: ladders.LadderRun | None = None) -> Markdown:
+    """The rungs of lessons 32 and 38, by the newest run that timed all of them."""
+    run = run or ladders.newest()
+    if run is None:
+        return Markdown("The ladder is not recorded. On a GPU: `python benchmarks/ladder.py`.\n")
+    before = {two.name: one.time for one, two in itertools.pairwise(run.rungs)}
+
+    def each(numbers: Sequence[int]) -> str:
+        return " and ".join(f"{number}" for number in numbers)
+
+    columns = [
+        Col("rung", "name", left=True),
+        Col("µs", lambda row: row.time and row.time.median_us, rounded),
+        Col("times as fast as the one before", lambda row: row.time and before.get(row.name)
+            and before[row.name].median_us / row.time.median_us, "{:.2f}".format),
+        Col("of the floor", lambda row: row.time and run.floor_us / row.time.median_us, percent),
+        Col("registers", "registers", each),
+        Col("local bytes", "local_bytes", each),
+        *(Col(name, lambda row, name=name: (row.sectors or {}).get(name), "{:,}".format)
+          for name in ("x", "w1", "between", "w2", "y")),
+        Col("wavefronts", "wavefronts", "{:,}".format),
+    ]  # fmt: skip
+    return of_rows(columns, run.rungs, [
+        f"{run.problem}, float32, all in one run; the floor, {run.floor_us:.1f} µs, are the compulsory bytes at the speed "
+        f"of a copy. Registers and local bytes of a thread, by the compiler. Sectors of each array and wavefronts of "
+        f"shared memory: requested for one image, counted by the interpreter. Measured on {run.where()}.",
     ])  # fmt: skip
 
 

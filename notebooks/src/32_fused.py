@@ -3,7 +3,7 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 20 minutes, then the exercises |
 # | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | say what each of the four modules keeps on chip · put a depthwise and a pointwise layer into one kernel · keep sums in registers while channels go by · say at how many filters a fused kernel begins to lose · tell what fusing brings from what the kernels bring |
 
@@ -45,12 +45,11 @@ modules({"DWPW": (Fused(dw(64, 28), pw(64, 64, 28)), Tile(64, 7, 7)),
 # A depthwise layer needs neighbours, a pointwise layer needs all channels. So DWPW reads a halo of x. PWDW_R has its halo
 # *between* the layers, where no block can read what another one has: each computes it again (R: recomputed). With the tile that
 # is drawn it also reads all of x for every 8 filters, and requests far more than the map between had: this tile loses. PWDW avoids
-# the halo with the whole map of a few filters, PWPW needs no neighbours at all. Their stages: `dwpw/slide` is read in lesson 38,
-# `pwdw/strips` in lesson 39, and for PWPW there are `pwpw/naive` and, on tensor cores, `pwpw/tensor`.
+# the halo with the whole map of a few filters, PWPW needs no neighbours at all. Their stages: `dwpw/slide` and `pwdw/strips` are
+# read in lesson 38, and for PWPW there are `pwpw/naive` and, on tensor cores, `pwpw/tensor`.
 #
 # Two passes over the intermediate map are saved, one write and one read. **What is paid for it, and when is that more than was saved?**
-# Here for DWPW, one change at a time. [Lesson 38](38_fused_winner.ipynb) climbs on to the kernel that wins,
-# [lesson 39](39_halo_between.ipynb) has the halo between the layers.
+# Here for DWPW, one change a rung. [Lesson 38](38_fused_winner.ipynb) climbs on to the kernel that wins.
 #
 # ## Predict
 #
@@ -79,7 +78,7 @@ predicted_fusion = 1.8
 # %%
 from numba import float32
 
-from dwlab import check, cuda, stage, xray
+from dwlab import check, cuda, report, stage, xray
 
 C, F, SIZE, SIDE = 8, 16, 8, 4  # channels, filters, the map's side, a block's
 PIXELS = SIDE * SIDE
@@ -120,208 +119,97 @@ how = {"args": (x, w1, w2, np.zeros((SIZE, SIZE, F), np.float32)), "grid": (2, 2
 print(check(both_layers, want=one_after_the_other, **how).raise_if_wrong())
 
 # %% tags=["folded"]
-report = xray(both_layers, how["grid"], how["block"], *how["args"])
-print(f"{report.array('w1', 'load').active_lanes / SIZE / SIZE / C:g} products for each m; m is in shared memory alone")
-assert report.array("w1", "load").active_lanes <= 9 * SIZE * SIZE * C, "compute each m once, not once for each filter"
+seen = xray(both_layers, how["grid"], how["block"], *how["args"])
+print(f"{seen.array('w1', 'load').active_lanes / SIZE / SIZE / C:g} products for each m; m is in shared memory alone")
+assert seen.array("w1", "load").active_lanes <= 9 * SIZE * SIZE * C, "compute each m once, not once for each filter"
 
 # %% [markdown]
-# ### Rung 1: one kernel
+# ### The ladder's frame
 #
-# The same for any pair, folded, to be read.
-# All arrays are channels last (NHWC). A depthwise output is the same in each rung, so it is a function of its own. A block
-# computes all C channels of 4 × 4 pixels into shared memory, waits, and computes all F outputs of these pixels from there. A
-# layer's bias and activation come when its sum is finished: `first` before the sum goes to shared memory, `second` before y.
-
-# %% tags=["folded"]
-from dataclasses import replace
-
-from dwlab.kernels.parts import epilogue
-from dwlab.kernels.registry import Launch, by_shape
-
-STEP = 8  # channels on chip at a time, from rung 2 on
-
-
-def depthwise(one):
-    """output(x, w1, n, p, q, c): one depthwise output of a layer, before bias and activation."""
-    C, H, W, K, S, PAD = one.C, one.H, one.W, one.K, one.stride, one.padding
-
-    @cuda.jit(device=True)
-    def output(x, w1, n, p, q, c):
-        total = float32(0)
-        for j in range(K * K):
-            h = p * S + j // K - PAD
-            v = q * S + j % K - PAD
-            if 0 <= h < H and 0 <= v < W:
-                total += w1[j * C + c] * x[((n * H + h) * W + v) * C + c]
-        return total
-
-    return output
-
-
-@by_shape
-def one_kernel(pair):
-    one, two = pair.first, pair.second
-    C, P, Q, F, ACROSS, WORDS = one.C, one.P, one.Q, two.F, -(-one.Q // SIDE), PIXELS * one.C
-    output, first, second = depthwise(one), epilogue.finish(one), epilogue.finish(two)
-
-    @cuda.jit
-    def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        middle = cuda.shared.array(WORDS, float32)
-        p0 = cuda.blockIdx.x // ACROSS * SIDE
-        q0 = cuda.blockIdx.x % ACROSS * SIDE
-        n = cuda.blockIdx.y
-        for i in range(cuda.threadIdx.x, WORDS, cuda.blockDim.x):
-            c = i % C
-            pixel = i // C
-            total = output(x, w1, n, p0 + pixel // SIDE, q0 + pixel % SIDE, c)
-            middle[i] = first(total, b1, r, c, 0)
-        cuda.syncthreads()
-        for i in range(cuda.threadIdx.x, PIXELS * F, cuda.blockDim.x):
-            f = i % F
-            pixel = i // F
-            p = p0 + pixel // SIDE
-            q = q0 + pixel % SIDE
-            total = float32(0)
-            for c in range(C):
-                total += w2[f * C + c] * middle[pixel * C + c]
-            if p < P and q < Q:
-                at = ((n * P + p) * Q + q) * F + f
-                y[at] = second(total, b2, r, f, at)
-
-    return kernel
-
-
-# %% [markdown]
-# ### Rung 2: sums that stay
+# The same for larger pairs: 3 × 3 taps at stride 1, channels last (NHWC), F threads a block. All rungs but the first and the last
+# are this frame. What changes from rung to rung is `depthwise`, which fills shared memory, or `products`, which reads it.
+# `finish` is a layer's bias and activation.
 #
-# Rung 1 keeps all channels of its pixels, so the more channels, the fewer pixels fit. And it loads a weight for each product.
-# One change helps both: a thread is a **filter**, with a sum for each of the 16 pixels in registers (**output-stationary**). The
-# channels walk by, STEP at a time, and a weight that was loaded once serves 16 products.
-
-# %%
-@by_shape
-def sums_that_stay(pair):
-    one, two = pair.first, pair.second
-    C, P, Q, F, ACROSS, WORDS = one.C, one.P, one.Q, two.F, -(-one.Q // SIDE), PIXELS * STEP
-    output, first, second = depthwise(one), epilogue.finish(one), epilogue.finish(two)
-
-    @cuda.jit
-    def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        middle = cuda.shared.array(WORDS, float32)
-        sums = cuda.local.array(PIXELS, float32)
-        p0 = cuda.blockIdx.x // ACROSS * SIDE
-        q0 = cuda.blockIdx.x % ACROSS * SIDE
-        n = cuda.blockIdx.y
-        f = cuda.threadIdx.x
-        for k in range(PIXELS):
-            sums[k] = float32(0)
-        for c0 in range(0, C, STEP):
-            for i in range(cuda.threadIdx.x, WORDS, cuda.blockDim.x):
-                c = c0 + i % STEP
-                pixel = i // STEP
-                if c < C:
-                    total = output(x, w1, n, p0 + pixel // SIDE, q0 + pixel % SIDE, c)
-                    middle[i] = first(total, b1, r, c, 0)
-            cuda.syncthreads()
-            for c in range(c0, min(c0 + STEP, C)):
-                if f < F:
-                    weight = w2[f * C + c]
-                    for k in range(PIXELS):
-                        sums[k] += weight * middle[k * STEP + c - c0]
-            cuda.syncthreads()
-        for k in range(PIXELS):
-            p = p0 + k // SIDE
-            q = q0 + k % SIDE
-            if f < F and p < P and q < Q:
-                at = ((n * P + p) * Q + q) * F + f
-                y[at] = second(sums[k], b2, r, f, at)
-
-    return kernel
-
-
-# %% [markdown]
-# Two barriers a step: one before `middle` is read, one before it is written again.
+# <!-- begin:function:dwlab.kernels.fused.ladder:frame -->
+# <!-- end:function:dwlab.kernels.fused.ladder:frame -->
 #
-# Are the 16 sums in registers? An array of `cuda.local.array` is, if each of its indices is a number that the compiler knows. Here
-# they are loops' variables, so it must unroll these loops, whose bounds are constants. Else the array lies in local memory, which
-# is device memory. Where a compiler is installed, it says so itself:
-
-# %% tags=["nbval-ignore-output", "folded"]
-from dwlab.compiler import inspect
-from dwlab.text import tabular
-
-
-def compiled(stages, pair):
-    """Registers and local bytes of a thread, of each stage on a pair, for compute capability 9.0."""
-    if inspect.missing():
-        return tabular.wrapped(inspect.missing())
-    made = {name: inspect.compile(one, problem=pair, cc="9.0") for name, one in stages.items()}
-    rows = [(name, f"{one.registers}", f"{one.local_bytes}") for name, one in made.items()]
-    return tabular.columns(("stage", "registers", "local bytes"), rows)
-
-
-def tiles(pair, threads):
-    return Launch((-(-pair.second.P // SIDE) * -(-pair.second.Q // SIDE), pair.N), (threads,))
-
-
-naive = stage("fused/dwpw/naive")
-rungs = {
-    "one kernel": replace(naive, kernel=one_kernel, launch=lambda pair: tiles(pair, 128)),
-    "sums that stay": replace(naive, kernel=sums_that_stay, launch=lambda pair: tiles(pair, -(-pair.second.F // 32) * 32)),
-}
-larger = Fused(dw(64, 28, layout="NHWC"), pw(64, 64, 28, layout="NHWC"))
-print(compiled(rungs, larger))
-
-# %% [markdown]
-# The compiler has unrolled them: no local bytes.
+# ### One kernel
+#
+# A thread is a filter: it computes one sum after the other, and loads its weights anew for each of the 16 pixels.
+#
+# <!-- begin:function:dwlab.kernels.fused.ladder:sum_by_sum -->
+# <!-- end:function:dwlab.kernels.fused.ladder:sum_by_sum -->
+#
+# ### Sums that stay
+#
+# The two loops change places. The 16 sums stay in registers (**output-stationary**), and a weight that was loaded once serves 16
+# products.
+#
+# <!-- begin:function:dwlab.kernels.fused.ladder:sums_that_stay -->
+# <!-- end:function:dwlab.kernels.fused.ladder:sums_that_stay -->
+#
+# ### Chunks of channels
+#
+# Neighbouring lanes are filters, whose weights lie in different rows of `w2`, so each lane requests a sector of its own, of which
+# it takes 4 bytes. One instruction takes 16: a lane's weights of four neighbouring channels. Another takes the four
+# intermediate values of a pixel.
+#
+# <!-- begin:function:dwlab.kernels.fused.ladder:chunks_of_channels -->
+# <!-- end:function:dwlab.kernels.fused.ladder:chunks_of_channels -->
+#
+# ### Down a column, and unrolled
+#
+# Now the other side. So far each x is requested once for each of the 9 taps that use it. Let a thread have a column of four
+# outputs of a channel, and go down the rows of x: a row is loaded once, and is part of up to three sums. That is a **register
+# sliding window**. Which sums a row is part of depends on its number, i.
+#
+# In the rung *down a column* (`written_out=False`) i is a loop's variable, and so are the bounds of the inner loop. An array of
+# `cuda.local.array` is in registers only if each of its indices is known when the kernel is compiled. The compiler unrolls a
+# loop whose bounds are constants, as those of the 16 sums above, but not this one: then `taps` and `sums` lie in **local memory**,
+# which is device memory. *Unrolled*, each row has a function of its own, in which i is a constant.
+#
+# <!-- begin:function:dwlab.kernels.fused.ladder:down_a_column -->
+# <!-- end:function:dwlab.kernels.fused.ladder:down_a_column -->
 #
 # ## Check
 #
-# Two pairs with what hurts: odd sides, stride 2, channels that are no multiple of the step, two images, bias and activations
-# on both sides.
+# A pair with what hurts: odd sides, two images, bias and activations on both sides.
 
 # %%
+from dwlab.kernels.fused import ladder
+
 BOTH = {"bias": True, "activation": "relu6", "layout": "NHWC"}
-hard = (
-    Fused(DepthwiseConv2d(1, 12, 10, 7, 3, **BOTH), Pointwise(1, 12, 33, 10, 7, bias=True, layout="NHWC")),
-    Fused(DepthwiseConv2d(2, 9, 9, 8, 3, 2, **BOTH), Pointwise(2, 9, 6, 5, 4, **BOTH)),
-)
-print("one kernel passed:", all(check(rungs["one kernel"], pair, seed=1).raise_if_wrong().passed for pair in hard))
-
-# %%
-print("sums that stay passed:", all(check(rungs["sums that stay"], pair, seed=1).raise_if_wrong().passed for pair in hard))
+hard = Fused(DepthwiseConv2d(2, 16, 9, 7, 3, **BOTH), Pointwise(2, 16, 32, 9, 7, **BOTH))
+rungs = dict(list(ladder.rungs().items())[:5])
+for name, one in rungs.items():
+    print(f"{name} passed:", check(one, hard, seed=1).raise_if_wrong().passed)
 
 # %% [markdown]
 # ## X-ray
 #
-# One pair, and for comparison the naive kernels of its two layers. `w2` and `between` are what is requested of global memory
-# for the pointwise weights and for the intermediate map, written and read.
+# A small pair, and for comparison the naive kernels of its two layers: what is requested of each array in global memory. *Between*
+# is the intermediate map, written and read.
 
 # %% tags=["folded"]
-def look(one, layer):
-    """The x-ray of a stage on a layer or a pair."""
-    how = one.launch(layer)
-    return xray(one.kernel_for(layer), how.grid, how.block, *one.example(layer), shared_bytes=how.shared_bytes)
-
+from dwlab.text import tabular
 
 last = {"layout": "NHWC"}
 pair = Fused(dw(16, 16, **last), pw(16, 32, 16, **last))
-two = [look(stage(f"{one.op}/forward/naive"), one) for one in (pair.first, pair.second)]
-between = two[0].array("y", "store").bytes_moved + two[1].array("x", "load").bytes_moved
-counts = [("two kernels", sum(one.totals.requests for one in two), two[1].array("w", "load").bytes_moved, between, 0, 0)]
+two = [stage(f"{one.op}/forward/naive").xray(one) for one in (pair.first, pair.second)]
+between = two[0].array("y").bytes_moved + two[1].array("x").bytes_moved
+counts = [("two kernels", two[0].array("x").bytes_moved, two[1].array("w").bytes_moved, between, 0)]
 for name, one in rungs.items():
-    seen = look(one, pair)
-    w2 = seen.array("w2", "load").bytes_moved
-    counts.append((name, seen.totals.requests, w2, 0, seen.totals.shared_wavefronts, seen.shared_bytes))
-head = ("", "requests", "w2, KB", "between, KB", "wavefronts on chip", "shared, bytes")
-tabular.columns(head, [(n, f"{a:,}", f"{b / 1e3:,.0f}", f"{c / 1e3:,.0f}", f"{d:,}", f"{e:,}") for n, a, b, c, d, e in counts])
+    seen = one.xray(pair)
+    counts.append((name, seen.array("x").bytes_moved, seen.array("w2").bytes_moved, 0, seen.totals.shared_wavefronts))
+rows = [(name, *(f"{size / 1e3:,.0f}" for size in sizes), f"{chip:,}") for name, *sizes, chip in counts]
+tabular.columns(("", "x, KB", "w2, KB", "between, KB", "wavefronts on chip"), rows)
 
 # %% [markdown]
-# - **Rung 1** removes the intermediate map and nothing else: each product still requests its weight. Fusing removes a map; it
+# - **One kernel** removes the intermediate map and nothing else: each product still requests its weight. Fusing removes a map; it
 #   makes no kernel good.
-# - **Rung 2** requests each weight once for a block in place of 16 times, and the channels on chip no longer grow with C. What
-#   it leaves: neighbouring lanes are filters, whose weights lie in different rows of `w2`, so each lane requests a sector of its own.
-#   That is lesson 38's next rung.
+# - **Sums that stay** request each weight once for a block in place of 16 times.
+# - **Chunks of channels** take 16 bytes of a sector in place of 4: a quarter of the sectors of w2.
+# - **Down a column**, unrolled or not, half of x is requested.
 #
 # ### When the filters are more than the map
 #
@@ -335,7 +223,7 @@ tabular.columns(head, [(n, f"{a:,}", f"{b / 1e3:,.0f}", f"{c / 1e3:,.0f}", f"{d:
 # %%
 for F in (8, 16, 32, 64):
     one = Fused(dw(16, 16, **last), pw(16, F, 16, **last))
-    loads = look(rungs["sums that stay"], one).array("w2", "load").active_lanes
+    loads = rungs["sums that stay"].xray(one).array("w2").active_lanes
     print(f"{F:4} filters: {loads:6,} weights loaded, {loads / (2 * 16 * 16 * 16):.2f} of the map")
 
 # %% tags=["nbval-ignore-output", "folded"]
@@ -348,20 +236,11 @@ print(f"blocks of {PIXELS} pixels: beyond {2 * PIXELS} filters; you predicted {p
 #
 # ## Measure
 #
-# In `gpu` mode the rungs are timed here on one pair, and `slide`, the kernel that wins.
-
-# %% tags=["nbval-ignore-output", "folded"]
-from dwlab import mode, report, study
-
-if mode == "gpu":
-    bench = study.GpuBench(quick=True)
-    with bench.prepare(larger, "dwpw") as prepared:
-        for name, one in {**rungs, "slide": stage("fused/dwpw/slide")}.items():
-            print(f"{name:16}{prepared.time(one).median_us:9.1f} µs")
-else:
-    print("In gpu mode the rungs are timed here.")
-
-# %% [markdown]
+# The whole ladder, lesson 38's rungs too, on a pair of MobileNetV1, in one run:
+#
+# <!-- begin:ladder -->
+# <!-- end:ladder -->
+#
 # ### What fusion brings, and what the kernels bring
 #
 # To say that *fusion* wins, only one thing may change: the workbook's own two kernels, one a layer, over its own fused one.
@@ -426,7 +305,9 @@ tabular.columns(("pair", "bytes saved", "stays in the L2", "multiply-adds per by
 # ## Key points
 #
 # - A fused kernel keeps the intermediate map on chip, and pays with weights, halos computed twice, or fewer blocks.
-# - Sums that stay in registers let channels walk by: a weight loaded once serves all pixels of a block.
+# - Sums that stay in registers let a weight that was loaded once serve all pixels of a block.
+# - An array of a thread is in registers where each of its indices is known to the compiler: in loops that it unrolls, or that are
+#   written out.
 # - Compare fused with your own two kernels: only that is what fusion brings.
 #
 # Words: [glossary](../docs/glossary.md): fused, unfused, halo, output-stationary.

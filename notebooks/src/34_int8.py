@@ -3,9 +3,9 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
-# | **Before** | [29 · A matrix product in disguise](29_pointwise.ipynb) |
-# | **Afterwards you can** | choose a scale and a zero point for a map · write a layer in integers, with one factor for each channel · say why sums are int32 and why halves are rounded to even · check such a kernel without any tolerance · say what int8 costs in accuracy, and where the error comes from |
+# | **Time** | about 20 minutes, then the exercises |
+# | **Before** | [29 · A matrix product in disguise](29_pointwise.ipynb), [31 · Operands in time](31_operands_in_time.ipynb) |
+# | **Afterwards you can** | choose a scale and a zero point for a map · write a layer in integers, with one factor for each channel · say why sums are int32 and why halves are rounded to even · check such a kernel without any tolerance · say what int8 costs in accuracy · use dp4a and mma on int8, and get zero points out of the products |
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dataclasses import replace
@@ -13,14 +13,13 @@ from dataclasses import replace
 import numpy as np
 from numba import float32, int32
 
-from dwlab import banner, cuda, stage
+from dwlab import banner, check, cuda, stage
 from dwlab import report as tables
 from dwlab.judge.tools import agree, launched, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems import quantisation
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
 from dwlab.problems.references import reference
-from dwlab.simt.views import COLOURS, with_alt
 from dwlab.text import tabular
 
 banner()
@@ -40,19 +39,21 @@ tabular.columns(("DW 3 × 3 and PW, 128 channels, 56 × 56", "compulsory KB", "f
 
 # %% [markdown]
 # Not quite a fourth: biases stay int32, and there is a factor for each channel. **What does a network compute in 256 different
-# numbers, and how wrong is it?**
+# numbers, how wrong is it, and what does a kernel get of four numbers in a word?**
 #
 # ## Predict
 #
 # - A map of values between 0 and 6, in 256 steps: how far is a stored number from the right one, at most?
 # - Sums of how many products of two int8 fit into an int16, whatever the numbers? And into an int32?
 # - Each layer adds rounding errors of its own. After eight layers, how many times the error of one?
+# - One `mma` of float16 does 2,048 multiply-adds. And one of int8?
 
 # %%
 predicted_error = 6 / 256
 predicted_products_int16 = 128
 predicted_products_int32 = 1e9
 predicted_growth = 8.0
+predicted_multiply_adds = 2048
 
 # %% [markdown]
 # ## Build
@@ -148,6 +149,91 @@ def run(layer, given):
 
 
 # %% [markdown]
+# ### Four numbers in a word
+#
+# `dp4a(a, b, c)` takes two words of four int8 and gives c + a₀b₀ + a₁b₁ + a₂b₂ + a₃b₃. In NHWC a word *is* four channels of one
+# pixel, or of one filter, so a pointwise layer can use it as the arrays lie. It multiplies bytes, and knows no zero point. But
+#
+# $$\sum_c (x_c - z_x)\,w_c = \sum_c x_c w_c - z_x \sum_c w_c$$
+#
+# and a dp4a with the word 1, 1, 1, 1 adds up a filter. So the zero point is taken off once, at the end. Write the kernel: a thread
+# for each of `sums`, in the order in which they lie; `ptx.dp4a` wants int32, as `int32(0)` and `int32(ONES)` are.
+
+# %%
+ONES = 0x01010101
+
+
+@cuda.jit
+def by_words(x, w, zero, sums):
+    """sums[p, f] = sum over c of (x[p, c] - zero) * w[f, c]; x (pixels, words), w (F, words) of four int8 each."""
+    ### BEGIN SOLUTION
+    at = cuda.grid(1)
+    if at < sums.size:
+        p = at // sums.shape[1]
+        f = at % sums.shape[1]
+        total = int32(0)
+        of_filter = int32(0)
+        for k in range(x.shape[1]):
+            total = ptx.dp4a(x[p, k], w[f, k], total)
+            of_filter = ptx.dp4a(w[f, k], int32(ONES), of_filter)
+        sums[p, f] = total - zero * of_filter
+    ### END SOLUTION
+
+
+rng = np.random.default_rng(34)
+x, w = (rng.integers(-128, 128, (n, 64)).astype(np.int8) for n in (50, 24))
+def products(x, w, zero):
+    return (x.view(np.int8).astype(int) - zero) @ w.view(np.int8).astype(int).T
+
+
+words = x.view(np.int32), w.view(np.int32)
+print(check(by_words, want=products, args=(*words, 5, poisoned(50, 24, dtype="int32")), grid=10, block=128).raise_if_wrong())
+
+# %% [markdown]
+# Tensor cores have the same. In *words* an mma of int8 is the one of lesson 30, lane by lane: a word holds four int8 that follow
+# each other along C. A is 16 rows of 8 words, B 8 columns of 8 words, and the 16 × 8 sums are int32. Write one product, with
+# `ptx.mma_s8(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)`; the sums that it begins with are int32, too.
+
+# %%
+@cuda.jit
+def one_mma(a, b, d):
+    """A warp: d = a bᵀ, a (16, 8) and b (8, 8) words of four int8, d (16, 8) int32."""
+    ### BEGIN SOLUTION
+    g = cuda.threadIdx.x // 4
+    t = cuda.threadIdx.x % 4
+    nil = int32(0)
+    d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_s8(
+        nil, nil, nil, nil, a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4], b[g, t], b[g, t + 4]
+    )
+    ### END SOLUTION
+
+
+a, b = rng.integers(-128, 128, (16, 32)).astype(np.int8), rng.integers(-128, 128, (8, 32)).astype(np.int8)
+words = a.view(np.int32), b.view(np.int32)
+args = (*words, poisoned(16, 8, dtype="int32"))
+print(check(one_mma, want=lambda a, b: products(a, b, 0), args=args, grid=1, block=32).raise_if_wrong())
+multiply_adds = 16 * 8 * 32
+print(f"one mma of int8: {multiply_adds:,} multiply-adds, exact; the largest sum here is {np.abs(products(*words, 0)).max():,}")
+
+# %% tags=["nbval-ignore-output", "folded"]
+print(f"you predicted {predicted_multiply_adds:,} multiply-adds")
+
+# %% [markdown]
+# ### The kernel that wins
+#
+# `int8` of pointwise, from its file, to be read and not run. Compared with lesson 31's `tensor` it is nearly the same text:
+#
+# 1. **Prologue.** Sums are int32. Filters are requested first, then the vectors of the epilogue, bias and factors, which wait in
+#    shared memory until they are used.
+# 2. **K loop.** A word holds four channels, so as many words are four times as many terms of the sum. The same product takes a
+#    quarter of the copies and of the mma. If x has a zero point, the sums of the filters are accumulated on the side.
+# 3. **Epilogue.** This is the price of int8: for each sum a correction for the zero point, a conversion to float32, one
+#    multiplication, rounding and limits. Four results are packed into a word, and lanes exchange words so that each
+#    stores 16 bytes.
+#
+# <!-- begin:kernel:pointwise/forward/int8 -->
+# <!-- end:kernel:pointwise/forward/int8 -->
+#
 # ## Check
 
 # %%
@@ -182,8 +268,8 @@ print(f"upwards {np.mean(np.floor(halves + 0.5) - halves):+.2f}")
 # %% tags=["folded"]
 most = 255 * 128
 fits = {"int16": (2**15 - 1) // most, "int32": (2**31 - 1) // most, "float32, exactly": 2**24 // most}
-for name, products in fits.items():
-    print(f"{name:18}{products:10,} product{'s' if products > 1 else ''}")
+for name, count in fits.items():
+    print(f"{name:18}{count:10,} product{'s' if count > 1 else ''}")
 
 # %% tags=["nbval-ignore-output", "folded"]
 print(f"you predicted {predicted_products_int16:,} for int16 and {predicted_products_int32:,.0f} for int32")
@@ -280,24 +366,6 @@ tabular.columns(("layer", "alone", "all layers so far", "with one scale for all 
 growth = chained[-1] / chained[0]
 print(f"after {DEPTH} layers {growth:.1f} times the first one's error; you predicted {predicted_growth:g}")
 
-# %% tags=["nbval-ignore-output", "folded"]
-from matplotlib.figure import Figure
-
-figure = Figure(figsize=(7, 3.2), layout="constrained")
-axes = figure.subplots()
-lines = (("this layer alone", alone, ":"), ("all layers so far", chained, "-"), ("the same, one scale for all filters", one_scale, "--"))
-for (name, errors, style), colour in zip(lines, COLOURS):
-    axes.plot(range(1, DEPTH + 1), [100 * e for e in errors], style, marker="o", color=colour, label=name)
-axes.set_xlabel("layer")
-axes.set_ylabel("error, % of the map")
-axes.set_ylim(0)
-axes.legend()
-with_alt(
-    figure,
-    "Error as a share of the map over eight layers, three lines: each layer alone lies lowest and stays level; all layers "
-    "so far grow slowly; with one scale for all filters of a layer it is highest. The table above has the numbers.",
-)
-
 # %% [markdown]
 # Each layer alone is off by about as much. Were that all, and the errors independent, eight layers would have √8 =
 # 2.8 times the error of one; if they all pointed the same way, 8 times. What is measured lies between. After a relu a
@@ -305,40 +373,18 @@ with_alt(
 # each filter costs four bytes a channel and keeps small filters from being stored coarsely. Real networks are
 # calibrated on real inputs, and often trained a little further with the rounding in the loop.
 #
-# ### A block with a shortcut
+# MobileNetV2's blocks add what came in. That map is int8 too, so it has a factor of its own, $m_r = s_r / s_y$, and is added
+# *before* the rounding, of which there is still one. A whole network in integers, calibrated and checked against floating point, is
+# `python -m dwlab infer mobilenet_v2 --dtype int8`.
 #
-# MobileNetV2's blocks add what came in. That map is int8 too, in steps of its own. So it has a factor of its own,
-# $m_r = s_r / s_y$, and is added *before* the rounding, of which there is still one:
-# $\mathrm{rint}(m \cdot \mathrm{sum} + m_r (r - z_r)) + z_y$. Here is such a block, and what it costs to forget the factor. A whole
-# network in integers, calibrated and checked against floating point, is `python -m dwlab infer mobilenet_v2 --dtype int8`.
+# ### What words bring
+#
+# What the pointwise kernels read, a byte at a time, by words with dp4a, and with mma:
 
-# %% tags=["folded"]
-wide = ({"layout": "NHWC", "bias": True, "activation": "relu"}, {"layout": "NHWC", "bias": True, "residual": True})
-block = (
-    Pointwise(1, 16, 32, 8, 8, **wide[0]), DepthwiseConv2d(1, 32, 8, 8, 3, **wide[0]), Pointwise(1, 32, 16, 8, 8, **wide[1]),
-)  # fmt: skip
-drawn, given = np.random.default_rng(2), []
-floats, scale = [maps[0]], [scales[0]]
-for layer in block:
-    shape = layer.shapes()["w"]
-    w = drawn.normal(size=shape) / np.sqrt(9 if layer.op == "depthwise2d" else layer.C)
-    given.append({"w": w.astype(np.float32), "b": drawn.normal(size=shape[-1] if len(shape) == 3 else shape[0]).astype(np.float32)})
-    added = {"r": maps[0]} if layer.residual else {}
-    floats.append(reference(layer, "forward", {"x": floats[-1], **given[-1], **added})["y"].astype(np.float32))
-    scale.append(quantisation.of_range(floats[-1].min(), floats[-1].max()))
-for forgotten in (False, True):
-    q = [scale[0].quantise(maps[0])]
-    for i, float_layer in enumerate(block):
-        r = scale[0] if float_layer.residual else None
-        layer, whole_arrays = quantisation.layer_of(float_layer, given[i], scale[i], scale[i + 1], r)
-        if forgotten and layer.residual:
-            layer = replace(layer, m_r=1.0)
-        arrays = {"x": q[-1], **whole_arrays, **({"r": q[0]} if layer.residual else {})}
-        q.append(on_kernels(layer, arrays, "int8"))
-        assert np.array_equal(q[-1], reference(layer, "forward", arrays)["y"])
-    error = off(scale[-1].values(q[-1]), floats[-1])
-    print(f"m_r = {layer.m_r:.2f}: every kernel right to the bit, the block off by {error:.1%}")
-    assert (error > 0.1) == forgotten
+# %%
+layer = Pointwise(1, 64, 64, 8, 8, layout="NHWC", dtype="int8", bias=True, zero_x=3)
+seen = {name: stage(f"pointwise/forward/{name}").xray(layer) for name in ("naive", "dp4a", "int8")}
+tables.work_table(layer, seen, "requests for 32 multiply-adds", "shared reads for a multiply-add", digits=3)
 
 # %% [markdown]
 # ## Measure
@@ -360,20 +406,27 @@ tabular.columns(("network", "images", *(f"{dtype}, µs" for dtype in kinds)), ro
 # %% [markdown]
 # ## Explain
 #
-# A fourth of the bytes is not a fourth of the time, and against float16 int8 brings little or nothing. The conversions of each
-# number take instructions, and kernels that were bound by bytes come to be bound by these. What an int8 kernel can do about it is
-# the matter of [43 · Eight bits in a kernel](43_int8_kernels.ipynb).
+# A fourth of the bytes is not a fourth of the time, and against float16 int8 brings little or nothing. Kernels that were bound by
+# bytes come to be bound by instructions:
+#
+# - A *depthwise* layer in int8 moves a fourth of the bytes and does the same products, with more instructions around them. The
+#   four bytes of a word are four channels, and must be transposed before dp4a can use them. It ends up bound by instructions.
+# - A *pointwise* layer gets all of it: a fourth of the bytes, words that are ready for mma, and mma at twice float16's rate. What
+#   remains is the conversion to bytes: for each output a conversion, a product, a rounding, two limits and a place in a word.
+# - *Fused*, four times as many numbers fit between the layers. But the bytes between them, which fusing saves, are a fourth of
+#   float32's, and what is done anew costs as much as before. So many fused kernels are slower than the two that they replace.
 #
 # What it costs in accuracy was counted: half a step for each number. From layer to layer the error grows more slowly than the
-# number of layers. A scale for each filter keeps small ones from being stored coarsely.
+# number of layers.
 #
 # ## Key points
 #
 # - An int8 is a number in steps: scale and zero point. Zero must be exact, for relu and padding.
 # - Sums are int32 and exact, so a kernel is right to the bit or wrong.
 # - One rounding for each output, halves to even.
+# - dp4a and mma multiply words of four int8, neighbouring channels in NHWC; zero points come out of the products.
 #
-# Words: [glossary](../docs/glossary.md): requantisation, zero point, pointwise.
+# Words: [glossary](../docs/glossary.md): requantisation, zero point, dp4a, mma.
 #
 # ## Exercises
 #
@@ -393,6 +446,24 @@ grade("34_1")
 from dwlab import grade
 
 grade("34_2")
+
+# %% [markdown]
+# <!-- begin:exercise:34_3 -->
+# <!-- end:exercise:34_3 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("34_3")
+
+# %% [markdown]
+# <!-- begin:exercise:34_4 -->
+# <!-- end:exercise:34_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("34_4")
 
 # %% [markdown]
 # **Next:** [35 · A network, layer by layer](35_networks.ipynb): how kernels become a network that is right.

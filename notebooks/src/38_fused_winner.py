@@ -3,9 +3,9 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
-# | **Before** | [32 · Two layers in one kernel](32_fused.ipynb), [31 · Operands in time](31_operands_in_time.ipynb) |
-# | **Afterwards you can** | load weights 16 bytes at a time · let a thread go down a column with x in registers · read the fastest fused kernel of this workbook, part by part · say what a faster kernel gave up |
+# | **Time** | about 25 minutes, then the exercises |
+# | **Before** | [32 · Two layers in one kernel](32_fused.ipynb), [30 · Tensor Cores](30_tensor_cores.ipynb), [31 · Operands in time](31_operands_in_time.ipynb) |
+# | **Afterwards you can** | put tensor cores into a fused kernel · read the fastest one of this workbook, part by part · say what a halo between two layers costs, and put the zeros outside of the map where they belong |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -15,220 +15,137 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# Lesson 32 ended with two wastes. Each lane requests a weight of 4 bytes from a sector of its own. And each x is requested
-# once for each of the 9 taps that use it. **What are two changes worth, and what does the kernel that wins do besides?**
+# Lesson 32's ladder ended with everything in registers, and sums that are still multiplied one by one: for 16 pixels of a chunk
+# a thread reads 16 vectors from shared memory. **What do tensor cores change, and what does the kernel that wins do besides?**
+# And in the networks of lesson 35 most depthwise layers come *after* a pointwise one: **what does a halo between the layers
+# cost?**
 #
 # ## Predict
 #
-# For 4 × 4 outputs of a block, 3 × 3 taps:
-#
-# - how many times fewer requests for w2 there are if a lane takes 16 bytes at a time;
-# - how often an x is loaded per depthwise output if a thread goes down a column of 4 outputs and keeps rows in registers
-#   (9: once for each tap).
+# - A warp has 16 pixels and 32 filters. On tensor cores an element of shared memory is in a register of *one* lane. How many times
+#   fewer wavefronts of shared memory has a launch then?
+# - A pointwise layer before a depthwise one of 3 × 3 taps, on a map of 28 × 28: how many times is the pointwise layer's work done in
+#   tiles of 14 × 14 outputs (1.0: once), and in tiles of 4 × 4?
 
 # %%
-predicted_fewer = 2.0
-predicted_loads = 3.0
+predicted_fewer = 4.0
+predicted_of_14 = 1.31
+predicted_of_4 = 1.5
 
 # %% [markdown]
 # ## Build
 #
-# Two changes of lesson 32's second rung, in two places, so an x-ray shows each at an array of its own: x and w2.
+# ### + mma: yours
 #
-# ### Rung 3: down a column, with x in registers
+# In lesson 32's frame only `products` changes. Sums lie as lesson 30 has them: a warp has 16 pixels × 32 filters, four products of
+# 16 × 8, and lane 4 g + t holds of product j the sums 4 j to 4 j + 3: pixels g, g and g + 8, g + 8, filters 2 t and 2 t + 1.
 #
-# `produce` is the phase before the barrier: STEP depthwise channels of the block's pixels. A thread has a column of four outputs
-# of a channel, and goes down the rows of x. A row is loaded once, and is part of up to three of its sums. That is a **register
-# sliding window**.
+# Operands come 16 bytes at a time. Let lane t take the channels 4 t to 4 t + 3 of 16: one vector of pixel g, one of pixel g + 8,
+# and one of filter g of each product. That makes two steps of 8 channels, of the vectors' first two words and of their last two. An mma
+# thinks that these are channels t and t + 4. It does not matter: a sum over all channels has no order, if both operands agree.
+#
+# `ladder.three(sums, i, a0, a1, a2, a3, b0, b1)` adds one such step, in three products of tf32, to sums i to i + 3. Write the loop over
+# the channels: `ptx.load4_shared(middle, uint32(at))` of pixel p at p · pitch + channel, `ptx.load4(w2, uint32(at))` of filter f at
+# f · C + channel.
 
 # %%
-from dataclasses import replace
-
 from numba import float32, uint32
 
 from dwlab import check, cuda, stage, xray
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.fused import ladder
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.registry import Launch, by_shape
+from dwlab.kernels.parts import storage
+from dwlab.kernels.registry import by_shape
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
-
-SIDE, PIXELS, STEP = 4, 16, 16
-
-
-def down_a_column(one):
-    """produce(…) for 3 × 3 taps at stride 1: a thread has a column of SIDE outputs of a channel."""
-    C, H, W, first = one.C, one.H, one.W, epilogue.finish(one)
-
-    @cuda.jit(device=True)
-    def produce(middle, x, w1, b1, r, n, p0, q0, c0):
-        taps = cuda.local.array(9, float32)
-        sums = cuda.local.array(SIDE, float32)
-        for i in range(cuda.threadIdx.x, SIDE * STEP, cuda.blockDim.x):
-            c = c0 + i % STEP
-            column = i // STEP
-            for j in range(9):
-                taps[j] = w1[j * C + c]
-            for k in range(SIDE):
-                sums[k] = float32(0)
-            for row in range(SIDE + 2):
-                h = p0 + row - 1
-                for j in range(3):
-                    v = q0 + column + j - 1
-                    value = x[((n * H + h) * W + v) * C + c] if 0 <= h < H and 0 <= v < W else float32(0)
-                    ### BEGIN SOLUTION
-                    for k in range(max(0, row - 2), min(SIDE, row + 1)):
-                        sums[k] += taps[(row - k) * 3 + j] * value
-                    ### END SOLUTION
-            for k in range(SIDE):
-                middle[(k * SIDE + column) * STEP + i % STEP] = first(sums[k], b1, r, c, 0)
-
-    return produce
-
-
-# %% [markdown]
-# ### Rung 4: weights, 16 bytes at a time
-#
-# One instruction takes a lane's weights of four neighbouring channels, another the four intermediate values of a pixel.
-
-# %%
-@by_shape
-def rung_4(pair):
-    one, two = pair.first, pair.second
-    C, P, Q, F, ACROSS, WORDS = one.C, one.P, one.Q, two.F, -(-one.Q // SIDE), PIXELS * STEP
-    produce, second = down_a_column(one), epilogue.finish(two)
-
-    @cuda.jit
-    def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-        middle = cuda.shared.array(WORDS, float32)
-        sums = cuda.local.array(PIXELS, float32)
-        p0 = cuda.blockIdx.x // ACROSS * SIDE
-        q0 = cuda.blockIdx.x % ACROSS * SIDE
-        n = cuda.blockIdx.y
-        f = cuda.threadIdx.x
-        for k in range(PIXELS):
-            sums[k] = float32(0)
-        for c0 in range(0, C, STEP):
-            produce(middle, x, w1, b1, r, n, p0, q0, c0)
-            cuda.syncthreads()
-            if f < F:
-                for c in range(0, STEP, 4):
-                    ### BEGIN SOLUTION
-                    a0, a1, a2, a3 = ptx.load4(w2, uint32(f * C + c0 + c))
-                    for k in range(PIXELS):
-                        v0, v1, v2, v3 = ptx.load4_shared(middle, uint32(k * STEP + c))
-                        sums[k] += a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
-                    ### END SOLUTION
-            cuda.syncthreads()
-        for k in range(PIXELS):
-            p = p0 + k // SIDE
-            q = q0 + k % SIDE
-            if f < F and p < P and q < Q:
-                at = ((n * P + p) * Q + q) * F + f
-                y[at] = second(sums[k], b2, r, f, at)
-
-    return kernel
-
-
-# %% [markdown]
-# ## Check
-
-# %%
-def launch(pair):
-    tiles = -(-pair.second.P // SIDE) * -(-pair.second.Q // SIDE)
-    return Launch((tiles, pair.N), (-(-pair.second.F // 32) * 32,))
-
-
-naive, slide = stage("fused/dwpw/naive"), stage("fused/dwpw/slide")
-ladder = {"rung 1": naive, "rung 4": replace(naive, kernel=rung_4, launch=launch), "slide": slide}
-more = {"bias": True, "activation": "relu6", "layout": "NHWC"}
-hard = Fused(DepthwiseConv2d(2, 48, 9, 7, 3, **more), Pointwise(2, 48, 36, 9, 7, **more))
-print("rung 4 passed:", check(ladder["rung 4"], hard, seed=1).raise_if_wrong().passed)
-
-# %%
-print("slide passed:", check(slide, hard, seed=1).raise_if_wrong().passed)
-
-# %% [markdown]
-# ## X-ray
-#
-# One pair, for rung 1 as well, the naive stage. *Loads*: elements that are loaded for each depthwise output.
-
-# %% tags=["folded"]
 from dwlab.text import tabular
 
-pair = Fused(DepthwiseConv2d(2, 48, 28, 28, 3, layout="NHWC"), Pointwise(2, 48, 24, 28, 28, layout="NHWC"))
-seen = {}
-for name, one in ladder.items():
-    how = one.launch(pair)
-    seen[name] = xray(one.kernel_for(pair), how.grid, how.block, *one.example(pair), shared_bytes=how.shared_bytes)
-rows = []
-for name in ladder:
-    x = seen[name].array("x", "load")
-    rows.append((name, f"{x.requests:,}", f"{x.active_lanes * x.itemsize / 4 / (2 * 48 * 28 * 28):.2f}"))
-tabular.columns(("x", "requests", "loads"), rows)
 
-# %% tags=["folded"]
-of_w2 = {name: seen[name].array("w2", "load") for name in ladder}
-tabular.columns(("w2", "requests", "sectors"), [(n, f"{one.requests:,}", f"{one.sectors:,}") for n, one in of_w2.items()])
+def with_mma(C, pitch):
+    @cuda.jit(device=True, forceinline=True)
+    def products(sums, middle, w2):
+        thread = uint32(cuda.threadIdx.x)
+        f0, g, t = uint32(thread // 32 * 32), uint32(thread % 32 // 4), uint32(thread % 4)
+        cuda.syncthreads()
+        for c in range(0, C, 16):
+            ### BEGIN SOLUTION
+            k = uint32(c + 4 * t)
+            v0, v1, v2, v3 = ptx.load4_shared(middle, uint32(g * pitch + k))
+            u0, u1, u2, u3 = ptx.load4_shared(middle, uint32((g + 8) * pitch + k))
+            for j in range(4):
+                b0, b1, b2, b3 = ptx.load4(w2, uint32((f0 + 8 * j + g) * C + k))
+                ladder.three(sums, 4 * j, v0, u0, v1, u1, b0, b1)
+                ladder.three(sums, 4 * j, v2, u2, v3, u3, b2, b3)
+            ### END SOLUTION
 
-# %% tags=["folded"]
-chip = {name: (one.totals.shared_wavefronts, one.totals.barriers // ladder[name].launch(pair).blocks) for name, one in seen.items()}
-tabular.columns(("on chip", "wavefronts", "barriers of a block"), [(n, f"{a:,}", f"{b}") for n, (a, b) in chip.items()])
+    return products
 
-# %% tags=["nbval-ignore-output", "folded"]
-print(f"requests for w2: {of_w2['rung 4'].itemsize / 4:g} times fewer; you predicted {predicted_fewer:g}")
-print(f"rung 4 loads {rows[1][2]} x for each depthwise output; you predicted {predicted_loads:g}")
 
-# %% [markdown]
-# *x*: six rows of three values for four outputs are 4.5 loads for each, less what lies outside of the map. `slide` loads more: its
-# tiles are lower, so that there are blocks for every SM.
-#
-# *w2*: from rung 1 to rung 4 it is 48 times fewer requests. Rung 2 lies between them. There one request serves the 16 pixels of
-# a block: 98 blocks × 48 channels = 4,704 requests. The 16-byte loads leave a quarter of these.
-#
-# ## Measure
-#
-# In gpu mode the rungs are timed here.
-
-# %% tags=["nbval-ignore-output", "folded"]
-from dwlab import mode, study
-
-if mode == "gpu":
-    larger = Fused(DepthwiseConv2d(1, 64, 28, 28, 3, layout="NHWC"), Pointwise(1, 64, 64, 28, 28, layout="NHWC"))
-    with study.GpuBench(quick=True).prepare(larger, "dwpw") as prepared:
-        for name, one in ladder.items():
-            print(f"{name:16}{prepared.time(one).median_us:9.1f} µs")
+more = {"bias": True, "activation": "relu6", "layout": "NHWC"}
+hard = Fused(DepthwiseConv2d(2, 48, 9, 7, 3, **more), Pointwise(2, 48, 64, 9, 7, **more))
+rungs = ladder.rungs()
+rungs["+ mma"] = ladder.rung(ladder.down_a_column, with_mma, ladder.of_fragments, ladder.mma_pitch)
+print("+ mma passed:", check(rungs["+ mma"], hard, seed=1).raise_if_wrong().passed)
 
 # %% [markdown]
-# ## Explain
+# `mma_pitch` leaves 16 words more than a multiple of 32 between pixels, so that the vectors of eight lanes, of two pixels,
+# are all 32 banks.
 #
-# Rung 4's sums are indexed by loops' variables, as those of lesson 32's second rung are. Such an array is in registers only if the
-# compiler unrolls these loops, whose bounds are constants; else it lies in local memory. In lesson 32 it unrolls them. Here, where
-# it is installed:
-
-# %% tags=["nbval-ignore-output", "folded"]
-from dwlab.compiler import inspect
-
-larger = Fused(DepthwiseConv2d(1, 64, 28, 28, 3, layout="NHWC"), Pointwise(1, 64, 64, 28, 28, layout="NHWC"))
-if inspect.missing():
-    print(tabular.wrapped(inspect.missing()))
-else:
-    one = inspect.compile(ladder["rung 4"], problem=larger, cc="9.0")
-    local = sum(count for op, count in one.opcodes.items() if op.startswith(("LDL", "STL")))
-    print(f"rung 4: {one.registers} registers, {one.local_bytes} local bytes; {local} instructions load or store local memory")
-
-# %% [markdown]
-# 64 bytes are rung 4's 16 sums: there it did not unroll. `slide` leaves nothing to the compiler and writes its loops out when the
-# kernel is made. Its text, to be read and not run:
+# ### + filters ahead
 #
-# 1. **Prologue.** A block has a tile of pixels and a group of filters; the sums start at zero.
-# 2. **Depthwise phase**, `slide`: rung 4 with four channels and several columns a thread.
-# 3. **Filters**, `load_filters`: 16 bytes at a time, straight to registers. Each warp has filters of its own, so shared memory
-#    would add a copy and save no load.
-# 4. **K loop**, `add`: one barrier, then products on tensor cores; the next filters are loaded meanwhile.
-# 5. **Epilogue.** Sums pass through shared memory once, so that neighbouring lanes store neighbouring filters.
+# A filter's vector is requested, and the next instruction waits for it. So request it a step earlier, into 16 registers: those of
+# the first 16 channels before the barrier, and each other one as soon as its register has been used. Two places change:
+#
+# ```python
+# for j in range(4):
+#     words[4 * j : 4 * j + 4] = …         # before the barrier: filters of the first 16 channels
+# …
+#     …                                    # in the loop: both products with words[4 * j : 4 * j + 4]
+#     if c + 16 < C:
+#         words[4 * j : 4 * j + 4] = …     # behind them: filters of the next 16
+# ```
+#
+# ### = the kernel that wins
+#
+# `slide` is the same, with more of it:
+#
+# 1. **Prologue.** A block's pixels, filters and warps are chosen for the shape, the GPU and the batch: a tile of 4 × 4 is one of many.
+# 2. **Depthwise phase**, `slide`: a thread has four channels of a piece and several columns, and its rows are written out. Warps that
+#    multiply nothing may help.
+# 3. **Filters**, `load_filters`: ahead, 16 bytes at a time, straight to registers. Each warp has filters of its own, so shared
+#    memory would add a copy and save no load.
+# 4. **K loop**, `product.add`: your mma, of `unroll` groups of 16 channels. Warps may share the channels of a sum.
+# 5. **Epilogue.** Sums pass through shared memory once, so that neighbouring lanes store neighbouring filters, 16 bytes each.
 #
 # <!-- begin:kernel:fused/dwpw/slide -->
 # <!-- end:kernel:fused/dwpw/slide -->
+#
+# ## Check
+
+# %%
+for name in ("+ filters ahead", "slide"):
+    print(f"{name} passed:", check(rungs[name], hard, seed=1).raise_if_wrong().passed)
+
+# %% [markdown]
+# ## X-ray
+
+# %% tags=["folded"]
+pair = Fused(DepthwiseConv2d(1, 48, 28, 28, 3, layout="NHWC"), Pointwise(1, 48, 64, 28, 28, layout="NHWC"))
+seen = {name: rungs[name].xray(pair) for name in ("unrolled", "+ mma", "+ filters ahead", "slide")}
+rows = [(n, *(f"{one.array(a).sectors:,}" for a in ("x", "w2", "y")), f"{one.totals.shared_wavefronts:,}") for n, one in seen.items()]
+tabular.columns(("", "x, sectors", "w2, sectors", "y, sectors", "wavefronts on chip"), rows)
+
+# %% tags=["nbval-ignore-output", "folded"]
+fewer = seen["unrolled"].totals.shared_wavefronts / seen["+ mma"].totals.shared_wavefronts
+print(f"wavefronts with mma: {fewer:.1f} times fewer; you predicted {predicted_fewer:g}")
+
+# %% [markdown]
+# A vector of shared memory feeds four products of 16 × 8, and each lane has its own; before, all lanes of a warp read the same one. The
+# sectors of w2 are all used now. Those of y are touched twice, as a lane stores one number at a time: `slide`'s epilogue ends that.
+#
+# ## Measure
+#
+# <!-- begin:ladder -->
+# <!-- end:ladder -->
 #
 # ### What a faster one gave up
 #
@@ -236,13 +153,113 @@ else:
 # textbook says. `slide` gave that up for few barriers and few wavefronts, and more sectors, which the L1 cache answers. It won
 # every recorded pair. What is fewer is not always what is faster: count what the kernel waits for.
 #
+# ## Explain: a halo between two layers
+#
+# After a pointwise layer a block needs neighbours between the layers, and no block may read what another keeps in its shared
+# memory. So each block computes the edge of its tile itself, and its neighbours compute it again: **PWDW_R**. Or a block has
+# the whole map of a few filters, which has no edge: **PWDW**.
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.planner.accesses import Tile
+from dwlab.widgets.fused_drawings import modules
+
+on_28 = Fused(Pointwise(1, 6, 16, 28, 28), DepthwiseConv2d(1, 16, 28, 28, 3))
+modules({"PWDW": (on_28, Tile(8, 28, 28)), "PWDW_R, 14 × 14": (on_28, Tile(8, 14, 14)),
+         "PWDW_R, 4 × 4": (on_28, Tile(8, 4, 4))})  # fmt: skip
+
+# %% [markdown]
+# A block has 8 filters and a tile of outputs. First all threads compute what the tile needs between the layers, up to 16 × 16
+# pixels, into shared memory; behind the barrier they compute the depthwise outputs from there. The zeros stand **after** the
+# first layer's bias and activation: a depthwise layer counts as zero what lies outside of *its* map, and that is the one between.
+
+# %% tags=["stage:fused/pwdw/recompute", "blank:inner[i] = KIND(OUTSIDE)", "blank:cuda.syncthreads()", "blank:total = add("]
+
+# %%
+pwdw_r = stage("fused/pwdw/recompute").with_kernel(kernel)
+pwdw = stage("fused/pwdw/map")  # the same with the whole map for a tile
+
+# %% [markdown]
+# Odd sides, stride 2, two images, bias and activations on both sides. Without a bias nobody would see a zero that stands one layer
+# too early: the first layer makes zeros of zeros. With one the ring around the map would be b and not 0, and every map's edge
+# wrong. Networks hide that mistake until batch norms are folded into the filters, which gives every layer a bias. Exercise
+# 38_5 has such a kernel.
+
+# %%
+BOTH = {"bias": True, "activation": "relu6"}
+hard = (
+    Fused(Pointwise(2, 5, 9, 9, 8, **BOTH), DepthwiseConv2d(2, 9, 9, 8, 3, 2, **BOTH)),
+    Fused(Pointwise(1, 4, 10, 17, 15, **BOTH), DepthwiseConv2d(1, 10, 17, 15, 3, bias=True)),
+)
+print("PWDW_R passed:", all(check(pwdw_r, pair, seed=1).raise_if_wrong().passed for pair in hard))
+
+# %% [markdown]
+# Each multiply-add of the first layer loads a w1, so the loads count its work; of smaller tiles, and of bands of whole rows, the
+# planner counts it:
+
+# %%
+from dwlab.widgets.fused_drawings import counted
+
+once = 16 * 6 * 28 * 28  # multiply-adds of the first layer
+for name, one in (("PWDW", pwdw), ("PWDW_R", pwdw_r)):
+    found = one.xray(on_28)
+    print(f"{name:8}{one.launch(on_28).blocks} blocks, {found.array('w1').active_lanes / once:.2f} times its work")
+
+# %% tags=["folded"]
+tiles = {f"{side} × {side}": Tile(8, side, side) for side in (14, 7, 4, 2)} | {f"{side} rows": Tile(8, side, 28) for side in (14, 4, 2)}
+work = {name: counted(on_28, tile) for name, tile in tiles.items()}
+rows = [(name, f"{one.blocks}", f"{one.pointwise_macs / once:.2f}") for name, one in work.items()]
+tabular.columns(("tile", "blocks", "times the first layer's work"), rows)
+
+# %% tags=["nbval-ignore-output", "folded"]
+print(f"14 × 14: {work['14 × 14'].pointwise_macs / once:.2f} times; you predicted {predicted_of_14:g}")
+print(f"4 × 4: {work['4 × 4'].pointwise_macs / once:.2f} times; you predicted {predicted_of_4:g}")
+
+# %% [markdown]
+# In the middle of a large map a tile of 14 × 14 takes 16 × 16 pixels between the layers: (16 / 14)² = 1.31 times the work. Here it
+# is less. A map of 28 × 28 has four such tiles, each with two edges at the border, and what lies outside of the map is set to
+# zero, not computed. Small tiles give more blocks; those of 4 × 4 do the work twice.
+#
+# Fused over the workbook's own two kernels, for pairs that were recorded; above 1 fusing wins:
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import report
+
+pairs, _ = report.brought_to_pairs()
+rows = []
+for dtype, batch in (("float32", 1), ("float32", 32), ("float16", 1), ("float16", 32)):
+    here = sorted((one.fusion, one.name) for one in pairs if one.fusion and (one.kind, one.dtype, one.batch) == ("pwdw", dtype, batch))
+    if here:
+        rows += [(dtype, f"{batch}", f"{fusion:.2f}", name) for fusion, name in (here[0], here[-1])]
+tabular.columns(("dtype", "batch", "fusion", "the worst and the best pair"), rows, left=(0, 3))
+
+# %% [markdown]
+# **Where fusing wins and where it loses.** In the records the best pair of each group has a depthwise layer of stride 2. It
+# writes a quarter of what it reads, so the intermediate map is most of the bytes. And two neighbouring tiles share a single row
+# of it. Among the worst are pairs of 512 channels and more. There the first layer is a matrix product with much arithmetic, and a
+# fused kernel does part of it again, with less room on chip.
+#
+# `strips`, the kernel that wins, turns the cost around: a block has **whole rows**, so there is no halo on the left and on the right. Only the K - 1 rows
+# that two bands share are computed by both.
+#
+# 1. **Prologue.** The depthwise taps and the biases go to shared memory; the first chunks of w1 are requested before
+#    `grid_dependency_wait`, those of x behind it.
+# 2. **K loop**, `multiply`: a pipeline like that of lesson 31. Chunks of x and w1 arrive by `cp.async`, some ahead; one barrier per
+#    chunk; the products stay in registers.
+# 3. **Between the layers.** The sums go to shared memory, with bias and activation.
+# 4. **Depthwise phase**, `depthwise`. A thread computes a run of outputs below each other. For each column of the
+#    filter it reads a value once for all outputs of the run that use it.
+# 5. **Epilogue.** The second activation, the residual, and a store with neighbouring filters in neighbouring lanes.
+#
+# Its text: `dwlab/kernels/fused/pwdw_3_strips.py`.
+#
 # ## Key points
 #
-# - Four neighbouring weights by one request: a quarter of the requests and sectors.
-# - A value in a register serves every sum that it is part of.
-# - The winner is these rungs, written out, on tensor cores.
+# - On tensor cores a number of shared memory is read by one lane, and serves eight filters; which channels meet is all the same.
+# - The winner is the ladder's rungs, with a tile for each shape, and a store of whole sectors.
+# - A halo between the layers is computed, not read: by each block that needs it. Whole rows have fewer edges than square tiles.
+# - Zeros outside the map belong between the layers, after bias and activation.
 #
-# Words: [glossary](../docs/glossary.md): vector access, register sliding window, mma, K loop, epilogue.
+# Words: [glossary](../docs/glossary.md): vector access, register sliding window, mma, K loop, epilogue, halo, pipeline stage.
 #
 # ## Exercises
 #
@@ -275,4 +292,22 @@ print(show("38_3"))
 grade("38_3")
 
 # %% [markdown]
-# **Next:** [39 · A halo between two layers](39_halo_between.ipynb), the other way round.
+# <!-- begin:exercise:38_4 -->
+# <!-- end:exercise:38_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("38_4")
+
+# %% [markdown]
+# <!-- begin:exercise:38_5 -->
+# <!-- end:exercise:38_5 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("38_5")
+
+# %% [markdown]
+# **Next:** [40 · The working method](40_the_working_method.ipynb): a whole job, profiled, one change at a time.

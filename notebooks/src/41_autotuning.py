@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [14 · Which block?](14_which_block.ipynb), [39 · A halo between two layers](39_halo_between.ipynb) |
+# | **Before** | [14 · Which block?](14_which_block.ipynb), [38 · The fused kernel that wins](38_fused_winner.ipynb) |
 # | **Afterwards you can** | write a space of candidates with its constraints · say why a fast candidate is checked before it is timed · compare noisy times with as few rounds as it takes · search a recorded sweep without a GPU · say what a search loses, and with how many measurements |
 
 # %% tags=["nbval-ignore-output"]
@@ -15,7 +15,7 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# Lesson 39's kernel for a pointwise and a depthwise layer, `strips`, has tiles to choose from: how many rows and
+# Lesson 38's kernel for a pointwise and a depthwise layer, `strips`, has tiles to choose from: how many rows and
 # channels a block computes, with how many warps. A formula chooses one before anything runs. Somebody tried all of
 # them on one pair of layers and kept the times:
 

@@ -470,4 +470,4 @@ from dwlab import grade
 grade("42_3")
 
 # %% [markdown]
-# **Next:** [43 · Eight bits in a kernel](43_int8_kernels.ipynb): four numbers in a word.
+# **Next:** [50 · Capstone: an operator of your own](50_capstone.ipynb), from a blank file.

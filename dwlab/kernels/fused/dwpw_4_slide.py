@@ -2,7 +2,7 @@
 
 The textbook's way copies x to shared memory, reads each of it K times from there, writes the depthwise outputs back,
 and does so a few channels a step, with two barriers each. It spends its time in shared memory and at barriers, not on
-tensor cores: a stage that did so, `tensor`, was slower on every pair that the records have of both (lesson 32). Here a
+tensor cores: a stage that did so, `tensor`, was slower on every pair that the records have of both (lesson 38). Here a
 thread has a piece of channels and `run` neighbouring columns, and slides down the tile's rows as depthwise2d's
 `columns` does: each piece of x comes from global memory once for a row of its outputs, and is part of all their sums in
 registers. What goes to shared memory are the depthwise outputs of all channels, once (of as many as there

@@ -1,4 +1,4 @@
-"""Exercise 39_1: a pointwise layer, then every second pixel
+"""Exercise 38_4: a pointwise layer, then every second pixel
 
 In one dimension: x is (C, L), w1 (F, C), b1 (F,), w2 (F, 3), y (F, ceil(L / 2)), all float32.
 
@@ -27,14 +27,14 @@ def halved(x, w1, b1, w2, y):
     t = cuda.blockIdx.x * OUTPUTS * 2 - 1 + i  # noqa: F841
     # 1. Threads 0 to WIDTH - 1 put between[f, t] into inner; 0 where t is outside of the row.
     # Your code here.
-    raise NotImplementedError("39_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("38_4 is not solved yet: replace this line with your code")
     # 2. Nobody reads before all have written.
     # Your code here.
-    raise NotImplementedError("39_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("38_4 is not solved yet: replace this line with your code")
     if i < OUTPUTS and p < y.shape[1]:
         # 3. The three taps of output p.
         # Your code here.
-        raise NotImplementedError("39_1 is not solved yet: replace this line with your code")
+        raise NotImplementedError("38_4 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The judge of exercise 39_2, and its hints."""
+"""The judge of exercise 38_5, and its hints."""
 
 from functools import partial
 
@@ -43,7 +43,7 @@ def broken(x, w1, b1, w2, y):
 @cuda.jit
 def ring(x, w1, b1, w2, y):
     # Your code here.
-    raise NotImplementedError("39_2 is not solved yet: replace this line with your code")
+    raise NotImplementedError("38_5 is not solved yet: replace this line with your code")
 
 
 HINTS = (

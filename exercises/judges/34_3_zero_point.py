@@ -1,4 +1,4 @@
-"""The judge of exercise 43_1, and its hints."""
+"""The judge of exercise 34_3, and its hints."""
 
 from functools import partial
 
@@ -15,11 +15,11 @@ ONES = 0x01010101
 @cuda.jit
 def less_zero(a, b, zero, d):
     # Your code here.
-    raise NotImplementedError("43_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("34_3 is not solved yet: replace this line with your code")
 
 
 HINTS = (
-    "First without the zero point, as in lesson 43: one_mma in a loop over k, its sums handed from one to the next.",
+    "First without the zero point, as in this lesson: one_mma in a loop over k, its sums handed from one to the next.",
     "A dp4a of a word of b with the word of four ones adds up its four bytes. So lane (g, t) gets its share of column "
     "g: two words of each 8. Two cuda.shfl_xor_sync, by 1 and by 2, add up what the four lanes of a group have.",
     "Column 2 t is the group g = 2 t, whose first lane is 8 t: cuda.shfl_sync(0xFFFFFFFF, share, 8 * t); column "

@@ -1,4 +1,4 @@
-"""Exercise 43_1: a zero point outside the product
+"""Exercise 34_3: a zero point outside the product
 
 Write a kernel for one warp that computes d[i, f] = sum over k of (a[i, k] - zero) * b[f, k] with `ptx.mma_s8`, exactly.
 a is (16, words) and b (8, words), words of four int8 along k, d is (16, 8) int32; the number of words is a multiple of
@@ -21,7 +21,7 @@ ONES = 0x01010101
 @cuda.jit
 def less_zero(a, b, zero, d):
     # Your code here.
-    raise NotImplementedError("43_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("34_3 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The judge of exercise 39_3, and its hints."""
+"""The judge of exercise 38_2, and its hints."""
 
 from dwlab.judge.tools import predicted
 from dwlab.planner.accesses import Tile, pwdw

@@ -1,4 +1,4 @@
-"""Exercise 39_2: right without a bias
+"""Exercise 38_5: right without a bias
 
 The kernel `broken` of the file puts a pointwise layer and a depthwise one of 3 taps into one kernel: x is (C, L), w1
 (F, C), b1 (F,), w2 (F, 3), y (F, L); outputs of the first layer are max(0, b1 + …), and outside of the row they count
@@ -34,7 +34,7 @@ def broken(x, w1, b1, w2, y):
 @cuda.jit
 def ring(x, w1, b1, w2, y):
     # Your code here.
-    raise NotImplementedError("39_2 is not solved yet: replace this line with your code")
+    raise NotImplementedError("38_5 is not solved yet: replace this line with your code")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Exercise 43_2: four in a word
+"""Exercise 34_4: four in a word
 
 One `mma_s8`, D = A B with A of 16 × 32, B of 32 × 8 and D of 16 × 8. Lanes hold them as `dwlab.kernels.parts.ptx` says.
 Write down:

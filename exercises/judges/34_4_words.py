@@ -1,4 +1,4 @@
-"""The judge of exercise 43_2, and its hints."""
+"""The judge of exercise 34_4, and its hints."""
 
 import numpy as np
 from numba import int32

@@ -1,4 +1,4 @@
-"""The judge of exercise 39_1, and its hints."""
+"""The judge of exercise 38_4, and its hints."""
 
 from functools import partial
 
@@ -34,14 +34,14 @@ def halved(x, w1, b1, w2, y):
     t = cuda.blockIdx.x * OUTPUTS * 2 - 1 + i  # noqa: F841
     # 1. Threads 0 to WIDTH - 1 put between[f, t] into inner; 0 where t is outside of the row.
     # Your code here.
-    raise NotImplementedError("39_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("38_4 is not solved yet: replace this line with your code")
     # 2. Nobody reads before all have written.
     # Your code here.
-    raise NotImplementedError("39_1 is not solved yet: replace this line with your code")
+    raise NotImplementedError("38_4 is not solved yet: replace this line with your code")
     if i < OUTPUTS and p < y.shape[1]:
         # 3. The three taps of output p.
         # Your code here.
-        raise NotImplementedError("39_1 is not solved yet: replace this line with your code")
+        raise NotImplementedError("38_4 is not solved yet: replace this line with your code")
 
 
 HINTS = (

@@ -1,4 +1,4 @@
-"""Exercise 39_3: what an edge costs
+"""Exercise 38_2: what an edge costs
 
 A pointwise layer from 16 channels to 64 filters, then a depthwise layer of 3 × 3 taps, stride 1, padding 1, on a map
   of
