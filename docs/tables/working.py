@@ -329,8 +329,8 @@ def ladder(run: ladders.LadderRun | None = None) -> Markdown:
         Col("wavefronts", "wavefronts", "{:,}".format),
     ]  # fmt: skip
     return of_rows(columns, run.rungs, [
-        f"{run.problem}, float32, all in one run; the floor, {run.floor_us:.1f} µs, are the compulsory bytes at the speed "
-        f"of a copy. Registers and local bytes of a thread, by the compiler. Sectors of each array and wavefronts of "
+        f"{run.problem}, float32, all in one run; the floor, {run.floor_us:.1f} µs, is its compulsory bytes at copy "
+        f"speed. Registers and local bytes of a thread, by the compiler. Sectors of each array and wavefronts of "
         f"shared memory: requested for one image, counted by the interpreter. Measured on {run.where()}.",
     ])  # fmt: skip
 

@@ -49,9 +49,9 @@ predicted_of_4 = 1.5
 # f · C + channel.
 
 # %%
-from numba import float32, uint32
+from numba import uint32
 
-from dwlab import check, cuda, stage, xray
+from dwlab import check, cuda, stage
 from dwlab.kernels.fused import ladder
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import storage
