@@ -42,7 +42,7 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
         "27_two_layouts": ("maps in two layouts",),
         "28_halo_2d": ("halos on four sides",),
         "29_pointwise": ("a matrix product",),
-        "31_operands_in_time": ("pipelines and split sums",),
+        "31_operands_in_time": ("a pipeline of copies",),
         "38_fused_winner": ("the ladder's end, and a halo between two layers",),
     },
     "networks, int8, energy": {

@@ -94,7 +94,7 @@ def test_kernel_cells_are_the_text_of_their_stage_files(source):
 
 WINNERS = {  # the kernels that win for a lesson's operator: their text is in the lesson
     "28_halo_2d": ("depthwise2d/forward/columns",),
-    "31_operands_in_time": ("pointwise/forward/tensor", "pointwise/forward/split"),
+    "31_operands_in_time": ("pointwise/forward/tensor",),
     "34_int8": ("pointwise/forward/int8",),
     "38_fused_winner": ("fused/dwpw/slide",),
 }

@@ -3,17 +3,15 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 20 minutes, then the exercises |
+# | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [30 · Tensor Cores](30_tensor_cores.ipynb) |
-# | **Afterwards you can** | read a K loop whose copies are some chunks ahead · say why some products are too small for a large GPU · divide a sum among warps, with the same bits each run · read the two kernels that win |
+# | **Afterwards you can** | write a K loop whose copies are a chunk ahead · say what each of its waits and barriers is for · read a kernel that wins |
 
 # %% tags=["nbval-ignore-output", "folded"]
-from dataclasses import replace
-
 import numpy as np
 from numba import float32
 
-from dwlab import banner, check, cuda, stage
+from dwlab import banner, check, cuda, stage, xray
 from dwlab import report as tables
 from dwlab.kernels.parts import ptx
 from dwlab.problems.layers import Pointwise
@@ -24,20 +22,16 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# A Tensor Core multiplies faster than operands come. With many pixels there are large tiles, and what counts is that the next
-# operands arrive while these are multiplied. With few pixels there are few tiles, and most SMs have nothing to do.
-# **How do operands come in time, and what is left to divide where tiles are few?**
+# A Tensor Core multiplies faster than operands come. What counts is that the next operands arrive while these are multiplied.
+# **How do operands come in time?**
 #
 # ## Predict
 #
-# One image of 7 × 7, 960 channels to 160 filters, for 132 SMs:
-#
-# - tiles of 64 × 64 outputs: how many blocks?
-# - blocks of 16 × 16 outputs, whose 8 warps have the *same* tile and other channels: how many warps work?
+# A block goes through its channels in pieces, *chunks*: it copies one to shared memory, all its threads multiply it, and so on.
+# The next chunk comes while this one is multiplied. How many barriers does the fastest kernel need for a chunk?
 
 # %%
-predicted_blocks = 132
-predicted_warps = 132
+predicted_barriers = 2
 
 # %% [markdown]
 # ## Build
@@ -88,8 +82,15 @@ print(check(two_stages, want=lambda x, w: x @ w, args=(x, w, np.zeros(64, np.flo
 # %% [markdown]
 # A barrier after the wait: a thread waits for its own copies alone. A barrier after the products: the next copy goes where others
 # still read.
+
+# %%
+barriers = xray(two_stages, 1, 64, x, w, np.zeros(64, np.float32)).totals.barriers
+print(f"{barriers / CHUNKS:g} barriers of a chunk")
+
+# %% [markdown]
+# If the next copy started behind the first barrier, all would be done with the chunk before, and the second would not be needed.
 #
-# ### Many pixels: copies some chunks ahead
+# ### Copies some chunks ahead
 #
 # A block has a tile of y and goes through the channels in *chunks*: that is the **K loop**. `tensor` copies chunks to shared memory
 # ahead of their use. This is the text of its file, to be read and not run. The parts with names of their own load a chunk,
@@ -112,94 +113,32 @@ print(check(two_stages, want=lambda x, w: x @ w, args=(x, w, np.zeros(64, np.flo
 # <!-- begin:function:dwlab.kernels.parts.pipeline:prefetching_pipeline -->
 # <!-- end:function:dwlab.kernels.parts.pipeline:prefetching_pipeline -->
 #
-# ### Few pixels: the sum in parts
-#
-# MobileNetV2 ends with 960 channels to 160 filters on maps of 7 × 7. How many tiles does such a product have, and how much of the
-# tiles is outputs, not overhang?
-
-# %% tags=["folded"]
-small, blocks, rows = Pointwise(1, 960, 160, 7, 7, layout="NHWC"), {}, []
-for side in (128, 64, 32, 16):
-    cells = [f"{side} × {side}"]
-    for images in (1, 32):
-        blocks[images, side] = -(-49 * images // side) * -(-160 // side)
-        cells += [f"{blocks[images, side]}", f"{49 * images * 160 / (blocks[images, side] * side**2):.0%}"]
-    rows.append(cells)
-tabular.columns(("tile", "blocks, 1 image", "outputs", "blocks, 32 images", "outputs"), rows)
-
-# %% tags=["nbval-ignore-output", "folded"]
-print(f"64 × 64, one image: {blocks[1, 64]} blocks; you predicted {predicted_blocks}")
-print(f"16 × 16 and 8 warps: {8 * blocks[1, 16]} warps; you predicted {predicted_warps}")
-
-# %% [markdown]
-# With tiles of 64 × 64 a few SMs work, each through a sum of 960 products, and all others wait. With 16 × 16 there are
-# more, and still not one for each. What is left to divide is the *sum*: **split-K**. Each warp takes a part of the channels, and
-# the parts are added at the end. `split` does that inside a block, and there is no shared memory before the end:
-#
-# 1. **Prologue.** A tile is 16 or 32 pixels by as many filters; every warp of the block has the *same* tile and other channels.
-# 2. **K loop.** A warp loads 16 bytes per lane straight into the registers that mma reads. Which channel stands at which
-#    place of a sum does not matter, as long as both operands agree: so no transposition and no shared memory is needed.
-# 3. **No barrier in the loop.** Warps share no operands, so none waits for another; several chunks of loads are in flight.
-# 4. **Reduction.** Each warp writes its partial sums to shared memory. After the one barrier the warps divide the tile and
-#    add up the parts of all warps, always in the same order: each run gives the same bits.
-#
-# <!-- begin:kernel:pointwise/forward/split -->
-# <!-- end:kernel:pointwise/forward/split -->
-#
-# The price: each block reads its own operands, and small tiles read them more often.
-#
 # ## Check
 #
 # Float32 here is three products of tf32 ([lesson 30](30_tensor_cores.ipynb)); sizes that no tile divides.
 
 # %%
-tensor, split = stage("pointwise/forward/tensor"), stage("pointwise/forward/split")
+tensor = stage("pointwise/forward/tensor")
 for dtype in ("float32", "float16"):
     layer = Pointwise(1, 40, 36, 5, 7, layout="NHWC", bias=True, activation="relu", dtype=dtype)
-    verdicts = [check(one, layer, seed=1).raise_if_wrong() for one in (tensor, split)]
-    print(f"{dtype}: right, both")
-
-# %% [markdown]
-# Why in the same order? The same 8 parts of 7,840 sums, added from the first and from the last:
-
-# %%
-parts = np.random.default_rng(31).normal(size=(8, 7840)).astype(np.float32)
-ahead, back = np.zeros((2, 7840), np.float32)
-for k in range(8):
-    ahead, back = ahead + parts[k], back + parts[7 - k]
-print(f"{(ahead != back).sum():,} of {ahead.size:,} sums have other bits")
+    check(tensor, layer, seed=1).raise_if_wrong()
+    print(f"{dtype}: right")
 
 # %% [markdown]
 # ## X-ray
 #
-# Both on a layer of 7 × 7 with 96 channels and 32 filters: what is requested, and how often shared memory is read.
+# A layer of 7 × 7 with 96 channels, two chunks, and 32 filters: what is requested, and how often shared memory is read.
 
 # %%
 layer = Pointwise(1, 96, 32, 7, 7, layout="NHWC", dtype="float16")
-seen = {one.name: one.xray(layer) for one in (tensor, split)}
-tables.work_table(layer, seen, "x: times loaded", "w: times loaded", "shared reads for a multiply-add")
-
-# %%
-for one in (tensor, split):
-    print(f"{one.name}: barriers in each block: {seen[one.name].totals.barriers // one.launch(layer).blocks}")
-
-# %% [markdown]
-# `split` has one barrier, for the reduction; `tensor` has one for each chunk, here two. What both choose for the layer above,
-# with 1 and 32 images, on this GPU or the recorded one:
+seen = tensor.xray(layer)
+tables.work_table(layer, {"tensor": seen}, "x: times loaded", "w: times loaded", "shared reads for a multiply-add")
 
 # %% tags=["nbval-ignore-output", "folded"]
-rows = []
-for images in (1, 32):
-    layer = replace(small, N=images)
-    for one in (tensor, split):
-        how, over = one.launch(layer), one.traffic(layer).bytes_moved / layer.compulsory_bytes()
-        rows.append((f"{images}", one.name, f"{how.blocks}", f"{how.threads // 32}", f"{over:.1f} ×"))
-tabular.columns(("images", "stage", "blocks", "warps of a block", "requested over compulsory"), rows, left=(1,))
+barriers = seen.totals.barriers // tensor.launch(layer).blocks
+print(f"tensor: {barriers / 2:g} of a chunk, {barriers} barriers in each block; you predicted {predicted_barriers:g}")
 
 # %% [markdown]
-# For one image the whole layer is a few hundred kilobytes of filters, which the L2 answers; for 32 images the large tiles are
-# better. So again there is no best kernel but one for each size.
-#
 # ## Measure
 #
 # The pointwise layers that are recorded, our fastest stage against PyTorch's fastest way: of each storage type and batch the
@@ -220,7 +159,8 @@ tabular.Columns(tables.layers_text([row for row in rows if row["op"] == "pointwi
 #   lose still: the head of that group says how many.
 # - Where channels are few, the bytes bind, and `direct` is the fastest: `split`'s loads, from memory to the registers of `mma`,
 #   without its split. Even filters are dealt to lanes so that each lane's sums are neighbours in y: no shared memory, no shuffle.
-# - For one image it is not the rate that decides but how much of the GPU has something to do, and how long a sum takes.
+# - One image of 7 × 7 has few tiles, and most SMs nothing to do. There `split` divides the *sum*: each warp of a block takes a part
+#   of the channels, and the parts are added in shared memory, always in the same order (**split-K**, exercise 31_1).
 #
 # A network has a depthwise layer before and after. What is computed here was just written there, and read back. If both
 # were one kernel, that map would need no memory at all: the next lesson.
@@ -229,9 +169,8 @@ tabular.Columns(tables.layers_text([row for row in rows if row["op"] == "pointwi
 #
 # - A K loop keeps chunks in flight: the pipeline stages hide the latency of memory.
 # - One barrier per chunk is enough for both sides.
-# - For one image what counts is how many SMs have work: split-K, with sums added in a fixed order.
 #
-# Words: [glossary](../docs/glossary.md): K loop, pipeline stage, prologue, epilogue, split-K.
+# Words: [glossary](../docs/glossary.md): K loop, pipeline stage, prologue, epilogue.
 #
 # ## Exercises
 #
