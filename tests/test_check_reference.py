@@ -383,6 +383,18 @@ def test_a_matrix_in_another_order_is_named(a, b, d, named):
     assert not verdict.passed and named in str(verdict)
 
 
+@pytest.mark.parametrize(("side", "named"), [(4, "each 4 × 4 of axes 0 and 1 is"), (8, "it is")])
+def test_what_a_block_keeps_transposed_is_named(side, named):
+    @cuda.jit
+    def kept(x, y):
+        i, j, f = cuda.threadIdx.x, cuda.threadIdx.y, cuda.threadIdx.z
+        y[i, j, f] = x[i - i % side + j % side, j - j % side + i % side, f]
+
+    x, y = np.random.default_rng(3).normal(size=(8, 8, 2)).astype(np.float32), np.zeros((8, 8, 2), np.float32)
+    verdict = check(kept, want=lambda x: x.copy(), args=(x, y), grid=1, block=(8, 8, 2))
+    assert f"y is right when {named} transposed" in str(verdict)
+
+
 @pytest.mark.parametrize("want", [lambda x: 2 * x, lambda x, y, n: (x + x,), lambda x, y: np.add(x, x, y)])
 def test_a_reference_may_return_its_result_and_sizes_are_tried_by_themselves(want):
     verdict = sized("y[i] = 2 * x[i]", want=want).raise_if_wrong()

@@ -1,6 +1,7 @@
 """The ladder of lessons 32 and 38: its rungs, and benchmarks/ladder.py from its first step to its record."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from fakes import ENVIRONMENT, MACHINE, Clock, script, timed
@@ -13,7 +14,7 @@ from dwlab.kernels.registry import by_shape
 from dwlab.measure import timing
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import kinds
-from dwlab.records.ladder import LadderRun
+from dwlab.records.ladder import LadderRun, digest, newest
 
 pytestmark = [
     pytest.mark.family(0.05),
@@ -30,6 +31,12 @@ HARD = Fused(
 @pytest.mark.parametrize("name", RUNGS)
 def test_every_rung_is_right(name):
     assert check(RUNGS[name], HARD, seed=1).raise_if_wrong().passed
+
+
+def test_the_record_is_of_the_rungs_that_there_are():
+    run = newest()
+    assert run.source == digest(Path(ladder.__file__).read_text(encoding="utf-8"))
+    assert [one.name for one in run.rungs] == ["two kernels", *RUNGS] and not any(one.failure for one in run.rungs)
 
 
 def test_the_ladder_is_timed_in_one_run_and_a_rung_that_fails_costs_itself_alone(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from rerun import rerun
 from dwlab import mode, records, report
 from dwlab.kernels.registry import ids
 from dwlab.problems import PAPER
-from dwlab.records import epochs
+from dwlab.records import epochs, ladder
 from dwlab.report import PUBLISHED
 from dwlab.widgets import moves
 
@@ -503,6 +503,15 @@ def sweep_14() -> dict[str, list[float]]:
     return table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+)[ :]")
 
 
+RUNGS = {one.name: one for one in ladder.newest().rungs}
+
+
+def gain_32(name: str, over: str = "") -> float:
+    """How many times as fast a rung of the ladder is as another one, the one before it if none is given."""
+    before = over or [*RUNGS][[*RUNGS].index(name) - 1]
+    return RUNGS[before].time.median_us / RUNGS[name].time.median_us
+
+
 def pairs_38() -> list[list[tuple[float, str]]]:
     """(times as fast fused, pair) of the groups of lesson 38: PWDW by type and batch."""
     pairs, _ = report.brought_to_pairs()
@@ -670,6 +679,23 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: (lambda row: row[0] == 128 and row[1] < 255 and row[2] == 0)(
          table("30", "inspect.compile(warp_tile", "(4 × 8)(?= )")["4 × 8"]
      )),
+    ("32", "**One kernel** is 1 % faster than two.", lambda: round(gain_32("one kernel"), 2) == 1.01),
+    ("32", "are 12 times as fast, the **chunks of channels** twice as fast again",
+     lambda: (round(gain_32("sums that stay")), round(gain_32("chunks of channels"))) == (12, 2)),
+    ("32", "requests half of x, and takes a third longer. Its 64 local bytes",
+     lambda: round(1 / gain_32("down a column"), 1) in (1.3, 1.4) and RUNGS["down a column"].local_bytes == (64,)),
+    ("32", "**Unrolled** the same text has no local bytes, and half of x is a gain. The 16 sums never had any",
+     lambda: gain_32("unrolled", "chunks of channels") > 1
+     and not any(RUNGS[one].local_bytes[0] for one in ("unrolled", "sums that stay", "chunks of channels"))),
+    ("38", "**+ mma** is 1.6 times as fast", lambda: round(gain_32("+ mma"), 1) == 1.6),
+    ("38", "loses 2 %. By its registers seven blocks are resident on an SM in place of eight",
+     lambda: round(gain_32("+ filters ahead"), 2) == 0.98
+     and [64 // -(-RUNGS[one].registers[0] // 8) for one in ("+ filters ahead", "+ mma", "slide")] == [7, 8, 3]),
+    ("38", "**slide** is twice as fast once more. Its tile is of 8 × 8 pixels: a quarter of w2",
+     lambda: round(gain_32("slide")) == 2 and RUNGS["slide"].blocks == (32 * 49,)
+     and 4 * RUNGS["slide"].sectors["w2"] == RUNGS["+ mma"].sectors["w2"]),
+    ("38", "It still takes three times the floor",
+     lambda: round(RUNGS["slide"].time.median_us / ladder.newest().floor_us) == 3),
     ("32", "**Most of what was above 1 is the kernels'.**",
      lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values())),
     ("32", "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",

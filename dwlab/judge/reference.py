@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -549,9 +550,13 @@ def _by_move(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray) -> _G
     def like(move: Callable[[Any], Any]) -> np.ndarray:
         return close(got, Wanted(move(right.values), True, move(right.scale)), None)
 
-    if got.ndim == 2 and got.shape[0] == got.shape[1] and like(np.transpose).all():
-        look = "the order of two indices, or x and y of the grid"
-        return "transposed", f"{name} is right when it is transposed", look
+    for axis, side in itertools.product(range(got.ndim - 1), (4, 8, 16, 32, got.shape[0])):
+        (m, n), part = got.shape[axis : axis + 2], f"each {side} × {side} of axes {axis} and {axis + 1}"
+        if 1 < side <= min(m, n) and m % side == n % side == 0:
+            cut = (*got.shape[:axis], m // side, side, n // side, side, *got.shape[axis + 2 :])
+            if like(lambda one, cut=cut, a=axis + 1: np.reshape(one, cut).swapaxes(a, a + 2).reshape(one.shape)).all():
+                look = "the order of two indices where a block stores or reads, or x and y of the grid"
+                return "transposed", f"{name} is right when {'it' if side == m == n else part} is transposed", look
     for axis in range(got.ndim):
         for by in (-1, 1):
             inside = np.ones(got.shape, bool)
