@@ -66,7 +66,8 @@ for name, key, unit in (
 #
 # S4ConvD (arXiv 2502.21035) predicts the energy use of buildings from windows of 48 hours. Each of its blocks starts with a
 # convolution of every channel with a filter of its own: a **depthwise** convolution. A study of its CUDA kernels (Babak &
-# Schaller, arXiv 2604.25422) holds everything fixed but the kernel, and makes the convolution 3.26 times as fast†.
+# Schaller, arXiv 2604.25422: **the study**, from here on) holds everything fixed but the kernel, and makes the convolution
+# 3.26 times as fast†.
 #
 # **How fast could it be at most?** If that can be known beforehand, one knows when to stop.
 #

@@ -88,7 +88,7 @@ def summing_from(zero):
 
 # %% [markdown]
 # `check` is the judge of kernels: it runs them on many problems, most of them small and awkward, and compares with a float64
-# reference. `stage` finds a kernel of the workbook with its launch; `with_kernel` puts yours into it.
+# reference. A **stage** is a kernel of the workbook with its launch: `stage` finds it, `with_kernel` puts yours in its place.
 
 # %%
 naive = stage("depthwise1d/forward/naive")
@@ -420,7 +420,7 @@ else:
 # - None of this is visible in the arithmetic, or in the answer. It follows from which thread computes what: 32 lanes, 32
 #   rows. The next lesson gives a warp one row, and its lanes neighbours in it.
 #
-# Where the kernel stands, by the records, above the floor that no kernel goes below:
+# How far above the floor, as recorded on the GPU that the picture names:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves

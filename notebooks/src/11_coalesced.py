@@ -333,7 +333,7 @@ if times:
 #   step.
 # - So the next saving must come from fewer steps and fewer requests: read x and w once, keep them close, use them many times.
 #
-# Where the kernel stands, by the records, above the floor that no kernel goes below:
+# How far above the floor, as recorded on the GPU that the picture names:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves

@@ -320,7 +320,7 @@ if "shared" in times:
 # What is next follows from the count. Sectors are as few as can be; wavefronts are what is left: two for every 32 products.
 # Fewer of them means that a value, once read from shared memory, must serve more than one product.
 #
-# Where the kernel stands, by the records, above the floor that no kernel goes below:
+# How far above the floor, as recorded on the GPU that the picture names:
 
 # %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "shared")

@@ -379,7 +379,7 @@ print(f"{(adds + accesses) / 4:.0f} clocks if four start in each")
 # does not lie in traffic any more. Ways to take it: more in registers, 16-byte accesses, and loads that are in flight while
 # the arithmetic runs.
 #
-# Where the kernel stands, by the records:
+# How far above the floor, as recorded on the GPU that the picture names:
 
 # %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "warp_tiled")

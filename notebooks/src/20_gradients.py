@@ -566,7 +566,7 @@ print(", ".join(f"{name} {ms['weight_grad'] / ms['forward']:.2f}" for name, ms i
 #
 # Atomics add in the order in which blocks happen to finish, and a float32 sum depends on its order. Lesson 25 asks how much.
 #
-# Where the kernel stands, by the records, above the floor that no kernel goes below:
+# How far above the floor, as recorded on the GPU that the picture names:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
