@@ -304,29 +304,6 @@ bars(gpu, moved, "Copy and transpositions")
 from dwlab import records
 
 print(records.shown("02"))
-print()
-print(records.shown("02 strides"))
-
-# %% [markdown]
-# The same for a whole family: lanes whose elements are `stride` elements apart. Predict its shape before you run the cell: where does
-# the curve end, and why?
-
-
-# %% tags=["nbval-ignore-output"]
-@cuda.jit
-def strided(x, y, stride):
-    i = cuda.grid(1)
-    if i < y.size:
-        y[i] = x[i * stride]
-
-
-n = 2**24 if mode == "gpu" else 2**10
-curve = {}
-for stride in (1, 2, 4, 8, 16, 32):
-    small = xray(strided, 8, 128, np.ones(1024 * stride, np.float32), np.ones(1024, np.float32), stride).totals
-    us = time_us(strided, n // 128, 128, np.ones(n * stride, np.float32), np.ones(n, np.float32), stride)
-    curve[f"stride {stride}"] = Moved(8 * n, small.bytes_moved * n / 1024, us)
-bars(gpu, curve, "Bandwidth against stride")
 
 # %% [markdown]
 # ## Explain
@@ -336,9 +313,6 @@ bars(gpu, curve, "Bandwidth against stride")
 #   counts cannot say how much: measure.
 # - A tile in shared memory takes the sectors away and brings wavefronts; one unused word per row takes those away. On the
 #   H200 it is three quarters of the copy then, and of the ceiling a third: these kernels move 4 bytes with each access.
-# - From a stride of 8 on each lane has a sector of its own, so the sectors grow no further. What a GPU measures
-#   beyond that lies below the bar: memory fetches neighbouring sectors together. At 8 it may lie a little above:
-#   most of its bytes are read, and memory reads somewhat faster than it copies.
 # - A bar that is measured at the ceiling is finished. One that is below what its sectors allow waits for something else:
 #   wavefronts, latency, instructions. **What does it wait for now?** is the question of every lesson from here.
 #

@@ -220,8 +220,6 @@ predicted_length = 8
 # %% [markdown]
 # ### Build: half a warp for half of the taps
 #
-
-#
 # A row of 48 has three outputs for each of 16 lanes. So **lane l and lane l + 16 take the same three outputs, and half of the
 # taps each**; at the end a shuffle adds the halves. Write it for a causal row of 48 and 48 taps, a warp for each row. The
 # window and the reversed filter are staged: output t is the sum over j of `weights[j] * window[t + j]`. As in lesson 13 a tap

@@ -56,7 +56,7 @@ predicted_fraction = 0.5
 #
 # - **neither**: one after the other, row r begins at word 48 r;
 # - **gap**: 4 words between rows;
-# - **swizzle**: no gap, but within row r the vectors change places: vector m lies where vector `m ^ s(r)` would lie without.
+# - **swizzle**: no gap, but within row r the vectors change places: vector m goes to place `m ^ s(r)` of the row.
 #
 # With 16 vectors per row, s(r) = r % 8 will do: `m ^ r % 8` is another group for each of 8 rows. Write it: a warp copies 32
 # rows of 64 asynchronously to shared memory, along the rows, and then each lane reads the 16 vectors of its own row, and
