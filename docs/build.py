@@ -75,6 +75,7 @@ def pictures() -> dict[str, tuple[str, Callable[[], Figure | Drawing | None]]]:
 # ------------------------------------------------------------------------------------------------------- architecture
 
 
+@functools.cache
 def summary(path: Path) -> str:
     """The first sentence or line of a Python file's docstring, without its full stop; "" if it has none."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""

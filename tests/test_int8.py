@@ -289,6 +289,7 @@ def problem_of(sizes):
     return layers.problem(text(*sizes.split(" -> ")))
 
 
+@pytest.mark.family(0.3, by=("id",))
 @pytest.mark.parametrize(("id", "sizes"), [(id, one) for id in SIZES for one in SIZES[id]])
 def test_sizes_around_tiles(id, sizes):
     check(stage(id), problem_of(sizes)).raise_if_wrong()
@@ -327,7 +328,7 @@ def test_every_tile_is_right_and_its_traffic_is_counted(id, sizes):
     both = problem_of(sizes), with_residual(problem_of(sizes))
     every = [tiles_of(id, problem) for problem in both]
     assert len(every[0]) == len(every[1]) >= 8
-    for number in range(len(every[0])):
+    for number in part(f"test_int8: tiles of {id}", range(len(every[0])), lambda number: [number % 2], 0.25):
         problem = both[number % 2]
         one = stage(id).with_config(every[number % 2][number])
         given = problem.inputs(one.path, seed=7)

@@ -144,10 +144,7 @@ def test_pytorch_agrees_on_the_convolution(layout):
         (lambda: Fused(Pointwise(1, 2, 3, 4, 4), Pointwise(1, 4, 3, 4, 4)), r"gives \(N, C, H, W\) = \(1, 3, 4, 4\)"),
         (lambda: Fused(DepthwiseConv2d(1, 2, 4, 4, 3), DepthwiseConv2d(1, 2, 4, 4, 3)), "two depthwise layers"),
         (lambda: Fused(Pointwise(1, 2, 3, 4, 4), Pointwise(1, 3, 3, 4, 4, "NHWC")), "differ in layout"),
-        (
-            lambda: Fused(Pointwise(1, 2, 2, 4, 4, residual=True), Pointwise(1, 2, 3, 4, 4)),
-            "first layer has a residual",
-        ),
+        (lambda: Fused(Pointwise(1, 2, 2, 4, 4, residual=True), Pointwise(1, 2, 3, 4, 4)), "first .*has a residual"),
         (lambda: Pointwise(1, 2, 3, 4, 4).arrays("dwpw"), "pointwise has no path 'dwpw'"),
     ],
 )

@@ -163,6 +163,7 @@ def test_any_layer_channel_by_channel_is_right_and_counted(form, N, C, half_f, h
 
 
 @counts
+@pytest.mark.family(0.1)
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("shape", rows_tiles.SHAPES, ids=str)
 def test_every_tile_of_rows_is_right_and_counted(shape, steps):

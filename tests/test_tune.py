@@ -216,7 +216,7 @@ def test_regrets_by_budget_and_on_another_gpu(tmp_path, monkeypatch):
         assert [median for median, _ in points] == sorted((median for median, _ in points), reverse=True)
     assert found["exhaustive"][-1] == (0.5, 1.0)  # its best is the last but one
     assert "With 5% of the space" in tuning.picture(found).alt
-    rows = {(one[2], one[3]): one[4:] for one in tuning.moved(tuned.journals(tmp_path))}
+    rows = {(one[2], one[3]): one[4:] for one in tuning.moved(tmp_path)}
     assert rows == {
         ("NVIDIA H200", "NVIDIA H100"): (0.25, 0.0),
         ("NVIDIA H100", "NVIDIA H200"): (1.0, 1.0),  # 10 µs, where 5 are the least

@@ -41,7 +41,7 @@ def edited(exercise: str, changes: list[str]) -> str:
     return text
 
 
-TAKEN = part("wrong answers", WRONG, lambda row: [row[0]], 0.4)
+TAKEN = part("wrong answers", WRONG, lambda row: [row[0]], 0.2)
 
 
 @pytest.mark.parametrize("row", TAKEN, ids=[f"{row[0]}: {row[1]}" for row in TAKEN])

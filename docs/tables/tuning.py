@@ -27,15 +27,15 @@ OPTUNA = "optuna.json"
 """In the folder of journals: what `optuna_curves` found, for who has no Optuna."""
 
 
-def curve(key: Key, tried: dict[str, Tried], seeds: Iterable[int] = report.SEEDS) -> dict[str, list[float]]:
-    """Strategy -> regret at each of BUDGETS, of random the mean over seeds; exhaustive: in the space's order. Nothing
-    where the shipped tile is none of the candidates.
-    """
-    found, order, _ = report.ordered(key, tried)
-    if order is None:
-        return {}
-    sweep = replay.Sweep(found, tried.values())
-    made = {"exhaustive": [strategies.exhaustive], "random": [strategies.random(seed) for seed in seeds],
+@functools.cache
+def sweeps(folder: Path) -> list[tuple[Key, dict[str, Tried], report.Ordered]]:
+    """A folder's whole sweeps, and the model's order of each, which takes most of the time."""
+    return [(key, tried, report.ordered(key, tried)) for key, tried in report.whole(tuned.journals(folder))]
+
+
+def curve(sweep: replay.Sweep, order: list[int]) -> dict[str, list[float]]:
+    """Strategy -> regret at each of BUDGETS, of random the mean over seeds; exhaustive: in the space's order."""
+    made = {"exhaustive": [strategies.exhaustive], "random": [*map(strategies.random, report.SEEDS)],
             "model": [strategies.ordered(order)]}  # fmt: skip
     return {name: _mean(sweep, all_) for name, all_ in made.items()}
 
@@ -48,8 +48,7 @@ def _mean(sweep: replay.Sweep, all_: Sequence[strategies.Strategy]) -> list[floa
 def optuna_curves(folder: Path, seeds: Iterable[int] = range(5)) -> Path:
     """Writes what Optuna loses at each of BUDGETS on a folder's sweeps of MANY candidates or more. Needs Optuna."""
     made = {}
-    for key, tried in report.whole(tuned.journals(folder)):
-        found, order, _ = report.ordered(key, tried)
+    for key, tried, (found, order, _) in sweeps(folder):
         if len(found) >= report.MANY and order is not None:
             sweep = replay.Sweep(found, tried.values())
             made[report.name_of(key)] = [
@@ -71,12 +70,11 @@ def curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """Strategy -> `middle` at each of BUDGETS, over a folder's sweeps of MANY candidates or more; Optuna's if they are
     of the same sweeps.
     """
-    sweeps = [
-        (key, tried)
-        for key, tried in report.whole(tuned.journals(folder))
-        if len(tried) >= report.MANY and not key.counted
-    ]
-    all_ = {report.name_of(key): one for key, tried in sweeps if (one := curve(key, tried))}
+    all_ = {
+        report.name_of(key): curve(replay.Sweep(found, tried.values()), order)
+        for key, tried, (found, order, _) in sweeps(folder)
+        if len(tried) >= report.MANY and not key.counted and order is not None
+    }
     known = kept(folder)
     theirs = [known.get(name) for name in all_]
     found = {name: [one[name] for one in all_.values()] for name in ("model", "random", "exhaustive")}
@@ -112,18 +110,18 @@ def picture(found: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
 
 def tables(folder: Path) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
-    here = tuned.journals(folder)
     place = BUDGETS.index(report.PART)
 
     @functools.cache
     def all_() -> list[report.Row]:
-        return report.rows(here, {name: regrets[place] for name, regrets in kept(folder).items()})
+        known = {name: regrets[place] for name, regrets in kept(folder).items()}
+        return [report.row(*sweep, known, how) for *sweep, how in sweeps(folder)]
 
     return {
         "tuning-claims": lambda: _claims(all_()),
         "tuning-sweeps": lambda: _sweeps(all_()),
         "tuning-curves": lambda: _curves(curves(folder)),
-        "tuning-moved": lambda: _moved(moved(here)),
+        "tuning-moved": lambda: _moved(moved(folder)),
     }
 
 
@@ -167,14 +165,13 @@ def _moved(found: Sequence[tuple[str, str, str, str, float, float | None]]) -> s
     )
 
 
-def moved(journals: Iterable[Path]) -> list[tuple[str, str, str, str, float, float | None]]:
+def moved(folder: Path) -> list[tuple[str, str, str, str, float, float | None]]:
     """(stage, problem, from GPU, to GPU, what the first's fastest costs on the second, what the default does), of
     sweeps of the same kernel, space and problem on two GPUs: fractions over the second's fastest.
     """
     by: dict[tuple[str, ...], dict[str, replay.Sweep]] = {}
     ships = set()
-    for key, tried in report.whole(journals):
-        found, order, _ = report.ordered(key, tried)
+    for key, tried, (found, order, _) in sweeps(folder):
         place = key.subject, key.problem, key.dtype, key.kernel, key.space
         by.setdefault(place, {})[key.gpu] = replay.Sweep(found, tried.values())
         if order is not None:

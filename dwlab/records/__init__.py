@@ -352,7 +352,7 @@ def with_fastest_baselines(
         peers = ((one, one["shape"], one["time"]["median_us"], one["name"])
                  for one in run.peers if one.get("time") and one.get("shape"))  # fmt: skip
         timed = (
-            (one.to_dict() for one in run.measurements),
+            (one.to_dict() for one in run.measurements if one.op == "depthwise1d"),
             *(run.sections.get(part, ()) for part in ("grid", "shapes")),
         )
         own = ((one, one["problem"], one["peer_time_us"], one["peer"])

@@ -103,7 +103,7 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in the order of the fields."""
-        return dataclasses.asdict(self) | {"problem": dict(self.problem)}
+        return vars(self) | {"problem": dict(self.problem)}
 
 
 SHARED = {"gpu", "date", "copy_gbps", "file"}

@@ -31,6 +31,7 @@ from dwlab.tuning.space import Space, SpaceError, Subject, subject
 
 PART = 0.05
 SEEDS = range(20)
+Ordered = tuple[Space, list[int] | None, str]
 MANY = math.ceil(1 / PART)
 """Candidates of a space in which the budget is a number; a smaller space's is the shipped candidate alone."""
 
@@ -73,11 +74,11 @@ class Row:
     changed: bool = False
 
 
-def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = None) -> Row:
+def row(key: Key, tried: dict[str, Tried], kept: Mapping[str, float] | None = None, how: Ordered | None = None) -> Row:
     """The row of a whole sweep: what searches lose against it. kept: what Optuna loses, by `name_of` a key; None: it is
-    asked, if it is installed. Raises ReplayError if no candidate was right.
+    asked, if it is installed. how: what `ordered` says. Raises ReplayError if no candidate was right.
     """
-    found, order, note = ordered(key, tried)
+    found, order, note = how or ordered(key, tried)
     sweep = replay.Sweep(found, tried.values())
     most = at(PART, len(found))
     measured = 0 if key.counted else sum(one.ok for one in tried.values())
@@ -110,7 +111,7 @@ def _of_today(key: Key, tried: dict[str, Tried]) -> dict[str, Tried]:
     return left if any(one.ok for one in left.values()) else tried
 
 
-def ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, list[int] | None, str]:
+def ordered(key: Key, tried: dict[str, Tried]) -> Ordered:
     """The recorded space, the model's order of it, and why there is none: a stage or a tile of another time.
 
     Without an order the first candidate is not what ships; searches begin with that, so none is compared then.
