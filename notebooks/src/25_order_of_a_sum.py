@@ -315,7 +315,7 @@ for one in stages("depthwise1d", "weight_grad"):
 # - The price is small. `channels`, the fastest stage here, ends the same way: a lane has the sums of all 48 taps in registers,
 #   through its part of the batch; a block's two warps join theirs in shared memory, once; each block's sums go to a place of
 #   their own. `backward/channels` makes dx in the same pass over dy, which saves a quarter of the bytes. How many blocks are
-#   best, and what long rows ask for: [results](../docs/results/depthwise1d.md).
+#   best, and what long rows need: [results](../docs/results/depthwise1d.md).
 
 # %% tags=["nbval-ignore-output", "folded"]
 moves.left("weight_grad", "channels")  # as recorded
