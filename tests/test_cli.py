@@ -84,16 +84,6 @@ def test_xray_counts_four_blocks_as_four_times_one(run):
     assert sectors(8) == 4 * sectors(2)
 
 
-def test_xray_refuses_long_filters_on_few_threads(run):
-    status, out, err = run("xray", NAIVE, "--problem", "8,8,64000,2000")
-    assert (status, out) == (2, "") and "8,064,064,000 products" in err and "smaller B, H or K" in err
-
-
-def test_xray_refuses_what_takes_minutes(run):
-    status, out, err = run("xray", NAIVE, "--problem", "paper")
-    assert (status, out) == (2, "") and "give a smaller B" in err
-
-
 def test_a_stage_with_hazards_fails(run, monkeypatch):
     good = registry.stage(NAIVE)
     from dwlab import cuda
@@ -139,6 +129,9 @@ def test_version_and_help(run):
         (["xray", "depthwise1d/forward/naiv"], "The nearest is 'depthwise1d/forward/naive'"),
         (["xray", NAIVE, "--problem", "smal"], "The nearest is 'small'"),
         (["xray", NAIVE, "--problem", "4,16,0,48"], "L"),
+        (["xray", NAIVE, "--problem", "8,8,64000,2000"], "8,064,064,000 products"),
+        (["xray", NAIVE, "--problem", "8,8,64000,2000"], "smaller B, H or K"),
+        (["xray", NAIVE, "--problem", "paper"], "give a smaller B"),
         (["xray", NAIVE, "--problem", "4,16,48,48,-3"], "padding"),
         (["xray", "depthwise2d/forward/naive", "--problem", "N=1 C=8 H=9 K=3"], "it needs N, C, H, W and K"),
         (["xray", "depthwise2d/forward/naive", "--problem", "small"], "is a problem of depthwise1d"),
@@ -266,16 +259,10 @@ def test_a_closed_stdout_and_ctrl_c_while_modules_load_are_no_traceback():
     assert stderr("-c", loading, before=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) == b""
 
 
-def test_a_target_that_is_no_mode_is_one_line(monkeypatch):
-    done = process("study", "--quick", text=True, variables={target.VARIABLE: "cuda"})
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1 and "'cuda' is not a mode" in done.stderr
-
-
-def test_gpu_asked_for_without_one_is_one_line():
-    done = process("study", "--quick", text=True, variables={target.VARIABLE: "gpu", "CUDA_VISIBLE_DEVICES": ""})
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1 and "no GPU can be used" in done.stderr
+@pytest.mark.parametrize(("mode", "says"), [("cuda", "'cuda' is not a mode"), ("gpu", "no GPU can be used")])
+def test_a_target_that_cannot_be_is_one_line(mode, says):
+    done = process("study", "--quick", text=True, variables={target.VARIABLE: mode, "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
 
 
 # --- names, problems, tables ------------------------------------------------------------------------------------------

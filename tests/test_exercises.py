@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from copies import needs_solutions, worked_on
-from numba import float32
+from wrong_kernels import edited
 
 import dwlab
 from dwlab import cuda, xray
@@ -577,11 +577,27 @@ def test_a_wrong_answer_in_a_shell_is_told_how_to_see_more(tmp_path):
 # the tools of judges
 
 
-@cuda.jit
-def _double(x, y):
+COPIED = """
+def kernel(x, y):
     i = cuda.grid(1)
     if i < x.size:
-        y[i] = x[i] * float32(2)
+        y[i] = x[i]
+"""
+STAGED = """
+def kernel(x, y):
+    tile = cuda.shared.array(64, float32)
+    i = cuda.threadIdx.x
+    tile[i] = x[i]
+    y[i] = tile[i ^ 1]
+"""
+_double = edited(COPIED, "double", "= x[i] => = x[i] * float32(2)")
+_adds_up = edited(COPIED, "adds_up", "= x[i] => += x[i]")
+_half = edited(COPIED, "half", "i < x.size => i < x.size // 2")
+_nan = edited(COPIED, "nan", "= x[i] => = (x[i] - x[i]) / (x[i] - x[i])")
+_two_warps = edited(STAGED, "two_warps", "tile[i ^ 1] => tile[i ^ 1] + tile[63 - i]")
+_two_lanes = edited(STAGED, "two_lanes")
+TWICE = "tile[(i + 8) % 64] = x[i]\n    if i < 9:\n        tile[i] = x[i]\n    cuda.syncthreads()"
+_an_element_too_many = edited(STAGED, "too_many", f"tile[i] = x[i] => {TWICE}", "tile[i ^ 1] => tile[i]")
 
 
 @cuda.jit
@@ -625,54 +641,6 @@ def test_agree_names_the_first_difference(got, want, says):
 def test_agree_accepts_rounding_infinities_and_nans_that_are_meant():
     tools.agree(np.array([1.0000001, np.inf, np.nan]), np.array([1.0, np.inf, np.nan]), "it")
     tools.agree(np.zeros(0), np.zeros(0), "nothing")
-
-
-@cuda.jit
-def _adds_up(x, y):
-    i = cuda.grid(1)
-    if i < x.size:
-        y[i] += x[i]
-
-
-@cuda.jit
-def _half(x, y):
-    i = cuda.grid(1)
-    if i < x.size // 2:
-        y[i] = x[i]
-
-
-@cuda.jit
-def _nan(x, y):
-    i = cuda.grid(1)
-    if i < x.size:
-        y[i] = (x[i] - x[i]) / (x[i] - x[i])
-
-
-@cuda.jit
-def _two_warps(x, y):
-    tile = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    tile[i] = x[i]
-    y[i] = tile[i ^ 1] + tile[63 - i]
-
-
-@cuda.jit
-def _two_lanes(x, y):
-    tile = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    tile[i] = x[i]
-    y[i] = tile[i ^ 1]
-
-
-@cuda.jit
-def _an_element_too_many(x, y):
-    tile = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    tile[(i + 8) % 64] = x[i]
-    if i < 9:
-        tile[i] = x[i]
-    cuda.syncthreads()
-    y[i] = tile[i]
 
 
 def _outcome(kernel, want, threads=64):

@@ -156,20 +156,6 @@ def test_copies_of_two_begin_at_even_places_and_none_is_there_before_it_is_waite
         assert found[0].kind == "misaligned" and "ptx.copy2_async takes indices that are multiples of 2" in str(found)
 
 
-def test_a_pair_is_stored_at_even_places_of_global_arrays_and_inside():
-    def store(first):
-        @cuda.jit
-        def store(y):
-            ptx.store2(y, cuda.threadIdx.x * 2 + first, float32(1), float32(2))
-
-        return store
-
-    (odd,) = hazards(store(1), np.zeros(128, np.float32))
-    assert odd.kind == "misaligned" and "ptx.store2" in odd.message and "multiples of 2" in odd.message
-    (outside,) = hazards(store(66), np.zeros(128, np.float32))
-    assert outside.kind == "out of bounds" and "elements 128 to 129 (size 128) in thread 31" in outside.message
-
-
 def test_indices_run_through_all_dimensions_and_views_begin_where_they_begin():
     @cuda.jit
     def copy(x, y):
@@ -277,19 +263,34 @@ def test_shared_memory_serves_eight_lanes_at_a_time(pitch, wavefronts):
 # ---- which mistakes are found
 
 
-def one_load(index, size=128):
-    @cuda.jit
-    def load(x, y):
-        a, b, c, d = ptx.load4(x, cuda.threadIdx.x * 4 + index)
-        y[cuda.threadIdx.x] = a + b + c + d
+BARE = """
+def kernel(x, y):
+    tile = cuda.shared.array(128, float32, 16)
+    lane = cuda.threadIdx.x
+    WHAT
+"""
+FOUR = "float32(1), float32(2), float32(3), float32(4)"
+FAULTS = [  # what each lane does with x, of so many elements, or y, of 64; the hazard, and what is said of it
+    ("y[lane] = ptx.load4(x, lane * 4 + 2)[0]", 140, "misaligned", "index 2 in thread 0 of block 0 | multiples of 4"),
+    ("y[lane] = ptx.load4(x[1:], lane * 4)[0]", 200, "misaligned", "does not start at a multiple of 16 bytes"),
+    ("ptx.store2(x, lane * 2 + 1, x[0], x[0])", 128, "misaligned", "ptx.store2 | multiples of 2"),
+    ("ptx.store2(x, lane * 2 + 66, x[0], x[0])", 128, "out of bounds", "elements 128 to 129 (size 128) in thread 31"),
+    *((f"y[lane] = ptx.load4(x, lane * 4 + {index})[0]", 128, "out of bounds",
+       f"elements {at} to {at + 3} (size 128) in thread {lane} of block 0")
+      for index, lane, at in ((4, 31, 128), (124, 1, 128), (-4, 0, -4), (10**9, 0, 10**9))),
+    (f"ptx.store4(y, lane // 2 * 4, {FOUR})", 1, "two writers", ""),
+    *((f"ptx.store4_shared(tile, lane * 4, {FOUR})\n    y[lane] = tile[(31 - lane) * 4 + {k}]", 1, "race",
+       f"syncwarp | element [{124 + k}]") for k in range(4)),
+    ("for k in range(3):\n        tile[lane * 4 + k] = 1\n    y[lane] = ptx.load4_shared(tile, lane * 4)[0]", 1,
+     "uninitialised", "element [3]"),
+]  # fmt: skip
 
-    return hazards(load, np.ones(size, np.float32), np.zeros(32, np.float32))
 
-
-def test_a_misaligned_index_is_named():
-    (found,) = one_load(2, 140)
-    assert (found.kind, found.array) == ("misaligned", "x")
-    assert "index 2 in thread 0 of block 0" in found.message and "multiples of 4" in found.message
+@pytest.mark.parametrize(("what", "size", "kind", "says"), FAULTS)
+def test_a_fault_of_any_of_the_elements_is_named(what, size, kind, says):
+    kernel = edited(BARE, "bare", f"WHAT => {what}", ptx=ptx)
+    (found,) = hazards(kernel, np.ones(size, np.float32), np.zeros(64, np.float32))
+    assert found.kind == kind and all(one in found.message for one in says.split(" | ")), found.message
 
 
 def test_a_misaligned_access_stops_the_kernel_even_where_hazards_are_off():
@@ -301,25 +302,6 @@ def test_a_misaligned_access_stops_the_kernel_even_where_hazards_are_off():
         store = simt.jit(store.py_func)
     with simt.using(simt.Options(hazards="off")), pytest.raises(simt.HazardError, match="misaligned"):
         store[1, 1](np.zeros(8, np.float32))
-
-
-def test_an_array_that_starts_at_an_odd_place_is_named():
-    @cuda.jit
-    def load(x, y):
-        a, b, c, d = ptx.load4(x[1:], cuda.threadIdx.x * 4)
-        y[cuda.threadIdx.x] = a
-
-    (found,) = hazards(load, np.ones(200, np.float32), np.zeros(32, np.float32))
-    assert found.kind == "misaligned" and "does not start at a multiple of 16 bytes" in found.message
-
-
-@pytest.mark.parametrize("index", [4, 124, -4, 10**9])
-def test_any_of_the_four_outside_is_out_of_bounds(index):
-    (found,) = one_load(index)
-    lane = 31 if index == 4 else 1 if index == 124 else 0
-    start = 4 * lane + index
-    assert found.kind == "out of bounds"
-    assert f"elements {start} to {start + 3} (size 128) in thread {lane} of block 0" in found.message
 
 
 def refused(kernel, *args):
@@ -341,41 +323,6 @@ def test_arrays_of_another_type_and_views_with_gaps_are_refused():
     y = np.zeros(128, np.float32)
     assert "ptx.store4_shared takes a float32 array; tile is float64" in refused(of_wide, y)
     assert "ptx.store4 takes a C-contiguous array" in refused(of_column, y.reshape(32, 4))
-
-
-@pytest.mark.parametrize("k", range(4))
-def test_each_of_the_four_elements_can_race(k):
-    @cuda.jit
-    def store(y, k):
-        tile = cuda.shared.array(ONE_WARP, float32, 16)
-        lane = cuda.threadIdx.x
-        ptx.store4_shared(tile, lane * 4, float32(1), float32(2), float32(3), float32(4))
-        y[lane] = tile[(31 - lane) * 4 + k]
-
-    (found,) = hazards(store, np.zeros(32, np.float32), k)
-    assert found.kind == "race" and "syncwarp" in found.message and f"element [{31 * 4 + k}]" in found.message
-
-
-def test_two_lanes_that_store_the_same_four_are_two_writers():
-    @cuda.jit
-    def store(y):
-        ptx.store4(y, cuda.threadIdx.x // 2 * 4, float32(1), float32(2), float32(3), float32(4))
-
-    assert kinds(store, np.zeros(64, np.float32)) == ["two writers"]
-
-
-def test_reading_what_nothing_wrote_is_found_on_any_of_the_four():
-    @cuda.jit
-    def plain(y):
-        tile = cuda.shared.array(ONE_WARP, float32, 16)
-        lane = cuda.threadIdx.x
-        for k in range(3):
-            tile[lane * 4 + k] = 1
-        a, b, c, d = ptx.load4_shared(tile, lane * 4)
-        y[lane] = a + b + c + d
-
-    (found,) = hazards(plain, np.zeros(32, np.float32))
-    assert found.kind == "uninitialised" and "element [3]" in found.message
 
 
 # ---- asynchronous copies
