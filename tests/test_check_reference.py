@@ -1,5 +1,7 @@
 """check(kernel, want=function, args=…): anybody's kernel against a function on NumPy arrays."""
 
+import textwrap
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,11 +23,14 @@ def doubled(x, y):
     y[:] = 2 * x
 
 
+def of_lines(parameters, *lines):
+    text = f"def made({parameters}):\n" + textwrap.indent("\n".join(lines) + "\n", "    ")
+    return cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
+
+
 def kernel(does):
     """A kernel of one thread an element, from the text of its body; i is the row, j the place in it."""
-    body = "\n        ".join(does.splitlines())
-    text = f"def made(x, y):\n    i = cuda.blockIdx.y\n    j = cuda.grid(1)\n    if j < x.shape[1]:\n        {body}\n"
-    return cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
+    return of_lines("x, y", "i, j = cuda.blockIdx.y, cuda.grid(1)", "if j < x.shape[1]:", textwrap.indent(does, "    "))
 
 
 def judged(does, **how):
@@ -83,11 +88,7 @@ def test_a_wrong_kernel_is_told_what_is_wrong(does):
 
 def test_a_hazard_that_is_meant_is_allowed():
     x, y = np.ones(64, np.float32), np.zeros(1, np.float32)
-
-    @cuda.jit
-    def flag(x, y):
-        if x[cuda.threadIdx.x] > 0:
-            y[0] = 1
+    flag = of_lines("x, y", "if x[cuda.threadIdx.x] > 0:", "    y[0] = 1")
 
     def want(x, y):
         y[0] = (x > 0).any()
@@ -100,11 +101,7 @@ def test_a_hazard_that_is_meant_is_allowed():
 
 
 def test_an_output_that_is_added_to_keeps_what_it_held():
-    @cuda.jit
-    def add(x, y):
-        i = cuda.grid(1)
-        if i < y.size:
-            y[i] += x[i]
+    add = of_lines("x, y", "i = cuda.grid(1)", "if i < y.size:", "    y[i] += x[i]")
 
     def want(x, y):
         y += x
@@ -116,27 +113,14 @@ def test_an_output_that_is_added_to_keeps_what_it_held():
 
 def test_an_output_that_holds_the_result_already_is_seen():
     x = np.arange(1, 33, dtype=np.float32)
-    right = 2 * x
-
-    @cuda.jit
-    def idle(x, y):
-        pass
-
-    def want(x, y):
-        y[:] = 2 * x
-
-    verdict = check(idle, want=want, args=(x, right), grid=1, block=32)
+    verdict = check(of_lines("x, y", "pass"), want=doubled, args=(x, 2 * x), grid=1, block=32)
     assert [one.pattern for one in verdict.findings] == ["not written"]
 
 
 def test_an_array_of_indices_is_an_input_and_is_not_spoiled():
     """Whether an array is an output is tried out; a reference that cannot bear it, because it reads it, is none."""
 
-    @cuda.jit
-    def counted(x, counts):
-        i = cuda.grid(1)
-        if i < x.size:
-            cuda.atomic.add(counts, x[i], 1)
+    counted = of_lines("x, counts", "i = cuda.grid(1)", "if i < x.size:", "    cuda.atomic.add(counts, x[i], 1)")
 
     def want(x, counts):
         counts += np.bincount(x, minlength=counts.size)
@@ -146,12 +130,8 @@ def test_an_array_of_indices_is_an_input_and_is_not_spoiled():
 
 
 def test_lists_are_no_arrays():
-    @cuda.jit
-    def idle(x):
-        pass
-
     with pytest.raises(CheckError, match="none of the arguments is a NumPy array"):
-        check(idle, want=lambda x: None, args=([1.0],), grid=1, block=32)
+        check(of_lines("x", "pass"), want=lambda x: None, args=([1.0],), grid=1, block=32)
 
 
 def test_several_outputs_numbers_and_shared_memory():
@@ -178,20 +158,12 @@ def test_several_outputs_numbers_and_shared_memory():
 @given(kind=st.sampled_from(["f2", "f4", "f8", "i1", "u2", "i4", "i8", "c8", "c16"]), size=st.integers(1, 300))
 @settings(max_examples=25, deadline=None)
 def test_every_storage_type_is_compared(kind, size):
-    @cuda.jit
-    def copied(x, y):
-        i = cuda.grid(1)
-        if i < x.size:
-            y[i] = x[i]
-
-    def want(x, y):
-        y[:] = x
-
+    copy = of_lines("x, y", "i = cuda.grid(1)", "if i < x.size:", "    y[i] = x[i]")
     x = (np.arange(size) % 50 + 1).astype(kind)
     args = (x, np.zeros_like(x))
     grid = -(-size // 64)
-    check(copied, want=want, args=args, grid=grid, block=64).raise_if_wrong()
-    assert not check(copied, want=lambda x, y: y.__setitem__(size - 1, 99), args=args, grid=grid, block=64).passed
+    check(copy, want=copied, args=args, grid=grid, block=64).raise_if_wrong()
+    assert not check(copy, want=lambda x, y: y.__setitem__(size - 1, 99), args=args, grid=grid, block=64).passed
 
 
 def raises(x, y):
@@ -201,10 +173,7 @@ def raises(x, y):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        (
-            {"want": lambda x: x[0], "args": (X, Y), "grid": 1, "block": 32},
-            "returns an array of shape .70,.: no argument",
-        ),
+        ({"want": lambda x: x[0], "args": (X, Y), "grid": 1, "block": 32}, "returns an array of shape .70,.: no arg"),
         ({"want": raises, "args": (X, Y), "grid": 1, "block": 32}, "the reference raises ValueError: no"),
         ({"want": lambda x, y: None, "args": (X, Y), "grid": 1, "block": 32}, "changes none of the arrays"),
         ({"want": doubled, "args": (X, Y)}, "give grid= and block="),
@@ -244,8 +213,7 @@ MIXED = np.concatenate([np.full(8, 1e6), np.linspace(0.1, 5, 56)]).astype(np.flo
     ],
 )
 def test_an_element_is_right_by_its_own_size(does, x, right):
-    body = f"def made(x, y):\n    i = cuda.grid(1)\n    {does}\n"
-    made = cuda.jit(loaded(body, cuda=cuda, float32=float32)["made"])
+    made = of_lines("x, y", "i = cuda.grid(1)", does)
     assert check(made, want=copied, args=(x, np.zeros_like(x)), grid=1, block=64).passed == right
 
 
@@ -308,24 +276,19 @@ def test_a_product_that_lacks_its_last_terms_is_named_so():
 def test_an_input_that_is_stored_to_and_restored_is_seen():
     verdict = judged("v = x[i, j]\nx[i, j] = 0\ny[i, j] = v + x[i, j] + v\nx[i, j] = v")
     assert [one.pattern for one in verdict.findings] == ["input changed"]
-    assert "x is an input, and line 6 stores to it, though it holds again" in str(verdict)
+    assert "x is an input, and line 5 stores to it, though it holds again" in str(verdict)
 
 
 def test_an_input_of_one_value_is_named_and_one_that_varies_is_not():
     x = np.ones(64, np.float32)
 
-    @cuda.jit
-    def reversed_(x, w, y):
-        y[cuda.grid(1)] = x[63 - cuda.grid(1)] * w[0]
-
-    def want(x, w, y):
-        y[:] = x * w
-
-    verdict = check(reversed_, want=want, args=(x, np.full(1, 2.0, np.float32), 0 * x), grid=1, block=64)
+    how = {"want": lambda x, w: x * w, "grid": 1, "block": 64}
+    turned, w = of_lines("x, w, y", "y[cuda.grid(1)] = x[63 - cuda.grid(1)] * w[0]"), np.full(1, 2.0, np.float32)
+    verdict = check(turned, args=(x, w, 0 * x), **how)
     assert verdict.passed and verdict.notes == ("x has one value: it cannot tell x[i] from x[j]",)
     assert str(verdict).endswith("\nnote: x has one value: it cannot tell x[i] from x[j]")
     x = np.arange(64, dtype=np.float32)
-    verdict = check(reversed_, want=want, args=(x, np.full(1, 2.0, np.float32), 0 * x), grid=1, block=64)
+    verdict = check(turned, args=(x, w, 0 * x), **how)
     assert not verdict.passed and verdict.notes == ()
 
 
@@ -333,11 +296,7 @@ def test_a_reference_over_whole_numbers_meets_no_numbers_that_it_cannot_bear():
     """Counts as sizes and as loops' ends: with 0x55555555 in them it would take gigabytes, or not end."""
     seen = []
 
-    @cuda.jit
-    def down(counts, y):
-        i = cuda.grid(1)
-        y[i] = 2 * counts[i]
-        counts[i] -= 1
+    down = of_lines("counts, y", "i = cuda.grid(1)", "y[i] = 2 * counts[i]", "counts[i] -= 1")
 
     def want(counts, y):
         seen.append(counts.max())
@@ -358,8 +317,7 @@ def drawn(n=70):
 
 
 def sized(does, args=drawn, want=lambda x: 2 * x, grid=lambda n: -(-n // 32), **how):
-    text = f"def made(x, y, n):\n    i = cuda.grid(1)\n    if i < n:\n        {does}\n"
-    made = cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
+    made = of_lines("x, y, n", "i = cuda.grid(1)", "if i < n:", f"    {does}")
     return check(made, want=want, args=args, grid=grid, block=32, **how)
 
 
@@ -374,11 +332,10 @@ def sized(does, args=drawn, want=lambda x: 2 * x, grid=lambda n: -(-n // 32), **
     ],
 )
 def test_a_matrix_in_another_order_is_named(a, b, d, named):
-    text = "def made(a, b, d):\n    g, h = cuda.grid(2)\n    total = float32(0)\n    for t in range(8):\n" + (
-        f"        total += a[{a}] * b[{b.replace('g', 'h')}]\n    t = h\n    d[{d}] = total\n"
-    )
+    summed = f"    total += a[{a}] * b[{b.replace('g', 'h')}]"
+    head = "g, h = cuda.grid(2)", "total = float32(0)", "for t in range(8):"
+    made = of_lines("a, b, d", *head, summed, "t = h", f"d[{d}] = total")
     a, b = np.random.default_rng(3).normal(size=(2, 8, 8)).astype(np.float32)
-    made = cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
     verdict = check(made, want=lambda a, b: a @ b.T, args=(a, b, np.zeros((8, 8), np.float32)), grid=1, block=(8, 8))
     assert not verdict.passed and named in str(verdict)
 
@@ -404,16 +361,9 @@ def test_a_reference_may_return_its_result_and_sizes_are_tried_by_themselves(wan
 
 
 def test_two_results_go_to_the_last_arrays_that_are_not_read():
-    @cuda.jit
-    def both(x, s, d, y):
-        i = cuda.grid(1)
-        s[i], d[i] = x[i] + y[i], x[i] - y[i]
-
-    def want(x, s, d, y):
-        return x + y, x - y
-
+    both = of_lines("x, s, d, y", "i = cuda.grid(1)", "s[i], d[i] = x[i] + y[i], x[i] - y[i]")
     x, y = X[0, :32], X[1, :32]
-    check(both, want=want, args=(x, 0 * x, 0 * x, y), grid=1, block=32).raise_if_wrong()
+    check(both, want=lambda x, s, d, y: (x + y, x - y), args=(x, 0 * x, 0 * x, y), grid=1, block=32).raise_if_wrong()
 
 
 def test_a_size_that_is_wrong_is_named_and_those_beyond_a_fixed_grid_are_not_tried():
