@@ -331,7 +331,7 @@ print(f"wide reaches {fraction:.2f} of the copy speed; you predicted {predicted_
 # None of this was won by one idea. Each step took away what the step before was waiting for: sectors, wavefronts, requests,
 # instructions. Then bytes are left.
 #
-# A row beyond 64 hours fits no lane: `strips` gives a lane 20 neighbouring outputs of a long row. Filters of many taps have more
+# A row beyond 64 hours fits no lane: `strips` gives a lane a **row segment**, 20 neighbouring outputs. Filters of many taps have more
 # arithmetic for the same bytes, and a small launch begins and ends like a copy of as many bytes, with which it is better compared:
 # [long rows and small launches](../docs/results/depthwise1d.md).
 
