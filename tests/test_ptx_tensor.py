@@ -8,6 +8,7 @@ from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import float32, int32, uint32
+from wrong_kernels import edited
 
 from dwlab import simt
 from dwlab.compiler import inspect
@@ -147,29 +148,18 @@ def test_three_products_of_tf32_are_near_float32():
     assert three < 2**-20 < rounded < cut < 2**-9
 
 
+EACH = """
+def kernel(x, y):
+    i = cuda.grid(1)
+    if i < y.shape[0]:
+        y[i] = function(READ)
+"""
+
+
 def number_kernel(function, takes, gives):
-    """A kernel: y[i] = function(x[0, i], x[1, i] …)."""
-    count = takes
-
-    @cuda.jit
-    def one(x, y):
-        i = cuda.grid(1)
-        if i < y.shape[0]:
-            y[i] = function(x[0, i])
-
-    @cuda.jit
-    def three(x, y):
-        i = cuda.grid(1)
-        if i < y.shape[0]:
-            y[i] = function(x[0, i], x[1, i], x[2, i])
-
-    @cuda.jit
-    def four(x, y):
-        i = cuda.grid(1)
-        if i < y.shape[0]:
-            y[i] = function(x[0, i], x[1, i], x[2, i], x[3, i])
-
-    kernel = {1: one, 3: three, 4: four}[count]
+    """A function of so many arrays: on the GPU function(x[0, i], x[1, i], …) of each i."""
+    read = ", ".join(f"x[{k}, i]" for k in range(takes))
+    kernel = edited(EACH, "each", f"READ => {read}", function=function)
 
     def run(*x):
         y = np.zeros(len(x[0]), gives)

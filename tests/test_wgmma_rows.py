@@ -116,6 +116,7 @@ def of(C, F, pixels, form, N=1, **more):
 
 
 @counts
+@pytest.mark.family(0.1)
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("shape", tiles.SHAPES, ids=str)
 def test_every_tile_is_right_and_counted(shape, groups):
