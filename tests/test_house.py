@@ -115,10 +115,11 @@ def test_every_file_of_the_package_is_listed_with_what_it_is(tmp_path):
     ]
 
 
+@functools.cache
 def imported_rooms():
     """dwlab's files, as "inference.int8", and what each imports of them, at its top, when called, or by a string."""
     files = {path.relative_to(ROOT).with_suffix("").as_posix(): path for path in (ROOT / "dwlab").rglob("*.py")}
-    files = {name.replace("/", ".").removesuffix(".__init__"): path for name, path in files.items()}
+    files, made = {name.replace("/", ".").removesuffix(".__init__"): path for name, path in files.items()}, {}
     for room, path in files.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
@@ -132,7 +133,8 @@ def imported_rooms():
             ]
             found |= {one.value for node in called for one in node.args if getattr(one, "value", "") in files}
         if room != "dwlab.simt.__main__":  # a command, which stands above all rooms
-            yield room.partition(".")[2], {name.partition(".")[2] for name in found}
+            made[room.partition(".")[2]] = {name.partition(".")[2] for name in found}
+    return made
 
 
 def one_way(imports):
@@ -146,7 +148,7 @@ def one_way(imports):
 @pytest.mark.quick
 def test_rooms_import_each_other_one_way():
     """Each room imports what stands before it in docs/build.py, and no file what imports it, but for types alone."""
-    imports = dict(imported_rooms())
+    imports = imported_rooms()
     assert {"planner", "inference.int8", "inference.with_torch"} <= imports["inference"]
     for room, found in imports.items():
         # the face and the command line import any, and any imports the version
@@ -162,7 +164,7 @@ def test_the_interpreter_has_one_face_and_knows_nothing_of_those_above():
     """Others import what dwlab.simt says is public; it imports limits of GPUs, and tables, and no view but in views."""
     from dwlab.simt import PUBLIC
 
-    for room, found in imported_rooms():
+    for room, found in imported_rooms().items():
         inside = room.startswith("simt")
         reached = {one.split(".")[1] for one in found if one.startswith("simt.")}
         if inside:
