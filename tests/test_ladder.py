@@ -23,8 +23,8 @@ pytestmark = [
 
 RUNGS = ladder.rungs()
 HARD = Fused(
-    DepthwiseConv2d(2, 48, 9, 7, 3, layout="NHWC", bias=True, activation="relu6"),
-    Pointwise(2, 48, 64, 9, 7, layout="NHWC", bias=True, residual=True),
+    DepthwiseConv2d(2, 32, 9, 7, 3, layout="NHWC", bias=True, activation="relu6"),
+    Pointwise(2, 32, 64, 9, 7, layout="NHWC", bias=True, residual=True),
 )
 
 

@@ -205,11 +205,8 @@ rows = [(name, *(f"{size / 1e3:,.0f}" for size in sizes), f"{chip:,}") for name,
 tabular.columns(("", "x, KB", "w2, KB", "between, KB", "wavefronts on chip"), rows)
 
 # %% [markdown]
-# - **One kernel** removes the intermediate map and nothing else: each product still requests its weight. Fusing removes a map; it
-#   makes no kernel good.
-# - **Sums that stay** request each weight once for a block in place of 16 times.
-# - **Chunks of channels** take 16 bytes of a sector in place of 4: a quarter of the sectors of w2.
-# - **Down a column**, unrolled or not, half of x is requested.
+# **One kernel** removes the intermediate map and nothing else: each product still requests its weight. Fusing removes a map; it makes no
+# kernel good. The rungs after it request ever less of w2, and at last of x.
 #
 # ### When the filters are more than the map
 #
@@ -305,8 +302,7 @@ tabular.columns(("pair", "bytes saved", "stays in the L2", "multiply-adds per by
 # - **Too few blocks.** One image of 7 × 7 has four squares of 4 × 4. To give each multiprocessor a block, filters are divided
 #   among blocks, and each of them computes the depthwise layer again.
 #
-# So to be fused is no virtue of a kernel. It is a decision for a pair, a batch, a type and a GPU. Deciding is the matter of
-# [lesson 33](33_fuseplanner.ipynb), and for whole networks of [lesson 37](37_energy.ipynb).
+# To fuse is a decision for a pair, a batch, a type and a GPU: the matter of [lesson 33](33_fuseplanner.ipynb).
 #
 # ## Key points
 #

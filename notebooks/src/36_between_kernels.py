@@ -89,16 +89,8 @@ launches([3.0] * 8, start=10.0)
 # Write after read is a dependency, too. Blocks that wait take room from those that work, so an early start does not always
 # pay: `inference.prepare` tries no early start and both early ones, and keeps the fastest.
 #
-# The classifier at the end of a network, for a few images, does it like this. A warp has one class. It loads that class's
-# weights into registers (MobileNetV2: 1,280, so 40 per lane), and only then waits for what they are multiplied with:
-#
-# 1. **Before the wait**, the weights: they are most of the bytes of this layer for one image, and no kernel writes them.
-# 2. **`grid_dependency_wait`** stands outside the `if`: every thread comes to it, also those that have no class.
-# 3. **After the wait**, for each image a scalar product: its terms per lane, then five shuffles add up the 32 lanes.
-# 4. **Epilogue.** One lane stores the sum with its bias. There is no shared memory and no barrier.
-#
-# <!-- begin:function:dwlab.kernels.operations.ends:linear -->
-# <!-- end:function:dwlab.kernels.operations.ends:linear -->
+# The classifier at the end of a network, `dwlab/kernels/operations/ends.py`, has its weights in registers before it waits: for one
+# image they are most of its bytes.
 
 # %% [markdown]
 # ## Check

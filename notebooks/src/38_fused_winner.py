@@ -81,7 +81,7 @@ def with_mma(C, pitch):
 
 
 more = {"bias": True, "activation": "relu6", "layout": "NHWC"}
-hard = Fused(DepthwiseConv2d(2, 48, 9, 7, 3, **more), Pointwise(2, 48, 64, 9, 7, **more))
+hard = Fused(DepthwiseConv2d(2, 32, 9, 7, 3, **more), Pointwise(2, 32, 64, 9, 7, **more))
 rungs = ladder.rungs()
 rungs["+ mma"] = ladder.rung(ladder.down_a_column, with_mma, ladder.of_fragments, ladder.mma_pitch)
 print("+ mma passed:", check(rungs["+ mma"], hard, seed=1).raise_if_wrong().passed)
