@@ -45,8 +45,7 @@ modules({"DWPW": (Fused(dw(64, 28), pw(64, 64, 28)), Tile(64, 7, 7)),
 # A depthwise layer needs neighbours, a pointwise layer needs all channels. So DWPW reads a halo of x. PWDW_R has its halo
 # *between* the layers, where no block can read what another one has: each computes it again (R: recomputed). With the tile that
 # is drawn it also reads all of x for every 8 filters, and requests far more than the map between had: this tile loses. PWDW avoids
-# the halo with the whole map of a few filters, PWPW needs no neighbours at all. Their stages: `dwpw/slide` and `pwdw/strips` are
-# read in lesson 38, and for PWPW there are `pwpw/naive` and, on tensor cores, `pwpw/tensor`.
+# the halo with the whole map of a few filters, PWPW needs no neighbours at all.
 #
 # Two passes over the intermediate map are saved, one write and one read. **What is paid for it, and when is that more than was saved?**
 # Here for DWPW, one change a rung. [Lesson 38](38_fused_winner.ipynb) climbs on to the kernel that wins.
@@ -268,8 +267,7 @@ if here:
 #
 # </details>
 #
-# - **Most of what was above 1 is the kernels'.** A table that has fused kernels of one's own on one side, and somebody else's
-#   two on the other, credits fusing with all of it.
+# - **Most of what was above 1 is the kernels'.**
 # - **Fusion wins** where a pair is small and a launch is a large part of it: at batch 1 in floating point, DWPW most. In
 #   float32 DWPW still does at batch 32, on maps that are four times those of int8.
 # - **It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8. There the intermediate map has
