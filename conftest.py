@@ -14,17 +14,33 @@ os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 sys.path += [str(Path(__file__).parent / folder) for folder in ("tests", "notebooks")]
 import parts  # noqa: E402
 
-MOST_WORKERS = 8
-"""Of `pytest -n auto`. Each takes up to 1.5 GiB, and the longest tests end no sooner with more."""
+MOST_WORKERS = {"simulated": 8, "gpu": 4}
+"""Of `pytest -n auto`. Each takes up to 1.5 GiB of memory, on a GPU half a GiB of its own, too."""
+
+ASK_NO_GPU = frozenset(
+    """ahead alone benchmarks capstone choices cli contents counters digests doctor drawings drawn energy epoch evidence
+    exercises_class house images inference_command lesson_times lessons machine meters mistakes moves ncu_layers networks
+    occupancy pages parts plan_costs planner problems puzzles record_layers record_method record_networks record_sparse
+    records records_packing references report roofline selection setup site sparsity spills stepper tabular timemodel
+    tiling traffic training tune tuning tuning_exercises weights widget_planner widgets words""".split()
+)
+"""tests/test_NAME.py of what is the same with a GPU and without one: arithmetic, pages, records, tuning on the
+interpreter. A run on a GPU skips them, and all of tests/simt/ but what compares the interpreter with a GPU."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """What `-n auto` means: a worker for each core that this process may use; on a GPU none, as they would share it."""
-    if target.mode == "gpu":
-        return 0
+    """What `-n auto` means: a worker for each core that this process may use, and a few on a GPU, as they share it."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, MOST_WORKERS)
+    return min(allowed, MOST_WORKERS[target.mode])
+
+
+def pytest_collection_modifyitems(items):
+    if target.mode == "gpu":
+        for one in items:
+            name = one.path.stem.removeprefix("test_")
+            if name in ASK_NO_GPU or one.path.parent.name == "simt" and "on_gpu" not in name:
+                one.add_marker(pytest.mark.skip(reason="asks no GPU: run in simulated mode"))
 
 
 def pytest_addoption(parser):
