@@ -14,15 +14,17 @@ os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 sys.path += [str(Path(__file__).parent / folder) for folder in ("tests", "notebooks")]
 import parts  # noqa: E402
 
-MOST_WORKERS = {"simulated": 8, "gpu": 4}
+MOST_WORKERS = {"simulated": 8, "gpu": 6}
 """Of `pytest -n auto`. Each takes up to 1.5 GiB of memory, on a GPU half a GiB of its own, too."""
 
 ASK_NO_GPU = frozenset(
-    """ahead alone benchmarks capstone choices cli contents counters digests doctor drawings drawn energy epoch evidence
-    exercises_class house images inference_command lesson_times lessons machine meters mistakes moves ncu_layers networks
-    occupancy pages parts plan_costs planner problems puzzles record_layers record_method record_networks record_sparse
-    records records_packing references report roofline selection setup site sparsity spills stepper tabular timemodel
-    tiling traffic training tune tuning tuning_exercises weights widget_planner widgets words""".split()
+    """ahead alone benchmarks capstone choices cli contents counters digests doctor drawings drawn energy epoch
+    evidence exercises exercises_class exercises_drawn exercises_gaming exercises_winners house images
+    inference_command lesson_times lessons machine meters mistakes moves ncu_layers networks occupancy pages
+    parts plan_costs planner pool problems puzzles record_layers record_method record_networks record_sparse
+    records records_packing references report roofline selection setup site sparsity spills stepper tabular
+    tiling timemodel timing traffic training tune tuning tuning_exercises weights widget_planner widgets words
+    wrong_answers""".split()
 )
 """tests/test_NAME.py of what is the same with a GPU and without one: arithmetic, pages, records, tuning on the
 interpreter. A run on a GPU skips them, and all of tests/simt/ but what compares the interpreter with a GPU."""
@@ -33,14 +35,6 @@ def pytest_xdist_auto_num_workers(config):
     """What `-n auto` means: a worker for each core that this process may use, and a few on a GPU, as they share it."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(allowed, MOST_WORKERS[target.mode])
-
-
-def pytest_collection_modifyitems(items):
-    if target.mode == "gpu":
-        for one in items:
-            name = one.path.stem.removeprefix("test_")
-            if name in ASK_NO_GPU or one.path.parent.name == "simt" and "on_gpu" not in name:
-                one.add_marker(pytest.mark.skip(reason="asks no GPU: run in simulated mode"))
 
 
 def pytest_addoption(parser):
@@ -67,7 +61,8 @@ class _AtOnce:
     def pytest_runtest_logreport(self, report):
         terminal = self.plugins.getplugin("terminalreporter")
         if report.failed and terminal:
-            terminal.write_line(f"\nfailed: {report.nodeid}")
+            crash = getattr(report.longrepr, "reprcrash", None)
+            terminal.write_line(f"\nfailed: {report.nodeid}{f': {crash.message[:300]}' if crash else ''}")
 
 
 def pytest_sessionfinish(session):
@@ -94,6 +89,11 @@ def pytest_make_parametrize_id(val, argname):
 @pytest.hookimpl(trylast=True)  # of what -k and -m have left
 def pytest_collection_modifyitems(config, items):
     _all_named(items)
+    if target.mode == "gpu":
+        for one in items:
+            name = one.path.stem.removeprefix("test_")
+            if name in ASK_NO_GPU or one.path.parent.name == "simt" and "on_gpu" not in name:
+                one.add_marker(pytest.mark.skip(reason="asks no GPU: run in simulated mode"))
     families = {}
     for item in items:
         if (mark := item.get_closest_marker("family")) and hasattr(item, "callspec"):

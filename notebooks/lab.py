@@ -221,7 +221,8 @@ PARALLEL = ("pytest", "-q", "-n", "auto", "--dist")  # what auto means: conftest
 DOCTOR = Step("doctor", ("dwlab", "doctor"))  # shows the mode and the versions that the tests run with
 STEPS = (
     Step("lint", ("ruff", "check", ".")),
-    Step("tests", (*PARALLEL, "worksteal", "tests")),
+    Step("tests", (*PARALLEL, "worksteal", "--ignore=tests/test_gpu_times.py", "tests")),
+    Step("times", ("pytest", "-q", "tests/test_gpu_times.py")),  # a GPU's, while no other process uses it
     # A notebook's cells need one kernel, so one worker. On a busy machine it may take more than a minute to start.
     Step(
         "lessons",

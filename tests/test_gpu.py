@@ -4,21 +4,16 @@ Without a GPU every test here that needs one is skipped, and the skip says so. T
 interpreter in either mode.
 """
 
-import contextlib
-import json
 import math
-import re
 
 import numpy as np
 import pytest
 from numba import float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 
-from dwlab import cuda, problems, simt, study
+from dwlab import cuda, problems, simt
 from dwlab.gpu import machine, provenance, target
 from dwlab.judge.check import check
 from dwlab.kernels import registry
-from dwlab.measure import device, timing
-from dwlab.model import roofline
 from dwlab.problems import DepthwiseConv1d
 
 needs_gpu = pytest.mark.skipif(target.mode != "gpu", reason=f"needs a GPU, and there is none: {target.reason}")
@@ -397,106 +392,9 @@ def test_the_interpreter_has_the_gpus_bits(name):
     np.testing.assert_array_equal(ours, gpus)
 
 
-# ---------------------------------------------------------------------------------------------------- timing
-
-
-@contextlib.contextmanager
-def buffers(count):
-    source = cuda.to_device(np.arange(count, dtype=np.float32))
-    yield source, cuda.device_array(count, np.float32)
-
-
-@cuda.jit
-def copies(source, out):
-    i = cuda.grid(1)
-    if i < out.shape[0]:
-        out[i] = source[i]
-
-
-def timed(count, **how):
-    with buffers(count) as (source, out):
-        grid = -(-count // 256)
-        return timing.time_launches(lambda stream: copies[grid, 256, stream](source, out), **how)
-
-
-@needs_gpu
-def test_a_copy_of_twice_the_size_takes_twice_as_long():
-    count = 1 << 26  # 512 MB moved: far above any L2
-    one, two = timed(count), timed(2 * count)
-    assert two.median_us / one.median_us == pytest.approx(2, rel=0.08)
-    assert one.method == ("graph" if one.median_us < timing.GRAPH_BELOW_US else "events") and one.spread < 0.2
-
-
-@needs_gpu
-def test_graph_and_events_agree_where_both_can_be_used():
-    count = 1 << 26  # long enough for events, and for the graph's gaps not to count
-    events, graph = timed(count, graph_below_us=0), timed(count, graph_below_us=1e9)
-    assert (events.method, graph.method) == ("events", "graph")
-    assert graph.median_us == pytest.approx(events.median_us, rel=0.1)
-
-
-@needs_gpu
-def test_a_short_kernel_is_timed_in_a_graph_below_the_cost_of_a_launch():
-    short = timed(1 << 10)
-    assert short.method == "graph" and short.note == ""
-    assert 0.3 < short.median_us < timed(1 << 10, graph_below_us=0).median_us
-
-
-@needs_gpu
-def test_the_same_kernel_timed_twice_differs_by_noise_only():
-    first, second = timed(1 << 26), timed(1 << 26)
-    assert first.median_us == pytest.approx(second.median_us, rel=0.05)
-
-
-@needs_gpu
-def test_ceilings_are_plausible():
-    measured = device.measure(quick=True)
-    ceilings = measured.ceilings
-    assert ceilings.measured and ceilings.source.startswith("measured; copy of ")
-    known = machine.datasheet(measured.name)
-    if known is not None:
-        assert 0.5 * known.ceilings.copy_gbps < ceilings.copy_gbps < known.ceilings.copy_gbps
-        assert 0.6 * known.ceilings.fma_tflops < ceilings.fma_tflops < 1.1 * known.ceilings.fma_tflops
-        assert (measured.sms, measured.compute_capability) == (known.sms, known.compute_capability)
-    assert ceilings.l2_gbps > ceilings.copy_gbps
-    assert 0.5 < ceilings.launch_us < 1000
-    assert roofline.ridge(ceilings) > 1
-
-
 @needs_gpu
 def test_the_environment_names_the_gpu_its_driver_and_its_clocks():
     made = provenance.environment()
     assert made["gpu"] == machine.present().name
     assert made["driver"] and made["cuda"] and made["numba_cuda"]
     assert set(made["clocks"]) >= {"sm_mhz", "memory_mhz"}
-
-
-# ---------------------------------------------------------------------------------------------------- study
-
-
-@needs_gpu
-def test_a_problem_beyond_the_gpus_memory_names_one_that_fits():
-    free = cuda.current_context().get_memory_info()[0]
-    rows = free // (4 * 2 * 128 * 48) + 1000
-    bench = object.__new__(study.GpuBench)  # without its ceilings, which this needs no measuring of
-    bench.machine = machine.present()
-    with pytest.raises(study.OutOfMemory, match="MB of GPU memory") as caught:
-        with bench.prepare(DepthwiseConv1d(int(rows), 128, 48, 48), "forward"):
-            pass
-    shape = re.search(r"--problem (\S+)", str(caught.value))[1]
-    assert study.memory_needed(problems.problem(shape), "forward") < free
-
-
-@needs_gpu
-def test_the_quick_study_measures_and_records(tmp_path, capsys):
-    from dwlab.__main__ import main
-
-    path = tmp_path / "run.json"
-    status = main(["study", "--op", "depthwise1d", "--path", "forward", "--quick", "--json", "--record", str(path)])
-    captured = capsys.readouterr()
-    made = json.loads(captured.out)
-    assert status == 0, [row["verdict"] for row in made["rows"]]
-    for row in made["rows"]:
-        assert row["passed"] and row["time_us"] > 0 and 0 < row["fraction_of_copy"] < 1.03
-        assert row["p10_us"] <= row["time_us"] <= row["p90_us"]
-    assert json.loads(path.read_text())["environment"]["gpu"] == made["environment"]["gpu"]
