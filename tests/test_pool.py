@@ -4,13 +4,13 @@ import functools
 import math
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
-from tuning_benches import Counted, Plain, Sudden, broken
+from tuning_benches import Counted, Held, Plain, Sudden, broken
 
-from dwlab.gpu import target
 from dwlab.records.journal import Journal, Key
-from dwlab.tuning import pool, search, space, strategies
+from dwlab.tuning import command, pool, search, space, strategies
 from dwlab.tuning.worker import Inline, WorkerError
 
 KEY = Key("NVIDIA H200", "9.0", 132, {}, "k" * 64, "s" * 64, "own", "n=3", "float32")
@@ -59,6 +59,30 @@ def test_when_the_time_is_over_no_candidate_is_begun():
             pool.of_machine(Plain, gpus)
 
 
+def test_processes_of_one_gpu_use_it_one_after_the_other():
+    with pool.of_machine(Held, ("0", "1"), processes=3) as six:
+        tried = list(six.firsts(SPACE.candidates, 2, math.inf))
+        assert os.path.isdir(six.folder)
+    assert not os.path.exists(six.folder)
+    assert sorted(one.candidate["cost"] for one in tried) == [1, 2, 3, 4, 5, 6, 7, 9] and all(one.ok for one in tried)
+    assert len({one.resources["process"] for one in tried}) > 2
+    for gpu in (0, 1):
+        held = sorted((one.resources["from"], one.resources["to"]) for one in tried if one.resources["gpu"] == gpu)
+        assert held and all(before[1] <= after[0] for before, after in zip(held, held[1:], strict=False)), held
+
+
+def test_a_gpu_that_somebody_uses_is_named():
+    shown = "0, 0, 4\n1, 93, 40000\n2, 0, 30000\n3, 0, [N/A]\n"
+    assert pool.busy(("0", "1", "2", "3"), lambda _: shown) == {
+        "1": "93 % busy, 40000 MB of its memory taken", "2": "0 % busy, 30000 MB of its memory taken",
+    }  # fmt: skip
+
+    def none(_):
+        raise FileNotFoundError
+
+    assert pool.busy(("0",), none) == {}
+
+
 def test_the_command_gives_each_gpu_a_process(run, monkeypatch):
     named = []
 
@@ -67,9 +91,18 @@ def test_the_command_gives_each_gpu_a_process(run, monkeypatch):
         return pool.Pool([Inline(make())])
 
     monkeypatch.setattr(pool, "of_machine", here)
-    status, out, _ = run("tune", "depthwise1d/forward", "1,2,24,3", "--gpus", "2,3", "--most", "3")
+    given = ("tune", "depthwise1d/forward", "1,2,24,3", "--gpus", "2,3", "--most", "3")
+    status, out, _ = run(*given)
     assert status == 0 and named == ["2", "3"] and "3 tried" in out
-    assert ("No time was measured" in out) == (target.mode == "simulated")
+    assert "No time was measured" in out
+    monkeypatch.setattr(pool, "busy", lambda gpus: {"3": "93 % busy"})
+    monkeypatch.setattr(command, "target", SimpleNamespace(mode="gpu"))
+    monkeypatch.setattr(command, "_gpu", lambda args: None)
+    status, out, err = run(*given)
+    assert status == 0 and named[2:] == ["2"] and "dwlab: GPU 3 is left out: 93 % busy" in err
+    monkeypatch.setattr(pool, "busy", lambda gpus: dict.fromkeys(gpus, "93 % busy"))
+    status, _, err = run(*given)
+    assert status == 2 and "somebody else uses all of them" in err
 
 
 # --- Dask -------------------------------------------------------------------------------------------------------------
@@ -96,6 +129,7 @@ def test_dasks_workers_do_the_same(client, tmp_path):
     cluster = pool.of_cluster(client, Counted)
     journal = Journal(tmp_path / "j.jsonl")
     found = search.search(SPACE, cluster.bench, strategies.random(1), firsts=cluster.firsts, journal=journal, key=KEY)
+    assert not found.trouble, (found.trouble, found.unsaved)
     assert found.candidate == {"cost": 1} and len(found.tried) == len(SPACE) == len(journal.results(KEY))
     assert len({one.resources["process"] for one in found.tried.values()}) == 2
     assert len(found.tried[found.winner].times_us) > search.FIRST

@@ -67,7 +67,24 @@ class Counted(Plain):
     """Says which process measured, and on which GPU; `does` as Plain has it, at once."""
 
     def resources(self, candidate):
-        return {"process": float(os.getpid()), "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES") or -1)}
+        return {"process": float(os.getpid()), "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES") or 99)}
+
+
+class Held(Counted):
+    """Says when it had the GPU to itself, in its last round."""
+
+    def __init__(self, lock):
+        self.lock, self.held = lock, {}
+
+    def time_us(self, candidate):
+        with self.lock:
+            self.held = {"from": time.monotonic()}
+            time.sleep(0.02)
+            self.held["to"] = time.monotonic()
+        return super().time_us(candidate)
+
+    def resources(self, candidate):
+        return super().resources(candidate) | self.held
 
 
 class Sudden(Plain):

@@ -38,7 +38,7 @@ def environment(machine: Machine | None = None, *, run: Run | None = None) -> di
     Nothing here names a user, a host or a folder. What cannot be found out is None.
     """
     machine = machine or present()
-    run = run or _run
+    run = run or output
     seen = driver.query()
     return {
         "gpu": machine.name,
@@ -64,7 +64,7 @@ def clocks(*, run: Run | None = None, bus: str | None = None) -> dict[str, float
 
     bus: PCI bus id of the GPU ("00000000:01:00.0"); None takes the present GPU's, or the first.
     """
-    run = run or _run
+    run = run or output
     command = ["nvidia-smi", f"--query-gpu={','.join(_CLOCK_FIELDS.values())}", "--format=csv,noheader,nounits"]
     bus = bus or _bus_id()
     try:
@@ -80,7 +80,7 @@ def revision(*, run: Run | None = None) -> dict[str, Any]:
 
     Without git, or outside a checkout, the revision is what DWLAB_REVISION says, and whether it is dirty is not known.
     """
-    run = run or _run
+    run = run or output
     package = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
@@ -94,7 +94,8 @@ def revision(*, run: Run | None = None) -> dict[str, Any]:
     return {"git_revision": head, "git_dirty": dirty, "source_sha256": digest.hexdigest()}
 
 
-def _run(command: Sequence[str]) -> str:
+def output(command: Sequence[str]) -> str:
+    """A command's output. Raises OSError or subprocess.SubprocessError."""
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
 
 

@@ -20,12 +20,13 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records.journal import Journal, Key
+from dwlab.study import GpuBench
 from dwlab.text import commandline, terminal
 from dwlab.tuning import pool, replay, stages, strategies, tables
 from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
 from dwlab.tuning.tune import SWITCH, how, off, tune
-from dwlab.tuning.worker import SECONDS, Inline, Worker
+from dwlab.tuning.worker import SECONDS, GpuLock, Inline, Worker
 
 LIMITS = ("candidate_seconds", "candidate_gigabytes")
 LEAST, PART = 20, 0.05
@@ -228,7 +229,14 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
     _gpu(args)
     task = _here(what, problem, key(), short)
     if args.gpus:
-        with pool.of_machine(make, args.gpus.split(","), *limits) as several:
+        left = args.gpus.split(",")
+        if target.mode == "gpu":
+            taken = pool.busy(left)
+            _warn("; ".join(f"GPU {one} is left out: {why}" for one, why in taken.items()))
+            if not (left := [one for one in left if one not in taken]):
+                raise TuneError(f"--gpus {args.gpus}: somebody else uses all of them")
+        processes = pool.processes(len(left)) if target.mode == "gpu" else 1
+        with pool.of_machine(make, left, *limits, processes) as several:
             several.bench.exact = task.key.counted
             yield task, several.bench, several.firsts
     elif target.mode == "gpu" or any(getattr(args, name) for name in LIMITS):
@@ -241,9 +249,11 @@ def _task(what: Subject, problem: Problem, args: argparse.Namespace) -> Iterator
             yield task, Inline(bench), None
 
 
-def _bench_there(id: str, problem: Problem, gpu: str) -> stages.StageBench:
-    """The bench of what `stages.there` says of this process."""
-    return stages.StageBench(id, _problem_of(stages.there(id, problem, gpu)), gpu)
+def _bench_there(id: str, problem: Problem, gpu: str, lock: GpuLock | None = None) -> stages.StageBench:
+    """The bench of what `stages.there` says of this process. lock: of a GPU that it shares."""
+    there, how = _problem_of(stages.there(id, problem, gpu)), {"how": stages.ROUND, "alone": lock}
+    alone = GpuBench(machine=machine.present(), **how) if lock and target.mode == "gpu" else None
+    return stages.StageBench(id, there, gpu, alone)
 
 
 def _shipped() -> list[Path]:
