@@ -14,7 +14,7 @@ os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 sys.path += [str(Path(__file__).parent / folder) for folder in ("tests", "notebooks")]
 import parts  # noqa: E402
 
-MOST_WORKERS = {"simulated": 8, "gpu": 6}
+MOST_WORKERS = {"simulated": 8, "gpu": 8}
 """Of `pytest -n auto`. Each takes up to 1.5 GiB of memory, on a GPU half a GiB of its own, too."""
 
 ASK_NO_GPU = frozenset(
@@ -28,6 +28,9 @@ ASK_NO_GPU = frozenset(
 )
 """tests/test_NAME.py of what is the same with a GPU and without one: arithmetic, pages, records, tuning on the
 interpreter. A run on a GPU skips them, and all of tests/simt/ but what compares the interpreter with a GPU."""
+
+ON_A_GPU = pytest.mark.family(0.02).mark if target.mode == "gpu" else None
+"""There each test of many members is a large family: its compiler takes a second or more for a kernel."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -92,11 +95,13 @@ def pytest_collection_modifyitems(config, items):
     if target.mode == "gpu":
         for one in items:
             name = one.path.stem.removeprefix("test_")
-            if name in ASK_NO_GPU or one.path.parent.name == "simt" and "on_gpu" not in name:
+            simulators = one.path.parent.name == "simt" and "on_gpu" not in name
+            if name in ASK_NO_GPU or simulators and "DWLAB_LANGUAGE_TESTS" not in os.environ:
                 one.add_marker(pytest.mark.skip(reason="asks no GPU: run in simulated mode"))
     families = {}
     for item in items:
-        if (mark := item.get_closest_marker("family")) and hasattr(item, "callspec"):
+        mark = item.get_closest_marker("family") or ON_A_GPU
+        if mark and hasattr(item, "callspec"):
             families.setdefault((item.path.stem, item.parent.nodeid, item.originalname), (mark, []))[1].append(item)
     out = set()
     for (name, _, function), (mark, members) in families.items():
