@@ -29,8 +29,9 @@ ASK_NO_GPU = frozenset(
 """tests/test_NAME.py of what is the same with a GPU and without one: arithmetic, pages, records, tuning on the
 interpreter. A run on a GPU skips them, and all of tests/simt/ but what compares the interpreter with a GPU."""
 
-ON_A_GPU = pytest.mark.family(0.02).mark if target.mode == "gpu" else None
-"""There each test of many members is a large family: its compiler takes a second or more for a kernel."""
+ON_A_GPU = pytest.mark.family(0.3, by=("none",)).mark if target.mode == "gpu" else None
+"""There of each test of many members the first runs and a part of the others, but for test_gpu.py, which has every
+stage: a compiler takes a second or more for a kernel."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -100,7 +101,7 @@ def pytest_collection_modifyitems(config, items):
                 one.add_marker(pytest.mark.skip(reason="asks no GPU: run in simulated mode"))
     families = {}
     for item in items:
-        mark = item.get_closest_marker("family") or ON_A_GPU
+        mark = item.get_closest_marker("family") or (item.path.stem != "test_gpu" and ON_A_GPU)
         if mark and hasattr(item, "callspec"):
             families.setdefault((item.path.stem, item.parent.nodeid, item.originalname), (mark, []))[1].append(item)
     out = set()
