@@ -29,7 +29,9 @@ ASK_NO_GPU = frozenset(
 """tests/test_NAME.py of what is the same with a GPU and without one: arithmetic, pages, records, tuning on the
 interpreter. A run on a GPU skips them, and all of tests/simt/ but what compares the interpreter with a GPU."""
 
-ON_A_GPU = pytest.mark.family(0.3, by=("none",)).mark if target.mode == "gpu" else None
+LANGUAGE = "DWLAB_LANGUAGE_TESTS" in os.environ
+"""Whether a GPU is asked what the interpreter's language tests ask: tests/simt/test_language_on_gpu.py."""
+ON_A_GPU = pytest.mark.family(0.3, by=("none",)).mark if target.mode == "gpu" and not LANGUAGE else None
 """There of each test of many members the first runs and a part of the others, but for test_gpu.py, which has every
 stage: a compiler takes a second or more for a kernel."""
 
@@ -97,7 +99,7 @@ def pytest_collection_modifyitems(config, items):
         for one in items:
             name = one.path.stem.removeprefix("test_")
             simulators = one.path.parent.name == "simt" and "on_gpu" not in name
-            if name in ASK_NO_GPU or simulators and "DWLAB_LANGUAGE_TESTS" not in os.environ:
+            if name in ASK_NO_GPU or simulators and not LANGUAGE:
                 one.add_marker(pytest.mark.skip(reason="asks no GPU: run in simulated mode"))
     families = {}
     for item in items:

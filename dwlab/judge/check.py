@@ -460,7 +460,7 @@ def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules, family: bool
             seconds = 0 if long else max(_VAST_SECONDS, _VAST_PART * spent)
         rest = _IN_ALL.get(stage.op, 9.0) / (2 if failed else 1) - spent
         left = max(0.05, rest / 4) if few and not narrow else SECONDS
-        if pace * size > min(left, seconds) or not seconds:
+        if target.mode != "gpu" and (pace * size > min(left, seconds) or not seconds):
             results.append(CaseResult(case, True, ran=False, notes=() if case.vast else (_LEFT_OUT,)))
             continue
         results.append(_judge(stage, case, rules, failed < _DIAGNOSED and not known, seconds))
