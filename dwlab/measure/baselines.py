@@ -36,9 +36,10 @@ class Baseline:
         return asdict(self)
 
 
-LIBRARY_WAYS = ("conv1d", "conv2d", "FFT")
-"""How the ways that a user finds in PyTorch begin: its convolutions in either layout, and its FFT. The others are ours,
-put together from its matrix products."""
+LIBRARY_WAYS = ("conv1d", "conv2d", "FFT", "compile")
+"""How the ways that a user finds in PyTorch begin: its convolutions in either layout, compiled or not, and its FFT. The
+others are ours, put together from its matrix products."""
+COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 
 def kind(way: str) -> str:
@@ -69,9 +70,10 @@ def measure(
     *,
     cold: str,
     only: Sequence[str] = (),
+    compiled: bool = False,
     **how: Any,
 ) -> list[Baseline]:
-    """Every way that PyTorch has for this problem and path, timed.
+    """Every way that PyTorch has for this problem and path, timed. compiled: torch.compile's, too.
 
     sets: dicts of device arrays (CUDA array interface) to rotate among. verify: given the outputs for the first
     set, name -> tensor, says what is wrong with them, "" if nothing. only: kinds of ways to try, all if none are given.
@@ -87,7 +89,7 @@ def measure(
         given = [{key: tensor_of(problem, key, s[key]) for key in names} for s in sets]
         return [
             timed(way, way.split(":")[0], prepare, given, verify, clock, cold, how)
-            for way, prepare in ways(problem, path).items()
+            for way, prepare in (ways(problem, path) | (compiled_ways(problem, path) if compiled else {})).items()
             if not only or kind(way) in only
         ]
 
@@ -165,6 +167,29 @@ def ways(problem: DepthwiseConv1d, path: str = "forward") -> dict[str, Prepare]:
     if problem.L <= TOEPLITZ_LENGTH:
         found["bmm: a matrix product a channel"] = _bmm(problem, path)
     return found
+
+
+def compiled_ways(problem: DepthwiseConv1d, path: str) -> dict[str, Prepare]:
+    """torch.compile's way with a module, in both layouts, templates of PyTorch's own among what it tries; forward only,
+    as a gradient is the library's call there, too. The first call compiles, which takes seconds.
+    """
+    H, K, both = problem.H, problem.K, max(problem.left, problem.shift)
+
+    def made(last: bool) -> Prepare:
+        def prepare(x: Any, w: Any) -> tuple[Call, Outputs]:
+            import torch
+
+            compile_often()
+            module = torch.nn.Conv1d(H, H, K, padding=both, groups=H, bias=False)
+            module.weight = torch.nn.Parameter(w.flip(-1).reshape(H, 1, K), requires_grad=False)
+            rows = x.transpose(1, 2).contiguous().transpose(1, 2) if last else x
+            call = torch.compile(module, mode=COMPILE_MODE, dynamic=False)
+            return lambda: call(rows), _sliced("y", problem.left, both, problem.L)
+
+        return prepare
+
+    names = {f"compile: {COMPILE_MODE}, {layout}": made(layout == "NLC") for layout in ("NCL", "NLC")}
+    return names if path == "forward" else {}
 
 
 def _sliced(name: str, left: int, pad: int, length: int) -> Outputs:

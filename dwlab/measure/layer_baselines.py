@@ -24,7 +24,6 @@ from dwlab.measure.baselines import Baseline, Outputs, Prepare, TorchClock
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 FORMATS = ("NCHW", "channels last")
-COMPILE_MODE = "max-autotune-no-cudagraphs"
 COMPILE_OPTIONS = {"max_autotune_conv_backends": "ATEN"}
 SCREENING = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.05}
 """How the ways of one of two layers are timed before the best are timed together."""
@@ -72,7 +71,7 @@ def ways(problem: Problem) -> dict[str, Prepare]:
 @functools.cache
 def compiled_ways(problem: Problem) -> dict[str, Prepare]:
     """torch.compile's, in both formats; the first call of each compiles, which takes many seconds, once a process."""
-    return {f"compile: {COMPILE_MODE}, {form}": _compiled(problem, form) for form in FORMATS}
+    return {f"compile: {baselines.COMPILE_MODE}, {form}": _compiled(problem, form) for form in FORMATS}
 
 
 def compile_ahead(problem: Problem) -> list[str]:
@@ -333,7 +332,7 @@ def _compiled(problem: Problem, form: str) -> Prepare:
 
         if not made:
             baselines.compile_often()
-            options = torch._inductor.list_mode_options(COMPILE_MODE) | COMPILE_OPTIONS
+            options = torch._inductor.list_mode_options(baselines.COMPILE_MODE) | COMPILE_OPTIONS
             made.append(torch.compile(forward, options=options, dynamic=False))
         x = _map(layers[0], given["x"], form)
         numbers = range(1, len(layers) + 1)

@@ -38,7 +38,7 @@ class GpuBench:
 
     clock, machine: another clock, and a machine whose ceilings are known, in place of the GPU's own. how: what
     `timing.time_launches` takes, in place of a study's. alone: a lock of processes that share the GPU, held while it is
-    used. compiled: whether torch.compile is among the baselines of layers. few: two inputs are made for each problem,
+    used. compiled: whether torch.compile is among the baselines. few: two inputs are made for each problem,
     and most buffers have copies of one, as the host takes long to make each its own; of small ones there are FEW_SETS.
     """
 
@@ -233,9 +233,8 @@ class _OnGpu:
             return ""
 
         with self.bench.alone:
-            return baselines.measure(
-                self.problem, self.path, self.sets, verify, cold=self.cold, only=only, **self.bench.how
-            )
+            how = {"cold": self.cold, "only": only, "compiled": self.bench.compiled, **self.bench.how}
+            return baselines.measure(self.problem, self.path, self.sets, verify, **how)
 
     def _layer_baselines(self) -> list[Baseline]:
         theirs = layer_baselines.baseline_problem(self.problem)
