@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from compiler import needs_compiler
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numba import float32
 from parts import most
 
@@ -107,9 +109,9 @@ def test_all_patterns_come_out_of_either_half_as_they_are(dtype):
     zeros = low == 0
     assert (np.signbit(low) == (PATTERNS >= 0x8000))[zeros].all()
     # And back: what was a number has the same bits.
-    for back, given in zip(joined(dtype, low, high), (PATTERNS, other), strict=True):
-        nan = np.isnan(values_of(given, dtype))
-        np.testing.assert_array_equal(np.where(nan, 0x7FFF, given), back)
+    for back, bits in zip(joined(dtype, low, high), (PATTERNS, other), strict=True):
+        nan = np.isnan(values_of(bits, dtype))
+        np.testing.assert_array_equal(np.where(nan, 0x7FFF, bits), back)
 
 
 @each_dtype
@@ -242,8 +244,8 @@ def test_float16_that_overflows_is_infinite_and_small_ones_are_denormal():
 
 def test_the_stages_at_the_roof_take_16_bits_on_every_path():
     assert [one.id.removeprefix("depthwise1d/") for one in TAKERS] == [
-        "forward/wide", "forward/strips", "input_grad/wide", "input_grad/strips",
-        "weight_grad/channels", "weight_grad/strips", "backward/channels", "backward/strips",
+        "forward/wide", "forward/strips", "forward/tiles", "input_grad/wide", "input_grad/strips", "input_grad/tiles",
+        "weight_grad/channels", "weight_grad/strips", "weight_grad/tiles", "backward/channels", "backward/strips",
     ]  # fmt: skip
     assert all(one.dtypes == DTYPES for one in TAKERS)
 
@@ -268,7 +270,7 @@ def test_traffic_is_what_the_formula_says(one, dtype, sizes):
     full = one.traffic(replace(p, dtype="float32"))
     rows = p.B * p.H * p.L
     passes = len([name for name in p.arrays(one.path) if "w" not in name])
-    if rows % 16 == 0 and one.name != "strips":  # half the sectors of the rows, and the same ones for filters and sums
+    if rows % 16 == 0 and one.name not in ("strips", "tiles"):  # half the sectors of the rows, all others the same
         assert full.sectors - found.predicted.sectors == passes * rows // 16
 
 
@@ -280,7 +282,8 @@ def test_their_rows_meet_in_no_more_banks_than_float32s(one):
         if one.name != "strips":  # which are of other lengths, and so is the work beyond the row's end
             assert half.totals.flops == full.totals.flops
         assert half.totals.bank_conflicts <= full.totals.bank_conflicts
-        assert half.totals.shared_wavefronts < full.totals.shared_wavefronts
+        fewer = half.totals.shared_wavefronts < full.totals.shared_wavefronts
+        assert fewer or one.name == "tiles" and half.totals.shared_wavefronts == full.totals.shared_wavefronts
 
 
 @pytest.mark.parametrize("one", [one for one in TAKERS if one.name == "strips"], ids=lambda one: one.id)
@@ -348,16 +351,49 @@ def test_other_stages_say_which_stage_takes_16_bits(one):
             act(p)
 
 
-@each_taker
+@pytest.mark.parametrize("one", [one for one in TAKERS if one.name != "tiles"], ids=lambda one: one.id)
 @pytest.mark.parametrize("change", [{"L": 47}, {"L": 44}, {"L": 2044}, {"K": 129}], ids=str)
-def test_rows_of_16_bits_that_no_stage_takes_are_refused_not_handed_on(one, change):
+def test_rows_of_16_bits_of_any_length_are_for_tiles_and_not_handed_on(one, change):
     p = replace(SMALL, dtype="bfloat16", **change)
+    others = "and no other stage does" if one.path == "backward" else f"use depthwise1d/{one.path}/"
     for act in (one.launch, one.traffic, one.kernel_for):
-        with pytest.raises(StageError, match=re.escape(f"{one.id} does not take {p}, and no other stage does")):
+        with pytest.raises(StageError, match=re.escape(f"{one.id} does not take {p}") + f".*{others}"):
             act(p)
-    with pytest.raises(DispatchError, match="rows of 16 bits need L a multiple of 8"):
-        dispatch.best(p, one.path)
+    if one.path == "backward":
+        with pytest.raises(DispatchError, match="no stage of backward takes"):
+            dispatch.best(p, one.path)
+    taken = dispatch.launches(p, one.path)
+    assert {each.name for each in taken} <= {"tiles", "strips"} and all(each.supports(p) for each in taken)
     one.launch(replace(p, dtype="float32"))  # float32 still is handed on
+
+
+@each_dtype
+@pytest.mark.parametrize("one", [one for one in TAKERS if one.name == "tiles"], ids=lambda one: one.id)
+@settings(max_examples=most(6), deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 5), st.integers(1, 20), st.integers(1, 600), st.integers(1, 80)),
+    where=st.floats(0, 1),
+)
+def test_rows_of_16_bits_may_have_any_length(one, dtype, sizes, where):
+    p = DepthwiseConv1d(*sizes, int(where * (sizes[3] - 1)), dtype)
+    compare(one, p).raise_if_different()
+    inputs, arrays = p.inputs(one.path, seed=1), {}
+    arrays |= {name: values.copy() for name, values in inputs.items()}
+    arrays |= {name: p.nans(name, one.path) for name in p.outputs(one.path)}
+    one.run(p, arrays)
+    allowed = allowed_error(p, one.path, inputs)
+    for name, want in reference(p, one.path, inputs).items():
+        assert (np.abs(decode(arrays[name], p.dtype_of(name)) - want) <= allowed[name]).all()
+
+
+def test_every_length_up_to_4096_is_served_in_every_type():
+    """As causal-conv1d's tests and layers of language models ask: K = 4, on every path."""
+    for dtype in DTYPES:
+        for L in {*range(1, 130), *range(131, 4097, 97)}:
+            for path in ("forward", "input_grad", "weight_grad", "backward"):
+                p = DepthwiseConv1d(2, 64, L, 4, dtype=dtype)
+                assert all(one.supports(p) for one in dispatch.launches(p, path))
+    assert dispatch.launches(DepthwiseConv1d(1, 12288, 16384, 4, dtype="bfloat16"), "backward")
 
 
 def test_rows_of_16_bits_go_to_the_stage_that_takes_them():
@@ -366,7 +402,10 @@ def test_rows_of_16_bits_go_to_the_stage_that_takes_them():
         for change in ({"L": 72}, {"K": 65}):
             p = replace(SMALL, dtype="float16", **change)
             assert dispatch.best(p, path, gpu=records.SHOWN).name == "strips"
-            with pytest.raises(StageError, match=f"wide does not take .*: use depthwise1d/{path}/strips, or float32"):
+            with pytest.raises(
+                StageError,
+                match=f"wide does not take .*: use depthwise1d/{path}/strips or depthwise1d/{path}/tiles, or",
+            ):
                 wide.launch(p)
         assert dispatch.best(replace(SMALL, dtype="float16"), path, gpu=records.SHOWN) is wide
     for B, name in ((SMALL.B, "strips"), (2**14, "channels")):  # of few elements, and of many
@@ -375,13 +414,13 @@ def test_rows_of_16_bits_go_to_the_stage_that_takes_them():
 
 
 def test_arrays_of_another_dtype_are_refused():
-    for dtype, given, message in (
+    for dtype, held, message in (
         ("float16", np.float32, "x is float32; float16 is needed: x.astype('float16')"),
         ("bfloat16", np.float16, "x is float16; bfloat16 is needed, its bits in uint16: dwlab.problems.encode(x,"),
         ("float32", np.float16, "x is float16; float32 is needed: x.astype('float32')"),
     ):
         p = DepthwiseConv1d(1, 2, 8, 3, dtype=dtype)
-        arrays = dict(p.inputs(), x=np.zeros((1, 2, 8), given), y=p.nans("y"))
+        arrays = dict(p.inputs(), x=np.zeros((1, 2, 8), held), y=p.nans("y"))
         with pytest.raises(StageError, match=re.escape(message)):
             check_arrays(p, "forward", arrays)
     p = DepthwiseConv1d(1, 2, 8, 3, dtype="float16")
@@ -441,7 +480,7 @@ def test_dispatch_refuses_filters_of_16_bits_and_mixed_rows():
         (
             "forward",
             {"x": given["x"], "w": given["w"], "stage": "coalesced"},
-            "use depthwise1d/forward/wide or depthwise1d/forward/strips, or",
+            "use depthwise1d/forward/wide or depthwise1d/forward/strips or depthwise1d/forward/tiles, or",
         ),
     ):
         with pytest.raises(DispatchError, match=re.escape(message)):
@@ -458,8 +497,8 @@ def test_the_study_counts_judges_and_spot_checks_them(dtype):
         return SimpleNamespace(passed=True)
 
     made = study.study(path="forward", problem=p, checks=study.Checks(judge), runs=[])
-    assert asked == [("wide", dtype), ("strips", dtype)]
-    assert [row.stage for row in made.rows] == ["wide", "strips"]
+    assert asked == [(name, dtype) for name in ("wide", "strips", "tiles")]
+    assert [row.stage for row in made.rows] == ["wide", "strips", "tiles"]
     row = made.rows[0]
     assert row.passed and row.dtype == dtype and row.compulsory_bytes == p.compulsory_bytes() == 2 * 2 * 49152 + 320
     bench = SimpleNamespace(machine=SimpleNamespace(l2_bytes=0), alone=nullcontext())

@@ -449,7 +449,7 @@ def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules, family: bool
         # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
         # small drawn ones help to say, for a rule must hold on them too.
         known = case.drawn and any(not (result.passed or result.case.drawn) for result in results)
-        each = isinstance(stage.kernel, ByShape)  # a compiler would take seconds for each
+        each = getattr(stage.kernel, "sized", False)  # a compiler would take seconds for each
         size = case.problem.flops_of(stage.path)
         if known and (each or case.values != "plain" or size > _SMALL):
             continue

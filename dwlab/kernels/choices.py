@@ -57,6 +57,10 @@ LAUNCH_US = 1.5
 """The time of an empty kernel in a CUDA graph, about: a part of the least time."""
 
 
+WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+"""Bytes of an element: a stage that was timed in other widths alone counts as never timed, if others were in this."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One problem on one GPU: its place among problems, and of stages how many times the least time they took.
@@ -160,6 +164,7 @@ def expected(
     if gpu not in names:
         gpu = records.SHOWN if records.SHOWN in names else max(sorted(set(names)), key=names.count, default=None)
     known = [one for one in known if one.gpu == gpu]
+    known = [one for one in known if WIDTHS.get(one.words[-1]) == WIDTHS.get(words[-1])] or known
     if not known:
         return {}
     away = ((np.array([one.place for one in known]) - np.array(place)) ** 2).sum(1)

@@ -7,7 +7,7 @@
 
 Rows x, y, dy, dx are (B, H, L), filters w, dw (H, K), C-contiguous, all of one kind. Filters are float32, rows all
 float32, float16 or bfloat16, whose bits NumPy and Numba arrays hold in uint16 (dwlab.problems.encode); the arithmetic
-is float32. Rows of 16 bits need L a multiple of 8, so that they are whole 16-byte vectors. Kinds of arrays:
+is float32. Rows of 16 bits whose L is a multiple of 8 are whole 16-byte vectors, and faster. Kinds of arrays:
 
 - *NumPy arrays* are copied to the GPU, and the result back, each time: for trying things out.
 - *Numba device arrays* stay where they are. The launch is enqueued on `stream` (0 if None) and not waited for. Outputs
@@ -154,10 +154,7 @@ def ranking(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: s
         found.append(one)
     if found:
         return choices.ranking(problem, path, gpu or machine.present_name(), among=found)
-    rows = ""
-    if problem.dtype != "float32":
-        rows = "; rows of 16 bits need L a multiple of 8 and K up to 64, on some paths 128: or pass float32 rows"
-    raise DispatchError(f"no stage of {path} takes {problem} with arrays aligned to {aligned} bytes{refused}{rows}")
+    raise DispatchError(f"no stage of {path} takes {problem} with arrays aligned to {aligned} bytes{refused}")
 
 
 def best(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: str | None = None) -> Stage:
@@ -308,6 +305,8 @@ def _words_of(problem: DepthwiseConv1d, name: str, tensor: Any, view: str) -> An
     """The tensor's memory as kernels get it (registry.words)."""
     if problem.dtype_of(name) == "float32":
         return _array_of(tensor)
+    if view == "elements":
+        return _array_at(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), "uint16")
     B, H, L = tensor.shape
     return _array_at(tensor.device.index, tensor.data_ptr(), (B, H, L // 2), "float32")
 

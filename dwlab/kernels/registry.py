@@ -142,6 +142,7 @@ class ByShape:
         self.make = functools.cache(make)
         self.parameters = tuple(inspect.signature(make).parameters)
         self.tiled = "config" in self.parameters
+        self.sized = self.parameters != ("DTYPE",)  # made anew for other sizes
         self.dtypes = DTYPES if "DTYPE" in self.parameters else _FLOAT32
         functools.update_wrapper(self, make)
 
@@ -162,16 +163,18 @@ def dtypes_of(kernel: Any) -> tuple[str, ...]:
     return kernel.dtypes if isinstance(kernel, ByShape) else _FLOAT32
 
 
-VIEWS = ("shaped", "flat", "words")
-"""How a kernel gets its arrays: as they are, as one row of elements, or as one row of float32 words, their memory the
-same. Instructions that move 16 bytes do not ask what is in them."""
+VIEWS = ("shaped", "flat", "words", "elements")
+"""How a kernel gets its arrays: as they are, as one row of elements, as one row of float32 words, all the same memory,
+or as they are with elements of 16 bits as uint16. Instructions that move 16 bytes do not ask what is in them."""
 
 
 def words(problem: Problem, name: str, array: Any, view: str = "shaped") -> Any:
     """The array as kernels get it. array: NumPy's or a device array; view: one of VIEWS.
 
-    Rows of a DepthwiseConv1d stored in 16 bits are always words, two elements in each, along the last axis.
+    Rows of a DepthwiseConv1d stored in 16 bits are words, two elements in each, along the last axis, or "elements".
     """
+    if view == "elements":
+        return array if array.dtype == np.float32 else array.view(np.uint16)
     if view != "shaped":
         flat = array.reshape(_product(array.shape))
         return flat if view == "flat" or flat.dtype == np.float32 else flat.view(np.float32)
@@ -377,10 +380,10 @@ class Stage:
         here = [one.id for one in others if one.supports(problem, *where)]
         if here:
             raise StageError(f"{self.id} does not take {problem}: use {' or '.join(here)}, or float32 rows")
+        theirs = ", ".join(one.id for one in others) or "none of them"
         raise StageError(
-            f"{self.id} does not take {problem}, and no other stage does. {problem.dtype} rows are for "
-            f"{', '.join(one.id for one in others) or 'none of them'}, with rows of whole 16 bytes (L a multiple of 8) "
-            "and of sizes that their registers hold: use other sizes, or float32 rows"
+            f"{self.id} does not take {problem}, and no other stage does. {problem.dtype} rows of whole 16 bytes are "
+            f"for {theirs}, as far as their registers hold them: use other sizes, or float32 rows"
         )
 
     def with_kernel(self, kernel: Any) -> Stage:

@@ -113,18 +113,18 @@ def rows_sectors(rows: int, pitch: int, first: Any, count: Any) -> int:
     )
 
 
-def pieces(n: int, size: int) -> list[tuple[int, int, int]]:
+def pieces(n: int, size: int, per_sector: int = SECTOR_ELEMENTS) -> list[tuple[int, int, int]]:
     """Groups of `size` among n things, alike ones together: (start of the first, things in a group, how many groups).
 
-    Full groups are alike if their starts are equal modulo 8, so that their elements lie alike in their sectors. What
+    Full groups are alike if their starts are equal modulo per_sector: their elements lie alike in their sectors. What
     is left over makes a smaller group of its own.
     """
     full, left = divmod(n, size)
     alike: dict[int, tuple[int, int]] = {}
-    for group in range(min(full, SECTOR_ELEMENTS)):
+    for group in range(min(full, per_sector)):
         start = group * size
-        known, times = alike.get(start % SECTOR_ELEMENTS, (start, 0))
-        alike[start % SECTOR_ELEMENTS] = (known, times - (group - full) // SECTOR_ELEMENTS)
+        known, times = alike.get(start % per_sector, (start, 0))
+        alike[start % per_sector] = (known, times - (group - full) // per_sector)
     return [(start, size, times) for start, times in alike.values()] + ([(full * size, left, 1)] if left else [])
 
 

@@ -264,6 +264,6 @@ def call(run: Execution, node: ast.Call, name: str, arguments: list[object]) -> 
     if getattr(result, "dtype", F).kind == "u":  # Numba-CUDA declares none but signed integers
         result = _bits(result, np.dtype(f"i{result.dtype.itemsize}"))
     out = result[0] if isinstance(result, tuple) else result
-    if out.dtype.kind == "f":
+    if out.dtype.kind == "f" and "_as_" not in name:
         run.count_flops(node, out.dtype, 1)
     return result

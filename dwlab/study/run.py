@@ -226,7 +226,7 @@ def _most(stage: Stage) -> int | None:
     """Number of problems that a study judges a stage on before it times it: all, but of kernels that are compiled anew
     for each, some seconds long. Tests judge these on all, and `Prepared.check` where they are timed.
     """
-    return CHECKED_ON if isinstance(stage.kernel, registry.ByShape) else None
+    return CHECKED_ON if getattr(stage.kernel, "sized", False) else None
 
 
 @functools.cache

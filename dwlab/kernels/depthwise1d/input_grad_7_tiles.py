@@ -8,15 +8,18 @@ Predicted: forward's bytes and instructions, so forward's time.
 
 from dwlab.kernels.depthwise1d import forward_8_tiles as forward
 from dwlab.kernels.depthwise1d import row_tiles
-from dwlab.kernels.registry import register
+from dwlab.kernels.registry import by_shape, register
 
-kernel = forward.kernel_of(reverse=True)
+
+@by_shape
+def kernel(DTYPE):
+    return forward.kernel_of(DTYPE, reverse=True)
 
 
 def traffic(problem):
     return row_tiles.traffic(problem, problem.left, reverse=True)
 
 
-@register(kernel=kernel, traffic=traffic)
+@register(kernel=kernel, traffic=traffic, view="elements")
 def launch(problem):
     return row_tiles.launch(problem, problem.left)

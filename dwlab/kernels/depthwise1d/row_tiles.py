@@ -25,7 +25,7 @@ def traffic(problem: DepthwiseConv1d, shift: int, reverse: bool = False) -> Traf
     """x and the filters for each tile and chunk of taps, y; shift and reverse as in forward's `kernel_of`."""
     rows, H, L, K = problem.B * problem.H, problem.H, problem.L, problem.K
     width, side = block_of(problem)
-    span = EACH * width
+    span, per_sector = EACH * width, 8 if problem.dtype == "float32" else 16
     ty, tx = np.divmod(np.arange(width * side), width)
 
     # Blocks are alike whose rows, and whose channels, begin alike in their sectors; those that pass the last channel
@@ -36,21 +36,21 @@ def traffic(problem: DepthwiseConv1d, shift: int, reverse: bool = False) -> Traf
 
     def kind_of_tile(t0):
         inner = t0 + shift + 1 >= K and t0 + span + shift <= L
-        return t0 % 8 if inner else -1 - t0
+        return t0 % per_sector if inner else -1 - t0
 
     loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for _, t0, times in grouped(range(0, L, span), kind_of_tile):
         first, stop = max(0, t0 + shift + 1 - L), min(K, min(t0 + span, L) + shift)
-        for row, here, blocks in pieces(rows, side):
+        for row, here, blocks in pieces(rows, side, per_sector):
             base = np.where(ty < here, (row + ty) * L, -1)
             t = tx + width * np.arange(EACH)[:, None]
-            stores += times * blocks * warp_traffic(np.where((base >= 0) & (t0 + t < L), base + t0 + t, -1))
+            stores += times * blocks * warp_traffic(np.where((base >= 0) & (t0 + t < L), base + t0 + t, -1), per_sector)
             for j0 in range(first, stop, CHUNK):
                 n = min(CHUNK, stop - j0)
                 i = tx + np.arange(0, span + n, width)[:, None]
                 s = t0 + shift + 1 - j0 - n + i
                 took = (base >= 0) & (i < span + n) & (s >= 0) & (s < L)
-                loads += times * blocks * warp_traffic(np.where(took, base + s, -1))
+                loads += times * blocks * warp_traffic(np.where(took, base + s, -1), per_sector)
         for (_, here), row, blocks in grouped(range(0, rows, side), kind_of_channels):
             for j0 in range(first, stop, CHUNK):
                 n = min(CHUNK, stop - j0)

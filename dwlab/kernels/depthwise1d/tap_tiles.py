@@ -33,6 +33,7 @@ def traffic(problem: DepthwiseConv1d) -> Traffic:
     """dy and x with its halo for each tile and 64 taps; the parts."""
     B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
     span, side, warps, parts = shares(problem)
+    per_sector = 8 if problem.dtype == "float32" else 16
     thread = np.arange(32 * warps)
     loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for j0 in range(0, K, SUMS):
@@ -46,16 +47,16 @@ def traffic(problem: DepthwiseConv1d) -> Traffic:
             for t0 in range(0, L, span):
                 begin = t0 + shift - j0 - reach
                 inner = begin >= 0 and begin + pitch <= L and t0 + span <= L
-                key = (b0 * H * L % 8, t0 % 8 if inner else -1 - t0, min(side, B - b0))
+                key = (b0 * H * L % per_sector, t0 % per_sector if inner else -1 - t0, min(side, B - b0))
                 alike[key] = b0, t0, alike.get(key, (0, 0, 0))[2] + 1
         for (_, _, rows), (b0, t0, times) in alike.items():
             i = thread + np.arange(0, -(-rows * pitch // (128 * warps)) * 128 * warps, 32 * warps)[:, None]
             r, t = i // pitch, i % pitch
             s = t0 + shift - j0 - reach + t
-            for h in range(min(H, 8)):  # h + 8 lies as h does
-                many = times * len(range(h, H, 8))
+            for h in range(min(H, per_sector)):  # h + 16 of 16 bits lies as h does
+                many = times * len(range(h, H, per_sector))
                 row = ((b0 + r) * H + h) * L
                 took = (r < rows) & (t < min(span, L - t0))
-                loads += many * warp_traffic(np.where(took, row + t0 + t, -1))
-                loads += many * warp_traffic(np.where((r < rows) & (s >= 0) & (s < L), row + s, -1))
+                loads += many * warp_traffic(np.where(took, row + t0 + t, -1), per_sector)
+                loads += many * warp_traffic(np.where((r < rows) & (s >= 0) & (s < L), row + s, -1), per_sector)
     return Traffic(*loads.tolist(), *stores.tolist())

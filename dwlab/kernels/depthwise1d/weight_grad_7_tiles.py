@@ -18,111 +18,118 @@ from numba import float32, uint32
 
 from dwlab.kernels.depthwise1d import tap_tiles
 from dwlab.kernels.depthwise1d.tap_tiles import GROUP, SUMS, WARPS, X_WORDS, shares
+from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.registry import Launch, fits_uint32, register
+from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.target import cuda
 
 
-@cuda.jit
-def kernel(dy, x, parts, shift, span, side, across):
-    dy_tile = cuda.shared.array(X_WORDS, float32, 16)
-    x_tile = cuda.shared.array(X_WORDS, float32, 16)
-    found = cuda.shared.array(SUMS, float32)
-    sums = cuda.local.array(8, float32)
-    window = cuda.local.array(12, float32)
-    times = cuda.local.array(4, float32)
-    lane, warp = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
-    threads = uint32(uint32(32) * uint32(cuda.blockDim.y))
-    thread = uint32(uint32(32) * warp + lane)
-    entries, channels, length = uint32(x.shape[0]), uint32(x.shape[1]), uint32(x.shape[2])
-    taps = uint32(parts.shape[2])
-    part = uint32(uint32(cuda.blockIdx.x) // channels)
-    h = uint32(uint32(cuda.blockIdx.x) - part * channels)
-    j0 = uint32(uint32(cuda.blockIdx.y) * uint32(SUMS))
-    groups = min(uint32(WARPS), uint32(uint32(taps - j0 + uint32(GROUP - 1)) // uint32(GROUP)))
-    together = uint32(uint32(cuda.blockDim.y) // groups)  # warps that have the same taps
-    share = uint32(warp // groups)
-    g = uint32(warp - share * groups)
-    reach = uint32(uint32(GROUP) * groups)  # times before the tile that its taps reach
-    worker = uint32(share * uint32(32) + lane)
-    down = uint32(worker // across)  # the lane's first row of a tile, and its first four times
-    right = uint32(worker - down * across)
-    rows_at_once = uint32(uint32(uint32(32) * together) // across)
-    tiles = uint32(uint32(length + span - uint32(1)) // span)
-    items = uint32(uint32(uint32(entries + side - uint32(1)) // side) * tiles)
-    pitch = uint32(span + reach)
-    for k in range(8):
-        sums[k] = float32(0)
-    item = part
-    while item < items:
-        b0 = uint32(item // tiles)
-        t0 = uint32(uint32(item - b0 * tiles) * span)
-        b0 = uint32(b0 * side)
-        rows = min(side, uint32(entries - b0))
-        n = min(span, uint32(length - t0))
-        begin = uint32(t0 + shift - j0 - reach)  # of x; before the row it wraps to a huge number
-        first = thread
-        while first < rows * pitch:
-            for m in range(4):  # four loads of each in flight at once
-                i = uint32(first + uint32(m) * threads)
-                r = uint32(i // pitch)
-                t = uint32(i - r * pitch)
-                value = float32(0)
-                if r < rows and t < n:
-                    value = dy[uint32(b0 + r), h, uint32(t0 + t)]
-                times[m] = value
-                value = float32(0)
-                if r < rows and uint32(begin + t) < length:
-                    value = x[uint32(b0 + r), h, uint32(begin + t)]
-                window[m] = value
-            for m in range(4):
-                i = uint32(first + uint32(m) * threads)
-                if i < rows * pitch:
-                    dy_tile[i] = times[m]
-                    x_tile[i] = window[m]
-            first = uint32(first + uint32(4) * threads)
+@by_shape
+def kernel(DTYPE):
+    up = pieces.up(DTYPE)
+
+    @cuda.jit
+    def kernel(dy, x, parts, shift, span, side, across):
+        dy_tile = cuda.shared.array(X_WORDS, float32, 16)
+        x_tile = cuda.shared.array(X_WORDS, float32, 16)
+        found = cuda.shared.array(SUMS, float32)
+        sums = cuda.local.array(8, float32)
+        window = cuda.local.array(12, float32)
+        times = cuda.local.array(4, float32)
+        lane, warp = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y)
+        threads = uint32(uint32(32) * uint32(cuda.blockDim.y))
+        thread = uint32(uint32(32) * warp + lane)
+        entries, channels, length = uint32(x.shape[0]), uint32(x.shape[1]), uint32(x.shape[2])
+        taps = uint32(parts.shape[2])
+        part = uint32(uint32(cuda.blockIdx.x) // channels)
+        h = uint32(uint32(cuda.blockIdx.x) - part * channels)
+        j0 = uint32(uint32(cuda.blockIdx.y) * uint32(SUMS))
+        groups = min(uint32(WARPS), uint32(uint32(taps - j0 + uint32(GROUP - 1)) // uint32(GROUP)))
+        together = uint32(uint32(cuda.blockDim.y) // groups)  # warps that have the same taps
+        share = uint32(warp // groups)
+        g = uint32(warp - share * groups)
+        reach = uint32(uint32(GROUP) * groups)  # times before the tile that its taps reach
+        worker = uint32(share * uint32(32) + lane)
+        down = uint32(worker // across)  # the lane's first row of a tile, and its first four times
+        right = uint32(worker - down * across)
+        rows_at_once = uint32(uint32(uint32(32) * together) // across)
+        tiles = uint32(uint32(length + span - uint32(1)) // span)
+        items = uint32(uint32(uint32(entries + side - uint32(1)) // side) * tiles)
+        pitch = uint32(span + reach)
+        for k in range(8):
+            sums[k] = float32(0)
+        item = part
+        while item < items:
+            b0 = uint32(item // tiles)
+            t0 = uint32(uint32(item - b0 * tiles) * span)
+            b0 = uint32(b0 * side)
+            rows = min(side, uint32(entries - b0))
+            n = min(span, uint32(length - t0))
+            begin = uint32(t0 + shift - j0 - reach)  # of x; before the row it wraps to a huge number
+            first = thread
+            while first < rows * pitch:
+                for m in range(4):  # four loads of each in flight at once
+                    i = uint32(first + uint32(m) * threads)
+                    r = uint32(i // pitch)
+                    t = uint32(i - r * pitch)
+                    value = float32(0)
+                    if r < rows and t < n:
+                        value = up(dy[uint32(b0 + r), h, uint32(t0 + t)])
+                    times[m] = value
+                    value = float32(0)
+                    if r < rows and uint32(begin + t) < length:
+                        value = up(x[uint32(b0 + r), h, uint32(begin + t)])
+                    window[m] = value
+                for m in range(4):
+                    i = uint32(first + uint32(m) * threads)
+                    if i < rows * pitch:
+                        dy_tile[i] = times[m]
+                        x_tile[i] = window[m]
+                first = uint32(first + uint32(4) * threads)
+            cuda.syncthreads()
+            r = down
+            while r < rows and down < rows_at_once:
+                here = uint32(r * pitch)
+                back = uint32(here + reach - uint32(GROUP) * g)  # what tap 0 of the warp pairs with the tile's first dy
+                t = uint32(uint32(4) * right)
+                while t + uint32(4) <= n:
+                    times[0], times[1], times[2], times[3] = ptx.load4_shared(dy_tile, uint32(here + t))
+                    for m in range(3):
+                        window[4 * m], window[4 * m + 1], window[4 * m + 2], window[4 * m + 3] = ptx.load4_shared(
+                            x_tile, uint32(back + t + uint32(4 * m) - uint32(8))
+                        )
+                    for k in range(8):
+                        for i in range(4):
+                            sums[k] += times[i] * window[8 + i - k]
+                    t = uint32(t + uint32(4) * across)
+                t = uint32(n - n % uint32(4) + right)  # what is left of the row
+                while t < n:
+                    for k in range(8):
+                        sums[k] += dy_tile[uint32(here + t)] * x_tile[uint32(back + t - uint32(k))]
+                    t = uint32(t + across)
+                r = uint32(r + rows_at_once)
+            cuda.syncthreads()
+            item = uint32(item + uint32(parts.shape[0]))
+        for k in range(8):
+            for m in range(5):
+                sums[k] += cuda.shfl_xor_sync(0xFFFFFFFF, sums[k], 16 >> m)
+            if lane == 0:
+                found[uint32(uint32(GROUP) * warp + uint32(k))] = sums[k]
         cuda.syncthreads()
-        r = down
-        while r < rows and down < rows_at_once:
-            here = uint32(r * pitch)
-            back = uint32(here + reach - uint32(GROUP) * g)  # what tap 0 of the warp pairs with the tile's first dy
-            t = uint32(uint32(4) * right)
-            while t + uint32(4) <= n:
-                times[0], times[1], times[2], times[3] = ptx.load4_shared(dy_tile, uint32(here + t))
-                for m in range(3):
-                    window[4 * m], window[4 * m + 1], window[4 * m + 2], window[4 * m + 3] = ptx.load4_shared(
-                        x_tile, uint32(back + t + uint32(4 * m) - uint32(8))
-                    )
-                for k in range(8):
-                    for i in range(4):
-                        sums[k] += times[i] * window[8 + i - k]
-                t = uint32(t + uint32(4) * across)
-            t = uint32(n - n % uint32(4) + right)  # what is left of the row
-            while t < n:
-                for k in range(8):
-                    sums[k] += dy_tile[uint32(here + t)] * x_tile[uint32(back + t - uint32(k))]
-                t = uint32(t + across)
-            r = uint32(r + rows_at_once)
-        cuda.syncthreads()
-        item = uint32(item + uint32(parts.shape[0]))
-    for k in range(8):
-        for m in range(5):
-            sums[k] += cuda.shfl_xor_sync(0xFFFFFFFF, sums[k], 16 >> m)
-        if lane == 0:
-            found[uint32(uint32(GROUP) * warp + uint32(k))] = sums[k]
-    cuda.syncthreads()
-    if thread < reach and j0 + thread < taps:
-        total = found[thread]
-        for other in range(1, together):
-            total += found[uint32(uint32(other) * reach + thread)]
-        parts[part, h, uint32(j0 + thread)] = total
+        if thread < reach and j0 + thread < taps:
+            total = found[thread]
+            for other in range(1, together):
+                total += found[uint32(uint32(other) * reach + thread)]
+            parts[part, h, uint32(j0 + thread)] = total
+
+    return kernel
 
 
 def traffic(problem):
     return tap_tiles.traffic(problem)
 
 
-@register(kernel=kernel, traffic=traffic)
+@register(kernel=kernel, traffic=traffic, view="elements")
 def launch(problem):
     fits_uint32(problem)
     span, side, warps, parts = shares(problem)

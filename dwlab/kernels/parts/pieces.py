@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import uint64
+from numba import float32, int32, uint16, uint64
 
 from dwlab.kernels.parts import ptx
 from dwlab.target import cuda
@@ -26,6 +26,38 @@ def elements(dtype: str) -> int:
 def words(count: int, dtype: str) -> int:
     """float32 words that hold so many elements."""
     return count if dtype == "float32" else count // 2
+
+
+@functools.cache
+def up(dtype: str) -> Any:
+    """up(x): an element as float32; one of 16 bits as its array has it in "elements", as uint16."""
+    halves = UNPACK.get(dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def whole(x):
+        return x
+
+    @cuda.jit(device=True, forceinline=True)
+    def up(x):
+        return halves(cuda.libdevice.int_as_float(int32(x)))[0]
+
+    return up if halves else whole
+
+
+@functools.cache
+def down(dtype: str) -> Any:
+    """down(value): and back, rounded."""
+    join = PACK.get(dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def whole(value):
+        return value
+
+    @cuda.jit(device=True, forceinline=True)
+    def down(value):
+        return uint16(cuda.libdevice.float_as_int(join(value, float32(0))) & int32(0xFFFF))
+
+    return down if join else whole
 
 
 @functools.cache
