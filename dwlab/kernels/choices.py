@@ -164,7 +164,8 @@ def expected(
     if gpu not in names:
         gpu = records.SHOWN if records.SHOWN in names else max(sorted(set(names)), key=names.count, default=None)
     known = [one for one in known if one.gpu == gpu]
-    known = [one for one in known if WIDTHS.get(one.words[-1]) == WIDTHS.get(words[-1])] or known
+    here = {id for one in known if WIDTHS.get(one.words[-1]) == WIDTHS.get(words[-1]) for id in one.taken}
+    ids = [id for id in ids if id in here] or ids
     if not known:
         return {}
     away = ((np.array([one.place for one in known]) - np.array(place)) ** 2).sum(1)
