@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dwlab import records
-from dwlab.records import ReadOnly, kinds
+from dwlab.records import ReadOnly
 from dwlab.records.kinds import KindRun
 from dwlab.records.schema import Count, Positive
 
@@ -59,8 +58,3 @@ class SearchRun(KindRun):
     def alike(self) -> bool:
         """Whether each winner is among those that every race could not tell from its own."""
         return all(one.winner in [*other.tied, other.winner] for one in self.ways for other in self.ways)
-
-
-def load_all(folder: str | os.PathLike[str] = FOLDER) -> list[SearchRun]:
-    """Every run in the folder, oldest first. Raises RecordError."""
-    return kinds.load_all(folder, SearchRun)
