@@ -21,18 +21,15 @@ except ImportError as error:
 
     raise ImportError(f"{NO_TORCH} ({error})") from error
 
-from dwlab.gpu import target
 from dwlab.kernels import dispatch
 from dwlab.kernels import registry as stage_list
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.problems import PATHS, DepthwiseConv1d, ProblemError, nearest
 from dwlab.problems.references import fast_length
 
-_DEVICE_TYPE = "cuda" if target.mode == "gpu" else "cpu"  # where autocast is to be looked for
 _GRADIENTS = ("input_grad", "weight_grad")
 
 
-@torch.compiler.disable  # torch.compile leaves it as it is: there is nothing in it that could be traced
 def depthwise_conv1d(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -42,7 +39,8 @@ def depthwise_conv1d(
     """y[b, h, t] = sum_j w[h, j] * x[b, h, t + shift - j], differentiable once with respect to x and w.
 
     x (B, H, L), w (H, K), both contiguous and on one device; y (B, H, L). padding: "causal", "same" or the number of
-    zeros to the left. Under autocast it runs in float32, and y is float32.
+    zeros to the left. y is of x's type, under autocast too; w may be of 16 bits, and its gradient is of its type. No
+    batch entries, no result: an empty tensor. torch.compile takes it into its graph (torch.ops.dwlab.depthwise_conv1d).
 
     stages: which kernels run. None: the best ones (dispatch.best). A name such as "naive": the stage of that name of
     every path, the best one where a path has none. A mapping from path ("forward", "input_grad", "weight_grad",
@@ -60,57 +58,67 @@ def depthwise_conv1d(
             raise DispatchError(
                 f"{name} is a {type(tensor).__name__}: pass a torch tensor (dispatch.forward takes other arrays)"
             )
-    return _DepthwiseConv1d.apply(x, w, padding, _chosen(stages))
+    return _forward(x, w, str(padding), "" if stages is None else _text(stages))
 
 
-class _DepthwiseConv1d(torch.autograd.Function):
-    @staticmethod
-    @torch.amp.custom_fwd(device_type=_DEVICE_TYPE, cast_inputs=torch.float32)
-    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, padding: str | int, chosen: _Chosen) -> torch.Tensor:
-        y = dispatch.forward(x, w, padding=padding, stage=chosen.forward)
-        ctx.save_for_backward(x, w)
-        ctx.padding, ctx.chosen = padding, chosen
-        return y
-
-    @staticmethod
-    @torch.amp.custom_bwd(device_type=_DEVICE_TYPE)
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, w = ctx.saved_tensors
-        grads = _gradients(ctx, dy, x, w)
-        if torch.is_grad_enabled():  # create_graph=True: somebody may want the gradient of these
-            grads = [grad if grad is None else _OnceOnly.apply(grad, dy, x, w) for grad in grads]
-        return *grads, None, None
+@torch.library.custom_op("dwlab::depthwise_conv1d", mutates_args=())
+def _forward(x: torch.Tensor, w: torch.Tensor, padding: str, stages: str) -> torch.Tensor:
+    """The operator that PyTorch knows: torch.compile keeps it as one node. stages: as `_text` has them."""
+    if not x.numel():
+        return torch.empty_like(x)
+    return dispatch.forward(x, w.float(), padding=_padding(padding), stage=_read(stages).forward)
 
 
-@torch.no_grad()
-def _gradients(ctx: Any, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor | None]:
-    """[dx, dw], None where it is not needed."""
-    chosen, padding = ctx.chosen, ctx.padding
-    wants_x, wants_w = ctx.needs_input_grad[:2]
-    dy = dy.contiguous()  # a sum's gradient is one element, repeated
-    if wants_x and wants_w and chosen.fused:
-        return list(dispatch.backward(dy, x, w, padding=padding, stage=chosen.backward))
-    dx = dispatch.input_grad(dy, w, padding=padding, stage=chosen.input_grad) if wants_x else None
-    dw = dispatch.weight_grad(dy, x, w.shape[1], padding=padding, stage=chosen.weight_grad) if wants_w else None
-    return [dx, dw]
+@_forward.register_fake
+def _(x: torch.Tensor, w: torch.Tensor, padding: str, stages: str) -> torch.Tensor:
+    return torch.empty_like(x)
 
 
-class _OnceOnly(torch.autograd.Function):
-    """A gradient as it is, and an error for whoever asks how it depends on what it was computed from.
+@torch.library.custom_op("dwlab::depthwise_conv1d_backward", mutates_args=())
+def _backward(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, padding: str, stages: str, wants_x: bool, wants_w: bool
+) -> list[torch.Tensor]:
+    """Of dx and dw those that are wanted."""
+    chosen, how = _read(stages), {"padding": _padding(padding)}
+    if not x.numel():
+        found = torch.empty_like(x), torch.zeros_like(w)
+    elif wants_x and wants_w and chosen.fused:
+        found = dispatch.backward(dy, x, w.float(), stage=chosen.backward, **how)
+    else:
+        dx = dispatch.input_grad(dy, w.float(), stage=chosen.input_grad, **how) if wants_x else None
+        found = dx, dispatch.weight_grad(dy, x, w.shape[1], stage=chosen.weight_grad, **how) if wants_w else None
+    return [one.to(like.dtype) for one, like, wants in zip(found, (x, w), (wants_x, wants_w), strict=True) if wants]
 
-    torch's once_differentiable raises only if dy requires grad, and forgets that dx depends on w, and dw on x.
-    """
 
-    @staticmethod
-    def forward(ctx: Any, grad: torch.Tensor, *sources: torch.Tensor) -> torch.Tensor:
-        return grad.view_as(grad)
+@_backward.register_fake
+def _(dy: Any, x: Any, w: Any, padding: str, stages: str, wants_x: bool, wants_w: bool) -> list[torch.Tensor]:
+    return [torch.empty_like(one) for one, wants in ((x, wants_x), (w, wants_w)) if wants]
 
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> None:
-        raise RuntimeError(
-            "depthwise_conv1d can be differentiated once, and a gradient of its gradient was requested: use "
-            "dwlab.kernels.torch_ops.reference_conv1d in its place"
-        )
+
+def _saved(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, w, *ctx.how = inputs
+    ctx.save_for_backward(x, w)
+
+
+def _gradients(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    wants = ctx.needs_input_grad[:2]
+    found = iter(_backward(dy.contiguous(), *ctx.saved_tensors, *ctx.how, *wants))  # a sum's gradient is one element
+    return *(next(found) if one else None for one in wants), None, None
+
+
+def _once_only(ctx: Any, *_: Any) -> None:
+    raise RuntimeError(
+        "depthwise_conv1d can be differentiated once, and a gradient of its gradient was requested: use "
+        "dwlab.kernels.torch_ops.reference_conv1d in its place"
+    )
+
+
+_forward.register_autograd(_gradients, setup_context=_saved)
+_backward.register_autograd(_once_only)
+
+
+def _padding(text: str) -> str | int:
+    return int(text) if text.lstrip("-").isdigit() else text
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,19 @@ class _Chosen:
     weight_grad: str | None = None
     backward: str | None = None
     fused: bool = True
+
+
+@torch.compiler.assume_constant_result
+def _text(stages: str | Mapping[str, str | None]) -> str:
+    """Stages as one text, as operators of PyTorch's take it."""
+    chosen = _chosen(stages)
+    return ",".join([*(getattr(chosen, path) or "" for path in PATHS), "fused" if chosen.fused else ""])
+
+
+@functools.cache
+def _read(text: str) -> _Chosen:
+    *names, fused = text.split(",") if text else ("fused",)
+    return _Chosen(**{path: name or None for path, name in zip(PATHS, names, strict=False)}, fused=bool(fused))
 
 
 def _chosen(given: str | Mapping[str, str | None] | None) -> _Chosen:
