@@ -273,10 +273,10 @@ print(f"a row costs {requests:.2f} requests; you predicted {predicted_requests:g
 from dwlab import records
 from dwlab.compiler import inspect
 
-try:
-    print(tables.memory_order(inspect.compile("depthwise1d/forward/wide", problem="paper", cc="9.0")))
-except inspect.InspectError:
+if inspect.missing():
     print(records.shown("16"))
+else:
+    print(tables.memory_order(inspect.compile("depthwise1d/forward/wide", problem="paper", cc="9.0")))
 
 # %% [markdown]
 # LDG and STG load and store in global memory, LDS and STS in shared memory, LDGSTS is the asynchronous copy. Where the code differs

@@ -44,7 +44,10 @@ predicted_barriers = 2
 # is in flight. Each thread copies 16 bytes of a chunk. A group may be empty.
 
 # %% tags=["folded"]
-steps = [(f"{k}", f"{k + 1} to {(k + 1) % 2}" if k < 3 else "nothing", f"{k}", f"{k} in {k % 2}") for k in range(4)]
+steps = []
+for i in range(4):
+    ahead = f"{i + 1} to {(i + 1) % 2}" if i < 3 else "nothing"
+    steps.append((f"{i}", ahead, f"{i}", f"{i} in {i % 2}"))
 print("before the loop: copy chunk 0 to place 0, commit")
 print(tabular.columns(("step", "copy chunk, to place", "wait for chunk", "multiply chunk, in place"), steps))
 
