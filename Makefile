@@ -1,6 +1,6 @@
 # make lab      JupyterLab on the first lesson
 # make test     every check, in the mode that this machine has
-# make conformance   Numba's own CUDA tests on the interpreter, beside Numba's simulator: docs/conformance.md
+# make conformance   Numba's own CUDA tests, and other projects', here and on Numba's simulator: docs/simulator.md
 # make site     the lessons, results and pages as files in build/site: for any browser, without a network
 # make install  only the environment that lab and test need
 #

@@ -7,6 +7,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `architecture`: the same with every file, as a list;
 - `instructions`: the rows of dwlab.kernels.parts.ptx;
 - `parts`: what the interfaces of kernels offer;
+- `simulator/clients`, `simulator/kernels`: what benchmarks/simulators.py has found;
 - `course`, `plans`, `lessons`, `mistakes`, `exercises`: what docs/course.py has of the lessons and exercises.
 
 Without FILES: README.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
@@ -34,7 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import course  # noqa: E402
 import tables  # noqa: E402
-from tables import tuning  # noqa: E402
+from tables import simulator, tuning  # noqa: E402
 
 from dwlab import DepthwiseConv1d, records, stage  # noqa: E402
 from dwlab.text import tabular  # noqa: E402
@@ -62,6 +63,7 @@ def pages() -> list[Path]:
 def regions() -> dict[str, Callable[[], str]]:
     """Name of a region -> what makes its text; each is made once."""
     own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions, "parts": parts}
+    own |= {"simulator/clients": simulator.clients, "simulator/kernels": simulator.kernels}
     taught = {name: getattr(course, name) for name in ("course", "plans", "lessons", "mistakes", "exercises")}
     all_ = tables.tables() | own | taught | tuning.tables(JOURNALS)
     return {name: functools.cache(make) for name, make in all_.items()}

@@ -394,12 +394,9 @@ class Accesses(State):
         for at, n in zip(fields, counted, strict=True):
             record[at] += n * times
         if key not in self.trace.patterns:
-            row, lane = np.argwhere(active)[0]
-            start = lane // 32 * 32
-            place = slice(start, start + 32)
-            self.trace.patterns[key] = tuple(
-                int(a) if on else None for a, on in zip(address[row, place], active[row, place], strict=True)
-            )
+            row, lane = divmod(int(active.argmax()), self.padded)
+            place = slice(lane // 32 * 32, lane // 32 * 32 + 32)
+            self.trace.patterns[key] = address[row, place].tolist(), active[row, place].tolist()
         if self.observer is not None:
             self.observer.accessed(self, array, mask, kind, node)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import copy as copy_module
+import functools
 import itertools
 import math
 import operator
@@ -806,6 +807,10 @@ class Stream:
     def synchronize(self) -> None:
         """Wait for the work in this stream."""
 
+    def add_callback(self, callback: Callable, arg: Any = None) -> None:
+        """Call `callback(stream, status, arg)` when the work in this stream is done, which it is."""
+        callback(self, 0, arg)
+
     @contextlib.contextmanager
     def auto_synchronize(self) -> Iterator[Stream]:
         """Synchronize at the end of the block."""
@@ -821,16 +826,7 @@ def stream() -> Stream:
     return Stream(next(_stream_handles))
 
 
-def default_stream() -> Stream:
-    return Stream(0)
-
-
-def legacy_default_stream() -> Stream:
-    return Stream(1)
-
-
-def per_thread_default_stream() -> Stream:
-    return Stream(2)
+default_stream, legacy_default_stream, per_thread_default_stream = (functools.partial(Stream, n) for n in range(3))
 
 
 class NoTimeError(options.SimtError, RuntimeError):
@@ -932,6 +928,10 @@ class Device:
         limits = _limits((major, minor))
         _, sms, l2_mib = limits.example
         return {
+            **dict.fromkeys(
+                "COMPUTE_MODE ECC_ENABLED INTEGRATED KERNEL_EXEC_TIMEOUT PCI_BUS_ID PCI_DEVICE_ID".split(), 0
+            ),
+            "ASYNC_ENGINE_COUNT": 1,
             "CAN_MAP_HOST_MEMORY": 1,
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
@@ -949,6 +949,7 @@ class Device:
             "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": limits.shared_per_sm,
             "MAX_THREADS_PER_BLOCK": limits.threads_per_block,
             "MAX_THREADS_PER_MULTIPROCESSOR": limits.threads_per_sm,
+            "MAX_THREADS_PER_MULTI_PROCESSOR": limits.threads_per_sm,
             "MULTIPROCESSOR_COUNT": sms,
             "RESERVED_SHARED_MEMORY_PER_BLOCK": limits.shared_reserved,
             "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": limits.float32_lanes // limits.float64_lanes,

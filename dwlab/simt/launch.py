@@ -358,6 +358,11 @@ def _arrays(value: object) -> list[Array]:
     return [value] if isinstance(value, Array) else []
 
 
+@functools.cache
+def _array_type(dtype: np.dtype, ndim: int) -> nt.Type:
+    return nt.Array(types.numba_type(dtype), ndim, "C")
+
+
 def _argument_type(value: object) -> nt.Type:
     """The Numba type of a launch argument, arrays as C-contiguous ones."""
     if hasattr(value, "ndim") and hasattr(value, "dtype") and not isinstance(value, np.generic):
@@ -366,7 +371,7 @@ def _argument_type(value: object) -> nt.Type:
         except TypeError:  # a tensor's is its own
             there = getattr(value, "__cuda_array_interface__", None)
             dtype = np.dtype(there["typestr"]) if there else np.asarray(value).dtype
-        return nt.Array(types.numba_type(dtype.newbyteorder("=")), value.ndim, "C")
+        return _array_type(dtype.newbyteorder("="), value.ndim)
     if isinstance(value, tuple):
         return nt.Tuple([_argument_type(v) for v in value])
     return (

@@ -59,8 +59,10 @@ def _frame(source: Source, line: int, error: BaseException, inner: TracebackType
     code = _raising(source, line)
     try:
         exec(code, {"error": error, "__name__": source.function.__module__})
-    except BaseException as raised:  # it is `error`, with this entry and that of the code above
-        made = raised.__traceback__.tb_next
+    except BaseException as raised:  # it is `error`, with an entry for the code above
+        made = raised.__traceback__
+        while made.tb_frame.f_code is not code:
+            made = made.tb_next
     return TracebackType(inner, made.tb_frame, made.tb_lasti, line)
 
 

@@ -372,14 +372,14 @@ def _dims(dims: tuple[int, int, int]) -> str:
 def build(run: Execution, float64_arrays: bool) -> Report:
     """The Report of a finished Execution."""
     accesses = []
+    sums: dict[tuple[str, str], np.ndarray] = {}  # (space, kind) -> the eight counts of its accesses
     for (path, line, array, space, kind, itemsize), n in sorted(run.trace.accesses.items()):
-        requests, sectors, ideal, used, waves, ideal_waves, lanes, collisions = (int(v) for v in n)
+        sums[space, kind] = sums.get((space, kind), 0) + n
+        requests, sectors, ideal, used, waves, ideal_waves, lanes, collisions = n.tolist()
         accesses.append(
             Access(
-                line=line, array=array, space=space, kind=kind, itemsize=itemsize, requests=requests, sectors=sectors,
-                ideal_sectors=ideal, bytes_used=used, bytes_moved=32 * sectors, wavefronts=waves,
-                ideal_wavefronts=ideal_waves, bank_conflicts=waves - ideal_waves, active_lanes=lanes,
-                collisions=collisions, file=source.short_file(path),
+                line, array, space, kind, itemsize, requests, sectors, ideal, used, 32 * sectors, waves, ideal_waves,
+                waves - ideal_waves, lanes, collisions, source.short_file(path),
             )
         )  # fmt: skip
     lines = []
@@ -393,34 +393,22 @@ def build(run: Execution, float64_arrays: bool) -> Report:
         if root.space == "global" and id(root) in names:
             footprint[names[id(root)]] = int(np.count_nonzero(root.touched))
 
-    def total(attribute: str, space: str = "global", kind: str | None = None) -> int:
-        return sum(getattr(a, attribute) for a in accesses if a.space == space and kind in (None, a.kind))
+    def total(count: int, space: str | None = "global", kind: str | None = None) -> int:
+        return sum(int(n[count]) for (s, k), n in sums.items() if space in (None, s) and kind in (None, k))
 
-    requests, sectors = total("requests"), total("sectors")
+    requests, sectors, waves = total(0), total(1), total(4, "shared")
     totals = Totals(
-        requests=requests,
-        sectors=sectors,
-        ideal_sectors=total("ideal_sectors"),
-        global_load_requests=total("requests", kind="load"),
-        global_load_sectors=total("sectors", kind="load"),
-        global_store_requests=total("requests", kind="store"),
-        global_store_sectors=total("sectors", kind="store"),
-        global_atomic_sectors=total("sectors", kind="atomic"),
-        bytes_moved=32 * sectors,
-        bytes_used=total("bytes_used"),
-        shared_requests=total("requests", "shared"),
-        shared_wavefronts=total("wavefronts", "shared"),
-        bank_conflicts=total("bank_conflicts", "shared"),
-        atomics=sum(a.requests for a in accesses if a.kind == "atomic"),
-        collisions=sum(a.collisions for a in accesses if a.kind == "atomic"),
-        flops=sum(x.flops for x in lines),
-        flops64=sum(x.flops64 for x in lines),
-        barriers=sum(x.barriers for x in lines),
-        divergent=sum(x.divergent for x in lines),
-        footprint_bytes=32 * sum(footprint.values()),
-        sectors_per_request=sectors / requests if requests else 0.0,
+        requests=requests, sectors=sectors, ideal_sectors=total(2),
+        global_load_requests=total(0, kind="load"), global_load_sectors=total(1, kind="load"),
+        global_store_requests=total(0, kind="store"), global_store_sectors=total(1, kind="store"),
+        global_atomic_sectors=total(1, kind="atomic"), bytes_moved=32 * sectors, bytes_used=total(3),
+        shared_requests=total(0, "shared"), shared_wavefronts=waves, bank_conflicts=waves - total(5, "shared"),
+        atomics=total(0, None, "atomic"), collisions=total(7, None, "atomic"),
+        flops=sum(x.flops for x in lines), flops64=sum(x.flops64 for x in lines),
+        barriers=sum(x.barriers for x in lines), divergent=sum(x.divergent for x in lines),
+        footprint_bytes=32 * sum(footprint.values()), sectors_per_request=sectors / requests if requests else 0.0,
         copied_again=run.trace.copied_again,
-    )
+    )  # fmt: skip
     return Report(
         kernel=run.source.name,
         file=source.short_file(run.source.file),
@@ -435,7 +423,9 @@ def build(run: Execution, float64_arrays: bool) -> Report:
         footprint=footprint,
         float64_leaks=() if float64_arrays else tuple(x for x in lines if x.float64),
         patterns={
-            (line, array, kind): Pattern(space, itemsize, addresses, array, line, kind)
-            for (_, line, array, space, kind, itemsize), addresses in run.trace.patterns.items()
+            (line, array, kind): Pattern(
+                space, itemsize, tuple(a if on else None for a, on in zip(*first, strict=True)), array, line, kind
+            )
+            for (_, line, array, space, kind, itemsize), first in run.trace.patterns.items()
         },
     )

@@ -34,6 +34,9 @@ from dwlab.text import drawing
 
 HAZARDS = ("warn", "error", "ignore")
 
+STEPS = 100_000_000
+"""Statements after which a launch is taken to run for ever: hours. What waits for itself is found long before."""
+
 ALLOWED = re.compile(r"#\s*simt:\s*allow\b\s*([\w ,]*)")
 """A comment that accepts a line's hazards: `# simt: allow`, or some kinds, `# simt: allow race, negative index`."""
 
@@ -49,14 +52,15 @@ LATER = (
 class Session:
     """The launches of this process. hazards: "warn", "error" or "ignore"; count: whether accesses are counted.
 
-    launches, kernels: by name; found: (file, line, kind, text) of each hazard -> how often; moved: (file, line) ->
-    sectors; reports: the first X-ray of each kernel. allowed: kinds that a test's marker accepts.
+    launches, kernels: by name; found: (file, line, kind) of hazards -> launches; texts: of them, what the first says;
+    moved: (file, line) -> sectors; reports: each kernel's first X-ray. allowed: kinds that a test's marker accepts.
     """
 
     hazards: str = "warn"
     count: bool = True
     launches: Counter[str] = field(default_factory=Counter)
-    found: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
+    found: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+    texts: dict[tuple[str, int, str], str] = field(default_factory=dict)
     moved: Counter[tuple[str, int]] = field(default_factory=Counter)
     reports: dict[str, simt.Report] = field(default_factory=dict)
     allowed: frozenset[str] = frozenset()
@@ -69,12 +73,13 @@ class Session:
             if one.space == "global":
                 self.moved[one.file, one.line] += one.sectors
         left = tuple(hazard for hazard in report.hazards if not self.accepts(hazard))
-        for one in left:
-            key = one.path, one.line, one.kind, one.message
-            self.found[key] += 1
-            if self.hazards == "warn" and self.found[key] == 1:
-                text = f"{report.kernel}: {one.kind}: {one.message}"
-                warnings.warn_explicit(text, simt.HazardWarning, one.path, one.line)
+        first = {(one.path, one.line, one.kind): one.message for one in reversed(left)}
+        self.found.update(first.keys())
+        unseen = {key: text for key, text in first.items() if key not in self.texts}
+        self.texts |= unseen
+        if self.hazards == "warn":
+            for (file, line, kind), text in unseen.items():
+                warnings.warn_explicit(f"{report.kernel}: {kind}: {text}", simt.HazardWarning, file, line)
         if left and self.hazards == "error":
             raise simt.HazardError(left)
 
@@ -88,21 +93,23 @@ class Session:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for `add`."""
-        return {"launches": dict(self.launches), "found": list(self.found.items()), "moved": list(self.moved.items())}
+        tables = {name: list(getattr(self, name).items()) for name in ("found", "moved", "texts")}
+        return {"launches": dict(self.launches)} | tables
 
     def add(self, other: dict[str, Any]) -> None:
         """Adds what another process has launched."""
         self.launches.update(other["launches"])
         for name in ("found", "moved"):
             getattr(self, name).update({tuple(key): count for key, count in other[name]})
+        self.texts = {tuple(key): text for key, text in other["texts"]} | self.texts
 
     def summary(self) -> list[str]:
         """Kernels, launches, hazards by line, and the three lines that moved most sectors."""
         launches = sum(self.launches.values())
         lines = [f"{len(self.launches)} kernels, {launches} launches, {len(self.found)} hazards"]
         lines += [
-            f"{_short(file)}:{line}: {kind}: {text}" + (f" ({times} launches)" if times > 1 else "")
-            for (file, line, kind, text), times in sorted(self.found.items())
+            f"{_short(key[0])}:{key[1]}: {key[2]}: {self.texts[key]}" + (f" ({times} launches)" if times > 1 else "")
+            for key, times in sorted(self.found.items())
         ]
         whole = sum(self.moved.values())
         lines += [
@@ -144,10 +151,12 @@ def install(hazards: str = "warn", count: bool = True) -> Session:
     else:
         _session = Session(hazards, count)
         simt.LAUNCHED.append(_session.launched)
+        cuda.event_elapsed_time = cuda.Event.elapsed_time = _host_time
+        cuda.Event.record = _record
         _stand_in()
         _keep_sources()
-        cuda.Event.elapsed_time, cuda.Event.record = _host_time, _record
-    simt.make_standard(simt.Options(hazards="report" if hazards != "ignore" or count else "off", trace=count))
+    hazards = "report" if hazards != "ignore" or count else "off"
+    simt.make_standard(simt.Options(hazards=hazards, trace=count, step_limit=STEPS))
     return _session
 
 
@@ -176,7 +185,7 @@ def _stand_in() -> None:
     sys.modules.update({"numba.cuda": module, "numba_cuda_mlir": package, "numba_cuda_mlir.cuda": module})
     with contextlib.suppress(ImportError):
         arrays = importlib.import_module("numba.cuda.cudadrv.devicearray")
-        arrays.DeviceNDArray = cuda.DeviceNDArray
+        arrays.DeviceNDArray = standins.DeviceNDArray
 
 
 def _later(name: str) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import math
 import types
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -58,6 +59,28 @@ def _as_cuda_array(obj: Any, sync: bool = True) -> Any:
     return found
 
 
+class Memory(NamedTuple):
+    """`gpu_data` of a device array: where it begins."""
+
+    allocation: Any
+    offset: int
+
+
+class _OfEach(type):
+    def __instancecheck__(cls, one: object) -> bool:
+        return isinstance(one, cuda.DeviceNDArray)
+
+
+class DeviceNDArray(metaclass=_OfEach):
+    """Numba's way to make a device array, of memory that another one has; each device array is an instance."""
+
+    def __new__(cls, shape: Any, strides: Any, dtype: Any, stream: Any = 0, gpu_data: Memory | None = None) -> Any:
+        if gpu_data is None:
+            return cuda.device_array(shape, dtype, strides, stream=stream)
+        storage = np.ndarray(shape, dtype, gpu_data.allocation.buffer, gpu_data.offset, strides)
+        return cuda.DeviceNDArray(storage, gpu_data.allocation, stream)
+
+
 class Overloads(dict):
     """`kernel.overloads`: something for every signature; of a device function with the type of its result."""
 
@@ -96,13 +119,21 @@ def _numba_type(array: Any) -> Any:
     return numba.types.Array(numba.from_dtype(array.dtype), array.ndim, layout)
 
 
+def _async_done(stream: cuda.Stream) -> asyncio.Future:
+    """A future that the work in a stream has resolved."""
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(stream)
+    return future
+
+
 def put(module: types.ModuleType) -> None:
     """Gives them to `numba.cuda`, and to the interpreter's classes."""
     for kind in (cuda.DeviceNDArray, cuda.MappedNDArray, cuda.ManagedNDArray):
         kind.__cuda_array_interface__ = property(_interface)
-        kind.gpu_data = property(lambda array: array.allocation)
+        kind.gpu_data = property(lambda array: Memory(array.allocation, array.offset))
         kind._numba_type_ = property(_numba_type)
     simt.Kernel.overloads = property(Overloads)
+    cuda.Stream.async_done = _async_done
     type(cuda.current_context()).deallocations = types.SimpleNamespace(clear=lambda: None)
     module.as_cuda_array, module.from_cuda_array_interface = _as_cuda_array, from_cuda_array_interface
     try:

@@ -1,7 +1,6 @@
 """The host side of the simulated GPU behaves as Numba-CUDA's: memory, copies, views, streams, events, the device."""
 
 import gc
-import warnings
 
 import numpy as np
 import pytest
@@ -74,89 +73,7 @@ def test_to_device_takes_scalars_lists_and_an_array_to_fill_and_leaves_device_ar
     assert device.shape == (4,) and np.isnan(device.copy_to_host()).all()
 
 
-def test_non_contiguous_host_arrays_and_objects_are_refused():
-    with pytest.raises(ValueError, match="non-contiguous buffer"):
-        cuda.to_device(np.arange(10)[::2])
-    with pytest.raises(ValueError, match="ascontiguousarray"):
-        cuda.to_device(np.zeros((4, 4))[:, 1:3])
-    with pytest.raises(TypeError, match="Python objects"):
-        cuda.to_device(np.array([object()]))
-
-
-def test_copy_to_device_checks_dtype_shape_and_layout():
-    device = cuda.device_array((3, 4), np.float32)
-    with pytest.raises(TypeError, match="incompatible dtype: float32 vs. float64"):
-        device.copy_to_device(np.zeros((3, 4)))
-    with pytest.raises(ValueError, match=r"incompatible shape: \(3, 4\) vs. \(4, 3\)"):
-        device.copy_to_device(np.zeros((4, 3), np.float32))
-    with pytest.raises(ValueError, match="incompatible shape"):
-        device.copy_to_device(np.zeros(12, np.float32))
-    with pytest.raises(TypeError, match="needs an array, got list"):
-        device.copy_to_device([1.0])
-    device.copy_to_device(np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4)))
-    assert device.copy_to_host().tolist() == np.arange(12).reshape(3, 4).tolist()
-
-
-def test_copy_to_device_from_device_checks_strides():
-    c_order = cuda.to_device(np.arange(12.0).reshape(3, 4))
-    f_order = cuda.device_array((3, 4), order="F")
-    with pytest.raises(ValueError, match="incompatible strides"):
-        f_order.copy_to_device(c_order)
-    other = cuda.device_array((3, 4))
-    other.copy_to_device(c_order)
-    assert other.copy_to_host().tolist() == np.arange(12.0).reshape(3, 4).tolist()
-
-
-def test_axes_of_length_one_and_shapes_of_nothing_do_not_matter_to_copies():
-    device = cuda.device_array((1, 5))
-    device.copy_to_device(np.arange(5.0))
-    out = np.zeros((5, 1))
-    device.copy_to_host(out)
-    assert out.ravel().tolist() == [0, 1, 2, 3, 4]
-    cuda.device_array(3).copy_to_device(np.zeros((0, 7)))
-
-
-def test_copy_to_host_into_an_array():
-    device = cuda.to_device(np.arange(4, dtype=np.int16))
-    out = np.zeros(4, np.int16)
-    assert device.copy_to_host(out) is out and out.tolist() == [0, 1, 2, 3]
-    with pytest.raises(TypeError, match="incompatible dtype: int16 vs. int32"):
-        device.copy_to_host(np.zeros(4, np.int32))
-    with pytest.raises(ValueError, match="incompatible shape"):
-        device.copy_to_host(np.zeros(5, np.int16))
-    with pytest.raises(ValueError, match="incompatible strides"):
-        device.copy_to_host(np.zeros(8, np.int16)[::2])
-    with pytest.raises(TypeError, match="device array"):
-        device.copy_to_host(cuda.device_array(4, np.int16))
-    read_only = np.zeros(4, np.int16)
-    read_only.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
-        device.copy_to_host(read_only)
-
-
-def test_numpy_sees_a_copy():
-    device = cuda.to_device(np.arange(3.0))
-    seen = np.asarray(device)
-    seen[:] = 9
-    assert device.copy_to_host().tolist() == [0, 1, 2]
-    assert np.asarray(device, dtype=np.float32).dtype == np.float32
-    with pytest.raises(ValueError, match="copy is always created"):
-        np.array(device, copy=False)
-
-
 # --- allocation ----------------------------------------------------------------------------------
-
-
-def test_device_array_defaults_orders_and_strides():
-    assert cuda.device_array(5).dtype == np.float64
-    assert cuda.device_array((2, 3), np.int8).strides == (3, 1)
-    assert cuda.device_array((2, 3), np.int8, order="F").strides == (1, 2)
-    padded = cuda.device_array((2, 3), np.float32, strides=(16, 4))
-    assert padded.strides == (16, 4) and padded.alloc_size == 28 and padded.nbytes == 24
-    assert not padded.is_c_contiguous()
-    assert cuda.device_array(()).shape == ()
-    with pytest.raises(TypeError, match="len"):
-        len(cuda.device_array(()))
 
 
 @pytest.mark.parametrize("shape", [2.5, "12", (2, 2.5), np.float64(3), None, {}, (True, 2), np.int64(3)])
@@ -176,16 +93,6 @@ def test_a_bad_size_order_stride_or_type_is_refused_and_what_is_too_large():
         cuda.device_array(3, dtype="not a type")
     with pytest.raises(MemoryError, match=r"TiB|GiB.*smaller shape"):
         cuda.device_array(1 << 60)
-
-
-def test_device_array_like_keeps_dtype_and_order():
-    assert cuda.device_array_like(np.zeros((3, 4), np.int16)).strides == (8, 2)
-    assert cuda.device_array_like(np.zeros((3, 4), np.int16, order="F")).strides == (2, 6)
-    permuted = np.zeros((2, 3, 4)).transpose(1, 0, 2)
-    assert cuda.device_array_like(permuted).strides == permuted.strides
-    sliced = np.zeros((2, 3, 8)).transpose(1, 0, 2)[:, :, ::2]
-    assert cuda.device_array_like(sliced).strides == (32, 96, 8)
-    assert cuda.device_array_like(cuda.device_array((2, 3), order="F")).is_f_contiguous()
 
 
 def test_fresh_memory_is_poison_and_the_same_in_every_run():
@@ -252,158 +159,6 @@ def test_memory_info():
 HOST = np.arange(60).reshape(3, 4, 5)
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        slice(1, 3),
-        slice(None),
-        (slice(None), 2),
-        (1, slice(1, 3), slice(None, None, 2)),
-        (-1,),
-        -2,
-        (slice(None), slice(None), 0),
-        (0, 1),
-        slice(2, 1),
-        (np.int32(1), slice(0, 4, 3)),
-        (slice(None, None, -1), 1),
-    ],
-    ids=str,
-)
-def test_slices_are_views_with_numpys_values(index):
-    device = cuda.to_device(HOST)
-    view = device[index]
-    assert isinstance(view, cuda.DeviceNDArray)
-    assert view.shape == HOST[index].shape and view.strides == HOST[index].strides
-    assert view.storage.tolist() == HOST[index].tolist()
-    if view.size:
-        view.storage[...] = -5
-        assert (device.copy_to_host()[index] == -5).all()
-
-
-@pytest.mark.parametrize("index", [(0, 0, 0), (2, 3, 4), (-1, -1, -1), (1, np.int64(2), 3)])
-def test_an_element_is_its_value_on_the_host(index):
-    value = cuda.to_device(HOST)[index]
-    assert value == HOST[index] and isinstance(value, np.int64)
-
-
-def test_bad_indices_are_refused():
-    device = cuda.to_device(HOST)
-    for index in [(3, 0, 0), (0, -5, 0), 17]:
-        with pytest.raises(IndexError):
-            device[index]
-    with pytest.raises(IndexError, match="1 extra indices"):
-        device[0, 0, 0, 0]
-    for index in [None, Ellipsis, [0, 1], np.array([True, False, True]), 1.0, True, (0, None), "x"]:
-        with pytest.raises(TypeError, match="integers and slices"):
-            device[index]
-        with pytest.raises(TypeError, match="integers and slices"):
-            device[index] = 0
-
-
-def test_a_negative_stride_cannot_be_copied_to_the_host():
-    with pytest.raises(NotImplementedError, match="negative strides"):
-        cuda.to_device(np.arange(4))[::-1].copy_to_host()
-
-
-def test_iteration_and_len():
-    device = cuda.to_device(np.arange(6).reshape(3, 2))
-    assert len(device) == 3
-    assert [row.copy_to_host().tolist() for row in device] == [[0, 1], [2, 3], [4, 5]]
-
-
-def test_assignment():
-    device = cuda.to_device(np.zeros((3, 4), np.int32))
-    device[1] = 5
-    device[0, 1] = 7.9  # cast as a kernel would
-    device[2, :2] = np.array([8, 9], np.int8)
-    device[:, 3:] = cuda.to_device(np.array([[1], [2], [3]], np.int32))
-    assert device.copy_to_host().tolist() == [[0, 7, 0, 1], [5, 5, 5, 2], [8, 9, 0, 3]]
-    with pytest.raises(ValueError, match="Can't copy sequence with size 3 to array axis 1 with dimension 4"):
-        device[:] = np.zeros(3, np.int32)
-    with pytest.raises(ValueError, match="Can't assign 2-D array to 1-D self"):
-        device[0] = np.zeros((1, 4), np.int32)
-    with pytest.raises(ValueError, match="Can't assign 1-D array to 0-D self"):
-        device[0, 0] = np.zeros(1, np.int32)
-    with pytest.raises(TypeError, match="imaginary"):
-        device[0] = 1j
-    with pytest.raises(IndexError):
-        device[3] = 1
-    with pytest.raises(ValueError, match="non-contiguous"):
-        device[0] = np.zeros(8, np.int32)[::2]
-
-
-def test_reshape_and_ravel_are_views():
-    device = cuda.to_device(np.arange(24))
-    shaped = device.reshape(2, 3, 4)
-    assert shaped.shape == (2, 3, 4) and shaped.allocation is device.allocation
-    assert device.reshape((4, -1)).shape == (4, 6)
-    assert shaped.ravel().shape == (24,)
-    assert shaped.reshape(24).storage.tolist() == list(range(24))
-    assert device.reshape(4, 6, order="F")[1, 0] == 1
-    for bad, match in [((5, 5), "changes the size"), ((-1, -1), "one unknown"), ((7, -1), "cannot infer")]:
-        with pytest.raises(ValueError, match=match):
-            device.reshape(*bad)
-    with pytest.raises(NotImplementedError, match="require copy"):
-        shaped[:, :, 1:3].reshape(12)
-    with pytest.raises(NotImplementedError, match="non-contiguous"):
-        shaped[:, 0, :].ravel()
-    with pytest.raises(NotImplementedError, match="non-contiguous"):
-        cuda.to_device(np.zeros((2, 3), order="F")).ravel()
-    assert cuda.to_device(np.zeros((2, 3), order="F")).ravel(order="F").shape == (6,)
-
-
-def test_transpose_is_a_copy_of_a_matrix():
-    host = np.arange(6.0).reshape(2, 3)
-    device = cuda.to_device(host)
-    turned = device.T
-    assert turned.is_c_contiguous() and turned.copy_to_host().tolist() == host.T.tolist()
-    device[0, 1] = -1.0
-    assert turned[1, 0] == 1.0
-    assert device.transpose((0, 1)) is device
-    assert device.transpose((1, 0)).shape == (3, 2)
-    with pytest.raises(ValueError, match="invalid axes"):
-        device.transpose((0, 2))
-    with pytest.raises(NotImplementedError, match="non-2D"):
-        cuda.device_array((2, 2, 2)).transpose()
-    fresh = cuda.device_array((2, 2))
-    fresh[0, 1] = 1.0
-    assert fresh.T.written.tolist() == [[False, False], [True, False]]
-
-
-def test_squeeze_and_view():
-    device = cuda.to_device(np.arange(6, dtype=np.float32).reshape(1, 6, 1))
-    assert device.squeeze().shape == (6,) and device.squeeze(0).shape == (6, 1)
-    assert device.squeeze((0, 2)).shape == (6,)
-    with pytest.raises(ValueError, match="size not equal to one"):
-        device.squeeze(1)
-    flat = device.squeeze()
-    assert flat.view(np.int32).copy_to_host().tolist() == np.arange(6, dtype=np.float32).view(np.int32).tolist()
-    assert flat.view(np.float64).shape == (3,) and flat.view(np.uint8).shape == (24,)
-    with pytest.raises(ValueError, match="divisor"):
-        flat[:3].view(np.float64)
-    with pytest.raises(ValueError, match="C-contiguous"):
-        flat[::2].view(np.uint8)
-
-
-def test_split():
-    parts = list(cuda.to_device(np.arange(10)).split(4))
-    assert [p.copy_to_host().tolist() for p in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    with pytest.raises(ValueError, match="1d"):
-        list(cuda.device_array((2, 2)).split(1))
-    with pytest.raises(ValueError, match="unit stride"):
-        list(cuda.device_array(8)[::2].split(1))
-
-
-def test_contiguity():
-    device = cuda.to_device(HOST)
-    assert device.is_c_contiguous() and not device.is_f_contiguous()
-    assert device[1].is_c_contiguous() and not device[:, 1].is_c_contiguous()
-    assert device.flags == {"C_CONTIGUOUS": True, "F_CONTIGUOUS": False}
-    broadcast = cuda.to_device(np.broadcast_to(np.arange(1.0), (3, 1)))
-    assert broadcast.flags == {"C_CONTIGUOUS": False, "F_CONTIGUOUS": False}
-    assert cuda.device_array((0, 3)).is_c_contiguous() and cuda.device_array((0, 3)).is_f_contiguous()
-
-
 def test_records():
     dtype = np.dtype([("x", "f4"), ("n", "i4"), ("v", "f8", 3)])
     host = np.zeros(2, dtype)
@@ -418,48 +173,6 @@ def test_records():
 
 
 # --- pinned, mapped, managed ---------------------------------------------------------------------
-
-
-def test_pinned_arrays_are_host_arrays():
-    pinned = cuda.pinned_array((2, 3), np.float32, order="F")
-    assert type(pinned) is np.ndarray and pinned.flags.f_contiguous and pinned.shape == (2, 3)
-    assert cuda.pinned_array_like(np.zeros(3, np.int8)).dtype == np.int8
-    with cuda.pinned(np.zeros(3), np.zeros(4)):
-        pass
-    with pytest.raises(TypeError, match="NumPy arrays, got list"):
-        with cuda.pinned([1]):
-            pass
-
-
-@pytest.mark.parametrize("make", [cuda.mapped_array, cuda.managed_array])
-def test_mapped_and_managed_arrays_are_seen_by_both_sides(make):
-    shared = make((4, 2), np.int32)
-    assert isinstance(shared, np.ndarray)
-    shared[:] = 3
-    assert shared.storage.tolist() == [[3, 3]] * 4
-    shared.storage[1] = 5
-    assert shared[1].tolist() == [5, 5] and (shared + 1)[1, 0] == 6
-    argument, after = hostapi.kernel_argument(shared)
-    assert after is None and np.shares_memory(argument.storage, shared)
-    part, _ = hostapi.kernel_argument(shared[1:])
-    assert part.offset == 8 and part.allocation is argument.allocation
-    away, _ = hostapi.kernel_argument(shared + 1)
-    assert away.allocation is not argument.allocation and away.storage[1, 0] == 6
-
-
-def test_mapped_array_like():
-    assert cuda.mapped_array_like(np.zeros((2, 3), np.float32, order="F")).strides == (4, 8)
-
-
-def test_mapped_context_gives_device_views_of_host_arrays():
-    one, two = np.zeros(3), np.ones((2, 2), np.int32)
-    with cuda.mapped(one) as view:
-        view[:] = 4.0
-    assert one.tolist() == [4, 4, 4]
-    with cuda.mapped(one, two, stream=cuda.stream()) as views:
-        assert [v.shape for v in views] == [(3,), (2, 2)]
-        views[1][0] = 9
-    assert two.tolist() == [[9, 9], [1, 1]]
 
 
 def test_what_is_a_cuda_array():
@@ -488,21 +201,6 @@ def test_host_arrays_go_to_the_device_and_back():
     assert host.tolist() == [0, 1, 2, 3]
     after()
     assert host.tolist() == [0, 2, 4, 6]
-
-
-def test_argument_hints():
-    host = np.arange(4.0)
-    device, after = hostapi.kernel_argument(cuda.In(host))
-    assert after is None and device.storage.tolist() == host.tolist() and device.written is None
-    device, after = hostapi.kernel_argument(cuda.Out(host))
-    assert not device.written.any() and np.isnan(device.storage).all()
-    device.storage[:] = 1
-    after()
-    assert host.tolist() == [1, 1, 1, 1]
-    device, after = hostapi.kernel_argument(cuda.InOut(host))
-    assert device.storage.tolist() == [1, 1, 1, 1] and after is not None
-    with pytest.raises(TypeError, match="cuda.In takes an array"):
-        hostapi.kernel_argument(cuda.In(3))
 
 
 def test_other_arguments_pass():
@@ -555,17 +253,6 @@ def test_events_know_order_but_no_time():
         with pytest.raises(RuntimeError, match="no time here.*records") as caught:
             ask()
         assert isinstance(caught.value, options.SimtError)
-
-
-def test_calls_with_nothing_to_do_do_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        cuda.synchronize()
-        cuda.profile_start()
-        cuda.profile_stop()
-        cuda.close()
-        with cuda.profiling(), cuda.defer_cleanup(), cuda.current_context().defer_cleanup():
-            cuda.current_context().synchronize()
 
 
 # --- the device ----------------------------------------------------------------------------------

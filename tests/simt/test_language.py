@@ -143,18 +143,6 @@ def test_launch_forms():
     assert out.tolist() == [1] * 64
 
 
-def test_forall():
-    double = kernel_of("out, x", "i = cuda.grid(1)", "if i < out.size:", "    out[i] = 2 * x[i]")
-    x = np.arange(1000)
-    out = np.zeros(1000, np.int64)
-    double.forall(1000)(out, x)
-    assert (out == 2 * x).all()
-    out[:] = 0
-    double.forall(1000, tpb=64, stream=cuda.stream())(out, x)
-    assert (out == 2 * x).all()
-    double.forall(0)(out, x)
-
-
 def test_a_kernel_without_launch_configuration_says_so():
     with pytest.raises((ValueError, simt.SimtError), match=r"\[.*grid|blockspergrid|configuration"):
         bare(np.zeros(3, np.int64))
@@ -174,15 +162,6 @@ def test_default_arguments():
 
     assert run(add, 2).tolist() == [5, 5]
     assert run(add, 2, args=(6,)).tolist() == [6, 6]
-
-
-def test_argument_hints():
-    add_one = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i] + 1", "x[i] = -1")
-    x, y = np.arange(4), np.zeros(4, np.int64)
-    add_one[1, 4](cuda.In(x), cuda.Out(y))
-    assert x.tolist() == [0, 1, 2, 3] and y.tolist() == [1, 2, 3, 4]
-    add_one[1, 4](cuda.InOut(x), y)
-    assert x.tolist() == [-1] * 4
 
 
 def test_a_kernel_returns_nothing():
@@ -417,18 +396,6 @@ def test_shared_and_local_arrays_of_every_dtype(dtype):
     assert (out == x[::-1]).all()
 
 
-def test_constant_memory():
-    weights = np.array([[1.5, 2.5], [3.5, 4.5]], np.float32)
-
-    @cuda.jit
-    def use(out):
-        w = cuda.const.array_like(weights)
-        i = cuda.grid(1)
-        out[i] = w[i // 2, i % 2]
-
-    assert run(use, 4, np.float32).tolist() == [1.5, 2.5, 3.5, 4.5]
-
-
 def test_fortran_and_strided_arrays():
     @cuda.jit
     def copy(x, out):
@@ -459,86 +426,6 @@ def test_0d_arrays_and_len():
 
 
 # --- barriers and votes ---------------------------------------------------------------------------
-
-
-def test_block_wide_votes():
-    votes = [f"cuda.syncthreads_{name}(int32(v < limit))" for name in ("count", "and", "or")]  # of integers, there
-    for limit in (0, 1, 50, 70):
-        out = np.zeros((3, 70), np.int64)
-        by_text("x, limit", *votes)[1, 70](np.arange(70), limit, out)
-        assert (out[0] == limit).all()
-        assert ((out[1] != 0) == (limit == 70)).all() and ((out[2] != 0) == (limit > 0)).all()
-
-
-def test_shuffles():
-    lanes = np.arange(32)
-    sources = {
-        "cuda.shfl_sync(0xFFFFFFFF, v, 5)": np.full(32, 5),
-        "cuda.shfl_up_sync(0xFFFFFFFF, v, 3)": np.where(lanes < 3, lanes, lanes - 3),
-        "cuda.shfl_down_sync(0xFFFFFFFF, v, 3)": np.where(lanes + 3 > 31, lanes, lanes + 3),
-        "cuda.shfl_xor_sync(0xFFFFFFFF, v, 6)": lanes ^ 6,
-        "cuda.shfl_sync(0xFFFFFFFF, v, (i * 7) % 32)": lanes * 7 % 32,
-        "cuda.shfl_sync(0xFFFFFFFF, v, 37)": np.full(32, 37 % 32),
-    }
-    for dtype in (np.int32, np.int64, np.float32, np.float64):
-        x = (lanes * 3 + 1).astype(dtype)
-        out = np.zeros((6, 32), dtype)
-        by_text("x", *sources)[1, 32](x, out)
-        assert (out == np.array([x[source] for source in sources.values()])).all(), dtype
-
-
-def test_warp_sum_by_shuffles():
-    @cuda.jit
-    def total(x, out):
-        v = x[cuda.grid(1)]
-        offset = 16
-        while offset > 0:
-            v += cuda.shfl_down_sync(FULL, v, offset)
-            offset //= 2
-        if cuda.laneid == 0:
-            out[cuda.grid(1) // 32] = v
-
-    x = np.arange(128)
-    out = np.zeros(4, np.int64)
-    total[2, 64](x, out)
-    assert out.tolist() == x.reshape(4, 32).sum(1).tolist()
-
-
-def test_warp_votes():
-    votes = [f"cuda.{name}_sync(FULL, v > 2)" for name in ("ballot", "any", "all", "eq")]
-    for x in (np.zeros(32), np.arange(32.0), np.full(32, 9.0)):
-        out = np.zeros((5, 32), np.int64)
-        by_text("x", *votes, "cuda.activemask()")[1, 32](x, out)
-        p = x > 2
-        assert (out[0] & FULL == sum(1 << int(i) for i in np.flatnonzero(p))).all()
-        assert ((out[1] != 0) == p.any()).all() and ((out[2] != 0) == p.all()).all()
-        assert ((out[3] != 0) == (p.all() or not p.any())).all()
-        assert (out[4] & FULL == FULL).all()
-
-
-def test_match():
-    matches = "cuda.match_any_sync(FULL, v)", "cuda.match_all_sync(FULL, v)[0]", "cuda.match_all_sync(FULL, v)[1]"
-    for x in (np.arange(32, dtype=np.int32) // 5, np.full(32, 7, np.int32)):
-        out = np.zeros((3, 32), np.int64)
-        by_text("x", *matches)[1, 32](x, out)
-        expected = [sum(1 << k for k in range(32) if x[k] == x[t]) for t in range(32)]
-        assert (out[0] & FULL).tolist() == expected
-        same = len(set(x.tolist())) == 1
-        assert ((out[1] & FULL) == (FULL if same else 0)).all() and ((out[2] != 0) == same).all()
-
-
-def test_grid_wide_barrier():
-    @cuda.jit
-    def shift(x, out):
-        grid = cuda.cg.this_grid()
-        i = cuda.grid(1)
-        x[i] = i * i
-        grid.sync()
-        out[i] = x[x.size - 1 - i]
-
-    x, out = np.zeros(256, np.int64), np.zeros(256, np.int64)
-    shift[4, 64](x, out)
-    assert out.tolist() == [(255 - i) ** 2 for i in range(256)]
 
 
 # --- atomics --------------------------------------------------------------------------------------
@@ -661,13 +548,6 @@ def test_bits_of_negative_numbers():
     out = np.zeros((3, 2), np.int64)
     by_text("x", "cuda.popc(v)", "cuda.clz(v)", "cuda.ffs(v)")[1, 2](np.array([-1, -8], np.int32), out)
     assert out.tolist() == [[32, 29], [0, 0], [1, 4]]
-
-
-def test_selp_fma_cbrt():
-    x, out = np.array([1.0, 8.0, 27.0, -8.0]), np.zeros((3, 4))
-    by_text("x", "cuda.selp(v > 2, v, -1.0)", "cuda.fma(v, v, 1.0)", "cuda.cbrt(v)")[1, 4](x, out)
-    assert out[0].tolist() == [-1, 8, 27, -1] and out[1].tolist() == (x * x + 1).tolist()
-    np.testing.assert_allclose(out[2], [1, 2, 3, -2], rtol=1e-15)
 
 
 def test_fma_rounds_once():
@@ -867,32 +747,6 @@ def test_two_kernels_with_one_name_are_told_apart():
 
 
 # --- reduction ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 64, 100, 127, 128, 129, 200, 1000, 8192, 8193, 20000])
-def test_reduce(size):
-    total = cuda.reduce(lambda a, b: a + b)
-    x = np.arange(size, dtype=np.int64) * 3 - 100
-    assert total(x) == x.sum()
-    assert total(cuda.to_device(x), init=7) == x.sum() + 7
-
-
-def test_reduce_with_other_functions_sizes_and_results():
-    @cuda.reduce
-    def largest(a, b):
-        return a if a > b else b
-
-    x = np.random.default_rng(0).permutation(1000).astype(np.float32)
-    assert largest(x, init=-1.0) == 999 and largest(x[::-1].copy(), size=3, init=-5.0) == x[::-1][:3].max()
-    product = cuda.Reduce(lambda a, b: a * b)
-    assert product(np.full(40, 2, np.int64), init=1) == 2**40
-    result = cuda.device_array(3, np.float32)
-    result[:] = -1.0
-    assert largest(cuda.to_device(x), res=result, stream=cuda.stream()) is None
-    assert result.copy_to_host().tolist() == [999, -1, -1]
-    assert largest(np.zeros(0, np.float32), init=4.0) == 4.0
-    with pytest.raises(TypeError, match="only support 1D array"):
-        largest(np.zeros((2, 2), np.float32))
 
 
 def test_reduce_adds_in_the_sequence_of_numbas_reduction():

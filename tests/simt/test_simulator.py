@@ -5,9 +5,11 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 
+import numpy as np
 import pytest
 
 from dwlab import simt
+from dwlab.simt import cuda
 from dwlab.simulator import project
 
 pytestmark = pytest.mark.quick
@@ -44,6 +46,29 @@ exec("@cuda.jit\\ndef made(o):\\n    o[cuda.grid(1)] = 7\\n")
 made[1, 1](z)
 first, last = cuda.event(), cuda.event()
 first.record(), last.record()
+done = []; cuda.stream().add_callback(lambda stream, status, arg: done.append((status, arg)), "arg")
+assert cuda.event_elapsed_time(first, last) >= 0 and done == [(0, "arg")]
+
+@numba.guvectorize(["void(float32[:,:], float32[:], float32[:])"], "(m,n),(n)->(m)", target="cuda")
+def product(a, x, y):
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            y[i] = (y[i] if j else 0) + a[i, j] * x[j]
+
+assert (product(np.outer(x[:5], x), x) == x[:5] * (x @ x)).all()
+
+@cuda.jit
+def wrong(o):
+    for k in range(3):
+        if k == 2:
+            raise ValueError("two")
+
+try:
+    wrong[1, 1](z)
+except ValueError as error:
+    while error.__traceback__.tb_next:
+        error.__traceback__ = error.__traceback__.tb_next
+    assert (error.__traceback__.tb_frame.f_code.co_filename, error.__traceback__.tb_lineno) == (__file__, 48)
 print(z[0], first.elapsed_time(last) >= 0, sys.argv[1:])
 """
 
@@ -88,7 +113,7 @@ def test_a_script_runs_as_it_is_and_its_launches_are_summed_up(tmp_path):
     assert err.count("HazardWarning: shift: negative index") == 1, "three launches, one warning"
     assert f"prog.py:{PROGRAM[: PROGRAM.index('y[i]')].count(chr(10)) + 1}: HazardWarning" in err
     said = [line for line in err.splitlines() if line.startswith("simt: ")]
-    assert said[0] == "simt: 3 kernels, 5 launches, 2 hazards"
+    assert said[0] == "simt: 4 kernels, 6 launches, 2 hazards"
     assert any("negative index" in line and line.endswith("(3 launches)") for line in said)
     assert said[3].startswith("simt: prog.py:") and said[3].endswith(" of all")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -158,9 +183,29 @@ def test_a_comment_accepts_the_kinds_that_it_names(tmp_path):
         assert project.Session().accepts(hazard) == expected, number
 
 
+def test_hazards_of_a_line_and_kind_are_one_and_a_long_launch_goes_on():
+    @cuda.jit
+    def reads(x, y, n):
+        total = 0
+        for k in range(n):
+            total += k
+        y[cuda.grid(1)] = x[cuda.grid(1) - 3] + total
+
+    session = project.Session("ignore")
+    simt.LAUNCHED.append(session.launched)
+    try:
+        with simt.using(simt.Options(hazards="report", trace=True, step_limit=project.STEPS)):
+            for size in (32, 40):
+                reads[1, 32](np.ones(size), np.zeros(size), 110_000)
+    finally:
+        simt.LAUNCHED.remove(session.launched)
+    (key,), (text,) = session.found, session.texts.values()
+    assert key[2] == "negative index" and session.found[key] == 2 and "(size 32)" in text
+
+
 def test_sums_of_several_processes_are_added():
     one, other = project.Session(), project.Session()
-    one.launches["a"], one.moved["f", 1], one.found["f", 1, "race", "t"] = 2, 30, 1
+    one.launches["a"], one.moved["f", 1], one.found["f", 1, "race"] = 2, 30, 1
     for _ in range(2):
         other.add(one.to_dict())
-    assert other.launches == {"a": 4} and other.moved == {("f", 1): 60} and other.found == {("f", 1, "race", "t"): 2}
+    assert other.launches == {"a": 4} and other.moved == {("f", 1): 60} and other.found == {("f", 1, "race"): 2}

@@ -1,0 +1,205 @@
+"""Other projects' GPU tests, and four kernels, on the interpreter and on Numba's simulator: docs/tables/simulator.json.
+
+    python benchmarks/simulators.py [FOLDER]
+
+Projects come from PyPI, with the tests of their source distributions, into a virtual environment in FOLDER (a temporary
+one); what is there already, results too, is taken as it is. No project is edited. Seconds are the processor's, of one
+thread, so that other work on the machine does not count. Status 1 if a test that passes on Numba's simulator fails
+here, or a hazard has no word.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "docs" / "tables" / "simulator.json"
+BESIDE = ("pytest", "polars", "tqdm")  # what the tests and dwlab ask for and the projects do not name
+SIZES = {"saxpy": (10_000_000, 100_000, 1), "product": (1024, 64, 3), "reduction": (1_000_000, 10_240, 1),
+         "histogram": (1_000_000, 100_000, 1)}  # fmt: skip
+"""Kernel -> its size here, that on Numba's simulator, and the power of the size that its work grows with."""
+WAYS = {"counted": (), "watched": ("--simt-count=off",), "bare": ("--simt-count=off", "--simt-hazards=ignore")}
+
+
+@dataclass(frozen=True)
+class Client:
+    """A project on PyPI. tests: files in its source distribution; or a program, which asserts.
+
+    note: why Numba's simulator does not run it. hazards: patterns of reported lines, each with a word on them.
+    """
+
+    name: str
+    version: str
+    tests: tuple[str, ...] = ()
+    program: str = ""
+    note: str = ""
+    hazards: tuple[tuple[str, str], ...] = ()
+
+
+BOOSTING = """
+from frbb import FastRealBoostBins
+from sklearn.datasets import load_breast_cancer
+X, y = load_breast_cancer(return_X_y=True)
+fits = [FastRealBoostBins(T=4, fit_mode=m, decision_function_mode=m).fit(X, y) for m in ("numba_cuda", "numba_jit")]
+assert (fits[0].features_selected_ == fits[1].features_selected_).all()
+assert abs(fits[0].decision_function(X) - fits[1].decision_function(X)).max() < 1e-4
+"""
+PROFILE = """
+import numpy as np, stumpy
+series, m = np.random.default_rng(0).standard_normal(450).cumsum(), 50
+windows = np.lib.stride_tricks.sliding_window_view(series, m)
+scaled = (windows - windows.mean(1, keepdims=True)) / windows.std(1, keepdims=True)
+apart = np.abs(np.subtract.outer(*2 * [np.arange(len(windows))]))
+squares = np.where(apart > 13, np.maximum(2 * m - 2 * scaled @ scaled.T, 0), np.inf)
+np.testing.assert_allclose(stumpy.gpu_stump(series, m)[:, 0].astype(float), np.sqrt(squares.min(1)), atol=1e-6)
+"""
+OF_STUMPY = (
+    ("negative index", "real: element -1 is read, and overwritten at once"),
+    ("two writers", "real: all threads write element 0, the same value"),
+    ("race", "real: a thread reads element 0 while others write to it, the same value"),
+)
+FILES = "stump aamp mpdist aampdist ostinato aamp_ostinato stimp aamp_stimp".split()
+G3C = ("clifford/test/test_g3c_CUDA.py", "-k", "not REFORM")  # up to 500 launches of 200,000 statements and more
+CLIENTS = (
+    Client("stumpy", "1.14.1", tuple(f"tests/test_gpu_{one}.py" for one in FILES), hazards=OF_STUMPY),
+    Client("stumpy", "1.14.1", program=PROFILE, hazards=OF_STUMPY),
+    Client("picassosr", "0.11.3", ("tests/test_gaussfit_cuda.py", "tests/test_lmfit_cuda.py")),
+    Client("clifford", "1.5.1", G3C, note="kernels say `numba.cuda.grid`"),
+    Client("frbb", "1.0.0", program=BOOSTING, note="no `get_current_device`"),
+)
+
+
+def environment(folder: Path) -> Path:
+    """The Python of a virtual environment with all projects in it; their sources lie beside it."""
+    python, path = folder / "venv" / "bin" / "python", folder / "path"
+    wanted = sorted({f"{one.name}=={one.version}" for one in CLIENTS})
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        ours = [f"{name}=={importlib.metadata.version(name)}" for name in ("numba", "numpy")]
+        subprocess.run([python, "-m", "pip", "install", "-q", *wanted, *ours, *BESIDE], check=True)
+    if not path.exists():  # dwlab and nothing beside it: the projects have folders named tests, too
+        path.mkdir()
+        (path / "dwlab").symlink_to(ROOT / "dwlab")
+    for one in wanted:
+        packed = folder / f"{one.replace('==', '-')}.tar.gz"
+        if not packed.exists():
+            how = ["--no-deps", "--no-binary", ":all:", "-d", folder]
+            subprocess.run([python, "-m", "pip", "download", "-q", *how, one], check=True)
+            with tarfile.open(packed) as archive:
+                archive.extractall(folder, filter="data")
+    return python
+
+
+def measured(python: Path | str, arguments: list[str], here: bool, folder: Path, path: Path) -> dict[str, Any]:
+    """Status, stderr, the processor's seconds and MiB at most of a Python program, here or on Numba's simulator."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("DWLAB_")}
+    ones = ("NUMBA_ENABLE_CUDASIM", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    variables |= dict.fromkeys(ones, "1") | {"PYTHONPATH": str(path), "QT_QPA_PLATFORM": "offscreen"}
+    command = [str(python), *(("-m", "dwlab.simt") if here else ()), *arguments]
+    with tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=said)
+        _, status, used = os.wait4(running.pid, 0)
+        running.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        seconds = round(used.ru_utime + used.ru_stime, 2)
+        return {"status": running.returncode, "says": said.read(), "seconds": seconds, "mib": used.ru_maxrss >> 10}
+
+
+def outcomes(file: Path) -> dict[str, str]:
+    """Test -> "passed", "failed" or "skipped", from a file of pytest's --junitxml."""
+    kinds = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+    return {
+        f"{case.get('classname')}::{case.get('name')}": next((kinds[e.tag] for e in case if e.tag in kinds), "passed")
+        for case in ElementTree.parse(file).iter("testcase")
+    }
+
+
+def run(client: Client, here: bool, python: Path, folder: Path) -> dict[str, Any]:
+    """What came of a project's tests on one of the two: `measured`, with the outcome of each test and the hazards."""
+    file, program = folder / "outcomes.xml", folder / "program.py"
+    file.unlink(missing_ok=True)
+    program.write_text(client.program, encoding="utf-8")
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={file}", *client.tests]
+    there = folder / f"{client.name}-{client.version}"
+    found = measured(python, tests if client.tests else [str(program)], here, there, folder / "path")
+    found["outcomes"] = outcomes(file) if client.tests else {"program": "failed" if found["status"] else "passed"}
+    found["hazards"] = re.findall(r"^simt: (\S+:\d+: [a-z ]+: .*)$", found["says"], re.M)
+    return found
+
+
+def compared(client: Client, numba: dict[str, Any], simt: dict[str, Any]) -> dict[str, Any]:
+    """A project's row of the record. A hazard that has no word keeps an empty one."""
+    tests, both = simt["outcomes"], {"numba": numba, "simt": simt}
+    return {
+        "project": f"{client.name} {client.version}{', a profile of 450 points' * (client.program is PROFILE)}",
+        "note": client.note,
+        "tests": len(tests),
+        "passed": {on: sum(o == "passed" for o in one["outcomes"].values()) for on, one in both.items()},
+        "lost": [t for t, o in tests.items() if o == "failed" and numba["outcomes"].get(t) == "passed"],
+        "seconds": {on: one["seconds"] for on, one in both.items()},
+        "hazards": {
+            line: next((word for pattern, word in client.hazards if re.search(pattern, line)), "")
+            for line in simt["hazards"]
+        },
+    }
+
+
+def kernel(name: str, size: int, options: tuple[str, ...] | None) -> dict[str, Any]:
+    """Seconds and MiB of a launch of a kernel of simulated_kernels.py; options: of dwlab.simt, None: Numba's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        into = Path(folder) / "seconds"
+        program = [*(options or ()), str(ROOT / "benchmarks" / "simulated_kernels.py"), name, str(size), str(into)]
+        found = measured(sys.executable, program, options is not None, Path(folder), ROOT)
+        if found["status"]:
+            raise RuntimeError(f"{name} {size} {options}: {found['says'][-600:]}")
+        return {"size": size, "seconds": float(into.read_text()), "mib": found["mib"]}
+
+
+def kept(file: Path, make: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """What a file says, which is made if it is not there."""
+    if not file.exists():
+        file.write_text(json.dumps(make(*arguments)))
+        print(file.stem, flush=True)
+    return json.loads(file.read_text())
+
+
+def main(folder: Path) -> int:
+    python = environment(folder)
+    clients, kernels = [], {}
+    for number, client in enumerate(CLIENTS):
+        files = {on: folder / f"{client.name}.{number}.{on}.json" for on in ("numba", "simt")}
+        sides = {on: kept(file, run, client, on == "simt", python, folder) for on, file in files.items()}
+        clients.append(compared(client, **sides))
+    for name, (size, small, power) in SIZES.items():
+        ways = {way: (size, options) for way, options in WAYS.items()} | {"numba": (small, None)}
+        kernels[name] = {way: kept(folder / f"{name}.{way}.json", kernel, name, *given)
+                         for way, given in ways.items()} | {"power": power}  # fmt: skip
+    where = {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "processor": platform.machine(),
+             "python": platform.python_version(), "numba": importlib.metadata.version("numba")}  # fmt: skip
+    record = {"environment": where, "clients": clients, "kernels": kernels}
+    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    bad = [f"{row['project']}: {what}" for row in clients
+           for what in [*row["lost"], *(line for line, word in row["hazards"].items() if not word)]]  # fmt: skip
+    print(*bad, sep="\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(main(Path(sys.argv[1]).resolve()))
+    with tempfile.TemporaryDirectory() as temporary:
+        sys.exit(main(Path(temporary)))
