@@ -97,7 +97,7 @@ def environment(folder: Path) -> Path:
     for one in wanted:
         packed = folder / f"{one.replace('==', '-')}.tar.gz"
         if not packed.exists():
-            how = ["--no-deps", "--no-binary", ":all:", "-d", folder]
+            how = ["--no-deps", "--no-binary", one.split("=")[0], "-d", folder]
             subprocess.run([python, "-m", "pip", "download", "-q", *how, one], check=True)
             with tarfile.open(packed) as archive:
                 archive.extractall(folder, filter="data")
