@@ -5,7 +5,7 @@ checked against float64 before and after it is timed, by CUDA graphs on several 
 the L2; registers and local bytes are the compiler's, sectors and wavefronts the interpreter's, of one image. A rung
 that fails says why, and the others go on.
 
-Writes one record into FOLDER (dwlab/records/ladder if none is given). Exit status 1 if a rung failed.
+Writes one record into FOLDER (dwlab/records/ladders if none is given). Exit status 1 if a rung failed.
 
 examples: ladder.py --images 1
           ladder.py --dry --size 8 --channels 16 --filters 32      no time, no record; needs no GPU

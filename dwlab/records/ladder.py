@@ -1,4 +1,4 @@
-"""The ladder of lessons 32 and 38, timed in one run: one JSON file a run, in ladder/ beside this module."""
+"""The ladder of lessons 32 and 38, timed in one run: one JSON file a run, in ladders/ beside this module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dwlab.records.kinds import KindRun
 from dwlab.records.method import Time
 from dwlab.records.schema import Count, Positive
 
-FOLDER = records.FOLDER / "ladder"
+FOLDER = records.FOLDER / "ladders"
 
 
 @dataclass(frozen=True)
