@@ -90,7 +90,7 @@ def test_a_problem_beyond_the_gpus_memory_names_one_that_fits():
     with pytest.raises(study.OutOfMemory, match="MB of GPU memory") as caught:
         with bench.prepare(DepthwiseConv1d(int(rows), 128, 48, 48), "forward"):
             pass
-    shape = re.search(r"--problem (\S+)", str(caught.value))[1]
+    shape = re.search(r'--problem "([^"]+)"', str(caught.value))[1]
     assert study.memory_needed(problems.problem(shape), "forward") < free
 
 

@@ -15,7 +15,6 @@ PROBLEM = target.gpu_problem()
 # Found on one H200 with numba-cuda 0.30: not the interpreter's answers, but what the tests ask that is not so there.
 DIFFERENT = {
     "test_a_signature_refuses_other_arrays": "Numba converts the argument without a word",
-    "test_forall": "that machine's NumPy refuses a stream where Numba copies host arrays",
     "test_wrong_number_of_arguments": "Numba does not count them at launch",
     "test_default_arguments": "kernels have none there",
     "test_a_kernel_returns_nothing": "refused there too, with another class of error",
@@ -41,4 +40,4 @@ def test_the_language_tests_pass_on_the_gpu():
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = int(re.search(r"(\d+) passed", done.stdout)[1])
-    assert passed > 80, done.stdout[-2000:]
+    assert passed >= len(chosen) - 2, done.stdout[-2000:]  # two print, which Python does not see there
