@@ -273,6 +273,14 @@ def _on_host(tensor: Any) -> np.ndarray:
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
+def memory_of(tensor: Any) -> Any:
+    """A tensor's memory as stages take arrays: a device array, in simulated mode NumPy's; bfloat16 as uint16."""
+    if target.mode != "gpu":
+        return _on_host(tensor)
+    kind = "uint16" if _dtype(tensor) == "bfloat16" else _dtype(tensor)
+    return _array_at(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), kind)
+
+
 def _start(prepared: tuple[Prepared, ...], inputs: Mapping[str, Any], results: Mapping[str, Any], stream: Any) -> None:
     """Enqueues the kernels on device arrays or tensors, without checking again what has been checked."""
     arrays, memory = {**inputs, **results}, registry.DEVICE

@@ -1,0 +1,127 @@
+"""Layers of image networks as PyTorch's operators and modules: values, gradients, memory formats, graphs, bad input."""
+
+import itertools
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
+
+from dwlab import target  # noqa: E402
+from dwlab.kernels import torch_layers as ours  # noqa: E402
+from dwlab.kernels.dispatch import DispatchError  # noqa: E402
+
+DEVICE = "cuda" if target.mode == "gpu" else "cpu"
+FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
+CLOSE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def drawn(*shape, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return (torch.rand(shape, generator=generator) - 0.4).to(DEVICE, dtype)
+
+
+def near(got, want):
+    assert got.dtype == want.dtype and got.shape == want.shape
+    scale = want.float().abs().max()
+    assert (got.float() - want.float()).abs().max() <= CLOSE[got.dtype] * scale
+
+
+def pairs(C, F, K, stride, activations, dtype=torch.float32, bias=True):
+    """A SeparableConv2d and the same layers of PyTorch's, from one state."""
+    mine = ours.SeparableConv2d(C, F, K, stride, activations, bias=bias).to(DEVICE, dtype)
+    acts = [{"none": torch.nn.Identity, "relu": torch.nn.ReLU, "relu6": torch.nn.ReLU6, "gelu": torch.nn.GELU}[one]()
+            for one in activations]  # fmt: skip
+    first = torch.nn.Conv2d(C, C, K, stride, K // 2, groups=C, bias=bias)
+    theirs = torch.nn.Sequential(first, torch.nn.Conv2d(C, F, 1, bias=bias)).to(DEVICE, dtype)
+    mine.load_state_dict(theirs.state_dict())
+    return mine, lambda x: acts[1](theirs[1](acts[0](theirs[0](x)))), theirs
+
+
+@pytest.mark.family(0.15)
+@pytest.mark.parametrize("dtype", CLOSE, ids=lambda one: str(one).removeprefix("torch."))
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("sizes", "activations"),
+    [((1, 8, 16, 7, 5, 3, 1), ("relu", "none")), ((2, 33, 5, 6, 9, 5, 2), ("none", "relu6")),
+     ((2, 16, 24, 8, 8, 3, 2), ("relu6", "gelu")), ((1, 3, 4, 1, 1, 1, 1), ("gelu", "relu"))],
+    ids=str,
+)  # fmt: skip
+def test_values_and_gradients_are_pytorchs(sizes, activations, form, dtype):
+    N, C, F, H, W, K, stride = sizes
+    mine, theirs, module = pairs(C, F, K, stride, activations, dtype)
+    x = drawn(N, C, H, W, dtype=dtype).contiguous(memory_format=FORMATS[form]).requires_grad_()
+    y, want = mine(x), theirs(x)
+    near(y, want)
+    assert y.is_contiguous(memory_format=FORMATS[form])
+    dy = drawn(*y.shape, dtype=dtype, seed=1)
+    got = torch.autograd.grad(y, (x, *mine.parameters()), dy)
+    for one, other in zip(got, torch.autograd.grad(want, (x, *module.parameters()), dy), strict=True):
+        near(one, other)
+    middle = ours.depthwise_conv2d(x, mine[0].weight, mine[0].bias, stride, activation=activations[0])
+    near(ours.pointwise(middle, mine[1].weight, mine[1].bias, activations[1]), want)
+
+
+def test_two_layers_are_one_kernel_where_there_is_one(monkeypatch):
+    asked, launched = [], ours._launched
+    monkeypatch.setattr(ours, "_launched", lambda *given: asked.append(given[-1].id) or launched(*given))
+    mine, theirs, _ = pairs(16, 32, 3, 1, ("relu", "none"))
+    x = drawn(1, 16, 6, 6)
+    near(mine(x.contiguous(memory_format=torch.channels_last)), theirs(x))
+    near(mine(x), theirs(x))
+    assert asked[0].startswith("fused/dwpw/") and "fused/dwpw/naive" not in asked
+    assert [one.partition("/")[0] for one in asked[1:]] == ["depthwise2d", "pointwise"]  # none is written for NCHW
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_torch_compile_has_them_in_its_graph():
+    mine, theirs, _ = pairs(8, 16, 3, 1, ("relu", "relu"))
+    x = drawn(1, 8, 5, 5).contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = torch.compile(mine, backend="eager", fullgraph=True)(x)
+    near(y, theirs(x))
+    y.sum().backward()
+    problem = ours._text("float32", ours._depthwise(x, mine[0].weight, mine[0].bias, 1, 1, "relu"))
+    torch.library.opcheck(
+        torch.ops.dwlab.layers.default, (x, [mine[0].weight, mine[0].bias], problem, "float32"),
+        test_utils=("test_schema", "test_faketensor"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", CLOSE, ids=lambda one: str(one).removeprefix("torch."))
+def test_a_causal_convolution_is_nn_conv1d_cut_off(dtype):
+    for C, K, L, bias in itertools.product((1, 6), (1, 4), (1, 5, 16), (False, True)):
+        theirs = torch.nn.Conv1d(C, C, K, padding=K - 1, groups=C, bias=bias).to(DEVICE, dtype)
+        mine = ours.CausalConv1d(C, K, bias=bias).to(DEVICE, dtype)
+        mine.load_state_dict(theirs.state_dict())
+        x = drawn(2, C, L, dtype=dtype).requires_grad_()
+        y, want = mine(x), theirs(x)[..., :L]
+        near(y, want)
+        dy = drawn(2, C, L, dtype=dtype, seed=2)
+        for got, other in zip(torch.autograd.grad(y, (x, *mine.parameters()), dy),
+                              torch.autograd.grad(want, (x, *theirs.parameters()), dy), strict=True):  # fmt: skip
+            near(got, other)
+
+
+X, W = drawn(1, 4, 5, 5), drawn(4, 1, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ours.depthwise_conv2d(X[0], W), "pass a tensor (N, C, H, W)"),
+        (lambda: ours.depthwise_conv2d(X.double(), W), "torch.float64: pass a tensor"),
+        (lambda: ours.depthwise_conv2d([1], W), "x is list"),
+        (lambda: ours.depthwise_conv2d(X[..., ::2], W), "pass x.contiguous()"),
+        (lambda: ours.depthwise_conv2d(X, W[:3]), "w has shape (3, 1, 3, 3)"),
+        (lambda: ours.depthwise_conv2d(X, W, activation="swish"), "swish"),
+        (lambda: ours.depthwise_conv2d(X, W, padding=3), "padding must lie in"),
+        (lambda: ours.pointwise(X, W), "w has shape (4, 1, 3, 3): ('F', 4, 1, 1) is needed"),
+        (lambda: ours.depthwise_conv2d(X, W.to("meta")), "a parameter is on meta"),
+        (lambda: ours.DepthwiseConv2d(4, 3, dilation=2), "dilation 1"),
+        (lambda: ours.PointwiseConv2d(4, 8, groups=2), "is no pointwise layer"),
+        (lambda: ours.DepthwiseConv2d(4, 3, padding_mode="reflect"), "zeros beside the map"),
+    ],
+)
+def test_bad_input_is_one_clear_error(call, message):
+    with pytest.raises(DispatchError, match=re.escape(message)):
+        call()
