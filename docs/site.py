@@ -23,7 +23,8 @@ import course  # noqa: E402
 MODULES = (
     "dwlab", "dwlab.simt", "dwlab.widgets", "dwlab.widgets.drawings", "dwlab.kernels.registry",
     "dwlab.kernels.dispatch", "dwlab.kernels.torch_ops", "dwlab.kernels.torch_layers", "dwlab.problems",
-    "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.compiler.inspect", "dwlab.judge.check", "dwlab.judge.exercises",
+    "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.compiler.inspect", "dwlab.judge.check",
+    "dwlab.judge.exercises",
     "dwlab.judge.tools", "dwlab.judge.capstone", "dwlab.model.roofline", "dwlab.model.timemodel", "dwlab.planner",
     "dwlab.inference", "dwlab.tuning.tune", "dwlab.tuning.space", "dwlab.records",
 )  # fmt: skip
