@@ -95,7 +95,7 @@ naive = stage("depthwise1d/forward/naive")
 print(check(naive.with_kernel(summing_from(0.0)), seed=1).raise_if_wrong())
 
 # %% [markdown]
-# The judge adds a note; we come back to it. The workbook's kernel, [naive](../dwlab/kernels/depthwise1d/forward_1_naive.py), is
+# The judge adds a note; we come back to it. The workbook's kernel, `naive` (`dwlab/kernels/depthwise1d/forward_1_naive.py`), is
 # written the same way, and is counted from here on.
 #
 # Which outputs do the 32 lanes of the first warp compute? The numbering, written out:

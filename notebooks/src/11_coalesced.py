@@ -109,7 +109,7 @@ print(f"x: {seen.requests:,} requests, {seen.sectors_per_request:.1f} sectors in
 assert seen.sectors_per_request < 5, "lanes are numbered along threadIdx.x: it has to count hours, not rows"
 
 # %% [markdown]
-# The workbook's kernel, [coalesced](../dwlab/kernels/depthwise1d/forward_2_coalesced.py), is that for filters of any length and
+# The workbook's kernel, `coalesced` (`dwlab/kernels/depthwise1d/forward_2_coalesced.py`), is that for filters of any length and
 # padding, with other types. Indices are `uint32`: Numba's own int64 takes two registers, and several instructions where one
 # would do. An hour before the row is then no negative number but a huge one, so that one comparison tests both ends.
 

@@ -180,7 +180,7 @@ for name, kind in (("x", "load"), ("y", "store")):
     assert moved.sectors == 4 * moved.requests, f"32 lanes move 32 neighbouring elements of {name}: lane l element l of the warp's 256, not one of row l"
 
 # %% [markdown]
-# The workbook's stage, [registers](../dwlab/kernels/depthwise1d/forward_5_registers.py), puts your two kernels together. Eight
+# The workbook's stage, `registers` (`dwlab/kernels/depthwise1d/forward_5_registers.py`), puts your two kernels together. Eight
 # rows at a time come into registers, so that many loads are in flight, and from there into the tile; each lane reads its own
 # row and runs the blocks from above, one after the other; the sums go back the same way. It is made **by shape**: one kernel
 # for each length L and filter K.

@@ -408,7 +408,7 @@ predicted_times_floor = 5.0
 # %% [markdown]
 # ### One thread for each output
 #
-# [`naive`](../dwlab/kernels/depthwise1d/weight_grad_1_naive.py) is the formula, two loops in a thread. Nothing need be run to see
+# `naive` (`dwlab/kernels/depthwise1d/weight_grad_1_naive.py`) is the formula, two loops in a thread. Nothing need be run to see
 # what is wrong. The launch says it:
 
 # %% tags=["folded"]

@@ -137,7 +137,7 @@ print(f"along a row in NHWC: {x.sectors / x.requests:.1f} sectors; you predicted
 # That is the naive way that fails. And it is easy to repair: let lanes follow the *outputs as they lie in memory*. In NHWC
 # that makes neighbours of the channels.
 #
-# The workbook's [`naive`](../dwlab/kernels/depthwise2d/forward_1_naive.py) does:
+# The workbook's `naive` (`dwlab/kernels/depthwise2d/forward_1_naive.py`) does:
 
 # %%
 cases = {
