@@ -124,6 +124,6 @@ def traffic(problem):
     return row_tiles.traffic(problem, problem.shift)
 
 
-@register(kernel=kernel, traffic=traffic, view="elements")
+@register(kernel=kernel, traffic=traffic, view="elements", needs={"bfloat16": ("join_bfloats",)})
 def launch(problem):
     return row_tiles.launch(problem, problem.shift)

@@ -20,6 +20,6 @@ def traffic(problem):
     return row_tiles.traffic(problem, problem.left, reverse=True)
 
 
-@register(kernel=kernel, traffic=traffic, view="elements")
+@register(kernel=kernel, traffic=traffic, view="elements", needs={"bfloat16": ("join_bfloats",)})
 def launch(problem):
     return row_tiles.launch(problem, problem.left)

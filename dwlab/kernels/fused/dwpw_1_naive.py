@@ -128,9 +128,7 @@ def supports(problem):
     return words < 2**31 and side_of(one.C) > 0 and problem.N < 2**16
 
 
-@register(
-    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "int8"), view="flat", lesson="32"
-)
+@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "int8"), view="flat")
 def launch(problem):
     side = side_of(problem.first.C)
     tiles = -(-problem.second.P // side) * -(-problem.second.Q // side)

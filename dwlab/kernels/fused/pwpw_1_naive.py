@@ -96,8 +96,6 @@ def supports(pair):
     return pair.first.F <= MOST and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
 
 
-@register(
-    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="32"
-)
+@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
 def launch(pair):
     return Launch((-(-pair.first.H * pair.first.W // pixels(pair)), pair.N), (THREADS,))

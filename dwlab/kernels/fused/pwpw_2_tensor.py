@@ -133,7 +133,7 @@ def supports(pair):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, view="words", dtypes=("float32", "float16"), aligned=16,
-    needs=("copy4_async", "mma_f16"), tiles=pwpw_plan.TILES, lesson="32",
+    needs=("copy4_async", "mma_f16"), tiles=pwpw_plan.TILES,
 )  # fmt: skip
 def launch(pair, config):
     shared_bytes = pwpw_plan.resources(pair.kernel_key, config).shared_bytes

@@ -122,7 +122,7 @@ def supports(layer):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("int8",), view="words", aligned=16,
-    needs=("dp4a", "pack_s8"), lesson="34",
+    needs=("dp4a", "pack_s8"),
 )  # fmt: skip
 def launch(layer):
     M, N, _ = sizes(layer, layer.N)
