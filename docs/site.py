@@ -24,9 +24,9 @@ MODULES = (
     "dwlab", "dwlab.simt", "dwlab.widgets", "dwlab.widgets.drawings", "dwlab.kernels.registry",
     "dwlab.kernels.dispatch", "dwlab.kernels.torch_ops", "dwlab.kernels.torch_layers", "dwlab.problems",
     "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.compiler.inspect", "dwlab.judge.check",
-    "dwlab.judge.exercises",
-    "dwlab.judge.tools", "dwlab.judge.capstone", "dwlab.model.roofline", "dwlab.model.timemodel", "dwlab.planner",
-    "dwlab.inference", "dwlab.tuning.tune", "dwlab.tuning.space", "dwlab.records",
+    "dwlab.judge.exercises", "dwlab.judge.tools", "dwlab.judge.capstone", "dwlab.model.roofline",
+    "dwlab.model.timemodel", "dwlab.planner", "dwlab.inference", "dwlab.tuning.tune", "dwlab.tuning.space",
+    "dwlab.records",
 )  # fmt: skip
 """Whose public names have a page."""
 
