@@ -418,7 +418,7 @@ def test_several_sizes_are_tried_with_each_other():
     ("does", "kind"),
     [
         ("y[i] = max(2 * x[i], float32(-1e9))", "large"),
-        ("y[i] = 2 * x[i] + 1e-9", "small"),
+        ("y[i] = 2 * x[i] + float32(1e-13)", "small"),
         ("y[i] = 2 * x[i] if x[i] * x[i] < 1e38 else float32(0)", "infinite"),
         ("y[i] = 2 * x[i] if x[i] == x[i] else float32(0)", "NaN"),
         ("y[i] = 2 * x[i] if x[i] else float32(3)", "zeros"),

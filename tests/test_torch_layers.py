@@ -16,6 +16,12 @@ FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 CLOSE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
+@pytest.fixture(autouse=True)
+def float32_is_float32():
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
 def drawn(*shape, dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return (torch.rand(shape, generator=generator) - 0.4).to(DEVICE, dtype)
