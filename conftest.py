@@ -14,7 +14,7 @@ os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 sys.path += [str(Path(__file__).parent / folder) for folder in ("tests", "notebooks")]
 import parts  # noqa: E402
 
-MOST_WORKERS = {"simulated": 8, "gpu": 8}
+MOST_WORKERS = 8
 """Of `pytest -n auto`. Each takes up to 1.5 GiB of memory, on a GPU half a GiB of its own, too."""
 
 ASK_NO_GPU = frozenset(
@@ -40,7 +40,7 @@ stage: a compiler takes a second or more for a kernel."""
 def pytest_xdist_auto_num_workers(config):
     """What `-n auto` means: a worker for each core that this process may use, and a few on a GPU, as they share it."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, MOST_WORKERS[target.mode])
+    return min(allowed, MOST_WORKERS)
 
 
 def pytest_addoption(parser):

@@ -88,7 +88,7 @@ def test_torch_compile_has_them_in_its_graph():
     y.sum().backward()
     problem = ours._text("float32", ours._depthwise(x, mine[0].weight, mine[0].bias, 1, 1, "relu"))
     torch.library.opcheck(
-        torch.ops.dwlab.layers.default, (x, [mine[0].weight, mine[0].bias], problem, "float32"),
+        torch.ops.dwlab.layers.default, (x, [mine[0].weight, mine[0].bias], problem),
         test_utils=("test_schema", "test_faketensor"),
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import recorded as recorded_tiles
 from dwlab.kernels.tiling import tuned
-from dwlab.problems import DepthwiseConv1d, Problem
+from dwlab.problems import DepthwiseConv1d, Problem, storage
 from dwlab.records import Measurement, Record
 
 NEAREST = 8
@@ -55,10 +55,6 @@ PAIR = "input_grad, weight_grad"
 
 LAUNCH_US = 1.5
 """The time of an empty kernel in a CUDA graph, about: a part of the least time."""
-
-
-WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
-"""Bytes of an element: a stage that was timed in other widths alone counts as never timed, if others were in this."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,8 @@ def expected(
     if gpu not in names:
         gpu = records.SHOWN if records.SHOWN in names else max(sorted(set(names)), key=names.count, default=None)
     known = [one for one in known if one.gpu == gpu]
-    here = {id for one in known if WIDTHS.get(one.words[-1]) == WIDTHS.get(words[-1]) for id in one.taken}
+    width = storage(problem.dtype).itemsize  # of a stage never timed in this one, no time of another counts
+    here = {id for one in known if storage(one.words[-1]).itemsize == width for id in one.taken}
     ids = [id for id in ids if id in here] or ids
     if not known:
         return {}

@@ -100,18 +100,18 @@ def _layers(x: torch.Tensor, given: Sequence[Parameters], described: Sequence[tu
     for one in parameters:
         if one.device != x.device:
             raise DispatchError(f"a parameter is on {one.device} and x on {x.device}")
-    return _operator(x, parameters, _text(TYPES[x.dtype], *described), TYPES[x.dtype])
+    return _operator(x, parameters, _text(TYPES[x.dtype], *described))
 
 
 @functools.lru_cache(512)
-def _plan(text: str, dtype: str) -> tuple[tuple[Any, Any], ...]:
+def _plan(text: str) -> tuple[tuple[Any, Any], ...]:
     """(problem, stage) of each launch: of two layers one, if a kernel that is none of a lesson's takes both; () where
     there is no stage for a layer.
     """
-    problem = layers.stored(layers.problem(text), dtype)
+    problem = layers.problem(text)
     found = choices.ranking(problem, problem.main_path)
     if len(parts := _parts(problem)) == 2 and not (found and found[0].name != "naive"):
-        alone = [_plan(str(one), dtype) for one in parts]
+        alone = [_plan(str(one)) for one in parts]
         return sum(alone, ()) if all(alone) else ()
     return ((problem, found[0]),) if found else ()
 
@@ -121,10 +121,10 @@ def _parts(problem: Any) -> tuple[Any, ...]:
 
 
 @torch.library.custom_op("dwlab::layers", mutates_args=())
-def _operator(x: torch.Tensor, parameters: list[torch.Tensor], problem: str, dtype: str) -> torch.Tensor:
+def _operator(x: torch.Tensor, parameters: list[torch.Tensor], problem: str) -> torch.Tensor:
     """The layers of a problem, as text for `layers.problem`. parameters: w, b, w, b, without those that are absent."""
     left = iter(parameters)
-    if not (plan := _plan(problem, dtype)):
+    if not (plan := _plan(problem)):
         return _by_pytorch(x, parameters, layers.problem(problem)).clone()
     for made, stage in plan:
         x = _launched(x, left, made, stage)
@@ -154,7 +154,7 @@ def _empty(x: torch.Tensor, problem: Any) -> torch.Tensor:
 
 
 @_operator.register_fake
-def _(x: torch.Tensor, parameters: list[torch.Tensor], problem: str, dtype: str) -> torch.Tensor:
+def _(x: torch.Tensor, parameters: list[torch.Tensor], problem: str) -> torch.Tensor:
     return _empty(x, layers.problem(problem))
 
 
@@ -168,7 +168,7 @@ def _by_pytorch(x: torch.Tensor, parameters: Sequence[torch.Tensor], problem: An
 
 
 def _saved(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, parameters, ctx.problem, _ = inputs
+    x, parameters, ctx.problem = inputs
     ctx.save_for_backward(x, *parameters)
 
 
@@ -177,7 +177,7 @@ def _gradients(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
     with torch.enable_grad():
         y = _by_pytorch(tensors[0], tensors[1:], layers.problem(ctx.problem))
     dx, *found = torch.autograd.grad(y, tensors, dy)
-    return dx, found, None, None
+    return dx, found, None
 
 
 _operator.register_autograd(_gradients, setup_context=_saved)
