@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from launched import wanted
-from mutated import few_drawn, judge
-from numba import float32
+from mutated import few_drawn, judge, mutate
 from parts import most, part
 from test_check_unseen import changed
 
@@ -231,26 +230,8 @@ def test_short_sums_in_float32_are_as_exact_on_tensor_cores(one):
 
 
 def test_the_judge_names_a_border_of_the_map():
-    naive = registry.stage("depthwise2d/forward/naive")
-
-    @registry.by_shape
-    def kernel(layer):
-        K, PAD, H, W, Q = layer.K, layer.padding, layer.H, layer.W, layer.Q
-
-        @cuda.jit
-        def kernel(x, w, b, m, r, y):  # one channel, stride 1; as if column 0 lay outside the map
-            i = cuda.grid(1)
-            if i < y.size:
-                total = float32(0)
-                for k in range(K * K):
-                    h, v = i // Q + k // K - PAD, i % Q + k % K - PAD
-                    if 0 <= h and h < H and 0 < v and v < W:
-                        total += w[k] * x[h * W + v]
-                y[i] = total
-
-        return kernel
-
-    verdict = check(naive.with_kernel(kernel), DepthwiseConv2d(1, 1, 6, 9, 3))
+    kernel = mutate("depthwise2d/forward/naive", "if h < H and v < W", "if h < H and 0 < v and v < W")
+    verdict = check(kernel, DepthwiseConv2d(1, 1, 6, 9, 3))
     assert verdict.patterns == ("border left out",)
     assert "the first column of each map of x is left out" in str(verdict) and "inside the map" in verdict.hint(3)
 

@@ -94,6 +94,13 @@ def load(path):
 """
 
 
+RETURNS = """
+i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+if i >= kwh.size:
+    return
+before = kwh[i] if i == 0 else kwh[i - 1]
+change[i] = kwh[i] - before
+"""
 WORD = "column, total, code, lane, upper = 11, 2816, 12, 15, 1"
 LOADS = "of_2_4, of_64_2_16, of_16_2_16, products, stored = 2048, 512, 2048, 16, 2336"
 
@@ -104,7 +111,7 @@ OTHER_NAMES = [
     "y[h, t] = acc => out[h, t] = acc",
 ]  # fmt: skip
 RIGHT = [
-    ("24_3", SAVED), ("35_1", FOLDED), ("42_1", WORD), ("42_2", LOADS), ("50_1", *OTHER_NAMES),
+    ("00_1", RETURNS), ("24_3", SAVED), ("35_1", FOLDED), ("42_1", WORD), ("42_2", LOADS), ("50_1", *OTHER_NAMES),
     ("29_2", "faults = {'A': 4.0, 'B': 2, 'C': 6, 'D': 1, 'E': 7, 'F': 5}"),
     ("37_1", "+ energy_gain = 1.07"),  # rounded to as many digits as are asked for
 ]  # fmt: skip

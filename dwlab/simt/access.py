@@ -140,6 +140,9 @@ class Accesses(State):
         self, array: AnyArray, axis: int, index: Lanes, extent: Lanes, mask: Mask, node: ast.AST
     ) -> tuple[Lanes, Mask | None]:
         """Reports negative and out-of-bounds indices of active lanes; returns wrapped indices, and the lanes left."""
+        outside = (index < 0) | (index >= extent)
+        if outside.ndim and mask.array is not None and not np.count_nonzero(mask.array & outside):
+            return index, mask  # most often: a guard has put those lanes to sleep
         size = "" if extent.ndim else f" (size {int(extent)})"
         negative, _ = mask.split(index < 0)
         if negative is not None:

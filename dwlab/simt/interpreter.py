@@ -521,6 +521,9 @@ class Execution(Accesses):
             if (value.step == 0).any():
                 raise self.refuse(node, "range() with a step of 0")
             start, step = types.cast(value.start, value.dtype), types.cast(value.step, value.dtype)
+            if not value.stop.ndim + start.ndim + step.ndim:  # most often: Python's numbers are the quicker ones
+                first, each, number = int(start), int(step), value.dtype.type
+                return Items(intrinsics.length_of(value), lambda k: number(first + each * int(k)))
             return Items(
                 intrinsics.length_of(value), lambda k: (start + step * value.dtype.type(k)).astype(value.dtype)
             )

@@ -86,13 +86,14 @@ class Mask:
         """(lanes where the condition holds, the others); None for an empty side, self for a side with all lanes."""
         if condition.ndim == 0:
             return (self, None) if condition else (None, self)
-        yes = condition if self.array is None else self.array & condition
-        if not np.count_nonzero(yes):  # much quicker than any()
+        yes = Mask(condition if self.array is None else self.array & condition, self.shape)
+        if not yes.lanes:
             return None, self
-        no = ~condition if self.array is None else np.greater(self.array, condition)
-        if not np.count_nonzero(no):
+        if yes.lanes == self.lanes:
             return self, None
-        return Mask(yes, self.shape), Mask(no, self.shape)
+        no = Mask(~condition if self.array is None else np.greater(self.array, condition), self.shape)
+        no._lanes = self.lanes - yes.lanes
+        return yes, no
 
     def without(self, other: np.ndarray) -> Mask | None:
         """These lanes less the others; None if none is left."""
