@@ -131,15 +131,16 @@ def _keep(**given):
 SEED = 7  # of the drawn problems and all inputs: the same at each run
 # Operations of a problem, most: of two pointwise layers more, or few problems are left.
 _CHEAP = {
-    "depthwise1d": 60_000,
+    "depthwise1d": 20_000,
     "depthwise2d": 20_000,
     "pointwise": 40_000,
     "fused": 20_000,
     "pwpw": 60_000,
     "sparse": 20_000,
 }
-_ENOUGH = 32  # problems, of which this many wrong ones are looked into:
-_LOOKED_INTO = 8
+_ENOUGH = {"depthwise2d": 32, "pointwise": 32}  # fixed problems, half as many drawn ones; of others:
+_FEW = 20
+_LOOKED_INTO = 8  # wrong ones of these
 
 
 def judged(mutant, dtype):
@@ -178,4 +179,5 @@ def _few(of, dtype):
     most = _CHEAP.get(one.path, _CHEAP[one.op])
     small = [c for c in listed if c.values in ("plain", "ties") and c.problem.flops_of(one.path) <= most]
     fixed, drawn = ([c for c in small if c.drawn is which] for which in (False, True))
-    return (*judge.spread(fixed, _ENOUGH), *judge.spread(drawn, _ENOUGH // 2))
+    most = _ENOUGH.get(one.op, _FEW)
+    return (*judge.spread(fixed, most), *judge.spread(drawn, most // 2))
