@@ -26,7 +26,7 @@ import tempfile
 import time
 import unittest
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,8 +103,8 @@ def too_long(*_: object) -> None:
     raise TimeoutError(f"more than {MOST} seconds")
 
 
-def run_here(module: str, on: str, into: Path) -> None:
-    """Runs a module's tests in this process, and writes what came of them."""
+def run_here(modules: Sequence[str], on: str, into: Path) -> None:
+    """Runs the tests of modules in this process, and writes what came of them."""
     if on == "simt":
         from dwlab.simulator import project
 
@@ -112,28 +112,28 @@ def run_here(module: str, on: str, into: Path) -> None:
         importlib.import_module("numba.cuda.testing").skip_on_cudasim = not_skipped
     signal.signal(signal.SIGALRM, too_long)
     outcomes = Outcomes()
-    try:
-        suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
-        suite.run(outcomes)
-    except BaseException as error:  # whatever a module does when it is imported
-        outcomes.of[module] = ["failed", f"import: {type(error).__name__}: {error}", 0.0, ""]
+    for module in modules:
+        try:
+            unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module)).run(outcomes)
+        except BaseException as error:  # whatever a module does when it is imported
+            outcomes.of[module] = ["failed", f"import: {type(error).__name__}: {error}", 0.0, ""]
     into.write_text(json.dumps(outcomes.of))
 
 
-def run(module: str, on: str = "simt") -> dict[str, list]:
-    """What comes of a module's tests, in a process of their own."""
+def run(on: str, *modules: str) -> dict[str, list]:
+    """What comes of the tests of modules, in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "outcomes"
         variables = {k: v for k, v in os.environ.items() if k != "DWLAB_TARGET"}
         variables |= {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, __file__, "--here", str(into), "--on", on, module]
+        command = [sys.executable, __file__, "--here", str(into), "--on", on, *modules]
         why = "hangs"
         try:
             done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, timeout=1800)
             why = done.stderr[-500:]
         except subprocess.TimeoutExpired:
             pass
-        return json.loads(into.read_text()) if into.exists() else {module: ["failed", why, 0.0, ""]}
+        return json.loads(into.read_text()) if into.exists() else {m: ["failed", why, 0.0, ""] for m in modules}
 
 
 def modules() -> list[str]:
@@ -219,7 +219,7 @@ def main() -> int:
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.here:
-        run_here(given.modules[0], given.on, given.here)
+        run_here(given.modules, given.on, given.here)
         return 0
     wanted = [m for m in modules() if not given.modules or any(one in m for one in given.modules)]
     sides = ("numba", "simt") if given.on == "both" else (given.on,)
@@ -227,7 +227,7 @@ def main() -> int:
     if given.json and given.json.exists():
         found |= json.loads(given.json.read_text())
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        futures = {(on, m): pool.submit(run, m, on) for m in wanted for on in sides}
+        futures = {(on, m): pool.submit(run, on, m) for m in wanted for on in sides}
         for (on, module), future in futures.items():
             outcomes = future.result()
             found[on] |= outcomes
