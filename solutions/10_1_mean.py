@@ -71,7 +71,8 @@ def judge(answer):
     mean_window, reports = kernel(answer, "mean_window"), []
     shapes = ((3, 5, 31), (1, 1, 1), (2, 33, 32), (7, 3, 48), (4, 9, 65), (4, 16, 64))
     more = drawn(answer, (1, 70), (1, 40), (1, 140)), drawn(answer, (2, 300), (1, 9), (33, 130))
-    for B, H, L in (*shapes, *more, *one_large(answer, 3, (0, 1, 2))):
+    # L may be many thousands, H may not: there the grid grows with its square.
+    for B, H, L in (*shapes, *more, *one_large(answer, 3, (0, 2)), drawn(answer, (1, 3), (2_000, 3_000), (1, 3))):
         x, mean, what = values(answer, B, H, L, power=20, nan=True), poisoned(H, L), f"B={B} H={H} L={L}"
         if (B, H, L) in more:
             x[-1, -1, -1] = np.inf
