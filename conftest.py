@@ -38,9 +38,10 @@ stage: a compiler takes a second or more for a kernel."""
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """What `-n auto` means: a worker for each core that this process may use, and a few on a GPU, as they share it."""
+    """What `-n auto` means: a worker for each core that this process may use, and one more, as tests wait for processes
+    that they start; a few on a GPU, as they share it."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, MOST_WORKERS)
+    return min(allowed + 1, MOST_WORKERS)
 
 
 def pytest_addoption(parser):

@@ -221,8 +221,9 @@ PARALLEL = ("pytest", "-q", "-n", "auto", "--dist")  # what auto means: conftest
 DOCTOR = Step("doctor", ("dwlab", "doctor"))  # shows the mode and the versions that the tests run with
 STEPS = (
     Step("lint", ("ruff", "check", ".")),
-    Step("tests", (*PARALLEL, "worksteal", "--ignore=tests/test_gpu_times.py", "tests")),
-    Step("times", ("pytest", "-q", "tests/test_gpu_times.py")),  # a GPU's, while no other process uses it
+    # Each process of pytest takes more than a second to import nbval, which only the lessons need.
+    Step("tests", (*PARALLEL, "worksteal", "-p", "no:nbval", "--ignore=tests/test_gpu_times.py", "tests")),
+    Step("times", ("pytest", "-q", "-p", "no:nbval", "tests/test_gpu_times.py")),  # while no other process uses the GPU
     # A notebook's cells need one kernel, so one worker. On a busy machine it may take more than a minute to start.
     Step(
         "lessons",
