@@ -63,8 +63,8 @@ def kernel(DTYPE):
             b0 = uint32(item // tiles)
             t0 = uint32(uint32(item - b0 * tiles) * span)
             b0 = uint32(b0 * side)
-            rows = min(side, uint32(entries - b0))
-            n = min(span, uint32(length - t0))
+            rows = uint32(min(side, uint32(entries - b0)))
+            n = uint32(min(span, uint32(length - t0)))
             begin = uint32(t0 + shift - j0 - reach)  # of x; before the row it wraps to a huge number
             first = thread
             while first < rows * pitch:
