@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -138,7 +139,8 @@ def test_what_was_saved_is_loaded_into_the_kernels_of_stages(tmp_path, monkeypat
 
 
 def test_a_job_names_the_tile_that_a_stage_was_given(monkeypatch):
-    """Not the one that the other process would choose; what was saved goes to that tile's kernel."""
+    """Not the one that the other process would choose; what was saved goes to that tile's kernel. Of a kernel that is
+    not the registry's there is no job."""
     one, layer = registry.stage("pointwise/forward/tensor"), Pointwise(1, 64, 64, 8, 8, "NHWC", "float16")
     chosen = one.config(layer)
     other = next(tile for tile in one.tiles.configs(layer.kernel_key, 1, gpus.of(None)) if tile != chosen)
@@ -146,7 +148,7 @@ def test_a_job_names_the_tile_that_a_stage_was_given(monkeypatch):
     monkeypatch.setattr(ahead, "compiled", lambda jobs, processes: seen.extend(jobs) or [None] * len(jobs))
     monkeypatch.setattr(registry.Stage, "kernel_for", lambda self, problem: Kernel())
     monkeypatch.setattr(ahead, "types_of", lambda stage, problem: ())
-    ahead.compile_for([(one.with_config(other), layer), (one, layer)])
+    ahead.compile_for([(one.with_config(other), layer), (one, layer), (replace(one, kernel=Kernel()), layer)])
     assert {job.config for job in seen} == {other, chosen}
     monkeypatch.undo()
     first, second = (job.kernel() for job in seen)

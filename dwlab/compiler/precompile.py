@@ -48,11 +48,14 @@ def compile_all(wanted: Iterable[tuple[Stage, Problem, Sequence[Any]]], processe
 
 
 def compile_for(wanted: Iterable[tuple[Stage, Problem]]) -> int:
-    """compile_all for stages on problems, without their arrays. A stage that does not take its problem is left."""
+    """compile_all for stages on problems, without their arrays. A stage that does not take its problem is left, and one
+    whose kernel is not the registry's, which the other process would take.
+    """
     kernels: Kernels = {}
     for stage, problem in wanted:
         with contextlib.suppress(registry.StageError):  # whoever launches it says why
-            _want(kernels, stage, problem, stage.kernel_for(problem), types_of(stage, problem))
+            if stage.kernel is registry.stage(stage.id).kernel:
+                _want(kernels, stage, problem, stage.kernel_for(problem), types_of(stage, problem))
     return _compile(kernels)
 
 

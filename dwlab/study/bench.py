@@ -13,7 +13,7 @@ import numpy as np
 
 from dwlab import problems, records
 from dwlab.compiler import precompile
-from dwlab.gpu import provenance, target
+from dwlab.gpu import provenance
 from dwlab.gpu.machine import Machine
 from dwlab.kernels.registry import Stage
 from dwlab.measure import baselines, counters, device, layer_baselines, timing
@@ -96,8 +96,7 @@ def times_of(stages: Sequence[Stage], problem: Problem, bench: GpuBench | None =
     if bench is None:
         found = {one.id: records.best(one.op, one.path, one.name, problem) for one in stages}
         return {id: row.time_us for id, row in found.items() if row}
-    if target.mode == "gpu":  # several compilers at a time
-        precompile.compile_for((one, problem) for one in stages)
+    precompile.compile_for((one, problem) for one in stages)
     times: dict[str, float] = {}
     for path in dict.fromkeys(one.path for one in stages):
         with bench.prepare(problem, path) as prepared:
