@@ -71,7 +71,7 @@ def regions() -> dict[str, Callable[[], str]]:
 
 def pictures() -> dict[str, tuple[str, Callable[[], Figure | Drawing | None]]]:
     """Name of a picture's file in docs/img/ -> (title, what draws it); None: there is nothing to draw."""
-    return {PICTURE.name: (TITLE, first_loads), "regret.svg": ("What searches lose", regrets)}
+    return {PICTURE.name: (TITLE, first_loads)}
 
 
 # ------------------------------------------------------------------------------------------------------- architecture
@@ -184,12 +184,6 @@ def first_loads() -> Drawing:
         ]
     body.append(label(0, 216, "A column is a sector of 32 bytes; blue: used.", 15, ink=ink))
     return Drawing(TITLE, " ".join(alt), f'<g color="{ink}">{"".join(body)}</g>', 222, width=386)
-
-
-def regrets() -> Figure | None:
-    """Regret of searches of several orders, against the candidates that they measure."""
-    found = tuning.curves(JOURNALS)
-    return tuning.picture(found) if found else None
 
 
 def as_svg(figure: Figure | Drawing, title: str = TITLE) -> str:

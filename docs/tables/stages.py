@@ -39,12 +39,12 @@ def ceilings(runs: Sequence[Record]) -> Markdown:
 
 
 def predicted(runs: Sequence[Record]) -> Markdown:
-    """Predicted and measured times at the newest run's main problem on the GPU that is shown."""
+    """Predicted and measured times at a run's main problem on the GPU that is shown."""
     runs = records.shown_runs(runs)
     rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
-    # A run of 16-bit rows alone has too few stages to say much: each GPU's newest with float32, or its newest.
-    used = {run.gpu: run for run in runs if rows[id(run)]}
-    used |= {run.gpu: run for run in runs if any(row.dtype == "float32" for row in rows[id(run)])}
+    # One path alone, or 16-bit rows, are too few stages to say much: each GPU's newest with most paths in float32.
+    most = sorted(runs, key=lambda run: len({row.path for row in rows[id(run)] if row.dtype == "float32"}))
+    used = {run.gpu: run for run in most if rows[id(run)]}
     parts = []
     for run in used.values():
         main = min(rows[id(run)], key=lambda row: row.dtype != "float32")  # the first with float32, or the first
@@ -133,7 +133,7 @@ def totals(runs: Sequence[Record]) -> Markdown:
     return of_rows(columns, made, [
         *notes,
         "PyTorch's times are the least that any run on this GPU has of conv1d, conv2d, FFT and matrix products, "
-        "without torch.compile.  ",
+        f"{'of the forward also by' if _pytorch(runs, run.gpu, ('compile',)) else 'without'} torch.compile.  ",
         f"{shape_text(PAPER)}, float32, TF32 off. Measured on {run.where()}.",
         f"P100: as printed for a {PUBLISHED['gpu']} by {PUBLISHED['source']}, from digests of it; its padding is not "
         "known.",

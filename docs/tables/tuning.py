@@ -10,16 +10,14 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dwlab.kernels.tiling import tuned
+from dwlab.records import kinds, searches
 from dwlab.records.journal import Key, Tried
 from dwlab.text import tabular
+from dwlab.text.tabular import Col, Markdown, of_rows
 from dwlab.tuning import replay, report, strategies
 from dwlab.tuning.report import percent
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BUDGETS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Parts of a space; 0: one candidate."""
@@ -83,31 +81,6 @@ def curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
     return {name: [report.middle(one) for one in zip(*runs, strict=True)] for name, runs in found.items() if runs}  # type: ignore[misc]
 
 
-def picture(found: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Regret against the budget: medians, and 90th percentiles beside them. Its `alt` has it in words."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    marks = {"model": ("black", "o", "-"), "random": ("tab:orange", "s", "--"), "optuna": ("tab:blue", "^", "-."),
-             "exhaustive": ("gray", "x", ":")}  # fmt: skip
-    for axes, which, title in ((left, 0, "median"), (right, 1, "90th percentile")):
-        for name, points in found.items():
-            color, mark, line = marks[name]
-            axes.plot(
-                range(len(points)), [100 * one[which] for one in points], line, color=color, marker=mark, label=name
-            )
-        axes.set_xticks(range(len(BUDGETS)), [f"{part:.0%}" if part else "1" for part in BUDGETS])
-        axes.set(title=title, xlabel="candidates measured, of the space")
-        axes.grid(axis="y", alpha=0.3)
-    left.set_ylabel("slower than the fastest (%)")
-    right.legend()
-    place = BUDGETS.index(report.PART)
-    shown = ", ".join(f"{name} {points[place][0]:.1%} ({points[place][1]:.1%})" for name, points in found.items())
-    figure.alt = f"With {report.PART:.0%} of the space, median and 90th percentile of the regret: {shown}"  # type: ignore[attr-defined]
-    return figure
-
-
 def tables(folder: Path) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
     place = BUDGETS.index(report.PART)
@@ -122,6 +95,7 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
         "tuning-sweeps": lambda: _sweeps(all_()),
         "tuning-curves": lambda: _curves(curves(folder)),
         "tuning-moved": lambda: _moved(moved(folder)),
+        "tuning-gpus": gpus,
     }
 
 
@@ -152,8 +126,7 @@ def _curves(found: Mapping[str, Sequence[tuple[float, float]]]) -> str:
         return f"No sweep of {report.MANY} candidates or more is recorded."
     body = [[name, *(" / ".join(map(percent, one)) for one in points)] for name, points in found.items()]
     head = ["order", *(f"{part:.0%}" if part else "1 candidate" for part in BUDGETS)]
-    picture = "![What searches lose, against the candidates that they measure](../img/regret.svg)"
-    return f"{picture}\n\n{tabular.markdown(head, body, {0})}"
+    return tabular.markdown(head, body, {0})
 
 
 def _moved(found: Sequence[tuple[str, str, str, str, float, float | None]]) -> str:
@@ -163,6 +136,34 @@ def _moved(found: Sequence[tuple[str, str, str, str, float, float | None]]) -> s
     return tabular.markdown(
         ["stage", "problem", "from", "to", "moved there", "shipped default there"], body, {0, 1, 2, 3}
     )
+
+
+def gpus() -> Markdown:
+    """The newest search by one GPU and by all of a host: seconds, winners, a worker killed, what GPUs differ by."""
+    run = kinds.load_all(searches.FOLDER, searches.SearchRun)[-1]
+    middles = [statistics.median(one) for one in run.rounds.values()]
+    ends = [statistics.quantiles(one, n=10) for one in run.rounds.values()]
+    columns = [
+        Col("way", "how", left=True),
+        Col("processes", "processes"),
+        Col("ready after (s)", "start_s", "{:.1f}".format),
+        Col("all candidates (s)", "first_s", "{:.1f}".format),
+        Col(
+            "a process's seconds a candidate", lambda way: way.first_s * way.processes / way.candidates, "{:.1f}".format
+        ),
+        Col("times as fast as one GPU", lambda way: run.speedup(way.how), "{:.2f}".format),
+        Col("race (s)", "race_s", "{:.1f}".format),
+        Col("winner (µs)", "time_us", "{:.2f}".format),
+    ]
+    same = "One candidate won each time" if run.alike() else "Other candidates won"
+    return of_rows(columns, run.ways, [
+        f"`{run.stage}` on {run.problem}: {run.ways[0].candidates} candidates by each. {same}. A worker killed in the "
+        f"middle of {run.killed['candidates']} others: {run.killed['answered']} were answered, by the "
+        f"{run.killed['left']} left of {run.killed['workers']} workers.",
+        f"One candidate, {len(next(iter(run.rounds.values())))} rounds on each GPU in turn: medians "
+        f"{' and '.join(f'{one:.2f}' for one in middles)} µs, {max(middles) / min(middles) - 1:.1%} apart; 80 % of one "
+        f"GPU's rounds lie within {max(one[-1] / one[0] - 1 for one in ends):.1%}. Measured on {run.where()}.",
+    ])  # fmt: skip
 
 
 def moved(folder: Path) -> list[tuple[str, str, str, str, float, float | None]]:
