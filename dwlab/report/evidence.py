@@ -82,13 +82,14 @@ def formulas_table(found: Sequence[tuple[formulas.Comparison, float]]) -> Column
 def counters(
     runs: Sequence[records.Record] | None = None,
 ) -> tuple[records.Record | None, list[Mapping[str, Any]]]:
-    """The newest run whose counters were read at the study's shape, and their rows; (None, []) if there is none."""
+    """The newest run of those with counters of most paths at the study's shape, and their rows; (None, []) if none."""
     shape = records.describe_problem(PAPER)
-    for run in reversed(records.shown_runs(runs)):
-        rows = [row for row in run.counters if (row["problem"], row["dtype"]) == (shape, PAPER.dtype)]
-        if rows:
-            return run, rows
-    return None, []
+    found = [
+        (run, [row for row in run.counters if (row["problem"], row["dtype"]) == (shape, PAPER.dtype)])
+        for run in reversed(records.shown_runs(runs))
+    ]
+    most = max(found, key=lambda one: len({row["path"] for row in one[1]}), default=(None, []))
+    return most if most[1] else (None, [])
 
 
 def off_by(row: Mapping[str, Any], kind: str) -> float | None:
