@@ -39,21 +39,24 @@ def ceilings(runs: Sequence[Record]) -> Markdown:
 
 
 def predicted(runs: Sequence[Record]) -> Markdown:
-    """Predicted and measured times at a run's main problem on the GPU that is shown."""
-    runs = records.shown_runs(runs)
-    rows = {id(run): [row for row in run.measurements if row.op == "depthwise1d"] for run in runs}
-    # One path alone, or 16-bit rows, are too few stages to say much: each GPU's newest with most paths in float32.
-    most = sorted(runs, key=lambda run: len({row.path for row in rows[id(run)] if row.dtype == "float32"}))
-    used = {run.gpu: run for run in most if rows[id(run)]}
+    """Predicted and measured times at the newest run's main problem on the GPU that is shown."""
     parts = []
-    for run in used.values():
-        main = min(rows[id(run)], key=lambda row: row.dtype != "float32")  # the first with float32, or the first
-        wanted = main.problem, main.dtype
-        made = timemodel.compare([run], keep=lambda one, wanted=wanted: (one.problem, one.dtype) == wanted)
+    for its in grouped(records.shown_runs(runs), lambda run: run.gpu).values():
+        rows = [
+            (row.problem, row.dtype, run)
+            for run in reversed(its)
+            for row in run.measurements
+            if row.op == "depthwise1d"
+        ]
+        if not rows:
+            continue
+        problem, dtype, _ = min(rows, key=lambda row: row[1] != "float32")  # the first with float32, or the first
+        made = timemodel.compare(its, keep=lambda one, wanted=(problem, dtype): (one.problem, one.dtype) == wanted)
         head = ["stage", "measured (µs)", "predicted (µs)", "error", "bound by"]
         text = tabular.markdown(head, [[cells[0], *cells[2:]] for cells in made.cells()], (0, -1))
-        shape = shape_text(main.problem) + ("" if main.dtype == "float32" else f", {main.dtype}")
-        parts.append(f"{text}\n\n{shape}. {made.summary()}\nMeasured on {run.where()}.\n")
+        shape = shape_text(problem) + ("" if dtype == "float32" else f", {dtype}")
+        used = [run for run in its if any(row == (problem, dtype, run) for row in rows)]
+        parts.append(f"{text}\n\n{shape}. {made.summary()}\n{measured_on(used)}\n")
     return Markdown("\n".join(parts)) if parts else NONE
 
 
