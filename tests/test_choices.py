@@ -139,13 +139,11 @@ def test_times_of_another_storage_type_do_not_make_a_gpu_known():
     assert choices.expected(ids, dataclasses.replace(problem, dtype="float16"), [shown, here], "here") == here.taken
 
 
-def test_without_any_times_the_fewest_bytes_decide():
+def test_without_any_times_the_fewest_sectors_and_requests_decide():
     problem = DepthwiseConv1d(2, 3, 40, 5)
     takers = [one for one in STAGES if one.path == "forward" and one.supports(problem)]
     found = choices.fastest(takers, problem, known=())
-    assert [one.traffic(problem).bytes_moved for one in found] == sorted(
-        one.traffic(problem).bytes_moved for one in takers
-    )
+    assert [choices.slots(one, problem) for one in found] == sorted(choices.slots(one, problem) for one in takers)
     assert found == choices.fastest(takers[::-1], problem, known=())
 
 

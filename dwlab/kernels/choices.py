@@ -162,8 +162,8 @@ def expected(
     known = [one for one in known if one.gpu == gpu]
     width = storage(problem.dtype).itemsize  # of a stage never timed in this one, no time of another counts
     here = {id for one in known if storage(one.words[-1]).itemsize == width for id in one.taken}
-    ids = [id for id in ids if id in here] or ids
-    if not known:
+    ids = [id for id in ids if id in here]
+    if not ids:
         return {}
     away = ((np.array([one.place for one in known]) - np.array(place)) ** 2).sum(1)
     away += [sum(a != b for a, b in zip(one.words, words, strict=False)) for one in known]
@@ -278,13 +278,21 @@ def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = No
     return found.get(PAIR, math.inf) < found.get(one.id, math.inf)
 
 
+def slots(one: Stage, problem: Any) -> int:
+    """Sectors and requests of a launch, by the stage's formula."""
+    moved = one.traffic(problem)
+    return moved.load_sectors + moved.store_sectors + moved.load_requests + moved.store_requests
+
+
 def fastest(
     stages: Sequence[Stage], problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
 ) -> tuple[Stage, ...]:
-    """Stages that take a problem, the one expected to be fastest first. known: the project's records if None."""
+    """Stages that take a problem, the one expected to be fastest first; where none was timed in this width, by what they
+    move, a request as much as a sector. known: the project's records if None.
+    """
     found = expected([one.id for one in stages], problem, known, gpu)
 
     def key(one: Stage) -> tuple[float, float, str]:
-        return found.get(one.id, math.inf), 0.0 if found else one.traffic(problem).bytes_moved, one.id
+        return found.get(one.id, math.inf), 0.0 if found else slots(one, problem), one.id
 
     return tuple(sorted(stages, key=key))
