@@ -38,7 +38,8 @@ def judge(one, problem):
     assert len(bits) == 1
     report = one.xray(problem)
     assert report.hazards == () and report.totals.flops64 == 0
-    assert report.totals.bank_conflicts == expected(one, problem)
+    if one.name != "flat":  # which has no shared memory, and hands what it is not for to tiles
+        assert report.totals.bank_conflicts == expected(one, problem)
     Comparison(one.id, problem, one.traffic(problem), of_totals(report.totals)).raise_if_different()
 
 
@@ -115,6 +116,8 @@ def test_any_other_shape_is_handed_over_with_launch_traffic_and_kernel(one, L, K
     if one.supports(problem):
         if one.name == "strips":
             assert L % 4 == 0 and K <= (64 if one.path in ("weight_grad", "backward") else 128)
+        elif one.name == "flat":
+            assert K <= 9 and L >= K + 3
         else:
             assert L <= 64  # however many of the taps meet no element of so short a row
         return

@@ -112,15 +112,15 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
     from numba import typeof, types
     from numba.np.numpy_support import from_dtype
 
-    how, shapes = stage.launch(problem), problem.shapes(stage.path)
+    how, shapes, view = stage.launch(problem), problem.shapes(stage.path), stage.view_of(problem)
     arrays = []
     for name in problem.slots(stage.path):
         # Of depthwise1d rows of 16 bits are words in any view but "elements".
-        as_words = stage.view == "words" or (problem.op == "depthwise1d" and problem.dtype_of(name) != "float32")
+        as_words = view == "words" or (problem.op == "depthwise1d" and problem.dtype_of(name) != "float32")
         kind = types.float32 if as_words else from_dtype(problem.storage_of(name))
-        if as_words and stage.view == "elements":
+        if as_words and view == "elements":
             kind = types.uint16
-        arrays.append(types.Array(kind, len(shapes[name]) if stage.view in ("shaped", "elements") else 1, "C"))
+        arrays.append(types.Array(kind, len(shapes[name]) if view in ("shaped", "elements") else 1, "C"))
     if how.parts:  # the workspace
         arrays[-1] = types.Array(types.float32, len(shapes[problem.arrays(stage.path)[-1]]) + 1, "C")
     return (*arrays, *(typeof(scalar) for scalar in how.scalars))

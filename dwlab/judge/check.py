@@ -427,6 +427,7 @@ def _chosen(stage: Stage, problem: Problem | None, dtype: str | None, seed: int)
         rows = dtype or "float32"
         how = _launch(stage, cases(dtype=rows)[0].problem)  # one that fails is reported with the cases
         fixed = cases(None, how.block if isinstance(how, Launch) else (), stage.path, rows, seed)
+        fixed = [one for one in fixed if rows == "float32" or stage.supports(one.problem)]
     return (*fixed, *_drawn(stage.op, stage.path, dtypes, seed, stage.supports, gpu.of(None)))
 
 
@@ -701,7 +702,7 @@ def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
     except TypeError:
         what = f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel"
         raise causes.NoKernel(what) from None
-    args = [words(problem, name, views[name], stage.view) for name in problem.slots(stage.path)]
+    args = [words(problem, name, views[name], stage.view_of(problem)) for name in problem.slots(stage.path)]
     output = args[-1]
     if how.parts:
         args[-1] = views[_PARTS]
@@ -785,7 +786,7 @@ def _xray(trial: _Trial) -> Any:
     shapes = problem.shapes(stage.path)
     names = problem.slots(stage.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
-    arrays = [words(problem, name, array, stage.view) for name, array in zip(names, arrays, strict=True)]
+    arrays = [words(problem, name, array, stage.view_of(problem)) for name, array in zip(names, arrays, strict=True)]
     if how.parts:
         arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
     options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, stage.path))

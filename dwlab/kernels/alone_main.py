@@ -91,9 +91,10 @@ def text(one: Stage, problem: Problem, how: Launch) -> str:
 def _view(one: Stage, problem: Problem) -> str:
     """What is done to each array before the kernel gets it."""
     words = ".view(np.float32)" if any(problem.dtype_of(name) != "float32" for name in problem.slots(one.path)) else ""
-    if problem.op == "depthwise1d":
+    view = one.view_of(problem)
+    if problem.op == "depthwise1d" and view != "words":
         return words
-    return {"shaped": "", "flat": ".reshape(-1)"}.get(one.view, f".reshape(-1){words}")
+    return {"shaped": "", "flat": ".reshape(-1)"}.get(view, f".reshape(-1){words}")
 
 
 def _random(problem: Any, name: str, shape: tuple[int, ...]) -> list[str]:

@@ -273,12 +273,17 @@ def _on_host(tensor: Any) -> np.ndarray:
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def memory_of(tensor: Any) -> Any:
-    """A tensor's memory as stages take arrays: a device array, in simulated mode NumPy's; bfloat16 as uint16."""
+def memory_of(tensor: Any, words: bool = False) -> Any:
+    """A tensor's memory as stages take arrays: a device array, in simulated mode NumPy's; bfloat16 as uint16.
+
+    words: as one line of float32.
+    """
     if target.mode != "gpu":
-        return _on_host(tensor)
-    kind = "uint16" if _dtype(tensor) == "bfloat16" else _dtype(tensor)
-    return _array_at(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), kind)
+        return _on_host(tensor).reshape(-1).view(np.float32) if words else _on_host(tensor)
+    kind, shape = "uint16" if _dtype(tensor) == "bfloat16" else _dtype(tensor), tuple(tensor.shape)
+    if words:
+        kind, shape = "float32", (tensor.numel() * tensor.element_size() // 4,)
+    return _array_at(tensor.device.index, tensor.data_ptr(), shape, kind)
 
 
 def _start(prepared: tuple[Prepared, ...], inputs: Mapping[str, Any], results: Mapping[str, Any], stream: Any) -> None:
@@ -311,8 +316,8 @@ def _array_of(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 def _words_of(problem: DepthwiseConv1d, name: str, tensor: Any, view: str) -> Any:
     """The tensor's memory as kernels get it (registry.words)."""
-    if problem.dtype_of(name) == "float32":
-        return _array_of(tensor)
+    if problem.dtype_of(name) == "float32" or view == "words":
+        return memory_of(tensor, words=view == "words")
     if view == "elements":
         return _array_at(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), "uint16")
     B, H, L = tensor.shape

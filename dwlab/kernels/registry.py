@@ -280,6 +280,11 @@ class Stage:
             return self.kernel
         return self.kernel.for_problem(problem, self.config(problem, gpu) if self.kernel.tiled else None, gpu)
 
+    def view_of(self, problem: Problem) -> str:
+        """How the kernel that runs a problem gets its arrays: this stage's, or another's that takes it in its place."""
+        other = getattr(self.kernel, "otherwise", "")
+        return stage(other).view_of(problem) if other and not self.supports(problem) else self.view
+
     def config(self, problem: Problem, gpu: Any = None, measured: bool = True) -> TileConfig | None:
         """The tile that a problem gets on a GPU; None of a stage without tiles, and where none fits.
 
@@ -404,7 +409,7 @@ class Stage:
                 _check_address(name, array, self)
         how = self.launch(problem)  # refuses what the stage does not take, before rows are looked at as words
         given = dict(zip(problem.arrays(self.path), checked, strict=True))
-        passed = (words(problem, name, given[name], self.view) for name in problem.slots(self.path))
+        passed = (words(problem, name, given[name], self.view_of(problem)) for name in problem.slots(self.path))
         return (*passed, *how.scalars)
 
     def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:
@@ -609,7 +614,8 @@ class Prepared:
     def bound(self, arrays: Mapping[str, Any], memory: Memory = DEVICE, workspace: Any = None) -> Callable[[Any], None]:
         """The launch on these arrays, which are not checked: a function of the stream that only starts kernels."""
         problem, how, path = self.problem, self.how, self.stage.path
-        args = [memory.words(problem, name, arrays[name], self.stage.view) for name in problem.slots(path)]
+        view = self.stage.view_of(problem)
+        args = [memory.words(problem, name, arrays[name], view) for name in problem.slots(path)]
         names = problem.arrays(path)
         output, parts = arrays[names[-1]], None
         flat = output

@@ -5,6 +5,7 @@ import pytest
 from numba import float32, int32
 
 from dwlab import cuda, stages
+from dwlab.kernels.registry import words
 from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import SimtError, UnsupportedError, xray
 from dwlab.simt.report import Pattern
@@ -34,7 +35,8 @@ def test_the_steps_of_a_stage_are_what_its_xray_counts_and_leave_its_output(one)
     given = problem.inputs("forward", seed=1)
     y = np.zeros(problem.shapes("forward")["y"], np.float32)
     kernel = one.kernel.for_problem(problem) if hasattr(one.kernel, "for_problem") else one.kernel
-    how = (kernel, launch.grid, launch.block, given["x"], given["w"], y, *launch.scalars)
+    seen = (words(problem, name, array, one.view) for name, array in {**given, "y": y}.items())
+    how = (kernel, launch.grid, launch.block, *seen, *launch.scalars)
     report = xray(*how, shared_bytes=launch.shared_bytes)
     steps = record(*how, shared_bytes=launch.shared_bytes, **EVERYTHING)
     assert not steps.cut

@@ -14,6 +14,7 @@ import numpy as np
 from numba import float32, uint32, uint64
 
 from dwlab.kernels.parts import pieces, ptx
+from dwlab.kernels.parts.epilogue import activate
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch
 from dwlab.kernels.traffic import Traffic
@@ -21,16 +22,14 @@ from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 
 MOST = 9  # taps
-PIECES, THREADS = 2, 128  # that a lane has in flight; of a block
+THREADS = 128  # of a block, a piece each
+LONG = 512  # elements of rows that end in so few warps that these, and no others, may take a way of their own
 
 
 def neighbours(K: int, shift: int, dtype: str) -> tuple[int, int]:
     """Words before a piece and behind it that its sums need: 1, 2, 4 or 8, as they are loaded."""
-    found = []
-    for elements in (K - 1 - shift, shift):
-        words = -(-elements * 4 // pieces.elements(dtype))
-        found.append(words if words < 3 else -(-words // 4) * 4)
-    return found[0], found[1]
+    before, behind = (-(-count * 4 // pieces.elements(dtype)) for count in (K - 1 - shift, shift))
+    return tuple(words if words < 3 else -(-words // 4) * 4 for words in (before, behind))
 
 
 def magic(divisor: int) -> tuple[int, int]:
@@ -46,42 +45,39 @@ def quotient(n, multiplier, halvings):
 
 
 @functools.cache
-def fetch(words: int, cut: bool = True) -> Any:
-    """fetch(to, at, x, word, stop): so many words of x from `word` on to to[at …]; 0 in place of those beyond stop.
+def load(K: int, shift: int, dtype: str) -> Any:
+    """load(words, x, word, stop): the piece of x at `word` and its neighbours; 0 in place of what is not in x."""
+    before, behind = neighbours(K, shift, dtype)
+    where = (
+        [(k - before, before) for k in range(0, before, 4)] + [(0, 4)] + [(4 + k, behind) for k in range(0, behind, 4)]
+    )
+    return in_sequence([_read(before, away, min(width, 4)) for away, width in where])
 
-    A word before the first one wraps to a huge number, and so is beyond. cut: whether `stop` may be among them.
-    """
-    width = min(words, 4)
-    read = pieces.read(width) if words else None
+
+def _read(before: int, away: int, width: int) -> Any:
+    read = pieces.read(width)
 
     @cuda.jit(device=True, forceinline=True)
-    def part(to, at, x, word, stop):
-        if word <= uint32(stop - uint32(width)):
-            read(to, at, x, word)
+    def part(words, x, word, stop):
+        begin = uint32(word + uint32(away))  # before the array it wraps to a huge number
+        if begin <= uint32(stop - uint32(width)):
+            read(words, before + away, x, begin)
         else:
             for k in range(width):
-                to[at + k] = float32(0)
-                if cut and uint32(word + uint32(k)) < stop:
-                    to[at + k] = x[uint32(word + uint32(k))]
+                words[before + away + k] = float32(0)
+                if away >= 0 and width > 1 and uint32(begin + uint32(k)) < stop:
+                    words[before + away + k] = x[uint32(begin + uint32(k))]
 
-    return in_sequence([_moved(part, k) for k in range(0, words, 4)])
-
-
-def _moved(part: Any, k: int) -> Any:
-    @cuda.jit(device=True, forceinline=True)
-    def moved(to, at, x, word, stop):
-        part(to, at + k, x, uint32(word + uint32(k)), stop)
-
-    return moved
+    return part
 
 
 @functools.cache
-def put(dtype: str) -> Any:
-    """put(y, word, stop, sums): a piece, rounded, to the words of y from `word` on, those before stop."""
+def store(dtype: str) -> Any:
+    """store(y, word, stop, sums): a piece, rounded, to the words of y from `word` on, those before stop."""
     pack = pieces.pack_vector(dtype)
 
     @cuda.jit(device=True, forceinline=True)
-    def put(y, word, stop, sums):
+    def store(y, word, stop, sums):
         a, b, c, d = pack(sums, 0)
         if uint32(word + uint32(4)) <= stop:
             ptx.store4(y, word, a, b, c, d)
@@ -92,27 +88,55 @@ def put(dtype: str) -> Any:
             if uint32(word + uint32(2)) < stop:
                 y[uint32(word + uint32(2))] = c
 
-    return put
+    return store
 
 
 @functools.cache
-def products(each: int, K: int, shift: int, before: int, reverse: bool) -> Any:
-    """add(sums, x, first, last, at, t0, left): the sums of a piece whose first element is x[before], at t0 in its row.
+def convolve(K: int, shift: int, dtype: str, reverse: bool, bias: bool, activation: str) -> tuple[Any, Any]:
+    """The sums of a piece from the words that `load` brought: within(sums, words, first) where no row ends near it, and
+    across(sums, words, first, last, t0, left).
 
-    first, last: the filters of the rows of its first and its last element, from `at` on; left: elements of the first
-    row from the piece's beginning on.
+    first, last: the filters of the rows of its first and its last element, with their bias behind them; t0: the first
+    element's place in its row; left: elements that this row still has from there.
     """
+    each, (before, behind) = pieces.elements(dtype), neighbours(K, shift, dtype)
+    count, before = before + 4 + behind, before * each // 4
+    values, activated = count * each // 4, activate(activation)
+    both, unpack = values + count, pieces.unpack(values, dtype)
     own, step = (K - 1 - shift, -1) if reverse else (shift, 1)  # the tap of an element itself, and the next one back
-    past, ahead = K - 1 - shift, shift
-    up = _walk(each, before, own, step, past, True, 1)
-    down = _walk(each, before, own, -step, ahead, False, -1)
+    up = _walk(each, before, own, step, K - 1 - shift, True, 1)
+    down = _walk(each, before, own, -step, shift, False, -1)
 
     @cuda.jit(device=True, forceinline=True)
-    def add(sums, x, first, last, at, t0, left):
-        up(sums, x, first, last, at, t0, left)
-        down(sums, x, last, first, at, t0, left)
+    def begin(sums, x, words, first, last, left):
+        for k in range(count):
+            x[values + k] = words[k]
+        unpack(x, 0, values)
+        for k in range(each):
+            sums[k] = float32(0)
+            if bias:
+                sums[k] = first[K] if left > k else last[K]
 
-    return add
+    @cuda.jit(device=True, forceinline=True)
+    def within(sums, words, first):
+        x = cuda.local.array(both, float32)
+        begin(sums, x, words, first, first, uint32(each))
+        for n in range(K):
+            for k in range(each):
+                sums[k] += first[n] * x[before + k - (n - own) * step]
+        for k in range(each):
+            sums[k] = activated(sums[k])
+
+    @cuda.jit(device=True, forceinline=True)
+    def across(sums, words, first, last, t0, left):
+        x = cuda.local.array(both, float32)
+        begin(sums, x, words, first, last, left)
+        up(sums, x, first, last, t0, left)
+        down(sums, x, last, first, t0, left)
+        for k in range(each):
+            sums[k] = activated(sums[k])
+
+    return within, across
 
 
 def _walk(each: int, before: int, tap: int, step: int, count: int, own: bool, way: int) -> Any:
@@ -128,15 +152,15 @@ def _walk(each: int, before: int, tap: int, step: int, count: int, own: bool, wa
     behind = before - 1 if way > 0 else before + each
 
     @cuda.jit(device=True, forceinline=True)
-    def add(sums, x, now, other, at, t0, left):
+    def add(sums, x, now, other, t0, left):
         weights = cuda.local.array(MOST, float32)
         near = cuda.local.array(MOST, float32)
         for n in range(count + 1):
-            weights[n] = now[at + tap + step * n]
+            weights[n] = now[tap + step * n]
         for m in range(count):
             inside = t0 > m if way > 0 else left > each + m or left < each
             near[m] = x[behind - way * m] if inside else float32(0)
-        walk(sums, x, weights, other, at, near, left)
+        walk(sums, x, weights, other, near, left)
 
     return add
 
@@ -145,10 +169,10 @@ def _at(k: int, before: int, tap: int, step: int, count: int, own: bool, way: in
     edge = k if way > 0 else k + 1
 
     @cuda.jit(device=True, forceinline=True)
-    def add(sums, x, weights, other, at, near, left):
+    def add(sums, x, weights, other, near, left):
         if not begins:
             for n in range(count + 1):
-                weights[n] = other[at + tap + step * n] if left == edge else weights[n]
+                weights[n] = other[tap + step * n] if left == edge else weights[n]
             for m in range(count):
                 near[m] = float32(0) if left == edge else near[m]
         if own:
@@ -163,17 +187,17 @@ def _at(k: int, before: int, tap: int, step: int, count: int, own: bool, way: in
 
 
 @functools.cache
-def filter_of(K: int) -> Any:
-    """filter_of(to, at, w, h): channel h's taps to to[at …]."""
+def load_filter(K: int) -> Any:
+    """load_filter(taps, w, h): channel h's taps."""
     width = math.gcd(K, 4)
     read = pieces.read(width)
 
     @cuda.jit(device=True, forceinline=True)
-    def filter_of(to, at, w, h):
+    def load_filter(taps, w, h):
         for k in range(0, K, width):
-            read(to, at + k, w, uint64(h) * uint64(K) + uint64(k))
+            read(taps, k, w, uint64(h) * uint64(K) + uint64(k))
 
-    return filter_of
+    return load_filter
 
 
 def takes(problem: DepthwiseConv1d) -> bool:
@@ -183,11 +207,11 @@ def takes(problem: DepthwiseConv1d) -> bool:
     return few and count <= 2**31 and count * problem.itemsize % 4 == 0
 
 
-def launch(problem: DepthwiseConv1d, each: int = PIECES, threads: int = THREADS) -> Launch:
-    """A block for so many times `threads` pieces."""
+def launch(problem: DepthwiseConv1d) -> Launch:
+    """A block for 128 pieces."""
     count = -(-problem.B * problem.H * problem.L // pieces.elements(problem.dtype))
     scalars = (problem.shift, problem.L, *magic(problem.L), problem.H, *magic(problem.H))
-    return Launch(grid=(-(-count // (each * threads)),), block=(threads,), scalars=scalars)
+    return Launch(grid=(-(-count // THREADS),), block=(THREADS,), scalars=scalars)
 
 
 def traffic(problem: DepthwiseConv1d, shift: int) -> Traffic:
@@ -196,10 +220,11 @@ def traffic(problem: DepthwiseConv1d, shift: int) -> Traffic:
     stop = problem.B * H * L * problem.itemsize // 4
     whole, rest = divmod(stop, 4)
     last = whole + (rest > 0) - 1
-    warp = np.arange(launch(problem).blocks * PIECES * THREADS // 32)
-    first, end = (np.minimum(32 * warp + lane, last) for lane in (0, 31))
+    first = np.arange(0, last + 1, 32)  # pieces of a warp
+    end = np.minimum(first + 31, last)
     before, behind = neighbours(K, shift, problem.dtype)
-    loads = _line(first, np.minimum(end, whole - 1)) + np.count_nonzero(end == whole) * rest
+    stores = _line(first, np.minimum(end, whole - 1)) + rest
+    loads = stores.copy()
     for away in range(-(-before // 4), 0, -1):
         loads += _line(np.maximum(first, away) - away, end - away)
     for away in range(1, -(-behind // 4) + 1):
@@ -213,8 +238,7 @@ def traffic(problem: DepthwiseConv1d, shift: int) -> Traffic:
         for k in range(0, K, width):
             sectors = np.sort(np.where(rows <= through, (rows % H * K + k) // 8, -1), axis=0)
             fresh = np.diff(sectors, axis=0, prepend=-1) != 0
-            loads += [len(warp), np.count_nonzero(fresh)]
-    stores = _line(32 * warp, np.minimum(32 * warp + 31, whole - 1)) + rest
+            loads += [len(first), np.count_nonzero(fresh)]
     return Traffic(*loads.tolist(), *stores.tolist())
 
 

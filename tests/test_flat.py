@@ -1,0 +1,103 @@
+"""Rows of any length as one line of 16-byte pieces: where rows end, what crosses no end, and numbers up to 2**31."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parts import most
+
+from dwlab.judge.check import check
+from dwlab.judge.formulas import compare
+from dwlab.kernels.depthwise1d import flat_rows
+from dwlab.kernels.parts import pieces
+from dwlab.kernels.registry import StageError, stage
+from dwlab.problems import DTYPES, DepthwiseConv1d, decode
+from dwlab.problems.references import allowed_error, reference
+from dwlab.target import cuda
+
+FLAT = [stage(f"depthwise1d/{path}/flat") for path in ("forward", "input_grad")]
+each_stage = pytest.mark.parametrize("one", FLAT, ids=lambda one: one.path)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def run(one, problem, inputs):
+    arrays = {name: values.copy() for name, values in inputs.items()}
+    arrays |= {name: problem.nans(name, one.path) for name in problem.outputs(one.path)}
+    one.run(problem, arrays)
+    (name,) = problem.outputs(one.path)
+    return decode(arrays[name], problem.dtype)
+
+
+@each_stage
+@each_dtype
+@settings(max_examples=most(8), deadline=None)
+@given(B=st.integers(1, 5), H=st.integers(1, 6), more=st.integers(0, 40), K=st.integers(1, 9), left=st.floats(0, 1))
+def test_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, left):
+    problem = DepthwiseConv1d(B, H, pieces.elements(dtype) + K - 1 + more, K, round(left * (K - 1)), dtype)
+    if not one.supports(problem):  # an odd number of 16 bits
+        problem = replace(problem, B=2 * B)
+    inputs = problem.inputs(one.path, seed=more)
+    (want,), (allowed,) = (found(problem, one.path, inputs).values() for found in (reference, allowed_error))
+    assert (np.abs(run(one, problem, inputs) - want) <= allowed).all()
+    compare(one, problem).raise_if_different()
+
+
+@each_stage
+@each_dtype
+def test_long_rows_have_a_way_of_their_own_where_none_ends(one, dtype):
+    problem = DepthwiseConv1d(1, 2, flat_rows.LONG + 1, 4, 1, dtype)
+    check(one, problem).raise_if_wrong()
+    compare(one, problem).raise_if_different()
+
+
+@each_stage
+@each_dtype
+@pytest.mark.parametrize("padding", ["causal", "same", 0])
+def test_what_is_not_finite_stays_in_its_row_wherever_that_ends(one, dtype, padding):
+    """Rows of 17 end at each place of a piece."""
+    problem = DepthwiseConv1d(4, 3, 17, 4, padding, dtype)
+    inputs = problem.inputs(one.path)
+    name = "x" if one.path == "forward" else "dy"
+    inputs[name].reshape(-1, 17)[::2] = problem.nans(name, one.path).ravel()[0]
+    inputs["w"][1] = np.inf
+    got = run(one, problem, inputs).reshape(-1, 17)
+    assert np.isnan(got[::2]).all()
+    rows = np.arange(1, 12, 2)
+    assert np.isfinite(got[rows[rows % 3 != 1]]).all() and not np.isfinite(got[rows[rows % 3 == 1]]).any()
+
+
+@cuda.jit
+def divide(numbers, divisors, found):
+    i = cuda.grid(1)
+    if i < numbers.shape[0]:
+        for k in range(divisors.shape[0]):
+            found[i, k] = flat_rows.quotient(numbers[i], divisors[k, 0], divisors[k, 1])
+
+
+def test_quotients_are_exact_up_to_2_to_the_31():
+    rng = np.random.default_rng(0)
+    by = np.unique([*range(1, 40), 202, 203, 511, 12288, 16384, *rng.integers(1, 2**31, 20), 2**30, 2**31 - 1])
+    near = [n * int(d) + more for d in by for n in (1, 2**31 // int(d) - 1) for more in (-1, 0, 1)]
+    numbers = np.unique([n for n in [*near, 0, 2**31 - 1] if 0 <= n < 2**31]).astype(np.uint32)
+    assert all(multiplier < 2**32 for multiplier, _ in map(flat_rows.magic, map(int, by)))
+    magic = np.array([flat_rows.magic(int(d)) for d in by], np.uint32)
+    found = np.zeros((numbers.size, by.size), np.uint32)
+    divide[-(-numbers.size // 128), 128](numbers, magic, found)
+    np.testing.assert_array_equal(found, numbers[:, None] // by.astype(np.uint32))
+
+
+@each_stage
+def test_what_it_is_for(one):
+    fits = DepthwiseConv1d(2**8, 2**13, 2**10, 4, dtype="bfloat16")  # 2**31 elements
+    assert one.supports(fits) and one.launch(fits).blocks * flat_rows.THREADS * 8 == 2**31
+    changes = {"H": 2**13 + 1}, {"K": 10}, {"L": 10}, {"B": 1, "H": 3, "L": 101}
+    for other in (replace(fits, **change) for change in changes):
+        assert not one.supports(other)
+        with pytest.raises(StageError, match=f"{one.id} does not take .*: use .*depthwise1d/{one.path}/tiles"):
+            one.launch(other)
+        as_float32 = replace(other, dtype="float32")
+        tiles = stage(f"depthwise1d/{one.path}/tiles")
+        if other.K == 10:  # handed over with the view of tiles
+            assert one.view_of(as_float32) == tiles.view and one.launch(as_float32) == tiles.launch(as_float32)
