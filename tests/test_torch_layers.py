@@ -1,6 +1,5 @@
 """Layers of image networks as PyTorch's operators and modules: values, gradients, memory formats, graphs, bad input."""
 
-import itertools
 import re
 
 import pytest
@@ -91,21 +90,6 @@ def test_torch_compile_has_them_in_its_graph():
         torch.ops.dwlab.layers.default, (x, [mine[0].weight, mine[0].bias], problem),
         test_utils=("test_schema", "test_faketensor"),
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", CLOSE, ids=lambda one: str(one).removeprefix("torch."))
-def test_a_causal_convolution_is_nn_conv1d_cut_off(dtype):
-    for C, K, L, bias in itertools.product((1, 6), (1, 4), (1, 5, 16), (False, True)):
-        theirs = torch.nn.Conv1d(C, C, K, padding=K - 1, groups=C, bias=bias).to(DEVICE, dtype)
-        mine = ours.CausalConv1d(C, K, bias=bias).to(DEVICE, dtype)
-        mine.load_state_dict(theirs.state_dict())
-        x = drawn(2, C, L, dtype=dtype).requires_grad_()
-        y, want = mine(x), theirs(x)[..., :L]
-        near(y, want)
-        dy = drawn(2, C, L, dtype=dtype, seed=2)
-        for got, other in zip(torch.autograd.grad(y, (x, *mine.parameters()), dy),
-                              torch.autograd.grad(want, (x, *theirs.parameters()), dy), strict=True):  # fmt: skip
-            near(got, other)
 
 
 X, W = drawn(1, 4, 5, 5), drawn(4, 1, 3, 3)

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dwlab.kernels import choices, dispatch, torch_ops
+from dwlab.kernels import choices, dispatch
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.kernels.torch_ops import torch
 from dwlab.problems import ProblemError, layers
@@ -190,17 +190,6 @@ def _check(layer: Any, wanted: bool, what: str) -> None:
     plain = layer.dilation == (1, 1) and layer.padding_mode == "zeros" and len({*layer.stride}) == 1
     if not (wanted and plain and len({*layer.kernel_size}) == 1):
         raise DispatchError(f"{layer} is no {what}: square filters, dilation 1, zeros beside the map are needed")
-
-
-class CausalConv1d(torch.nn.Conv1d):
-    """nn.Conv1d of a filter a channel whose output at t hangs on x up to t: as padded by K - 1 and cut off at L."""
-
-    def __init__(self, channels: int, taps: int, bias: bool = True, **where: Any):
-        super().__init__(channels, channels, taps, padding=taps - 1, groups=channels, bias=bias, **where)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch_ops.depthwise_conv1d(x, self.weight[:, 0].flip(-1).contiguous(), "causal")
-        return y if self.bias is None else y + self.bias[:, None].to(y.dtype)
 
 
 class DepthwiseConv2d(torch.nn.Conv2d):

@@ -42,15 +42,15 @@ def short_conv(
         raise DispatchError(f"layout={layout!r}: {' or '.join(LAYOUTS)} is needed")
     last = layout == "BLH"
     _check("x", x, ("B", "L", "H") if last else ("B", "H", "L"))
-    B, H, L = _turned(x, last).shape
+    B, H, L = _in_rows(x, last).shape
     state = (B, H, w.shape[-1] - 1) if isinstance(w, Tensor) and w.ndim else ()
     silu = _checked(x, H, w, bias, activation, initial_state, state)
     y = _operator(x, w, bias, initial_state, silu, last)
     if not return_final_state:
         return y
     before = x.new_zeros(state) if initial_state is None else initial_state.to(x.dtype)
-    end = _turned(x, last)[..., max(0, L - state[2]) :]
-    return y, torch.cat([before, end], -1)[..., end.shape[-1] :]
+    end = _in_rows(x, last)[..., max(0, L - state[2]) :]
+    return y, torch.cat([before, end], -1)[..., end.shape[-1] :].contiguous()
 
 
 def short_conv_update(
@@ -108,8 +108,8 @@ def _operator(x: Tensor, w: Tensor, bias: Tensor | None, state: Tensor | None, s
     """As PyTorch knows it. last: x is (B, L, H)."""
     y, ahead = _fused(x, w, bias, silu, last), w.shape[1] - 1
     if state is not None and ahead and x.numel():  # the first ones anew
-        head = torch.cat([state.to(x.dtype), _turned(x, last)[..., :ahead]], -1)
-        _turned(y, last)[..., :ahead] = _fused(head, w, bias, silu, False)[..., ahead:]
+        head = torch.cat([state.to(x.dtype), _in_rows(x, last)[..., :ahead]], -1)
+        _in_rows(y, last)[..., :ahead] = _fused(head, w, bias, silu, False)[..., ahead:]
     return y
 
 
@@ -118,7 +118,8 @@ def _(x: Any, w: Any, bias: Any, state: Any, silu: bool, last: bool) -> Tensor:
     return torch.empty_like(x)
 
 
-def _turned(x: Tensor, last: bool) -> Tensor:
+def _in_rows(x: Tensor, last: bool) -> Tensor:
+    """x as (B, H, L), and back."""
     return x.transpose(1, 2) if last else x
 
 
@@ -126,7 +127,7 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
     """Without a state; by one kernel where one takes it, else in float32, and PyTorch's bias and SiLU behind."""
     if not x.numel():
         return torch.empty_like(x)
-    rows, dtype, K = _turned(x, last), TYPES[x.dtype], w.shape[1]
+    rows, dtype, K = _in_rows(x, last), TYPES[x.dtype], w.shape[1]
     form = {"bias": bias is not None, "activation": "silu" if silu else "none"}
     problem, aligned = DepthwiseConv1d(*rows.shape, K, "causal", dtype), x.data_ptr() % 16 == 0
     if aligned and last and K <= flat_rows.MOST and problem.H % pieces.elements(dtype) == 0:
@@ -136,7 +137,7 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
     else:
         y = dispatch.forward(rows.float().contiguous(), w.float())
         y = y if bias is None else y + bias[:, None]
-        return _turned(torch.nn.functional.silu(y) if silu else y, last).to(x.dtype).contiguous()
+        return _in_rows(torch.nn.functional.silu(y) if silu else y, last).to(x.dtype).contiguous()
     y = torch.empty_like(x)
     arrays = (dispatch.memory_of(one.detach(), words=True) for one in (x, _filters(w, bias), y))
     kernel[how.grid, how.block, dispatch.current_stream()](*arrays, *how.scalars)
@@ -183,9 +184,9 @@ def _saved(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, *others = ctx.saved_tensors
-    dx, *found = _backward(*(_turned(one, ctx.last).contiguous() for one in (dy, x)), *others, ctx.silu)
+    dx, *found = _backward(*(_in_rows(one, ctx.last).contiguous() for one in (dy, x)), *others, ctx.silu)
     more = iter(found)
-    return _turned(dx, ctx.last), *(None if one is None else next(more) for one in others), None, None
+    return _in_rows(dx, ctx.last), *(None if one is None else next(more) for one in others), None, None
 
 
 _operator.register_autograd(_gradients, setup_context=_saved)

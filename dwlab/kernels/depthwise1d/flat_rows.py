@@ -231,17 +231,31 @@ def traffic(problem: DepthwiseConv1d, shift: int) -> Traffic:
         width = min(behind, 4)
         loads += _line(first + away, np.minimum(end, (stop - width) // 4 - away) + away)
         loads += rest if rest < width else 0
-    width = math.gcd(K, 4)
-    for to in (0, each - 1):  # the rows of the lanes' first elements, then those of their last ones
-        row, through = ((piece * each + to) // L for piece in (first, end))
-        rows = row + np.arange(max(through - row) + 1)[:, None]
-        for k in range(0, K, width):
-            sectors = np.sort(np.where(rows <= through, (rows % H * K + k) // 8, -1), axis=0)
-            fresh = np.diff(sectors, axis=0, prepend=-1) != 0
-            loads += [len(first), np.count_nonzero(fresh)]
+    step = math.gcd(K, 4)
+    row, through = first * each // L, end * each // L  # of the lanes' first elements
+    for k in range(0, K, step):
+        loads += _filters(row, through, H, K, k)
+    if L < LONG:
+        row, through = ((piece * each + each - 1) // L for piece in (first, end))
+    else:  # the pieces near a row's end, in one warp or two
+        near = (np.arange(problem.B * H + 1) * L // each)[:, None] + np.arange(-4, 4)
+        t0 = near * each % L
+        near = near[(near >= 0) & (near <= last) & ((t0 < K - 1 - shift) | (L - t0 < each + shift))]
+        row, through = (np.full(len(first), bound) for bound in (problem.B * H + 1, -1))
+        np.minimum.at(row, near // 32, (near * each + each - 1) // L)
+        np.maximum.at(through, near // 32, (near * each + each - 1) // L)
+    for k in range(0, K, step):
+        loads += _filters(row, through, H, K, k)
     return Traffic(*loads.tolist(), *stores.tolist())
 
 
 def _line(first: np.ndarray, end: np.ndarray) -> np.ndarray:
     """[requests, sectors] of warps that access the pieces from `first` to `end`, half a sector each."""
     return np.array([np.count_nonzero(end >= first), np.where(end >= first, end // 2 - first // 2 + 1, 0).sum()])
+
+
+def _filters(row: np.ndarray, through: np.ndarray, H: int, K: int, k: int) -> np.ndarray:
+    """[requests, sectors] of warps that load tap k of the filters of the rows from `row` through, none if less."""
+    rows = row + np.arange(max(1, int(max(through - row)) + 1))[:, None]
+    sectors = np.sort(np.where(rows <= through, (rows % H * K + k) // 8, -1), axis=0)
+    return np.array([np.count_nonzero(through >= row), np.count_nonzero(np.diff(sectors, axis=0, prepend=-1))])
