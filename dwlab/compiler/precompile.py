@@ -116,7 +116,7 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
     arrays = []
     for name in problem.slots(stage.path):
         # Of depthwise1d rows of 16 bits are words in any view but "elements".
-        as_words = view == "words" or (problem.op == "depthwise1d" and problem.dtype_of(name) != "float32")
+        as_words = view == "words" or problem.op == "depthwise1d" and problem.dtype_of(name) != "float32"
         kind = types.float32 if as_words else from_dtype(problem.storage_of(name))
         if as_words and view == "elements":
             kind = types.uint16

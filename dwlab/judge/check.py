@@ -55,7 +55,7 @@ from dwlab.judge import causes, contrast, diagnosis, reference
 from dwlab.judge.causes import KINDS, LOOK, CheckError, CheckFailed, as_findings  # noqa: F401 (CheckFailed: for callers)
 from dwlab.judge.diagnosis import Finding
 from dwlab.judge.isolation import LAUNCH_SECONDS, LAUNCH_WALL, SECONDS, WALL, TooLong, isolated
-from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits, words
+from dwlab.kernels.registry import ByShape, Launch, Stage, StageError, dtypes_of, enqueue, limits
 from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
 from dwlab.kernels.tiling import gpu
@@ -426,7 +426,7 @@ def _chosen(stage: Stage, problem: Problem | None, dtype: str | None, seed: int)
     else:
         rows = dtype or "float32"
         how = _launch(stage, cases(dtype=rows)[0].problem)  # one that fails is reported with the cases
-        fixed = cases(None, how.block if isinstance(how, Launch) else (), stage.path, rows, seed)
+        fixed = cases(None, getattr(how, "block", ()), stage.path, rows, seed)
         fixed = [one for one in fixed if rows == "float32" or stage.supports(one.problem)]
     return (*fixed, *_drawn(stage.op, stage.path, dtypes, seed, stage.supports, gpu.of(None)))
 
@@ -491,7 +491,7 @@ def _few_threads(stage: Stage, problem: Problem) -> bool:
     """Whether a thread has so many outputs of a large problem that there is one for a row, a map or all."""
     outputs = sum(int(np.prod(problem.shapes(stage.path)[name])) for name in problem.outputs(stage.path))
     how = _launch(stage, problem)
-    return isinstance(how, Launch) and outputs > 256 * how.threads * int(np.prod(how.grid))
+    return isinstance(how, Launch) and outputs > 256 * how.threads * how.blocks
 
 
 def _known(stage: Stage, problem: Problem) -> set:
@@ -702,7 +702,7 @@ def _run(trial: _Trial, filling: float | None, lenient: bool) -> _Run:
     except TypeError:
         what = f"{_name(stage.kernel)} made {type(kernel).__name__} {kernel!r}, which is no kernel"
         raise causes.NoKernel(what) from None
-    args = [words(problem, name, views[name], stage.view_of(problem)) for name in problem.slots(stage.path)]
+    args = [stage.words(problem, name, views[name]) for name in problem.slots(stage.path)]
     output = args[-1]
     if how.parts:
         args[-1] = views[_PARTS]
@@ -786,7 +786,7 @@ def _xray(trial: _Trial) -> Any:
     shapes = problem.shapes(stage.path)
     names = problem.slots(stage.path)
     arrays = [inputs[n] if n in inputs else np.zeros(shapes[n], problem.storage_of(n)) for n in names]
-    arrays = [words(problem, name, array, stage.view_of(problem)) for name, array in zip(names, arrays, strict=True)]
+    arrays = [stage.words(problem, name, array) for name, array in zip(names, arrays, strict=True)]
     if how.parts:
         arrays[-1] = np.zeros((how.parts, *arrays[-1].shape), np.float32)
     options = simt.Options(hazards="report", trace=True, step_limit=_steps(problem, stage.path))

@@ -285,6 +285,10 @@ class Stage:
         other = getattr(self.kernel, "otherwise", "")
         return stage(other).view_of(problem) if other and not self.supports(problem) else self.view
 
+    def words(self, problem: Problem, name: str, array: Any) -> Any:
+        """The array as that kernel gets it."""
+        return words(problem, name, array, self.view_of(problem))
+
     def config(self, problem: Problem, gpu: Any = None, measured: bool = True) -> TileConfig | None:
         """The tile that a problem gets on a GPU; None of a stage without tiles, and where none fits.
 
@@ -409,7 +413,7 @@ class Stage:
                 _check_address(name, array, self)
         how = self.launch(problem)  # refuses what the stage does not take, before rows are looked at as words
         given = dict(zip(problem.arrays(self.path), checked, strict=True))
-        passed = (words(problem, name, given[name], self.view_of(problem)) for name in problem.slots(self.path))
+        passed = (self.words(problem, name, given[name]) for name in problem.slots(self.path))
         return (*passed, *how.scalars)
 
     def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from dwlab.kernels import dispatch, torch_ops
 from dwlab.kernels.depthwise1d import channels_last, flat_rows, forward_9_flat
+from dwlab.kernels.depthwise1d.flat_rows import activate
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.kernels.parts import pieces
-from dwlab.kernels.parts.epilogue import activate
 from dwlab.kernels.torch_ops import torch
 from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda

@@ -11,8 +11,8 @@ from typing import Any
 
 from numba import float32, int64, uint32
 
+from dwlab.kernels.depthwise1d.flat_rows import activate
 from dwlab.kernels.parts import pieces, ptx
-from dwlab.kernels.parts.epilogue import activate
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch
 from dwlab.kernels.tiling.gpu import MULTIPROCESSORS

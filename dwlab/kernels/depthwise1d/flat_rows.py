@@ -14,7 +14,6 @@ import numpy as np
 from numba import float32, uint32, uint64
 
 from dwlab.kernels.parts import pieces, ptx
-from dwlab.kernels.parts.epilogue import activate
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch
 from dwlab.kernels.traffic import Traffic
@@ -89,6 +88,19 @@ def store(dtype: str) -> Any:
                 y[uint32(word + uint32(2))] = c
 
     return store
+
+
+@functools.cache
+def activate(activation: str) -> Any:
+    """activate(value): value itself ("none"), or its SiLU by the hardware's fast exponential and quotient ("silu")."""
+
+    @cuda.jit(device=True, forceinline=True)
+    def activate(value):
+        if activation == "none":
+            return value
+        return cuda.libdevice.fast_fdividef(value, float32(1) + cuda.libdevice.fast_expf(-value))
+
+    return activate
 
 
 @functools.cache

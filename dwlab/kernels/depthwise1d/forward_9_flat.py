@@ -7,8 +7,9 @@ of its first element is a quotient, by one multiplication. A row may end in a pi
 filter, and what it has of the row before becomes 0, by selects (flat_rows.py); so no lane waits for another, and a NaN
 stays in its row. Nothing passes through shared memory; one piece a lane is enough where 64 warps wait for memory.
 
-Predicted, of (3072, 128, 202, 3) in bfloat16 on an H200: 159 MB each way, 77 µs of a copy. About 140 instructions for
-8 elements are 310,000 warps of 140, 528 at a time at 1.7 GHz: 49 µs, behind the copy as long as warps enough are there.
+Predicted, of (3072, 128, 202, 3) in bfloat16 on an H200: 159 MB each way, 77 µs of a copy. About 150 instructions for
+8 elements are 310,000 warps of 150, 528 at a time at 1.7 GHz: 52 µs, behind the copy as long as warps enough are there.
+Rows of 512 and more have a way of a third fewer for pieces that no row's end is near.
 Traffic: x and y once, the neighbours and two filters for each lane.
 """
 

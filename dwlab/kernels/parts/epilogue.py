@@ -18,7 +18,7 @@ from dwlab.target import cuda
 
 @functools.cache
 def activate(activation: str) -> Any:
-    """activate(value): of float32, one of layers.ACTIVATIONS, or silu."""
+    """activate(value): of float32, one of layers.ACTIVATIONS."""
     root = 1 / math.sqrt(2)
     if activation == "relu":
 
@@ -37,12 +37,6 @@ def activate(activation: str) -> Any:
         @cuda.jit(device=True, forceinline=True)
         def activate(value):
             return float32(0.5) * value * (float32(1) + math.erf(value * float32(root)))
-
-    elif activation == "silu":
-
-        @cuda.jit(device=True, forceinline=True)
-        def activate(value):
-            return cuda.libdevice.fast_fdividef(value, float32(1) + cuda.libdevice.fast_expf(-value))
 
     else:
 
