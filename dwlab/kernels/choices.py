@@ -287,8 +287,8 @@ def slots(one: Stage, problem: Any) -> int:
 def fastest(
     stages: Sequence[Stage], problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None
 ) -> tuple[Stage, ...]:
-    """Stages that take a problem, the one expected to be fastest first; where none was timed in this width, by what they
-    move, a request as much as a sector. known: the project's records if None.
+    """Stages that take a problem, the one expected to be fastest first; where none was timed in this width, by what
+    they move, a request as much as a sector. known: the project's records if None.
     """
     found = expected([one.id for one in stages], problem, known, gpu)
 
