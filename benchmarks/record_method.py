@@ -1,14 +1,14 @@
 """The working method on a real job, measured: ``python benchmarks/record_method.py [FOLDER]``. Needs a GPU and PyTorch.
 
-The job: classify images of digits that lie in the host's memory, and have the classes there. It starts as PyTorch's
-users write it. Then one thing is changed at a time: the job before and after the change run in turn, and a change is
-kept if it is faster beyond the spread and every class is as before. Each has its hypothesis and the gain expected of it
-written down below, before anything was measured; those that lose stay in the record. Then single kernels of the same
-network, one thing changed in each. The images are the 360 test images, drawn again and again; accuracy is counted on
-each of the 360, agreement on all images, against float64.
+The job: say which surface each of 16,384 images shows, which lie in the host's memory, as their classes shall. It
+starts as PyTorch's users write it. Then one thing is changed at a time: the job before and after the change run in
+turn, and a change is kept if it is faster beyond the spread and every class is as before. Each has its hypothesis and
+the gain expected of it written down below, before anything was measured; those that lose stay in the record. Then
+single kernels of the same network, one thing changed in each. The images are the test images, drawn again and again;
+accuracy is counted on each of them once, agreement on all images, against float64.
 
-Writes one record into FOLDER (dwlab/records/working_method if none is given): the steps, and time lines of the first
-and of the last job, on fewer images. Exit status 1 if a class was wrong.
+Writes one record into FOLDER (dwlab/records/working_method if none is given): the steps, time lines of the first and of
+the last job on fewer images, and what torch.profiler says of the two. Exit status 1 if a class was wrong.
 
 examples: record_method.py --seconds 100
           record_method.py --list                      the steps and what is expected of them; needs no GPU
@@ -17,40 +17,44 @@ examples: record_method.py --seconds 100
 from __future__ import annotations
 
 import functools
+import itertools
+import json
 import math
+import re
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from recording import BEGAN, Parser, needs_gpu, said, tell
 from tables import working as tables
 
+from dwlab.measure import timeline
 from dwlab.records import kinds, method
 from dwlab.records.method import Step, Time
 from dwlab.target import cuda
 from dwlab.text import tabular
 from dwlab.text.commandline import positive, whole
-from dwlab.training import digits, small_kernels
+from dwlab.training import small_kernels, surfaces
 
-IMAGES = 65_536
+IMAGES = 16_384
 ROUNDS = 41
 FEWER = 4_096  # images of a job that is drawn
-PROFILED = 16_384  # images of a job that is profiled: some 1,000 calls at first, fewer than a profile has events for
-SAMPLE = 8_192  # images of a single kernel: its maps are larger than the L2
+SAMPLE = 1_024  # images of a single kernel: its maps are larger than the L2
+LONGEST = 8  # kernels and copies of a job that torch.profiler's view names
 ROWS = 1 << 21  # of the softmax
+HALF, QUARTER = surfaces.SIDE // 2, surfaces.SIDE // 4  # of the maps of blocks 1 and 2
 TIMING = {"rounds": 9, "min_seconds": 0.02, "most_seconds": 0.3}
 
 
 @functools.cache
-def depthwise_fixed(C: int, H: int, W: int, epilogue: bool = True) -> Any:
-    """small_kernels.depthwise_global with sizes as constants of the program: a division by 8 is a shift of 32 bits.
-
-    epilogue: whether bias and ReLU are in it; without, they are `relu_pass`.
-    """
+def depthwise_fixed(C: int, H: int, W: int) -> Any:
+    """small_kernels.depthwise_global with sizes as constants of the program: a division by 32 is a shift of 32 bits."""
     whole = C * H * W
 
     @cuda.jit
@@ -61,29 +65,16 @@ def depthwise_fixed(C: int, H: int, W: int, epilogue: bool = True) -> Any:
             q = np.int32(i % np.uint32(W))
             p = np.int32(i // np.uint32(W) % np.uint32(H))
             c = np.int32(i // np.uint32(W * H) % np.uint32(C))
-            total = b[c] if epilogue else np.float32(0)
+            total = b[c]
             for u in range(3):
                 for v in range(3):
                     row = p + np.int32(u - 1)
                     column = q + np.int32(v - 1)
                     if 0 <= row < H and 0 <= column < W:
                         total += w[c, 3 * u + v] * x[n, c, row, column]
-            y[n, c, p, q] = max(total, np.float32(0)) if epilogue else total
+            y[n, c, p, q] = max(total, np.float32(0))
 
     return depthwise_fixed
-
-
-@functools.cache
-def relu_pass(C: int, map: int) -> Any:
-    """Bias and ReLU as a pass of their own, in place. y: (N · C · map,), map pixels a channel; b: (C,)."""
-
-    @cuda.jit
-    def relu_pass(b, y):
-        i = np.uint32(cuda.grid(1))
-        if i < y.size:
-            y[i] = max(y[i] + b[i // np.uint32(map) % np.uint32(C)], np.float32(0))
-
-    return relu_pass
 
 
 # -------------------------------------------------------------------------------------------------------------- the job
@@ -97,7 +88,7 @@ class Setup:
     layout: of torch's maps; dtype: of all maps; batch: images of one pass; memory: of the images in the host's memory,
     "pageable", "pinned" or "mapped"; stored: the images' type there; unpack: what makes float32 of bytes, "torch" or
     "kernel"; wait: for classes, after "each" batch or at the "end"; streams: that batches take in turn; graph: whether
-    a batch's launches are one CUDA graph; search: whether cuDNN tries its algorithms first. TF32 is off throughout.
+    a batch's launches are one CUDA graph. TF32 is off throughout.
     """
 
     network: str = "torch"
@@ -110,7 +101,6 @@ class Setup:
     wait: str = "each"
     streams: int = 1
     graph: bool = False
-    search: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,27 +120,23 @@ class Change:
 CHANGES = (
     Change(
         "wait once", {"wait": "end"},
-        "After every batch the host waits for ten classes an image, and the GPU then waits for the host. Waiting once "
-        "at the end lets the host run ahead.", 1.3,
+        "After every batch the host waits for its classes, and the GPU then waits for the host. But each copy from "
+        "pageable memory makes the host wait as well.", 1.05,
     ),
     Change(
         "larger batches", {"batch": 1024},
-        "A batch of 256 is some 16 launches, each a few µs of host time and about as long on the GPU. Four times the "
-        "batch is a quarter of the launches, and the host stops being the limit.", 2.5,
+        "A batch of 256 is some 16 launches, a few µs of the host each; four times the batch is a quarter of them, "
+        "but they are little beside a copy of 4 MB.", 1.1,
     ),
     Change(
         "pinned memory", {"memory": "pinned"},
-        "From pageable memory the driver copies through a buffer of its own, at a third of the bus' speed, and the "
-        "host waits meanwhile. Pinned memory is copied directly, and the host goes on.", 1.3,
+        "Most of the time is copies. From pageable memory the driver copies through a buffer of its own, at a fifth of "
+        "the bus' speed; from pinned memory the GPU copies itself.", 2.0,
     ),
     Change(
         "channels last", {"layout": "NHWC"},
-        "In NHWC neighbouring lanes have neighbouring channels, and products of pixels and filters need no "
-        "transposition.", 1.2,
-    ),
-    Change(
-        "search for algorithms", {"search": True},
-        "cuDNN takes an algorithm by a rule; asked to, it times those that it has on the first call.", 1.1,
+        "Now the kernels take longer than the copies. In NHWC neighbouring lanes have neighbouring channels, and "
+        "products of pixels and filters need no transposition.", 1.2,
     ),
     Change(
         "fused epilogues", {"network": "joined"},
@@ -158,20 +144,25 @@ CHANGES = (
     ),
     Change(
         "CUDA graph", {"graph": True},
-        "One launch a batch in place of some ten: gains if the host is still the limit, nothing if the GPU is.", 1.2,
+        "One launch a batch in place of some ten: gains if the host is the limit, nothing if the GPU is.", 1.0,
     ),
     Change(
         "our kernels", {"network": "ours", "graph": True, "layout": "NHWC"},
-        "Depthwise and pointwise layers, pool and mean by dwlab's stages, chosen by its records, in one graph.", 1.4,
+        "Each block is one kernel by dwlab's records, and the map between its layers is never stored: half of the "
+        "bytes.", 1.6,
+    ),
+    Change(
+        "two streams", {"streams": 2},
+        "Copies take about as long as kernels now: the next batch is copied while this one is computed.", 1.7,
     ),
     Change(
         "half precision", {"network": "ours", "graph": True, "layout": "NHWC", "dtype": "float16"},
-        "Every map is half as large, and the layers are bound by memory.", 1.5,
+        "Every map is half as large, and the layers are bound by memory. But the copies hide behind the kernels, so "
+        "the whole is soon as long as they are.", 1.2,
     ),
     Change(
         "bytes, not floats", {"stored": "uint8"},
-        "A grey is one byte, and float32 sends four. A quarter of the bytes over the bus, but two small kernels more a "
-        "batch.", 1.3,
+        "A grey is one byte, and float32 sends four: a quarter of the bytes over the bus, which is the limit now.", 2.0,
     ),
     Change(
         "a kernel of our own", {"unpack": "kernel"},
@@ -180,12 +171,12 @@ CHANGES = (
     Change(
         "zero-copy", {"memory": "mapped"},
         "The kernel can read the host's memory itself: no copy, no buffer. It reads each byte once, so nothing is "
-        "lost, but its reads cross the bus one by one.", 0.95,
+        "lost, but its reads cross the bus while it holds the SMs.", 0.95,
     ),
+    Change("the same again", {}, "Nothing is changed: what two builds of one job differ by is no gain.", 1.0),
     Change(
-        "two streams", {"streams": 2},
-        "The next batch is copied while this one is computed. With bytes alone on the bus there is little left to "
-        "hide.", 1.1,
+        "larger batches, again", {"batch": 1024},
+        "By now the host's calls take nearly as long as the GPU's work, and these are a quarter of them.", 1.2,
     ),
     Change(
         "torch.compile", {"network": "compiled"},
@@ -205,10 +196,9 @@ class Job:
         from dwlab.target import cuda
 
         self.torch, self.setup = torch, setup
-        torch.backends.cudnn.benchmark = setup.search
         self.count = len(images)
         kind = np.uint8 if setup.stored == "uint8" else np.float32
-        given = images[:, None].astype(np.uint8) if kind is np.uint8 else digits.pixels(images)
+        given = images[:, None].astype(np.uint8) if kind is np.uint8 else surfaces.pixels(images)
         self.mapped = None
         if setup.memory == "mapped":
             self.mapped = cuda.mapped_array(given.size, dtype=kind)
@@ -222,12 +212,10 @@ class Job:
         self.slots = [Slot(setup, weights, stream) for stream in self.streams]
         torch.cuda.synchronize()
 
-    def run(self, most: int | None = None) -> np.ndarray:
-        """All classes, in the host's memory; most: of so many images, the first ones."""
+    def run(self) -> np.ndarray:
+        """All classes, in the host's memory."""
         torch, setup, found = self.torch, self.setup, []
-        torch.backends.cudnn.benchmark = setup.search
-        count = min(self.count, most or self.count)
-        for number, first in enumerate(range(0, count, setup.batch)):
+        for number, first in enumerate(range(0, self.count, setup.batch)):
             slot = self.slots[number % len(self.slots)]
             with torch.cuda.stream(slot.stream) if slot.stream is not None else torch.inference_mode():
                 classes = self._batch(slot, first)
@@ -240,13 +228,13 @@ class Job:
         for slot in self.slots:
             if slot.stream is not None:
                 torch.cuda.current_stream().wait_stream(slot.stream)
-        return self.classes[:count].cpu().numpy()
+        return self.classes.cpu().numpy()
 
     def _batch(self, slot: Slot, first: int) -> Any:
         setup, torch = self.setup, self.torch
         with torch.inference_mode():
             if setup.memory == "mapped":
-                slot.unpack(self.mapped, first * digits.SIDE**2)
+                slot.unpack(self.mapped, first * surfaces.SIDE**2)
                 return slot.classes()
             here = self.images[first : first + setup.batch]
             if setup.stored == "uint8" and setup.unpack == "kernel":
@@ -255,7 +243,7 @@ class Job:
                 return slot.classes()
             here = here.to("cuda", non_blocking=setup.memory == "pinned")
             if setup.stored == "uint8":
-                here = here.float() * (1 / digits.GREYS)
+                here = here.float() * (1 / surfaces.GREYS)
             return slot.classes(here)
 
 
@@ -269,7 +257,7 @@ class Slot:
         from dwlab.target import cuda
 
         self.setup, self.stream, self.current_stream = setup, stream, current_stream
-        side = digits.SIDE
+        side = surfaces.SIDE
         self.x = torch.zeros((setup.batch, 1, side, side), device="cuda")
         self.bytes = torch.zeros((setup.batch, 1, side, side), dtype=torch.uint8, device="cuda")
         self.x_array = cuda.as_cuda_array(self.x.view(-1))
@@ -290,7 +278,7 @@ class Slot:
         if setup.network == "ours":
             from dwlab import inference
 
-            net = digits.network(setup.batch, "NHWC", setup.dtype)
+            net = surfaces.network(setup.batch, "NHWC", setup.dtype)
             partition = inference.selection.decide(net).pieces
             model = inference.prepare(net, weights, partition, fallback=True, overlap=False)
 
@@ -304,10 +292,10 @@ class Slot:
             from dwlab.inference import with_torch
             from dwlab.inference.weights import as_tensors
 
-            net = digits.network(setup.batch, setup.layout)
+            net = surfaces.network(setup.batch, setup.layout)
             parameters = as_tensors(net, weights, torch.float32, "cuda")
             return lambda x: with_torch.forward(net, parameters, self._laid_out(x), joined=True)
-        made = digits.model(weights).cuda().eval()
+        made = surfaces.model(weights).cuda().eval()
         if setup.layout == "NHWC":
             made = made.to(memory_format=torch.channels_last)
         made = torch.compile(made) if setup.network == "compiled" else made
@@ -315,14 +303,14 @@ class Slot:
 
     def _laid_out(self, x: Any) -> Any:
         """x as NCHW or NHWC: with one channel its memory is both, and PyTorch goes by the strides."""
-        side = digits.SIDE
+        side = surfaces.SIDE
         return x if self.setup.layout == "NCHW" else x.as_strided(x.shape, (side * side, 1, side, 1))
 
     def unpack(self, images: Any, first: int) -> None:
         """Float32 into `x`, on the current stream."""
         n = self.x_array.size
         block = small_kernels.THREADS
-        scale = np.float32(1 / digits.GREYS if self.setup.stored == "uint8" else 1)
+        scale = np.float32(1 / surfaces.GREYS if self.setup.stored == "uint8" else 1)
         self.kernel[-(-n // block), block, self.current_stream()](images, first, scale, self.x_array)
 
     def classes(self, x: Any = None) -> Any:
@@ -448,7 +436,7 @@ class Bench:
 
         self.torch, self.cuda, self.current, self.clock = torch, cuda, current_stream, TorchClock()
         torch.manual_seed(0)
-        self.x = torch.rand((SAMPLE, 32, 8, 8), device="cuda")
+        self.x = torch.rand((SAMPLE, 32, HALF, HALF), device="cuda")
         own = weights["1.depthwise"]
         self.taps = np.ascontiguousarray(own["w"].reshape(32, 9))
         self.w, self.b = (torch.from_numpy(np.ascontiguousarray(one)).cuda() for one in (self.taps, own["b"]))
@@ -469,10 +457,10 @@ class Bench:
 
         return Candidate(start, self.judge(lambda: seen, want), kernel, block)
 
-    def judge(self, get: Callable[[], Any], want: Any, near: float = 1e-5) -> Callable[[], bool]:
+    def judge(self, get: Callable[[], Any], want: Any) -> Callable[[], bool]:
         def right() -> bool:
             got = get()
-            good = bool(self.torch.allclose(got.float(), want, rtol=near, atol=near))
+            good = bool(self.torch.allclose(got.float(), want, rtol=1e-5, atol=1e-5))
             got.fill_(float("nan"))
             return good
 
@@ -482,18 +470,10 @@ class Bench:
         self, kernel: Any, block: int = small_kernels.THREADS, x: Any = None, nhwc: bool = False
     ) -> Candidate:
         """A kernel of layer 1. nhwc: the kernel's maps and filters are."""
-        y = self.torch.empty((SAMPLE, 8, 8, 32) if nhwc else (SAMPLE, 32, 8, 8), device="cuda")
+        y = self.torch.empty((SAMPLE, HALF, HALF, 32) if nhwc else (SAMPLE, 32, HALF, HALF), device="cuda")
         w = self.w.t().contiguous() if nhwc else self.w
         seen = y.permute(0, 3, 1, 2) if nhwc else y
         return self.candidate(kernel, (self.x if x is None else x, w, self.b), y, self.want, block, seen)
-
-    def in_two_passes(self) -> Candidate:
-        s, y = small_kernels, self.torch.empty((SAMPLE, 32, 8, 8), device="cuda")
-        kernel = depthwise_fixed(32, 8, 8, epilogue=False)
-        first = self.candidate(kernel, (self.x, self.w, self.b), y, self.want, s.THREADS)
-        relu = relu_pass(32, 64)
-        second = self.candidate(relu, (self.b,), y.view(-1), self.want, s.THREADS)
-        return Candidate(lambda: (first.start(), second.start()), first.right)
 
     def softmax(self, **options: Any) -> Candidate:
         self.torch.manual_seed(1)
@@ -502,44 +482,16 @@ class Bench:
         y = self.torch.empty_like(x)
         return self.candidate(kernel, (x,), y, want, small_kernels.THREADS, threads=ROWS)
 
-    def pool(self, ours: bool) -> Candidate:
-        s, want = small_kernels, self.functional.max_pool2d(self.x, 2)
-        if ours:
-            return self.candidate(s.max_pool(), (self.x,), self.torch.empty_like(want), want, s.THREADS)
-        held: dict[str, Any] = {}
-        return Candidate(
-            lambda: held.update(y=self.functional.max_pool2d(self.x, 2)), self.judge(lambda: held["y"], want)
-        )
-
-    def stage(self, problem: Any, arrays: Mapping[str, Any], want: Any, near: float) -> Candidate:
-        """dwlab's fastest stage of a layer, by its records. arrays: tensors; y is among them."""
+    def stage(self) -> Candidate:
+        """dwlab's fastest stage of layer 1, by its records."""
         from dwlab.gpu import machine
         from dwlab.inference import selection
 
+        problem, y = surfaces.network(SAMPLE).layer("1.depthwise").problem, self.torch.empty_like(self.want)
+        arrays = {"x": self.x, "w": self.w.view(32, 3, 3), "b": self.b, "y": y}
         one = selection.choose(problem, gpu=machine.present().name)
         start = one.starter(problem, {name: self.cuda.as_cuda_array(tensor) for name, tensor in arrays.items()})
-        return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: arrays["y"], want, near))
-
-    def depthwise_stage(self) -> Candidate:
-        problem = digits.network(SAMPLE).layer("1.depthwise").problem
-        y = self.torch.empty_like(self.want)
-        arrays = {"x": self.x, "w": self.w.view(32, 3, 3), "b": self.b, "y": y}
-        return self.stage(problem, arrays, self.want, 1e-5)
-
-    def pointwise_stage(self, pattern: str, trained: Mapping[str, Any]) -> Candidate:
-        """`pointwise` with trained filters."""
-        from dwlab.problems import sparsity
-
-        torch = self.torch
-        torch.manual_seed(2)
-        x = torch.rand((SAMPLE, 4, 4, 64), device="cuda").half()
-        own = np.ascontiguousarray(trained["2.pointwise"]["w"]).astype(np.float16)
-        problem = pointwise(pattern)
-        want = (x.double() @ torch.from_numpy(own).cuda().double().t()).float()
-        y = torch.empty((SAMPLE, 4, 4, 128), dtype=torch.float16, device="cuda")
-        filters = {"w": own} if pattern == "dense" else sparsity.stored(sparsity.compress(own, pattern))
-        w = {name: torch.from_numpy(np.ascontiguousarray(one)).cuda() for name, one in filters.items()}
-        return self.stage(problem, {"x": x, **w, "y": y}, want, 1e-2)
+        return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: y, self.want))
 
     def timed(self, make: Callable[[], Candidate]) -> tuple[Time, dict[str, float | str]]:
         """A candidate's time, checked before and after, and what the compiler says. Raises RuntimeError if wrong."""
@@ -570,14 +522,9 @@ def facts(kernel: Any, block: int) -> dict[str, float | str]:
     return {"registers": registers, "local_bytes": local, "shared_bytes": shared, "occupancy": fits.fraction}
 
 
-def pointwise(pattern: str) -> Any:
-    """Layer 2's product without bias in float16, for SAMPLE images; pattern "dense" or one of sparse filters."""
-    from dwlab.problems.layers import Pointwise, SparsePointwise
-
-    sizes = {"N": SAMPLE, "C": 64, "F": 128, "H": 4, "W": 4}
-    if pattern == "dense":
-        return Pointwise(**sizes, layout="NHWC", dtype="float16")
-    return SparsePointwise(**sizes, pattern=pattern)
+def batches() -> set[int]:
+    """Images of one pass, of all setups."""
+    return {one.change.get("batch", Setup().batch) for one in CHANGES}
 
 
 def compile_ahead() -> int:
@@ -588,12 +535,10 @@ def compile_ahead() -> int:
     from dwlab.inference import selection
 
     gpu = machine.present().name
-    batch = next(one.change["batch"] for one in CHANGES if "batch" in one.change)
-    problems = [digits.network(SAMPLE).layer("1.depthwise").problem]
-    problems += [pointwise(pattern) for pattern in ("dense", "2:4", "64:2:16")]
-    wanted = [(selection.choose(one, gpu=gpu), one) for one in problems]
-    for dtype in ("float32", "float16"):
-        net = digits.network(batch, "NHWC", dtype)
+    first = surfaces.network(SAMPLE).layer("1.depthwise").problem
+    wanted = [(selection.choose(first, gpu=gpu), first)]
+    for batch, dtype in itertools.product(batches(), ("float32", "float16")):
+        net = surfaces.network(batch, "NHWC", dtype)
         pieces = selection.pieces_of(net, selection.decide(net).pieces)
         steps = inference.steps_of(net, pieces, fallback=True, gpu=gpu)
         wanted += [(step.stage, step.problem) for step in steps if step.stage is not None]
@@ -611,30 +556,28 @@ def comparisons() -> tuple[Comparison, ...]:
         return lambda bench: bench.depthwise(s.depthwise_global(**options))
 
     def fixed(bench: Bench) -> Candidate:
-        return bench.depthwise(depthwise_fixed(32, 8, 8))
+        return bench.depthwise(depthwise_fixed(32, HALF, HALF))
 
     def turned(bench: Bench) -> Any:
         return bench.x.permute(0, 2, 3, 1).contiguous()
 
-    trained = digits.held().weights
     blocks = tuple(
         (f"blocks of {block}", scope, f"{block} threads in place of {s.THREADS}", why, expected, plain(),
          lambda bench, block=block: bench.depthwise(s.depthwise_global(), block))
         for block, why, expected in (
             (32, "An SM takes 32 blocks, so of its 64 warps 32 are there: fewer loads in flight.", 0.8),
-            (64, "32 blocks of two warps: all the warps that an SM takes.", 1.0),
             (1024, "Two blocks an SM: all its warps, but a block leaves when its last warp is done.", 0.97),
         )
     )  # fmt: skip
     return (
         ("sizes as constants", scope, "C, H, W known to the compiler, 32-bit indices",
-         "Every thread divides 64-bit numbers several times, tens of instructions each; by a constant 8 it shifts.",
+         "Every thread divides 64-bit numbers several times, tens of instructions each; by a constant 32 it shifts.",
          2.0, plain(), fixed),
         ("constant memory", scope, "filters by cuda.const.array_like",
          "All lanes of a warp want the same weight, which the constant cache serves at once; but so does the L1.",
          1.05, plain(), lambda bench: bench.depthwise(s.depthwise_constant(bench.taps))),
-        ("shared memory", scope, "a block stages its four maps, with their padding",
-         "Each x is read nine times. The L1 keeps maps of 256 bytes anyway, and the block now waits at two barriers.",
+        ("shared memory", scope, "a block stages its eight rows, with their padding",
+         "Each x is read nine times. The L1 keeps maps of 4 KB anyway, and the block now waits at a barrier.",
          0.95, plain(), lambda bench: bench.depthwise(s.depthwise_shared())),
         ("NHWC", scope, "maps in NHWC",
          "A warp is 32 channels of one pixel: its reads of x are aligned, and the filter is 4 sectors a read, not 1.",
@@ -656,19 +599,8 @@ def comparisons() -> tuple[Comparison, ...]:
         ("fast maths", "softmax", "fastmath=True",
          "20 exponentials and 10 divisions for 80 bytes an image become a few instructions each.",
          1.2, lambda bench: bench.softmax(), lambda bench: bench.softmax(fastmath=True)),
-        ("pooling as a kernel", "pool 1", "a thread an output, in place of PyTorch's max_pool2d",
-         "Both read every x once; PyTorch's takes windows of any size, and writes where each maximum was.",
-         1.3, lambda bench: bench.pool(False), lambda bench: bench.pool(True)),
-        ("fused epilogue", scope, "bias and ReLU inside, in place of a pass of their own",
-         "The pass reads and writes the map once more: twice the bytes of the layer.",
-         2.0, lambda bench: bench.in_two_passes(), fixed),
         ("our stage", scope, "dwlab's stage in place of the kernel with constant sizes",
-         "16 bytes an access, several outputs a thread.", 1.3, fixed, lambda bench: bench.depthwise_stage()),
-        *(("sparsity", "pointwise 2", f"filters of {pattern} on sparse tensor cores, float16",
-           "64 channels to 128 is 21 multiply-adds a byte: bound by memory, and sparsity leaves the maps as they are.",
-           1.0, lambda bench: bench.pointwise_stage("dense", trained["dense"]),
-           lambda bench, pattern=pattern: bench.pointwise_stage(pattern, trained[pattern]))
-          for pattern in ("2:4", "64:2:16")),
+         "16 bytes an access, several outputs a thread.", 1.3, fixed, lambda bench: bench.stage()),
     )  # fmt: skip
 
 
@@ -702,23 +634,23 @@ def listed() -> str:
 
 
 def the_images(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(count, 8, 8) images, the 360 test images first and then drawn from them; their labels; float64's classes."""
-    own, labels = digits.held().images, digits.held().labels
+    """(count, 64, 64) images, the test images first and then drawn from them; their labels; float64's classes."""
+    own, labels = surfaces.held().images, surfaces.held().labels
     drawn = np.random.default_rng(0).integers(0, len(own), max(0, count - len(own)))
     places = np.concatenate([np.arange(len(own)), drawn])[:count]
-    return own[places], labels, digits.exact(digits.held().weights["dense"], own).argmax(1)[places]
+    return own[places], labels, surfaces.exact(surfaces.held().weights["dense"], own).argmax(1)[places]
 
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, method.FOLDER)
-    parser.add_argument("--images", type=whole(digits.TEST), default=IMAGES, help="of the job (default: %(default)s)")
-    parser.add_argument("--seconds", type=positive, default=100, help="begin no step after so long")
+    parser.add_argument("--images", type=whole(surfaces.TEST), default=IMAGES, help="of the job (default: %(default)s)")
+    parser.add_argument("--seconds", type=positive, default=170, help="begin no step after so long")
     parser.add_argument("--list", action="store_true", help="list the steps and measure nothing")
     options = parser.parse_args(given)
     if options.list:
         print(listed())
         return 0
-    for batch in {Setup().batch, *(one.change.get("batch", Setup().batch) for one in CHANGES)}:
+    for batch in batches():
         if options.images % batch:
             parser.error(f"{options.images} images are no whole batches of {batch}")
     folder = needs_gpu(options.folder)
@@ -729,7 +661,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print("record_method needs a GPU and PyTorch, the peer that it starts from", file=sys.stderr)
         return 2
 
-    weights = digits.held().weights["dense"]
+    weights = surfaces.held().weights["dense"]
     images, labels, truth = the_images(options.images)
     tell(f"{len(images):,} images")
     with baselines.full_precision():  # TF32 off
@@ -741,49 +673,90 @@ def main(given: Sequence[str] | None = None) -> int:
         alone = steps_of_kernels(weights, until)
         last, *_ = steps_of_the_job(asides, kept, theirs, *given, until)  # what takes the compiler long
         steps += [*last, together, *alone]
-        lines = time_lines(kept, images[:FEWER], weights)
+        lines, views = profiles(kept, images, weights)
     job = {
         "images": len(images), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,
-        "bytes": {"float32": images.size * 4, "uint8": images.size, "classes": len(images) * 8}, "drawn": FEWER,
-        "profiled": min(PROFILED, len(images)),
+        "bytes": {"uint8": images.size},
     }  # fmt: skip
-    file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, steps=steps, timelines=lines)
+    file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, steps=steps, timelines=lines,
+                       views=views)  # fmt: skip
     run = kinds.read(file, method.MethodRun)
-    print(f"\n{file.name}\n\n{tables.METHOD['job'](run)}\n{tables.METHOD['kernels'](run)}")
+    print(f"\n{file.name}\n\n" + "\n".join(str(tables.METHOD[name](run)) for name in ("job", "where", "kernels")))
     tell("done")
     return int(any("WRONG" in step.failure for step in run.steps))
 
 
 def where_the_time_goes(job: Job) -> dict[str, float | str]:
-    """The shares of a profile of the job on PROFILED images, µs; what failed says why."""
+    """The shares of a profile of the job on all images, µs; what failed says why."""
     from dwlab.measure.profile import profile
 
     try:
         for _ in range(2):  # the first profile of a process makes what the second one finds
             with profile() as found:
-                job.run(PROFILED)
+                job.run()
         return {name: round(us, 1) for name, us in found.timeline.shares().items()}
     except Exception as error:  # a profile is beside the measurement, which stands without it
         return {"profile": said(error)}
 
 
-def time_lines(kept: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The first job's time line and the last one's, on fewer images."""
+def by_torch(job: Job) -> dict[str, Any]:
+    """Where the job's time goes by torch.profiler, which reads what CUPTI writes down and needs no events: `seen`."""
+    import torch
+
+    job.run()
+    for _ in range(2):  # the first one loads CUPTI
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+            start = time.perf_counter()
+            job.run()
+            torch.cuda.synchronize()
+            wall = 1e6 * (time.perf_counter() - start)
+    with tempfile.TemporaryDirectory() as folder:
+        found.export_chrome_trace(f"{folder}/trace.json")
+        return seen(json.loads(Path(folder, "trace.json").read_text(encoding="utf-8"))["traceEvents"], wall)
+
+
+def seen(events: Sequence[Mapping[str, Any]], wall: float) -> dict[str, Any]:
+    """Of a trace's events: µs of the whole, of kernels, of copies, of both at once, of neither, and the longest by name
+    as "rows": (name, calls, µs). wall: µs.
+    """
+    kinds_of = {"kernel": "kernels", "gpu_memset": "kernels", "gpu_memcpy": "copies"}
+    spans: dict[str, list[tuple[float, float]]] = {"kernels": [], "copies": []}
+    names: dict[str, list[float]] = {}
+    for event in events:
+        if kind := kinds_of.get(event.get("cat")):
+            spans[kind].append((event["ts"], event["ts"] + event["dur"]))
+            name = event["name"].removeprefix("void ").replace("(anonymous namespace)::", "")
+            names.setdefault(re.sub(r"[<(].*", "", name) if kind == "kernels" else name, []).append(event["dur"])
+    busy = {kind: timeline.length(timeline.merged(one)) for kind, one in spans.items()}
+    either = timeline.length(timeline.merged([*spans["kernels"], *spans["copies"]]))
+    shares = {"wall": wall, **busy, "both": sum(busy.values()) - either, "gaps": max(0.0, wall - either)}
+    rows = sorted(((name, len(one), round(sum(one), 1)) for name, one in names.items()), key=lambda row: -row[2])
+    return {name: round(us, 1) for name, us in shares.items()} | {"rows": rows[:LONGEST]}
+
+
+def profiles(kept: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The first job's time line and the last one's, on fewer images; and torch.profiler's view of the two, on all."""
     from dwlab.measure.profile import profile
 
-    found = {}
+    lines, views = {}, {}
     for name, setup in (("first", Setup()), ("last", kept)):
         try:
-            job = Job(setup, images, weights)
+            job = Job(setup, images[:FEWER], weights)
             job.run()
             job.run()
             with profile() as seen:
                 job.run()
-            found[name] = seen.timeline.to_dict()
+            lines[name] = seen.timeline.to_dict()
             tell(f"the {name} job profiled:\n{seen.timeline}\n")
         except Exception as error:
             tell(f"the {name} job could not be profiled: {said(error)}")
-    return found
+    for name, setup in (("first", Setup()), ("last", kept)):  # behind all others: CUPTI stays in the process
+        try:
+            views[name] = by_torch(Job(setup, images, weights))
+            tell(f"the {name} job by torch.profiler: {views[name]}")
+        except Exception as error:
+            tell(f"torch.profiler, the {name} job: {said(error)}")
+    return lines, views
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Exercise 40_3: three launches in one
 
-Layer 1 of the digits' network, its bias and ReLU, and the pool that could follow it are three launches:
+Layer 1 of the surfaces' network, its bias and ReLU, and the pool that could follow it are three launches:
 
     z[c, p, q] = b[c] + sum over i, j of w[c, i, j] · x[c, p - 1 + i, q - 1 + j],   x = 0 outside the map
     y[c, p, q] = the largest of max(z, 0) in rows 2p, 2p + 1 and columns 2q, 2q + 1

@@ -13,7 +13,7 @@ from dwlab import target
 from dwlab.gpu import machine, provenance
 from dwlab.measure import baselines, timing
 from dwlab.records import kinds, method
-from dwlab.training import digits
+from dwlab.training import surfaces
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the script needs it")
 pytestmark = pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
@@ -89,24 +89,26 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr("dwlab.inference.current_stream", lambda: 0)
     monkeypatch.setattr(record_method, "facts", lambda kernel, block: {"registers": 32})
-    monkeypatch.setattr(record_method, "SAMPLE", 4)
+    monkeypatch.setattr(record_method, "SAMPLE", 1)
     monkeypatch.setattr(record_method, "ROWS", 8)
     with OnTheHost():
         yield
 
 
 def test_every_single_kernel_is_right_on_both_sides(on_the_host):
-    steps = record_method.steps_of_kernels(digits.held().weights["dense"], float("inf"))
+    steps = record_method.steps_of_kernels(surfaces.held().weights["dense"], float("inf"))
     assert len(steps) == len(record_method.comparisons())
     assert {(one.scope, one.name): one.failure for one in steps if one.failure} == {}
 
 
 def test_a_kernel_that_is_wrong_is_no_step(on_the_host, monkeypatch):
-    """Of the fused epilogue the second side forgets it."""
-    (row,) = (one for one in record_method.comparisons() if one[0] == "fused epilogue")
-    wrong = record_method.depthwise_fixed(32, 8, 8, epilogue=False)
-    monkeypatch.setattr(record_method, "comparisons", lambda: [(*row[:-1], lambda bench: bench.depthwise(wrong))])
-    (step,) = record_method.steps_of_kernels(digits.held().weights["dense"], float("inf"))
+    """The second side has filters of zeros."""
+    (row,) = (one for one in record_method.comparisons() if one[0] == "constant memory")
+    make = record_method.small_kernels.depthwise_constant
+    monkeypatch.setattr(
+        record_method, "comparisons", lambda: [(*row[:-1], lambda bench: bench.depthwise(make(0 * bench.taps)))]
+    )
+    (step,) = record_method.steps_of_kernels(surfaces.held().weights["dense"], float("inf"))
     assert "WRONG" in step.failure and step.after is None
 
 
@@ -124,19 +126,20 @@ def test_the_job_runs_from_its_first_step_to_its_record(on_the_host, monkeypatch
     monkeypatch.setattr(record_method, "compile_ahead", lambda: 0)
     monkeypatch.setattr(provenance, "environment", lambda: ENVIRONMENT)
     monkeypatch.setattr(record_method, "in_turn", in_turn)
-    monkeypatch.setattr(record_method, "FEWER", 12)
+    monkeypatch.setattr(record_method, "FEWER", 2)
     the_images = record_method.the_images
-    monkeypatch.setattr(record_method, "the_images", lambda count: tuple(one[:12] for one in the_images(count)))
+    monkeypatch.setattr(record_method, "the_images", lambda count: tuple(one[:2] for one in the_images(count)))
     monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda *given: torch.relu(torch.nn.functional.conv2d(*given)))
+    few_images = {1024: 2}
     few = tuple(
-        dataclasses.replace(one, change={**one.change, **({"batch": 12} if "batch" in one.change else {})})
+        dataclasses.replace(one, change={name: few_images.get(n, n) for name, n in one.change.items()})
         for one in record_method.CHANGES
         if one.change.get("network") != "compiled" and "dtype" not in one.change
     )
     monkeypatch.setattr(record_method, "CHANGES", few)
-    monkeypatch.setattr(record_method, "Setup", functools.partial(record_method.Setup, batch=6))
+    monkeypatch.setattr(record_method, "Setup", functools.partial(record_method.Setup, batch=1))
     monkeypatch.setattr(record_method, "comparisons", lambda: ())
-    status = record_method.main([str(tmp_path), "--images", str(digits.TEST), "--seconds", "1000"])
+    status = record_method.main([str(tmp_path), "--images", str(surfaces.TEST), "--seconds", "1000"])
     (file,) = tmp_path.iterdir()
     run = kinds.read(file, method.MethodRun)
     assert status == 0 and {one.name: one.failure for one in run.steps if one.failure} == {}

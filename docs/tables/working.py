@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -231,17 +232,17 @@ def _job(run: method.MethodRun | None = None) -> Markdown:
         f"{len(steps)} changes. " if whole else ""
     )  # fmt: skip
     return of_rows(columns, steps, [
-        f"{summary}{run.job['images']:,} images of 8 × 8, from the host's memory to their classes there, by the host's "
-        "clock: median of rounds in which before and after ran in turn. Compare within a row: the same job takes "
-        "longer at another minute, as the host does other things too. A change is kept if three in four rounds were "
-        "faster and no class is another. What comes after it builds on it, but torch.compile, which is compared with "
-        f"the best that PyTorch did alone. Measured on {run.where()}.",
+        f"{summary}{run.job['images']:,} images, from the host's memory to their classes there, by the host's clock: "
+        "median of rounds in which before and after ran in turn. Compare within a row: the same job takes longer at "
+        "another minute, as the host does other things too. A change is kept if three in four rounds were faster and "
+        "no class is another. What comes after it builds on it, but torch.compile, which is compared with the best "
+        f"that PyTorch did alone. Measured on {run.where()}.",
     ])  # fmt: skip
 
 
 def _kernels(run: method.MethodRun | None = None) -> Markdown:
     """The newest recorded single kernels, a row a change: times, registers, local memory, occupancy."""
-    run = run or method.newest(method.MethodRun)
+    run = run or method.newest(method.MethodRun, scope="depthwise 1")
     if run is None:
         return NONE
 
@@ -257,9 +258,10 @@ def _kernels(run: method.MethodRun | None = None) -> Markdown:
         Col("kernel", "scope", left=True), *STEP, both("registers", "d"), both("local_bytes", "d", "local bytes"),
         both("occupancy", ".0%"), Col("", _verdict, left=True),
     ]  # fmt: skip
+    side = math.isqrt(run.job["bytes"]["uint8"] // run.job["images"])
     return of_rows(columns, [step for step in run.steps if step.scope not in ("job", method.WHOLE)], [
-        f"Each of {run.job['sample']:,} images; the softmax of 2,097,152. Registers and local bytes are of a thread; "
-        f"arrows go from before to after. Measured on {run.where()}.",
+        f"Each of {run.job['sample']:,} images of {side} × {side}; the softmax of 2,097,152. Registers and local bytes "
+        f"are of a thread; arrows go from before to after. Measured on {run.where()}.",
     ])  # fmt: skip
 
 
@@ -274,16 +276,15 @@ def _where(run: method.MethodRun | None = None) -> Markdown:
     columns = [Col("after", lambda row: row[0], left=True),
                *(Col(name, lambda row, name=name: row[1].get(name), rounded) for name in shares)]  # fmt: skip
     return of_rows(columns, rows, [
-        f"Of a profile of the job on {run.job.get('profiled', run.job['images']):,} images, µs. Host: launching, "
-        "waiting. GPU: copies, kernels, gaps in which it did neither. The events of a profile cost time themselves, "
-        "most where calls are many: these columns are for proportions, the times above for gains. Measured on "
-        f"{run.where()}.",
+        "Of a profile of the job, µs. Host: launching, waiting. GPU: copies, kernels, gaps in which it did neither. "
+        "The events of a profile cost time themselves, most where calls are many: these columns are for proportions, "
+        f"the times above for gains. Measured on {run.where()}.",
     ])  # fmt: skip
 
 
-def _accuracy(run: method.DigitsRun | None = None) -> Markdown:
+def _accuracy(run: method.SurfacesRun | None = None) -> Markdown:
     """The newest recorded trainings, a row a pattern: mean and spread over the seeds."""
-    run = run or method.newest(method.DigitsRun)
+    run = run or method.newest(method.SurfacesRun)
     if run is None:
         return NONE
 
@@ -298,7 +299,7 @@ def _accuracy(run: method.DigitsRun | None = None) -> Markdown:
     ]
     made: Any = run.experiment
     return of_rows(columns, grouped(run.trainings, lambda one: one.pattern).items(), [
-        f"Accuracy on {made['test']} test images of scikit-learn's digits ({made['images']:,} in all): mean of "
+        f"Accuracy on {made['test']} test images ({made['images']:,} to train with): mean of "
         f"{len({one.seed for one in run.trainings})} seeds, least and greatest. {made['weights']:,} weights, of which "
         f"{made['pruned_weights']:,} may be pruned. {made['epochs']} epochs dense, then pruned by magnitude, then "
         f"{made['epochs_after_pruning']} epochs with the zeros held; the dense network was trained on for as long.",

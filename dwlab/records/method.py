@@ -1,6 +1,6 @@
-"""Lesson 40's records: trainings of the digits' network, and what each change did to the job that runs it.
+"""Lesson 40's records: trainings of the surfaces' network, and what each change did to the job that runs it.
 
-One JSON file a run, in working_method/ beside this module. A run of kind "digits" holds one row a training, of kind
+One JSON file a run, in working_method/ beside this module. A run of kind "surfaces" holds one row a training, of kind
 "method" one row a step: a change, what was expected of it before it was measured, and what it brought. Speedups, means
 and spreads are computed from these when a table is made.
 """
@@ -103,10 +103,10 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitsRun(KindRun):
-    """A file of kind "digits"."""
+class SurfacesRun(KindRun):
+    """A file of kind "surfaces"."""
 
-    KIND: ClassVar[str] = "digits"
+    KIND: ClassVar[str] = "surfaces"
 
     environment: ReadOnly
     experiment: ReadOnly
@@ -115,7 +115,9 @@ class DigitsRun(KindRun):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodRun(KindRun):
-    """A file of kind "method". timelines: name -> a time line, as dwlab.measure.timeline reads it."""
+    """A file of kind "method". timelines: name -> a time line, as dwlab.measure.timeline reads it; views: name ->
+    where the same job's time went by torch.profiler, µs, and the longest "rows".
+    """
 
     KIND: ClassVar[str] = "method"
 
@@ -123,9 +125,11 @@ class MethodRun(KindRun):
     job: ReadOnly
     steps: tuple[Step, ...]
     timelines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    views: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def newest(kind: type[Kind], folder: str | os.PathLike[str] = FOLDER) -> Kind | None:
-    """The newest run of a kind, DigitsRun or MethodRun; None where there is none."""
-    runs = [run for run in kinds.load_all(folder, DigitsRun, MethodRun) if isinstance(run, kind)]
+def newest(kind: type[Kind], folder: str | os.PathLike[str] = FOLDER, scope: str = "") -> Kind | None:
+    """The newest run of a kind, SurfacesRun or MethodRun; None: there is none. scope: of which it measured steps."""
+    runs = [run for run in kinds.load_all(folder, SurfacesRun, MethodRun) if isinstance(run, kind)
+            and (not scope or any(step.gain and step.scope == scope for step in run.steps))]  # fmt: skip
     return runs[-1] if runs else None

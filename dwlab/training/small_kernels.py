@@ -1,4 +1,4 @@
-"""Small kernels of the digits' network, each in the versions that lesson 40 compares: one thing changed at a time.
+"""Small kernels of the surfaces' network, each in the versions that lesson 40 compares: one thing changed at a time.
 
 They are what one writes first: one thread per output, float32, plain loops. Lesson 40 changes where their filters lie,
 how their maps lie, and the compiler's options, and finds out which of these matter. The fast stages of the same layers
@@ -77,27 +77,26 @@ def depthwise_constant(taps: np.ndarray) -> Any:
 
 @maker
 def depthwise_shared(x, w, b, y):
-    """The same on maps of 8×8: a block of 256 threads stages its four maps, with their padding, in shared memory."""
-    tile = cuda.shared.array((4, 10, 10), np.float32)
+    """The same on maps 32 wide: a block of 256 threads stages its eight rows, with their padding, in shared memory."""
+    tile = cuda.shared.array((10, 34), np.float32)
     t = cuda.threadIdx.x
     N, C, H, W = y.shape
-    for k in range(t, 400, THREADS):
-        tile[k // 100, k // 10 % 10, k % 10] = np.float32(0)
+    first = cuda.blockIdx.x * 8  # row, of those of all maps
+    p = first % H
+    c = first // H % C
+    n = first // (H * C)
+    for k in range(t, 340, THREADS):
+        row = p + k // 34 - 1
+        column = k % 34 - 1
+        tile[k // 34, k % 34] = np.float32(0)
+        if 0 <= row < H and 0 <= column < W:
+            tile[k // 34, k % 34] = x[n, c, row, column]
     cuda.syncthreads()
-    i = cuda.grid(1)
-    q = i % W
-    p = i // W % H
-    c = i // (W * H) % C
-    n = i // (W * H * C)
-    if n < N:
-        tile[t // 64, p + 1, q + 1] = x[n, c, p, q]
-    cuda.syncthreads()
-    if n < N:
-        total = b[c]
-        for u in range(3):
-            for v in range(3):
-                total += w[c, 3 * u + v] * tile[t // 64, p + u, q + v]
-        y[n, c, p, q] = max(total, np.float32(0))
+    total = b[c]
+    for u in range(3):
+        for v in range(3):
+            total += w[c, 3 * u + v] * tile[t // 32 + u, t % 32 + v]
+    y[n, c, p + t // 32, t % 32] = max(total, np.float32(0))
 
 
 @maker

@@ -23,37 +23,56 @@ banner()
 # *by how much*. Change that one thing. Check that the answers are as before. Measure both, in turn. Keep it or take it
 # back, write down which, and profile again.
 #
-# Our program is a small separable network that reads handwritten digits. It comes with its weights and 360 test images.
+# Our program says which of ten surfaces an image of 64 × 64 pixels shows, with a small separable network. The images are
+# cut out of photographs that scikit-image ships, under CC0 or free: the left of each was trained with, and the 300
+# test images are from its right. They come with dwlab, and so do the weights.
 
 # %% tags=["folded"]
 import numpy as np
 
 from dwlab.problems import networks
-from dwlab.training import digits
+from dwlab.training import surfaces
 
-held, net = digits.held(), digits.network(1)
+held, net = surfaces.held(), surfaces.network(1)
 for layer in net.layers:
     print(f"{layer.name:18}{networks.summary(layer.problem):24}{networks.macs(layer.problem):9,} multiply-adds")
-right = (digits.exact(held.weights["dense"], held.images).argmax(1) == held.labels).sum()
-print(f"{net.weights:,} weights; {right} of {len(held.labels)} test images are classified rightly")
+exact = surfaces.exact(held.weights["dense"], held.images)
+right = exact.argmax(1) == held.labels
+print(f"{net.weights:,} weights; {right.sum()} of {len(right)} test images are classified rightly")
+
+# %% tags=["nbval-ignore-output", "folded"]
+from matplotlib.figure import Figure
+
+from dwlab.simt.views import with_alt
+
+figure = Figure(figsize=(10, 1.4))
+places = figure.subplots(1, 10)
+for label, (name, place) in enumerate(zip(surfaces.SURFACES, places, strict=True)):
+    place.imshow(held.images[held.labels == label][0], cmap="gray", vmin=0, vmax=255)
+    place.set_title(name, fontsize=9)
+    place.set_axis_off()
+display(with_alt(figure, f"A test image of each surface, in grey: {', '.join(surfaces.SURFACES)}."))
+for label, name in enumerate(surfaces.SURFACES):
+    own = held.labels == label
+    print(f"{name:9}{right[own].sum():3} of {own.sum()} right, mean grey {held.images[own].mean():4.0f}")
 
 # %% [markdown]
-# The job: 65,536 such images lie in the host's memory, and their classes must get there too. It starts as one writes
-# it with PyTorch: for each batch of 256 images `model(batch.to("cuda")).argmax(1).cpu()`.
+# The job: 16,384 such images lie in the host's memory as float32, and their classes must get there too. It starts as one
+# writes it with PyTorch: for each batch of 256 images `model(batch.to("cuda")).argmax(1).cpu()`.
 #
 # ## Predict
 #
 # - for which part of this job's time the GPU computes or copies at all;
-# - how many times as fast the job becomes with the images in pinned memory, which the operating system may not move,
-#   once larger changes are made;
+# - how many times as fast the job becomes when one batch is copied while another is computed, once its copies take
+#   about as long as its kernels;
 # - how many times as fast a plain depthwise kernel becomes with its filters in constant memory, a small read-only
 #   memory with a cache of its own;
-# - how many of 360 images more are wrong when half of the pointwise weights are zero (2:4: two of each four
+# - how many of 300 images more are wrong when half of the pointwise weights are zero (2:4: two of each four
 #   neighbours).
 
 # %%
 predicted_busy = 0.8
-predicted_pinned = 2.0
+predicted_streams = 2.0
 predicted_constant = 1.5
 predicted_more_wrong = 20
 
@@ -66,9 +85,9 @@ predicted_more_wrong = 20
 # around each call, and two events around its work on the device. So there are two lanes of time, and they are *not*
 # the same. A launch is a few µs of the host. The kernel runs later, and the host knows nothing of it until it waits.
 #
-# A time line can also be written down by hand. Here are programs to think with: 40 launches, 5 µs of the host each.
+# A time line can also be written by hand. Programs to think with: 40 launches, 5 µs of the host each.
 
-# %%
+# %% tags=["folded"]
 from dwlab.measure.timeline import Item, Timeline
 
 
@@ -92,40 +111,45 @@ for kernel_us in (1.0, 2.5, 5.0, 20.0):
     print(f"{kernel_us:11.1f} µs  {line.wall_us:8.0f}{cells}")
 
 # %% [markdown]
-# Read it from the right. The host **waits** long: the GPU is the limit, and faster kernels are what helps. The host
-# hardly waits, and the GPU has **gaps**: the host is the limit. Kernels of 1 µs and of 5 µs take the same time in
-# all: to make them five times as fast gains nothing. Fewer launches do: larger batches, fused layers, a graph.
+# Read it from the right. The host **waits** long: the GPU is the limit, and faster kernels help. The host hardly waits,
+# and the GPU has **gaps**: the host is the limit. Kernels of 1 µs and of 5 µs take the same time in all. Fewer launches
+# help: larger batches, fused layers, a graph.
 #
 # ### Transfers
 #
-# Now a real one, small enough for a laptop: bytes in, two kernels, float32 out, four batches, three ways.
+# Now a real one: bytes in, three kernels, float32 out, four batches, three ways. The copies have to take about as
+# long as the kernels, or there is nothing to see: on a GPU a batch has 2,048 images, on a laptop 4.
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import mode
+
+BATCH = 2048 if mode == "gpu" else 4
 
 # %%
 from dwlab import cuda, profile
 from dwlab.training import small_kernels
 
-unpack, pool = small_kernels.unpack(), small_kernels.max_pool()
-BATCH, PIXELS = 40, 64
-source = held.images[: 4 * BATCH].reshape(-1)
+unpack, smooth, pool = small_kernels.unpack(), small_kernels.depthwise_global(), small_kernels.max_pool()
+SIDE = surfaces.SIDE
+PIXELS = BATCH * SIDE**2
+source = np.resize(held.images, (4 * BATCH, SIDE, SIDE)).reshape(-1)
+ninth, none = cuda.to_device(np.full((1, 9), 1 / 9, np.float32)), cuda.to_device(np.zeros(1, np.float32))
 
 
 def slot():
     """A stream, and room on the device for one batch: made once, because making it takes the host long."""
-    x, y = cuda.device_array(BATCH * PIXELS, np.float32), cuda.device_array((BATCH, 1, 4, 4), np.float32)
-    return cuda.stream(), cuda.device_array(BATCH * PIXELS, np.uint8), x, y
+    maps = [cuda.device_array((BATCH, 1, SIDE // s, SIDE // s), np.float32) for s in (1, 1, 2)]
+    return cuda.stream(), cuda.device_array(PIXELS, np.uint8), *maps
 
 
 def batches(images, results, slots):
-    """Four batches in slots that take turns. images, results: in the host's memory; images may be mapped."""
+    """Four batches in slots that take turns. images, results: in the host's memory."""
     for i in range(4):
-        stream, given, x, y = slots[i % len(slots)]
-        first, scale = i * BATCH * PIXELS, np.float32(1 / 16)
-        if images is mapped:
-            unpack[BATCH * PIXELS // 256, 256, stream](images, first, scale, x)
-        else:
-            given.copy_to_device(images[first : first + BATCH * PIXELS], stream=stream)
-            unpack[BATCH * PIXELS // 256, 256, stream](given, 0, scale, x)
-        pool[-(-y.size // 256), 256, stream](x.reshape(BATCH, 1, 8, 8), y)
+        stream, given, x, z, y = slots[i % len(slots)]
+        given.copy_to_device(images[i * PIXELS : (i + 1) * PIXELS], stream=stream)
+        unpack[PIXELS // 256, 256, stream](given, 0, np.float32(1 / 256), x.reshape(PIXELS))
+        smooth[PIXELS // 256, 256, stream](x, ninth, none, z)
+        pool[PIXELS // 1024, 256, stream](z, y)
         y.copy_to_host(results[i * BATCH : (i + 1) * BATCH], stream=stream)
     cuda.synchronize()
 
@@ -133,20 +157,18 @@ def batches(images, results, slots):
 def host_memory(pinned):
     """The images and room for the results, pinned or not."""
     make = cuda.pinned_array if pinned else np.empty
-    images, results = make(source.size, np.uint8), make((4 * BATCH, 1, 4, 4), np.float32)
+    images, results = make(source.size, np.uint8), make((4 * BATCH, 1, SIDE // 2, SIDE // 2), np.float32)
     images[:] = source
     return images, results
 
 
-mapped = cuda.mapped_array(source.size, np.uint8)
-mapped[:] = source
-one, two = [slot()], [slot(), slot()]
-want = (source.reshape(-1, 4, 2, 4, 2) / 16).max((2, 4)).astype("f4")
-for pinned, slots, zero_copy in ((False, one, False), (True, one, False), (True, two, False), (True, two, True)):
+one, two, last = [slot()], [slot(), slot()], None
+for pinned, slots in ((False, one), (False, two), (True, two)):
     images, results = host_memory(pinned)
-    batches(mapped if zero_copy else images, results, slots)
-    assert np.array_equal(results[:, 0], want)
-print("pageable, pinned, two streams, zero-copy: the same results")
+    batches(images, results, slots)
+    assert results.min() >= 0 and (last is None or np.array_equal(results, last))
+    last = results
+print("pageable, in two streams, pinned: the same results")
 
 # %% [markdown]
 # The check comes first: a copy that is not complete when the kernel reads it makes a program fast and wrong. Now their
@@ -155,33 +177,20 @@ print("pageable, pinned, two streams, zero-copy: the same results")
 
 # %% tags=["nbval-ignore-output"]
 images, results = host_memory(pinned=False)
-with profile() as pageable:
+with profile() as from_pageable:
     batches(images, results, two)
-display(pageable.timeline)
+display(from_pageable.timeline)
 
 # %% tags=["nbval-ignore-output"]
 images, results = host_memory(pinned=True)
-with profile() as overlapped:
+with profile() as from_pinned:
     batches(images, results, two)
-display(overlapped.timeline)
+display(from_pinned.timeline)
 
 # %% [markdown]
-# Pageable memory may be moved by the operating system. So the driver copies it through a buffer of its own, and the
-# host waits. Pinned memory is copied by the GPU itself, and the copy of one batch *may* run beside the kernels of another, as the
-# steps without a GPU show. On a GPU these two profiles show nothing of it. A batch has 2,560 bytes, "both" is 0, and nearly all
-# is gaps: the host is the limit. **Zero-copy** has no copy at all: the kernel reads the host's memory, each byte over the bus when it is needed. That is right for bytes that are read
-# once, and wrong for all others.
-
-# %% tags=["nbval-ignore-output"]
-with profile() as without:
-    batches(mapped, results, two)
-for name, p in (("pageable", pageable), ("pinned", overlapped), ("zero-copy", without)):
-    copied = sum(item.bytes for item in p.timeline.items)
-    long = f"{p.timeline.wall_us:,.0f} µs" if p.timeline.timed else f"{max(p.timeline.steps())} steps"
-    print(f"{name:12}{len(p.timeline.items):3} calls, {copied:7,} bytes copied, {long}")
-
-# %% [markdown]
-# When does a second stream pay? Four batches of a copy and a kernel to think with again, pinned, 5 µs of the host a call:
+# Pageable memory may be moved by the operating system. So the driver copies it through a buffer of its own, the host
+# waits, and nothing overlaps: two streams are as one. Pinned memory is copied by the GPU itself, and the copy of one batch runs
+# beside the kernels of another. When does that pay? Four batches of a copy and a kernel to think with again:
 
 # %% tags=["folded"]
 def in_streams(streams, copy_us, kernel_us=40.0, call_us=5.0):
@@ -205,39 +214,43 @@ for copy_us in (2.0, 10.0, 40.0, 160.0):
 # %% [markdown]
 # Most where a copy takes as long as a kernel: then all but the first are hidden.
 #
-# `p.save("profile.html")` writes a profile as a page. Each call is an NVTX range too, so `nsys profile python job.py` shows the
-# same names; and `with p.range("batch 3"):` names a part of the program in both.
+# ### Other profilers
+#
+# `profile()` sees the calls of Python; its events cost time of their own. **torch.profiler** reads what the driver writes
+# down of each kernel and copy (CUPTI), and needs no events. Its view stands under Measure. **Nsight Systems** shows the whole
+# machine: `nsys profile -t cuda,nvtx -o job python job.py`, then `nsys stats job.nsys-rep`, or the file in its window.
+# Each call that `profile()` sees is an NVTX range there, and so is a part of the program under `with p.range("batch 3"):`.
+# **Nsight Compute** (`ncu`) looks into one kernel.
 #
 # ## Check
 #
-# Every change needs its check, and "accuracy is the same" is a weak one: two errors may cancel. We ask that *every* class is
+# Every change needs its check, and "the same accuracy" is a weak one: two errors may cancel. We ask that *every* class is
 # the one that float64 gives. What would half precision do to the weights?
 
 # %%
-exact = digits.exact(held.weights["dense"], held.images)
 halves = {
     name: {key: one.astype(np.float16).astype(np.float32) for key, one in own.items()}
     for name, own in held.weights["dense"].items()
 }
-rounded = digits.exact(halves, held.images)
+rounded = surfaces.exact(halves, held.images)
 first, second = np.sort(exact, 1)[:, -1], np.sort(exact, 1)[:, -2]
 print(f"classes as before: {(rounded.argmax(1) == exact.argmax(1)).sum()} of {len(exact)}")
 print(f"outputs move by {np.abs(rounded - exact).max():.2f} at most; the closest decision is by {(first - second).min():.2f}")
 
 # %% [markdown]
-# Sparsity is no change of this kind: it makes another network. What that costs is found by training, not by argument.
-# (Lesson 42 explains the patterns.) Pruned by magnitude, and trained on with the zeros held in place
-# (`dwlab.training.digits`):
+# Sparsity makes another network. What that costs is found by training. (Lesson 42 explains the patterns, and what they
+# bring.) Pruned by magnitude, and trained on with the zeros held in place:
 
 # %% tags=["folded"]
 wrong = {}
 for pattern, weights in held.weights.items():
-    wrong[pattern] = int((digits.exact(weights, held.images).argmax(1) != held.labels).sum())
-    zeros = np.mean(np.concatenate([weights[name]["w"].ravel() for name in digits.POINTWISE]) == 0)
+    wrong[pattern] = int((surfaces.exact(weights, held.images).argmax(1) != held.labels).sum())
+    zeros = np.mean(np.concatenate([weights[name]["w"].ravel() for name in surfaces.POINTWISE]) == 0)
     print(f"{pattern:10}{zeros:6.1%} of the pointwise weights are zero, {wrong[pattern]:3} of {len(exact)} wrong")
 
 # %% tags=["nbval-ignore-output", "folded"]
-print(f"2:4: {wrong['2:4'] - wrong['dense']} more are wrong; you predicted {predicted_more_wrong}")
+more_wrong = wrong["2:4"] - wrong["dense"]
+print(f"2:4: {more_wrong} more are wrong; you predicted {predicted_more_wrong}")
 
 # %% [markdown]
 # One seed says little: an image is 0.3 % here. Three seeds:
@@ -248,13 +261,13 @@ print(f"2:4: {wrong['2:4'] - wrong['dense']} more are wrong; you predicted {pred
 # ## X-ray
 #
 # Before a kernel is changed: what can the change save? The plain depthwise kernel of layer 1, a thread per output, in
-# four versions, on 4 images. What constant memory serves is no sector of the L1.
+# four versions, on one image. What constant memory serves is no sector of the L1.
 
 # %%
 from dwlab import xray
 
 rng = np.random.default_rng(40)
-x = rng.standard_normal((4, 32, 8, 8)).astype("f4")
+x = rng.standard_normal((1, 32, 32, 32)).astype("f4")
 own = held.weights["dense"]["1.depthwise"]
 w, b = np.ascontiguousarray(own["w"].reshape(32, 9)), own["b"]
 y = np.full_like(x, np.nan)
@@ -274,11 +287,37 @@ for name, (kernel, *arguments) in versions.items():
     print(f"{name:10}{maps.requests:14,}{maps.sectors:9,}{taps[0]:15,}{taps[1]:9,}{report.totals.shared_wavefronts:12,}")
 
 # %% [markdown]
-# The maps have 1,024 sectors, and x and y have to move once each. The plain kernel requests those of x eight times; all but
-# the first come from the L1. Constant memory takes away a fifth of the requests and none of the bytes that memory has to move.
-# Shared memory takes away the repeats, and puts wavefronts and two barriers in their place. In NHWC lanes differ in the channel,
+# The maps have 4,096 sectors, and x and y have to move once each. The plain kernel requests those of x nearly nine times; all but
+# the first come from the L1. Constant memory takes away nearly half of the requests and none of the bytes that memory has to move.
+# Shared memory takes away the repeats, and puts wavefronts and a barrier in their place. In NHWC lanes differ in the channel,
 # so their taps differ. None of these counts says "twice as fast": *if the kernel is bound by memory, none of them can*.
 #
+# `ncu` reads such counts from the GPU itself. The workbook's naive stage, on a layer of MobileNetV2, by both:
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import records, stage
+from dwlab.measure import counters
+from dwlab.problems.layers import DepthwiseConv2d
+from dwlab.text import tabular
+
+naive = stage("depthwise2d/forward/naive")
+counted, where = next((row, run.where()) for run in reversed(records.shown_runs())
+                      for row in run.sections.get("layer_counters") or ()
+                      if (f"{row['op']}/{row['path']}/{row['stage']}", row["dtype"]) == (naive.id, "float32"))  # fmt: skip
+layer = DepthwiseConv2d(**counted["problem"])
+try:
+    if mode == "gpu":
+        counted, where = counters.count([(naive, layer)])[0].to_dict(), "this GPU, just now"
+except counters.CountersError as why:
+    print(tabular.wrapped(f"ncu is SKIPPED here: {why}"))
+seen = naive.xray(layer).totals
+rows = [(f"{kind} {what}", f"{getattr(seen, f'global_{kind}_{what}'):,}", f"{counted[f'{kind}_{what}']:,}")
+        for kind in ("load", "store") for what in ("requests", "sectors")]  # fmt: skip
+rows += [(f"{what} of the L2", "", f"{counted[f'l2_{what}_sectors']:,}") for what in ("read", "write")]
+display(tabular.columns((str(networks.summary(layer)), "x-ray", "ncu"), rows))
+print(tabular.wrapped(f"ncu: {where}"))
+
+# %% [markdown]
 # What do compiler options change? That can be read without running anything, where the compiler is installed:
 
 # %% tags=["nbval-ignore-output", "folded"]
@@ -303,11 +342,10 @@ else:
     display(tabular.columns(head, sorted(rows), left=(0, 1)))
 
 # %% [markdown]
-# **Fast maths** replaces exact division and functions by short approximations: look at the softmax, and at the depthwise kernel,
-# which has neither. A **register cap** makes room for more warps on an SM, where registers are what limits them; else it only
-# spills. **Link-time optimisation** hands the linker the compiler's intermediate code in place of PTX, and the linker
-# optimises the whole program once more. Look at the depthwise kernel's instructions and registers without it: with so many more, fewer warps fit on an SM, and the table of single kernels
-# below says what that costs. Numba uses it by default.
+# **Fast maths** replaces exact division and functions by short approximations: look at the softmax; the depthwise kernel
+# has neither. A **register cap** makes room for more warps on an SM, where registers limit them; else it only spills.
+# **Link-time optimisation**, Numba's default, hands the linker intermediate code in place of PTX, to be optimised as a
+# whole. Without it the depthwise kernel has so many more registers that fewer warps fit on an SM.
 #
 # ## Measure
 #
@@ -316,7 +354,11 @@ else:
 # <!-- begin:method/job -->
 # <!-- end:method/job -->
 #
-# And where its time went, by the profile, after each change that was kept:
+# **How much is a difference?** Larger batches had brought nothing, so the job still had batches of 256, and the last
+# "smaller batches" is the same job, built twice; they differ by 4 %. So gains of 2 to 5 % are none that we know of, though three in
+# four rounds agree: waiting once, the graph and bytes were kept for nothing.
+#
+# Where the time went, by `profile()`, after each change that was kept:
 #
 # <!-- begin:method/where -->
 # <!-- end:method/where -->
@@ -328,32 +370,51 @@ from dwlab.measure import timeline
 from dwlab.records import method
 
 run = method.newest(method.MethodRun)
-lines = {} if run is None else {name: timeline.of_dict(one) for name, one in run.timelines.items()}
+lines = {name: timeline.of_dict(one) for name, one in run.timelines.items()} if run else {}
 if "first" in lines:
     display(lines["first"])
-    shares = lines["first"].shares()
-    busy = (shares["kernels"] + shares["copies"] - shares["both"]) / lines["first"].wall_us
-    print(f"the GPU computed or copied in {busy:.0%} of the time; you predicted {predicted_busy:.0%}")
-else:
-    print(f"No time line is recorded yet; you predicted {predicted_busy:.0%}.")
 
 # %% tags=["nbval-ignore-output"]
-if "last" in lines:
+if lines.get("last"):
     display(lines["last"])
 
 # %% [markdown]
-# The last line takes a tenth of the first one's time, and nearly nine tenths of either are gaps. So what limits is still the host,
-# in its calls and in the Python and the profile's events between them. The next step, not tried, is no faster kernel but fewer
-# calls: one graph for more batches, with their copies in it.
+# Under `profile()` most of the gaps are its own, and nothing overlaps: so long do its events take the host. A profile
+# changes what it measures. By torch.profiler, whole jobs:
+
+# %% tags=["nbval-ignore-output", "folded"]
+views = run.views if run else {}
+rows = [(name, part[:48], f"{calls:,}", f"{us:,.0f}", f"{us / view['wall']:.0%}")
+        for name, view in views.items() for part, calls, us in view["rows"][:6]]  # fmt: skip
+display(tabular.columns(("job", "kernel or copy", "calls", "µs", "of it"), rows, left=(0, 1)))
+for name, view in views.items():
+    spent = ", ".join(f"{part} {view[part]:,.0f}" for part in ("kernels", "copies", "both", "gaps"))
+    print(f"the {name} job, {view['wall']:,.0f} µs: {spent}")
+if views:
+    busy = 1 - views["first"]["gaps"] / views["first"]["wall"]
+    print(f"At first the GPU computed or copied in {busy:.0%} of the time; you predicted {predicted_busy:.0%}")
+
+# %% [markdown]
+# **What limits now?** The last job's kernels are busy for four fifths of its time, and half of that is one stage, the
+# fused blocks. But the host is not far behind: torch.profiler, which makes each call longer, makes the whole half as long
+# again, with the same kernels; and a kernel of our own, which saves the GPU a pass, lost, because launching it from Python
+# costs more. So the next change is larger batches once more: they did nothing while the host waited for each copy, and
+# are a quarter of the calls. Then a better tile for the fused stage. Neither is measured yet.
 #
-# Single kernels of layer 1 and some others, one thing changed in each:
+# Single kernels, one thing changed in each, as recorded on maps of 8 × 8 pixels:
+#
+# <details><summary>The table of single kernels</summary>
 #
 # <!-- begin:method/kernels -->
 # <!-- end:method/kernels -->
+#
+# </details>
 
 # %% tags=["nbval-ignore-output", "folded"]
-steps = () if run is None else [step for step in run.steps if step.gain and step.scope != method.WHOLE]
-for name, predicted in (("pinned memory", predicted_pinned), ("constant memory", predicted_constant)):
+alone = method.newest(method.MethodRun, scope="depthwise 1")
+steps = [step for one in (run, alone) if one for step in one.steps
+         if step.gain and (step.scope == "job") == (one is run) and step.scope != method.WHOLE]  # fmt: skip
+for name, predicted in (("two streams", predicted_streams), ("constant memory", predicted_constant)):
     for step in steps:
         if step.name == name:
             print(f"{name}: × {step.gain:.2f}; expected × {step.expected:g}; you predicted × {predicted:g}")
@@ -368,13 +429,11 @@ for step in wrong_by:
     print(tabular.wrapped(f"furthest from what was expected: {step.scope}, {step.name}: × {step.gain:.2f}, not {step.expected:g}"))
 
 # %% [markdown]
-# In `gpu` mode with PyTorch the next cell profiles the job's beginning here. The whole of it takes two minutes:
-# `python benchmarks/record_method.py MY_FOLDER`.
+# In `gpu` mode with PyTorch the next cell profiles the job's beginning here, by both profilers. The whole of it takes three
+# minutes: `python benchmarks/record_method.py MY_FOLDER`.
 
 # %% tags=["nbval-ignore-output", "folded"]
 import importlib.util
-
-from dwlab import mode
 
 if mode != "gpu":
     print("SKIPPED: no time without a GPU. What was recorded stands above.")
@@ -383,32 +442,41 @@ elif not importlib.util.find_spec("torch"):
 else:
     import torch
 
-    model = digits.model(held.weights["dense"]).cuda().eval()
-    some = torch.from_numpy(digits.pixels(np.resize(held.images, (4096, 8, 8))))
-    with torch.inference_mode():
-        for _ in range(2):
-            with profile() as p:
-                classes = torch.cat([model(some[i : i + 256].to("cuda")).argmax(1).cpu() for i in range(0, 4096, 256)])
+    model = surfaces.model(held.weights["dense"]).cuda().eval()
+    some = torch.from_numpy(surfaces.pixels(np.resize(held.images, (4096, SIDE, SIDE))))
+
+
+    @torch.inference_mode()
+    def first_job():
+        return torch.cat([model(some[i : i + 256].to("cuda")).argmax(1).cpu() for i in range(0, 4096, 256)])
+
+
+    first_job()
+    with profile() as p:
+        first_job()
     display(p.timeline)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        first_job()
+    longest = sorted(found.key_averages(), key=lambda one: -one.self_device_time_total)[:6]
+    rows = [(one.key[:60], f"{one.count}", f"{one.self_device_time_total:,.0f}") for one in longest]
+    display(tabular.columns(("by torch.profiler", "calls", "µs"), rows))
 
 # %% [markdown]
 # ## Explain
 #
-# - **What limits is what counts.** A change of what does not limit brings nothing, however good it is. As long as the host
-#   launches one small kernel after the other, no kernel has to become faster. After each change something else limits, so
-#   the order of changes decides what each of them brings: the same change may win early and do nothing late.
-# - **A gain belongs to its place.** Overlapped copies bring at most what copies took. Look into the table of shares
-#   for what is left, before you write the next number down. If a part p of the time becomes s times as fast, the
-#   whole gains 1 / (1 − p + p / s).
-# - **Caches do much unasked.** Constant and shared memory save requests that the L1 serves anyway. They pay where data are
-#   reused by more threads than the L1 can keep them for, as in lesson 12, or where access is uncoalesced.
+# - **What limits is what counts.** A change of what does not limit brings nothing, however good it is. After each
+#   change something else limits, so the order of changes decides what each of them brings.
+# - **A gain belongs to its place.** If a part p of the time becomes s times as fast, the whole gains 1 / (1 − p + p / s). Bytes
+#   in place of floats make copies 4 times as fast. Before the second stream p was 0.4, so × 1.4; behind it copies were
+#   hidden, and bytes brought × 1.05.
+# - **Caches do much unasked.** Constant and shared memory save requests that the L1 serves anyway. They pay where more
+#   threads reuse data than the L1 can keep them for, as in lesson 12, or where access is uncoalesced.
 # - **Options are no substitute.** What a register cap, fast maths or link-time optimisation can do stands in the SASS. If
 #   the SASS and the launch are as before, it is the same kernel. But other SASS need not be another time: fast maths leaves about
 #   a third of the softmax's instructions, and its time is as before.
-# - **Sparsity pays where arithmetic binds.** Here layers have few channels, move their maps, and wait for memory. So
-#   little was expected of zeros in the filters, and they cost accuracy. What they brought, the table of single
-#   kernels says.
-# - **Losing steps are results.** They are in the tables, because the next one who has the same idea should find them.
+# - **Sparsity pays where arithmetic binds.** Here layers have few channels, move their maps, and wait for memory: zeros in
+#   the filters would bring little, and they cost accuracy.
+# - **Losing steps are results.** They are in the tables: the next one who has the idea should find them.
 #
 # ## Key points
 #
