@@ -48,7 +48,7 @@ FEWER = 4_096  # images of a job that is drawn
 SAMPLE = 1_024  # images of a single kernel: its maps are larger than the L2
 LONGEST = 8  # kernels and copies of a job that torch.profiler's view names
 ROWS = 1 << 21  # of the softmax
-HALF, QUARTER = surfaces.SIDE // 2, surfaces.SIDE // 4  # of the maps of blocks 1 and 2
+HALF = surfaces.SIDE // 2  # of the maps of block 1
 TIMING = {"rounds": 9, "min_seconds": 0.02, "most_seconds": 0.3}
 
 
@@ -744,10 +744,10 @@ def profiles(kept: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> tup
             job = Job(setup, images[:FEWER], weights)
             job.run()
             job.run()
-            with profile() as seen:
+            with profile() as found:
                 job.run()
-            lines[name] = seen.timeline.to_dict()
-            tell(f"the {name} job profiled:\n{seen.timeline}\n")
+            lines[name] = found.timeline.to_dict()
+            tell(f"the {name} job profiled:\n{found.timeline}\n")
         except Exception as error:
             tell(f"the {name} job could not be profiled: {said(error)}")
     for name, setup in (("first", Setup()), ("last", kept)):  # behind all others: CUPTI stays in the process
