@@ -161,8 +161,9 @@ def gpus() -> Markdown:
         f"middle of {run.killed['candidates']} others: {run.killed['answered']} were answered, by the "
         f"{run.killed['left']} left of {run.killed['workers']} workers.",
         f"One candidate, {len(next(iter(run.rounds.values())))} rounds on each GPU in turn: medians "
-        f"{' and '.join(f'{one:.2f}' for one in middles)} µs, {max(middles) / min(middles) - 1:.1%} apart; 80 % of one "
-        f"GPU's rounds lie within {max(one[-1] / one[0] - 1 for one in ends):.1%}. Measured on {run.where()}.",
+        f"{' and '.join(f'{one:.2f}' for one in middles)} µs, which differ by {max(middles) / min(middles) - 1:.1%}; "
+        f"80 % of a GPU's rounds lie within {max(one[-1] / one[0] - 1 for one in ends):.1%}. "
+        f"Measured on {run.where()}.",
     ])  # fmt: skip
 
 
