@@ -200,6 +200,9 @@ def update(folder: Path, processes: int, share: float, seed: int) -> int:
             compiled = f"{len(jobs)} of {len(recorded(row['stage'], row['kernel']))}"
             row = row | {"source": now, "except": ";".join(sorted(but)), "compiled": compiled, "commit": commit}
         rows.append(row)
+    for new in known - {row["stage"] for row in rows}:  # its sources are its kernel, until they are changed
+        now = source(new, ROOT)
+        rows.append(dict(zip(digests.FIELDS, (new, now, now, "", "no record of it", commit), strict=True)))
     write(rows)
     return failed
 
