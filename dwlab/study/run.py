@@ -192,10 +192,10 @@ def _hardware(
 ) -> tuple[list[dict[str, Any]], str]:
     """The GPU's counts of right stages, at the main problem and at the small one; and why it does not, if so."""
     # The profiler's process finds stages by their ids, and reads problems of depthwise1d alone.
-    todo = [stage for stage in right if stage.op == "depthwise1d" and _registered(stage)]
     main = next((shape for shape in shapes if isinstance(shape, DepthwiseConv1d)), None)
     if main is None:
         return [], "they are read for depthwise1d only"
+    todo = [stage for stage in right if stage.op == "depthwise1d" and _registered(stage) and stage.supports(main)]
     if not todo:
         return [], ""
     progress("hardware counters")
