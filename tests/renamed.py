@@ -19,6 +19,8 @@ def local_names(text: str) -> set[str]:
                     bound.add(one.id)
         elif isinstance(node, ast.JoinedStr):  # their tokens are one text before Python 3.12
             taken |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        elif isinstance(node, ast.ClassDef):
+            taken |= {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
         elif isinstance(node, ast.alias):
             taken.add((node.asname or node.name).split(".")[0])
         elif isinstance(node, ast.keyword):
