@@ -473,3 +473,11 @@ def test_the_planners_decisions():
         f"In all {right} of {measured} decisions are right ({right / measured:.0%})"
         in (ROOT / "docs/results/planner.md").read_text()
     )
+
+
+def test_a_search_by_several_gpus():
+    (path,) = (ROOT / "dwlab/records/gpus").glob("*.json")
+    made, shown = json.loads(path.read_text()), tables("docs/results/tuning.md")["tuning-gpus"]
+    for row, way in zip(shown, made["ways"], strict=True):
+        same(row["times as fast as one GPU"], made["ways"][0]["first_s"] / way["first_s"])
+    assert made["killed"]["answered"] == made["killed"]["candidates"]

@@ -222,7 +222,7 @@ def test_regrets_by_budget_and_on_another_gpu(tmp_path, monkeypatch):
     }
     tables = {name: make() for name, make in tuning.tables(tmp_path).items()}
     assert "| 25.0% | 0.0% |" in tables["tuning-moved"] and tables["tuning-sweeps"].count(TENSOR) == 2
-    assert "| model |" in tables["tuning-curves"] and "2 of 2 workers" not in tables["tuning-gpus"]
+    assert "| model |" in tables["tuning-curves"]
     # What Optuna loses is written where it is installed, and read where it is not.
     kept = {report.name_of(one): [0.5] * len(tuning.BUDGETS) for one, _ in report.whole(tuned.journals(tmp_path))}
     (tmp_path / tuning.OPTUNA).write_text(json.dumps({"budgets": tuning.BUDGETS, "sweeps": kept}))

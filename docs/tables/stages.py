@@ -55,8 +55,8 @@ def predicted(runs: Sequence[Record]) -> Markdown:
         head = ["stage", "measured (µs)", "predicted (µs)", "error", "bound by"]
         text = tabular.markdown(head, [[cells[0], *cells[2:]] for cells in made.cells()], (0, -1))
         shape = shape_text(problem) + ("" if dtype == "float32" else f", {dtype}")
-        used = [run for run in its if any(row == (problem, dtype, run) for row in rows)]
-        parts.append(f"{text}\n\n{shape}. {made.summary()}\n{measured_on(used)}\n")
+        used = measured_on([run for *what, run in rows if what == [problem, dtype]])
+        parts.append(f"{text}\n\n{shape}. {made.summary()}\n{used}\n")
     return Markdown("\n".join(parts)) if parts else NONE
 
 
