@@ -467,7 +467,7 @@ def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules, family: bool
         results.append(_judge(stage, case, rules, failed < _DIAGNOSED and not known, seconds))
         if size >= most and results[-1].ran:  # how long an operation takes, by the largest problem
             most, pace = size, (time.process_time() - began - spent) / max(size, 1000)
-        hopeless = failed + 1 == _DIAGNOSED == len(results) and not results[-1].passed
+        hopeless = failed + 1 == _DIAGNOSED == sum(one.ran for one in results) and not results[-1].passed
         if hopeless or not (results[-1].ran or results[-1].passed):
             break  # the others would say the same
     if all(result.passed for result in results):
