@@ -724,11 +724,11 @@ def test_two_writers_are_allowed_however_many_blocks_lie_between():
 
 
 @simulated
-def test_one_thread_for_all_rows_is_judged_in_seconds_and_large_problems_are_left_out(monkeypatch):
-    monkeypatch.setitem(judge._IN_ALL, "depthwise1d", 2.0)  # in place of 9
+def test_one_thread_for_all_rows_is_judged_in_seconds_and_large_problems_are_left_out():
     alone = edited(FLAT, "alone", "if i < y.size => for i in range(y.size)")
     before = time.process_time()
-    verdict = check(alone, launch=lambda problem: Launch((1,), (1,), (problem.shift,)))
+    with patch.dict(judge._IN_ALL, depthwise1d=2.0):  # in place of 9
+        verdict = check(alone, launch=lambda problem: Launch((1,), (1,), (problem.shift,)))
     assert verdict.passed and "large problems are left out" in " ".join(verdict.notes)
     assert time.process_time() - before < 10
     late = edited(FLAT, "late", "if i < y.size => for i in range(y.size - (y.shape[2] > 40))")
