@@ -1,7 +1,7 @@
 """Checks and measures this machine's GPU in one go, and records it: ``python benchmarks/record_run.py [FOLDER]``.
 
 Runs the doctor, the tests that need a GPU, and the study of every path: all stages at the paper's shape with the
-hardware's counters, and at seven other shapes, and with rows of 16 bits, the stages that are meant for the memory roof,
+hardware's counters, and at seven other shapes, and with rows of 16 bits, the stages that are meant for copy speed,
 with PyTorch as the peer where it is installed. Then copies of several sizes: the copy bandwidth is measured with
 hundreds of MB, and a launch that moves less does not reach it, copy or not (records.copy_us). Writes one new record
 into FOLDER (the project's own records if none is given), with what the tests said of interpreter and GPU, and prints
@@ -43,7 +43,7 @@ SHAPES = (
     "49152,128,16,48",
 )
 MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)
-LAST_OF_THE_PAPER = 4  # the order of warp_tiled: stages beyond it are meant for the roof
+LAST_OF_THE_PAPER = 4  # the order of warp_tiled: stages beyond it are meant for copy speed
 # Test function -> what it compares, for the record.
 COMPARED = {
     "test_each_stage_passes_the_judge_on_the_gpu": "the judge of kernels on the GPU, a stage each",
@@ -86,7 +86,7 @@ def comparisons(tests: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
 
 
 def chosen(todo: Sequence[Any], shape: Any, main: bool) -> list[Any]:
-    """The stages to time at a shape: all at the main one, elsewhere those for the roof and each path's last."""
+    """The stages to time at a shape: all at the main one, elsewhere those for copy speed and each path's last."""
     here = [stage for stage in todo if stage.supports(shape)]
     if main:
         return here

@@ -29,15 +29,15 @@ COURSE: dict[str, dict[str, tuple[str, ...]]] = {  # part -> lesson -> what it d
         "11_coalesced": ("neighbouring lanes, neighbouring addresses", "11_1"),
         "12_shared_memory": ("windows on chip", "12_2"),
         "13_warp_tiled": ("a warp for each row",),
-        "15_registers": ("a row in registers, and the roof",),
+        "15_registers": ("a row in registers, and what binds it",),
         "20_gradients": ("scatter or gather; long sums and atomics",),
         "30_tensor_cores": ("tensor cores, float32 out of tf32",),
         "32_fused": ("two layers in one kernel, and when that loses",),
         "33_fuseplanner": ("fusion as a decision: bytes, limits, the L2", "33_2"),
     },
-    "further on the roof": {
+    "faster kernels": {
         "14_which_block": ("the block by its bottleneck, the kernel by its shape",),
-        "16_at_the_roof": ("16 bytes a lane, swizzled, at copy speed",),
+        "16_as_fast_as_a_copy": ("16 bytes a lane, swizzled, at copy speed",),
         "25_order_of_a_sum": ("the same bits again",),
         "27_two_layouts": ("maps in two layouts",),
         "28_halo_2d": ("halos on four sides",),

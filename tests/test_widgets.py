@@ -380,7 +380,7 @@ def test_the_least_ceiling_is_the_prediction():
     assert greedy.limited_by == "L2" and greedy.gflops == pytest.approx(8000 * intensity / 20)
     assert thrifty.limited_by == "DRAM" and thrifty.gflops == pytest.approx(4000 * intensity)
     assert tile.name == "tile 16 × 4" and tile.bytes_requested == calculator.tiling(PAPER, 16, 4).bytes_moved
-    assert e.compulsory == pytest.approx(intensity) and e.roof == pytest.approx(4000 * intensity)
+    assert e.compulsory == pytest.approx(intensity) and e.most == pytest.approx(4000 * intensity)
     wide = DepthwiseConv1d(64, 64, 4096, 256)
     assert [p.limited_by for p in roofline.explore(GPU, wide, 512, 1, STAGES[1:], ()).points] == ["FMA", "FMA"]
 
@@ -403,7 +403,7 @@ def test_no_prediction_is_above_its_roofs(B, H, L, K, tile, machine):
     for p in e.points:
         assert p.gflops <= 1e3 * c.fma_tflops * 1.000001
         assert p.gflops <= (c.l2_gbps or c.copy_gbps) * p.intensity * 1.000001
-        assert p.gflops <= e.roof * 1.000001
+        assert p.gflops <= e.most * 1.000001
         assert p.bytes_requested >= 0.99 * e.problem.compulsory_bytes() - 64 or p.name == "thrifty"
 
 

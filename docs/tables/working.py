@@ -71,11 +71,11 @@ def long_rows(runs: Sequence[Record], path: str) -> Markdown:
 
 ABLATIONS = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
              "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
-"""The groups of small kernels that were tried on the way to the roof; they stand in records alone."""
+"""The groups of small kernels that were tried on the way to copy speed; they stand in records alone."""
 
 
 def ablations(runs: Sequence[Record], group: str) -> Markdown:
-    """One group of what was tried on the way to the roof, of the newest run that has it."""
+    """One group of what was tried on the way to copy speed, of the newest run that has it."""
     having = [(run, [row for row in run.sections.get("tries") or () if row["group"] == group])
               for run in records.shown_runs(runs)]  # fmt: skip
     run, rows = next(((run, rows) for run, rows in reversed(having) if rows), (None, []))

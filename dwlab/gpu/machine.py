@@ -76,7 +76,7 @@ class Machine:
 def attainable(intensity: float, ceilings: Ceilings, memory: str = "dram") -> float:
     """The roofline: min(peak, bandwidth × intensity), in GFLOP/s.
 
-    intensity: FLOP a byte, above 0. memory: "dram" (the copy bandwidth) or "l2". Without an FMA ceiling the roof is
+    intensity: FLOP a byte, above 0. memory: "dram" (the copy bandwidth) or "l2". Without an FMA ceiling the roofline is
     the bandwidth's slope alone. Raises MachineError where that bandwidth is not known.
     """
     if not intensity > 0 or not math.isfinite(intensity):

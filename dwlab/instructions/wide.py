@@ -1,6 +1,6 @@
 """Accesses of four float32 at once, or two, and copies to shared memory that arrive later: their meaning, lane by lane.
 
-A wide access counts as one access of 16 bytes a lane (shared memory serves it quarter-warp by quarter-warp; 8 bytes
+A vector access counts as one access of 16 bytes a lane (shared memory serves it quarter-warp by quarter-warp; 8 bytes
 half a warp at a time) and is looked at for races on each of its elements. Lanes with a misaligned index, or with any of
 the elements outside the array, are reported and take no further part: the hardware would stop the kernel.
 

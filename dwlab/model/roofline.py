@@ -3,7 +3,7 @@
 A kernel that does I floating-point operations for each byte of device memory runs at min(peak, bandwidth × I) at most
 (Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009). Here I counts
 compulsory bytes only, so all stages of one problem stand above each other on one vertical line, and what lies between
-a stage and the roof is what it wastes. A point above its ceiling is a measuring error and raises RooflineError.
+a stage and the roofline is what it wastes. A point above its ceiling is a measuring error and raises RooflineError.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class RooflineError(ValueError):
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel on the plot. intensity: FLOP for each compulsory byte; gflops: achieved; roof: attainable GFLOP/s."""
+    """One kernel on the plot. intensity: FLOP for each compulsory byte; gflops: achieved; most: GFLOP/s attainable."""
 
     label: str
     intensity: float
     gflops: float
-    roof: float
+    most: float
     memory: str = "dram"
 
     @property
     def fraction(self) -> float:
         """Efficiency: achieved over attainable."""
-        return self.gflops / self.roof
+        return self.gflops / self.most
 
     @property
     def gbps(self) -> float:
@@ -94,10 +94,10 @@ def point(
     intensity = flops / nbytes
     made = Point(label, intensity, flops / time_us / 1e3, attainable(intensity, ceilings, memory), memory)
     if made.fraction > 1 + tolerance:
-        bound = "FMA" if ceilings.fma_tflops and made.roof >= 1e3 * ceilings.fma_tflops else "bandwidth"
+        bound = "FMA" if ceilings.fma_tflops and made.most >= 1e3 * ceilings.fma_tflops else "bandwidth"
         raise RooflineError(
             f"{label} reaches {made.gflops:,.0f} GFLOP/s, {100 * made.fraction:.0f} % of what its {bound} ceiling "
-            f"allows ({made.roof:,.0f}): the time, the bytes or the ceiling is wrong. Were the inputs in the cache, "
+            f"allows ({made.most:,.0f}): the time, the bytes or the ceiling is wrong. Were the inputs in the cache, "
             "or the ceilings of another run or GPU?"
         )
     return made
@@ -140,7 +140,7 @@ def plot(points: Sequence[Point], ceilings: Ceilings, *, title: str = "", ax: Ax
         ax.plot(
             p.intensity, p.gflops, ls="none", marker=look(i)[1],
             ms=9, color=look(i)[0], mec="black", mew=0.8, zorder=3,
-            label=f"{p.label}: {100 * p.fraction:.1f} % of its roof",
+            label=f"{p.label}: {100 * p.fraction:.1f} % of the roofline",
         )  # fmt: skip
     ax.legend(loc="lower right", fontsize=8, framealpha=0.95)
     ax.set_xlabel("arithmetic intensity (FLOP for each compulsory byte)")
@@ -176,12 +176,12 @@ def _span(points: Sequence[Point], ceilings: Ceilings) -> tuple[float, float]:
     return min(marks) / 8, max(marks) * 10
 
 
-# The roofs, in the order of _roof_texts: which memory, line style, line width.
+# The lines of memory, in the order of _roof_texts: which memory, line style, line width.
 _LINES = (("dram", "-", 1.8), ("l2", "--", 1.3))
 
 
 def _roof_texts(ceilings: Ceilings) -> tuple[str, str]:
-    """Names of the memory roofs in legend and alt text; "" for one that is not known."""
+    """Names of the lines of memory in legend and alt text; "" for one that is not known."""
     dram, kind = ("device copy", "measured") if ceilings.measured else ("peak of the memory", "datasheet")
     l2 = f"L2 reads {ceilings.l2_gbps:,.0f} GB/s ({kind})" if ceilings.l2_gbps else ""
     return f"{dram} {ceilings.copy_gbps:,.0f} GB/s ({kind})", l2
@@ -195,12 +195,12 @@ def _fma_text(ceilings: Ceilings) -> str:
 def alt_text(points: Sequence[Point], ceilings: Ceilings, name: str = "") -> str:
     """The plot in words, for those who cannot see it."""
     of = f" of {name}" if name else ""
-    roofs = [text for text in (*_roof_texts(ceilings), _fma_text(ceilings)) if text]
-    text = f"Roofline{of}: GFLOP/s against FLOP per byte, both logarithmic. Ceilings: {', '.join(roofs)}."
+    known = [text for text in (*_roof_texts(ceilings), _fma_text(ceilings)) if text]
+    text = f"Roofline{of}: GFLOP/s against FLOP per byte, both logarithmic. Ceilings: {', '.join(known)}."
     if not points:
         return text + " No points."
     described = [
-        f"{p.label} at {p.intensity:,.2f} FLOP/B reaches {p.gflops:,.0f} GFLOP/s, {100 * p.fraction:.1f} % of its roof"
+        f"{p.label} at {p.intensity:,.2f} FLOP/B: {p.gflops:,.0f} GFLOP/s, {100 * p.fraction:.1f} % of the roofline"
         for p in points
     ]
     return f"{text} Points: {'; '.join(described)}."
@@ -210,8 +210,8 @@ COLUMNS = (
     Col("kernel", "label", left=True),
     Col("FLOP/B", "intensity", "{:,.2f}".format),
     Col("GFLOP/s", "gflops", "{:,.0f}".format),
-    Col("roof (GFLOP/s)", lambda p: f"{p.roof:,.0f}" + (" (L2)" if p.memory == "l2" else "")),
-    Col("of roof", "fraction", percent),
+    Col("attainable (GFLOP/s)", lambda p: f"{p.most:,.0f}" + (" (L2)" if p.memory == "l2" else "")),
+    Col("of it", "fraction", percent),
     Col("effective GB/s", "gbps", "{:,.0f}".format),
 )
 

@@ -234,7 +234,7 @@ _FAMILY = """
 3 97 41 5 same     | several blocks of all, no whole tiles
 """
 
-# For rows of 16 bits, which only stages at the roof take: whole pieces of 8, at most 64.
+# For rows of 16 bits, which only stages at copy speed take: whole pieces of 8, at most 64.
 _FAMILY_16 = """
 1 1 8 1 causal   | one 16-byte vector, one tap
 1 1 8 3 same     | one piece

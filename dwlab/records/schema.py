@@ -223,7 +223,7 @@ SECTIONS: dict[str, Any] = {
     "copies": _row("Copy", positive="bytes time_us p10_us p90_us gbps", text="way cold"),
     # Tests that hold the interpreter against a GPU.
     "comparisons": _row("ComparisonCount", text="name", count="passed failed skipped"),
-    # One small kernel that was tried on the way to the roof; bytes: that it must move, and gbps by that.
+    # One small kernel that was tried on the way to copy speed; bytes: that it must move, and gbps by that.
     "tries": _row(
         "Try", _TIMED, text="group name", positive="bytes", maybe_positive="gbps", maybe_count="registers",
         maybe_text="note",

@@ -49,7 +49,7 @@ def roof_of(op: str, ceilings: Ceilings) -> Ceilings:
 
 
 def _points(run: Record, problem: Any) -> dict[str, tuple[list[Any], Ceilings]]:
-    """Op and path -> the points of its stages, and their roof."""
+    """Op and path -> the points of its stages, and their ceilings."""
     found, ceilings = {}, ceilings_of(run)
     for path, rows in rows_at(run, problem).items():
         roof = roof_of(path, ceilings)

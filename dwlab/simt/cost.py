@@ -443,12 +443,12 @@ class Costing(Execution):
             self.counts["shared_passes"] += trace.count_shared(address, active, itemsize)[1]
             if kind == "store" and itemsize == 16 and self.fresh is None:
                 filled = [one for one in self.flights if not any(one is copy for copy in self.landing)]
-                if filled:  # four registers that a wide load filled; a copy past the registers fills none
+                if filled:  # four registers that a vector load filled; a copy past the registers fills none
                     self.put_off = filled[-1]
             elif kind == "load":
                 self.finish_stores()
             return
-        # A wide access has one index, and most often its constant part goes into the instruction.
+        # A vector access has one index, and most often its constant part goes into the instruction.
         self.issued += mask.warps * (1 + (ADDRESS if itemsize < 16 else 1))
         if array.space != "global":
             return

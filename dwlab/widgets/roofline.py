@@ -66,7 +66,7 @@ class Prediction:
 class Exploration:
     """The data that the explorer shows.
 
-    compulsory: FLOP for each compulsory byte, the same for all stages; roof: GFLOP/s that the memory and the FMA peak
+    compulsory: FLOP for each compulsory byte, the same for all stages; most: GFLOP/s that the memory and the FMA peak
     allow there. others: sizes that are recorded on this GPU.
     """
 
@@ -75,7 +75,7 @@ class Exploration:
     tile: int
     rows: int
     compulsory: float
-    roof: float
+    most: float
     points: tuple[Prediction, ...]
     recorded_on: str = ""
     others: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def explore(
         tile=tile,
         rows=rows,
         compulsory=compulsory,
-        roof=machine.attainable(compulsory),
+        most=machine.attainable(compulsory),
         points=tuple(points),
         recorded_on=f"{newest.gpu}, {newest.date[:10]}" if newest else "",
         others=tuple(dict.fromkeys(records.shape_text(row.problem) for row in measured)),
@@ -158,11 +158,11 @@ def _kind(machine: Machine) -> str:
 
 def _describe(e: Exploration) -> str:
     c = e.machine.ceilings
-    roofs = [f"DRAM {c.copy_gbps:,.0f} GB/s"]
+    known = [f"DRAM {c.copy_gbps:,.0f} GB/s"]
     if c.l2_gbps:
-        roofs.append(f"L2 {c.l2_gbps:,.0f} GB/s")
+        known.append(f"L2 {c.l2_gbps:,.0f} GB/s")
     if c.fma_tflops:
-        roofs.append(f"float32 FMA {c.fma_tflops:,.1f} TFLOP/s")
+        known.append(f"float32 FMA {c.fma_tflops:,.1f} TFLOP/s")
     parts = []
     for p in e.points:
         if p.problem:
@@ -172,8 +172,8 @@ def _describe(e: Exploration) -> str:
         parts.append(text + (f", recorded {p.recorded_gflops:,.0f}" if p.recorded_gflops else ""))
     return (
         f"Roofline of {e.machine.name} for {e.problem}: GFLOP/s against FLOP for each byte, both logarithmic. Ceilings "
-        f"({_kind(e.machine)}): {', '.join(roofs)}. Compulsory bytes alone allow {e.compulsory:.3g} FLOP a byte and "
-        f"{e.roof:,.0f} GFLOP/s. Stages: {'; '.join(parts)}."
+        f"({_kind(e.machine)}): {', '.join(known)}. Compulsory bytes alone allow {e.compulsory:.3g} FLOP a byte and "
+        f"{e.most:,.0f} GFLOP/s. Stages: {'; '.join(parts)}."
     )
 
 
@@ -187,7 +187,7 @@ def _table(e: Exploration) -> Table:
         requested = amount(p.bytes_requested)
         rows.append((p.name, recorded, f"{p.gflops:,.0f}", p.limited_by, f"{p.intensity:.3g}", requested))
     least = e.problem.compulsory_bytes()
-    rows.append(("compulsory bytes only", "-", f"{e.roof:,.0f}", "the roof", f"{e.compulsory:.3g}", amount(least)))
+    rows.append(("compulsory bytes only", "-", f"{e.most:,.0f}", "the roofline", f"{e.compulsory:.3g}", amount(least)))
     return Table(
         "GFLOP/s: recorded, and allowed by memory",
         ("stage", "recorded", "allowed by memory", "limit", "FLOP/B", "bytes requested"),
@@ -226,7 +226,7 @@ def _draw(e: Exploration, alt: str) -> Figure:
         return min(max(x, LEFT * 1.1), RIGHT / 1.1)
 
     least = inside(e.compulsory)
-    ax.plot([least] * 2, [bottom, e.roof], ":", color="#666666", linewidth=1.2, label="compulsory bytes")
+    ax.plot([least] * 2, [bottom, e.most], ":", color="#666666", linewidth=1.2, label="compulsory bytes")
     ax.plot([], [], "o", color="black", markerfacecolor="none", label="hollow: allowed")
     ax.plot([], [], "o", color="black", label="filled: recorded")
     for i, (p, size) in enumerate(zip(e.points, _sizes(e), strict=True)):
@@ -237,7 +237,7 @@ def _draw(e: Exploration, alt: str) -> Figure:
             continue
         x, y = inside(p.intensity), max(p.gflops, bottom * 1.1)
         ax.plot([x], [y], **hollow, markersize=size, zorder=4, label=f"{p.name}: {p.gflops:,.0f} GFLOP/s")
-        if c.l2_gbps:  # from the bytes requested from L2 to the compulsory bytes of DRAM: one height, two roofs
+        if c.l2_gbps:  # from the bytes requested from L2 to the compulsory bytes of DRAM: one height, two lines
             ax.plot([x, least], [y, y], color=colour, linewidth=1.4, zorder=3)
         if p.recorded_gflops is not None:
             recorded = max(p.recorded_gflops, bottom * 1.1)
@@ -280,15 +280,15 @@ def _notes(e: Exploration) -> tuple[str, ...]:
     if c.l2_gbps:
         notes.append(
             "Each stage is a line at one height: its marker stands at the FLOP per requested byte, "
-            "and may not rise above the L2 roof; its other end stands at the FLOP per compulsory byte, and may "
-            "not rise above the roof of DRAM. L1 is taken to catch nothing: a recorded point above what is "
+            "and may not rise above the line of the L2; its other end stands at the FLOP per compulsory byte, and may "
+            "not rise above that of DRAM. L1 is taken to catch nothing: a recorded point above what is "
             "allowed has L1 to thank."
         )
     else:
         notes.append(
             "A stage stands at the FLOP per requested byte, and each of these bytes is taken to "
             "come from DRAM: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
-            "kernel can be faster than this, up to the roof above the dotted line."
+            "kernel can be faster than this, up to the roofline above the dotted line."
         )
     notes.append(
         "Allowed is not predicted. A kernel that stays far below waits for something that is no byte of these two "

@@ -1,6 +1,6 @@
 """Channels: both gradients from one pass over dy and x, one lane per channel, the sums of all taps in registers.
 
-The weight gradient at the roof reads dy and x; the input gradient reads dy again. Fused, dy comes once: three passes of
+The fastest weight gradient reads dy and x; the input gradient reads dy again. Fused, dy comes once: three passes of
 memory in place of four. A lane holds its row's 48 dy and its channel's 48 sums in registers and goes through its row of
 x in shared memory 8 at a time: the 8 x meet all dy for dw, then the 8 dx of the same times are summed up from dy and
 the filter, and take the place of these x in shared memory, whence the warp stores them. The filter stays in shared

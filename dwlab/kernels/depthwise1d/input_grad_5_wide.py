@@ -1,4 +1,4 @@
-"""Wide: forward's kernel at the roof, for an input gradient is a forward with its filter reversed.
+"""Wide: forward's kernel at copy speed, for an input gradient is a forward with its filter reversed.
 
 dx[s] = sum_j w[j] dy[s - shift + j]: with v[j] = w[K-1-j] and shift' = K-1 - shift this is the sum that computes y,
 with dy in place of x. So the kernel is that of forward's `wide`: 32 rows a warp, 16 bytes an instruction, rows past the

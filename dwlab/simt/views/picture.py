@@ -262,7 +262,7 @@ def _banks(pattern: AccessPattern) -> list[str]:
         drawn.append(label(left - 22, y + 13, f"{bank}", 11, "middle", "white" if most > 1 else ""))
         for k, (phase, word, lanes) in enumerate(here):
             drawn.append(box(left + k * wide, y + 1, wide, ROW - 2, WARPS[phase], 0.6))
-            if wide > 20 and any(pattern.addresses[lane] // WORD == word for lane in lanes):  # a wide access's first
+            if wide > 20 and any(pattern.addresses[lane] // WORD == word for lane in lanes):  # a vector's first
                 text = f"{lanes[0]}" if len(lanes) == 1 else f"{lanes[0]}+{len(lanes) - 1}"
                 drawn.append(label(left + (k + 0.5) * wide, y + 13, text, 10, "middle", INKS[phase]))
         if most > 1:
