@@ -416,26 +416,16 @@ def this_machine() -> str:
 
 
 def stored_outputs(notebook: nbformat.NotebookNode, target: Path) -> dict[int, list[nbformat.NotebookNode]]:
-    """What `target` holds of the code cells of `notebook` that are as they were, and other notebooks of the measured
-    ones that moved here: place -> outputs."""
+    """What `target` holds of the code cells of `notebook` that are as they were: place -> outputs."""
     stored: dict[tuple[str, ...], list[list[nbformat.NotebookNode]]] = {}
-    for path in (target, *sorted(NOTEBOOKS.glob("*.ipynb"))):
-        for cell in [] if not path.exists() else nbformat.read(path, as_version=4).cells:
-            if cell.cell_type == "code" and cell.execution_count is not None:
-                if path == target or _left(cell, path.stem):
-                    stored.setdefault((cell.source, *cell.metadata.get("tags", ())), []).append(cell.outputs)
+    for cell in nbformat.read(target, as_version=4).cells if target.exists() else ():
+        if cell.cell_type == "code" and cell.execution_count is not None:
+            stored.setdefault((cell.source, *cell.metadata.get("tags", ())), []).append(cell.outputs)
     return {
         place: known.pop(0)
         for place, cell in enumerate(notebook.cells)
         if cell.cell_type == "code" and (known := stored.get((cell.source, *cell.metadata.get("tags", ()))))
     }
-
-
-def _left(cell: nbformat.NotebookNode, stem: str) -> bool:
-    """Whether a measured cell of the notebook of this name is no longer in its source."""
-    source = SOURCES / f"{stem}.py"
-    text = source.read_text(encoding="utf-8") if source.exists() else ""
-    return measured(cell) and f"\n{cell.source}\n" not in text
 
 
 def write_lesson(source: Path, keep: bool = False) -> Path:

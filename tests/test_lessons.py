@@ -599,20 +599,6 @@ def test_keep_takes_texts_anew_and_leaves_what_a_gpu_printed(workshop, monkeypat
             assert said in ("8\n", "")
 
 
-@pytest.mark.parametrize("moves", [True, False])
-def test_keep_takes_what_a_gpu_printed_along_to_another_lesson(workshop, monkeypatch, moves):
-    last = '\n    # %% tags=["nbval-ignore-output"]\n    print(a * 8)\n'
-    monkeypatch.setattr(build, "this_machine", lambda: "an NVIDIA H200")
-    write(build.SOURCES, "90_small.py", KEPT)
-    assert build.main(["90"]) == 0
-    monkeypatch.setattr(build, "this_machine", lambda: "a machine without a GPU")
-    write(build.SOURCES, "90_small.py", KEPT.replace(last, "") if moves else KEPT)
-    write(build.SOURCES, "91_other.py", "\n    # %%\n    a = 3\n" + last)
-    assert build.main(["91", "--keep"]) == 0
-    said = "".join(texts(nbformat.read(build.NOTEBOOKS / "91_other.ipynb", as_version=4).cells[-1]))
-    assert ("H200" in said, said.endswith("48\n")) == ((True, True) if moves else (False, False))
-
-
 def test_a_folded_cell_is_closed_in_both_copies_and_keeps_what_it_showed(workshop, monkeypatch, capsys):
     write(build.SOURCES, "90_small.py", LESSON)
     assert build.main(["90"]) == 0
