@@ -117,15 +117,15 @@ def numba_cuda() -> ModuleType:
 
 
 # JupyterLab breaks what is printed at any character where its page ends, in the middle of a number too. With these
-# rules, which stay on the page as long as the banner's output does, letters become smaller on a narrow page, so that a
-# line of 96 characters (each 0.6 times as wide as high) keeps whole; below 10 px it is broken, at spaces. Nothing that
-# is printed scrolls sideways: without a mouse one could not reach what is hidden. 88 px are the prompt and the margins.
-# The first line of a folded cell would make the whole page as wide as it is: it ends with the page.
-_STYLE = (
-    "<style>.jp-OutputArea { container-type: inline-size; } .jp-OutputArea .jp-OutputArea-output pre { "
-    "word-break: normal; font-size: clamp(10px, (100cqw - 88px) / 58, var(--jp-code-font-size)); } "
-    ".jp-Placeholder-content, .jp-PlaceholderText { min-width: 0; overflow: hidden; text-overflow: ellipsis; }</style>"
-)
+# rules, which stay on the page as long as the banner's output, letters become smaller on a narrow page, so that a line
+# of 96 characters (each 0.6 times as wide as high) keeps whole; below 10 px it is broken, at spaces. Nothing scrolls
+# sideways: without a mouse one could not reach what is hidden. 88 px are the prompt and the margins. A folded cell's
+# first line ends with the page. On a dark page figures are light on dark, in their hues, photographs (by alt) as ever.
+_STYLE = """<style>.jp-OutputArea { container-type: inline-size; }
+.jp-OutputArea .jp-OutputArea-output pre { word-break: normal;
+font-size: clamp(10px, (100cqw - 88px) / 58, var(--jp-code-font-size)); }
+.jp-Placeholder-content, .jp-PlaceholderText { min-width: 0; overflow: hidden; text-overflow: ellipsis; }
+[data-jp-theme-light=false] .jp-OutputArea img:not([alt^=Photo]) { filter: invert(.93) hue-rotate(180deg); }</style>"""
 
 
 class Banner(str):
