@@ -578,7 +578,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      )),
     ("01", "The best of them takes nine to ten times the floor",
      lambda: 9 < PUBLISHED["ms"]["warp_tiled"]["forward"] / (COMPULSORY / 732) < 10),
-    ("10", "With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it would "
+    ("10", "With its compulsory bytes the kernel lies far below the roofline. With the bytes that it requests it would "
      "lie *above*",
      lambda: (
          us("10", "forward/naive") > 10 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
@@ -680,6 +680,9 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: (lambda row: row[0] == 128 and row[1] < 255 and row[2] == 0)(
          table("30", "inspect.compile(warp_tile", "(4 × 8)(?= )")["4 × 8"]
      )),
+    ("30", "nine tenths of the ceiling of float32's own units (lesson 29), and not more. In float16, one product",
+     lambda: [0.9, 4.2] == [round(row[1] / max(ceilings("fma_tflops")), 1) for row in
+                            table("30", "study.times_of", r"(float\d\d +pointwise/forward/tensor) ").values()]),
     ("32", "**One kernel** is 1 % faster than two.", lambda: round(gain_32("one kernel"), 2) == 1.01),
     ("32", "are 12 times as fast, the **chunks of channels** twice as fast again",
      lambda: (round(gain_32("sums that stay")), round(gain_32("chunks of channels"))) == (12, 2)),
@@ -721,14 +724,13 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: all(spread(way[:2]) < 1.02 for way in epoch_24().values())),
     ("24", "The circles, of the recorded epoch, lie close to the curve of 90 %, which is the convolution's share",
      lambda: round(epoch_24()["naive"][2], 2) == 0.90),
-    ("24", "On an H200 the squares, of an epoch of smaller batches, lie below it",
+    ("24", "squares mark the epoch of smaller batches, too: on an H200 they lie below it",
      lambda: ways_24()["naive"][1] < 90 and all(way[2] < way[3] for name, way in ways_24().items() if name != "naive")),
 )  # fmt: skip
 ABOUT_AN_H200 = {  # sentences about an H200 that no time or count of the records decides
     ("24", "the convolution can gain far more"): "a question; the table after it answers",
     ("23", "how many percent of the bytes that forward's `coalesced` loads come from device memory"): "a question",
     ("11", "a table follows that this lesson made on an H200"): "says whose the table is",
-    ("30", "They pay where tensor cores have well over three times the rate"): "of data sheets",
     ("33", "How many are fused on a T4, and how many on an H200, if bytes decide?"): "a question",
     ("33", "all maps of one image stay in the L2"): "what the lesson's planner computes, with an assert",
 }

@@ -30,8 +30,8 @@ from dwlab.text import tabular
 print(tabular.wrapped(doctor.examine().text(88)))
 
 # %% [markdown]
-# What can a machine do at most? Four ceilings are measured, each by a kernel that does nothing else. They are copying from
-# memory to memory, reading from the L2 cache, multiplying and adding, and starting a kernel at all. (The L2 is the last cache
+# What can a machine do at most? Four **ceilings** are measured, each by a kernel that does nothing else; three of them are
+# the lines of the roofline further down. They are copying from memory to memory, reading from the L2 cache, multiplying and adding, and starting a kernel at all. (The L2 is the last cache
 # before memory, shared by the whole GPU.) In `gpu` mode the next cell measures yours, which takes a few seconds. In `simulated` mode there is
 # no time, so it shows a GPU from the records, with the date and the versions it was measured with.
 
@@ -327,7 +327,7 @@ for small in (
 # ## The roofline
 #
 # A GPU moves at most so many bytes a second, and does at most so many FLOPs a second. A kernel of intensity I can reach
-# min(FLOP rate, I × bandwidth): that is its **roof**. Where the two limits meet is the **ridge**. Left of it memory binds,
+# min(FLOP rate, I × bandwidth) at most: that is its place on the **roofline**. Where the two limits meet is the **ridge**. Left of it memory binds,
 # right of it arithmetic. From the data sheets, which promise more than any kernel gets:
 
 # %% tags=["folded"]
@@ -355,11 +355,11 @@ gpu = device.shown()
 figure = roofline.plot((), gpu.ceilings, title=gpu.name)
 print(tabular.wrapped(f"{gpu.name}: {gpu.ceilings.source}"))
 for name, intensity in (("causal", intensity_causal), ("dense", intensity_dense)):
-    roof = gpu.attainable(intensity)
+    most = gpu.attainable(intensity)
     figure.axes[0].axvline(intensity, color="black", linestyle="dotted")
     place = figure.axes[0].get_xaxis_transform()
     figure.axes[0].text(intensity, 0.03, name, transform=place, rotation=90, ha="right", va="bottom")
-    print(f"{name:7} {intensity:6.2f} FLOP/B: roof {roof:10,.0f} GFLOP/s")
+    print(f"{name:7} {intensity:6.2f} FLOP/B: {most:10,.0f} GFLOP/s at most")
 with_alt(figure, roofline.alt_text((), gpu.ceilings, gpu.name) + " Dotted lines at the intensities of the table.")
 
 # %% [markdown]

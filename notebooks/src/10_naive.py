@@ -361,8 +361,8 @@ if us:
     print(f", so {per_request / requested.sectors_per_request:.2f} ns for a sector")
 
 # %% [markdown]
-# The same in the roofline. With its compulsory bytes the kernel lies far below the roof. With the bytes that it requests it
-# would lie *above*, and the roofline refuses: memory cannot have delivered them.
+# The same in the roofline. With its compulsory bytes the kernel lies far below the roofline. With the bytes that it requests it
+# would lie *above*, and the plot refuses: memory cannot have delivered them.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.model import roofline

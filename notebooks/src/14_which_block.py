@@ -21,7 +21,7 @@ banner()
 # loaded more than once. Some lanes have no output. And shared memory and warps of an SM decide how many blocks are
 # resident.
 #
-# ## How wide should a tile be?
+# ## How long should a tile be?
 #
 # A tile of T outputs loads T + K − 1 elements and makes T·K products of them. So an element, once loaded, serves
 # T·K / (T + K − 1) products: the **reuse**. It grows with T to its limit K, and a tile narrower than its halo loads more
@@ -38,7 +38,7 @@ for tile in (8, 16, 32, 64, 128, 256):
     print(f"{tile:<8}" + "".join(f"{t.reuse:11.1f}{100 * t.redundant:8.0f} %" for t in found))
 
 # %% [markdown]
-# The traffic calculator has sliders for all of it. Watch what a wide tile costs: shared memory, and with it the number of
+# The traffic calculator has sliders for all of it. Watch what a long tile costs: shared memory, and with it the number of
 # blocks that fit on an SM.
 
 # %% tags=["nbval-ignore-output"]
@@ -486,4 +486,4 @@ from dwlab import grade
 grade("14_5")
 
 # %% [markdown]
-# **Next:** [15 · A row in registers](15_registers.ipynb): which floor is the roof, and a first step towards it.
+# **Next:** [15 · A row in registers](15_registers.ipynb): which takes longer, the bytes or the arithmetic, and a first step towards it.

@@ -301,4 +301,4 @@ from dwlab import grade
 grade("15_3")
 
 # %% [markdown]
-# **Next:** [16 · At the roof](16_at_the_roof.ipynb): 16 bytes per lane, without bank conflicts.
+# **Next:** [16 · As fast as a copy](16_as_fast_as_a_copy.ipynb): 16 bytes per lane, without bank conflicts.

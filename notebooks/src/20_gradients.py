@@ -188,7 +188,8 @@ def as_it_is(p):
     return replace(a_thread_an_output(p), zero=False)  # whatever dx holds before
 
 
-print(check(gather, problem, path="input_grad", launch=as_it_is, seed=1).raise_if_wrong())
+for padding in ("causal", "same"):  # shift is 0 in the first
+    print(check(gather, replace(problem, padding=padding), path="input_grad", launch=as_it_is, seed=1).raise_if_wrong())
 
 # %% [markdown]
 # ### The same, as a forward pass

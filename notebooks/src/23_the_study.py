@@ -197,7 +197,7 @@ print(evidence.opcodes_text())
 # The mapping alone cannot tell what happens to a request beyond the first cache. But there are bounds: at least the compulsory bytes come
 # from device memory, at most all that was requested. And there is an estimate in between. An array is read from memory
 # once, and a sector once more if so much passed by since its last use that the L2 has lost it. That needs the launch's
-# order and one number of the GPU, the size of its L2.
+# order and one number of the GPU, the size of its L2. It is made below where more than twice the compulsory bytes are requested.
 #
 # **In which stages does memory deliver far less than the warps request?** Where warps request each element many times and
 # soon again. Formula: requested bytes over compulsory bytes.
@@ -291,8 +291,9 @@ for what, of in growth.items():
 # %% [markdown]
 # A kernel that waits for memory, or for its multiply-adds, gains most from the newer GPU. One that waits for
 # wavefronts or for instructions gains about half of that. Threads that take their steps one after the other on a
-# nearly empty GPU gain little more than the clock. So a table of times needs a reason beside each time, or it says
-# little about another GPU.
+# nearly empty GPU gain little more than the clock. (The naive weight gradient is even slower on the H200 than on the
+# P100†: it is ours, of the same name, and not the study's.) So a table of times needs a reason beside each time, or it
+# says little about another GPU.
 #
 # ## Explain
 #
@@ -343,7 +344,8 @@ print(f"warp_tiled on a T4: {slower[0] / slower[1]:.1f} times as long as on an H
 evidence.elsewhere_table("forward", ("p100", "t4", "a100", "l4", "h200"))
 
 # %% [markdown]
-# A newer instruction can be missing: copies past the registers need compute capability 8.0. And the reason may change
+# On a T4 `warp_tiled` waits for memory, on the H200 for wavefronts: so it loses less than the memories differ by. A newer
+# instruction can be missing: copies past the registers need compute capability 8.0. And the reason may change
 # from GPU to GPU, so the ranking may, too: a float64 sum costs a T4 far more than an H200.
 #
 # For one GPU without a record there *are* times: the study's P100†. They are those of the study's kernels, not of ours, which

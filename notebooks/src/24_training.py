@@ -82,8 +82,9 @@ predicted_step_faster = 10.0
 #
 # The chain rule, from the loss back to M. Each line is the derivative with respect to one thing, from the line before:
 #
-# $$dz = \tfrac{2}{n}(z - goal) \qquad dy_h = dz\; o_h\,(1 - \tanh^2 y_h) \qquad
-# dw,\ dx = \text{the convolution's gradients} \qquad dM = \sum_{b,t} dx\, f$$
+# $$dz = \tfrac{2}{n}(z - goal) \qquad dy_h = dz\; o_h\,(1 - \tanh^2 y_h)$$
+#
+# $$dw,\ dx = \text{the convolution's gradients} \qquad dM = \sum_{b,t} dx\, f$$
 #
 # The convolution's three paths are kernels. `dwlab.kernels.dispatch` has a function for each, which picks the fastest stage or
 # takes a name. Somebody in a hurry makes dx without looking: *the gradient of a convolution is a convolution with the
@@ -261,7 +262,7 @@ for name in ("naive", "warp_tiled"):
 
 # %% [markdown]
 # Training takes three times the forward pass's FLOPs, and about three times its bytes (`warp_tiled` multiplies the
-# zeros before the row, too: lesson 15). And the rest of a block? At the study's shape, forward, as a framework runs
+# zeros before the row, too: lesson 13). And the rest of a block? At the study's shape, forward, as a framework runs
 # it, one operation after the other; a *pass* is one read or write of all B × H × L values:
 #
 # | operation | passes | FLOPs |
@@ -288,7 +289,7 @@ print(f"part of the FLOPs: {part_of_flops:.1%}; you predicted {predicted_part_of
 
 # %% [markdown]
 # A tenth of the FLOPs and a tenth of the bytes. Where the naive convolution takes a large part of the time all the
-# same, it is because it runs so far from its roof. Once it is at the roof, the other operations are what to work on.
+# same, it is because it runs so far from its floor. Once it is near it, the other operations are what to work on.
 #
 # ## Measure
 #
@@ -395,7 +396,7 @@ with_alt(
 
 # %% [markdown]
 # The circles, of the recorded epoch, lie close to the curve of 90 %, which is the convolution's share of the naive step
-# there. On an H200 the squares, of an epoch of smaller batches, lie below it.
+# there. In `gpu` mode squares mark the epoch of smaller batches, too: on an H200 they lie below it.
 #
 # Now the table's right end: with 60 % of the step, no kernel whatever gives more than 2.5 times. And the study's
 # two numbers tell what its convolution's part was:

@@ -122,7 +122,14 @@ def product(a, b):
 a, b = whole((16, 24), (8, 24))
 d = poisoned(16, 8)
 launched(by_lanes(ptx.mma_tf32), 1, 32, a, b, d)
-agree(d, a @ b.T, "d", tolerance=0, mistakes=lambda: of_fragments(a, b))
+pairs = np.arange(24).reshape(3, 4, 2).swapaxes(1, 2).ravel()  # k = 2 t and 2 t + 1, in the places of t and t + 4
+typical = {
+    "The sums begin anew with each eight numbers along k.": a[:, -8:] @ b[:, -8:].T,
+    "A lane has k = t and t + 4 of a, not two neighbours.": a[:, pairs] @ b.T,
+    "A lane has k = t and t + 4 of b, not two neighbours.": a @ b[:, pairs].T,
+    "A lane's sums are in columns 2 t and 2 t + 1 of d.": (a @ b.T)[:, pairs[:8]],
+}
+agree(d, a @ b.T, "d", tolerance=0, mistakes=lambda: typical | of_fragments(a, b))
 print("d = a bᵀ, exactly")
 
 # %% [markdown]
@@ -211,6 +218,7 @@ def three(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
 
 # %%
 random = [np.random.default_rng(30).standard_normal(shape, np.float32) for shape in ((16, 24), (8, 24))]
+# Wrong in the fourth digit: a product with an l is missing, or has other operands. In the first: l is not of the rest.
 print(check(by_lanes(three), want=product, args=(*random, poisoned(16, 8)), grid=1, block=32).raise_if_wrong())
 assert not check(by_lanes(rounded), want=product, args=(*random, poisoned(16, 8)), grid=1, block=32).passed  # too far off
 
@@ -278,8 +286,8 @@ print(f"you predicted {predicted_error_tf32:.0e} for one tf32")
 # %% [markdown]
 # One product of tf32 loses about three digits of float32's seven. So does float16, whose fraction has 10 bits as well; but a
 # *layer* in float16 is stored like that, so the product loses nothing that was still there. Three products come out as
-# float32 does. They pay where tensor cores have well over three times the rate of float32's own units, as on an H200; there
-# are GPUs where they have not.
+# float32 does. They can pay only where Tensor Cores have well over three times the rate of float32's own units; there are
+# GPUs where they have not.
 #
 # On hardware the order of a sum and its last roundings are its own: compare with a tolerance, never with ==.
 #
@@ -331,9 +339,9 @@ tabular.columns(("type", f"stage on {gpu.name}", "µs", "TFLOP/s"), rows, left=(
 # %% [markdown]
 # ## Explain
 #
-# Multiply-adds of float32's own units had one ceiling; with Tensor Cores another one stands, several times as high. Then the
-# operands cannot come fast enough: even a tile of 4 × 4 products needs a word for each 21 multiply-adds. **How does
-# a kernel bring operands in time?** That is the next lesson.
+# With three products for one, `tensor` gets nine tenths of the ceiling of float32's own units (lesson 29), and not more. In
+# float16, one product for one, it gets four times that ceiling. Then operands cannot come fast enough: even a tile of 4 × 4
+# products needs a word for each 21 multiply-adds. **How does a kernel bring operands in time?** That is the next lesson.
 #
 # ## Key points
 #

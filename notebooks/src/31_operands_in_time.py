@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 15 minutes, then the exercises |
-# | **Before** | [16 · At the roof](16_at_the_roof.ipynb), [30 · Tensor Cores](30_tensor_cores.ipynb) |
+# | **Before** | [16 · As fast as a copy](16_as_fast_as_a_copy.ipynb), [30 · Tensor Cores](30_tensor_cores.ipynb) |
 # | **Afterwards you can** | write a K loop whose copies are a chunk ahead · say what each of its waits and barriers is for · read a kernel that wins |
 
 # %% tags=["nbval-ignore-output", "folded"]

@@ -275,7 +275,7 @@ for name, count in fits.items():
 print(f"you predicted {predicted_products_int16:,} for int16 and {predicted_products_int32:,.0f} for int32")
 
 # %% [markdown]
-# An int16 holds one. An int32 holds any layer there is. And float32, though it is as wide, stops being exact at some 500: with
+# An int16 holds one. An int32 holds any layer there is. And float32, though it has as many bits, stops being exact at some 500: with
 # more channels its sums depend on their order again. Hence int32.
 
 # %% [markdown]

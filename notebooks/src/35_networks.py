@@ -273,11 +273,11 @@ tabular.columns(head, rows, left=(0, 1))
 # %% [markdown]
 # ## Explain
 #
-# - **Amdahl decides what to work on.** A network is as slow as its most common slow layer. Depthwise kernels may be at the roof; what
+# - **Amdahl decides what to work on.** A network is as slow as its most common slow layer. Depthwise kernels may be at their floor; what
 #   they can still bring is their column above and no more. The pointwise products are where the arithmetic is.
 # - **The sum of the parts is not the whole.** A kernel timed alone finds its own input in the L2, again and again. In the network it
 #   finds what the layer before has just written, if that still fits; and the next kernel's filters may have to come from device
-#   memory. *Other* has that in it, with its sign.
+#   memory. The column *Other* is this difference: it may be below 0.
 # - **Few operations, much time.** *Other* has 2 % of MobileNetV1's multiply-adds, in three operations that the project left to
 #   PyTorch while it worked on layers. Timing the graph of the first step, of the first two, and so on showed how much they took; now
 #   there are kernels of our own for them (`dwlab.kernels.operations`).

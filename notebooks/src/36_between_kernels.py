@@ -3,9 +3,9 @@
 #
 # | | |
 # | --- | --- |
-# | **Time** | about 15 minutes, then the exercises |
+# | **Time** | about 10 minutes, then the exercises |
 # | **Before** | [35 · A network, layer by layer](35_networks.ipynb) |
-# | **Afterwards you can** | tell the host's time from the GPU's, and what a CUDA graph takes away · say what a kernel may do before the one ahead of it is done · decide between fused and unfused by the whole network's time · compare with a library fairly |
+# | **Afterwards you can** | tell the host's time from the GPU's, and say which of them decides · say what a CUDA graph takes away, and what it leaves · decide between fused and unfused by the whole network's time · compare with a library fairly |
 
 # %% tags=["nbval-ignore-output"]
 from dwlab import banner
@@ -16,7 +16,7 @@ banner()
 # %% [markdown]
 # ## Question
 #
-# A network of 30 kernels that take 3 µs each should take 90 µs. Started from Python, one by one, it takes several times that. **Who
+# A network of 27 kernels that take 3 µs each should take 81 µs. Started from Python, one by one, it takes several times that. **Who
 # waits for whom, and what is left of fusing two layers when all kernels are in one graph?**
 #
 # ## Predict
@@ -34,23 +34,32 @@ predicted_fused = 1.5
 # %% [markdown]
 # ## Build
 #
-# A kernel has to be started. From Python that takes the host some microseconds each, and the GPU can only begin what has been
-# started. With kernels that take so many µs each, and a host that needs `start` µs to launch one:
+# A kernel has to be started. From Python that takes the host some microseconds. A kernel begins when it has been started and
+# the kernel before it has ended. Write `issued(kernels, start)`: when the last one has ended, in µs. `kernels` has the time
+# of each, in µs; the host begins at 0, and has started the n-th kernel at n × `start`, whether the GPU is done or not.
 
 # %%
-from dwlab.problems import networks
-from dwlab.text import tabular
-
-
 def issued(kernels, start):
     """µs until the last kernel has ended, if the host starts one every `start` µs."""
     end = 0.0
+    ### BEGIN SOLUTION
     for number, us in enumerate(kernels, 1):
         end = max(end, number * start) + us
+    ### END SOLUTION
     return end
 
 
-print(f"two kernels of 3 µs, a start of 2 µs: {issued([3.0, 3.0], 2.0):g} µs; of 10 µs: {issued([3.0, 3.0], 10.0):g} µs")
+# %% [markdown]
+# ## Check
+
+# %%
+for kernels, start, right in (([3.0], 2.0, 5.0), ([3.0, 3.0], 2.0, 8.0), ([3.0, 3.0], 10.0, 23.0), ([9.0, 1.0, 1.0], 2.0, 13.0)):
+    found = issued(kernels, start)
+    assert found == right, f"{kernels}, a start takes {start:g} µs: {found:g} µs; {right:g} are right"
+    print(f"{kernels}, a start takes {start:g} µs: {found:g} µs")
+
+# %% [markdown]
+# Now 27 kernels of 3 µs: how long do all take?
 
 # %%
 kernels = [3.0] * 27  # a number to think with, not a measured one
@@ -70,83 +79,42 @@ from dwlab.widgets.fused_drawings import launches
 launches([3.0] * 8, start=10.0)
 
 # %% [markdown]
-# As soon as a start takes longer than a kernel, the host decides: all kernels may become twice as fast, and *nothing*
-# changes. A **CUDA graph** is the whole list, captured once and started by one call. What is left between two kernels is
-# the GPU's own, and short. All times of this workbook's networks, ours and PyTorch's, are of graphs.
+# As soon as a start takes longer than a kernel, the host decides: all kernels may become twice as fast, and hardly anything
+# changes. A **CUDA graph** is the whole list, captured once and started by one call. Started one by one or as a graph, the
+# kernels are the same, in the same order, and so is what they compute. What is left between two of them is the GPU's own,
+# and short. All times of this workbook's networks, ours and PyTorch's, are of graphs.
 #
-# ### Between two kernels
-#
-# Short, but not nothing, where kernels take a few microseconds. A kernel of a graph starts when the one before is done: its
-# last block has ended, and what it wrote can be seen. Only then are blocks of the next handed out, which compute addresses
-# and request their first bytes. From compute capability 9.0 on the next kernel may be a **programmatic dependent launch**
-# (`dwlab.kernels.parts.dependent_launch`). Its blocks come early: when those of the kernel before are at their end, or already
-# when all of them have begun. They wait in the kernel itself, at one instruction, `ptx.grid_dependency_wait()`, until the kernel
-# before is done.
-#
-# What a kernel does ahead of its wait costs no time of its own. It may request **filters**: no kernel of the network writes
-# them. It may not request its **map**, which is not there yet. And it may not *write* ahead of the wait, although nobody waits
-# for what it writes. Maps share memory: where its outputs go, the kernel before may still be reading.
-# Write after read is a dependency, too. Blocks that wait take room from those that work, so an early start does not always
-# pay: `inference.prepare` tries no early start and both early ones, and keeps the fastest.
-#
-# The classifier at the end of a network, `dwlab/kernels/operations/ends.py`, has its weights in registers before it waits: for one
-# image they are most of its bytes.
-
-# %% [markdown]
-# ## Check
-#
-# Started one by one or as a graph, the kernels are the same, and so must be what they compute. `grid_dependency_wait` changes
-# nothing of it either: in the interpreter, where each launch is done before the next, it does nothing. Here a layer of one kernel
-# that stores after it:
-
-# %%
-import numpy as np
-
-from dwlab import cuda, xray
-from dwlab.kernels.parts import ptx_memory as ptx
-
-
-@cuda.jit
-def scaled(w, x, y):
-    i = cuda.grid(1)
-    weight = w[i % w.size] if i < x.size else w[0]  # before the wait: no kernel writes filters
-    ### BEGIN SOLUTION
-    ptx.grid_dependency_wait()
-    ### END SOLUTION
-    if i < x.size:
-        y[i] = weight * x[i]
-
-
-w, x = np.arange(1, 5, dtype="f4"), np.ones(70, "f4")
-seen = xray(scaled, 3, 32, w, x, np.zeros_like(x), keep=True)
-seen.raise_hazards()
-print(f"right: {(seen.outputs['y'] == w[np.arange(70) % 4]).all()}")
-
-# %% [markdown]
 # ## X-ray
 #
-# What stands before the wait can be requested while the kernel ahead still runs. How much of a layer's bytes is that, for one
-# image and for 32?
+# Which layers take less time than a start? A depthwise or pointwise layer must move its bytes. At the bandwidth of a data
+# sheet, which no kernel gets:
 
-# %% tags=["folded"]
-whole = networks.network("mobilenet_v1")
-chosen = [layer for layer in whole.layers if layer.planned][-2:] + [layer for layer in whole.layers if layer.planned][:2]
+# %%
+from dwlab.gpu import machine
+from dwlab.problems import networks
+from dwlab.text import tabular
+
+h200 = machine.known()["NVIDIA H200"]
 for batch in (1, 32):
-    made = networks.network("mobilenet_v1", batch=batch)
-    for layer in (one for one in made.layers if one.name in {c.name for c in chosen}):
-        sizes = layer.problem.nbytes()
-        early = sum(sizes[name] for name in ("w", "b"))
-        print(f"batch {batch:2}  {layer.name:16}{early / sum(sizes.values()):6.1%} of its bytes are filters and biases")
+    whole = networks.network("mobilenet_v1", batch=batch)
+    layers = [layer for layer in whole.layers if layer.planned]
+    least = [sum(layer.problem.nbytes().values()) / h200.ceilings.copy_gbps / 1e3 for layer in layers]
+    short = sum(us < 10 for us in least)
+    print(f"batch {batch:2}: {short} of {len(layers)} layers have less than 10 µs of bytes; all layers {sum(least):,.0f} µs")
+
+# %%
+for place in (0, 1, -2, -1):
+    print(f"batch 32  {layers[place].name:14}{least[place]:5.1f} µs")
 
 # %% [markdown]
-# Late layers have small maps and many filters: for one image most of a pointwise layer's bytes can be requested early. Early
-# layers have next to nothing to request, and a large batch has less.
+# One image gives no layer enough to do for the time of a start from Python. 32 images do in the first layers, whose maps are
+# large, and not in the last.
 #
 # ## Measure
 #
 # ### The host
 #
-# What a plain start costs the host through Numba is among the recorded ceilings of a GPU. It is the host's time, not the GPU's, and
+# What a plain start costs the host through Numba is recorded with each GPU. It is the host's time, not the GPU's, and
 # differs from run to run; a library whose starts are written in C++ needs less:
 
 # %% tags=["nbval-ignore-output", "folded"]
@@ -160,7 +128,7 @@ if one and launch_us:
     count, total = len(whole.layers), one.unfused_us
     plain = issued([total / count] * count, launch_us)
     print(f"MobileNetV1, {count} starts of {launch_us:.1f} µs: {plain:,.0f} µs, as one graph {total:,.0f} µs:")
-    print(f"{plain / total:.1f} times longer; you predicted {predicted_times_longer:g}")
+    print(f"{plain / total:.1f} times as long; you predicted {predicted_times_longer:g}")
 else:
     print("No network, or no cost of a start, is recorded yet.")
 if one and one.fusion:
@@ -203,13 +171,17 @@ else:
 #   one kernel. The times that chose the pairs are of kernels alone. In the network's graph kernels overlap: the second kernel of a pair
 #   costs less than alone, so there is less to save. Only the whole network, timed both ways, can say, and so that decides
 #   (`dwlab.inference.selection.decide`).
+# - **Short is not nothing.** In a graph, too, a kernel starts when the last block of the one before has ended. From compute
+#   capability 9.0 on it may be a **programmatic dependent launch**: its blocks come earlier, request filters, which no kernel
+#   writes, and wait in the kernel for the map ([parts](../docs/parts.md), `dependent_launch`). Blocks that wait take room from
+#   those that work, so `inference.prepare` tries whether it pays.
 # - **Compared with what?** The other side runs in a graph as well, in its better layout, in the same precision, with the search for
 #   algorithms on. Against PyTorch started from Python one by one, nearly anything wins at batch 1.
 #
 # ## Key points
 #
 # - As soon as a start takes longer than a kernel, the host decides the time.
-# - Before its wait a kernel may request filters, and nothing that another kernel writes.
+# - A CUDA graph takes the host away; what is left between two kernels is the GPU's own.
 # - Fused or not is decided by the time of the whole network.
 #
 # Words: [glossary](../docs/glossary.md): CUDA graph, launch, programmatic dependent launch, fused, baseline.

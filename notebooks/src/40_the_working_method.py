@@ -45,13 +45,13 @@ from matplotlib.figure import Figure
 
 from dwlab.simt.views import with_alt
 
-figure = Figure(figsize=(10, 1.4))
+figure = Figure(figsize=(10, 1.4), facecolor="0.35")
 places = figure.subplots(1, 10)
 for label, (name, place) in enumerate(zip(surfaces.SURFACES, places, strict=True)):
     place.imshow(held.images[held.labels == label][0], cmap="gray", vmin=0, vmax=255)
-    place.set_title(name, fontsize=9)
+    place.set_title(name, fontsize=9, color="white")
     place.set_axis_off()
-display(with_alt(figure, f"A test image of each surface, in grey: {', '.join(surfaces.SURFACES)}."))
+display(with_alt(figure, f"Photographs: a test image of each surface, in grey: {', '.join(surfaces.SURFACES)}."))
 for label, name in enumerate(surfaces.SURFACES):
     own = held.labels == label
     print(f"{name:9}{right[own].sum():3} of {own.sum()} right, mean grey {held.images[own].mean():4.0f}")
@@ -238,6 +238,9 @@ print(f"classes as before: {(rounded.argmax(1) == exact.argmax(1)).sum()} of {le
 print(f"outputs move by {np.abs(rounded - exact).max():.2f} at most; the closest decision is by {(first - second).min():.2f}")
 
 # %% [markdown]
+# Outputs may move by more than the closest decision, and no class changes. Another network need not be so lucky, so each
+# change is checked anew.
+#
 # Sparsity makes another network. What that costs is found by training. (Lesson 42 explains the patterns, and what they
 # bring.) Pruned by magnitude, and trained on with the zeros held in place:
 
@@ -395,7 +398,7 @@ if views:
     print(f"At first the GPU computed or copied in {busy:.0%} of the time; you predicted {predicted_busy:.0%}")
 
 # %% [markdown]
-# **What limits now?** The last job's kernels are busy for four fifths of its time, and half of that is one stage, the
+# **What limits now?** Without a profiler the last job is shorter, as the first table's text has it. Its kernels are busy for four fifths of its time, and half of that is one stage, the
 # fused blocks. But the host is not far behind: torch.profiler, which makes each call longer, makes the whole half as long
 # again, with the same kernels; and a kernel of our own, which saves the GPU a pass, lost, because launching it from Python
 # costs more. So the next change is larger batches once more: they did nothing while the host waited for each copy, and

@@ -430,7 +430,7 @@ with_alt(
 # %% [markdown]
 # Only patterns above *dense* in the table are worth a thought: what is below it keeps less and costs more. The dense product is
 # our own. Sixteen filters that share columns keep more than 64, and cost more: for every 16 filters their rows are loaded again,
-# and products of four warps want 64 filters. V should be as wide as a block's tile.
+# and products of four warps want 64 filters. V should be what a block's tile has.
 #
 # ## Key points
 #

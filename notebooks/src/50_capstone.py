@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 10 minutes, then half a day or more for your own stage |
-# | **Before** | lessons 10 to 14; those on the roof help |
+# | **Before** | lessons 10 to 14; those after it help |
 # | **Afterwards you can** | take an operator from its definition to a kernel near its floor, alone, and show that it is right and how far it is from the floor |
 #
 # Until now each kernel had a stage before it, a formula and a judge. Here you begin with a blank file. Four operators are
@@ -12,7 +12,7 @@
 #
 # | operator | what is new |
 # | --- | --- |
-# | `dilated` | taps four hours apart: a wide halo for few taps |
+# | `dilated` | taps four hours apart: a long halo for few taps |
 # | `gated` | a product with a second input, in the same kernel |
 # | `strided` | every second output: neighbours read every second element |
 # | `separable` | two dimensions, as two passes in one kernel |

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 16 · At the roof
+# # 16 · As fast as a copy
 #
 # | | |
 # | --- | --- |
@@ -190,8 +190,9 @@ print(f"rows of 48, no gap, no swizzle: {each:g} wavefronts a read; you predicte
 #
 # ### The stage
 #
-# All of it together, made for a shape. `rows.load_async`, `read` and `store` are the three ways of the vectors; each is a loop over 12 of
-# them, as you have just seen. `row_products.row_to_tile` makes the products of lesson 15, 8 outputs at a time.
+# All of it together, made for a shape: the stage `wide`, so called for its 16 bytes an instruction.
+# `rows.load_async`, `read` and `store` are the three ways of the vectors; each is a loop over 12 of them, as you have just
+# seen. `row_products.row_to_tile` makes the products of lesson 15, 8 outputs at a time.
 
 # %% tags=["folded", "stage:depthwise1d/forward/wide"]
 
