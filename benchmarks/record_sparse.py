@@ -4,7 +4,7 @@ Shapes of matrices as the source of the sparse kernels has them (F x C filters, 
 distinct pointwise layers of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU at batch 1 and 32, those with the
 largest share of their network's bytes first; float16, no bias and no activation, in both layouts; each in several
 patterns of pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of pointwise in NHWC;
-theirs: what dwlab.measure.sparse_baselines has, on the same pruned filters. Both sides run in CUDA graphs on several
+theirs: what `sparse_baselines` has, on the same pruned filters. Both sides run in CUDA graphs on several
 sets of buffers, together larger than the L2 as far as 64 sets are. Every result is checked against float64 before a
 time is taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
 
@@ -31,13 +31,14 @@ from typing import Any
 
 import numpy as np
 import record_layers
+import sparse_baselines
 from record_layers import candidates, compile_ahead, peer_rows, timed
 from recording import Parser, record, recorded, said, taken
 from tables import networks as tables
 
 from dwlab import records, report, study
 from dwlab.gpu.machine import Machine
-from dwlab.measure import baselines, sparse_baselines, timing
+from dwlab.measure import baselines, timing
 from dwlab.model.sparse import dense_layer
 from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import pattern

@@ -1,12 +1,12 @@
 """Whole sweeps of tuning spaces on a GPU: ``python benchmarks/sweep.py [JOURNAL] [--seconds S]``.
 
 Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, strategy exhaustive), into one journal a
-GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU (`python -m dwlab
-tune --report`), and its winners are the tiles that launches get. Of each op, path and storage type come the layers of
-the image networks with the largest share of their network's bytes, at batch 1 and 32, the study's problems, and the
-sparse source's products; what is tuned is the stage that runs there, if it has many tiles, else all stages of the path.
-Of a stage that has more than LARGEST tiles the space is the NEAR of them that are nearest to a tile that ships: which
-differ from it in the fewest parameters, and by the fewest doublings.
+GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU
+(docs/tables/tuning.py), and its winners are the tiles that launches get. Of each op, path and storage type come the
+layers of the image networks with the largest share of their network's bytes, at batch 1 and 32, the study's problems,
+and the sparse source's products; what is tuned is the stage that runs there, if it has many tiles, else all stages of
+the path. Of a stage that has more than LARGEST tiles the space is the NEAR of them that are nearest to a tile that
+ships: which differ from it in the fewest parameters, and by the fewest doublings.
 
 Spaces in which 5 % are more than one candidate come first, the smaller before the larger. What the journal has already
 is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, one at a
@@ -48,7 +48,7 @@ from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.text import tabular
 from dwlab.text.commandline import whole
-from dwlab.tuning import report, stages, strategies
+from dwlab.tuning import stages, strategies
 from dwlab.tuning.pool import Pool
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import FIRST, Found, SearchError, search
@@ -63,8 +63,8 @@ ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and man
     DepthwiseConv1d(256, 64, 1000, 15),
     DepthwiseConv1d(64, 64, 4096, 31, "same"),
 )
-LEAST = report.MANY
-"""Candidates of a space in which the budget of a report is more than one: such sweeps come first."""
+LEAST = 20
+"""Candidates of a space on which searches are compared (docs/tables/tuning.py): such sweeps come first."""
 LARGEST = 200
 NEAR = 60
 EACH = 6  # layers of an op, path and storage type

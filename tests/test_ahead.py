@@ -44,6 +44,9 @@ class Stage:
     def kernel_for(self, problem):
         return self.kernel
 
+    def options_for(self, problem):
+        return ()
+
     def config(self, problem):
         return None
 

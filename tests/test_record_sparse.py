@@ -14,12 +14,12 @@ from fakes import recorded, script, timed
 from dwlab import records, study
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.measure import sparse_baselines, timing
+from dwlab.measure import timing
 from dwlab.measure.baselines import Baseline
 from dwlab.problems.layers import LAYOUTS, Pointwise, SparsePointwise
 from dwlab.records import RecordError, shape_text
 
-record_sparse = script("record_sparse")
+record_sparse, sparse_baselines = map(script, ("record_sparse", "sparse_baselines"))
 LAYER = SparsePointwise(2, 64, 128, 4, 4, pattern="64:2:16")
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,16 +23,29 @@ from fakes import script
 from tuning_benches import Plain, doubled, doubling, largely, numbers, slowly
 
 from dwlab import cuda, stage, tune
-from dwlab.compiler import inspect
-from dwlab.gpu import target
-from dwlab.kernels import choices
+from dwlab.compiler import inspect, precompile
+from dwlab.gpu import specs, target
+from dwlab.kernels import choices, levels
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
-from dwlab.problems import layers
+from dwlab.problems import ProblemError, layers
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
 from dwlab.text import terminal
-from dwlab.tuning import bench, levels, pool, race, replay, report, search, space, stages, strategies, tables
+from dwlab.tuning import (
+    bench,
+    learned,
+    pool,
+    pruning,
+    race,
+    replay,
+    running,
+    search,
+    space,
+    stages,
+    strategies,
+    tables,
+)
 from dwlab.tuning.tune import _identity
 from dwlab.tuning.worker import Inline, Lost, Worker, WorkerError
 
@@ -110,26 +124,16 @@ def test_the_stages_of_a_path_are_candidates_too():
 
 
 def test_a_run_without_a_gpu_says_that_it_counted(run, tmp_path):
-    files = [tmp_path / name for name in ("j.jsonl", "p.svg")]
-    options = ("--journal", files[0], "--plot", files[1], "--most", "2")
-    status, out, err = run("tune", TENSOR, *map(str, options))
+    file = tmp_path / "j.jsonl"
+    status, out, err = run("tune", TENSOR, "--journal", str(file), "--most", "2")
     out = " ".join(out.split())
     assert status == 0 and "No time was measured" in out and "counted µs" in out and "in place of N=1" in out
-    assert "measured on" not in out and err.startswith("wrote ") and all(one.stat().st_size for one in files)
-    assert [known.counted for known, _ in Journal(files[0]).read()] == [True] * 3  # two and who won
-    status, out, _ = run("tune", TENSOR, str(LAYER), "--journal", str(files[0]), "--most", "2", "--json")
+    assert "measured on" not in out and not err
+    assert [known.counted for known, _ in Journal(file).read()] == [True] * 3  # two and who won
+    status, out, _ = run("tune", TENSOR, str(LAYER), "--journal", str(file), "--most", "2", "--json")
     made = json.loads(out)
     assert made["known_before"] == made["tried"] == 2 and "time_us" not in out
     assert made["best"]["counted_us"] > 1 and len(made["curve"]["counted_us"]) == 2
-
-
-def test_a_plot_that_cannot_be_written_costs_itself_alone(run, tmp_path):
-    (tmp_path / "p.svg").mkdir()
-    status, out, err = run("tune", TENSOR, "--most", "1", "--plot", str(tmp_path / "p.svg"))
-    assert status == 2 and "best " in out and "cannot be written" in err
-    assert run("tune", TENSOR, "--plot", "p.txt")[1:] == (
-        "", "dwlab: argument --plot: 'p.txt' does not end in .png or .svg or .pdf (see: python -m dwlab tune --help)\n"
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("option", ["--journal", "--replay"])
@@ -187,46 +191,50 @@ def test_damaged_lines_and_parts_of_a_sweep_are_reported(run, tmp_path):
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
-def test_the_report_has_a_row_a_sweep(run, tmp_path):
+def test_the_report_has_a_row_a_sweep_and_one_that_was_repeated_counts_once(tmp_path, capsys):
     sweep_of(tmp_path / "h200.jsonl")
     sweep_of(tmp_path / "h100.jsonl", gpu="NVIDIA H100")
+    sweep_of(tmp_path / "again.jsonl", gpu="NVIDIA H100", versions={"driver": "1"})
     Journal(tmp_path / "h100.jsonl").append(key(gpu="NVIDIA L4"), Tried(SPACE.candidates[0], times_us=(1.0,)))
-    status, out, err = run("tune", "--report", str(tmp_path), "--json")
-    rows = json.loads(out)
-    assert status == 0 and [row["gpu"] for row in rows] == ["NVIDIA H100", "NVIDIA H200"] and "left out" in err
-    one = rows[1]
-    assert one["space"] == one["measured"] == len(SPACE) and one["at"] == 1 and not one["counted"]
-    assert one["default"] == one["model"] == one["random"] == 1.0  # 10 µs, where 5 are the least
-    status, out, _ = run("tune", "--report", str(tmp_path))
-    assert status == 0 and "median and 90th percentile, 2 all spaces: default 100.0%, 100.0%" in out
-    assert ("Optuna is not installed" in out) == (one["optuna"] is None)
+    rows = tuning.rows(tmp_path)
+    err = capsys.readouterr().err
+    assert [row.gpu for row in rows] == ["NVIDIA H100", "NVIDIA H200"]
+    assert "recorded in part, left out: 1" in err and "swept again later, left out: 1" in err
+    assert rows[1].space == len(SPACE) and rows[1].default == 1.0
+    assert rows[1].regrets["exhaustive"] == (
+        1.0,
+        1.0,
+        0.0 if len(SPACE) <= 20 else 1.0,
+    )  # 10 µs; the last but one has 5
+    tuning.main(tmp_path)
+    assert capsys.readouterr().out.count(f"| {TENSOR} | {LAYER} |") == 2
 
 
-def test_regrets_by_budget_and_on_another_gpu(tmp_path, monkeypatch):
+def test_claims_are_of_all_rows_and_what_optuna_loses_is_kept(tmp_path, monkeypatch):
+    rows = [
+        tuning.Row("a/b/c" if i else "sparse/b/c", "p", "g", 20 + i, 0.5, {"model": (i / 10,) * 3}) for i in range(11)
+    ]
+    rows += [replace(rows[1], space=19, regrets={"model": (9.0,) * 3}), replace(rows[1], regrets={}, note="none")]
+    found = tuning.claims([replace(one, changed=i > 2) for i, one in enumerate(rows)])
+    assert {which: count for which, (count, _) in found.items()} == {
+        "all": 11, "sparse filters": 1, "sources unchanged since": 3,
+    }  # fmt: skip
+    count, by = found["all"]
+    assert by["model"] == [tuning.Claim(0.5, 0.9, 1.0, pytest.approx(0.5))] * 3 and by["default"][0].median == 0.5
     sweep_of(tmp_path / "a.jsonl")
-    made = [Tried(one, times_us=(10.0 if i else 8.0,) * 4) for i, one in enumerate(SPACE.candidates)]
-    other = key(gpu="NVIDIA H100")
-    for tried in made:
-        Journal(tmp_path / "b.jsonl").append(other, tried)
-    monkeypatch.setattr(report, "MANY", len(SPACE))
-    found = tuning.curves(tmp_path)
-    assert set(found) == {"model", "random", "exhaustive"}
-    for name, points in found.items():  # of two sweeps, one of which has the default as its best
-        assert len(points) == len(tuning.BUDGETS) and points[0] == (0.5, 1.0), name
-        assert [median for median, _ in points] == sorted((median for median, _ in points), reverse=True)
-    assert found["exhaustive"][-1] == (0.5, 1.0)  # its best is the last but one
-    rows = {(one[2], one[3]): one[4:] for one in tuning.moved(tmp_path)}
-    assert rows == {
-        ("NVIDIA H200", "NVIDIA H100"): (0.25, 0.0),
-        ("NVIDIA H100", "NVIDIA H200"): (1.0, 1.0),  # 10 µs, where 5 are the least
-    }
-    tables = {name: make() for name, make in tuning.tables(tmp_path).items()}
-    assert "| 25.0% | 0.0% |" in tables["tuning-moved"] and tables["tuning-sweeps"].count(TENSOR) == 2
-    assert "| model |" in tables["tuning-curves"]
-    # What Optuna loses is written where it is installed, and read where it is not.
-    kept = {report.name_of(one): [0.5] * len(tuning.BUDGETS) for one, _ in report.whole(tuned.journals(tmp_path))}
-    (tmp_path / tuning.OPTUNA).write_text(json.dumps({"budgets": tuning.BUDGETS, "sweeps": kept}))
-    assert tuning.curves(tmp_path)["optuna"] == [(0.5, 0.5)] * len(tuning.BUDGETS)
+    monkeypatch.setattr(tuning, "MANY", len(SPACE))
+    (name,) = [tuning.name_of(one) for one, _ in tuning.whole(tuned.journals(tmp_path))]
+    kept = {"budgets": tuning.BUDGETS, "sweeps": {name: {"optuna": [0.25, 0.125, 0.0]}}}
+    (tmp_path / tuning.OPTUNA).write_text(json.dumps(kept))
+    assert "| Optuna | 25.0% (25.0% / 25.0% / 25.0%) | 12.5%" in tuning.tables(tmp_path)["tuning-claims"]()
+    assert tuning.kept(tmp_path) and not tuning.kept(tmp_path / "else")
+
+
+def test_near_layers_are_of_one_kind_and_each_size_within_a_factor():
+    one = learned.layer_of("N=32 C=16 F=96 H=112 W=112 NHWC bias")
+    for other, near in (("N=1 C=32 F=48 H=112 W=112", True), ("C=33 F=96 H=112 W=112", False), ("C=16 F=96", False)):
+        assert learned.near(one, learned.layer_of(other), 1) == near
+    assert learned.near(one, one, 0) and not learned.near(one, learned.layer_of("C=17 F=96 H=112 W=112"), 0)
 
 
 def test_a_paths_sweep_is_searched_again_without_a_stage_that_is_gone(tmp_path):
@@ -237,36 +245,30 @@ def test_a_paths_sweep_is_searched_again_without_a_stage_that_is_gone(tmp_path):
     its = key(subject=whole.id, kernel=whole.digest, space=space.digest(every))
     for i, one in enumerate(every):
         Journal(tmp_path / "a.jsonl").append(its, Tried(one, times_us=(float(5 + i),) * 4))
-    (row,) = report.rows(tuned.journals(tmp_path))
-    assert row.space == len(here) and row.model is not None and row.note == ""
+    (row,) = tuning.rows(tmp_path)
+    assert row.space == len(here) and "model" in row.regrets and row.note == ""
     for one in every:
         right = {"times_us": (5.0,)} if one["stage"] == "gone" else {"state": "crashed", "reason": "it did"}
         Journal(tmp_path / "b.jsonl").append(its, Tried(one, **right))
-    ((_, left),) = report.whole([tmp_path / "b.jsonl"])
+    ((_, left),) = tuning.whole([tmp_path / "b.jsonl"])
     assert len(left) == len(every)
 
 
-def test_a_sweep_without_the_tile_that_ships_compares_nothing(run, tmp_path, monkeypatch):
+def test_a_sweep_without_the_tile_that_ships_compares_nothing(tmp_path, monkeypatch):
     """Its first candidate is another tile, and each search would begin with that."""
     few = SPACE.candidates[1:]
     for one in few:
         Journal(tmp_path / "a.jsonl").append(key(space=space.digest(few)), Tried(one, times_us=(5.0,)))
-    (row,) = report.rows([tmp_path / "a.jsonl"])
-    assert row.measured == len(few) and "none of its candidates" in row.note
-    assert row.default is row.model is row.random is row.optuna is None and report.claims([row]) == []
-    monkeypatch.setattr(report, "MANY", len(few))
-    assert tuning.curves(tmp_path) == {}
-    status, out, _ = run("tune", "--report", str(tmp_path))
-    assert status == 0 and "none of its candidates" in out and "median" not in out
-    sweep_of(tmp_path / "b.jsonl")
-    status, out, _ = run("tune", "--report", str(tmp_path))
-    assert "median and 90th percentile, 1 all spaces: default 100.0%" in out
+    (row,) = tuning.rows(tmp_path)
+    assert row.space == len(few) and "none of its candidates" in row.note
+    monkeypatch.setattr(tuning, "MANY", len(few))
+    assert row.default is None and not row.regrets and not tuning.claims([row])
 
 
 def test_a_model_knows_nothing_of_the_layer_at_hand():
     what, problem = space.subject("pointwise/forward"), layers.problem("N=32 C=728 F=728 H=14 W=14 NHWC bias relu")
     known = choices.recorded("pointwise")["pointwise", "forward"]
-    others = report._of_others(what, problem)
+    others = tuning._of_others(what, problem)
     own = [one for one in known if one not in others]
     assert own and len(others) > len(own)
     assert {one.place[1:] for one in own} == {choices.place_of(problem, "float32")[0][1:]}
@@ -497,8 +499,8 @@ def test_a_winner_is_judged_with_the_inputs_of_today(tmp_path):
 
 def test_limits_of_a_candidate_are_arguments(run, tmp_path):
     given = {"reference": doubled, "args": numbers(), "isolated": True}
-    slow = tune(slowly, {"block": (32, 64), "seconds": (0, 30)}, **given, candidate_seconds=8)
-    assert [one.state for one in slow.tried.values()] == ["correct", "timeout"] * 2
+    slow = tune(slowly, {"block": (32,), "seconds": (0, 30)}, **given, candidate_seconds=8)
+    assert [one.state for one in slow.tried.values()] == ["correct", "timeout"]
     large = tune(largely, {"block": (32,), "gigabytes": (0, 3)}, **given, candidate_gigabytes=2)
     assert (large.tried[1].state, large.tried[1].reason) == ("memory", "its process took more than 2 GB")
     for wrong in (
@@ -670,10 +672,156 @@ def test_options_are_a_space_of_the_tile_that_ships(tmp_path, monkeypatch):
         assert made is not plain and made.py_func is plain.py_func
         if target.mode != "gpu":
             assert made.options == options
-    before = stage(TENSOR).config(LAYER)
-    Journal(tmp_path / "j.jsonl").append(key(subject=what.id), Tried(found.candidates[-1], times_us=(1.0,), won=True))
+
+
+def test_options_that_won_are_in_force_for_their_tile_alone(tmp_path, monkeypatch):
+    what, one = space.subject(f"{TENSOR}@options"), stage(TENSOR)
+    won = what.default(LAYER, measured=True) | {"max_registers": 64, "store_hint": 1}
+    before, other = (
+        one.kernel_for(LAYER),
+        one.with_config([*one.tiles.configs(LAYER.kernel_key, LAYER.N, gpus.H200)][-1]),
+    )
+    Journal(tmp_path / "j.jsonl").append(key(subject=what.id), Tried(won, times_us=(1.0,), won=True))
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
-    assert stage(TENSOR).config(LAYER) == before  # no launch takes what wins there
+    with gpus.using(gpus.H200):
+        assert dict(one.options_for(LAYER)) == {"max_registers": 64, "store_hint": 1} and not other.options_for(LAYER)
+        made = one.kernel_for(LAYER)
+        assert made is what.stage(won).kernel_for(LAYER) is not before
+        assert precompile.job_of(one, LAYER, ()).kernel() is made
+        assert other.kernel_for(LAYER) is not made
+    assert not one.options_for(LAYER, replace(gpus.H200, name="NVIDIA H100"))
+
+
+# --- the first launch of a problem searches ---------------------------------------------------------------------------
+
+
+class Favouring(Plain):
+    """`fast` in the name of the candidate's stage, or in its options, takes 1 µs, all else 10."""
+
+    def __init__(self, *fast):
+        self.fast, self.asked = fast, 0
+
+    def time_us(self, candidate):
+        self.asked += 1
+        return 1.0 if any(candidate.get(name) == value for name, value in self.fast) else 10.0
+
+
+@pytest.fixture
+def launching(tmp_path, monkeypatch):
+    """first_launch of LAYER as on an H200, with a bench that is given; its journal is a file of its own."""
+    monkeypatch.setattr(tuned, "OWN", tmp_path / "own" / "tuned.jsonl")
+    monkeypatch.setenv(tuned.SWITCH, "on")
+    monkeypatch.setattr(running, "target", SimpleNamespace(mode="gpu"))
+    monkeypatch.setattr(stages, "there", lambda id, problem: key(subject=id, problem=str(problem)))
+
+    def first_launch(bench, path="forward"):
+        monkeypatch.setattr(running, "bench", lambda id, problem: contextlib.nullcontext(Inline(bench)))
+        with gpus.using(gpus.H200):
+            running.first_launch(LAYER, path)
+            one = choices.ranking(LAYER, path)[0]
+            return one, dict(one.options_for(LAYER))
+
+    yield first_launch
+    tuned.reread()
+
+
+def test_the_first_launch_of_a_problem_searches_and_later_ones_take_what_won(launching):
+    before = choices.ranking(LAYER, "forward")[0]
+    bench = Favouring(("stage", "tensor"), ("max_registers", 64))
+    one, options = launching(bench)
+    assert one.name == "tensor" != before.name and options == {"max_registers": 64}
+    asked = bench.asked
+    assert launching(bench)[0] is one and bench.asked == asked  # it is in the journal
+    code = (
+        "from dwlab.kernels import choices; from dwlab.problems import layers; from dwlab.kernels.tiling import gpu\n"
+    )
+    code += f"with gpu.using(gpu.H200): print(choices.ranking(layers.problem({str(LAYER)!r}))[0].name)"
+    for switch, name in (("on", "tensor"), ("off", before.name)):
+        home = {tuned.SWITCH: switch, tuned.VARIABLE: str(tuned.OWN) if switch == "on" else ""}
+        got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | home)
+        assert got.stdout.strip() == name, got.stderr
+
+
+def test_a_search_that_finds_nothing_faster_changes_nothing(launching):
+    before = choices.ranking(LAYER, "forward")[0]
+    one, options = launching(Favouring())
+    assert one is before and not options and one.config(LAYER) == before.config(LAYER)
+
+
+def test_what_cannot_be_searched_is_launched_as_without(launching, monkeypatch):
+    before = choices.ranking(LAYER, "forward")[0]
+
+    class Wrong(Favouring):
+        def judge(self, candidate):
+            raise race.Out("incorrect", "y[0] is 1")
+
+    with pytest.warns(UserWarning, match="launched as without DWLAB_TUNE=on: every candidate failed"):
+        assert launching(Wrong())[0] is before
+    monkeypatch.setenv(running.SECONDS, "long")
+    with pytest.warns(UserWarning, match="'long' is no number of seconds"):
+        launching(Favouring())
+    monkeypatch.setenv(tuned.VARIABLE, "off")
+    bench = Favouring()
+    assert launching(bench)[0] is before and not bench.asked
+
+
+def test_a_worker_need_not_run_its_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import tuning_benches\nfrom dwlab.tuning.worker import Worker\nprint('run')\n"
+        "with Worker(tuning_benches.Plain, script=False) as one:\n    print(one.time_us({'cost': 1}), __file__ != '')\n"
+    )
+    path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
+    got = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert got.stdout == "run\n11.0 True\n", got.stderr
+
+
+# --- how sparse filters are stored ------------------------------------------------------------------------------------
+
+PRODUCT = layers.SparsePointwise(128, 1024, 4096, 1, 64, pattern="64:2:16")
+
+
+def test_filters_are_stored_as_the_fastest_stage_wants_them():
+    h200 = specs.find("h200")
+    found = pruning.ways(PRODUCT, h200)
+    assert [(one.storage, one.stage.name, one.how) for one in found][0] == ("2:4", "tma", "recorded")
+    assert {one.storage for one in found} == {"64:2:16", "2:4", "dense"} and found[0].us == min(w.us for w in found)
+    rows = replace(PRODUCT, N=1, H=128, layout="NCHW")
+    assert pruning.ways(rows, h200)[0].storage == "64:2:16" and "dense" not in {
+        w.storage for w in pruning.ways(rows, h200)
+    }
+    for gpu in ("h200", "a100"):
+        its = specs.find(gpu)
+        odd = pruning.ways(replace(PRODUCT, C=96, F=160), its)
+        assert odd and all(one.how == "predicted" and not one.stage.why_not(one.problem, its) for one in odd)
+    assert {one.storage for one in pruning.ways(replace(PRODUCT, pattern="64:1:16"), h200)} == {"64:1:16", "dense"}
+
+
+def test_patterns_for_a_budget_and_what_is_measured(monkeypatch):
+    w = np.random.default_rng(3).standard_normal((4096, 1024))
+    found = pruning.tune_pruning(w, PRODUCT, 0.5, patterns=("2:4", "64:2:8", "64:2:32"), gpu=specs.find("h200"))
+    assert [one.pattern for one in found.frontier] == ["64:2:32", "2:4", "dense"] and found.best.pattern == "2:4"
+    assert found.ways["64:2:8"].storage == "2:4" and found.kept["2:4"] > found.kept["64:2:8"]
+    small = replace(PRODUCT, N=1, C=64, F=64, H=8, W=8)
+    w = w[:64, :64]
+    for bad, error, says in (
+        ((w[:32], small), ProblemError, r"shape \(32, 64\)"), ((w * np.nan, small), ProblemError, "NaN"),
+        ((w, small, 1.5), ValueError, "no pattern keeps"),
+        ((w, small, 0.5, "t4"), ValueError, "no stage of which a time is known takes"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=says):
+            pruning.tune_pruning(*bad[:3], gpu=specs.find(*bad[3:]) if bad[3:] else None)
+    monkeypatch.setattr(pruning, "target", SimpleNamespace(mode="gpu"))
+    benches = lambda id, problem: contextlib.nullcontext(Inline(Favouring(("stage", "naive"))))  # noqa: E731
+    monkeypatch.setattr(running, "bench", benches)
+    measured = pruning.tune_pruning(w, small, 0.5, patterns=("2:4",), seconds=60)
+    assert (measured.ways["2:4"].how, measured.ways["2:4"].us, measured.ways["2:4"].stage.name) == (
+        "measured",
+        1.0,
+        "naive",
+    )
 
 
 OF_INSTRUCTIONS = {
@@ -852,8 +1000,8 @@ def test_a_fused_sweep_runs_from_judge_to_report(fused, tmp_path, id):
     ((_, raced, why),) = run()
     assert why == "" and all(one.ok for one in raced.tried.values()) and len(raced.tried) == 3
     assert run()[0][2] == "recorded before"
-    (row,) = report.rows([tmp_path / "j.jsonl"])
-    assert (row.space, row.counted, row.model) == (3, True, row.default) and row.note == ""
+    (row,) = tuning.rows(tmp_path)
+    assert (row.space, row.note) == (3, "") and row.default is not None
 
 
 def key_of(task):
@@ -916,7 +1064,7 @@ def test_a_sweep_goes_on_where_it_was_ended(planned, tmp_path, monkeypatch):
     assert all(tried.date.endswith("Z") for _, found in keys for tried in found.values())
     shown = sweep.table(rows)
     assert "recorded before" in shown and few[-1].subject.id in shown and "default over it" in shown
-    assert len(report.rows([path])) == len(few)
+    assert len(tuning.rows(path.parent)) == len(few)
 
 
 def test_two_threads_do_the_sweeps_between_them(planned, tmp_path):
@@ -925,18 +1073,6 @@ def test_two_threads_do_the_sweeps_between_them(planned, tmp_path):
     found = Journal(tmp_path / "j.jsonl").keys().values()
     assert sum(len(tried) for _, tried in found) == sum(len(task.space) for task in planned[-4:])
     assert all(replay.is_whole(one, tried) for one, tried in found)
-
-
-def test_a_candidate_that_hangs_is_a_timeout_and_costs_itself_alone(planned, tmp_path):
-    one = planned[-1]
-    bad = text(one.space.candidates[1]), text(one.space.candidates[2])
-    make = functools.partial(sweep.Benches, functools.partial(timed, dict(zip(bad, ("hang", "die"), strict=True))))
-    with Worker(make, seconds=2) as worker:
-        ((_, raced, why),) = swept([one], tmp_path / "j.jsonl", seconds=300.0, workers=[worker])
-        assert worker.losses == 2 and raced is not None and why == ""
-    found = Journal(tmp_path / "j.jsonl").results(key_of(one))
-    assert [found[name].state for name in bad] == ["timeout", "crashed"]
-    assert sum(tried.ok for tried in found.values()) == len(one.space) - 2
 
 
 def test_when_the_time_is_over_what_was_at_work_is_not_recorded(planned, tmp_path):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from dwlab import planner, records
-from dwlab.measure.sparse_baselines import LIBRARIES
 from dwlab.planner import validation
 from dwlab.problems import PAPER
 from dwlab.problems.layers import DTYPES, Fused
@@ -40,6 +39,9 @@ from dwlab.report.rows import (
 )
 from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
 from tables import stages
+
+LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "cuSPARSE")
+"""Those that a layer with sparse filters is compared with."""
 
 NONE = Markdown(
     "Nothing is recorded. On a GPU: `python benchmarks/record_layers.py`, `record_networks.py`, `record_sparse.py`.\n"

@@ -1,141 +1,262 @@
-"""docs/results/tuning.md: what searches lose on recorded sweeps, at several budgets, and what a GPU's fastest is worth
-on another. ``python docs/tables/tuning.py [FOLDER]`` searches a folder's sweeps again by Optuna, which it needs.
+"""docs/results/tuning.md: what searches lose on recorded sweeps, and one search by several GPUs.
+
+Each search goes through a sweep again. After so many candidates (BUDGETS) it takes the one whose first rounds were the
+fastest; its regret is that one's recorded median over the least of the sweep, less 1; of random and of Optuna the mean
+over seeds. The model knows no time of the layer at hand, at any batch and in any type; "far" none of layers near it
+either, of which each size is at most NEAR doublings away. A sweep that was repeated counts once, as it was last.
+
+``python docs/tables/tuning.py [FOLDER]`` prints the rows and claims of a folder's journals (default: those that ship);
+``--optuna`` searches its sweeps again by Optuna, which it needs, and writes what that loses.
 """
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import json
+import math
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dwlab.kernels import choices
+from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import tuned
+from dwlab.problems import Problem, layers
 from dwlab.records import kinds, searches
-from dwlab.records.journal import Key, Tried
+from dwlab.records.journal import Journal, Key, Tried, text
 from dwlab.text import tabular
 from dwlab.text.tabular import Col, Markdown, of_rows
-from dwlab.tuning import replay, report, strategies
-from dwlab.tuning.report import percent
+from dwlab.tuning import learned, replay, strategies
+from dwlab.tuning.space import Space, SpaceError, Subject, subject
 
-BUDGETS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Parts of a space; 0: one candidate."""
-OPTUNA = "optuna.json"
-"""In the folder of journals: what `optuna_curves` found, for who has no Optuna."""
-
-
-@functools.cache
-def sweeps(folder: Path) -> list[tuple[Key, dict[str, Tried], report.Ordered]]:
-    """A folder's whole sweeps, and the model's order of each, which takes most of the time."""
-    return [(key, tried, report.ordered(key, tried)) for key, tried in report.whole(tuned.journals(folder))]
+BUDGETS = (5, 10, 20)
+MANY = 20
+"""Candidates of a space of which searches are compared: of a smaller one the budgets are most or all."""
+SEEDS = range(20)
+OF_OPTUNA = range(5)
+NEAR = 1
+Orders = dict[str, list[int]]
+"""model: by predicted cost, corrected by sweeps of other layers; far: of layers that are not near; cost: not at all."""
 
 
-def curve(sweep: replay.Sweep, order: list[int]) -> dict[str, list[float]]:
-    """Strategy -> regret at each of BUDGETS, of random the mean over seeds; exhaustive: in the space's order."""
-    made = {"exhaustive": [strategies.exhaustive], "random": [*map(strategies.random, report.SEEDS)],
-            "model": [strategies.ordered(order)]}  # fmt: skip
-    return {name: _mean(sweep, all_) for name, all_ in made.items()}
+Kept = Mapping[str, Mapping[str, Sequence[float]]]
+"""What Optuna loses: `name_of` a sweep's key -> search -> regret at each of BUDGETS."""
 
 
-def _mean(sweep: replay.Sweep, all_: Sequence[strategies.Strategy]) -> list[float]:
-    runs = [replay.regrets(sweep, one) for one in all_]
-    return [statistics.mean(run[report.at(part, len(run)) - 1] for run in runs) for part in BUDGETS]
+@dataclass(frozen=True)
+class Row:
+    """A sweep. space: valid candidates. default: the shipped candidate's regret, None if it is none of them or failed;
+    regrets: of each search, at BUDGETS. note: why nothing is compared. changed: whether the source of what was timed is
+    another one today, while the default and the model's order are today's.
+    """
+
+    stage: str
+    problem: str
+    gpu: str
+    space: int
+    default: float | None = None
+    regrets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    note: str = ""
+    changed: bool = False
 
 
-def optuna_curves(folder: Path, seeds: Iterable[int] = range(5)) -> Path:
-    """Writes what Optuna loses at each of BUDGETS on a folder's sweeps of MANY candidates or more. Needs Optuna."""
+def row(key: Key, tried: dict[str, Tried], kept: Kept) -> Row:
+    """The row of a whole sweep. Raises ReplayError if no candidate was right."""
+    found, orders, note = ordered(key, tried)
+    made = Row(key.subject, key.problem, key.gpu, len(found), note=note, changed=_changed(key))
+    if not orders:
+        return made
+    sweep = replay.Sweep(found, tried.values())
+    searches = {name: [strategies.ordered(order)] for name, order in orders.items()}
+    searches |= {"random": [*map(strategies.random, SEEDS)], "exhaustive": [strategies.exhaustive]}
+    regrets = {name: mean(sweep, all_) for name, all_ in searches.items()}
+    regrets |= {name: tuple(one) for name, one in kept.get(name_of(key), {}).items()}
+    default = sweep.regret(0)
+    return replace(made, default=default if math.isfinite(default) else None, regrets=regrets)
+
+
+def mean(sweep: replay.Sweep, all_: Sequence[strategies.Strategy]) -> tuple[float, ...]:
+    """The mean regret of some searches at BUDGETS; where all has been tried before, that of the whole space."""
+    runs = [replay.regrets(sweep, one, max(BUDGETS)) for one in all_]
+    return tuple(statistics.mean(run[min(most, len(run)) - 1] for run in runs) for most in BUDGETS)
+
+
+def of_optuna(sweep: replay.Sweep, orders: Orders) -> dict[str, tuple[float, ...]]:
+    """Regrets of Optuna's sampler, which begins with the default, or with that and the first five of "far"."""
+    first = {"optuna": (), "optuna+far": orders["far"][:5]}
+    return {
+        name: mean(sweep, [strategies.optuna(seed, places) for seed in OF_OPTUNA]) for name, places in first.items()
+    }
+
+
+def _of_today(key: Key, tried: dict[str, Tried]) -> dict[str, Tried]:
+    """Without candidates of stages that are gone, which no search of today has; all of them if no other was right."""
+    try:
+        names = {None, *(one.name for one in subject(key.subject).stages)}
+    except (SpaceError, StageError):  # the stage itself is gone
+        return tried
+    left = {name: one for name, one in tried.items() if one.candidate.get("stage") in names}
+    return left if any(one.ok for one in left.values()) else tried
+
+
+def ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, Orders, str]:
+    """The recorded space, orders of it, and why there are none: a stage or a tile of another time.
+
+    Without an order the first candidate is not what ships; searches begin with that, so none is compared then.
+    """
+    try:
+        what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
+        gpu = replay.gpu_of(key)
+        known = _of_others(what, problem)
+        ships = tuned.journals(tuned.FOLDER)
+        default = what.default(problem, gpu, known=known)
+        if text(default) not in tried:
+            return replay.recorded_space(tried), {}, "the tile that ships today is none of its candidates"
+        found = replay.recorded_space(tried, default)
+        its = {"model": (known, replay.seen(ships, problem)), "cost": (known, [])}
+        its["far"] = _of_others(what, problem, NEAR), replay.seen(ships, problem, NEAR)
+        return found, {name: what.order(problem, found, gpu, *one) for name, one in its.items()}, ""
+    except Exception as error:  # what was recorded outlives stages, their fields and their models
+        return replay.recorded_space(tried), {}, f"no model orders it today ({type(error).__name__}: {error})"
+
+
+def _changed(key: Key) -> bool:
+    try:
+        return subject(key.subject).digest != key.kernel
+    except Exception:  # as above
+        return True
+
+
+def _of_others(what: Subject, problem: Problem, doublings: float = 0) -> list[choices.Sample]:
+    """Records of a path's stages on other layers: nothing of this one, nor of those so near to it, at any batch."""
+    known = choices.recorded(problem.op).get((problem.op, what.path), ())
+    place = choices.place_of(problem, problem.dtype)[0][1:]
+    return [
+        one for one in known if len(one.place) != len(place) + 1 or not learned.close(one.place[1:], place, doublings)
+    ]
+
+
+def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
+    """Every whole sweep of some journals with a right candidate, the last of those that were repeated; of others stderr
+    says why they are left out. Of a path's sweep without what was tried of stages that are gone.
+    """
+    found: dict[tuple[str, ...], tuple[Key, dict[str, Tried]]] = {}
+    for path in journals:
+        journal = Journal(path)
+        known = journal.keys()
+        if journal.message():
+            print(f"dwlab: {journal.message()}", file=sys.stderr)
+        left: Counter[str] = Counter()
+        for key, tried in known.values():
+            of = key.subject, key.problem, key.dtype, key.gpu
+            if not replay.is_whole(key, tried):
+                left["recorded in part"] += 1
+            elif not any(one.ok for one in tried.values()):
+                left["without a right candidate"] += 1
+            else:
+                left["swept again later"] += of in found
+                found[of] = key, _of_today(key, tried)
+        for why, count in (+left).items():
+            print(f"dwlab: {path.name}, problems {why}, left out: {count}", file=sys.stderr)
+    yield from found.values()
+
+
+def rows(folder: Path) -> list[Row]:
+    """Rows of every whole sweep of a folder's journals."""
+    known = kept(folder)
+    return [row(key, tried, known) for key, tried in whole(tuned.journals(folder))]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a search loses after so many candidates, over some sweeps: fractions. ninety: the 90th percentile."""
+
+    median: float
+    ninety: float
+    worst: float
+    mean: float
+
+
+def claims(found: Sequence[Row]) -> dict[str, tuple[int, dict[str, list[Claim]]]]:
+    """Which sweeps -> how many, and of each search a Claim for each of BUDGETS: of sweeps of MANY candidates and more,
+    of those with sparse filters, and of those whose source is today's. A search that is not known of all has none.
+    """
+    large = [one for one in found if one.regrets and one.space >= MANY]
     made = {}
-    for key, tried, (found, order, _) in sweeps(folder):
-        if len(found) >= report.MANY and order is not None:
-            sweep = replay.Sweep(found, tried.values())
-            made[report.name_of(key)] = [
-                round(one, 5) for one in _mean(sweep, [strategies.optuna(seed) for seed in seeds])
-            ]
+    for which, some in (
+        ("all", large),
+        ("sparse filters", [one for one in large if one.stage.startswith("sparse/")]),
+        ("sources unchanged since", [one for one in large if not one.changed]),
+    ):
+        if some:
+            names = [name for name in some[0].regrets if all(name in one.regrets for one in some)]
+            by = {name: zip(*(one.regrets[name] for one in some), strict=True) for name in names}
+            default = {"default": [[one.default or 0.0 for one in some]] * len(BUDGETS)}
+            made[which] = len(some), {name: [*map(_claim, each)] for name, each in (default | by).items()}
+    return made
+
+
+def _claim(regrets: Iterable[float]) -> Claim:
+    known = sorted(regrets)
+    ninety = known[math.ceil(0.9 * len(known)) - 1]
+    return Claim(statistics.median(known), ninety, known[-1], statistics.mean(known))
+
+
+def name_of(key: Key) -> str:
+    """A sweep's short name, by which what Optuna loses on it is kept."""
+    return hashlib.sha256(key.text.encode()).hexdigest()[:16]
+
+
+def percent(regret: float | None) -> str:
+    """A regret as text."""
+    return "–" if regret is None else "failed" if math.isinf(regret) else f"{regret:.1%}"
+
+
+OPTUNA = "optuna.json"
+"""In the folder of journals: what Optuna loses at BUDGETS, for who has none."""
+NAMES = {
+    "default": "shipped default", "far": "model, no near layer", "cost": "predicted cost alone",
+    "exhaustive": "as written down", "optuna": "Optuna", "optuna+far": "Optuna after the five of *no near layer*",
+}  # fmt: skip
+
+
+def ask_optuna(folder: Path) -> Path:
+    """Writes what Optuna loses on a folder's sweeps of MANY candidates or more. Needs Optuna."""
+    made = {}
+    for key, tried in whole(tuned.journals(folder)):
+        found, orders, _ = ordered(key, tried)
+        if len(found) >= MANY and orders:
+            regrets = of_optuna(replay.Sweep(found, tried.values()), orders)
+            made[name_of(key)] = {name: [round(one, 5) for one in each] for name, each in regrets.items()}
     path = folder / OPTUNA
     path.write_text(json.dumps({"budgets": BUDGETS, "sweeps": made}, indent=1) + "\n", encoding="utf-8")
     return path
 
 
-def kept(folder: Path) -> dict[str, list[float]]:
-    """Regrets that `optuna_curves` wrote: `name_of` a sweep's key -> regret at each of BUDGETS."""
+def kept(folder: Path) -> Kept:
+    """What `ask_optuna` wrote; nothing of other budgets."""
     path = folder / OPTUNA
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"budgets": list(BUDGETS), "sweeps": {}}
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"budgets": [], "sweeps": {}}
     return known["sweeps"] if known["budgets"] == list(BUDGETS) else {}
-
-
-def curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Strategy -> `middle` at each of BUDGETS, over a folder's sweeps of MANY candidates or more; Optuna's if they are
-    of the same sweeps.
-    """
-    all_ = {
-        report.name_of(key): curve(replay.Sweep(found, tried.values()), order)
-        for key, tried, (found, order, _) in sweeps(folder)
-        if len(tried) >= report.MANY and not key.counted and order is not None
-    }
-    known = kept(folder)
-    theirs = [known.get(name) for name in all_]
-    found = {name: [one[name] for one in all_.values()] for name in ("model", "random", "exhaustive")}
-    if all(theirs):
-        found["optuna"] = theirs
-    return {name: [report.middle(one) for one in zip(*runs, strict=True)] for name, runs in found.items() if runs}  # type: ignore[misc]
 
 
 def tables(folder: Path) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
-    place = BUDGETS.index(report.PART)
-
-    @functools.cache
-    def all_() -> list[report.Row]:
-        known = {name: regrets[place] for name, regrets in kept(folder).items()}
-        return [report.row(*sweep, known, how) for *sweep, how in sweeps(folder)]
-
-    return {
-        "tuning-claims": lambda: _claims(all_()),
-        "tuning-sweeps": lambda: _sweeps(all_()),
-        "tuning-curves": lambda: _curves(curves(folder)),
-        "tuning-moved": lambda: _moved(moved(folder)),
-        "tuning-gpus": gpus,
-    }
+    return {"tuning-claims": lambda: _claims(rows(folder)), "tuning-gpus": gpus}
 
 
-def _claims(found: Sequence[report.Row]) -> str:
+def _claims(found: list[Row]) -> str:
     body = [
-        [which, str(count), *(" / ".join(map(percent, one)) if one else "–" for one in by.values())]
-        for which, count, by in report.claims(found)
-    ]
-    head = ["sweeps", "how many", "shipped default", "model", "random", "Optuna"]
-    return tabular.markdown(head, body, {0})
-
-
-def _sweeps(found: Sequence[report.Row]) -> str:
-    body = [
-        [
-            f"`{one.stage}`", one.problem, one.gpu, (one.date[:10] or "–") + ", an earlier source" * one.changed,
-            *map(str, (one.space, one.measured, one.at)), f"{one.best_us:,.2f}",
-            *map(percent, (one.default, one.model, one.random, one.optuna)),
-        ]
-        for one in sorted(found, key=lambda one: (one.gpu, -one.space, one.stage, one.problem))
+        [f"{which} ({count})", NAMES.get(name, name),
+         *(f"{percent(one.mean)} ({' / '.join(map(percent, (one.median, one.ninety, one.worst)))})" for one in each)]
+        for which, (count, by) in claims(found).items()
+        for name, each in by.items()
     ]  # fmt: skip
-    head = ["stage or path", "problem", "GPU", "date", "space", "right", "tried", "fastest (µs)", "shipped default"]
-    return tabular.markdown([*head, "model", "random", "Optuna"], body, {0, 1, 2, 3})
-
-
-def _curves(found: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    if not found:
-        return f"No sweep of {report.MANY} candidates or more is recorded."
-    body = [[name, *(" / ".join(map(percent, one)) for one in points)] for name, points in found.items()]
-    head = ["order", *(f"{part:.0%}" if part else "1 candidate" for part in BUDGETS)]
-    return tabular.markdown(head, body, {0})
-
-
-def _moved(found: Sequence[tuple[str, str, str, str, float, float | None]]) -> str:
-    if not found:
-        return "Sweeps of one GPU are recorded so far."
-    body = [[f"`{one[0]}`", *one[1:4], percent(one[4]), percent(one[5])] for one in found]
-    return tabular.markdown(
-        ["stage", "problem", "from", "to", "moved there", "shipped default there"], body, {0, 1, 2, 3}
-    )
+    head = ["sweeps", "search", *(f"{most} candidates" for most in BUDGETS)]
+    return tabular.markdown(head, body, {0, 1})
 
 
 def gpus() -> Markdown:
@@ -167,26 +288,19 @@ def gpus() -> Markdown:
     ])  # fmt: skip
 
 
-def moved(folder: Path) -> list[tuple[str, str, str, str, float, float | None]]:
-    """(stage, problem, from GPU, to GPU, what the first's fastest costs on the second, what the default does), of
-    sweeps of the same kernel, space and problem on two GPUs: fractions over the second's fastest.
-    """
-    by: dict[tuple[str, ...], dict[str, replay.Sweep]] = {}
-    ships = set()
-    for key, tried, (found, order, _) in sweeps(folder):
-        place = key.subject, key.problem, key.dtype, key.kernel, key.space
-        by.setdefault(place, {})[key.gpu] = replay.Sweep(found, tried.values())
-        if order is not None:
-            ships.add((place, key.gpu))
-    return [
-        (place[0], place[1], one, other, replay.moved(here[one], here[other]),
-         here[other].regret(0) if (place, other) in ships else None)
-        for place, here in by.items()
-        for one in here
-        for other in here
-        if one != other
+def main(folder: Path) -> None:
+    """Prints a row a sweep, with regrets after the first of BUDGETS, and the claims."""
+    found = rows(folder)
+    names = list(dict.fromkeys(name for one in found for name in one.regrets))
+    body = [
+        [one.stage, one.problem, one.gpu, str(one.space), percent(one.default),
+         *(percent(one.regrets[name][0]) if name in one.regrets else "–" for name in names), one.note]
+        for one in found
     ]  # fmt: skip
+    print(tabular.markdown(["stage", "problem", "GPU", "space", "default", *names, "note"], body, {0, 1, 2}))
+    print(f"\n{_claims(found)}")
 
 
 if __name__ == "__main__":
-    print(optuna_curves(Path(sys.argv[1] if len(sys.argv) > 1 else tuned.FOLDER)).name)
+    given = [one for one in sys.argv[1:] if one != "--optuna"]
+    (ask_optuna if "--optuna" in sys.argv else main)(Path(given[0] if given else tuned.FOLDER))

@@ -327,6 +327,7 @@ def _stage_job(one: stage_list.Stage, problem: DepthwiseConv1d) -> Job:
         threads=how.threads,
         shared_bytes=how.shared_bytes,
         notes=() if one.supports(problem) else ("not made for this problem: another stage's kernel runs it",),
+        options=one.options_for(problem) if registered and one.supports(problem) else (),
     )
 
 
@@ -353,7 +354,9 @@ _results: dict[str, dict[str, Any]] = {}
 
 
 def _key(job: Job, cc: tuple[int, int]) -> str:
-    digest = hashlib.sha256(repr((job.stage, job.problem, job.config, job.arguments, cc, gpus.at_hand())).encode())
+    digest = hashlib.sha256(
+        repr((job.stage, job.problem, job.config, job.options, job.arguments, cc, gpus.at_hand())).encode()
+    )
     digest.update(job.pickled)
     if job.stage:  # the other process reads the stage's file, and its parts, as they stand now
         for file in sorted((Path(__file__).parents[1] / "kernels").rglob("*.py")):

@@ -67,7 +67,7 @@ def _want(kernels: Kernels, stage: Stage, problem: Problem, kernel: Any, types: 
 def job_of(stage: Stage, problem: Problem, types: Any = None) -> Job:
     """The job of a stage on a problem. It names the tile: the other process chooses none."""
     types = types_of(stage, problem) if types is None else types
-    return Job(stage.id, stage.id, problem, stage.config(problem), b"", types)
+    return Job(stage.id, stage.id, problem, stage.config(problem), b"", types, options=stage.options_for(problem))
 
 
 def _compile(kernels: Kernels, processes: int | None = None) -> int:

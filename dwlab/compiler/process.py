@@ -47,7 +47,8 @@ class NoCompilerError(InspectError):
 class Job:
     """One kernel to compile: a registered stage by its id, problem and tile, any other pickled.
 
-    arguments: Numba types, or a signature as text. threads, shared_bytes: of its launch. notes: sentences for a result.
+    options: of kernels.levels. arguments: Numba types, or a signature as text. threads, shared_bytes: of its launch.
+    notes: sentences for a result.
     """
 
     name: str
@@ -59,12 +60,13 @@ class Job:
     threads: int | None = None
     shared_bytes: int = 0
     notes: tuple[str, ...] = ()
+    options: tuple[tuple[str, int], ...] = ()
 
     def kernel(self) -> Any:
         """The kernel; a function that was pickled is made one."""
         if self.stage:
             one = registry.stage(self.stage)
-            return (one.with_config(self.config) if self.config else one).kernel_for(self.problem)
+            return (one.with_config(self.config, self.options) if self.config else one).kernel_for(self.problem)
         found = pickle.loads(self.pickled)
         return found if hasattr(found, "targetoptions") else _jitted(found, {})
 

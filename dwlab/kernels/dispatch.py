@@ -41,6 +41,7 @@ from dwlab import target
 from dwlab.gpu import machine
 from dwlab.kernels import choices, registry
 from dwlab.kernels.registry import Prepared, Stage, StageError
+from dwlab.kernels.tiling import tuned
 from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, ProblemError, nearest
 
 Array = TypeVar("Array")
@@ -183,6 +184,8 @@ def launches(problem: DepthwiseConv1d, path: str, aligned: int = _ALIGNED, gpu: 
 @functools.lru_cache(4096)
 def _prepared(problem: DepthwiseConv1d, path: str, wanted: str | Stage | None, aligned: int) -> tuple[Prepared, ...]:
     """The launches of a call. Raises DispatchError."""
+    if wanted is None and tuned.first_launch:
+        tuned.first_launch(problem, path)
     chosen = launches(problem, path, aligned) if wanted is None else (_named(problem, path, wanted, aligned),)
     try:
         return tuple(one.prepared(problem) for one in chosen)

@@ -244,7 +244,7 @@ class Stage:
     that is a StageError, which names the stages that take them. aligned: bytes of which a device array's address
     must be a multiple. needs: instructions of dwlab.kernels.parts.ptx that its kernels have, which older GPUs do not;
     for all storage types, or by storage type. tiles: what it says of its tiles, None where it has no choice.
-    lesson: the number of the one that teaches it, "" if none does.
+    lesson: the number of the one that teaches it, "" if none does. options: of kernels.levels, None: those in force.
 
     supports, launch, traffic, kernel_for and config take the GPU as well, as dwlab.kernels.tiling.gpu.of does: by
     default the one at hand.
@@ -267,6 +267,7 @@ class Stage:
     tiles: Tiles | None = None
     tiled: Tiled | None = None
     lesson: str = ""
+    options: tuple[tuple[str, int], ...] | None = None
 
     @property
     def id(self) -> str:
@@ -278,7 +279,21 @@ class Stage:
         self._takes(problem, gpu)
         if not isinstance(self.kernel, ByShape):
             return self.kernel
-        return self.kernel.for_problem(problem, self.config(problem, gpu) if self.kernel.tiled else None, gpu)
+        config = self.config(problem, gpu) if self.kernel.tiled else None
+        made = self.kernel.for_problem(problem, config, gpu)
+        options = self.options_for(problem, gpu)
+        if not options:
+            return made
+        from dwlab.kernels import levels  # which imports numba
+
+        return levels.made(made, dict(options), self.launch(problem, gpu).threads)
+
+    def options_for(self, problem: Problem, gpu: Any = None) -> tuple[tuple[str, int], ...]:
+        """The compiler's options and instructions of a problem's kernel: given ones, or a search's for its tile."""
+        if self.options is not None:
+            return self.options
+        config = self.config(problem, gpu)
+        return () if config is None else tuned.options(self.id, problem, gpus.of(gpu), config)
 
     def view_of(self, problem: Problem) -> str:
         """How the kernel that runs a problem gets its arrays: this stage's, or another's that takes it in its place."""
@@ -319,13 +334,14 @@ class Stage:
             return "the tile of its recorded time"
         return "the least predicted cost" if chosen is not None else "no tile fits"
 
-    def with_config(self, config: TileConfig) -> Stage:
-        """This stage with one tile for all problems. Raises StageError if it has none to choose."""
+    def with_config(self, config: TileConfig, options: tuple[tuple[str, int], ...] = ()) -> Stage:
+        """This stage with one tile and these options for all problems. Raises StageError if it has no tiles."""
         if self.tiled is None or self.tiles is None:
             raise StageError(f"{self.id} has no tiles: it starts all problems in the same way")
         launch, traffic, _ = self.tiled
         return replace(
             self,
+            options=options,
             tiles=replace(self.tiles, configs=lambda layer, images, gpu: (config,), why_not=None),
             launch=lambda problem, gpu=None: launch(problem, config, gpu=gpu),
             traffic=lambda problem, gpu=None: traffic(problem, config),

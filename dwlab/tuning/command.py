@@ -1,4 +1,4 @@
-"""``python -m dwlab tune``: a search of a stage's tiles on a problem, a replay of one, or a report of many."""
+"""``python -m dwlab tune``: a search of a stage's tiles on a problem, or a replay of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dwlab.text import commandline, terminal
 from dwlab.tuning import pool, replay, stages, strategies, tables
 from dwlab.tuning.search import Bench, Firsts, Found, SearchError, search
 from dwlab.tuning.space import Space, Subject, subject
-from dwlab.tuning.tune import SWITCH, how, off, tune
+from dwlab.tuning.tune import how, off, tune
 from dwlab.tuning.worker import SECONDS, GpuLock, Inline, Worker
 
 LIMITS = ("candidate_seconds", "candidate_gigabytes")
@@ -54,18 +54,14 @@ def register(command: commandline.Register) -> None:
     examples = (
         "examples: python -m dwlab tune pointwise/forward/tensor 'PW 64→128 @56' --journal mine.jsonl\n"
         "          python -m dwlab tune fused/dwpw/slide --most 8\n"
-        "          python -m dwlab tune fused/dwpw/slide@options     the compiler's options for its tile\n"
-        "          python -m dwlab tune --report"
+        "          python -m dwlab tune fused/dwpw/slide@options     the compiler's options for its tile"
     )
     add = command("tune", main, examples).add_argument
     most = "candidates (default: a twentieth of them, 20 at least; exhaustive and with --budget all)"
     order = "in which order: model (by predicted cost, the default), random, exhaustive or optuna"
-    images, plot = commandline.file_name(".png", ".svg", ".pdf"), "draw the best against candidates tried"
-    report = "of each recorded sweep, what searches lose against it (default: the journals that ship)"
     add(
         "stage",
         metavar="OP/PATH/STAGE",
-        nargs="?",
         help=f"{commandline.STAGE}; or OP/PATH, all stages of a path; or FILE.py:MAKE",
     )
     add("problem", metavar="PROBLEM", nargs="?", help=f"{commandline.LAYERS} (default: a small layer)")
@@ -81,9 +77,7 @@ def register(command: commandline.Register) -> None:
     add("--cluster", metavar="ADDRESS", help="the GPUs of a Dask scheduler's workers, such as tcp://a:8786")
     add("--candidate-seconds", type=commandline.positive, metavar="S", help=f"for each answer (default: {SECONDS:g})")
     add("--candidate-gigabytes", type=commandline.positive, metavar="N", help="of memory for a candidate's process")
-    add("--plot", type=images, metavar="FILE", help=f"{plot}, PNG, SVG or PDF")
     add("--off", action="store_true", help="search nothing: say which tile is shipped, and why")
-    add("--report", nargs="?", const=True, metavar="FOLDER", help=report)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -98,19 +92,13 @@ def main(args: argparse.Namespace) -> int:
     block), beside `parameters` (parameter -> values), example() and want() as `check` has them; in
     Python dwlab.tune(make, parameters, reference=…, args=…).
     """
-    if args.report is not None:
-        from dwlab.tuning import report
-
-        return report.main("" if args.report is True else args.report, args.json)
-    if args.stage is None:
-        raise TuneError("tune needs OP/PATH/STAGE, or --report (see: python -m dwlab tune --help)")
     if is_own(args.stage):
         return _own(args)
     what = subject(whole_id(args.stage))
     problem = problem_of(what.stages[0], args.problem, "small")
     if args.dtype:
         problem = layers.stored(problem, args.dtype)
-    if args.off or os.environ.get(SWITCH) == "off":
+    if args.off or os.environ.get(tuned.SWITCH) == "off":
         return _default(what, problem, args)
     journal = Journal(args.journal) if args.journal else None
     if (args.gpus or args.cluster) and (args.replay or args.strategy == "optuna"):
@@ -186,9 +174,6 @@ def _shown(found: Found, failed: bool, title: str, head: dict[str, Any], args: a
     if found.unsaved:
         _warn(f"{found.trouble}. The {len(found.unsaved)} lines that it lacks follow:")
         sys.stderr.write("".join(line.decode() for line in found.unsaved))
-    if args.plot and not failed:  # files come last: one that cannot be written costs itself alone
-        tables.plot(found, args.plot, title)
-        terminal.wrote(args.plot)
     return 1 if failed else 2 if found.unsaved else 0
 
 
@@ -198,7 +183,9 @@ def _default(what: Subject, problem: Problem, args: argparse.Namespace) -> int:
     found = what.space(problem, gpu)  # refuses what cannot be tuned
     tile = what.default(problem, gpu, measured=True)
     made = off(Space(found.parameters, (tile,), {}))
-    made.how = f"nothing was searched ({'--off' if args.off else SWITCH + '=off'}): the shipped default is taken, "
+    made.how = (
+        f"nothing was searched ({'--off' if args.off else tuned.SWITCH + '=off'}): the shipped default is taken, "
+    )
     made.how += what.stages[0].why_config(problem, gpu) if what.is_stage else "the stage of least expected time"
     if args.json:
         print(tables.as_json(made, **_head(what, problem)))

@@ -4,7 +4,7 @@ Of each candidate the model's error is known: the logarithm of the measured time
 errors of a stage are taken as a Gaussian process (kriging): two of them are the more alike the fewer doublings lie
 between the sizes of their tiles, and between the work of their problems; how slow a sweep is as a whole does not count.
 The expected error of a candidate is added to its prediction. Of a stage without sweeps that is nothing. `report` leaves
-out every sweep of the layer at hand.
+out every sweep of the layer at hand, and also of those near it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,19 @@ class Seen:
 def layer_of(problem: Problem | str) -> str:
     """The sizes of a layer, whatever its batch, storage type and epilogue: two with the same know of each other."""
     return " ".join(re.findall(r"\b(?!N=)[A-Z]=\d+|stride \d+|->", str(problem)))
+
+
+def close(some: Sequence[float], others: Sequence[float], doublings: float) -> bool:
+    """Whether sizes, as doublings, differ by so many at most, each."""
+    return all(abs(a - b) <= doublings for a, b in zip(some, others, strict=True))
+
+
+def near(one: str, other: str, doublings: float) -> bool:
+    """Whether two layers, as `layer_of` has them, are of one kind and each size of theirs is close."""
+    if re.sub(r"\d+", "", one) != re.sub(r"\d+", "", other):
+        return False
+    sizes = ([math.log2(int(size)) for size in re.findall(r"\d+", each)] for each in (one, other))
+    return close(*sizes, doublings)
 
 
 def place(problem: Problem, path: str) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from dwlab.problems import Problem, layers
 from dwlab.records.journal import Candidate, Journal, Key, Tried, text
 from dwlab.tuning import learned
 from dwlab.tuning.race import Out
-from dwlab.tuning.search import search
+from dwlab.tuning.search import FIRST
 from dwlab.tuning.space import Space, digest, subject
 from dwlab.tuning.strategies import Strategy
 
@@ -40,13 +40,14 @@ class Sweep:
         if missing:
             raise ReplayError(f"{len(missing)} of {len(space)} candidates were not recorded: {text(missing[0])}, …")
         self.medians = [self._median(one) for one in space.candidates]
+        self.firsts = [self._median(one, FIRST) for one in space.candidates]
         if all(map(math.isinf, self.medians)):
             raise ReplayError("no candidate of the sweep was right")
         self._round: dict[str, int] = {}
 
-    def _median(self, candidate: Candidate) -> float:
+    def _median(self, candidate: Candidate, rounds: int | None = None) -> float:
         one = self.tried[text(candidate)]
-        return statistics.median(one.times_us) if one.ok else math.inf
+        return statistics.median(one.times_us[:rounds]) if one.ok else math.inf
 
     @property
     def best_us(self) -> float:
@@ -114,10 +115,13 @@ def recorded_space(tried: Mapping[str, Tried], default: Candidate | None = None)
     return Space({name: given for name, given in values.items() if len(given) > 1}, tuple(candidates), {})
 
 
-def seen(paths: Iterable[Path], without: Problem | None = None) -> list[learned.Seen]:
-    """Errors of the model's order in the whole sweeps of some journals. without: nothing of its layer."""
-    left_out = learned.layer_of(without) if without is not None else None
-    return [one for path in paths for one in _seen(path, _changed(path)) if one.layer != left_out]
+def seen(paths: Iterable[Path], without: Problem | None = None, doublings: float = 0) -> list[learned.Seen]:
+    """Errors of the model's order in the whole sweeps of some journals. without: nothing of its layer, nor of those
+    of which each size is within so many doublings.
+    """
+    every = [one for path in paths for one in _seen(path, _changed(path))]
+    layer = "" if without is None else learned.layer_of(without)
+    return [one for one in every if not layer or not learned.near(one.layer, layer, doublings)]
 
 
 def _changed(path: Path) -> tuple[int, ...]:
@@ -150,23 +154,19 @@ def _seen(path: Path, changed: tuple[int, ...]) -> tuple[learned.Seen, ...]:
     return tuple(found)
 
 
-def regret_at(sweep: Sweep, strategy: Strategy, budgets: Sequence[int]) -> list[float]:
-    """Regret of what a search with each budget, a number of candidates, takes."""
-    return [sweep.regret(search(sweep.space, sweep, strategy, most=most).winner) for most in budgets]
-
-
-def regrets(sweep: Sweep, strategy: Strategy) -> list[float]:
-    """After each candidate that a strategy proposes, the regret of the best so far: by medians, without a race."""
-    proposals, sent, best, found = strategy(sweep.space), None, math.inf, []
-    while True:
+def regrets(sweep: Sweep, strategy: Strategy, most: int | None = None) -> list[float]:
+    """After each candidate that a strategy proposes, the regret of the best so far by first rounds, without a race."""
+    proposals, sent, best, found = strategy(sweep.space), None, (math.inf, math.inf), []
+    while most is None or len(found) < most:
         try:
             place = proposals.send(sent)
         except StopIteration:
-            return found
-        median = sweep.medians[place]
-        sent = median if math.isfinite(median) else None
-        best = min(best, sweep.regret(place))
-        found.append(best)
+            break
+        first = sweep.firsts[place]
+        sent = first if math.isfinite(first) else None
+        best = min(best, (first, sweep.regret(place)))
+        found.append(best[1])
+    return found
 
 
 def moved(one: Sweep, other: Sweep) -> float:

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.kernels import choices, registry
+from dwlab.kernels import choices, levels, registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
+from dwlab.kernels.tiling import tuned
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 from dwlab.records.journal import Candidate, text
-from dwlab.tuning import learned, levels
+from dwlab.tuning import learned
 
 MOST = 1_000_000
 """Combinations that are enumerated at most."""
@@ -164,12 +165,12 @@ class Subject:
     @property
     def is_stage(self) -> bool:
         """Whether it is one stage."""
-        return self.id.removesuffix(levels.SUFFIX) == self.stages[0].id
+        return self.id.removesuffix(tuned.OPTIONS) == self.stages[0].id
 
     @property
     def has_options(self) -> bool:
         """Whether the compiler's options are what is searched."""
-        return self.id.endswith(levels.SUFFIX)
+        return self.id.endswith(tuned.OPTIONS)
 
     def takers(self, problem: Problem, gpu: Any = None) -> list[Stage]:
         """Its stages that take a problem themselves on a GPU."""
@@ -178,10 +179,12 @@ class Subject:
     def stage(self, candidate: Candidate) -> Stage:
         """The stage that a candidate is: with its tile and the compiler's options, if it has any."""
         found = next(one for one in self.stages if one.name == self.name(candidate))
-        if found.tiles is not None:
-            found = found.with_config(_tile(candidate))
+        if found.tiles is None:
+            return found
         names = (*levels.LEVELS, *levels.INSTRUCTIONS)
-        return levels.compiled_with(found, {name: candidate.get(name, 0) for name in names})
+        return found.with_config(
+            _tile(candidate), tuple((name, candidate[name]) for name in names if candidate.get(name))
+        )
 
     def default(
         self,
@@ -300,10 +303,10 @@ class Subject:
 
 
 def subject(id: str) -> Subject:
-    """The subject of a stage's id, with levels.SUFFIX or not, or of "OP/PATH", a path's stages. Raises StageError."""
+    """The subject of a stage's id, with tuned.OPTIONS or not, or of "OP/PATH", a path's stages. Raises StageError."""
     if id.count("/") == 1:
         return Subject(id, registry.stages(*id.split("/")))
-    return Subject(id, (registry.stage(id.removesuffix(levels.SUFFIX)),))
+    return Subject(id, (registry.stage(id.removesuffix(tuned.OPTIONS)),))
 
 
 def _tile(candidate: Candidate) -> TileConfig:

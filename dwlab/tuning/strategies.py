@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dwlab.problems import nearest
 from dwlab.tuning.space import Space
 
+STARTUP = 3
+"""Trials that Optuna's sampler draws at random, its own are 10: a search here has 5 to 20 in all."""
 NAMES = ("model", "random", "exhaustive", "optuna")
 
 
@@ -70,7 +72,9 @@ def random(seed: int) -> Strategy:
 
 
 def optuna(seed: int, first: Sequence[int] = ()) -> Strategy:
-    """Optuna's TPE sampler by ask and tell, over the parameters' values. first: places that it is to try at the start.
+    """Optuna's TPE sampler by ask and tell, over the parameters' values: STARTUP at random, then by what it has seen.
+
+    first: places that it is to try at the start, after the default, which count among those.
 
     What it proposes outside of the space, or again, costs nothing here: the sampler then gets the known result, or that
     the trial failed. Raises ImportError without Optuna (the extra "search").
@@ -85,7 +89,7 @@ def optuna(seed: int, first: Sequence[int] = ()) -> Strategy:
         }
         names = tuple(space.parameters)
         place_of = {tuple(one[name] for name in names): i for i, one in enumerate(space.candidates)}
-        study = library.create_study(sampler=library.samplers.TPESampler(seed=seed))
+        study = library.create_study(sampler=library.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP))
         for place in dict.fromkeys((0, *first)):
             study.enqueue_trial({name: space.candidates[place][name] for name in names})
         known: dict[int, float | None] = {}

@@ -1,4 +1,4 @@
-"""A search's result in words, as a table, as JSON and as a picture."""
+"""A search's result in words, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ import json
 import math
 import re
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dwlab.records.journal import Candidate
 from dwlab.text import terminal
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dwlab.tuning.search import Found
     from dwlab.tuning.space import Space
-
-
-class PlotError(ValueError):
-    """A plot that cannot be written; the message says why."""
 
 
 def name(candidate: Candidate, space: Space) -> str:
@@ -101,30 +94,3 @@ def as_json(found: Found, **more: Any) -> str:
         "curve": {kind: [number(us) for us in found.curve]},
     }
     return json.dumps(made, indent=1, ensure_ascii=False)
-
-
-def picture(found: Found, title: str = "") -> Figure:
-    """The best so far against candidates tried, and the default. Its `alt` has it in words."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    known = [(i, us) for i, us in enumerate(found.curve, 1) if math.isfinite(us)] or [(0, math.nan)]
-    axes.step(
-        [i for i, _ in known], [us for _, us in known], where="post", color="black", marker=".", label="best so far"
-    )
-    if math.isfinite(found.default_us):
-        axes.axhline(found.default_us, color="gray", linestyle="--", label="the default")
-    axes.set(xlabel="candidates tried", ylabel=unit(found), title=title)
-    axes.legend()
-    ends = " to ".join(f"{us:,.4g} {unit(found)}" for _, us in (known[0], known[-1]))
-    figure.alt = f"{title}: the best falls from {ends} in {len(known):,} candidates"  # type: ignore[attr-defined]
-    return figure
-
-
-def plot(found: Found, path: str | Path, title: str = "") -> None:
-    """Writes `picture`. Raises PlotError."""
-    try:
-        picture(found, title).savefig(path)
-    except (OSError, ValueError) as error:
-        raise PlotError(f"the plot {str(path)!r} cannot be written: {error}") from None

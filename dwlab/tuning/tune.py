@@ -24,15 +24,13 @@ from typing import Any
 import numpy as np
 
 from dwlab.gpu import target
+from dwlab.kernels.tiling.tuned import OPTIONS, SWITCH
 from dwlab.records.journal import COUNTED, Candidate, Journal, Key, text
 from dwlab.tuning.bench import KernelBench, Made, measured_on
 from dwlab.tuning.search import Found, search
 from dwlab.tuning.space import Space, SpaceError, space
 from dwlab.tuning.strategies import named
 from dwlab.tuning.worker import SECONDS, Inline, Worker, WorkerError
-
-SWITCH = "DWLAB_TUNE"
-"""Variable of the environment: "off", and nothing is searched: the default is taken."""
 
 
 def tune(
@@ -118,7 +116,8 @@ def how(key: Key) -> str:
     """Times under a key, in words."""
     if key.counted:
         weighed = key.gpu.removeprefix(COUNTED)
-        return f"no time was measured, there is no GPU: compared by what the interpreter counts{weighed}"
+        blind = ", which knows nothing of compiler's options and caches" * key.subject.endswith(OPTIONS)
+        return f"no time was measured, there is no GPU: compared by what the interpreter counts{weighed}{blind}"
     return f"measured on {key.gpu}"
 
 

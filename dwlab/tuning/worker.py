@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -140,8 +141,9 @@ class Worker(Remote):
 
     lock: of the GPU, which the bench takes while it uses it. Use it as a context manager: the process ends with it.
     exact is as its bench has it: who makes it sets it. losses: processes that were lost. seconds, gigabytes: for each
-    answer, and of this machine's memory for the whole process, some 0.3 before any candidate. Raises WorkerError where
-    such a limit cannot be, or cannot be watched.
+    answer, and of this machine's memory for the whole process, some 0.3 before any candidate. script: whether the
+    process runs this one's script first, as functions of it need. Raises WorkerError where such a limit cannot be, or
+    cannot be watched.
     """
 
     def __init__(
@@ -151,6 +153,7 @@ class Worker(Remote):
         environment: dict[str, str] | None = None,
         lock: GpuLock | None = None,
         gigabytes: float = math.inf,
+        script: bool = True,
     ):
         for name, limit in (("seconds", seconds), ("gigabytes", gigabytes)):
             if not limit > 0:
@@ -158,7 +161,7 @@ class Worker(Remote):
         if gigabytes < math.inf and not Path("/proc/self/statm").exists():
             raise WorkerError(f"gigabytes={gigabytes:g}: the memory of a process is watched on Linux alone")
         self.make, self.seconds, self.environment, self.lock = make, seconds, dict(environment or {}), lock
-        self.gigabytes = gigabytes
+        self.gigabytes, self.script = gigabytes, script
         self.losses = 0
         self._process: Any = None
         self._pipe: Any = None
@@ -197,7 +200,7 @@ class Worker(Remote):
         self._pipe, theirs = here.Pipe()
         process = here.Process(target=_serve, args=(theirs, self.make), daemon=True)
         try:
-            with _starting(self.environment):
+            with _starting(self.environment, self.script):
                 process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:  # depends on what cannot be pickled
             raise WorkerError(
@@ -260,8 +263,10 @@ _environ = threading.Lock()
 
 
 @contextlib.contextmanager
-def _starting(environment: dict[str, str]) -> Iterator[None]:
+def _starting(environment: dict[str, str], script: bool) -> Iterator[None]:
     """Within it a process that is started has these variables: CUDA_VISIBLE_DEVICES must be there before any import.
+
+    script: whether it runs the script of this one first, as multiprocessing has it.
 
     Processes that multiprocessing calls daemonic, as Dask's workers are, may start none, lest those be left behind:
     ours ends when its pipe is closed, as it is by any end of its parent.
@@ -270,12 +275,16 @@ def _starting(environment: dict[str, str]) -> Iterator[None]:
         config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
         daemonic = config.pop("daemon", None)
         before = {name: os.environ.get(name) for name in environment}
+        main = vars(sys.modules["__main__"])
+        of_script = {} if script else {name: main.get(name) for name in ("__file__", "__spec__")}
         os.environ.update(environment)
+        main.update(dict.fromkeys(of_script))
         try:
             yield
         finally:
             if daemonic is not None:
                 config["daemon"] = daemonic
+            main.update(of_script)
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
 

@@ -24,7 +24,7 @@ from dwlab import stage
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import layers
 from dwlab.records.journal import Journal, Tried
-from dwlab.tuning import race, replay, report, strategies
+from dwlab.tuning import race, replay, strategies
 from dwlab.tuning.space import space, subject
 
 journal = Journal(f"{tuned.FOLDER}/nvidia-h200.jsonl")
@@ -339,17 +339,8 @@ with_alt(figure, f"Regret of four orders falls to none; after {near} candidates 
 # %% [markdown]
 # One sweep proves little: `yours` finds the fastest tile at once here, by luck. The workbook has many, of this kernel
 # and of others, and a page of what searches lose on them: [tuning](../docs/results/tuning.md). There the formula is
-# corrected by what sweeps of *other* layers say of its errors, and never knows a time of the layer at hand. The same
-# for your own journals: `python -m dwlab tune --report`.
-
-# %% tags=["nbval-ignore-output", "folded"]
-rows = report.rows(tuned.journals(tuned.FOLDER), kept={})
-for which, count, by in report.claims(rows):
-    for name in ("default", "model", "random"):
-        median, ninety = by[name]
-        print(f"{count:3} {which}: {name:8} median {median:6.1%}, 90th percentile {ninety:6.1%}")
-
-# %% [markdown]
+# corrected by what sweeps of *other* layers say of its errors, and never knows a time of the layer at hand.
+#
 # ## Explain
 #
 # - Constraints refuse a large part of a space for nothing. What they forget, the check of the outputs must find: a search looks

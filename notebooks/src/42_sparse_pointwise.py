@@ -375,62 +375,77 @@ for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
 #
 # ### A pattern for a budget
 #
-# Which pattern, then? Magnitude that is kept stands against time, for the same product, in the layout that suits the pattern. The
-# times are the *cost* on an H200 that tiles are chosen by, and those recorded in its layout; magnitudes are those of the first
-# cell's filters.
-# On the frontier is what nothing beats in both.
+# Which pattern, then? Magnitude that is kept stands against time, for the same product. A filter in 64:2:16 is one of 2:4 as well, and
+# a dense one: so each pattern may be stored in up to three ways, and `tune_pruning` takes the fastest stage of all of them. Times are
+# those recorded on an H200, else the *cost* that tiles are chosen by; magnitudes are those of filters made as in the first cell. On
+# the frontier is what nothing beats in both.
 
 # %% tags=["nbval-ignore-output", "folded"]
-import math
+from dwlab.tuning.pruning import tune_pruning
 
-from matplotlib.figure import Figure
-
-from dwlab.simt.views import with_alt
-
-
-def cost(name, layer):
-    """What the best tile of a stage costs, in µs."""
-    one = stage(name)
-    return one.tiles.cost(layer.kernel_key, layer.N, one.config(layer, h200), h200).time / 1e3
-
-
-ways = [(name, layout) for layout, names in (("NHWC", ("tensor", "tma")), ("NCHW", ("rows", "wgmma_rows", "tma"))) for name in names]
-times, measured = {}, {}
-for form in FORMS:
-    there = [(f"sparse/forward/{name}", largest(form, layout)) for name, layout in ways]
-    id, layer = min((one for one in there if stage(one[0]).supports(one[1])), key=lambda one: cost(*one))
-    times[form] = cost(id, layer)
-    if row := rows.get(records.shape_text(layer)):
-        measured[form] = row["time_us"]
-        measured["dense"] = min(measured.get("dense", math.inf), *row["dense"].values())
-times["dense"] = cost("pointwise/forward/wgmma", sparse.dense_layer(largest("2:4", "NHWC")))
-kept = {form: kept_magnitude(w, form) for form in FORMS} | {"dense": 1.0}
-best = sparse.frontier(kept, times)
-on = {one.pattern for one in best}
-print(f"{'pattern':10}{'kept':>8}{'cost, µs':>12}{'recorded, µs':>15}")
-for form in sorted(times, key=times.get):
-    shown = f"{measured[form]:.1f}" if measured.get(form) else ""
-    print(f"{form:10}{kept[form]:8.0%}{times[form]:12.1f}{shown:>15}{'   frontier' if form in on else ''}")
-print("keep 50 %:", sparse.within(best, 0.5).pattern)
-
-figure = Figure(figsize=(7, 3.6), layout="constrained")
-axes = figure.subplots()
-axes.plot([one.us for one in best], [one.kept for one in best], color="0.6", drawstyle="steps-post", zorder=1)
-for form, us in times.items():
-    axes.scatter(us, kept[form], color="C0" if form in on else "white", edgecolor="C0", zorder=2)
-    axes.annotate(form, (us, kept[form]), xytext=(6, -12), textcoords="offset points")
-axes.set(xlabel="cost on an H200, µs", ylabel="magnitude kept", ylim=(0, 1.08), xlim=(0, 1.2 * max(times.values())))
-with_alt(
-    figure,
-    "Magnitude kept against cost, a point for each pattern. Filled points are on the frontier, which rises from "
-    f"{' over '.join(one.pattern for one in best)}. The hollow points lie below it: "
-    f"{', '.join(form for form in sorted(times, key=times.get) if form not in on)}. The printed table has the numbers.",
-)
+large = np.repeat(np.exp(0.8 * rng.standard_normal((256, 1024))), 16, 0) * rng.standard_normal((4096, 1024))
+for layout in ("NHWC", "NCHW"):
+    found = tune_pruning(large, largest("2:4", layout), keep=0.5, patterns=FORMS, gpu=gpu)
+    on = {one.pattern for one in found.frontier}
+    print(f"{layout:10}{'kept':>6}{'stored as':>12}{'stage':>12}{'µs':>8}")
+    for form, way in sorted(found.ways.items(), key=lambda one: one[1].us):
+        how = f"{way.how}{', frontier' if form in on else ''}"
+        print(f"{form:10}{found.kept[form]:6.0%}{way.storage:>12}{way.stage.name:>12}{way.us:8.1f}  {how}")
+    print(f"keep 50 %: {found.best.pattern}\n")
 
 # %% [markdown]
-# Only patterns above *dense* in the table are worth a thought: what is below it keeps less and costs more. The dense product is
-# our own. Sixteen filters that share columns keep more than 64, and cost more: for every 16 filters their rows are loaded again,
-# and products of four warps want 64 filters. V should be what a block's tile has.
+# In NHWC patterns that choose columns are stored as 2:4 until 15 weights of 16 are zero, so what they lose in magnitude buys nothing.
+# In NCHW they are on the frontier. Sixteen filters that share columns keep more than 64, and would cost more: for every 16 filters
+# their rows are loaded again, and products of four warps want 64. So they are stored as 2:4. V should be what a block's tile has.
+#
+# ### A search
+#
+# The tile is chosen by cost, too, and cost errs. All tiles of `rows` for this product in 2:4 were once timed on an H100; the search goes
+# through that record. On a GPU of your own: `python -m dwlab tune sparse/forward/rows '1024→4096 …'`.
+
+# %%
+predicted_loss = 10  # the tile that ships against the fastest of 26: slower by how many per cent?
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.kernels.tiling import tuned
+from dwlab.records.journal import Journal
+from dwlab.tuning import replay, strategies
+from dwlab.tuning.space import subject
+from dwlab.tuning.tables import name as named
+
+ROWS, layer = "sparse/forward/rows", largest("2:4", "NCHW")
+journals = tuned.journals(tuned.FOLDER)
+journal = next(Journal(one) for one in journals if "h100" in one.name)
+key, recorded = replay.find(journal, ROWS, str(layer), layer.dtype)
+h100, what = replay.gpu_of(key), subject(ROWS)
+tiles = replay.recorded_space(recorded.tried, what.default(layer, h100))
+sweep, order = replay.Sweep(tiles, recorded.tried.values()), what.order(layer, tiles, h100)
+print(f"{key.gpu}: {len(tiles)} tiles; the one that ships is {sweep.regret(0):.1%} slower than the fastest")
+print(f"you predicted {predicted_loss} %")
+lost = {"by cost": replay.regrets(sweep, strategies.ordered(order)), "as written": replay.regrets(sweep, strategies.exhaustive)}
+for tried in (1, 2, 3, 5, 10, len(tiles)):
+    print(f"{tried:3} tried" + "".join(f"{how:>14} {each[tried - 1]:6.1%}" for how, each in lost.items()))
+print("fastest:", named(tiles.candidates[min(range(len(tiles)), key=sweep.medians.__getitem__)], tiles))
+
+# %% [markdown]
+# Below the tile lie the compiler's options and single instructions. `STAGE@options` searches these for the tile that a launch gets, and
+# what wins is in force for that tile. No such search is recorded for this product. Counts, which is all there is without a GPU, see
+# nothing of a cap on registers:
+
+# %% tags=["nbval-ignore-output", "folded"]
+options = subject(f"{ROWS}@options").space(layer, h100)
+print(f"{len(options)} candidates, and 0 is as the stage has it:")
+for level, values in options.parameters.items():
+    print(f"  {level:14}", *values)
+
+SHARED = "N=32 C=144 F=24 H=56 W=56 NHWC float16 bias 2:4"  # swept on two GPUs
+there = [replay.find(Journal(one), "sparse/forward", SHARED, "float16") for one in journals]
+for (its, one), (others, two) in (there, there[::-1]):
+    print(f"fastest on {its.gpu}: {replay.moved(one, two):.1%} slower than the fastest on {others.gpu}")
+
+# %% [markdown]
+# What wins on one GPU is not far from the best of the other here: both have the same multiprocessors, and other memory. A journal's
+# winner counts on its own GPU alone.
 #
 # ## Key points
 #
@@ -468,6 +483,24 @@ grade("42_2")
 from dwlab import grade
 
 grade("42_3")
+
+# %% [markdown]
+# <!-- begin:exercise:42_4 -->
+# <!-- end:exercise:42_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("42_4")
+
+# %% [markdown]
+# <!-- begin:exercise:42_5 -->
+# <!-- end:exercise:42_5 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("42_5")
 
 # %% [markdown]
 # **Next:** [50 · Capstone: an operator of your own](50_capstone.ipynb), from a blank file.

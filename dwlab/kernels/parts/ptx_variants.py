@@ -1,6 +1,6 @@
 """Instructions that do what another one does by another text: smaller products, hints to caches (parts/ptx.py).
 
-No stage calls them: a search puts them in the place of those that a stage calls (dwlab.tuning.levels). Loads: "nc" by
+No stage calls them: a search puts them in the place of those that a stage calls (dwlab.kernels.levels). Loads: "nc" by
 the way of what no thread writes meanwhile; "no_allocate" leaves no line in L1, "evict_first" one that goes first; "l2"
 caches in the L2 only, as dwlab.measure.device reads. Stores, "cs": what is written once goes first from the L2.
 Source: PTX ISA 8.7, "ld", "ld.global.nc", "st", "Cache Eviction Priority Hints".

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,21 @@ from dwlab.kernels.tiling.gpu import Gpu
 from dwlab.problems import Problem
 from dwlab.records.journal import Journal, JournalError, Key, Tried, unpacked
 
+OPTIONS = "@options"
+"""Behind a stage's id: a search of the compiler's options and of instructions for one tile (kernels.levels)."""
+
 VARIABLE = "DWLAB_JOURNAL"
 """Variable of the environment: a journal, or a folder of them, whose winners count too; "off": no journal counts."""
+
+SWITCH = "DWLAB_TUNE"
+"""Variable of the environment: "on", and the first launch of a problem searches for it (tuning.running); "off": a
+search is none, and gives the default."""
+
+OWN = Path.home() / ".dwlab" / "tuned.jsonl"
+"""The journal of searches under DWLAB_TUNE=on where DWLAB_JOURNAL names none."""
+
+first_launch: Callable[[Problem, str], None] | None = None
+"""Called with a problem and its path before the first launch: `dwlab` sets it under DWLAB_TUNE=on."""
 
 FOLDER = str(records.FOLDER / "tuning")
 """The journals that ship."""
@@ -54,22 +67,49 @@ def winners(id: str, problem: Problem, gpu: Gpu, kernel: str = "") -> tuple[Tune
 
     kernel: the stage's digest; with it the reason says whether a winner is of an earlier kernel.
     """
-    here = _journals(os.environ.get(VARIABLE, ""), FOLDER)
+    here = _here()
     return _of(here, id, problem, gpu.name, kernel) if here and gpu.name else ()
 
 
 def stage_of(path: str, problem: Problem, gpu: str) -> str | None:
     """The name of the stage that the last search over a whole path ("pointwise/forward") found fastest, if any."""
-    here = _journals(os.environ.get(VARIABLE, ""), FOLDER)
-    found = here.get((path, str(problem), problem.dtype, gpu), ()) if gpu else ()
+    found = _here().get((path, str(problem), problem.dtype, gpu), ()) if gpu else ()
     its = (tried.candidate.get("stage") for key, tried, _ in reversed(found) if key.sparsity == _sparsity(problem))
     return next(filter(None, its), None)
+
+
+def options(id: str, problem: Problem, gpu: Gpu, tile: TileConfig) -> tuple[tuple[str, int], ...]:
+    """The compiler's options and instructions, but for zeros, that the last search found fastest for a stage's tile."""
+    names = vars(tile)
+    for key, tried, _ in reversed(_here().get((f"{id}{OPTIONS}", str(problem), problem.dtype, gpu.name), ())):
+        if key.sparsity == _sparsity(problem) and names.items() <= tried.candidate.items():
+            return tuple((name, value) for name, value in tried.candidate.items() if value and name not in names)
+    return ()
 
 
 class _Winners(dict[tuple[str, ...], tuple[Found, ...]]):
     """(stage or path, problem, storage type, GPU) -> winners, the last one last. A cache's key."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def _given() -> str:
+    return os.environ.get(VARIABLE) or (str(OWN) if os.environ.get(SWITCH) == "on" else "")
+
+
+def own() -> Journal | None:
+    """The journal that searches under DWLAB_TUNE=on go into; None where no journal counts."""
+    place = Path(_given() or OWN)
+    return None if _given() == "off" else Journal(place / OWN.name if place.is_dir() else place)
+
+
+def reread() -> None:
+    """Journals are read anew: one has got a line."""
+    _journals.cache_clear()
+
+
+def _here() -> _Winners:
+    return _journals(_given(), FOLDER)
 
 
 @functools.cache

@@ -22,12 +22,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tables.networks import LIBRARIES
+
 from dwlab.measure import baselines, layer_baselines
 from dwlab.measure.baselines import Baseline, Prepare, TorchClock
 from dwlab.problems.layers import SparsePointwise
-
-LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "cuSPARSE")
-"""Whose ways there are; a way's text begins with one of them and a colon."""
 
 HOST_BOUND = ("PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search")
 """Those of which a call makes a plan, 0.5 ms and more of the host's time: timed in graphs however long that takes, and
@@ -38,7 +37,7 @@ Product = Callable[[Any], Any]
 
 
 def library(way: str) -> str:
-    """Whose way it is: one of LIBRARIES."""
+    """Whose way it is: one of LIBRARIES, with which its text begins, and a colon."""
     return way.split(":")[0]
 
 

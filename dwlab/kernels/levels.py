@@ -1,27 +1,23 @@
 """The compiler's and the instructions' levels of a stage: a cap on registers, blocks that must fit on a multiprocessor,
 fast maths; products of half the k, and what loads and stores say of caches.
 
-``subject("pointwise/forward/tensor@options")`` searches them for the tile that a launch gets. A candidate has the tile
-and, beside it, LEVELS and those of INSTRUCTIONS that the stage's kernel has an instruction of; a kernel of it is the
-stage's own function, compiled with these options, other instructions in the place of its own in it and in all that it
-calls. A plain access to an array is no such instruction: what Numba makes of it stays. What wins is printed and not
-shipped: a launch takes tiles from journals, and a stage states its compiler's options in its file.
+``python -m dwlab tune STAGE@options`` searches them for the tile that a launch gets. A candidate has the tile and,
+beside it, LEVELS and those of INSTRUCTIONS that the stage's kernel has an instruction of; a kernel of it is the stage's
+own function, compiled with these options, other instructions in the place of its own in it and in all that it calls. A
+plain access to an array is no such instruction: what Numba makes of it stays. A launch with that tile takes what won
+from journals, as it does the tile (`Stage.options_for`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from dwlab.kernels.parts import ptx, ptx_variants
-from dwlab.kernels.registry import ByShape, Stage
 from dwlab.target import cuda
 
-SUFFIX = "@options"
-"""Behind a stage's id."""
 LEVELS: Mapping[str, tuple[int, ...]] = {
     "max_registers": (0, 40, 48, 64, 80, 96, 128, 168),
     "min_blocks": (0, 1, 2, 3, 4, 6, 8),
@@ -60,34 +56,22 @@ def of_kernel(kernel: Any, compute_capability: tuple[int, ...]) -> dict[str, tup
     return found
 
 
-def compiled_with(stage: Stage, options: Mapping[str, int]) -> Stage:
-    """The stage, its kernels compiled with these of LEVELS and INSTRUCTIONS."""
-    return replace(stage, kernel=_Recompiled(stage, options)) if any(options.values()) else stage
-
-
-class _Recompiled(ByShape):
-    """The kernels of a stage with tiles, each compiled anew."""
-
-    def __init__(self, stage: Stage, options: Mapping[str, int]):
-        self.__dict__.update(vars(stage.kernel))
-        self.stage, self.options = stage, dict(options)
-
-    def for_problem(self, problem: Any, config: Any = None, gpu: Any = None) -> Any:
-        """The stage's kernel, with the options."""
-        kernel = self.stage.kernel.for_problem(problem, config, gpu)
-        options = {"fastmath": True} if self.options["fastmath"] else {}
-        if self.options["max_registers"]:
-            options["max_registers"] = self.options["max_registers"]
-        if self.options["min_blocks"]:
-            threads = self.stage.launch(problem, gpu).threads
-            options |= {"launch_bounds": (threads, self.options["min_blocks"]), "max_registers": None}
-        swaps = [
-            pair
-            for level, tables in INSTRUCTIONS.items()
-            if self.options.get(level)
-            for pair in tables[self.options[level] - 1].items()
-        ]
-        return _made(kernel, tuple(options.items()), tuple(swaps))
+def made(kernel: Any, options: Mapping[str, int], threads: int) -> Any:
+    """The kernel compiled with these of LEVELS and INSTRUCTIONS; itself if all are 0. threads: of its launch."""
+    if not any(options.values()):
+        return kernel
+    given = {"fastmath": True} if options.get("fastmath") else {}
+    if options.get("max_registers"):
+        given["max_registers"] = options["max_registers"]
+    if options.get("min_blocks"):
+        given |= {"launch_bounds": (threads, options["min_blocks"]), "max_registers": None}
+    swaps = (
+        pair
+        for level, tables in INSTRUCTIONS.items()
+        if options.get(level)
+        for pair in tables[options[level] - 1].items()
+    )
+    return _made(kernel, tuple(given.items()), tuple(swaps))
 
 
 @functools.cache

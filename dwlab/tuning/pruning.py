@@ -1,0 +1,141 @@
+"""How a layer's filters are stored, as a part of its search; and which pattern, for what may be lost.
+
+A filter that is pruned to V:2:M is one of 2:4, too, and a dense one: `storages`. `ways` ranks all stages of all
+storages by time, recorded or predicted; `tune_pruning` has that for every pattern of a matrix of weights, beside the
+magnitude that the pattern keeps, and the frontier of both. With seconds to spend, and a GPU, the ways are searched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dwlab.gpu import machine, target
+from dwlab.kernels import choices
+from dwlab.kernels.registry import Stage
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.model import sparse
+from dwlab.problems import ProblemError
+from dwlab.problems.layers import Pointwise, SparsePointwise
+from dwlab.problems.sparsity import kept_magnitude
+from dwlab.tuning import running, strategies
+from dwlab.tuning.search import SearchError, search
+from dwlab.tuning.space import subject
+
+PATTERNS = ("2:4", *(f"{V}:2:{M}" for V in (32, 64, 128) for M in (8, 16, 32)))
+FINALISTS = 3
+"""Patterns of a frontier that are searched."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a layer. problem: the layer as it is stored; us: its time, and how that is known: "measured",
+    "recorded" or "predicted"."""
+
+    problem: Pointwise
+    stage: Stage
+    us: float
+    how: str
+
+    @property
+    def storage(self) -> str:
+        """ "64:2:16", "2:4" or "dense"."""
+        return getattr(self.problem, "pattern", "dense")
+
+
+def storages(layer: SparsePointwise) -> tuple[Pointwise, ...]:
+    """The layer as its filters may be stored: in their pattern, as 2:4 if that holds them, and dense."""
+    two_of_four = [replace(layer, pattern="2:4")] if layer.form.N == 2 else []
+    return *dict.fromkeys([layer, *two_of_four]), sparse.dense_layer(layer)
+
+
+def ways(layer: SparsePointwise, gpu: machine.Machine | None = None) -> tuple[Way, ...]:
+    """The fastest stage of each storage of a layer on a GPU, the fastest first: by records of it, else by the cost that
+    its tiles are chosen by.
+    """
+    here, name = gpus.of(gpu), None if gpu is None else gpu.name
+    found = []
+    for problem in storages(layer):
+        if row := choices.fastest_row(problem, None, name or here.name):
+            if row.gpu == (name or here.name):
+                found.append(Way(problem, next(s for s in choices.takers(problem, None, gpu) if s.id == row.id),
+                                 row.time_us, "recorded"))  # fmt: skip
+                continue
+        found += sorted(_predicted(problem, gpu, here), key=lambda way: way.us)[:1]
+    return tuple(sorted(found, key=lambda way: way.us))
+
+
+def _predicted(problem: Pointwise, gpu: machine.Machine | None, here: gpus.Gpu) -> Iterable[Way]:
+    for one in choices.takers(problem, None, gpu):
+        if one.tiles is not None and (config := one.config(problem, here)) is not None:
+            us = one.tiles.cost(problem.kernel_key, problem.N, config, here).time / 1e3
+            if us:  # else its tile is chosen by a rule
+                yield Way(problem, one, us, "predicted")
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Patterns for a matrix of weights. ways: pattern, or "dense" -> the fastest way, if a stage takes it; kept: the
+    share of the sum of magnitudes that it leaves; frontier: those that no other beats in both; best: the fastest that
+    keeps enough.
+    """
+
+    ways: dict[str, Way]
+    kept: dict[str, float]
+    frontier: tuple[sparse.Choice, ...]
+    best: sparse.Choice
+
+
+def tune_pruning(
+    w: np.ndarray,
+    layer: Pointwise,
+    keep: float = 0.5,
+    *,
+    patterns: Sequence[str] = PATTERNS,
+    gpu: machine.Machine | None = None,
+    seconds: float = 0.0,
+) -> Pruned:
+    """The pattern and storage for weights w (F, C), of which a layer's share `keep` of magnitudes is to stay.
+
+    layer: sizes and layout; its own pattern does not count. gpu: the one at hand if None. seconds: about so many are
+    spent on searching the fastest of the frontier on the GPU at hand; without a GPU on nothing. Raises ProblemError for
+    weights of another shape or without a magnitude, ValueError where no pattern keeps enough.
+    """
+    if np.shape(w) != (layer.F, layer.C):
+        raise ProblemError(f"the weights have shape {np.shape(w)}; {layer} needs {(layer.F, layer.C)}")
+    sizes = {
+        name: getattr(layer, name) for name in ("N", "C", "F", "H", "W", "layout", "bias", "activation", "residual")
+    }
+    kept = {form: kept_magnitude(w, form) for form in patterns} | {"dense": 1.0}
+    layers = {form: SparsePointwise(**sizes, pattern=form) for form in patterns}
+    found = {form: fastest[0] for form, one in layers.items() if (fastest := ways(one, gpu))}
+    found |= dict([("dense", way) for way in ways(layers[patterns[0]], gpu) if way.storage == "dense"])
+    if not found:
+        raise ValueError(f"no stage of which a time is known takes {layer} on {gpus.of(gpu)}")
+    front = sparse.frontier(kept, {form: way.us for form, way in found.items()})
+    if seconds and target.mode == "gpu":
+        finalists = [one.pattern for one in front if one.kept >= keep][:FINALISTS]
+        for form in finalists:
+            found[form] = _measured(layers.get(form), found[form], seconds / len(finalists))
+        front = sparse.frontier(kept, {form: way.us for form, way in found.items()})
+    return Pruned(found, kept, tuple(front), sparse.within(front, keep))
+
+
+def _measured(layer: SparsePointwise | None, predicted: Way, seconds: float) -> Way:
+    """The fastest of all stages and tiles of all storages."""
+    given = (predicted.problem,) if layer is None else storages(layer)
+    found = []
+    for problem in given:
+        id = f"{problem.op}/{problem.main_path}"
+        what, here = subject(id), gpus.at_hand()
+        with contextlib.suppress(SearchError), running.bench(id, problem) as bench:
+            its = what.space(problem, here)
+            strategy = strategies.named("model", 0, what.order(problem, its, here))
+            made = search(its, bench, strategy, seconds=seconds / len(given))
+            us = statistics.median(made.tried[made.winner].times_us)
+            found.append(Way(problem, what.stage(made.candidate), us, "measured"))
+    return min(found, key=lambda way: way.us, default=predicted)
