@@ -65,6 +65,9 @@ def mistakes(a, b, zero):
         "Each lane subtracts the sum of column g: to which columns do its results belong?": (
             products - zero * np.tile(of_b, 2)[:, None]
         ),
+        "The sums of b of neighbouring columns stand in each other's place.": (
+            products - zero * of_b.reshape(-1, 2)[:, ::-1].ravel()
+        ),
         "Only one lane's part of the sum of b is there.": products - zero * lanes[:, :, :, 0].sum((1, 2, 3)),
         "Of a lane's two words of b only the first is in the sum.": products - zero * lanes[:, :, 0].sum((1, 2, 3)),
         "Two of a lane's words of a are exchanged.": swapped @ b.T - zero * of_b,

@@ -14,6 +14,8 @@ def requantise(sums, b, m, zero, low, y):
     raise NotImplementedError("34_1 is not solved yet: replace this line with your code")
 
 
+SUBTRACTED = "The zero point is subtracted here: it is added."
+BEFORE = "The zero point is added before rounding here: a half goes to the even product, then comes the zero point."
 LOOP, VALUE, LIMITS = range(3)
 HINTS = (
     "A loop along the filters: for f in range(cuda.threadIdx.x, y.shape[1], 32).",
@@ -46,20 +48,23 @@ def judge(answer):
     for what, sums, b, m, zero, relu in cases:
         low = zero if relu else -128
         y = poisoned(*sums.shape, dtype="int8")
-        exact = np.rint((sums + b).astype(np.float32) * m).astype(np.float64) + zero
+        product = (sums + b).astype(np.float32) * m
+        exact = np.rint(product).astype(np.float64) + zero
         want = np.clip(exact, low, 127).astype(np.int8)
         shape = f"{what} of shape {sums.shape}, zero point {zero}{', relu' if relu else ''}"
         report = launched(requantise, len(sums), 32, sums, b, m, zero, low, y, hints=HINTS[:1], what=shape)
         if (y != want).any() or not y.written.all():
             at = tuple(int(i) for i in np.argwhere((y != want) | ~y.written)[0])
-            value = float((sums + b).astype(np.float32)[at] * m[at[1]])
+            value = float(product[at])
             seen = f"is {y[at]}" if y.written[at] else "was never written"
             wrong = int(((y != want) | ~y.written).sum())
+            typical = {SUBTRACTED: exact - 2 * zero, BEFORE: np.rint(product + zero)}
+            told = [text for text, other in typical.items() if (y == np.clip(other, low, 127)).all()]
             about = LOOP if not y.written[at] else LIMITS if exact[at] != want[at] else VALUE
             raise Wrong(
                 f"{shape}: element {list(at)} {seen}; {want[at]} is right, for {value:g} before rounding. "
                 f"{wrong} of {y.size} element{'s are' if y.size > 1 else ' is'} wrong.",
-                HINTS[about : about + 1],
+                (*told, *HINTS[about : about + 1]),
             )
         launches.append((report, sums.size, len(sums) * -(-sums.shape[1] // 32)))
     for report, size, requests in launches:

@@ -59,7 +59,9 @@ def mistakes(x, w, b):
         "The windows of the pool have a stride of 1 here.": want(x, w, b, stride=1),
         "The filter is the other way round.": want(x, w[:, ::-1, ::-1], b),
         "The taps are one pixel too far down and right.": want(x, w, b, above=0),
-    }
+    } | (
+        {"p and q are exchanged: q goes along a row.": want(x, w, b).swapaxes(1, 2)} if x.shape[1] == x.shape[2] else {}
+    )
 
 
 def judge(answer):

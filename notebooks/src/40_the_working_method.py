@@ -45,7 +45,7 @@ from matplotlib.figure import Figure
 
 from dwlab.simt.views import with_alt
 
-figure = Figure(figsize=(10, 1.4), facecolor="0.35")
+figure = Figure(figsize=(10, 1.3), facecolor="0.35", layout="constrained")
 places = figure.subplots(1, 10)
 for label, (name, place) in enumerate(zip(surfaces.SURFACES, places, strict=True)):
     place.imshow(held.images[held.labels == label][0], cmap="gray", vmin=0, vmax=255)
