@@ -42,7 +42,7 @@ SETTINGS = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 
 WIDGETS = """\
 import numpy as np
-from dwlab import cuda, roofline_explorer, stepper, traffic_calculator, warp_viewer, xray
+from dwlab import banner, cuda, roofline_explorer, stepper, traffic_calculator, warp_viewer, xray
 from dwlab.widgets import drawings, fuse_planner
 from dwlab.problems import DepthwiseConv1d
 
@@ -51,6 +51,7 @@ def halves(x, y):
     i = cuda.grid(1)
     if i < x.size:
         y[i] = x[(2 * i) % x.size]
+banner()
 # ---
 roofline_explorer()
 # ---
@@ -263,7 +264,6 @@ def test_widgets_by_mouse_and_keyboard(opened, layout):
 @pytest.mark.family(0.05, by=["none"])
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_from_top_to_bottom(opened, lesson):
-    """Also in the theme in which nobody looks at it."""
     notebook = opened(f"notebooks/{lesson}.ipynb")
     notebook.run_all()
     code = [cell for cell in notebook.cells() if cell["cell_type"] == "code"]
