@@ -735,6 +735,15 @@ def test_one_thread_for_all_rows_is_judged_in_seconds_and_large_problems_are_lef
     assert not check(late, launch=lambda problem: Launch((1,), (1,), (problem.shift,))).passed
 
 
+@pytest.mark.parametrize("order, edit", [("BH", ""), ("HB", "h, b = cuda.grid(1), => b, h = cuda.grid(1),")])
+def test_exchanged_axes_of_the_grid_are_named(order, edit):
+    def launch(problem):
+        return Launch((-(-problem.L // 32), *(getattr(problem, axis) for axis in order)), (32,), (problem.shift,))
+
+    verdict = check(edited(CHANNELS, "kernel", edit) if edit else edited(CHANNELS, "kernel"), launch=launch)
+    assert not verdict.passed and "grid axes exchanged: everything is right when y and z" in str(verdict)
+
+
 SIZES = {  # wrong from some size on, in one dimension
     "rows of more than a block's threads": lambda p: Launch((p.B * p.H,), (1024,), (p.shift,)),
     "more rows than 528 blocks": lambda p: Launch((min(p.B * p.H, 528),), (64,), (p.shift,)),

@@ -596,6 +596,9 @@ def _judge(stage: Stage, case: Case, rules: _Rules, diagnose: bool, seconds: flo
         late = "two writers" in rules.allow
         meant = [one for one in hazards if one.kind in rules.allow or late and causes.two_writers(one)]
         hazards = tuple(one for one in hazards if one not in meant)
+        if diagnose and any(one.kind == "out of bounds" for one in hazards):
+            if exchanged := _exchanged(trial, _right(case, stage.path, trial.inputs, rules)):
+                return CaseResult(case, False, faults=((exchanged,),))
         notes = tuple(f"line {one.line}: {one.kind}, allowed: {one.message}" for one in meant)
         if hazards and not diagnose:
             return CaseResult(case, False, hazards=hazards)
@@ -920,7 +923,26 @@ def _compare(trial: _Trial, run: _Run, hazards: tuple[Any, ...], rules: _Rules, 
     if added and all(one.kind == "uninitialised" and one.array == problem.outputs(path)[-1] for one in hazards):
         hazards = ()  # the same, said better
     passed = not (findings or hazards or wrong)
+    if diagnose and not passed and (exchanged := _exchanged(trial, right)):
+        return CaseResult(case, False, faults=((exchanged,),), wrong=wrong, size=size)
     return CaseResult(case, passed, findings, hazards, faults, wrong, size)
+
+
+def _exchanged(trial: _Trial, right: dict[str, _Right]) -> Finding | None:
+    """Whether all outputs are right once two axes of the grid are exchanged."""
+    problem, sizes = trial.case.problem, (*trial.how.grid, 1, 1)[:3]
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        order = {a: b, b: a}
+        grid = tuple(sizes[order.get(axis, axis)] for axis in range(3))
+        run = replace(trial, how=replace(trial.how, grid=grid)).run() if grid != sizes else None
+        if isinstance(run, _Run) and not run.trespasses and not any(
+            (_untouched(problem, run, None, name) | one.off(decode(run.outputs[name], problem.dtype_of(name)))).any()
+            for name, one in right.items()
+        ):  # fmt: skip
+            text = f"everything is right when {'xyz'[a]} and {'xyz'[b]} of the grid are exchanged"
+            look = f"Launch(…), and what the kernel takes from blockIdx.{'xyz'[a]} and blockIdx.{'xyz'[b]}"
+            return Finding("grid axes exchanged", text, look)
+    return None
 
 
 def _launched_twice(case: Case, path: str) -> bool:
