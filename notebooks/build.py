@@ -48,13 +48,11 @@ generated from it as far as the statement in which its last answer ends; exercis
 has the hints, is all of it without the answer:
 - between `### BEGIN SOLUTION` and `### END SOLUTION` stands the answer; the exercise has a stub there, by default one
   line that raises NotImplementedError and says what to do;
-- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as `# a =
-None`
-  for a number to predict;
+- after `### BEGIN STUB`, as the last part of that region and commented out, may stand another stub, such as
+  `# a = None` for a number to predict;
 - the docstring is the task: its first line the title, then the text that the lesson shows;
 - `judge(answer)` is the check. It gets the answer (dwlab.judge.answer), returns a sentence saying what was found right,
-or raises
-  `Wrong` with hints in steps; dwlab.judge.tools has the tools, which raise it themselves;
+  or raises `Wrong` with hints in steps; dwlab.judge.tools has the tools, which raise it themselves;
 - the last lines make the file runnable: `if __name__ == "__main__": run(__file__)`.
 """
 

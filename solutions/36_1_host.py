@@ -1,8 +1,7 @@
 """Exercise 36_1: who waits
 
 A host starts a kernel every 4 µs. A network has 40 kernels: first 20 of 10 µs, then 20 of 2 µs, one after the other. A
-kernel can begin when it was started and the one before it has ended; the clock begins with the first start. Write
-  down:
+kernel can begin when it was started and the one before it has ended; the clock begins with the first start. Write down:
 - `plain_us`: when the last kernel has ended;
 - `graph_us`: the same in one CUDA graph, whose kernels follow each other without a gap, begun at once;
 - `halved_us`: `plain_us` if every kernel takes half its time;

@@ -551,7 +551,7 @@ warp_viewer("24 * lane + 12")
 # ## Measure
 #
 # How much time is that? In `gpu` mode kernels run on this machine's GPU and are timed; in `simulated` mode there is no time,
-# and what was measured comes from the records, with its GPU and date. The banner says in which mode you are. Two ceilings of
+# and what was measured comes from the records, with its GPU and date. The banner says in which mode you are. Two limits of
 # a GPU follow: the time to start a kernel at all, and how many bytes a copy moves in that time.
 
 # %% tags=["nbval-ignore-output", "folded"]
