@@ -73,12 +73,12 @@ def judge(answer):
             seen = f"is {y[at]}" if y.written[at] else "was never written"
             wrong = int(((y != want) | ~y.written).sum())
             typical = {SUBTRACTED: exact - 2 * zero, BEFORE: np.rint(product + zero)}
-            told = [text for text, other in typical.items() if (y == np.clip(other, low, 127)).all()]
+            named = [text for text, other in typical.items() if (y == np.clip(other, low, 127)).all()]
             about = LOOP if not y.written[at] else LIMITS if exact[at] != want[at] else VALUE
             raise Wrong(
                 f"{shape}: element {list(at)} {seen}; {want[at]} is right, for {value:g} before rounding. "
                 f"{wrong} of {y.size} element{'s are' if y.size > 1 else ' is'} wrong.",
-                (*told, *HINTS[about : about + 1]),
+                (*named, *HINTS[about : about + 1]),
             )
         launches.append((report, sums.size, len(sums) * -(-sums.shape[1] // 32)))
     for report, size, requests in launches:
