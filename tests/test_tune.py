@@ -685,6 +685,7 @@ def test_options_that_won_are_in_force_for_their_tile_alone(tmp_path, monkeypatc
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
     with gpus.using(gpus.H200):
         assert dict(one.options_for(LAYER)) == {"max_registers": 64, "store_hint": 1} and not other.options_for(LAYER)
+        assert one.why_config(LAYER) == "the least predicted cost; by another search max_registers=64 store_hint=1"
         made = one.kernel_for(LAYER)
         assert made is what.stage(won).kernel_for(LAYER) is not before
         assert precompile.job_of(one, LAYER, ()).kernel() is made

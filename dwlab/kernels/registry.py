@@ -327,12 +327,13 @@ class Stage:
         if self.tiles is None:
             return ""
         here, chosen = gpus.of(gpu), self.config(problem, gpu)
-        for found in tuned.winners(self.id, problem, here, self.digest):
-            if found.config == chosen:
-                return found.why
+        why = "the least predicted cost" if chosen is not None else "no tile fits"
         if chosen in recorded.tiles(self.id, problem, here):
-            return "the tile of its recorded time"
-        return "the least predicted cost" if chosen is not None else "no tile fits"
+            why = "the tile of its recorded time"
+        for found in reversed(tuned.winners(self.id, problem, here, self.digest)):
+            why = found.why if found.config == chosen else why
+        options = (f"{name}={value}" for name, value in self.options_for(problem, gpu))
+        return "; by another search ".join(filter(None, (why, " ".join(options))))
 
     def with_config(self, config: TileConfig, options: tuple[tuple[str, int], ...] = ()) -> Stage:
         """This stage with one tile and these options for all problems. Raises StageError if it has no tiles."""
