@@ -507,4 +507,16 @@ from dwlab import grade
 grade("24_3")
 
 # %% [markdown]
+# Language models have the same layer, of four taps, with a bias and SiLU: for a prompt it is a convolution, and then it runs token by
+# token. `dwlab.kernels.torch_short` has both as operators of PyTorch's.
+#
+# <!-- begin:exercise:24_4 -->
+# <!-- end:exercise:24_4 -->
+
+# %% tags=["nbval-ignore-output"]
+from dwlab import grade
+
+grade("24_4")
+
+# %% [markdown]
 # **Next:** [25 · The order of a sum](25_order_of_a_sum.ipynb): why two trainings from the same start differ in the last bits.
