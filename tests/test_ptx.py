@@ -544,18 +544,3 @@ def test_each_is_one_line_of_ptx():
     ):  # fmt: skip
         assert text.count(line) == times, line
     assert "__local_depot" not in text and ".f64" not in text
-
-
-def test_what_a_numba_intrinsic_is_given_counts_as_written():
-    """In gpu mode ptx's functions are intrinsics of Numba: their arrays must be watched for races like any other."""
-    from numba.extending import intrinsic
-
-    from dwlab.simt import source
-
-    @intrinsic
-    def put(typing_context, array, index, value): ...
-
-    def kernel(x, y):
-        put(y, 0, x[0])
-
-    assert "y" in source.read(kernel).written

@@ -269,7 +269,7 @@ def _check_metadata(run: Execution, node: ast.Call, one: Product, done: np.ndarr
 
 def _check_acc(run: Execution, node: ast.Call, acc: object, n: int) -> None:
     """Refuses what is no local array of n / 2 sums a lane."""
-    if not isinstance(acc, LocalArray) or acc.dtype != FLOAT32 or run.exact and len(acc.storage) < n // 2:
+    if getattr(acc, "base", None) is not acc or acc.dtype != FLOAT32 or run.exact and len(acc.storage) < n // 2:
         raise run.refuse(node, f"{run.called} takes a cuda.local.array of float32 for {n // 2} sums a lane")
 
 

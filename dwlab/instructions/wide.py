@@ -91,9 +91,9 @@ def store(space: str, width: int = WIDTH) -> Callable:
     def meaning(run: Execution, node: ast.Call, array: object, index: Lanes, *values: Lanes) -> None:
         wide = np.stack([np.broadcast_to(one, run.lanes_shape) for one in values])
         element, mask = locate(run, node, space, array, index, width)
-        if mask is None:
-            return
         run.writable(array, node)
+        if mask is None or not run.exact:
+            return
         _note(run, array, element, mask, STORE, node, width)
         _put(run, array, element, mask.full, wide)
 

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import enum
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
@@ -14,7 +14,7 @@ import numpy as np
 from numba.core import types as nt
 
 from dwlab.simt import arraymethods, trace, types
-from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Record, filled
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Mask, Record, filled
 from dwlab.simt.names import DeviceName
 from dwlab.simt.state import Restart, State
 from dwlab.simt.things import ARRAYS, Chosen, Member, kind_name
@@ -167,9 +167,9 @@ class Accesses(State):
     def load(self, array: AnyArray, indices: tuple, node: ast.AST) -> object:
         """An element in every lane, or a view."""
         if isinstance(array, Chosen):
-            return self.load_chosen(array, indices, node)
+            return self.by_option(array, lambda one: self.load(one, indices, node))
         element, mask = self.locate(array, indices, node)
-        if isinstance(element, (Array, LocalView)):
+        if isinstance(element, (Array, LocalArray)):
             return element
         if mask is None:
             return array.dtype.type(0)
@@ -196,11 +196,10 @@ class Accesses(State):
     def write(self, array: AnyArray, indices: tuple, value: Lanes, node: ast.AST) -> None:
         """Stores a value in every active lane, to each element of a slice; of two writers the later lane wins."""
         if isinstance(array, Chosen):
-            for _, one in self.each_option(array):
-                self.write(one, indices, value, node)
+            self.by_option(array, lambda one: self.write(one, indices, value, node))
             return
         element, mask = self.locate(array, indices, node)
-        if isinstance(element, (Array, LocalView)):
+        if isinstance(element, (Array, LocalArray)):
             arraymethods.fill(self, node, element, value)
             return
         if mask is None:
@@ -283,25 +282,19 @@ class Accesses(State):
         for one in array.options if isinstance(array, Chosen) else (array,):
             self.refuse_write(one, node)
 
-    def each_option(self, array: Chosen) -> Iterator[tuple[Mask, AnyArray]]:
-        """The arrays that the active lanes have chosen, with the mask set to the lanes of each."""
-        outer = self.mask
+    def by_option(self, array: Chosen, does: Callable[[AnyArray], object]) -> object:
+        """What `does` gives of an array, each lane of its own: called for each with the mask set to its lanes."""
+        outer, result = self.mask, None
         for k, one in enumerate(array.options):
             mask, _ = outer.split(array.which == k)
             if mask is not None:
                 self.mask = mask
-                yield mask, one
+                value = does(one)
+                result = value if result is None else self.merge(mask, value, result, array.name)
         self.mask = outer
-
-    def load_chosen(self, array: Chosen, indices: tuple, node: ast.AST) -> object:
-        """Loads an element, each lane from its own array."""
-        result = None
-        for mask, one in self.each_option(array):
-            value = self.load(one, indices, node)
-            result = value if result is None else self.merge(mask, value, result, array.name)
         return result
 
-    def load_local(self, array: LocalArray | LocalView, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
+    def load_local(self, array: LocalArray, element: Lanes, mask: Mask, node: ast.AST) -> Lanes:
         base = array.base
         self.touch(base, mask, trace.LOAD, node)
         if element.ndim == 0:
@@ -317,9 +310,7 @@ class Accesses(State):
                 self.hazard_in(missing.full, "uninitialised", node, base.name, text)
         return value
 
-    def write_local(
-        self, array: LocalArray | LocalView, element: Lanes, value: Lanes, mask: Mask, node: ast.AST
-    ) -> None:
+    def write_local(self, array: LocalArray, element: Lanes, value: Lanes, mask: Mask, node: ast.AST) -> None:
         base = array.base
         self.touch(base, mask, trace.STORE, node)
         if element.ndim == 0:
@@ -382,24 +373,16 @@ class Accesses(State):
         root = array.root
         itemsize = array.dtype.itemsize
         rows = max(1 if element.ndim == 0 else element.shape[0], 1 if mask.array is None else mask.array.shape[0])
-        address = np.empty((rows, self.padded), np.int64)
-        np.multiply(element, itemsize, out=address)
-        if root.address:
-            address += root.address
-        active = mask.rows(rows)
+        element, active, times = filled(element, (rows, self.padded)), mask.rows(rows), self.nb // rows
         if root.space == "shared":
-            counted = trace.count_shared(address, active, itemsize)
-            fields = (0, 4, 5, 3, 6, 7)  # requests, wavefronts, ideal, used, lanes, collisions
+            trace.count_shared(element, active, root.address, itemsize, record, times)
         else:
-            counted = trace.count_global(address, active, itemsize, root.address // 32, root.touched)
-            fields = (0, 1, 2, 3, 6, 7)
-        times = self.nb // rows
-        for at, n in zip(fields, counted, strict=True):
-            record[at] += n * times
+            trace.count_global(element, active, root.address, itemsize, root.touched, record, times)
         if key not in self.trace.patterns:
             row, lane = divmod(int(active.argmax()), self.padded)
             place = slice(lane // 32 * 32, lane // 32 * 32 + 32)
-            self.trace.patterns[key] = address[row, place].tolist(), active[row, place].tolist()
+            address = element[row, place] * itemsize + root.address
+            self.trace.patterns[key] = address.tolist(), active[row, place].tolist()
         if self.observer is not None:
             self.observer.accessed(self, array, mask, kind, node)
 
@@ -491,7 +474,7 @@ class Accesses(State):
             need = self.remedy_of_one_line(array, node, hazard, need, same_block, shared)
         elif hazard == trace.RACE_WITH_ATOMIC or kind == trace.ATOMIC:
             need = need if same_block else "another launch or an atomic on both lines"
-        elif not same_block and "atomic" in self.source.syntax.names:
+        elif not same_block and "atomic" in self.found.names:
             need += (
                 "; where an atomic says that it is there: cuda.threadfence() before that atomic, and behind the other "
                 "thread's atomic"

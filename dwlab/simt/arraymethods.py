@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import types
-from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, strides_of
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, strides_of
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Method
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ def _view(run: Execution, node: ast.AST, array: AnyArray, wanted: object) -> Arr
         if dtype.itemsize != array.dtype.itemsize or dtype.fields or array.dtype.fields:
             raise run.refuse(node, f"{array.name} is a local array, whose view here has elements of as many bytes",
                              "view its numbers: t[k].view(…)")  # fmt: skip
-        if isinstance(array, LocalArray):
-            return array.as_type(dtype)
-        return replace(array, base=array.base.as_type(dtype))
+        return array.as_type(dtype)
     old, new = array.dtype.itemsize, dtype.itemsize
     shape, strides = list(array.shape), [s * old for s in array.strides]
     if old != new:

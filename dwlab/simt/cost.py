@@ -34,7 +34,7 @@ import numpy as np
 
 from dwlab.simt import launch, source, trace, types
 from dwlab.simt.interpreter import Execution
-from dwlab.simt.memory import NUMBERS, Array, Lanes, LocalArray, Mask
+from dwlab.simt.memory import NUMBERS, Array, Lanes, LocalArray, Mask, filled
 from dwlab.simt.names import DeviceName
 from dwlab.simt.options import Options
 from dwlab.simt.report import Report, build
@@ -119,13 +119,13 @@ class Cost:
         return sum(one.fetched for one in self.reuse.values())
 
 
+@dataclass(eq=False, slots=True)
 class _Flight:
     """Loads in flight: which warps requested them, and which of those missed; (blocks, warps) bool."""
 
-    __slots__ = ("number", "warps", "missed")
-
-    def __init__(self, number: int, warps: np.ndarray, missed: np.ndarray):
-        self.number, self.warps, self.missed = number, warps, missed
+    number: int
+    warps: np.ndarray
+    missed: np.ndarray
 
 
 class _Life:
@@ -134,8 +134,6 @@ class _Life:
     A word lives from a write to the last read before the next write. A number that the compiler knows (a sum's first
     zero) needs no register. An array whose index is not known when the kernel is compiled lives as a whole.
     """
-
-    __slots__ = ("clock", "arrays", "open", "spans", "whole", "over")
 
     def __init__(self) -> None:
         self.clock, self.over = 0, False
@@ -436,15 +434,16 @@ class Costing(Execution):
     def count(self, array: Array, element: Lanes, mask: Mask, kind: str, node: ast.AST) -> None:
         super().count(array, element, mask, kind, node)
         itemsize = array.dtype.itemsize
-        address = np.ascontiguousarray(np.broadcast_to(element * itemsize + array.root.address, self.lanes_shape))
-        active = mask.full
+        element, active = filled(element, self.lanes_shape), mask.full
+        address, passes = element * itemsize + array.root.address, np.zeros(8, np.int64)
+        trace.count_shared(element, active, array.root.address, itemsize, passes, 1)
         if array.space == "shared":
             self.issued += mask.warps
-            self.counts["shared_passes"] += trace.count_shared(address, active, itemsize)[1]
+            self.counts["shared_passes"] += int(passes[4])
             if kind == "store" and itemsize == 16 and self.fresh is None:
-                filled = [one for one in self.flights if not any(one is copy for copy in self.landing)]
-                if filled:  # four registers that a vector load filled; a copy past the registers fills none
-                    self.put_off = filled[-1]
+                loads = [one for one in self.flights if one not in self.landing]
+                if loads:  # four registers that a vector load filled; a copy past the registers fills none
+                    self.put_off = loads[-1]
             elif kind == "load":
                 self.finish_stores()
             return
@@ -452,7 +451,7 @@ class Costing(Execution):
         self.issued += mask.warps * (1 + (ADDRESS if itemsize < 16 else 1))
         if array.space != "global":
             return
-        self.counts[f"{kind}_passes"] += trace.count_shared(address, active, itemsize)[1]
+        self.counts[f"{kind}_passes"] += int(passes[4])
         warps = active.reshape(self.nb, -1, 32)
         self.counts[f"{kind}_lines"] += _distinct(np.where(active, address // 128, -1))
         if kind == "atomic":
@@ -505,7 +504,7 @@ class Costing(Execution):
 
     def wait(self, flight: _Flight) -> None:
         """All loads that were started land: none is in flight for longer than the one waited for, or by little."""
-        if not any(one is flight for one in self.flights):
+        if flight not in self.flights:
             return
         landed, self.flights = self.flights, []
         waiting = np.logical_or.reduce([one.warps for one in landed])

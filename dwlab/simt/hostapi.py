@@ -143,29 +143,9 @@ def _extent_bytes(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: in
     return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + itemsize
 
 
-def _array_over(buffer: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    if 0 in shape:
-        return np.ndarray(shape, dtype)
-    return np.ndarray(shape, dtype, buffer=buffer, strides=strides)
-
-
-def _contiguous_strides_like(ary: Any) -> tuple[int, ...] | None:
-    """Strides of a dense array with its axes in memory in the sequence of ``ary``'s; None if C or F order will do."""
-    flags = ary.flags
-    if flags["C_CONTIGUOUS"] or flags["F_CONTIGUOUS"] or ary.ndim <= 1:
-        return None
-    strides = [0] * ary.ndim
-    step = ary.dtype.itemsize
-    for axis in sorted(range(ary.ndim), key=lambda a: ary.strides[a]):
-        strides[axis] = step
-        step *= ary.shape[axis]
-    return tuple(strides)
-
-
-def _like(ary: Any) -> tuple[tuple[int, ...], np.dtype, tuple[int, ...] | None, str]:
-    """Shape, dtype, strides and order of another array."""
-    order = "F" if ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"] else "C"
-    return ary.shape, ary.dtype, _contiguous_strides_like(ary), order
+def _like(ary: Any) -> tuple[tuple[int, ...], np.dtype, tuple[int, ...]]:
+    """Shape and dtype of another array, and strides of a dense one with its axes in memory in the same sequence."""
+    return ary.shape, ary.dtype, np.empty_like(getattr(ary, "storage", ary), order="K").strides
 
 
 _NOT_CONTIGUOUS = (
@@ -533,28 +513,22 @@ class _HostVisible(np.ndarray):
     def storage(self) -> np.ndarray:
         return self.view(np.ndarray)
 
+    def on_device(self) -> DeviceNDArray:
+        """The device array of the same memory; of memory of its own for an array that left its allocation."""
+        if self.allocation is None or (self.size and not np.may_share_memory(self, self.allocation.buffer)):
+            with mapped(self.storage) as view:
+                return view
+        return DeviceNDArray(self.storage, self.allocation)
+
     @property
     def offset(self) -> int:
-        """Bytes from the start of the allocation to the first element; 0 for an array that left its allocation."""
-        if self.allocation is None or self.size == 0:
-            return 0
-        offset = self.ctypes.data - self.allocation.buffer.ctypes.data
-        return offset if 0 <= offset < self.allocation.nbytes else 0
+        return self.on_device().offset
 
     def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
-        _check_stream(stream)
-        if ary is None:
-            return np.array(self.storage, order="K")
-        _require_compatible(self.storage, ary)
-        np.copyto(ary, self.storage.reshape(ary.shape))
-        return ary
+        return self.on_device().copy_to_host(ary, stream)
 
     def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
-        _check_stream(stream)
-        source = ary.storage if isinstance(ary, _DeviceBase) else np.asarray(ary)
-        if source.size:
-            _require_compatible(self.storage, source)
-            np.copyto(self.storage, source.reshape(self.shape))
+        self.on_device().copy_to_device(ary, stream)
 
 
 class MappedNDArray(_HostVisible):
@@ -568,7 +542,7 @@ class ManagedNDArray(_HostVisible):
 def _allocate(shape: Any, strides: Any, dtype: Any, order: str, *, written: bool) -> tuple[np.ndarray, Allocation]:
     shape, strides, dtype = _shape_strides_dtype(shape, strides, dtype, order)
     allocation = Allocation(_extent_bytes(shape, strides, dtype.itemsize), written=written)
-    storage = _array_over(allocation.buffer, shape, strides, dtype)
+    storage = np.ndarray(shape, dtype, allocation.buffer, strides=strides)
     if storage.dtype == np.bool_ and not written:
         storage.fill(True)  # 0xFF is not a bool
     return storage, allocation
@@ -584,7 +558,7 @@ def device_array(
 
 def device_array_like(ary: Any, stream: Any = 0) -> DeviceNDArray:
     """A device array with the shape, dtype and memory order of ``ary``, its contents undefined."""
-    return device_array(*_like(ary), stream)
+    return device_array(*_like(ary), stream=stream)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceNDArray | None = None) -> Any:
@@ -657,7 +631,7 @@ def mapped_array(
 
 
 def mapped_array_like(ary: Any, stream: Any = 0, portable: bool = False, wc: bool = False) -> MappedNDArray:
-    return mapped_array(*_like(ary), stream, portable, wc)
+    return mapped_array(*_like(ary), stream=stream)
 
 
 def managed_array(
@@ -747,8 +721,8 @@ def kernel_argument(value: Any, stream: Any = 0) -> tuple[Any, Callable[[], None
     """The argument that a kernel gets for a host value, and what to call afterwards to bring results back (or None).
 
     Device arrays pass as they are; mapped and managed arrays as device arrays over their own memory; NumPy arrays are
-    copied to the device and, unless marked ``cuda.In``, back. Scalars and tuples pass unchanged (a tuple's arrays are
-    treated likewise). Raises ValueError for a non-contiguous NumPy array, as Numba-CUDA cannot transfer one.
+    copied to the device and, unless marked ``cuda.In``, back; others pass unchanged. Raises ValueError for a
+    non-contiguous NumPy array, as Numba-CUDA cannot transfer one.
     """
     hint = InOut
     if isinstance(value, ArgHint):
@@ -756,11 +730,7 @@ def kernel_argument(value: Any, stream: Any = 0) -> tuple[Any, Callable[[], None
     if isinstance(value, _DeviceBase):
         return value, None
     if isinstance(value, _HostVisible):
-        allocation = value.allocation
-        if allocation is None or (value.size and not np.may_share_memory(value, allocation.buffer)):
-            with mapped(value.storage) as view:
-                return view, None
-        return DeviceNDArray(value.storage, allocation, stream), None
+        return value.on_device().bind(stream), None
     if isinstance(value, np.ndarray):
         device = to_device(value, stream=stream, copy=hint is not Out)
         if hint is In:
@@ -769,12 +739,6 @@ def kernel_argument(value: Any, stream: Any = 0) -> tuple[Any, Callable[[], None
             # Numba types such an array as read-only, so no kernel that compiles has anything to bring back.
             return device, None
         return device, lambda: np.copyto(_core(value), _core(device.storage))
-    if isinstance(value, tuple):
-        pairs = [kernel_argument(item, stream) for item in value]
-        calls = [after for _, after in pairs if after is not None]
-        items = [item for item, _ in pairs]
-        packed = type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        return packed, (lambda: [call() for call in calls] and None) if calls else None
     if hint is not InOut:
         raise TypeError(f"cuda.{hint.__name__} takes an array, got {type(value).__name__}")
     return value, None

@@ -50,6 +50,7 @@ from dwlab.simt.things import (
     kind,
     kind_name,
     member,
+    parts,
     versions,
 )  # fmt: skip
 
@@ -363,7 +364,7 @@ class Execution(Accesses):
         return yes, no
 
     def do_While(self, node: ast.While) -> Mask | None:
-        self.frame.known -= source.set_inside(node)
+        self.frame.known -= source.set_inside(node).keys()
         return self.run_loop(node, lambda _: self.condition(node.test))
 
     def run_loop(
@@ -498,7 +499,7 @@ class Execution(Accesses):
 
     def do_For(self, node: ast.For) -> Mask | None:
         items = self.items(self.eval(node.iter), node.iter)
-        self.frame.known -= source.set_inside(node)
+        self.frame.known -= source.set_inside(node).keys()
         if items.length.ndim:
             return self.run_loop(node, lambda count: count < items.length, items.item)
         whole = active = self.mask
@@ -712,22 +713,9 @@ class Execution(Accesses):
                 new if new.dtype is dtype else types.cast(new, dtype),
                 old if old.dtype is dtype else types.cast(old, dtype),
             )
-        if isinstance(new, tuple) and isinstance(old, tuple) and len(new) == len(old) and type(new) is type(old):
-            return _tuple_like(new, [self.merge(mask, a, b, name) for a, b in zip(new, old, strict=True)])
-        if isinstance(new, Member) and isinstance(old, Member) and new.family is old.family:
-            return Member(new.family, self.merge(mask, new.which, old.which, name))
-        if isinstance(new, Vector) and isinstance(old, Vector) and kind(new) == kind(old):
-            values = zip(new.values, old.values, strict=True)
-            return Vector(new.name, tuple(self.merge(mask, a, b, name) for a, b in values))
-        if isinstance(new, Record) and isinstance(old, Record) and new.array is old.array:
-            return Record(
-                new.array, tuple(self.merge(mask, a, b, name) for a, b in zip(new.indices, old.indices, strict=True))
-            )
-        if isinstance(new, Array) and isinstance(old, Array) and new.root is old.root and new.strides == old.strides:
-            shape = tuple(self.merge(mask, a, b, name) for a, b in zip(new.shape, old.shape, strict=True))
-            return Array(
-                new.root, new.name, new.dtype, shape, new.strides, self.merge(mask, new.offset, old.offset, name)
-            )
+        these, those = parts(new), parts(old)
+        if these is not None and those is not None and these[0] == those[0]:
+            return these[2]([self.merge(mask, a, b, name) for a, b in zip(these[1], those[1], strict=True)])
         if isinstance(new, ARRAYS) and isinstance(old, ARRAYS) and kind(new) == kind(old):
             return self.choose(mask, new, old)
         if type(new) is type(old) and not isinstance(new, (*ARRAYS, tuple)) and new == old:
@@ -863,7 +851,7 @@ class Execution(Accesses):
         if isinstance(value, (bool, int, float, complex, np.generic)) and not isinstance(value, np.void):
             return types.literal(value)
         if isinstance(value, tuple):
-            return _tuple_like(value, [self.constant(v, name, node) for v in value])
+            return parts(value)[2]([self.constant(v, name, node) for v in value])
         if isinstance(value, np.ndarray):
             return self.constant_array(value, name)
         device = _device_name(value)
@@ -1618,8 +1606,8 @@ class Execution(Accesses):
 
     def find_types(self, frame: Frame, arguments: list[object]) -> None:
         """Finds the types of a function's names for these arguments."""
-        if self.typed:
-            frame.types = self.typed.get((frame.source, tuple(kind(a) for a in arguments)), frame.types)
+        if self.found:
+            frame.types = self.found.types.get((frame.source, tuple(kind(a) for a in arguments)), frame.types)
 
     def call_source(
         self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure: Closure | None = None
@@ -1651,7 +1639,7 @@ class Execution(Accesses):
         self.find_types(frame, [*arguments, *keywords.values()])
         if isinstance(node, ast.Call):
             pairs = [*zip(src.parameters, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
-            frame.given = frozenset(p for p, a in pairs if p not in src.syntax.local and self.is_literal(a, True))
+            frame.given = frozenset(p for p, a in pairs if p not in src.assigned and self.is_literal(a, True))
         if self.watch is not None and isinstance(node, ast.Call):
             frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}
         self.frames.append(frame)
@@ -1727,16 +1715,8 @@ def _equal(one: object, other: object) -> bool:
         return True
     if isinstance(one, NUMBERS) and isinstance(other, NUMBERS):
         return one.dtype == other.dtype and one.tobytes() == other.tobytes()
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, Array) and isinstance(other, Array) and one.root is other.root:
-        return one.strides == other.strides and _equal((one.offset, one.shape), (other.offset, other.shape))
-    return False
-
-
-def _tuple_like(one: tuple, values: list[object]) -> tuple:
-    """The values as a tuple of the same class as `one`."""
-    return type(one)(*values) if hasattr(one, "_fields") else tuple(values)
+    these, those = parts(one), parts(other)
+    return these is not None and those is not None and these[0] == those[0] and all(map(_equal, these[1], those[1]))
 
 
 @functools.lru_cache(maxsize=8192)

@@ -473,7 +473,7 @@ def local_array(run: Execution, node: ast.Call) -> LocalArray:
             raise LaunchError(f"{run.where(node)}: {nbytes} bytes of local memory per thread; the limit is 524288")
         array = run.local[key] = LocalArray(_name_of(run, node, "local"), shape, dtype, run.lanes_shape)
     elif run.hunting:  # made anew: what an earlier call or iteration wrote is not there any more
-        for one in (array, *array.fields.values()):
+        for one in (array, *array.views.values()):
             one.written &= ~run.mask.full
     return array
 
@@ -804,11 +804,7 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
         indices = tuple(_whole_index(one) for one in indices)
     *compare, value = (types.cast(run.number(one, node), dtype) for one in values)
     if isinstance(array, Chosen):
-        result: Lanes | None = None
-        for mask, one in run.each_option(array):
-            old = _atomic(run, node, name, one, indices, value, compare, wanted)
-            result = old if result is None else run.merge(mask, old, result, "the old value")
-        return result
+        return run.by_option(array, lambda one: _atomic(run, node, name, one, indices, value, compare, wanted))
     return _atomic(run, node, name, array, indices, value, compare, wanted)
 
 

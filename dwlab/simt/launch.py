@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import enum
 import functools
@@ -31,7 +30,7 @@ from dwlab.simt.options import (
 )
 from dwlab.simt.order import Order
 from dwlab.simt.state import Observer, Restart, Shown
-from dwlab.simt.things import member
+from dwlab.simt.things import member, parts
 
 # Compiler options of numba.cuda.jit that change speed, not meaning.
 _COMPILER_OPTIONS = frozenset(
@@ -71,7 +70,7 @@ class Binder:
             return None
         if isinstance(value, tuple):
             items = [self.bind(v, f"{name}[{i}]") for i, v in enumerate(value)]
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+            return parts(value)[2](items)
         device = self.devices[name] = self.device_array(value, name)
         array = self.array(device, name)
         given = value.value if isinstance(value, hostapi.ArgHint) else value
@@ -195,57 +194,6 @@ class Binder:
             call()
 
 
-# --------------------------------------------------------------------- what a kernel needs
-
-
-@dataclasses.dataclass(frozen=True)
-class Needs:
-    """A kernel's on-chip bytes, and features that change how it is run, as seen before it runs."""
-
-    static_shared: int
-    local: int
-    grid_sync: bool
-    fences: bool
-
-
-def needs(src: source.Source) -> Needs:
-    """Looks through a kernel and the device functions it names."""
-    total = {"shared": 0, "local": 0}
-    features: set[str] = set()
-    seen: set[FunctionType] = set()
-
-    def size(node: ast.Call, one: source.Source) -> int:
-        given = {k.arg: k.value for k in node.keywords} | dict(zip(("shape", "dtype"), node.args, strict=False))
-        if "shape" not in given or "dtype" not in given:
-            return 0
-        parts = given["shape"].elts if isinstance(given["shape"], (ast.Tuple, ast.List)) else [given["shape"]]
-        count = 1
-        for part in parts:
-            value = part.value if isinstance(part, ast.Constant) else source.static_value(part, one.lookup)
-            for n in value if isinstance(value, tuple) else (value,):
-                count *= n if isinstance(n, (int, np.integer)) else 1
-        dtype = types.as_dtype(source.static_value(given["dtype"], one.lookup))
-        return int(count) * (dtype.itemsize if dtype is not None else 8)
-
-    def visit(one: source.Source) -> None:
-        if one.function in seen:
-            return
-        seen.add(one.function)
-        features.update(one.syntax.names)
-        for node, place in one.syntax.calls:
-            for space in total:
-                if place.endswith(f"{space}.array"):
-                    total[space] += size(node, one)
-            target = source.static_value(node.func, one.lookup)
-            if hasattr(target, "py_func"):
-                visit(source.read(target.py_func))
-
-    visit(src)
-    return Needs(
-        total["shared"], total["local"], "this_grid" in features, any(f.startswith("threadfence") for f in features)
-    )
-
-
 # --------------------------------------------------------------------- running
 
 
@@ -265,27 +213,23 @@ def execute(
     options = options or current()
     src = source.read(function)
     grid, block = limits.dim3(grid, "grid"), limits.dim3(block, "block")
-    wanted = needs(src)
     shared_bytes = int(shared_bytes)
     if kernel is not None and kernel.most_threads and math.prod(block) > kernel.most_threads:
         raise LaunchError(
             f"block {block} has {math.prod(block)} threads; the kernel has launch_bounds={kernel.most_threads}"
         )
-    limits.check_launch(grid, block, wanted.static_shared, shared_bytes, options.compute_capability)
+    limits.check_launch(grid, block, shared_bytes, options.compute_capability)
     _check_types(src.parameters, arguments)
-    if kernel is not None and not copies:
-        key = tuple(_argument_type(a) for a in arguments)
-        limits.check_unasked(wanted.static_shared, shared_bytes, kernel.allowed.get(key, 0))
     if src.vararg is not None:
         raise UnsupportedError(f"{src.name} takes *{src.vararg}; a kernel's parameters have names: pass a tuple")
     if len(arguments) + len(src.defaults) < len(src.parameters) or len(arguments) > len(src.parameters):
         raise TypeError(
             f"{src.name} takes {len(src.parameters)} argument(s) ({', '.join(src.parameters)}); {len(arguments)} given"
         )
-    shown = Shown(exact=wanted.fences)
+    shown = Shown()
     while True:
         run = kind(src, grid, block, options, shared_bytes)
-        run.shown, run.static_shared, run.observer = shown, wanted.static_shared, observer
+        run.shown, run.observer = shown, observer
         if observer is not None:
             observer.begin(run)
         binder = Binder(run, copies)
@@ -294,7 +238,7 @@ def execute(
             if shown.by_blocks:
                 strands.Scheduler(run, bound).launch()
             else:
-                for first, count in run.portions(_batch(run, wanted, shared_bytes, options)):
+                for first, count in run.portions(_batch(run, options)):
                     run.run_batch(first, count, bound)
         except Restart:
             binder.restore()
@@ -311,30 +255,32 @@ def execute(
 
 def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: Kernel | None) -> list[object]:
     """The arguments as the kernel sees them, defaults included; decides what is watched for races, and how."""
-    src = run.source
+    src, allowed = run.source, None
     chosen: Sequence[nt.Type | None] = [None] * len(src.parameters)
     if kernel is not None:
-        run.debug = bool(kernel.options.get("debug"))
-        run.frozen = kernel.frozen.setdefault(tuple(_argument_type(a) for a in arguments), dict(kernel.constants))
+        run.debug, key = bool(kernel.options.get("debug")), tuple(_argument_type(a) for a in arguments)
+        run.frozen = kernel.frozen.setdefault(key, dict(kernel.constants))
+        allowed = None if binder.copies else kernel.allowed.get(key, 0)
         if kernel.arg_types:
             chosen = _choose(kernel.arg_types, arguments)
     bound = [
         binder.bind(value, name, want) for value, name, want in zip(arguments, src.parameters, chosen, strict=False)
     ]
     bound += [binder.bind(src.defaults[name], name) for name in src.parameters[len(bound) :]]
-    for name, value in zip(src.parameters, bound, strict=True):
-        for array in _arrays(value):
-            if name in src.written or array.root.check_unwritten:
-                array.root.tracked = run.hunting
+    run.arrays = {array.name: array for array in typed.arrays_in(bound)}
+    run.found = typed.found(run, bound)
+    limits.check_shared(run.found.shared, run.dynamic_shared, run.options.compute_capability, allowed)
+    for name, array in run.arrays.items():
+        if name in run.found.stored or array.root.check_unwritten:
+            array.root.tracked = run.hunting
     for number in run.shown.stored:
         run.roots[number].tracked = True
-    run.typed = typed.tables(run, bound)
     if run.tracing and not binder.float64:
         run.watch = Watch(run)
     _check_shadow(run, run.options)
+    run.shown.exact |= any(name.startswith("threadfence") for name in run.found.names)
     if run.shown.exact and run.hunting:
         run.order = Order(run.blocks_total, run.padded)
-    run.arrays = {array.name: array for value in bound for array in _arrays(value)}
     return bound
 
 
@@ -347,15 +293,6 @@ def _check_shadow(run: Execution, options: Options) -> None:
             f"{options.watch_budget >> 20} MiB: run a smaller shape, or choose simt.Options(watch_budget=…) or "
             "simt.Options(hazards='off')"
         )
-
-
-def _arrays(value: object) -> list[Array]:
-    """The arrays in an argument, those in tuples included."""
-    if isinstance(value, tuple):
-        return [array for item in value for array in _arrays(item)]
-    if isinstance(value, Record):
-        return [value.array]
-    return [value] if isinstance(value, Array) else []
 
 
 @functools.cache
@@ -404,12 +341,12 @@ def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]
     return signatures[chosen]
 
 
-def _batch(run: Execution, wanted: Needs, shared_bytes: int, options: Options) -> int:
+def _batch(run: Execution, options: Options) -> int:
     """Blocks to run at once: up to options.lanes threads within the memory budget; all of them for a grid barrier."""
     shadow = 1 + trace.BYTES // 4 if run.hunting else 1  # host bytes per shared byte, for 4-byte elements
-    per_block = (wanted.static_shared + shared_bytes) * shadow + run.padded * (wanted.local * 2 + 256)
+    per_block = (run.found.shared + run.dynamic_shared) * shadow + run.padded * (run.found.local * 2 + 256)
     most = max(1, options.memory_budget // max(1, per_block))
-    if wanted.grid_sync:
+    if "this_grid" in run.found.names:
         if run.blocks_total > most:
             raise LaunchError(
                 f"a grid barrier needs all {run.blocks_total} blocks at once, about "

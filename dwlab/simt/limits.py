@@ -36,7 +36,7 @@ def dim3(value: object, what: str) -> tuple[int, int, int]:
     return tuple(out + [1] * (3 - len(out)))
 
 
-def check_launch(grid: tuple, block: tuple, static_shared: int, dynamic_shared: int, cc: tuple[int, int]) -> None:
+def check_launch(grid: tuple, block: tuple, dynamic_shared: int, cc: tuple[int, int]) -> None:
     """Raises LaunchError for a launch that the hardware would refuse, and says which limit was passed."""
     device = limits(cc)
     threads = block[0] * block[1] * block[2]
@@ -52,27 +52,26 @@ def check_launch(grid: tuple, block: tuple, static_shared: int, dynamic_shared: 
             raise LaunchError(
                 f"grid {grid}: its {axis} size {size} is over the limit of {most}: put the large axis on x"
             )
-    if static_shared > device.shared_per_block:
-        raise LaunchError(
-            f"{static_shared} bytes of static shared memory; a block may declare at most {device.shared_per_block}: "
-            "make the tile smaller, or use dynamic shared memory (shape 0, size given at launch)"
-        )
     if dynamic_shared < 0:
         raise LaunchError(f"dynamic shared memory of {dynamic_shared} bytes: must not be negative")
-    if static_shared + dynamic_shared > device.shared_per_block_optin:
+
+
+def check_shared(static: int, dynamic: int, cc: tuple[int, int], allowed: int | None) -> None:
+    """Raises LaunchError for more shared memory than a block gets.
+
+    allowed: dynamic bytes that were allowed beyond the default; None: as many as there are.
+    """
+    most = limits(cc).shared_per_block_optin
+    if static + dynamic > most:
         raise LaunchError(
-            f"{static_shared + dynamic_shared} bytes of shared memory; compute capability {cc[0]}.{cc[1]} gives a "
-            f"block at most {device.shared_per_block_optin}"
+            f"{static + dynamic} bytes of shared memory; compute capability {cc[0]}.{cc[1]} gives a block at most "
+            f"{most}"
         )
-
-
-def check_unasked(static_shared: int, dynamic_shared: int, allowed: int) -> None:
-    """Raises LaunchError for more shared memory than a block gets by default. allowed: dynamic bytes beyond that."""
-    if static_shared + dynamic_shared > SHARED_UNASKED and dynamic_shared > allowed:
+    if allowed is not None and static + dynamic > SHARED_UNASKED and dynamic > allowed:
         raise LaunchError(
-            f"{dynamic_shared} bytes of dynamic shared memory"
-            + (f" beside {static_shared} of static" if static_shared else "")
+            f"{dynamic} bytes of dynamic shared memory"
+            + (f" beside {static} of static" if static else "")
             + f": a GPU starts a kernel with more than {SHARED_UNASKED} bytes a block only where they were allowed "
-            f"before, which Numba-CUDA does not do; call dwlab.gpu.driver.allow_shared(kernel, args, {dynamic_shared}) "
+            f"before, which Numba-CUDA does not do; call dwlab.gpu.driver.allow_shared(kernel, args, {dynamic}) "
             "before the launch"
         )

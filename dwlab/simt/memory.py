@@ -6,6 +6,7 @@ same in every lane) or an array that broadcasts to that layout: (1, T), (NB, 1) 
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field, replace
 
@@ -54,7 +55,9 @@ class Mask:
         """Number of warps with an active lane."""
         if self._warps is None:
             blocks, threads = self.shape
-            if self.array is None:
+            if blocks * threads == 32:
+                self._warps = min(1, self.lanes)
+            elif self.array is None:
                 self._warps = blocks * threads // 32
             elif self.array.shape[1] == 1:
                 self._warps = int(np.count_nonzero(self.array)) * threads // 32
@@ -224,7 +227,10 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class LocalArray:
-    """A thread's own array: storage (elements, NB, T), and which elements were written."""
+    """A thread's own array, or a view of it: storage (elements, NB, T), and which elements were written.
+
+    base: the array itself of a view of its elements.  views: of all of it as other elements, by field or type.
+    """
 
     space = "local"
 
@@ -232,74 +238,39 @@ class LocalArray:
         self.name = name
         self.dtype = dtype
         self.shape = tuple(np.int64(n) for n in shape)
-        size = int(np.prod(shape)) if shape else 1
         self.strides = strides_of(shape)
-        self.offset = np.int64(0)
-        self.storage = np.zeros((size, *lanes), dtype)
-        self.written = np.zeros((size, *lanes), np.bool_)
-        self.fields: dict[str | np.dtype, LocalArray] = {}  # and other views of all of it
+        self.offset: Lanes = np.int64(0)
+        self.storage = np.zeros((math.prod(shape), *lanes), dtype)
+        self.written = np.zeros(self.storage.shape, np.bool_)
+        self.base = self
+        self.views: dict[str | np.dtype, LocalArray] = {}
 
-    @property
-    def base(self) -> LocalArray:
-        return self
-
-    def reshaped(self, shape: tuple[Lanes, ...], strides: tuple[int, ...], offset: Lanes) -> LocalView:
+    def reshaped(self, shape: tuple[Lanes, ...], strides: tuple[int, ...], offset: Lanes) -> LocalArray:
         """The same memory by other axes."""
-        return LocalView(self, shape, strides, offset)
+        one = copy.copy(self)
+        one.shape, one.strides, one.offset = shape, strides, offset
+        return one
+
+    def _view(self, key: str | np.dtype, name: str, storage: np.ndarray, written: np.ndarray | None) -> LocalArray:
+        one = self.base.views.get(key)
+        if one is None:
+            shape = tuple(int(n) for n in self.base.shape)
+            one = self.base.views[key] = LocalArray(name, shape, storage.dtype, storage.shape[1:])
+            one.storage, one.written = storage, one.written if written is None else written
+        return one if self is self.base else one.reshaped(self.shape, self.strides, self.offset)
 
     def field(self, name: str) -> LocalArray:
         """One field of an array of records: the same memory."""
-        one = self.fields.get(name)
-        if one is None:
-            dtype = self.dtype.fields[name][0]
-            if dtype.subdtype:
-                raise UnsupportedError(
-                    f"field {name!r} of the local array {self.name} is an array, which is not run here"
-                )
-            shape = tuple(int(n) for n in self.shape)
-            one = self.fields[name] = LocalArray(f"{self.name}.{name}", shape, dtype, self.storage.shape[1:])
-            one.storage = self.storage[name]
-        return one
+        if self.dtype.fields[name][0].subdtype:
+            raise UnsupportedError(f"field {name!r} of the local array {self.name} is an array, which is not run here")
+        return self._view(name, f"{self.name}.{name}", self.storage[name], None)
 
     def as_type(self, dtype: np.dtype) -> LocalArray:
         """The same memory as elements of another type of as many bytes."""
-        one = self.fields.get(dtype)
-        if one is None:
-            shape = tuple(int(n) for n in self.shape)
-            one = self.fields[dtype] = LocalArray(self.name, shape, dtype, self.storage.shape[1:])
-            one.storage, one.written = self.storage.view(dtype), self.written
-        return one
+        return self._view(dtype, self.name, self.storage.view(dtype), self.written)
 
 
-@dataclass(frozen=True)
-class LocalView:
-    """Part of a LocalArray (one or more leading indices fixed)."""
-
-    base: LocalArray
-    shape: tuple[Lanes, ...]
-    strides: tuple[int, ...]
-    offset: Lanes
-
-    space = "local"
-
-    @property
-    def name(self) -> str:
-        return self.base.name
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.base.dtype
-
-    def reshaped(self, shape: tuple[Lanes, ...], strides: tuple[int, ...], offset: Lanes) -> LocalView:
-        """The same memory by other axes."""
-        return LocalView(self.base, shape, strides, offset)
-
-    def field(self, name: str) -> LocalView:
-        """One field of a view of records."""
-        return LocalView(self.base.field(name), self.shape, self.strides, self.offset)
-
-
-AnyArray = Array | LocalArray | LocalView
+AnyArray = Array | LocalArray
 
 
 @dataclass(frozen=True)

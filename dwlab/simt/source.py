@@ -21,30 +21,14 @@ import numpy as np
 from dwlab.simt.options import UnsupportedError
 
 
-@dataclass(frozen=True)
-class Syntax:
-    """The names and calls in a function's statements; the same for all functions that one `def` makes.
-
-    names: names and attributes.  local: names that are set.  stored: names of arrays that are stored to.  calls: each
-    with what it calls as text.  aliases: (target, value) of assignments.
-    """
-
-    body: list[ast.stmt]
-    names: frozenset[str]
-    local: frozenset[str]
-    stored: frozenset[str | None]
-    calls: tuple[tuple[ast.Call, str], ...]
-    aliases: tuple[tuple[ast.expr, ast.expr], ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
     """One kernel or device function, ready to be executed.
 
-    body: its statements.  parameters: names in order.  defaults: name -> value.  text: line number -> source line.
-    written: parameters that the body may write to (stores, atomics, or passed on to another function).
-    vararg: the parameter that takes all further arguments, as a tuple.  free: names that are not set in the body.
-    varying: names that are set in more than one place.
+    parameters: names in order.  defaults: name -> value.  text: line number -> source line.  vararg: the parameter that
+    takes all further arguments, as a tuple.  Of its statements, `body`: words are names and attributes in it, calls its
+    calls, assigned names that are set, varying those that are in more than one place, local_names its own, which are
+    parameters too, free those that it reads of others.
     """
 
     function: FunctionType
@@ -52,14 +36,15 @@ class Source:
     file: str
     parameters: tuple[str, ...]
     defaults: dict[str, object]
-    body: list[ast.stmt]
-    syntax: Syntax = field(repr=False)
     text: dict[int, str] = field(repr=False)
-    written: frozenset[str] = frozenset()
-    local_names: frozenset[str] = frozenset()
+    body: list[ast.stmt]
+    words: frozenset[str]
+    calls: tuple[ast.Call, ...]
+    assigned: frozenset[str]
+    varying: frozenset[str]
+    local_names: frozenset[str]
+    free: frozenset[str]
     vararg: str | None = None
-    free: frozenset[str] = frozenset()
-    varying: frozenset[str] = frozenset()
 
     def lookup(self, name: str) -> object:
         """The value of a name that is not local: closure, then globals, then builtins. Raises NameError."""
@@ -80,12 +65,6 @@ def _lookup(function: FunctionType, name: str) -> object:
     raise NameError(f"name {name!r} is not defined")
 
 
-def _base_name(node: ast.expr) -> str | None:
-    while isinstance(node, (ast.Subscript, ast.Attribute)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
-
-
 def static_value(node: ast.expr, lookup: Callable[[str], object]) -> object:
     """The value of a name or dotted name without running the kernel; None if it is not known."""
     try:
@@ -96,52 +75,6 @@ def static_value(node: ast.expr, lookup: Callable[[str], object]) -> object:
     except NameError:
         pass
     return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _syntax(node: ast.FunctionDef | ast.Lambda) -> Syntax:
-    body = [ast.copy_location(ast.Return(node.body), node.body)] if isinstance(node, ast.Lambda) else node.body
-    names, local, stored, calls, aliases = set(), set(), set(), [], []
-    for one in (n for statement in body for n in ast.walk(statement)):
-        if isinstance(one, ast.Attribute):
-            names.add(one.attr)
-        elif isinstance(one, ast.Name):
-            names.add(one.id)
-            if isinstance(one.ctx, (ast.Store, ast.Del)):
-                local.add(one.id)
-        elif isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store):
-            stored.add(_base_name(one))
-        elif isinstance(one, ast.Call):
-            calls.append((one, ast.unparse(one.func)))
-        elif isinstance(one, (ast.Assign, ast.NamedExpr, ast.AnnAssign)) and one.value is not None:
-            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-            aliases.extend((t, one.value) for t in targets)
-    return Syntax(body, frozenset(names), frozenset(local), frozenset(stored), tuple(calls), tuple(aliases))
-
-
-def _written(syntax: Syntax, parameters: tuple[str, ...], lookup: Callable[[str], object]) -> frozenset[str]:
-    """Parameters whose arrays may be written: by a store, an atomic, in another function, or through an alias."""
-    names = set(syntax.stored)
-    for node, text in syntax.calls:
-        target = static_value(node.func, lookup)
-        if isinstance(target, FunctionType) or hasattr(target, "py_func") or hasattr(target, "_defn"):
-            # a function, one that went through cuda.jit, or a Numba intrinsic (inline PTX, say)
-            # An element is a number; that of a row is stored to shows when it runs (state.Shown).
-            given = (a for a in [*node.args, *(k.value for k in node.keywords)] if not isinstance(a, ast.Subscript))
-            names.update(_base_name(a) for a in given)
-        elif "atomic" in text and node.args:
-            names.add(_base_name(node.args[0]))
-        elif target is None:  # not known before it runs: take it that it writes
-            names.update(_base_name(a) for a in node.args)
-    before = -1
-    while len(names) != before:
-        before = len(names)
-        for target, value in syntax.aliases:
-            if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(target)):
-                parts = value.elts if isinstance(value, ast.Tuple) else [value]
-                parts = [q for p in parts for q in ([p.body, p.orelse] if isinstance(p, ast.IfExp) else [p])]
-                names.update(_base_name(p) for p in parts)
-    return frozenset(names & set(parameters))
 
 
 class _Fold(ast.NodeTransformer):
@@ -271,19 +204,15 @@ def _parsed(code: object, function: FunctionType) -> Source:
     vararg = arguments.vararg.arg if arguments.vararg else None
     signature = inspect.signature(function)
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
-    syntax = _syntax(node)
     return Source(
         function=function,
         name=function.__name__,
         file=function.__code__.co_filename,
         parameters=parameters,
         defaults=defaults,
-        body=syntax.body,
-        syntax=syntax,
         text={n: lines[n - 1].rstrip() for n in range(function.__code__.co_firstlineno, (node.end_lineno or 1) + 1)},
-        written=_written(syntax, parameters, functools.partial(_lookup, function)),
         vararg=vararg,
-        **_own_names(node),
+        **_own(node),
     )
 
 
@@ -316,23 +245,26 @@ def _set_in(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _names(node: ast.AST) -> tuple[Counter[str], frozenset[str]]:
-    """(how often each name is set somewhere in a node, the names that are read)."""
-    names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
-    read = frozenset(one.id for one in names if isinstance(one.ctx, ast.Load))
-    return Counter(one.id for one in names if not isinstance(one.ctx, ast.Load)), read
+def set_inside(node: ast.AST) -> Counter[str]:
+    """How often each name is set somewhere in a node."""
+    return Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
 
 
 @functools.lru_cache(maxsize=4096)
-def set_inside(node: ast.stmt) -> frozenset[str]:
-    """Names that a statement sets somewhere in it."""
-    return frozenset(_names(node)[0])
-
-
-def _own_names(node: ast.FunctionDef | ast.Lambda) -> dict[str, frozenset[str]]:
-    """A function's own names, those that it reads of others, and those that it sets in more than one place."""
-    own, (times, read) = _set_in(node), _names(node)
-    return {"local_names": own, "free": read - own, "varying": frozenset(n for n, many in times.items() if many > 1)}
+def _own(node: ast.FunctionDef | ast.Lambda) -> dict[str, object]:
+    """The fields of a Source that are the same for all functions that one `def` makes."""
+    body = [ast.copy_location(ast.Return(node.body), node.body)] if isinstance(node, ast.Lambda) else node.body
+    parts, own, times = [n for one in body for n in ast.walk(one)], _set_in(node), set_inside(node)
+    names = [n for n in parts if isinstance(n, ast.Name)]
+    return {
+        "body": body,
+        "words": frozenset([n.id for n in names] + [n.attr for n in parts if isinstance(n, ast.Attribute)]),
+        "calls": tuple(n for n in parts if isinstance(n, ast.Call)),
+        "assigned": frozenset(times),
+        "varying": frozenset(n for n, many in times.items() if many > 1),
+        "local_names": own,
+        "free": frozenset(n.id for n in names if isinstance(n.ctx, ast.Load)) - own,
+    }
 
 
 @_one(maxsize=1024)
@@ -345,7 +277,7 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
             f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
             "a kernel takes no decorator; leave it away, or define the function outside"
         )
-    syntax, given = _syntax(node), node.args
+    given = node.args
     if given.vararg:
         raise UnsupportedError(
             f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
@@ -353,8 +285,7 @@ def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
         )
     return Source(
         function=outer.function, name=name, file=outer.file,
-        parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, body=syntax.body,
-        syntax=syntax, text=outer.text, **_own_names(node),
+        parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, text=outer.text, **_own(node),
     )  # fmt: skip
 
 
@@ -442,7 +373,7 @@ def constants_now(function: FunctionType) -> dict[tuple[FunctionType, str], obje
                     value = src.lookup(name)
                     if isinstance(value, FROZEN):
                         found[one, name] = value.copy() if isinstance(value, np.ndarray) else value
-            called = (static_value(node.func, src.lookup) for node, _ in src.syntax.calls)
+            called = (static_value(node.func, src.lookup) for node in src.calls)
             rest += [f.py_func for f in called if isinstance(getattr(f, "py_func", None), FunctionType)]
     return found
 

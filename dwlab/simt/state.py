@@ -17,6 +17,7 @@ from dwlab.simt.order import Order
 if TYPE_CHECKING:
     from dwlab.simt.float64 import Watch
     from dwlab.simt.strands import Scheduler
+    from dwlab.simt.typed import Found
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Shown:
     split: dict[int, set[int]] = field(default_factory=dict)
 
 
+@dataclass(eq=False, slots=True)
 class Frame:
     """The variables of one call. `partial`: for a variable that only some lanes have set, those lanes.
 
@@ -76,24 +78,18 @@ class Frame:
     a kernel, and of calls that convert, by their nodes, the types.  given: parameters that the call gives as literals.
     """
 
-    __slots__ = (
-        "source", "names", "partial", "entry", "returns", "loops", "literals", "known", "types", "covered", "outer",
-        "given",
-    )  # fmt: skip
-
-    def __init__(self, src: source.Source, names: dict[str, object], entry: Mask, outer: dict):
-        self.source = src
-        self.names = names
-        self.partial: dict[str, Mask] = {}
-        self.entry = entry
-        self.returns: list[tuple[Mask, object]] = []
-        self.loops: list[tuple[list[Mask], list[Mask]]] = []
-        self.literals: set[str] = set()
-        self.known: set[str] = set()
-        self.types: dict[int, np.dtype] = {}
-        self.covered: dict[str, tuple[Mask, Mask]] = {}
-        self.outer = outer
-        self.given: frozenset[str] = frozenset()
+    source: source.Source
+    names: dict[str, object]
+    entry: Mask
+    outer: dict
+    partial: dict[str, Mask] = field(default_factory=dict)
+    returns: list[tuple[Mask, object]] = field(default_factory=list)
+    loops: list[tuple[list[Mask], list[Mask]]] = field(default_factory=list)
+    literals: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    types: dict[int, np.dtype] = field(default_factory=dict)
+    covered: dict[str, tuple[Mask, Mask]] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -179,6 +175,7 @@ class State:
         self.padded = -(-self.threads // 32) * 32
         self.blocks_total = grid[0] * grid[1] * grid[2]
         self.trace = Trace()
+        self.records: dict[ast.AST, LineRecord] = {}  # of the trace's lines, by what stands there
         self.tracing = options.trace
         self.hunting = options.hazards != "off"
         self.events: list[tuple[int, str | None]] = [(0, None)]
@@ -196,7 +193,7 @@ class State:
         self.pool_used = 0
         self.suspects = np.zeros(1 << 14, trace.SUSPECT)
         self.watch: Watch | None = None  # where float64 is looked for
-        self.typed: dict[object, dict[int, np.dtype]] = {}
+        self.found: Found | None = None  # on all paths of the kernel; None while they are gone through
         thread = np.arange(self.padded, dtype=np.int32)
         self.thread_index = (
             (thread % block[0])[None, :],
@@ -207,7 +204,6 @@ class State:
         self.arrays: dict[str, Array] = {}
         self.around: set[Frame] = set()  # of functions that have made one
         self.roots: list[Root] = []
-        self.static_shared = 0
         self.strands: Scheduler | None = None  # where lanes take turns
         self.patience = 200  # iterations of a loop after which it is looked at whether it waits
         self.watching = False  # whether loads and changes of memory are noted for that
@@ -271,7 +267,7 @@ class State:
         self.alive = Mask(real, self.lanes_shape)
         names = dict(zip(self.source.parameters, arguments, strict=True))
         frame = Frame(self.source, names, self.alive, self.outer.setdefault(self.source, {}))
-        frame.types = self.typed.get("kernel", frame.types)
+        frame.types = self.found.types["kernel"] if self.found else frame.types
         self.frames = [frame]
         self.frame = frame
         self.mask = self.alive
@@ -301,10 +297,10 @@ class State:
         return UnsupportedError(f"{self.where(node)}: {reason}" + (f"; {way_round}" if way_round else ""))
 
     def line(self, node: ast.AST) -> LineRecord:
-        key = (self.frame.source.file, node.lineno)
-        record = self.trace.lines.get(key)
+        record = self.records.get(node)
         if record is None:
-            record = self.trace.lines[key] = LineRecord()
+            key = (self.frame.source.file, node.lineno)
+            record = self.records[node] = self.trace.lines.setdefault(key, LineRecord())
             self.trace.texts[key] = self.frame.source.text.get(node.lineno, "")
         return record
 

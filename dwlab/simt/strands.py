@@ -63,7 +63,7 @@ class _Strand:
         self.lane = int(np.flatnonzero(mask.full[0])[0])
         names = dict(zip(run.source.parameters, arguments, strict=True))
         frame = Frame(run.source, names, mask, run.outer.setdefault(run.source, {}))
-        frame.types = run.typed.get("kernel", frame.types)
+        frame.types = run.found.types["kernel"]
         self.own: dict[str, object] = dict(
             frames=[frame], frame=frame, mask=mask, node=run.source.body[0], discard=None, steps=0, watchers=[]
         )
@@ -429,7 +429,7 @@ def advice(run: Execution, started: int, capacity: int) -> str:
 def resident_blocks(run: Execution) -> int:
     """Blocks that the simulated GPU holds at once, by threads and shared memory (registers are not known here)."""
     per_sm = limits.limits(run.options.compute_capability)
-    shared = run.static_shared + run.dynamic_shared + per_sm.shared_reserved
+    shared = run.found.shared + run.dynamic_shared + per_sm.shared_reserved
     fit = min(per_sm.blocks_per_sm, per_sm.threads_per_sm // run.padded, per_sm.shared_per_sm // max(1, shared))
     return max(1, fit) * hostapi.sms(run.options.compute_capability)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dwlab.simt import types
-from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, LocalView, Mask, Range, Record
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Mask, Range, Record
 from dwlab.simt.source import Source
 
 
@@ -149,7 +149,7 @@ class Closure:
     defaults: dict[str, object] = field(repr=False, compare=False)
 
 
-ARRAYS = (Array, LocalArray, LocalView, Chosen)
+ARRAYS = (Array, LocalArray, Chosen)
 
 
 def kind(value: object) -> object:
@@ -173,6 +173,26 @@ def kind(value: object) -> object:
     if isinstance(value, Member):
         return value.family
     return type(value) if isinstance(value, (str, type(None))) else id(value)
+
+
+def parts(value: object) -> tuple[object, tuple, Callable[[list], object]] | None:
+    """What a value of several numbers consists of; None of any other.
+
+    (what two must have in common that differ in these numbers alone, the parts, what makes a value of such).
+    """
+    if isinstance(value, tuple):
+        made = type(value)
+        return (made, len(value)), value, lambda new: made(*new) if hasattr(made, "_fields") else tuple(new)
+    if isinstance(value, Member):
+        return value.family, (value.which,), lambda new: Member(value.family, *new)
+    if isinstance(value, Vector):
+        return kind(value), value.values, lambda new: Vector(value.name, tuple(new))
+    if isinstance(value, Record):
+        return id(value.array), value.indices, lambda new: Record(value.array, tuple(new))
+    if isinstance(value, Array):
+        same = id(value.root), value.dtype, value.strides, value.unit
+        return same, (*value.shape, value.offset), lambda new: value.reshaped(tuple(new[:-1]), value.strides, new[-1])
+    return None
 
 
 def kind_name(value: object) -> str:

@@ -33,21 +33,22 @@ def _compiled(function: Callable) -> Callable:
 
 
 @_compiled
-def count_global(address, mask, itemsize, first_sector, touched):
-    """(requests, sectors, ideal sectors, bytes used, active lanes, collisions) of one access.
+def count_global(element, mask, start, itemsize, touched, counts, times):
+    """Adds one access, which is made `times` times, to (requests, sectors, ideal, used, 0, 0, lanes, collisions).
 
-    address: (R, C) int64 byte addresses.  mask: (R, C) bool.  touched: (sectors of the array,) bool, marked here;
-    first_sector: the sector number of touched[0].  collisions: lanes beyond the first on each distinct address.
+    element: (R, C) int64 numbers of elements of an array that begins at address `start`.  mask: (R, C) bool.
+    touched: (sectors of the array,) bool, marked here.  collisions: lanes beyond the first on each distinct address.
     """
     requests = sectors = ideal = used = lanes = collisions = 0
     buffer = np.empty(32, np.int64)
-    for row in range(address.shape[0]):
-        for start in range(0, address.shape[1], 32):
+    first_sector = start // 32
+    for row in range(element.shape[0]):
+        for first in range(0, element.shape[1], 32):
             n = 0
             ordered = True
-            for lane in range(start, start + 32):
+            for lane in range(first, first + 32):
                 if mask[row, lane]:
-                    a = address[row, lane]
+                    a = start + element[row, lane] * itemsize
                     if n and a < buffer[n - 1]:
                         ordered = False
                     buffer[n] = a
@@ -81,12 +82,13 @@ def count_global(address, mask, itemsize, first_sector, touched):
             used += distinct * itemsize
             ideal += (distinct * itemsize + 31) // 32
             collisions += n - distinct
-    return requests, sectors, ideal, used, lanes, collisions
+    for k, n in enumerate((requests, sectors, ideal, used, 0, 0, lanes, collisions)):
+        counts[k] += n * times
 
 
 @_compiled
-def count_shared(address, mask, itemsize):
-    """(requests, wavefronts, ideal wavefronts, bytes used, active lanes, collisions) of one shared-memory access.
+def count_shared(element, mask, start, itemsize, counts, times):
+    """Adds an access of shared memory to (requests, 0, 0, used, wavefronts, ideal ones, lanes, collisions).
 
     Accesses of 8 (16) bytes go half-warp by half-warp (quarter by quarter); each of these phases takes as many
     wavefronts as the busiest bank has distinct 4-byte words.
@@ -98,17 +100,17 @@ def count_shared(address, mask, itemsize):
     words = np.empty(128, np.int64)
     elements = np.empty(32, np.int64)
     load = np.empty(32, np.int64)
-    for row in range(address.shape[0]):
-        for start in range(0, address.shape[1], 32):
+    for row in range(element.shape[0]):
+        for first in range(0, element.shape[1], 32):
             active = 0
             distinct = 0  # elements, over all phases: what two phases request is used once
             for phase in range(phases):
                 n = 0
-                for lane in range(start + phase * per_phase, start + (phase + 1) * per_phase):
+                for lane in range(first + phase * per_phase, first + (phase + 1) * per_phase):
                     if not mask[row, lane]:
                         continue
                     active += 1
-                    a = address[row, lane]
+                    a = start + element[row, lane] * itemsize
                     seen = False
                     for i in range(distinct):
                         if elements[i] == a:
@@ -146,7 +148,8 @@ def count_shared(address, mask, itemsize):
                 requests += 1
                 lanes += active
                 used += distinct * itemsize
-    return requests, wavefronts, ideal, used, lanes, collisions
+    for k, n in enumerate((requests, 0, 0, used, wavefronts, ideal, lanes, collisions)):
+        counts[k] += n * times
 
 
 @_compiled

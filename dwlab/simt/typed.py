@@ -14,19 +14,34 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dwlab.simt import source, types
 from dwlab.simt.interpreter import Execution
-from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalView, Mask, Record
+from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Mask, Record, Root
 from dwlab.simt.options import Options, SimtError, UnsupportedError
 from dwlab.simt.state import Frame
-from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name
+from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name, parts
 
 Types = dict[int, np.dtype]
-Tables = dict[object, Types]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is on all paths of a kernel and of the functions that it calls, for arguments of some types.
+
+    types: of the names of each function, by `key`.  shared, local: bytes that a block and a thread declare.  stored:
+    names of arguments' arrays that are stored to.  names: all that are written down, attributes too.
+    """
+
+    types: dict[object, Types]
+    shared: int
+    local: int
+    stored: frozenset[str]
+    names: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -37,21 +52,23 @@ class Torn:
     second: object
 
 
-def tables(run: Execution, arguments: list[object]) -> Tables:
-    """The types of names of each function that a launch calls, by `key`. Raises UnsupportedError as Numba would.
+def found(run: Execution, arguments: list[object]) -> Found:
+    """What a launch's kernel has on all paths. Raises UnsupportedError as Numba would.
 
     Kept in run.frozen: once for each kernel and types of arguments.
     """
-    wanted = ("types", key(run.source, arguments))
-    found = run.frozen.get(wanted)
-    if found is None:
-        typing = Typing(
-            run.source, (1, 1, 1), (32, 1, 1), dataclasses.replace(run.options, hazards="off", trace=False), 0
-        )
+    wanted = ("found", key(run.source, arguments))
+    kept = run.frozen.get(wanted)
+    if kept is None:
+        options = dataclasses.replace(run.options, hazards="off", trace=False)
+        typing = Typing(run.source, (1, 1, 1), (32, 1, 1), options, run.dynamic_shared)
         typing.frozen = run.frozen
-        typing.dynamic_shared = run.dynamic_shared
-        found = run.frozen[wanted] = typing.infer(arguments)
-    return found
+        types_ = typing.infer(arguments)
+        stored = frozenset(name for name, array in run.arrays.items() if array.root in typing.stored)
+        local = sum(one.storage.nbytes // one.storage[0].size for one in typing.local.values())
+        names = frozenset().union(*(one.words for one in typing.walked))
+        kept = run.frozen[wanted] = Found(types_, typing.shared_used, local, stored, names)
+    return kept
 
 
 def key(src: source.Source, arguments: list[object]) -> object:
@@ -66,7 +83,9 @@ class Typing(Execution):
 
     def __init__(self, src: source.Source, grid: tuple, block: tuple, options: Options, shared_bytes: int):
         super().__init__(src, grid, block, options, shared_bytes)
-        self.found: Tables = {}
+        self.tables: dict[object, Types] = {}
+        self.stored: set[Root] = set()
+        self.walked = {src}
         self.bound: dict[str, set] | None = None  # in a loop: the types of what its round has set
         self.results: dict[object, object] = {}
         self.begun: set[Frame] = set()  # functions of which the first look is done
@@ -74,9 +93,9 @@ class Typing(Execution):
         self.was: dict[tuple[int, int], np.dtype] = {}  # of expressions, in each function and types of arguments
         self.mixed: set[int] = set()  # expressions that were integers of both kinds
 
-    def infer(self, arguments: list[object]) -> Tables:
+    def infer(self, arguments: list[object]) -> dict[object, Types]:
         frame = self.begin_batch(0, 1, arguments)
-        frame.types = self.found["kernel"] = {}
+        frame.types = self.tables["kernel"] = {}
         try:
             with np.errstate(all="ignore"):
                 self.block_of(self.source.body, self.alive)
@@ -84,7 +103,7 @@ class Typing(Execution):
             raise
         except (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError) as error:
             raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
-        return self.found
+        return self.tables
 
     # ----------------------------------------------------------------- statements
 
@@ -178,10 +197,9 @@ class Typing(Execution):
                 return types.cast(first, types.unify(first.dtype, second.dtype))
             except UnsupportedError:
                 return Torn(first, second)
-        if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
+        if isinstance(first, tuple) and isinstance(second, tuple) and parts(first)[0] == parts(second)[0]:
             values = [self.common_value(a, b) for a, b in zip(first, second, strict=True)]
-            torn = any(isinstance(v, Torn) for v in values) or type(first) is not type(second)
-            return Torn(first, second) if torn else type(first)(*values) if hasattr(first, "_fields") else tuple(values)
+            return Torn(first, second) if any(isinstance(v, Torn) for v in values) else parts(first)[2](values)
         if isinstance(first, Record) and isinstance(second, Record) and first.array.dtype == second.array.dtype:
             return first
         if kind(first) == kind(second):
@@ -416,16 +434,19 @@ class Typing(Execution):
         return None if value is None else np.int32(1)
 
     def call_source(self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure=None) -> object:  # noqa: ANN001
-        made = key(src, [*arguments, *keywords.values()])
+        given = [*arguments, *keywords.values()]
+        new = (a.root for a in arrays_in(given) if a.root not in self.stored)  # which it may store to
+        made = key(src, given), frozenset(id(root) for root in new if root.space == "global")
         if closure is None and made in self.results:
             return self.results[made]
+        self.walked.add(src)
         result = super().call_source(src, arguments, keywords, node, closure)
         if closure is None:
             self.results[made] = result
         return result
 
     def find_types(self, frame: Frame, arguments: list[object]) -> None:
-        frame.types = self.found.setdefault(key(frame.source, arguments), {})
+        frame.types = self.tables.setdefault(key(frame.source, arguments), {})
 
     # ----------------------------------------------------------------- memory
 
@@ -433,22 +454,29 @@ class Typing(Execution):
         if isinstance(array, Chosen):
             array = array.options[0]
         element, _ = super().locate(array, indices, node)
-        return (element, self.alive) if isinstance(element, (Array, LocalView)) else (np.int64(0), None)
+        return (element, self.alive) if isinstance(element, (Array, LocalArray)) else (np.int64(0), None)
 
     def out_of_range(self, array, axis, index, extent, mask, node):  # noqa: ANN001, ANN201 (as its base)
         return np.int64(0), mask
 
     def load(self, array: AnyArray | Chosen, indices: tuple, node: ast.AST) -> object:
         element, _ = self.locate(array, indices, node)
-        if isinstance(element, (Array, LocalView)):
+        if isinstance(element, (Array, LocalArray)):
             return element
         return Record(array, indices) if array.dtype.fields is not None else array.dtype.type(1)
 
     def write(self, array: AnyArray | Chosen, indices: tuple, value: Lanes, node: ast.AST) -> None:
         element, _ = self.locate(array, indices, node)
-        if isinstance(element, (Array, LocalView)):
+        if isinstance(element, (Array, LocalArray)):
             array = element
         self.check_write(array, value, node)
+        for one in array.options if isinstance(array, Chosen) else (array,):
+            if isinstance(one, Array):
+                self.writable(one, node)
+
+    def writable(self, array: Array, node: ast.AST) -> None:
+        self.refuse_write(array, node)
+        self.stored.add(array.root)
 
     def hazard(self, *what: object, **more: object) -> None:
         """Nothing runs, so nothing is found."""
@@ -458,6 +486,17 @@ class Typing(Execution):
     def warp_barrier(self, *what: object) -> None: ...
 
     def grid_sync(self, node: ast.AST) -> None: ...
+
+
+def arrays_in(values: Iterable[object]) -> Iterator[Array]:
+    """The arrays among values and in their tuples."""
+    for one in values:
+        if isinstance(one, tuple):
+            yield from arrays_in(one)
+        elif isinstance(one, (Array, Record)):
+            yield one if isinstance(one, Array) else one.array
+        elif isinstance(one, Chosen):
+            yield from arrays_in(one.options)
 
 
 def _is_len(node: ast.expr) -> bool:

@@ -41,13 +41,9 @@ _COUNTED = {operator.add, operator.sub, operator.mul, operator.truediv, operator
 Value = np.generic | np.ndarray
 
 
+@functools.cache
 def context():  # noqa: ANN201 (numba's own class)
     """Numba's typing context, loaded once."""
-    return _context()
-
-
-@functools.cache
-def _context():  # noqa: ANN202
     cpu_target.typing_context.refresh()
     return cpu_target.typing_context
 

@@ -105,17 +105,17 @@ def test_agrees_with_the_interpreters_counting(elements, itemsize, space):
 
     bytes_ = tuple(None if element is None else element * itemsize for element in elements)
     count = pic.counts(access(space, itemsize, bytes_))
-    where = np.array([[0 if byte is None else byte for byte in bytes_]], dtype=np.int64)
+    where = np.array([[0 if element is None else element for element in elements]], dtype=np.int64)
     mask = np.array([[byte is not None for byte in bytes_]])
+    counted, touched = np.zeros(8, np.int64), np.zeros(2000, dtype=bool)
     if space == "shared":
-        requests, waves, ideal, used, lanes, _ = trace.count_shared(where, mask, itemsize)
-        assert (count.wavefronts, count.ideal_wavefronts) == (waves, ideal)
+        trace.count_shared(where, mask, 0, itemsize, counted, 1)
+        assert (count.wavefronts, count.ideal_wavefronts) == tuple(counted[4:6])
     else:
-        touched = np.zeros(2000, dtype=bool)
-        requests, sectors, ideal, used, lanes, _ = trace.count_global(where, mask, itemsize, 0, touched)
-        assert (count.sectors, count.ideal_sectors) == (sectors, ideal)
+        trace.count_global(where, mask, 0, itemsize, touched, counted, 1)
+        assert (count.sectors, count.ideal_sectors) == tuple(counted[1:3])
         assert count.sectors == touched.sum()
-    assert (count.requests, count.bytes_used, count.active_lanes) == (requests, used, lanes)
+    assert (count.requests, count.bytes_used, count.active_lanes) == tuple(counted[[0, 3, 6]])
 
 
 @settings(max_examples=100, deadline=None)

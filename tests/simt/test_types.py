@@ -472,5 +472,5 @@ def test_types_are_of_the_source_that_runs_however_many_functions_were_read_sinc
         assert out.tolist() == [0, 0]
         source._functions.cache_clear()
         source._parsed.cache_clear()  # what reading 512 other functions does
-        source._syntax.cache_clear()
+        source._own.cache_clear()
         gc.collect()

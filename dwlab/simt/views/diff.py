@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from dwlab.text import tabular
 
 if TYPE_CHECKING:
     from dwlab.simt.report import Report
@@ -73,17 +74,8 @@ class Difference:
         return "\n".join(line.rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
-        rows = [*self.rows, ("hazards", *map(str, self.hazards), "")]
-        head = "".join(
-            f'<th scope="col">{html.escape(one)}</th>' for one in ("", self.before, self.after, "after/before")
-        )
-        body = "".join(
-            f'<tr><th scope="row" style="text-align:left">{html.escape(row[0])}</th>'
-            + "".join(f'<td style="text-align:right">{html.escape(one)}</td>' for one in row[1:])
-            + "</tr>"
-            for row in rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        head = "", self.before, self.after, "after/before"
+        return tabular.as_html(head, [*self.rows, ("hazards", *map(str, self.hazards), "")])
 
 
 def diff(before: Report, after: Report) -> Difference:
