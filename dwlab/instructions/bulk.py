@@ -261,7 +261,7 @@ def _calls(
     """(row, lanes, word, number) of the active lanes, those together that have the same."""
     element, mask = wide.locate(run, node, "shared", shared, i, 2)
     run.operate([])
-    if mask is None or not run.exact:
+    if mask is None:
         return
     element, number = (np.broadcast_to(one, run.lanes_shape) for one in (element, number))
     for row in np.flatnonzero(mask.full.any(1)):
@@ -298,7 +298,7 @@ def copy_box(
     held = wide.held(run, node, "global", source)
     run.operate([])
     begins, mask = wide.locate(run, node, "shared", shared, i)
-    if mask is None or not run.exact:
+    if mask is None:
         return
     bad, who = (source.offset * 4 + source.root.address) % 16, run.first_name(mask)
     if bad or int(held) < lines * width:

@@ -371,7 +371,7 @@ def _whole_groups(run: Execution, node: ast.Call) -> None:
     """Refuses blocks that are not of whole groups, and reports a group of which some lanes are here and some not."""
     if run.exact and run.padded % THREADS:
         raise run.refuse(node, f"{run.called} takes groups of {THREADS} threads, and a block has {run.threads}")
-    if not run.hunting or not run.exact:
+    if not run.hunting:
         return
     active = run.mask.full.reshape(run.nb, -1, THREADS)
     absent = active.any(axis=2, keepdims=True) & ~active

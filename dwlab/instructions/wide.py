@@ -92,7 +92,7 @@ def store(space: str, width: int = WIDTH) -> Callable:
         wide = np.stack([np.broadcast_to(one, run.lanes_shape) for one in values])
         element, mask = locate(run, node, space, array, index, width)
         run.writable(array, node)
-        if mask is None or not run.exact:
+        if mask is None:
             return
         _note(run, array, element, mask, STORE, node, width)
         _put(run, array, element, mask.full, wide)
@@ -284,7 +284,7 @@ def locate(
         )  # fmt: skip
         if mask is None or mask is bad:
             return element, None
-    return element, mask
+    return element, mask if run.exact else None
 
 
 def _first(run: Execution, mask: Mask, index: Lanes) -> tuple[str, int]:

@@ -1,3 +1,4 @@
+# ruff: noqa: F401 (what follows is the face)
 """The GPU in the laptop: executes Numba-CUDA kernels warp by warp, counts what they do, and finds hazards.
 
     from dwlab import simt
@@ -32,36 +33,11 @@ from dwlab.simt.state import Observer
 PUBLIC = ("cuda", "views", "steps", "cost", "meanings")
 """Modules that others may import."""
 
-__all__ = [
-    "LAUNCHED",
-    "Access",
-    "Configured",
-    "DeadlockError",
-    "DeviceName",
-    "Hazard",
-    "HazardError",
-    "HazardWarning",
-    "Kernel",
-    "KernelError",
-    "LaunchError",
-    "Line",
-    "Observer",
-    "Options",
-    "Pattern",
-    "Report",
-    "SimtError",
-    "StepLimitError",
-    "Totals",
-    "UnsupportedError",
-    "current",
-    "diff",
-    "jit",
-    "kernel_of",
-    "make_standard",
-    "register_instruction",
-    "using",
-    "xray",
-]
+__all__ = (
+    "LAUNCHED Access Configured DeadlockError DeviceName Hazard HazardError HazardWarning Kernel KernelError "
+    "LaunchError Line Observer Options Pattern Report SimtError StepLimitError Totals UnsupportedError current "
+    "diff jit kernel_of make_standard register_instruction using xray"
+).split()
 
 
 def __getattr__(name: str) -> object:

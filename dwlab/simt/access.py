@@ -8,7 +8,6 @@ import enum
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 
 import numpy as np
 from numba.core import types as nt
@@ -44,7 +43,7 @@ class Accesses(State):
         if isinstance(value, nt.Number):
             raise self.refuse(node, f"{value} is a type, not a number", f"{value}(0) is one")
         axes = isinstance(value, DeviceName) and hasattr(value, "x")
-        raise self.refuse(node, f"{describe(value)} is not a number", "take its .x, .y or .z" if axes else "")
+        raise self.refuse(node, f"{kind_name(value)} is not a number", "take its .x, .y or .z" if axes else "")
 
     def index_number(self, value: object, node: ast.AST) -> Lanes:
         """An index as int64; refuses what is no integer."""
@@ -55,8 +54,8 @@ class Accesses(State):
 
     def locate(self, array: AnyArray, indices: tuple, node: ast.AST) -> tuple[object, Mask | None]:
         """(element numbers, lanes in bounds), or (a view, mask) for slices or fewer indices than dimensions."""
-        if len(indices) == len(array.shape) == 1 and isinstance(indices[0], NUMBERS) and not array.shape[0].ndim:
-            return self.locate_one(array, indices[0], node)
+        if (element := self.locate_inside(array, indices, self.mask)) is not None:
+            return element, self.mask
         if Ellipsis in [i for i in indices if not isinstance(i, NUMBERS)]:
             at = next(k for k, i in enumerate(indices) if i is Ellipsis)
             fill = len(array.shape) - len(indices) + 1
@@ -86,16 +85,9 @@ class Accesses(State):
                 strides.append(stride * int(step))
                 continue
             index = self.index_number(index, node)
-            if extent.ndim:
-                outside = ((index < 0) | (index >= extent)).any()
-            elif index.ndim == 0:
-                outside = not 0 <= index < extent
-            else:  # one look finds both: as unsigned numbers negative ones are larger than any extent
-                outside = np.maximum.reduce(index.view(np.uint64), axis=None) >= extent.view(np.uint64)
-            if outside:
-                index, mask = self.out_of_range(array, axis, index, extent, mask, node)
-                if mask is None:
-                    return element, None
+            index, mask = self.out_of_range(array, axis, index, extent, mask, node)
+            if mask is None:
+                return element, None
             element = element + (index if stride == 1 else index * np.int64(stride))
         if given == len(array.shape) and not shape:
             return element, mask
@@ -103,19 +95,26 @@ class Accesses(State):
         strides += list(array.strides[given:])
         return array.reshaped(tuple(shape), tuple(strides), element), mask
 
-    def locate_one(self, array: AnyArray, index: Lanes, node: ast.AST) -> tuple[Lanes, Mask | None]:
-        """`locate` of one number in an array of one dimension, the most frequent of all."""
-        index = self.index_number(index, node)
-        extent, stride, mask = array.shape[0], array.strides[0], self.mask
-        if type(index) is np.ndarray:
-            outside = np.maximum.reduce(index.view(np.uint64), axis=None) >= extent
-        else:
-            outside = not 0 <= index < extent
-        if outside:
-            index, mask = self.out_of_range(array, 0, index, extent, mask, node)
-            if mask is None:
-                return array.offset, None
-        return array.offset + (index if stride == 1 else index * np.int64(stride)), mask
+    @staticmethod
+    def locate_inside(array: AnyArray, indices: tuple, mask: Mask) -> Lanes | None:
+        """`locate` of the most frequent: an integer for each dimension, in bounds where lanes are active; else None."""
+        if len(indices) != len(array.shape):
+            return None
+        element, plain = array.offset, 0
+        for index, extent, stride in zip(indices, array.shape, array.strides, strict=True):
+            if type(extent) is np.ndarray or not isinstance(index, NUMBERS) or index.dtype.kind not in "iu":
+                return None
+            if index.ndim == 0:
+                if not 0 <= index < extent:
+                    return None
+                plain += int(index) * stride
+                continue
+            index = index if index.dtype == types.INT64 else index.astype(np.int64)
+            if np.maximum.reduce(index.view(np.uint64), axis=None) >= extent:
+                if mask.array is None or (mask.array & (index.view(np.uint64) >= extent.view(np.uint64))).any():
+                    return None
+            element = element + (index if stride == 1 else index * stride)
+        return element + np.int64(plain) if plain else element
 
     def slice_bounds(self, index: slice, extent: Lanes, node: ast.AST) -> tuple[Lanes, Lanes, np.int64]:
         """(first element, number of elements, step) of a slice of an axis, by Python's rules."""
@@ -140,9 +139,8 @@ class Accesses(State):
         self, array: AnyArray, axis: int, index: Lanes, extent: Lanes, mask: Mask, node: ast.AST
     ) -> tuple[Lanes, Mask | None]:
         """Reports negative and out-of-bounds indices of active lanes; returns wrapped indices, and the lanes left."""
-        outside = (index < 0) | (index >= extent)
-        if outside.ndim and mask.array is not None and not np.count_nonzero(mask.array & outside):
-            return index, mask  # most often: a guard has put those lanes to sleep
+        if not (mask.full & ((index < 0) | (index >= extent))).any():
+            return index, mask
         size = "" if extent.ndim else f" (size {int(extent)})"
         negative, _ = mask.split(index < 0)
         if negative is not None:
@@ -259,7 +257,7 @@ class Accesses(State):
             self.refuse_write(array, node)
         if root.space == "global":
             if self.hunting and not root.tracked:
-                self.shown.stored.add(self.roots.index(root))
+                self.found.stored.update(name for name, one in self.arrays.items() if one.root is root)
                 raise Restart
             if root.kept and root.before is None:
                 root.before, root.stored = root.data.copy(), node.lineno
@@ -303,11 +301,9 @@ class Accesses(State):
             index = np.clip(np.broadcast_to(element, self.lanes_shape), 0, len(base.storage) - 1)[None]
             value = np.take_along_axis(base.storage, index, 0)[0]
             written = np.take_along_axis(base.written, index, 0)[0]
-        if self.hunting and not written.all():
-            missing = mask.without(written)
-            if missing is not None:
-                text = f"{base.name} is read before it was written, in {{who}}"
-                self.hazard_in(missing.full, "uninitialised", node, base.name, text)
+        if self.hunting and (missing := np.greater(mask.full, written)).any():
+            text = f"{base.name} is read before it was written, in {{who}}"
+            self.hazard_in(missing, "uninitialised", node, base.name, text)
         return value
 
     def write_local(self, array: LocalArray, element: Lanes, value: Lanes, mask: Mask, node: ast.AST) -> None:
@@ -407,7 +403,7 @@ class Accesses(State):
         if self.order is not None:
             self.check_races_exact(array, lanes, mask, kind, node, span)
             return
-        found = np.zeros((5, 6), np.int64)
+        found = self.clashes
         total = trace.track(
             *root.shadow[:3], lanes, mask.full, span, bool(root.row_bytes), kind, self.event(node, array.name),
             self.access_number, self.block_numbers, self.epoch, self.warp_epoch, self.grid_epoch,
@@ -415,6 +411,7 @@ class Accesses(State):
         )  # fmt: skip
         if not total:
             return
+        self.clashes = np.zeros_like(found)
         for hazard in np.flatnonzero(found[:, 0]):
             self.report_race(
                 array, int(hazard), kind, *(int(v) for v in found[hazard, 1:5]), node, found[trace.TWO_WRITERS, 0] > 0
@@ -427,6 +424,8 @@ class Accesses(State):
     ) -> None:
         """`hunt` where fences order accesses, or lanes of a warp pass different syncwarps."""
         root, order = array.root, self.order
+        if not len(self.suspects):
+            self.suspects = np.zeros(1 << 14, trace.SUSPECT)
         wanted = min(self.pool_used + mask.lanes * span, self._NODES)
         if len(self.pool) < wanted:
             self.pool = np.concatenate([self.pool, np.zeros(max(wanted, 1 << 12), trace.NODE)])
@@ -621,12 +620,3 @@ def _literal_index(node: ast.AST, axis: int) -> bool:
     given = [node.slice] if isinstance(node, ast.Subscript) else node.args[1:2] if isinstance(node, ast.Call) else []
     parts = [part for one in given for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
     return axis < len(parts) and constant_of(parts[axis]) is not None
-
-
-def describe(value: object) -> str:
-    """A value's kind or name, for messages."""
-    if isinstance(value, str):
-        return "a string"
-    if isinstance(value, ModuleType):
-        return f"module {value.__name__}"
-    return getattr(value, "__name__", type(value).__name__)

@@ -400,7 +400,7 @@ def _has_kind(kinds: str, yes: bool) -> Callable:
     return function
 
 
-def _part(name: str) -> Callable:
+def part(name: str) -> Callable:
     def function(run: Execution, node: ast.AST, value: object) -> Lanes:
         value = run.number(value, node)
         return getattr(value, name) if value.dtype.kind == "c" else (value if name == "real" else value.dtype.type(0))
@@ -420,7 +420,7 @@ FUNCTIONS: dict[object, Callable] = {
     np.nansum: _nansum, np.nanprod: _nanprod, np.nanmean: _nanmean, np.nanvar: _nanvar, np.nanstd: _root_of(_nanvar),
     np.average: _of_array("mean"), np.angle: _angle, np.sinc: _sinc, np.isrealobj: _has_kind("c", False),
     np.iscomplexobj: _has_kind("c", True), np.isscalar: lambda run, node, value: np.bool_(isinstance(value, NUMBERS)),
-    np.count_nonzero: _count_nonzero, np.real: _part("real"), np.imag: _part("imag"),
+    np.count_nonzero: _count_nonzero, np.real: part("real"), np.imag: part("imag"),
     **{getattr(np, name): _of_array(name) for name in ("sum", "prod", "mean", "var", "std", "argmax", "argmin", "any",
                                                        "all")},
 }  # fmt: skip

@@ -186,21 +186,21 @@ class _Life:
 class Costing(Execution):
     """An Execution that counts what Cost holds."""
 
-    splits = False
+    splits = compiles = False
 
     def __init__(self, *launch: object, only: int = 0):
         super().__init__(*launch)
         self.only = only if 0 < only < self.blocks_total else self.blocks_total
-        self.issued = self.issued32 = self.issued64 = self.tensor = 0
+        self.issued = self.instructions32 = self.instructions64 = self.tensor = 0
         self.asynchronous = False
         self.counts = dict.fromkeys(_COUNTS, 0)
-        self.waits = self.misses = self.most = 0
+        self.waits = self.misses = self.most_waits = 0
         self.bodies: dict[int, float] = {}  # an if's statements -> instructions of a warp that runs them
         self.skipped: dict[int, int] = {}  # an if's statements -> warps that did not run them
         self.parted: dict[int, int] = {}  # an if -> warps that ran its body the last time
         self.fetched: dict[int, list[float]] = {}  # root -> fetched, again, sum of gaps
         self.last_block: dict[int, np.ndarray] = {}
-        self.words = 0
+        self.local_words = 0
         self.life: _Life | None = None
         self.brackets = 0
         self.narrow = False  # whether an integer type of 32 bits at most is being converted to
@@ -233,8 +233,8 @@ class Costing(Execution):
         self.wait_for_slowest()
         self.waits += int(self.warp_waits.sum())
         self.misses += int(self.warp_misses.sum())
-        self.most = max(self.most, int(self.warp_waits.max()))
-        self.words = max(self.words, self.life.most())
+        self.most_waits = max(self.most_waits, int(self.warp_waits.max()))
+        self.local_words = max(self.local_words, self.life.most())
         for root in self.roots:
             seen = self.seen.get(id(root))
             if seen is not None:
@@ -290,10 +290,10 @@ class Costing(Execution):
             price = self.price(op, left, right, result, node)
             self.issue(price)
             if result.dtype == types.FLOAT32:
-                self.issued32 += price * self.mask.warps
+                self.instructions32 += price * self.mask.warps
             elif result.dtype == types.FLOAT64:
                 conversions = sum(getattr(v, "dtype", None) == types.FLOAT32 for v in (left, right))
-                self.issued64 += (1 + conversions) * self.mask.warps
+                self.instructions64 += (1 + conversions) * self.mask.warps
                 self.issue(conversions)
         return result
 
@@ -582,21 +582,9 @@ def cost(
             distinct = int(np.count_nonzero(run.last_block[key] >= 0))
             reuse[names[key]] = Reuse(int(fetched), int(again), gaps / again if again else 0.0, distinct)
     report = build(run, float64)
+    same = "instructions32 instructions64 waits misses most_waits threads local_words asynchronous tensor".split()
     return Cost(
-        instructions=run.issued + run.predicated(),
-        instructions32=run.issued32,
-        instructions64=run.issued64,
-        **run.counts,
-        waits=run.waits,
-        misses=run.misses,
-        most_waits=run.most,
-        warps=run.only * (run.padded // 32),
-        blocks=run.only,
-        threads=run.threads,
-        shared_bytes=report.shared_bytes,
-        local_words=run.words,
-        asynchronous=run.asynchronous,
-        reuse=reuse,
+        run.issued + run.predicated(), **run.counts, **{name: getattr(run, name) for name in same},
+        warps=run.only * (run.padded // 32), blocks=run.only, shared_bytes=report.shared_bytes, reuse=reuse,
         report=report,
-        tensor=run.tensor,
-    )
+    )  # fmt: skip

@@ -33,6 +33,7 @@ import numpy as np
 
 from dwlab.gpu import occupancy
 from dwlab.simt import options
+from dwlab.simt.memory import strides_of
 
 __all__ = (
     "DeviceNDArray DeviceRecord Event In InOut ManagedNDArray MappedNDArray Out Stream as_cuda_array close "
@@ -57,8 +58,6 @@ class Allocation:
     ``stored``: the line of the first store that a kernel has made to it, whatever value it stored; 0 if none has.
     """
 
-    __slots__ = ("__weakref__", "buffer", "nbytes", "stored", "written")
-
     def __init__(self, nbytes: int, *, written: bool) -> None:
         self.nbytes = nbytes
         self.stored = 0
@@ -68,8 +67,8 @@ class Allocation:
             self.written = None if written else np.zeros(nbytes, np.bool_)
         except (MemoryError, ValueError, OverflowError):  # the last two: more bytes than an address can count
             raise MemoryError(
-                f"the simulated GPU keeps device arrays in this machine's memory, and {_bytes_text(nbytes)} for one "
-                f"more did not fit beside the {_bytes_text(_allocated_bytes())} already there; use a smaller shape, or "
+                f"the simulated GPU keeps device arrays in this machine's memory, and {nbytes / 2**30:,.1f} GiB for one "
+                f"more did not fit beside the {_allocated_bytes() / 2**30:,.1f} GiB already there; use a smaller shape, or "
                 "delete arrays that are no longer needed"
             ) from None
         start = -raw.ctypes.data % ALIGNMENT
@@ -84,14 +83,6 @@ _live_allocations: weakref.WeakSet[Allocation] = weakref.WeakSet()
 
 def _allocated_bytes() -> int:
     return sum(a.nbytes for a in _live_allocations)
-
-
-def _bytes_text(count: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
 
 
 def _shape_strides_dtype(
@@ -123,11 +114,8 @@ def _shape_strides_dtype(
     if isinstance(strides, int):
         strides = (strides,)
     if not strides:
-        strides = [dtype.itemsize] * len(shape)
-        axes = range(len(shape) - 2, -1, -1) if order == "C" else range(1, len(shape))
-        for axis in axes:
-            inner = axis + 1 if order == "C" else axis - 1
-            strides[axis] = strides[inner] * shape[inner]
+        strides = strides_of(shape) if order == "C" else strides_of(shape[::-1])[::-1]
+        strides = [s * dtype.itemsize for s in strides]
     strides = tuple(int(s) for s in strides)
     if len(strides) != len(shape):
         raise ValueError(f"strides not match ndim: {strides} for shape {shape}")
@@ -203,7 +191,8 @@ class _DeviceBase:
         """Bytes from the start of the allocation to this array's first element."""
         if self.storage.size == 0 or self.allocation.nbytes == 0:
             return 0
-        return self.storage.ctypes.data - self.allocation.buffer.ctypes.data
+        here, start = (one.__array_interface__["data"][0] for one in (self.storage, self.allocation.buffer))
+        return here - start
 
     @property
     def written(self) -> np.ndarray | None:
@@ -268,9 +257,6 @@ class _DeviceBase:
 
     def __setitem__(self, at: Any, value: Any) -> None:
         self.setitem(at, value)
-
-    def __copy__(self) -> _DeviceBase:
-        return type(self)(self.storage, self.allocation, self.stream)
 
     def _view(self, storage: np.ndarray, stream: Any = 0) -> DeviceNDArray:
         return DeviceNDArray(storage, self.allocation, stream or self.stream)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import cmath
+import copy
 import difflib
 import enum
 import functools
@@ -23,7 +24,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 import numpy as np
 
 from dwlab.simt import arraymethods, intrinsics, libdevice, source, trace, types
-from dwlab.simt.access import Accesses, constant_of, describe
+from dwlab.simt.access import Accesses, constant_of
 from dwlab.simt.intrinsics import Group
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName, may_be_global
@@ -36,6 +37,7 @@ from dwlab.simt.options import (
     kernel_error,
 )
 from dwlab.simt.state import Frame, Restart, Watch
+from dwlab.simt.straight import BINARY, UNARY, Maker, Straight, parts_of
 from dwlab.simt.strands import advice
 from dwlab.simt.things import (
     ARRAYS,
@@ -54,17 +56,12 @@ from dwlab.simt.things import (
     versions,
 )  # fmt: skip
 
-_BINARY = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
-}  # fmt: skip
-_COMPARE = {
+_BINARY = BINARY | {ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
+COMPARE = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }  # fmt: skip
 _OPPOSITE = {ast.IsNot: ast.Is(), ast.NotIn: ast.In()}
-_UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 _DIVISIONS = {operator.floordiv, operator.mod, operator.truediv}
 _WHOLE = {"i", "u", "b"}
 _IN_PLACE = {getattr(operator, "i" + op.__name__.strip("_")): op for op in _BINARY.values()}
@@ -74,10 +71,10 @@ _NAMED_OPERATORS = {
     operator.contains: lambda run, a, b, node: run.compare(ast.In(), b, a, node),
     operator.getitem: lambda run, a, b, node: run.getitem(a, b, node),
 }
-_OPERATORS = {*_BINARY.values(), *_COMPARE.values(), *_UNARY.values(), *_IN_PLACE, *_NAMED_OPERATORS, operator.not_}
+_OPERATORS = {*_BINARY.values(), *COMPARE.values(), *UNARY.values(), *_IN_PLACE, *_NAMED_OPERATORS, operator.not_}
 
 _UNSET = object()  # no variable's value
-_PYTHON_ERRORS = (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError)
+PYTHON_ERRORS = (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError)
 # NumPy's functions that Numba-CUDA has.
 _CUDA_UFUNCS = frozenset(
     (
@@ -166,6 +163,7 @@ class Execution(Accesses):
         super().__init__(*launch)
         self.expressions, self.statements = _handlers(type(self))
         self.looked_at: set[tuple] = set()  # global names that may stand for what they do
+        self.computed: dict[Callable, list] = {}  # how often each has run: warps, lanes, and what it counts
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         """Executes blocks first .. first + count - 1."""
@@ -184,7 +182,7 @@ class Execution(Accesses):
             raise UnsupportedError(f"{self.where()}: device functions call each other without end") from None
         except MemoryError:
             raise
-        except _PYTHON_ERRORS as error:
+        except PYTHON_ERRORS as error:
             raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
 
     # ----------------------------------------------------------------- statements
@@ -192,21 +190,77 @@ class Execution(Accesses):
     def block_of(self, statements: list[ast.stmt], mask: Mask) -> Mask | None:
         """Runs statements for the lanes of `mask`; returns the lanes that reach the end."""
         current: Mask | None = mask
-        for statement in statements:
-            self.steps += 1
-            if self.steps > self.options.step_limit:
-                self.node = statement
-                self.too_long()
-            self.mask = current
-            self.node = statement
-            if self.tracing:
-                record = self.line(statement)
-                record.warps += current.warps
-                record.lanes += current.lanes
-            current = self.statements[type(statement)](self, statement)
+        kept, parts = self.frame.straight, statements
+        if kept is not None and (parts := kept.get(id(statements))) is None:
+            parts = kept[id(statements)] = parts_of(statements, self.frame.source.local_names)
+        for part in parts:
+            if type(part) is not Straight:
+                current = self.statement(part, current)
+            elif not self.compute(part, current):
+                for one in part.statements:
+                    self.statement(one, current)
             if current is None:
                 return None
         return current
+
+    def statement(self, statement: ast.stmt, mask: Mask) -> Mask | None:
+        self.steps += 1
+        if self.steps > self.options.step_limit:
+            self.node = statement
+            self.too_long()
+        self.mask = mask
+        self.node = statement
+        if self.tracing:
+            record = self.line(statement)
+            record.warps += mask.warps
+            record.lanes += mask.lanes
+        return self.statements[type(statement)](self, statement)
+
+    def compute(self, straight: Straight, mask: Mask) -> bool:
+        """Runs statements that only compute; False, and nothing is done, where they must go one by one."""
+        frame, self.mask = self.frame, mask
+        values = [frame.names.get(name) for name in straight.reads]
+        kinds = tuple([value.dtype if isinstance(value, NUMBERS) else _UNSET for value in values])
+        if kinds != straight.kinds:
+            if kinds not in straight.plans:
+                maker = Maker(self, dict(zip(straight.reads, kinds, strict=True)))
+                straight.plans[kinds] = None if _UNSET in kinds else maker.plan(straight, _as_load)
+            straight.kinds, straight.plan = kinds, straight.plans[kinds]
+        if straight.plan is None or self.steps + len(straight.statements) > self.options.step_limit:
+            return False
+        for name in straight.reads if frame.partial and self.hunting else ():
+            seen = frame.partial.get(name)
+            if seen is not None and seen is not mask and frame.covered.get(name) != (seen, mask):
+                if mask.without(seen.full) is not None:
+                    return False
+                frame.covered[name] = seen, mask
+        self.steps += len(straight.statements)
+        self.node = straight.statements[-1]
+        function, counts = straight.plan
+        if self.tracing:
+            tally = self.computed.get(function)
+            if tally is None:
+                tally = self.computed[function] = [0, 0, [(self.line(node), *each) for node, *each in counts]]
+            tally[0] += mask.warps
+            tally[1] += mask.lanes
+        results = function(*values)
+        if mask is frame.entry and not frame.partial:
+            frame.names.update(zip(straight.sets, results, strict=True))
+            frame.literals.difference_update(straight.sets)
+        else:
+            for name, value in zip(straight.sets, results, strict=True):
+                self.assign(name, value)
+        return True
+
+    def release(self) -> None:
+        for warps, lanes, counts in self.computed.values():
+            for record, statements, flops, wide in counts:
+                record.warps += statements * warps
+                record.lanes += statements * lanes
+                record.flops += flops * lanes
+                record.flops64 += wide * lanes
+        self.computed.clear()
+        super().release()
 
     def unsupported(self, node: ast.AST) -> UnsupportedError:
         name, way_round = _REFUSED.get(type(node).__name__, (type(node).__name__, ""))
@@ -235,10 +289,7 @@ class Execution(Accesses):
     def do_Assign(self, node: ast.Assign) -> Mask:
         value = self.eval(node.value)
         varies = isinstance(value, np.ndarray)
-        if varies and len(node.targets) == 1 and type(node.targets[0]) is ast.Name:
-            self.assign(node.targets[0].id, value)
-            return self.mask
-        literal = not varies and self.is_literal(node.value)
+        literal = not varies and self.is_literal(node.value) and not self.is_numpy(node.value)
         known = not varies and self.watch is not None and self.is_known(node.value)
         for target in node.targets:
             self.store(target, value)
@@ -838,10 +889,12 @@ class Execution(Accesses):
             value = self.frame.source.lookup(name)
         except NameError as error:
             raise self.refuse(node, str(error)) from None
-        if isinstance(value, np.ndarray):
-            value = value.copy()
-        if isinstance(value, source.FROZEN):
-            self.frozen[key] = value
+        return self.kept(key, value)
+
+    def kept(self, key: tuple, value: object) -> object:
+        """A value of outside the kernel as it was at the first launch: what a compiler keeps of it."""
+        if source.is_frozen(value):
+            value = self.frozen.setdefault(key, value.copy() if isinstance(value, np.ndarray) else value)
         return value
 
     def constant(self, value: object, name: str, node: ast.AST) -> object:
@@ -928,7 +981,7 @@ class Execution(Accesses):
                     node, f"cuda.{name} cannot be used inside a kernel", f"is it cuda.{near[0]}?" if near else ""
                 )
             try:
-                return self.constant(getattr(base, name), name, node)
+                return self.constant(self.kept((base, name), getattr(base, name)), name, node)
             except AttributeError:
                 raise self.refuse(node, f"module {base.__name__} has no {name!r}") from None
         if isinstance(base, ARRAYS):
@@ -944,9 +997,7 @@ class Execution(Accesses):
             return np.int64(1) if part is None and name == "step" else part
         if isinstance(base, NUMBERS) and (base.dtype != types.BOOL or name == "item"):
             if name in ("real", "imag"):
-                return (
-                    getattr(base, name) if base.dtype.kind == "c" else (base if name == "real" else base.dtype.type(0))
-                )
+                return arraymethods.part(name)(self, node, base)
             if name in _NUMBER_METHODS and (name != "bit_count" or base.dtype.kind in "iu"):
                 return Method(_NUMBER_METHODS[name], base)
         if isinstance(base, NUMBERS):
@@ -966,7 +1017,7 @@ class Execution(Accesses):
         if isinstance(base, (np.iinfo, np.finfo)) and name in ("min", "max", "eps", "bits", "tiny"):
             return self.constant(getattr(base, name), name, node)
         way_round = "print takes values: print(a, b)" if isinstance(base, str) and name == "format" else ""
-        raise self.refuse(node, f"{describe(base)} has no {name!r} in a kernel", way_round)
+        raise self.refuse(node, f"{kind_name(base)} has no {name!r} in a kernel", way_round)
 
     def viewed_as(self, value: Lanes, wanted: object, node: ast.Call) -> Lanes:
         """x.view(dtype): a number's bits as another one of as many."""
@@ -1012,7 +1063,7 @@ class Execution(Accesses):
     def on_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):
             return np.logical_not(self.condition(node.operand, True))
-        return self.call_at(node, types.unary, _UNARY[type(node.op)], self.value(node.operand))
+        return self.call_at(node, types.unary, UNARY[type(node.op)], self.value(node.operand))
 
     def on_BinOp(self, node: ast.BinOp) -> object:
         op = _BINARY.get(type(node.op))
@@ -1141,14 +1192,14 @@ class Execution(Accesses):
         if isinstance(left, plain) or isinstance(right, plain):
             if not isinstance(op, (ast.Eq, ast.NotEq)) and not (isinstance(left, str) and isinstance(right, str)):
                 raise self.refuse(node, f"{kind_name(left)} and {kind_name(right)} have no order")
-            return np.bool_(_COMPARE[type(op)](left, right))
+            return np.bool_(COMPARE[type(op)](left, right))
         if isinstance(left, Member) and isinstance(right, Member) and left.family is right.family:
             if isinstance(op, (ast.Eq, ast.NotEq)):
                 left, right = left.which, right.which
         left, right = self.operands_as_numbers(left, right, node)
         if self.watch is not None and types.compared_in(left.dtype, right.dtype) == types.FLOAT64:
             self.watch.compared(left, right, node)
-        return self.call_at(node, types.binary, _COMPARE[type(op)], left, right)
+        return self.call_at(node, types.binary, COMPARE[type(op)], left, right)
 
     def call_at(self, node: ast.AST, function: Callable, *arguments: object) -> object:
         """The result of a function that knows no lines; to its refusals the node's is added."""
@@ -1265,9 +1316,9 @@ class Execution(Accesses):
 
     def not_indexed(self, base: object, node: ast.AST) -> UnsupportedError:
         """The error for an index of what has no elements."""
-        text = ast.unparse(node.value) if isinstance(node, ast.Subscript) else describe(base)
+        text = ast.unparse(node.value) if isinstance(node, ast.Subscript) else kind_name(base)
         if hasattr(base, "py_func"):
-            return self.refuse(node, f"{describe(base)} cannot be indexed", "a kernel launches no other kernel")
+            return self.refuse(node, f"{kind_name(base)} cannot be indexed", "a kernel launches no other kernel")
         if isinstance(base, DeviceName):
             return self.refuse(node, f"cuda.{base.path} cannot be indexed", "take its .x, .y or .z")
         return self.refuse(node, f"{text} is {kind_name(base)} here and cannot be indexed")
@@ -1299,9 +1350,11 @@ class Execution(Accesses):
             return self.is_literal(node.value, given) and self.is_literal(node.slice, given)
         return isinstance(node, ast.Attribute) and self.is_module(node.value)
 
-    def is_outer(self, node: ast.expr) -> bool:
-        """Whether a name, or a module's, is of outside the function."""
-        return node.id not in self.frame.names if isinstance(node, ast.Name) else isinstance(node, ast.Attribute)
+    def is_numpy(self, node: ast.AST) -> bool:
+        """Whether a name of outside the function, or a module's, is a NumPy number or a tuple with one: no literal."""
+        outer = node.id not in self.frame.names if isinstance(node, ast.Name) else isinstance(node, ast.Attribute)
+        value = source.static_value(node, self.frame.source.lookup) if outer else None
+        return any(isinstance(one, np.generic) for one in (value if isinstance(value, tuple) else (value,)))
 
     def is_known(self, node: ast.AST) -> bool:
         """Whether the compiler knows a number: a literal, and what is computed from such."""
@@ -1384,22 +1437,8 @@ class Execution(Accesses):
     # ----------------------------------------------------------------- calls
 
     def on_Call(self, node: ast.Call) -> object:
-        outer = self.frame.outer
-        dtype = outer.get(node)
-        if dtype is not None:
-            value = self.eval(node.args[0])
-            if type(value) is np.ndarray and self.watch is None:  # the most frequent of all calls
-                return types.cast(value, dtype)
-            self.node = node
-            return self.number_as(value, dtype, node)
         function = self.eval(node.func)
         dtype = types.as_dtype(function)
-        if dtype is not None and len(node.args) == 1 and not node.keywords and type(node.args[0]) is not ast.Starred:
-            if isinstance(node.func, ast.Name) and outer.get(node.func.id) is function:
-                outer[node] = dtype
-            value = self.eval(node.args[0])
-            self.node = node
-            return self.number_as(value, dtype, node)
         if node.keywords and any(k.arg is None for k in node.keywords):
             raise self.refuse(node, "** in a call is not available in a kernel", "name the arguments")
         if isinstance(function, DeviceName):
@@ -1435,8 +1474,10 @@ class Execution(Accesses):
             return self.operator_call(function, arguments, node)
         if isinstance(function, np.ufunc):
             return self.ufunc(function, arguments, node)
-        if isinstance(function, (BuiltinFunctionType, type)) and intrinsics.is_builtin(function):
-            return intrinsics.builtin_call(self, function, arguments, keywords, node)
+        if isinstance(function, (BuiltinFunctionType, type)) and function in intrinsics.BUILTINS:
+            if keywords:
+                raise self.refuse(node, f"{function.__name__}() takes no keyword arguments in a kernel")
+            return self.call_checked(intrinsics.BUILTINS[function], node, arguments, {})
         if getattr(math, getattr(function, "__name__", ""), None) is function:
             numbers = [self.number(a, node) for a in arguments]
             result, each = self.call_at(node, types.math_call, function, numbers)
@@ -1464,7 +1505,7 @@ class Execution(Accesses):
                 node, f"{function.__name__} is a plain Python function", "decorate it with @cuda.jit(device=True)"
             )
         raise self.refuse(
-            node, f"{describe(function)} cannot be called in a kernel",
+            node, f"{kind_name(function)} cannot be called in a kernel",
             _INSTEAD_OF_CALL.get(
                 getattr(function, "__name__", "").removesuffix("_like"),
                 "use operators, math.…, cuda.… or a @cuda.jit(device=True) function",
@@ -1540,13 +1581,13 @@ class Execution(Accesses):
         if len(arguments) == 2 and function in _NAMED_OPERATORS:
             return _NAMED_OPERATORS[function](self, *arguments, node)
         function = _IN_PLACE.get(function, function)
-        if len(arguments) != (1 if function in _UNARY.values() or function is operator.not_ else 2):
+        if len(arguments) != (1 if function in UNARY.values() or function is operator.not_ else 2):
             raise self.refuse(node, f"operator.{function.__name__} does not take {len(arguments)} arguments")
         if len(arguments) == 1 and function is operator.not_:
             return np.logical_not(types.truth(self.number(arguments[0], node)))
         if len(arguments) == 1:
             return types.unary(function, self.number(arguments[0], node))
-        if function in _COMPARE.values():
+        if function in COMPARE.values():
             return types.binary(function, *(self.number(a, node) for a in arguments))
         return self.apply(function, *arguments, node)
 
@@ -1565,7 +1606,7 @@ class Execution(Accesses):
             src = self.sources[python] = source.read(python)
             for name, value in getattr(made, "constants", {}).items():
                 self.frozen.setdefault(name, value)
-        result = self.call_source(src, arguments, keywords, node)
+        result = self.call_source(src, arguments, keywords, node, signed=signature is not None)
         for array in [result] if isinstance(result, ARRAYS) else []:
             if not any(array is given for given in arguments):
                 raise self.refuse(
@@ -1606,13 +1647,13 @@ class Execution(Accesses):
 
     def find_types(self, frame: Frame, arguments: list[object]) -> None:
         """Finds the types of a function's names for these arguments."""
-        if self.found:
-            frame.types = self.found.types.get((frame.source, tuple(kind(a) for a in arguments)), frame.types)
+        self.use_types(frame, (frame.source, tuple(kind(a) for a in arguments)))
 
     def call_source(
-        self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure: Closure | None = None
-    ) -> object:
-        """Runs a function's body for the active lanes; returns what it returns."""
+        self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure: Closure | None = None,
+        signed: bool = False,
+    ) -> object:  # fmt: skip
+        """Runs a function's body for the active lanes; returns what it returns. signed: for a signature's types."""
         names = dict(zip(src.parameters, arguments, strict=False))
         if src.vararg is not None:
             names[src.vararg] = tuple(arguments[len(src.parameters) :])
@@ -1637,9 +1678,11 @@ class Execution(Accesses):
         caller = self.frame
         frame = Frame(src, names, mask, self.outer.setdefault(src, {}))
         self.find_types(frame, [*arguments, *keywords.values()])
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call) and not signed:  # a literal is of its type alone there
             pairs = [*zip(src.parameters, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
-            frame.given = frozenset(p for p, a in pairs if p not in src.assigned and self.is_literal(a, True))
+            frame.given = frozenset(
+                p for p, a in pairs if p not in src.assigned and self.is_literal(a, True) and not self.is_numpy(a)
+            )
         if self.watch is not None and isinstance(node, ast.Call):
             frame.known = {p for p, a in zip(src.parameters, node.args, strict=False) if self.is_known(a)}
         self.frames.append(frame)
@@ -1649,7 +1692,7 @@ class Execution(Accesses):
             through = self.block_of(src.body, mask)
         except SimtError:
             raise
-        except _PYTHON_ERRORS as error:
+        except PYTHON_ERRORS as error:
             raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
         finally:
             self.frames.pop()
@@ -1677,6 +1720,11 @@ class Execution(Accesses):
         """A number as the type that a signature gives it; anything else as it is."""
         dtype = types.as_dtype(wanted)
         return value if dtype is None or not isinstance(value, NUMBERS) else types.cast(value, dtype)
+
+
+# So large a frame makes Python take memory for those of all calls behind it, too: of small ones it asks the system for
+# a page or two and gives them back, call after call.
+Execution.run_strand.__code__ = Execution.run_strand.__code__.replace(co_stacksize=1 << 16)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -1721,7 +1769,7 @@ def _equal(one: object, other: object) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def _as_load(target: ast.expr) -> ast.expr:
-    loaded = ast.copy_location(type(target)(**{f: getattr(target, f) for f in target._fields}), target)
+    loaded = copy.copy(target)
     loaded.ctx = ast.Load()
     return loaded
 

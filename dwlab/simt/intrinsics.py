@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba.core import types as nt
 
-from dwlab.simt import arraymethods, libdevice, source, trace, types
+from dwlab.simt import arraymethods, libdevice, trace, types
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Range, Record, Root, strides_of
 from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
 from dwlab.simt.options import LaunchError
@@ -120,8 +120,8 @@ def _extreme(run: Execution, node: ast.Call, *arguments: object, function: Calla
     return best
 
 
-def _round(run: Execution, node: ast.Call, *arguments: object) -> Lanes:
-    value, *digits = (run.number(a, node) for a in arguments)
+def _round(run: Execution, node: ast.Call, of: object, *to: object) -> Lanes:
+    value, *digits = (run.number(a, node) for a in (of, *to))
     if run.watch is not None and value.dtype.kind == "f":  # made in float64 whatever it is
         run.watch.computed(None, [value], node)
     if value.dtype.kind == "c":
@@ -251,7 +251,7 @@ def _printed(run: Execution, node: ast.Call, value: object) -> Callable[[int, in
     return lambda row, lane: ("%f" if value.dtype.kind == "f" else "%s") % lanes[row, lane]
 
 
-def _cast(run: Execution, node: ast.Call, function: Callable, arguments: list[object]) -> Lanes:
+def _cast(run: Execution, node: ast.Call, *arguments: object, function: Callable) -> Lanes:
     """int(), float(), bool() and complex() of a number; complex() also of two."""
     run.no_member(node, *arguments)
     if len(arguments) == 2 and function is complex:
@@ -321,46 +321,13 @@ def _slice(run: Execution, node: ast.Call, *arguments: object) -> slice:
     return slice(*(None if a is None else run.number(a, node) for a in arguments))
 
 
-_ANY_NUMBER = range(1000)
-_BUILTINS: dict[Callable, tuple[Callable, range, str]] = {
-    range: (_range, _ANY_NUMBER, ""),
-    type: (_type, _ANY_NUMBER, ""),
-    hasattr: (_hasattr, (2,), "a value and a name"),
-    print: (_print, _ANY_NUMBER, ""),
-    min: (partial(_extreme, function=min), _ANY_NUMBER, ""),
-    max: (partial(_extreme, function=max), _ANY_NUMBER, ""),
-    len: (_len, range(1, 2), "one thing"),
-    ord: (_ord, range(1, 2), "one character"),
-    isinstance: (_isinstance, range(2, 3), "a value and a type"),
-    abs: (_abs, range(1, 2), "one number"),
-    round: (_round, range(1, 3), "a number, and how many digits"),
-    pow: (lambda run, node, a, b: run.apply(operator.pow, a, b, node), range(2, 3), "two numbers here"),
-    divmod: (_divmod, range(2, 3), "two numbers here"),
-    enumerate: (_enumerate, range(1, 3), "what it counts, and where it begins"),
-    zip: (_zip, _ANY_NUMBER, ""),
-    reversed: (_reversed, _ANY_NUMBER, ""),
-    tuple: (_tuple, _ANY_NUMBER, ""),
-    sum: (_sum, range(1, 3), "what it adds up, and where it begins"),
-    slice: (_slice, _ANY_NUMBER, ""),
-}
-"""Python's builtins: what does it, how many arguments it takes, and in words."""
-
-
-def is_builtin(function: object) -> bool:
-    """Whether builtin_call handles it."""
-    return function in types.BUILTIN_CASTS or function in _BUILTINS
-
-
-def builtin_call(run: Execution, function: Callable, arguments: list[object], keywords: dict, node: ast.Call) -> object:
-    """A call of one of Python's builtins."""
-    if keywords:
-        raise run.refuse(node, f"{function.__name__}() takes no keyword arguments in a kernel")
-    if function in types.BUILTIN_CASTS:
-        return _cast(run, node, function, arguments)
-    does, numbers, takes = _BUILTINS[function]
-    if len(arguments) not in numbers:
-        raise run.refuse(node, f"{function.__name__}() takes {takes}")
-    return does(run, node, *arguments)
+BUILTINS: dict[Callable, Callable] = {
+    **{kind: partial(_cast, function=kind) for kind in (int, float, bool, complex)},
+    range: _range, type: _type, hasattr: _hasattr, print: _print, len: _len, ord: _ord, isinstance: _isinstance,
+    min: partial(_extreme, function=min), max: partial(_extreme, function=max), abs: _abs, round: _round,
+    pow: lambda run, node, a, b: run.apply(operator.pow, a, b, node), divmod: _divmod, enumerate: _enumerate, zip: _zip,
+    reversed: _reversed, tuple: _tuple, sum: _sum, slice: _slice,
+}  # fmt: skip
 
 
 # --------------------------------------------------------------------- arrays made in a kernel
@@ -374,8 +341,7 @@ def _array_arguments(run: Execution, node: ast.Call, what: str) -> tuple[tuple[i
         raise run.refuse(node, f"{what}.array needs a shape and a dtype")
     whole = given["shape"]
     for part in whole.elts if isinstance(whole, ast.Tuple) else [whole]:
-        value = source.static_value(part, run.frame.source.lookup) if run.is_outer(part) else None
-        if any(isinstance(n, np.generic) for n in (value if isinstance(value, tuple) else (value,))):
+        if run.is_numpy(part):
             raise run.refuse(
                 part, f"{ast.unparse(part)} is a NumPy integer; Numba-CUDA takes Python's as a {what} array's shape",
                 "int(…) makes one",

@@ -140,7 +140,7 @@ class Binder:
         return hostapi.DeviceNDArray(storage, new)
 
     def array(self, device: hostapi.DeviceNDArray, name: str) -> Array:
-        allocation = device.allocation
+        allocation, offset = device.allocation, device.offset
         itemsize = device.dtype.itemsize
         if not device.dtype.isnative:
             raise TypeError(f"argument {name!r}: dtype {device.dtype} has the other byte order; use .astype")
@@ -153,7 +153,7 @@ class Binder:
             root.kept = not self.copies
             entry = self.roots[id(allocation)] = (allocation, root)
         root = entry[1]
-        if device.offset % itemsize or any(s % itemsize for s in device.strides):
+        if offset % itemsize or any(s % itemsize for s in device.strides):
             raise UnsupportedError(f"argument {name!r}: its elements are not aligned to their size ({itemsize} bytes)")
         if device.dtype.fields is None:
             root.granule = math.gcd(root.granule, itemsize)
@@ -167,7 +167,7 @@ class Binder:
             dtype=device.dtype,
             shape=tuple(np.int64(n) for n in device.shape),
             strides=tuple(s // itemsize for s in device.strides),
-            offset=np.int64(device.offset // itemsize),
+            offset=np.int64(offset // itemsize),
         )
 
     def restore(self) -> None:
@@ -241,16 +241,12 @@ def execute(
                 for first, count in run.portions(_batch(run, options)):
                     run.run_batch(first, count, bound)
         except Restart:
-            binder.restore()
+            bound = None
+        finally:
+            (binder.restore if bound is None else binder.finish)()
             run.release()
-            continue
-        except BaseException:
-            binder.finish()
-            run.release()
-            raise
-        binder.finish()
-        run.release()
-        return run, binder
+        if bound is not None:
+            return run, binder
 
 
 def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: Kernel | None) -> list[object]:
@@ -262,7 +258,7 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
         run.frozen = kernel.frozen.setdefault(key, dict(kernel.constants))
         allowed = None if binder.copies else kernel.allowed.get(key, 0)
         if kernel.arg_types:
-            chosen = _choose(kernel.arg_types, arguments)
+            chosen = run.frozen.get("signature") or run.frozen.setdefault("signature", _choose(kernel.arg_types, key))
     bound = [
         binder.bind(value, name, want) for value, name, want in zip(arguments, src.parameters, chosen, strict=False)
     ]
@@ -273,10 +269,9 @@ def _bind(run: Execution, binder: Binder, arguments: Sequence[object], kernel: K
     for name, array in run.arrays.items():
         if name in run.found.stored or array.root.check_unwritten:
             array.root.tracked = run.hunting
-    for number in run.shown.stored:
-        run.roots[number].tracked = True
     if run.tracing and not binder.float64:
         run.watch = Watch(run)
+    run.compiles &= run.watch is None and not run.debug  # which look at each operation
     _check_shadow(run, run.options)
     run.shown.exact |= any(name.startswith("threadfence") for name in run.found.names)
     if run.shown.exact and run.hunting:
@@ -329,9 +324,8 @@ def _check_types(names: Sequence[str], arguments: Sequence[object]) -> None:
                 )
 
 
-def _choose(signatures: Sequence[Sequence[nt.Type]], arguments: Sequence[object]) -> Sequence[nt.Type]:
-    """The signature that Numba would take for these arguments."""
-    given = tuple(_argument_type(a) for a in arguments)
+def _choose(signatures: Sequence[Sequence[nt.Type]], given: Sequence[nt.Type]) -> Sequence[nt.Type]:
+    """The signature that Numba would take for arguments of these types."""
     chosen = types.best(signatures, given)
     if chosen is None:
         raise TypeError(

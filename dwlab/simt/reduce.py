@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -27,16 +28,8 @@ class Reduce:
     that floating-point sums are rounded as they are on a GPU.
     """
 
-    _kernels: dict[tuple[Any, np.dtype], Any] = {}
-
     def __init__(self, functor: Callable[[Any, Any], Any]) -> None:
         self._functor = functor
-
-    def _kernel(self, dtype: np.dtype) -> Any:
-        key = self._functor, dtype
-        if key not in Reduce._kernels:
-            Reduce._kernels[key] = _reduction_kernel(self._functor, dtype)
-        return Reduce._kernels[key]
 
     def __call__(self, arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
         """Reduce a 1-D host or device array.
@@ -52,7 +45,7 @@ class Reduce:
         init = arr.dtype.type(init)
         if arr.size < 1:
             return init
-        kernel = self._kernel(np.dtype(arr.dtype))
+        kernel = _reduction_kernel(self._functor, np.dtype(arr.dtype))
         block = _WARP * _WARPS
         full = arr.size // block * block
         blocks = min(full // block, 2 * _WARP)
@@ -72,6 +65,7 @@ class Reduce:
 reduce = Reduce
 
 
+@functools.cache
 def _reduction_kernel(functor: Callable[[Any, Any], Any], dtype: np.dtype) -> Any:
     """Kernel (values, partials, init, use_init): one partial result a block, of 128 threads or fewer."""
     combine = jit(device=True)(functor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from dataclasses import asdict, dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 
 from dwlab.simt import source
 from dwlab.simt.options import Hazard, HazardError
+from dwlab.text import tabular
 
 if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
@@ -168,9 +170,19 @@ class Report:
     totals: Totals
     footprint: dict[str, int]
     float64_leaks: tuple[Line, ...] = ()
-    patterns: dict[tuple[int, str, str], Pattern] = field(default_factory=dict, repr=False, compare=False)
+    firsts: dict[tuple, tuple] = field(default_factory=dict, repr=False, compare=False)
     outputs: dict[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
     compiled: tuple[CompiledLine, ...] = ()
+
+    @functools.cached_property
+    def patterns(self) -> dict[tuple[int, str, str], Pattern]:
+        """Each access's pattern, by line, array and kind."""
+        return {
+            (line, array, kind): Pattern(
+                space, itemsize, tuple(a if on else None for a, on in zip(*first, strict=True)), array, line, kind
+            )
+            for (_, line, array, space, kind, itemsize), first in self.firsts.items()
+        }
 
     def raise_hazards(self) -> None:
         """Raises HazardError if there is any hazard."""
@@ -224,7 +236,7 @@ class Report:
     def to_dict(self) -> dict:
         """Plain data; `json.dumps` takes it."""
         data = asdict(self)
-        del data["patterns"], data["outputs"]
+        del data["firsts"], data["outputs"]
         data["hazards"] = [{k: v for k, v in asdict(h).items() if k != "path"} for h in self.hazards]
         return data
 
@@ -240,12 +252,11 @@ class Report:
             for file in files
         }
 
-    def rows(self) -> list[list[str]]:
-        """The table's rows, a line's accesses below it; all text."""
-        return self._rows(False)
+    def rows(self, as_text: bool = False) -> list[list[str]]:
+        """The table's rows, a line's accesses below it; all text.
 
-    def _rows(self, as_text: bool) -> list[list[str]]:
-        """as_text: with the lines' indentation, and a row for each file where there is more than one."""
+        as_text: with the lines' indentation, and a row for each file where there is more than one.
+        """
         out: list[list[str]] = []
         margins = self.margins()
         for place, line in enumerate(self.lines):
@@ -312,7 +323,7 @@ class Report:
 
     def table(self, columns: int | None = None) -> str:
         """The report as text. columns: characters of a line, for which source lines are cut (None: any)."""
-        rows = [list(self.HEADERS), *self._rows(True)]
+        rows = [list(self.HEADERS), *self.rows(True)]
         others = sum(max(len(row[k]) for row in rows) + 2 for k in range(len(self.HEADERS)) if k != 1)
         most = 60 if columns is None else max(16, min(60, columns - others))
         rows = [[cell if k != 1 else cell[:most] for k, cell in enumerate(row)] for row in rows]
@@ -343,25 +354,9 @@ class Report:
     __str__ = table
 
     def _repr_html_(self) -> str:
-        sides = ["left" if k in (1, 8) else "right" for k in range(len(self.HEADERS))]
-        head = "".join(
-            f'<th style="text-align:{side}">{html.escape(h)}</th>' for h, side in zip(self.HEADERS, sides, strict=True)
-        )
-        body = []
-        for row in self.rows():
-            cells = "".join(
-                f'<td style="text-align:{sides[k]};white-space:pre">'
-                f"{'<code>' * (k == 1)}{html.escape(c)}{'</code>' * (k == 1)}</td>"
-                for k, c in enumerate(row)
-            )
-            body.append(f"<tr>{cells}</tr>")
+        title = f"{self.kernel}, grid {_dims(self.grid)}, block {_dims(self.block)}"
         notes = "".join(f"<li>{html.escape(s)}</li>" for s in self.summary())
-        title = html.escape(f"{self.kernel}, grid {_dims(self.grid)}, block {_dims(self.block)}")
-        return (
-            f'<div tabindex="0" role="group" aria-label="{title}" style="overflow-x:auto">'
-            f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead>"
-            f"<tbody>{''.join(body)}</tbody></table></div><ul>{notes}</ul>"
-        )
+        return tabular.as_html(self.HEADERS, self.rows(), title, left=(0, 1, 8)) + f"<ul>{notes}</ul>"
 
 
 def _dims(dims: tuple[int, int, int]) -> str:
@@ -422,10 +417,5 @@ def build(run: Execution, float64_arrays: bool) -> Report:
         totals=totals,
         footprint=footprint,
         float64_leaks=() if float64_arrays else tuple(x for x in lines if x.float64),
-        patterns={
-            (line, array, kind): Pattern(
-                space, itemsize, tuple(a if on else None for a, on in zip(*first, strict=True)), array, line, kind
-            )
-            for (_, line, array, space, kind, itemsize), first in run.trace.patterns.items()
-        },
+        firsts=run.trace.patterns,
     )

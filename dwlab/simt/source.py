@@ -140,13 +140,6 @@ def _functions(text: str) -> dict[tuple[str, int], list[ast.FunctionDef | ast.As
     return found
 
 
-def _stands_there(node: ast.Lambda, function: FunctionType) -> bool:
-    """Whether the code of a lambda is of this one, of several on its line."""
-    body = node.body
-    place = (body.lineno, body.end_lineno, body.col_offset, body.end_col_offset)
-    return place in function.__code__.co_positions()
-
-
 def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[str]]:
     """The function's syntax node, with line numbers as in its file, and the file's lines."""
     code = function.__code__  # whose name it keeps when the function is renamed
@@ -164,8 +157,9 @@ def _find(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, list[st
         raise UnsupportedError(
             f"the source of {name!r} does not parse any more ({error}): did its file change? Import it anew"
         ) from None
-    if len(here) > 1 and isinstance(here[0], ast.Lambda):
-        here = [node for node in here if _stands_there(node, function)] or here
+    if len(here) > 1 and isinstance(here[0], ast.Lambda):  # several on a line
+        bodies = [(b.lineno, b.end_lineno, b.col_offset, b.end_col_offset) for b in (node.body for node in here)]
+        here = [node for node, place in zip(here, bodies, strict=True) if place in code.co_positions()] or here
     if here and isinstance(here[0], ast.AsyncFunctionDef):
         raise UnsupportedError(f"{name!r} is async; a kernel is a plain `def`")
     if here:
@@ -199,7 +193,7 @@ def _one(maxsize: int) -> Callable[[Callable[..., Source]], Callable[..., Source
 def _parsed(code: object, function: FunctionType) -> Source:
     node, lines = _find(function)
     arguments = node.args
-    _check_parameters(node, function.__name__, lines[node.lineno - 1])
+    _check(node, function.__name__, lines[node.lineno - 1])
     parameters = tuple(a.arg for a in [*arguments.posonlyargs, *arguments.args])
     vararg = arguments.vararg.arg if arguments.vararg else None
     signature = inspect.signature(function)
@@ -216,11 +210,17 @@ def _parsed(code: object, function: FunctionType) -> Source:
     )
 
 
-def _check_parameters(node: ast.FunctionDef | ast.Lambda, name: str, line: str) -> None:
-    if node.args.kwarg or node.args.kwonlyargs:
-        raise UnsupportedError(
-            f"{name}, line {node.lineno}: `{line.strip()}`: no **kwargs, no keyword-only parameters; put them first"
-        )
+def _check(node: ast.FunctionDef | ast.Lambda, name: str, line: str, inside: bool = False) -> None:
+    """Raises UnsupportedError for parameters and decorators that Numba-CUDA does not take. inside: of a kernel."""
+    given, why = node.args, ""
+    if given.kwarg or given.kwonlyargs:
+        why = "no **kwargs, no keyword-only parameters; put them first"
+    elif inside and getattr(node, "decorator_list", None):
+        why = "a function inside a kernel takes no decorator; leave it away, or define the function outside"
+    elif inside and given.vararg:
+        why = "a function inside a kernel takes no *args; name its parameters"
+    if why:
+        raise UnsupportedError(f"{name}, line {node.lineno}: `{line.strip()}`: {why}")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -270,21 +270,10 @@ def _own(node: ast.FunctionDef | ast.Lambda) -> dict[str, object]:
 @_one(maxsize=1024)
 def inner(node: ast.FunctionDef | ast.Lambda, outer: Source) -> Source:
     """The Source of a function that another one makes while it runs. Its globals are those of the outer one."""
-    name = getattr(node, "name", "<lambda>")
-    _check_parameters(node, name, outer.text.get(node.lineno, ""))
-    if getattr(node, "decorator_list", None):
-        raise UnsupportedError(
-            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
-            "a kernel takes no decorator; leave it away, or define the function outside"
-        )
+    _check(node, outer.name, outer.text.get(node.lineno, ""), True)
     given = node.args
-    if given.vararg:
-        raise UnsupportedError(
-            f"{outer.name}, line {node.lineno}: `{outer.text.get(node.lineno, '').strip()}`: a function inside "
-            "a kernel takes no *args; name its parameters"
-        )
     return Source(
-        function=outer.function, name=name, file=outer.file,
+        function=outer.function, name=getattr(node, "name", "<lambda>"), file=outer.file,
         parameters=tuple(a.arg for a in [*given.posonlyargs, *given.args]), defaults={}, text=outer.text, **_own(node),
     )  # fmt: skip
 
@@ -354,8 +343,9 @@ def read(function: FunctionType) -> Source:
     return _parsed(function.__code__, function)
 
 
-FROZEN = (bool, int, float, complex, np.generic, tuple, np.ndarray)
-"""Values of outer names that a compiled kernel keeps."""
+def is_frozen(value: object) -> bool:
+    """Whether a compiled kernel keeps an outer name's value: numbers, tuples, arrays, device functions."""
+    return isinstance(value, (bool, int, float, complex, np.generic, tuple, np.ndarray)) or hasattr(value, "py_func")
 
 
 def constants_now(function: FunctionType) -> dict[tuple[FunctionType, str], object]:
@@ -371,7 +361,7 @@ def constants_now(function: FunctionType) -> dict[tuple[FunctionType, str], obje
             for name in src.free:
                 with contextlib.suppress(NameError):
                     value = src.lookup(name)
-                    if isinstance(value, FROZEN):
+                    if is_frozen(value):
                         found[one, name] = value.copy() if isinstance(value, np.ndarray) else value
             called = (static_value(node.func, src.lookup) for node in src.calls)
             rest += [f.py_func for f in called if isinstance(getattr(f, "py_func", None), FunctionType)]

@@ -56,12 +56,10 @@ class Restart(Exception):
 class Shown:
     """Properties of a launch that only running it has shown.
 
-    stored: numbers of roots that are stored to though the kernel's text does not say so.  exact: fences or syncwarps of
-    some lanes: accesses are tracked one by one.  by_blocks: blocks must take turns (dwlab.simt.strands).  split: blocks
-    of which the warps must, with those of which the threads must.
+    exact: fences or syncwarps of some lanes: accesses are tracked one by one.  by_blocks: blocks must take turns
+    (dwlab.simt.strands).  split: blocks of which the warps must, with those of which the threads must.
     """
 
-    stored: set[int] = field(default_factory=set)
     exact: bool = False
     by_blocks: bool = False
     split: dict[int, set[int]] = field(default_factory=dict)
@@ -75,7 +73,9 @@ class Frame:
     compiler works out (dwlab.simt.float64).  types: of names and expressions,
     by their nodes' ids, where all paths are looked at (dwlab.simt.typed).  covered: variable -> the lanes of `partial`,
     and a mask that was last found to lie within them.  outer: what the function's globals and closure variables are in
-    a kernel, and of calls that convert, by their nodes, the types.  given: parameters that the call gives as literals.
+    a kernel.  given: parameters that the call gives as literals.
+    straight: its statements by the ids of their lists, those taken together that only compute (dwlab.simt.straight);
+    None where each must be executed by itself.
     """
 
     source: source.Source
@@ -90,6 +90,7 @@ class Frame:
     types: dict[int, np.dtype] = field(default_factory=dict)
     covered: dict[str, tuple[Mask, Mask]] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
+    straight: dict[int, list] | None = None
 
 
 @dataclass(eq=False)
@@ -156,6 +157,7 @@ class State:
     """One launch of one kernel: what its batches share, and the batch that runs now."""
 
     observer: Observer | None = None
+    compiles = True  # whether statements that only compute may run together
     debug = False  # whether the kernel is one of cuda.jit(debug=True), which reports what else goes on
 
     def __init__(
@@ -191,7 +193,8 @@ class State:
         self.order: Order | None = None  # where fences, or syncwarps of some lanes, order accesses
         self.pool = np.zeros(0, trace.NODE)
         self.pool_used = 0
-        self.suspects = np.zeros(1 << 14, trace.SUSPECT)
+        self.clashes = np.zeros((5, 6), np.int64)  # what trace.track finds
+        self.suspects = np.zeros(0, trace.SUSPECT)
         self.watch: Watch | None = None  # where float64 is looked for
         self.found: Found | None = None  # on all paths of the kernel; None while they are gone through
         thread = np.arange(self.padded, dtype=np.int32)
@@ -267,12 +270,19 @@ class State:
         self.alive = Mask(real, self.lanes_shape)
         names = dict(zip(self.source.parameters, arguments, strict=True))
         frame = Frame(self.source, names, self.alive, self.outer.setdefault(self.source, {}))
-        frame.types = self.found.types["kernel"] if self.found else frame.types
+        self.use_types(frame, "kernel")
         self.frames = [frame]
         self.frame = frame
         self.mask = self.alive
         self.node: ast.AST = self.source.body[0]
         return frame
+
+    def use_types(self, frame: Frame, of: object) -> None:
+        """Gives a frame what was found of its function for its types, by `key`."""
+        found = self.found and self.found.types.get(of)
+        if found is not None:
+            frame.types = found
+            frame.straight = self.found.straight.setdefault(id(found), {}) if self.compiles else None
 
     def unit(self, kind: type[OneUnit]) -> OneUnit:
         """The running batch's unit of a kind."""

@@ -126,6 +126,7 @@ class Recorder(Execution):
     """An Execution that remembers what the first blocks do."""
 
     blocks, warps, most = BLOCKS, WARPS, STEPS
+    compiles = False
 
     def __init__(self, *launch: object):
         super().__init__(*launch)

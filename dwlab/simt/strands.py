@@ -63,7 +63,7 @@ class _Strand:
         self.lane = int(np.flatnonzero(mask.full[0])[0])
         names = dict(zip(run.source.parameters, arguments, strict=True))
         frame = Frame(run.source, names, mask, run.outer.setdefault(run.source, {}))
-        frame.types = run.found.types["kernel"]
+        run.use_types(frame, "kernel")
         self.own: dict[str, object] = dict(
             frames=[frame], frame=frame, mask=mask, node=run.source.body[0], discard=None, steps=0, watchers=[]
         )

@@ -208,4 +208,4 @@ def kind_name(value: object) -> str:
         return "a string"
     if isinstance(value, Member):
         return f"a member of {value.family.__name__}"
-    return "None" if value is None else type(value).__name__.lower()
+    return "None" if value is None else getattr(value, "__name__", type(value).__name__.lower())

@@ -251,6 +251,18 @@ def _remember(seen, me, block, now, warp_now, event, grid_epoch):
 
 
 @numba.njit
+def _write(write, me, block, now, warp_now, event, access):
+    """The last write is one by thread `me`."""
+    write.thread = me
+    write.block = block
+    write.epoch = now
+    write.lane_epoch = warp_now
+    write.event = event
+    write.access = access
+    write.written = True
+
+
+@numba.njit
 def _culprit(seen, me, block):
     """(thread, event) of an access in the set that is not ordered before thread `me`."""
     if seen.many == 3:
@@ -354,13 +366,7 @@ def track(
                     _remember(update, me, block, now, warp_now, event, grid_epoch)
                     write.written = True
                 else:
-                    write.thread = me
-                    write.block = block
-                    write.epoch = now
-                    write.lane_epoch = warp_now
-                    write.event = event
-                    write.access = access
-                    write.written = True
+                    _write(write, me, block, now, warp_now, event, access)
                     if read.thread:  # a page is made by what is written to it
                         read.thread = 0
                     if update.thread:
@@ -476,13 +482,7 @@ def track_exact(
                             found = _suspect(suspects, found, 1, me, seen, seen.fence, seen.fence_block, at)
                         node = seen.next
                 if kind == 1:
-                    write.thread = me
-                    write.block = block
-                    write.epoch = now
-                    write.lane_epoch = lane_epoch[b, t]
-                    write.event = event
-                    write.access = access
-                    write.written = True
+                    _write(write, me, block, now, lane_epoch[b, t], event, access)
                     write_fences[row, g, 0] = fences[0, block, t]
                     write_fences[row, g, 1] = fences[1, block, t]
                     if reads.thread:

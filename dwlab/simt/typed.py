@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dwlab.simt import source, types
-from dwlab.simt.interpreter import Execution
+from dwlab.simt.interpreter import PYTHON_ERRORS, Execution
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Mask, Record, Root
-from dwlab.simt.options import Options, SimtError, UnsupportedError
+from dwlab.simt.options import Options, UnsupportedError
 from dwlab.simt.state import Frame
 from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name, parts
 
@@ -34,14 +34,16 @@ class Found:
     """What there is on all paths of a kernel and of the functions that it calls, for arguments of some types.
 
     types: of the names of each function, by `key`.  shared, local: bytes that a block and a thread declare.  stored:
-    names of arguments' arrays that are stored to.  names: all that are written down, attributes too.
+    names of arguments' arrays that are stored to.  names: all that are written down, attributes too.  straight: of each
+    function Frame.straight, by its types' id.
     """
 
     types: dict[object, Types]
     shared: int
     local: int
-    stored: frozenset[str]
+    stored: set[str]
     names: frozenset[str]
+    straight: dict[int, dict] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def found(run: Execution, arguments: list[object]) -> Found:
         typing = Typing(run.source, (1, 1, 1), (32, 1, 1), options, run.dynamic_shared)
         typing.frozen = run.frozen
         types_ = typing.infer(arguments)
-        stored = frozenset(name for name, array in run.arrays.items() if array.root in typing.stored)
+        stored = {name for name, array in run.arrays.items() if array.root in typing.stored}
         local = sum(one.storage.nbytes // one.storage[0].size for one in typing.local.values())
         names = frozenset().union(*(one.words for one in typing.walked))
         kept = run.frozen[wanted] = Found(types_, typing.shared_used, local, stored, names)
@@ -96,13 +98,7 @@ class Typing(Execution):
     def infer(self, arguments: list[object]) -> dict[object, Types]:
         frame = self.begin_batch(0, 1, arguments)
         frame.types = self.tables["kernel"] = {}
-        try:
-            with np.errstate(all="ignore"):
-                self.block_of(self.source.body, self.alive)
-        except SimtError:
-            raise
-        except (TypeError, ValueError, IndexError, AttributeError, NameError, OverflowError) as error:
-            raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
+        self.run_strand(self.alive)
         return self.tables
 
     # ----------------------------------------------------------------- statements
@@ -134,7 +130,7 @@ class Typing(Execution):
             try:
                 if self.statements[type(statement)](self, statement) is None:
                     return None
-            except (UnsupportedError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+            except (UnsupportedError, *PYTHON_ERRORS):
                 if not self.first_look:
                     raise
                 del frame.loops[loops:]
@@ -433,14 +429,13 @@ class Typing(Execution):
         value = super().axis(name)
         return None if value is None else np.int32(1)
 
-    def call_source(self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure=None) -> object:  # noqa: ANN001
+    def call_source(self, src, arguments, keywords, node, closure=None, signed=False):  # noqa: ANN001, ANN201 (as its base)
         given = [*arguments, *keywords.values()]
-        new = (a.root for a in arrays_in(given) if a.root not in self.stored)  # which it may store to
-        made = key(src, given), frozenset(id(root) for root in new if root.space == "global")
+        made = key(src, given), *(id(array.root) for array in arrays_in(given))
         if closure is None and made in self.results:
             return self.results[made]
         self.walked.add(src)
-        result = super().call_source(src, arguments, keywords, node, closure)
+        result = super().call_source(src, arguments, keywords, node, closure, signed)
         if closure is None:
             self.results[made] = result
         return result

@@ -6,7 +6,6 @@ The rules are not repeated here: numba.core.typing has them, so `int32 + int32` 
 
 from __future__ import annotations
 
-import builtins
 import cmath
 import contextlib
 import functools
@@ -246,7 +245,7 @@ def _binary_rule(op: Callable, left: np.dtype, right: np.dtype) -> tuple[np.ufun
 
 
 @functools.cache
-def _binary_plan(
+def binary_plan(
     op: Callable, left: np.dtype, right: np.dtype
 ) -> tuple[Callable, np.dtype | None, np.dtype | None, np.dtype | None]:
     """(what computes it, the types that both sides and the result are converted to, None where they have them)."""
@@ -323,7 +322,7 @@ def _float_division(op: Callable, left: Value, right: Value) -> Value:
 
 def binary(op: Callable, left: Value, right: Value) -> Value:
     """`left op right` with Numba's types; integers wrap around."""
-    compute, a, b, result = _binary_plan(op, left.dtype, right.dtype)
+    compute, a, b, result = binary_plan(op, left.dtype, right.dtype)
     out = compute(left if a is None else cast(left, a), right if b is None else cast(right, b))
     return out if result is None else out.astype(result)
 
@@ -477,9 +476,6 @@ def cmath_call(function: Callable, args: list[Value]) -> Value | tuple:
     if function not in _CMATH:
         raise UnsupportedError(f"cmath.{function.__name__} is not available in kernels")
     return _CMATH[function](values[0])
-
-
-BUILTIN_CASTS = {builtins.int, builtins.float, builtins.bool, builtins.complex}
 
 
 def builtin_cast(function: Callable, value: Value) -> Value:

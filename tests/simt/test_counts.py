@@ -12,7 +12,8 @@ from numba import complex64, complex128, float32, float64, int8, int16, int32
 
 from dwlab import simt
 from dwlab.simt import cuda
-from tests.loaded import kernel_of
+from dwlab.simt.state import State
+from tests.loaded import kernel_of, loaded
 
 pytestmark = pytest.mark.quick
 
@@ -663,6 +664,31 @@ def test_plain_functions_and_numba_dispatchers_are_xrayed_alike():
     x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
     reports = [simt.xray(k, 1, 64, x, y) for k in (plain, cuda.jit(plain), Dispatcher())]
     assert len({r.totals for r in reports}) == 1 and reports[0].totals.sectors == 16
+
+
+MIXED = """
+@cuda.jit
+def mixed(x, out, n):
+    i = cuda.grid(1)
+    a, s = x[i], 0.0
+    if i < 20:
+        a += 1; b = -a * 2; c = i << 2
+        s += math.exp(b) * float32(a) - b ** 2
+    for j in range(n):
+        b = j * a; s += b * b; b -= 1
+        if b > 1 and i < 20:
+            s = s / b + c
+    out[i] = s
+"""
+
+
+def test_statements_that_only_compute_count_as_if_executed_one_by_one(monkeypatch):
+    kernel, x, found = loaded(MIXED, "mixed", cuda=cuda, math=math, float32=float32)["mixed"], np.linspace(0, 1, 64), []
+    for compiles in (True, False):
+        monkeypatch.setattr(State, "compiles", compiles)
+        found.append(simt.xray(kernel, 2, 32, x, x.copy(), 5, keep=True))
+    assert found[0].to_dict() == found[1].to_dict()
+    assert (found[0].outputs["out"] == found[1].outputs["out"]).all()
 
 
 def test_the_report_can_be_read():

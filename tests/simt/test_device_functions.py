@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from numba import float32, float64, int32, int64, uint8
+from numba import float32, float64, int32, uint8
 from numba.core import types as nt
 from numba.core.registry import cpu_target
 
@@ -122,10 +122,6 @@ def test_a_literal_is_a_shape_in_the_function_that_it_is_given_to():
         uses_changed[1, 32](out)
 
 
-class Sizes:
-    N = np.int64(8)
-
-
 @pytest.mark.parametrize("size", [np.int64(8), np.int32(8), np.uint8(8), (8, np.int64(2))])
 @pytest.mark.parametrize("space", ["shared", "local"])
 def test_a_numpy_integer_is_no_size(size, space):
@@ -141,8 +137,15 @@ def test_a_numpy_integer_is_no_size(size, space):
         a = cuda.local.array(shape=size, dtype=float32)
         a[0] = out[0]
 
+    @cuda.jit
+    def named(out):
+        n = size
+        reversed_part(out, n)
+
     with pytest.raises(simt.UnsupportedError, match=r"size is a NumPy integer.*int\(…\)"):
         (of_shared if space == "shared" else of_local)[1, 1](np.zeros(1))
+    with pytest.raises(simt.UnsupportedError, match="must be a literal"):
+        named[1, 1](np.zeros(1))
 
 
 def test_recursion_takes_a_signature():
@@ -212,15 +215,19 @@ def test_recursion_without_a_signature_takes_the_same_types():
 def test_a_signature_compiles_at_once_and_freezes_globals():
     """Those of the device functions that it calls, too."""
     text = """
+import types
 import numpy as np
-factor, table = 2, np.arange(3)
+factor, table, module = 2, np.arange(3), types.ModuleType("module")
+module.factor = 100
 
 @cuda.jit(device=True)
-def helper():
-    return factor
+def helper(): return factor
+
+@cuda.jit(device=True)
+def other(): return 0
 
 def use(out):
-    out[0] = factor * helper() + table[1]
+    out[0] = factor * helper() + table[1] + module.factor
 
 eager, lazy = cuda.jit("void(int64[:])")(use), cuda.jit(use)
 """
@@ -228,9 +235,11 @@ eager, lazy = cuda.jit("void(int64[:])")(use), cuda.jit(use)
     space["factor"], space["table"][1] = 3, 10
     out = np.zeros(1, np.int64)
     space["eager"][1, 1](out)
-    assert out[0] == 2 * 2 + 1
-    space["lazy"][1, 1](out)
-    assert out[0] == 3 * 3 + 10
+    assert out[0] == 2 * 2 + 1 + 100
+    for _ in range(2):
+        space["lazy"][1, 1](out)
+        assert out[0] == 3 * 3 + 10 + 100
+        space["helper"], space["module"].factor = space["other"], 0
 
 
 def test_a_function_is_found_by_the_name_that_its_code_has():
@@ -278,20 +287,6 @@ def test_complex_numbers_keep_their_parts():
         expected = np.array([rect(*one) for one in parts])
     np.testing.assert_array_equal(polar, expected)
     assert (np.signbit(polar.imag) == np.signbit(expected.imag))[~np.isnan(expected.imag)].all()
-
-
-def test_a_signature_of_one_type_gives_its_result():
-    @cuda.jit([int64(int64), float64(float64)], device=True)
-    def half(x):
-        return x / 2
-
-    @cuda.jit
-    def use(out, x):
-        out[0], out[1] = half(x), half(x + 0.5)
-
-    out = np.zeros(2)
-    use[1, 1](out, 3)
-    assert out.tolist() == [1.0, 1.75]
 
 
 class Wrong(Exception):
