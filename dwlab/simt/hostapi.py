@@ -67,9 +67,9 @@ class Allocation:
             self.written = None if written else np.zeros(nbytes, np.bool_)
         except (MemoryError, ValueError, OverflowError):  # the last two: more bytes than an address can count
             raise MemoryError(
-                f"the simulated GPU keeps device arrays in this machine's memory, and {nbytes / 2**30:,.1f} GiB for one "
-                f"more did not fit beside the {_allocated_bytes() / 2**30:,.1f} GiB already there; use a smaller shape, or "
-                "delete arrays that are no longer needed"
+                f"the simulated GPU keeps device arrays in this machine's memory, and {nbytes / 2**30:,.1f} GiB for "
+                f"one more did not fit beside the {_allocated_bytes() / 2**30:,.1f} GiB already there; use a smaller "
+                "shape, or delete arrays that are no longer needed"
             ) from None
         start = -raw.ctypes.data % ALIGNMENT
         self.buffer = raw[start : start + nbytes]
