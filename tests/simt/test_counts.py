@@ -672,10 +672,10 @@ def mixed(x, out, n):
     i = cuda.grid(1)
     a, s = x[i], 0.0
     if i < 20:
-        a += 1; b = -a * 2; c = i << 2
-        s += math.exp(b) * float32(a) - b ** 2
+        a += 1; b = -a * 2; c = i << 2; s += math.exp(b) * float32(a) - b ** 2
+    def scaled(v): w = v * n; return w
     for j in range(n):
-        b = j * a; s += b * b; b -= 1
+        n = j; b = scaled(a); s += b * b; b -= 1
         if b > 1 and i < 20:
             s = s / b + c
     out[i] = s
