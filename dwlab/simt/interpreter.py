@@ -192,7 +192,8 @@ class Execution(Accesses):
         current: Mask | None = mask
         kept, parts = self.frame.straight, statements
         if kept is not None and (parts := kept.get(id(statements))) is None:
-            parts = kept[id(statements)] = parts_of(statements, self.frame.source.local_names | self.frame.names.keys())
+            local, lookup = self.frame.source.local_names | self.frame.names.keys(), self.frame.source.lookup
+            parts = kept[id(statements)] = parts_of(statements, local, lookup)
         for part in parts:
             if type(part) is not Straight:
                 current = self.statement(part, current)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwlab.simt import types
+from dwlab.simt import source, types
 from dwlab.simt.memory import NUMBERS
 from dwlab.simt.options import UnsupportedError
 
@@ -52,47 +52,48 @@ class Straight:
 Plan = tuple[Callable, tuple[tuple[ast.AST, int, int, int], ...]]
 
 
-def parts_of(statements: list[ast.stmt], local: frozenset[str]) -> list[ast.stmt | Straight]:
-    """The statements, with those in a row that only compute taken together. local: the function's own names."""
+def parts_of(statements: list[ast.stmt], local: frozenset[str], lookup: Callable) -> list[ast.stmt | Straight]:
+    """The statements, with those in a row that only compute taken together. local: the function's own names.
+
+    lookup: the value of another name.
+    """
     out: list[ast.stmt | Straight] = []
     for statement in statements:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        augmented = isinstance(statement, ast.AugAssign)
-        plain = all(isinstance(one, ast.Name) for one in targets) and (
-            type(statement.op) in BINARY if augmented else isinstance(statement, ast.Assign)
-        )
-        copies = not augmented and plain and isinstance(statement.value, (ast.Name, ast.Constant))  # may be a literal
-        if not plain or copies or not _computes(statement.value, local):
+        augmented = type(getattr(statement, "op", None)) in BINARY
+        targets = [statement.target] if augmented else getattr(statement, "targets", [])
+        value = getattr(statement, "value", None)
+        copies = not augmented and isinstance(value, (ast.Name, ast.Constant))  # which may be literals
+        plain = targets and all(isinstance(one, ast.Name) for one in targets) and not copies
+        if not plain or not _computes(value, local, lookup):
             out.append(statement)
             continue
         if not out or not isinstance(out[-1], Straight):
             out.append(Straight([]))
         one, names = out[-1], [target.id for target in targets]
         one.statements.append(statement)
-        read = {n.id: None for n in ast.walk(statement.value) if isinstance(n, ast.Name) and n.id in local}
+        read = {n.id: None for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in local}
         read |= dict.fromkeys(names * augmented)
         one.reads |= {name: None for name in read if name not in one.sets}
         one.sets |= dict.fromkeys(names)
     return out
 
 
-def _computes(node: ast.expr, local: frozenset[str]) -> bool:
-    """Whether an expression consists of variables, numbers, operations and functions of one number."""
+def _computes(node: ast.expr, local: frozenset[str], lookup: Callable[[str], object]) -> bool:
+    """Whether an expression consists of variables, numbers, operations, conversions and functions of math."""
     if isinstance(node, ast.Call):
         of = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-        plain = isinstance(of, ast.Name) and of.id not in local and len(node.args) == 1 and not node.keywords
-        return plain and _computes(node.args[0], local)
+        if not isinstance(of, ast.Name) or of.id in local or len(node.args) != 1 or node.keywords:
+            return False
+        function = source.static_value(node.func, lookup)
+        known = getattr(math, getattr(function, "__name__", "pi"), None) is function
+        return (known or types.as_dtype(function) is not None) and _computes(node.args[0], local, lookup)
     if isinstance(node, (ast.Constant, ast.Name)):
         return not isinstance(getattr(node, "value", 0), (str, bytes, type(None)))
     if isinstance(node, ast.UnaryOp):
-        return type(node.op) in UNARY and _computes(node.operand, local)
-    if isinstance(node, ast.BinOp):
-        return type(node.op) in BINARY and _computes(node.left, local) and _computes(node.right, local)
+        return type(node.op) in UNARY and _computes(node.operand, local, lookup)
+    if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
+        return all(_computes(one, local, lookup) for one in (node.left, node.right))
     return False
-
-
-class NotStraight(Exception):
-    """Something is not of the kind that is compiled here."""
 
 
 class Maker:
@@ -117,7 +118,7 @@ class Maker:
                 for one in getattr(statement, "targets", None) or [statement.target]:
                     lines.append(f"(v_{one.id} := {code})")
                     self.dtypes[one.id] = dtype
-        except (NotStraight, UnsupportedError):
+        except UnsupportedError:
             return None
         results = "".join(f"v_{name}, " for name in straight.sets)
         code = f"lambda {inputs}: ({', '.join(lines)}, ({results}))[-1]"
@@ -147,22 +148,19 @@ class Maker:
         if isinstance(node, (ast.Constant, ast.Name)):
             value = self.run.eval(node)
             if not isinstance(value, NUMBERS) or value.ndim:
-                raise NotStraight
+                raise UnsupportedError
             return self.thing(value), value.dtype
         if isinstance(node, ast.BinOp):
             return self.binary(self.code(node.left), self.code(node.right), node)
         if isinstance(node, ast.Call):
             return self.call(node)
-        code, have = self.code(node.operand)
-        if have.kind not in "iuf" or have == types.FLOAT16:
-            raise NotStraight
-        op = UNARY[type(node.op)]
-        return f"{self.thing(op)}({code})", types.unary(op, have.type(1)).dtype
+        (code, have), op = self.code(node.operand), UNARY[type(node.op)]
+        return f"{self.thing(types.unary)}({self.thing(op)}, {code})", types.unary(op, have.type(1)).dtype
 
     def binary(self, left: tuple, right: tuple, node: ast.BinOp | ast.AugAssign) -> tuple[str, np.dtype]:
         op = BINARY[type(node.op)]
         if op is operator.truediv and "c" in (left[1].kind, right[1].kind):
-            raise NotStraight
+            raise UnsupportedError
         compute, a, b, result = types.binary_plan(op, left[1], right[1])
         x, y = self.cast(*left, a), self.cast(*right, b)
         dtype = types.binary(op, left[1].type(1), right[1].type(1)).dtype
@@ -175,12 +173,10 @@ class Maker:
         """float32(…) and its like, and functions of the math module."""
         function, (code, have) = self.run.eval(node.func), self.code(node.args[0])
         dtype = types.as_dtype(function)
-        if have.kind in "iufb" and dtype is not None and dtype.kind in "iufb":
+        if dtype is not None and have.kind != "c":
             return self.cast(code, have, dtype), dtype
-        if getattr(math, getattr(function, "__name__", ""), None) is not function:
-            raise NotStraight
         result, flops = types.math_call(function, [have.type(1)])
         if isinstance(result, tuple):
-            raise NotStraight
+            raise UnsupportedError
         self.count(node, 0, flops, result.dtype)
         return f"{self.thing(types.math_call)}({self.thing(function)}, [{code}])[0]", result.dtype

@@ -670,9 +670,9 @@ MIXED = """
 @cuda.jit
 def mixed(x, out, n):
     i = cuda.grid(1)
-    a, s = x[i], 0.0
+    a, s, t = x[i], 0.0, cuda.threadIdx.x
     if i < 20:
-        a += 1; b = -a * 2; c = i << 2; s += math.exp(b) * float32(a) - b ** 2
+        a += 1; b = -a * 2; c = -t * 2**31; s += math.exp(b) * float32(a) - b ** 2
     def scaled(v): w = v * n; return w
     for j in range(n):
         n = j; b = scaled(a); s += b * b; b -= 1
