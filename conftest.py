@@ -19,7 +19,7 @@ MOST_WORKERS = 8
 
 ASK_NO_GPU = frozenset(
     """ahead alone benchmarks capstone choices cli contents counters digests doctor drawings drawn energy epoch
-    evidence exercises exercises_class exercises_drawn exercises_gaming exercises_winners house images
+    evidence exercises exercises_class exercises_drawn exercises_gaming exercises_winners house
     inference_command lesson_times lessons machine meters mistakes moves ncu_layers networks occupancy pages
     parts plan_costs planner pool problems puzzles record_layers record_method record_networks record_sparse
     records records_packing references report roofline selection setup site sparsity spills stepper tabular

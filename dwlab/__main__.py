@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         words = tuple(sys.argv[1:] if arguments is None else arguments)
-        if words[:1] in (("plan",), ("infer",)) and len(words) > 1 and not words[1].startswith("-"):
+        if words[1:] and words[0] in ("plan", "infer") and words[1][:1] != "-" and ".py:" not in words[1]:
             from dwlab.problems import networks
 
             networks.named(words[1])  # refused before Numba is imported

@@ -11,7 +11,7 @@ from small_networks import classifier, cut, gpu, image_of, joined, thin, tiny
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
 from dwlab import inference  # noqa: E402
-from dwlab.inference import comparison, images, selection, timing, with_torch  # noqa: E402
+from dwlab.inference import comparison, selection, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
 from dwlab.kernels import choices  # noqa: E402
 from dwlab.kernels.parts import dependent_launch, ptx  # noqa: E402
@@ -61,8 +61,6 @@ def test_a_whole_classifier_of_two_images():
     np.testing.assert_allclose(y, theirs, rtol=1e-4, atol=1e-5)
     again = inference.run(model, torch.from_numpy(image).double())  # nothing is left of the run before
     np.testing.assert_array_equal(y, again)
-    assert images.classes(y)[1][0][0] == theirs[1].argmax()
-    assert sum(likely for _, likely in images.classes(y, 10)[0]) == pytest.approx(1)
     assert model.slots < len(model.maps) and "operations/mean" in str(model) and model.launches == (7, 0)
 
 

@@ -225,6 +225,8 @@ def prepare(
     if None. overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that,
     and the fastest is kept; else they start one after the other.
     """
+    if network.traced:
+        raise InferenceError(f"{network.name} is a model of your own, and is planned alone")
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     weights = random_weights(network) if weights is None else weights

@@ -1,4 +1,4 @@
-"""``python -m dwlab infer``: a network run by the kernels, checked, on a GPU timed; and what a picture shows."""
+"""``python -m dwlab infer``: a network run by the kernels, checked, and on a GPU timed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import json
 from argparse import Namespace
 from typing import Any
 
-import numpy as np
-
 from dwlab import inference
 from dwlab.gpu import target
 from dwlab.inference import comparison, images, int8, selection, timing
-from dwlab.inference.weights import load_weights, random_weights
+from dwlab.inference.weights import random_weights, weights_from_torch
 from dwlab.measure.timing import SIMULATED
+from dwlab.planner import traced
 from dwlab.problems import networks
 from dwlab.problems.networks import InferenceError
-from dwlab.text import commandline, tabular, terminal
+from dwlab.text import commandline, terminal
 
 SIMULATED_RESOLUTION = 32
 """Pixels that a network is run with in simulated mode if none are given: seconds on dwlab.simt."""
@@ -28,17 +27,16 @@ def register(command: commandline.Register) -> None:
     examples = (
         "examples: python -m dwlab infer mobilenet_v2 --batch 32 --dtype float16\n"
         "          python -m dwlab infer mobilenet_v1 --dtype int8 --tune\n"
-        "          python -m dwlab infer mobilenet_v2 --weights mobilenet_v2.pt --image cat.jpg"
+        "          python -m dwlab infer mobilenet_v2 --weights FILE.py:make"
     )
     add, either = command("infer", main, examples).add_argument, argparse.BooleanOptionalAction
     fused = "two layers in a kernel, or none (default: whichever way of the whole network was faster)"
     overlap = "from compute capability 9.0 on: kernels may start while the one before runs, where that is faster"
     pixels = "pixels a side (default: 224; simulated 32)"
     add("network", metavar="NETWORK", help=", ".join(networks.NETWORKS))
-    add("--weights", metavar="FILE.pt", help="a state dict saved by torch.save, such as torchvision's")
-    add("--image", metavar="FILE", help="a picture to classify (needs --weights, and Pillow)")
-    add("--batch", type=commandline.whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
-    add("--dtype", default="float32", metavar="TYPE", help="float32 (the default), float16 or int8")
+    add("--weights", metavar="FILE.py:MAKE", help="a function that returns the same network as a torch.nn.Module")
+    add("--batch", type=commandline.whole(1, 1 << 16), metavar="N", help="images (default: 1)")
+    add("--dtype", metavar="TYPE", help="float32 (the default), float16 or int8")
     add("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
     add("--fused", action=either, default=None, help=fused)
     add("--overlap", action=either, default=True, help=overlap)
@@ -50,28 +48,24 @@ def register(command: commandline.Register) -> None:
 
 def main(options: Namespace) -> int:
     """Runs an image network through the stages, in one CUDA graph, and holds each kernel and the whole
-    against PyTorch with the same weights (needs PyTorch). Random weights, or a state dict's: then it
-    classifies the image that is given. In simulated mode, where nothing is timed, give few pixels.
-    Status 1 if an output is wrong.
+    against PyTorch with the same weights (needs PyTorch): random ones, or a model's. In simulated mode,
+    where nothing is timed, give few pixels. Status 1 if an output is wrong.
     """
     if importlib.util.find_spec("torch") is None:
         raise InferenceError(target.NO_TORCH)
     on_gpu = target.mode == "gpu"
-    resolution = options.resolution or (images.CROP if on_gpu else SIMULATED_RESOLUTION)
-    network = networks.network(options.network, options.batch, options.layout, options.dtype, resolution)
+    resolution = options.resolution or (224 if on_gpu else SIMULATED_RESOLUTION)
+    network = networks.network(
+        options.network, options.batch or 1, options.layout, options.dtype or "float32", resolution
+    )
     if options.energy and not on_gpu:
         raise InferenceError("--energy: the simulated GPU uses none; it is measured on a GPU")
-    if options.image and not options.weights:
-        raise InferenceError("--image without --weights: random weights know no classes; give a file of weights too")
-    if options.image and network.layers[0].problem.C != 3:
-        raise InferenceError(f"{network.name} is feed-forward blocks alone: there is no image to classify")
-    weights = load_weights(network, options.weights) if options.weights else random_weights(network)
-    image = images.random_image(network)
-    if options.image:
-        image = np.broadcast_to(images.load_image(options.image, resolution), image.shape).copy()
+    weights = random_weights(network)
+    if options.weights:
+        weights = weights_from_torch(network, traced.of_file(options.weights, "float32", None, resolution)[0])
     calibration = None
     if network.dtype == "int8":
-        calibration = int8.calibrate(network, weights, image[:1] if options.image else None)
+        calibration = int8.calibrate(network, weights)
         network = int8.quantise(network, weights, calibration).network
     tuned = timing.tune(network) if on_gpu and options.tune else None
     times = None if tuned is None else tuned.times
@@ -84,10 +78,8 @@ def main(options: Namespace) -> int:
         unfused = inference.prepare(network, weights, **how)
         if decided.by in ("kernels", "prediction"):  # nobody has timed the whole both ways on this GPU
             decided, model, unfused = timing.faster(decided, model, unfused)
-    passes = 2 + bool(options.image)
-    with terminal.progress(passes * len(model.steps), "step") as progress:
-        compared = comparison.compare(model, image, progress)
-        classes = images.classes(inference.run(model, image, progress)[:1])[0] if options.image else None
+    with terminal.progress(2 * len(model.steps), "step") as progress:
+        compared = comparison.compare(model, images.random_image(network), progress)
     found: dict[str, Any] = {
         "network": network.name, "batch": network.batch, "layout": network.layout, "dtype": network.dtype,
         "resolution": resolution, "mode": target.mode,
@@ -96,10 +88,6 @@ def main(options: Namespace) -> int:
         "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
         "check": compared.to_dict(),
     }  # fmt: skip
-    if network.dtype == "int8" and on_gpu and compared.same_class is not None:
-        found["same_class"] = dict(zip(("equal", "of"), comparison.agreement(model), strict=True))
-    if options.image:
-        found["classes"] = classes
     if tuned is not None:
         found["not_timed"] = dict(tuned.failures)
     energy = None
@@ -117,20 +105,8 @@ def main(options: Namespace) -> int:
     print(f"{model}\n\n{compared.summary()}")
     if on_gpu:
         print(f"\n{terminal.wrapped(decided.why)}")
-    if "same_class" in found:
-        same = found["same_class"]
-        print(f"Of {same['of']} random images {same['equal']} have the same greatest class as in floating point.")
     for what, why in found.get("not_timed", {}).items():
         print(f"not timed: {what}: {why}")
-    if options.image:
-        print("\n" + tabular.columns(["class of ImageNet-1k", "probability"],
-                                     [[str(one), f"{likely:.1%}"] for one, likely in found["classes"]]))  # fmt: skip
-        if resolution < images.CROP:
-            print(terminal.wrapped(
-                f"The network saw {resolution} × {resolution} pixels, and was trained on {images.CROP}: classes found "
-                f"so say nothing. --resolution {images.CROP} shows it the picture"
-                + ("." if on_gpu else ", which takes long in simulated mode; on a GPU it is the default.")
-            ))  # fmt: skip
     print(f"\n{measured}" if on_gpu else f"\n{SIMULATED[0].upper()}{SIMULATED[1:]}")
     if energy is not None:
         print(f"\n{energy}")

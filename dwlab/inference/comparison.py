@@ -16,7 +16,6 @@ import numpy as np
 
 from dwlab import inference
 from dwlab.inference import Model, Step
-from dwlab.inference.images import random_image
 from dwlab.inference.int8 import KEEPING
 from dwlab.inference.weights import as_tensors
 from dwlab.inference.with_torch import (
@@ -35,9 +34,6 @@ from dwlab.problems import networks, quantisation
 from dwlab.problems.networks import INPUT, Network
 from dwlab.problems.quantisation import HIGH, LOW
 from dwlab.text import tabular
-
-AGREEMENT = 8
-"""Random images for which `python -m dwlab infer` counts equal classes of an int8 network on a GPU."""
 
 WITHIN = 8.0
 """How many times as far from float64 as PyTorch, in the same storage type, a whole network's output may be.
@@ -182,15 +178,6 @@ def compare(model: Model, image: Any, progress: inference.Progress = None) -> Co
 def whole(model: Model, image: Any) -> tuple[float, float, int | None]:
     """The model's output and PyTorch's in float64: (error, torch_error, same_class), as a Comparison has them."""
     return _whole(model, inference.run(model, image), image)
-
-
-def agreement(model: Model, images: int = AGREEMENT, seed: int = 1) -> tuple[int, int]:
-    """(how many have the same greatest class, of how many): random images by the model, and by PyTorch in float64."""
-    found, done = 0, 0
-    while done < images:
-        found += whole(model, random_image(model.network, seed + done))[2] or 0
-        done += model.network.batch
-    return found, done
 
 
 def _whole(model: Model, y: np.ndarray, image: Any) -> tuple[float, float, int | None]:

@@ -1,4 +1,4 @@
-"""The weights of a network: their shapes, random ones, trained ones of a PyTorch state dict, and all as tensors.
+"""The weights of a network: their shapes, random ones, trained ones of a PyTorch model, and all as tensors.
 
 They are float32, batch norms folded in: layer -> {"w": …, "b": …}, a depthwise w (C, K, K), a pointwise one (F, C), a
 convolution's (F, C, K, K), the classifier's (F, C), b one number an output channel.
@@ -7,21 +7,16 @@ convolution's (F, C, K, K), the classifier's (F, C), b one number an output chan
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dwlab.inference.with_torch import pytorch
+from dwlab.planner import traced
 from dwlab.problems import nearest
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.problems.networks import InferenceError, Network
-from dwlab.text.terminal import plain
-
-EPSILON = 1e-5
-"""The number that a batch norm adds to the variance, as PyTorch and torchvision have it."""
 
 Weights = Mapping[str, Mapping[str, np.ndarray]]
 
@@ -74,15 +69,11 @@ def check_weights(network: Network, weights: Weights) -> None:
             _fit(f"{array!r} of layer {name}", weights[name][array], shape)
 
 
-class _Misfit(InferenceError):
-    """A tensor of another shape than the network's."""
-
-
 def _fit(what: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     """The values as float32. Raises InferenceError if they have another shape or are not all finite."""
     values = np.asarray(values)
     if values.shape != shape:
-        raise _Misfit(f"{what} has shape {values.shape}; {shape} is needed")
+        raise InferenceError(f"{what} has shape {values.shape}; {shape} is needed")
     if values.dtype.kind != "f":
         raise InferenceError(f"{what} is {values.dtype}; floating-point numbers are needed")
     if not np.isfinite(values).all():
@@ -111,111 +102,22 @@ def as_tensors(
     } | kept
 
 
-def weights_from_torch(
-    network: Network, state_dict: Mapping[str, Any], epsilon: float = EPSILON
-) -> dict[str, dict[str, np.ndarray]]:
-    """A network's weights from a PyTorch state dict, batch norms folded into the convolutions before them.
+def weights_from_torch(network: Network, model: Any) -> dict[str, dict[str, np.ndarray]]:
+    """A network's weights from a torch.nn.Module in eval(), of float32, whose convolutions and linear layers are those
+    of the table in its order (torchvision's mobilenet_v2 among them), batch norms folded.
 
-        w' = w * s,  b' = (b - mean) * s + bias,  s = weight / sqrt(var + epsilon)      for each channel
-
-    By order: the convolutions and the classifier as they stand in the state dict (torchvision's mobilenet_v2 among
-    them), each with the batch norm that follows it, must be those of the table. Feed-forward blocks have no such ones.
-
-    Raises InferenceError, with the tensor's name, for tensors that are missing, misshapen, or not finite.
+    Raises InferenceError for other layers, with the first that differs, and NetworkError as `traced.trace` does.
     """
-    if not isinstance(state_dict, Mapping):
-        raise InferenceError(f"a {type(state_dict).__name__} is no state dict: save model.state_dict(), not the model")
-    shapes = weight_shapes(network)
-    if network.layers[0].problem.C != 3:
-        raise InferenceError(f"{network.name} is feed-forward blocks alone, of which there is no state dict")
-    inside = [str(key) for key, value in state_dict.items() if isinstance(value, Mapping)]
-    if inside:
-        names = ", ".join(inside[:3])
-        raise InferenceError(f"what is given holds dictionaries ({names}): give the state dict in it alone")
-    tensors = {str(key): value for key, value in state_dict.items()}
+    image, shapes = pytorch().zeros(1, network.layers[0].problem.C, *[network.resolution] * 2), weight_shapes(network)
+    _, graph, _ = traced.trace(model, image)
+    given = [traced.given(node) for node in graph.graph.nodes if traced.op_of(node) in ("conv2d", "linear")]
+    of = f"is it {network.name} of width 1, with as many classes?"
+    if len(given) != len(shapes):
+        raise InferenceError(f"the model has {len(given)} convolutions and linear layers, not {len(shapes)}: {of}")
     found: dict[str, dict[str, np.ndarray]] = {}
-    for layer, (convolution, norm) in _sources(network, tensors).items():
-        try:
-            found[layer] = _folded(layer, shapes[layer], convolution, norm, tensors, epsilon)
-        except _Misfit as error:
-            classes = next((one.problem.F for one in network.layers if one.name == "head.classifier"), None)
-            of = f" and {classes:,} classes" if classes else ""
-            raise InferenceError(f"{error}. It is no {network.name} of width 1{of}, which are those run here") from None
+    for (layer, own), one in zip(shapes.items(), given, strict=True):
+        w, b = (getattr(traced.value(graph, one[name]), "data", np.zeros(own["b"])) for name in ("weight", "bias"))
+        if w.squeeze().shape != np.empty(own["w"]).squeeze().shape:
+            raise InferenceError(f"the model's layer {layer} has weights {tuple(w.shape)}, not {own['w']}: {of}")
+        found[layer] = {"w": w.numpy().reshape(own["w"]), "b": np.asarray(b, np.float32)}
     return found
-
-
-def load_weights(network: Network, path: str | Path) -> dict[str, dict[str, np.ndarray]]:
-    """`weights_from_torch` of a file that torch.save wrote; nothing in it but tensors is loaded."""
-    torch = pytorch()
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InferenceError(f"there is no file {path}: give what torch.save(model.state_dict(), …) wrote") from None
-    except pickle.UnpicklingError:  # torch's own text is of how to run what the file holds
-        raise InferenceError(
-            f"{path} is no file of weights: it holds more than tensors, such as a whole model. Save model.state_dict()"
-        ) from None
-    except Exception as error:  # whatever zipfile and torch raise for other files
-        first = plain((str(error).splitlines() or [type(error).__name__])[0])
-        raise InferenceError(f"{path} is no file of weights: {first.rstrip('.')}. Save model.state_dict()") from None
-    return weights_from_torch(network, loaded)
-
-
-def _sources(network: Network, tensors: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Layer -> the prefixes of its convolution and of its batch norm ("" if it has none)."""
-    layers = tuple(weight_shapes(network))
-    found: list[tuple[str, str]] = []
-    for key, value in tensors.items():
-        prefix, _, own = key.rpartition(".")
-        if own == "weight" and len(getattr(value, "shape", ())) >= 2:
-            found.append((prefix, ""))
-        elif own == "running_mean" and found:
-            found[-1] = (found[-1][0], prefix)
-    if len(found) != len(layers):
-        raise InferenceError(
-            f"the state dict has {len(found)} convolutions and linear layers, {network.name} has {len(layers)}: is it "
-            f"of this network? Its first tensors: {', '.join(list(tensors)[:3]) or 'none'}"
-        )
-    return dict(zip(layers, found, strict=True))
-
-
-def _folded(
-    layer: str,
-    shapes: Mapping[str, tuple[int, ...]],
-    convolution: str,
-    norm: str,
-    tensors: Mapping[str, Any],
-    epsilon: float,
-) -> dict[str, np.ndarray]:
-    def tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        if name not in tensors:
-            raise InferenceError(
-                f"the state dict has no {name!r}, which layer {layer} needs, of shape {shape}. "
-                f"{nearest(name, tuple(tensors))}"
-            )
-        values = tensors[name]
-        if hasattr(values, "detach"):
-            values = values.detach().cpu()
-            values = (values.float() if values.is_floating_point() else values).numpy()
-        return _fit(f"{name!r} (layer {layer})", values, shape)
-
-    shape = shapes["w"]
-    stored = {2: (*shape, 1, 1), 3: (shape[0], 1, *shape[1:]), 4: shape}[len(shape)]  # as conv2d has it
-    if len(shape) == 2 and len(getattr(tensors.get(f"{convolution}.weight"), "shape", ())) == 2:
-        stored = shape  # a linear layer
-    w = tensor(f"{convolution}.weight", stored).reshape(shape).astype(np.float64)
-    channels = (shape[0],)
-    b = np.zeros(channels)
-    if f"{convolution}.bias" in tensors or (not norm and layer == "head.classifier"):
-        b = tensor(f"{convolution}.bias", channels).astype(np.float64)
-    if norm:
-        mean, variance = (tensor(f"{norm}.running_{name}", channels).astype(np.float64) for name in ("mean", "var"))
-        if (variance + epsilon <= 0).any():
-            least = variance.min()
-            raise InferenceError(f"'{norm}.running_var' (layer {layer}) holds {least:g}: no variance is negative")
-        scale = tensor(f"{norm}.weight", channels) / np.sqrt(variance + epsilon)
-        w *= scale.reshape(-1, *[1] * (w.ndim - 1))
-        b = (b - mean) * scale + tensor(f"{norm}.bias", channels)
-    found = {"w": w, "b": b}
-    return {name: _fit(f"{name!r} of layer {layer}, folded,", found[name].astype(np.float32), shapes[name])
-            for name in shapes}  # fmt: skip

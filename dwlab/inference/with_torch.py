@@ -7,24 +7,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
 from typing import Any
 
-from dwlab.gpu.target import NO_TORCH
 from dwlab.measure import baselines
+from dwlab.planner.traced import pytorch as pytorch
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
-from dwlab.problems.networks import INPUT, InferenceError, Network, Operation
+from dwlab.problems.networks import INPUT, Network, Operation
 from dwlab.problems.quantisation import Scale
-
-
-def pytorch() -> ModuleType:
-    """PyTorch. Raises InferenceError where it is not installed."""
-    try:
-        import torch
-    except ImportError as error:
-        raise InferenceError(f"{NO_TORCH} ({error})") from None
-    return torch
 
 
 @contextlib.contextmanager

@@ -53,6 +53,11 @@ class Step:
         """Whether it is of more than one layer."""
         return len(self.layers) > 1
 
+    @property
+    def untimed(self) -> bool:
+        """Whether no time of its kernel is known; of a model of one's own PyTorch runs it."""
+        return math.isnan(self.module.time_us)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"layers": list(self.layers), "module": self.module.to_dict(), "in_l2": self.in_l2, "note": self.note,
@@ -132,6 +137,7 @@ class Plan:
             "gpu": self.gpu.to_dict(), "ceilings": self.gpu.ceilings.to_dict(), "objective": self.rules.objective,
             "kernels": self.rules.whose, "totals": totals, "redundant": self.redundant,
             "steps": [step.to_dict() for step in self.steps],
+            "pytorch": {one.name: one.note for one in made.layers if one.note and not one.planned and made.traced},
             "pairs": [pair.to_dict() for pair in self.pairs],
         }  # fmt: skip
 
@@ -157,11 +163,13 @@ class Plan:
     def times(self) -> str:
         """Predicted µs layer by layer and of the plan, or of how many layers none is known."""
         before, after = self.total("time_us", unfused=True), self.total("time_us")
-        if before is None:
-            unknown = sum(math.isnan(step.module.time_us) for step in self.steps)
-            return f"no time, as none is known of {unknown} of the kernels; their notes say why"
+        known = [step.module.time_us for step in self.steps if not step.untimed]
+        lacking, change = len(self.steps) - len(known), f"{sum(known):,.0f} µs in {len(known)} kernels"
+        if lacking and not (known and self.network.traced):
+            return f"no time, as none is known of {lacking} of the kernels; their notes say why"
         ideal = " of ideal kernels, whether they can start there or not" * (self.rules.whose == "ideal")
-        change = f"{before:,.0f} µs unfused, {after:,.0f} µs as planned ({_percent(after / before - 1)})"
+        if before is not None:
+            change = f"{before:,.0f} µs unfused, {after:,.0f} µs as planned ({_percent(after / before - 1)})"
         return f"{change}, predicted{ideal}, not measured"
 
     def change(self, what: str) -> str:
@@ -177,7 +185,13 @@ class Plan:
     def rows(self) -> list[list[str]]:
         """The table's rows as text: one for each layer; a fused kernel's own numbers stand with its first."""
         rows = []
-        for step in self.steps:
+        steps = {step.layers[0]: step for step in self.steps}
+        for one in self.network.layers:
+            if one.name not in steps:
+                if one.note and not one.planned and self.network.traced:
+                    rows.append([one.name, summary(one.problem), "PyTorch", *[""] * 9, one.note])
+                continue
+            step = steps[one.name]
             module = step.module
             own = [
                 str(module.tile), f"{module.accesses.blocks:,}", mb(module.gma_bytes), mb(module.dram_bytes),
@@ -186,8 +200,9 @@ class Plan:
             for name, layer in zip(step.layers, step.unfused, strict=True):
                 mark, (tile, blocks, gma, dram, redundant, us, note) = "" if own[0] else "└ ", own
                 gma_alone, dram_alone, us_alone = mb(layer.gma_bytes), mb(layer.dram_bytes), _us(layer.time_us)
+                kernel = "PyTorch" if self.network.traced and step.untimed else mark + NAMES[module.kind]
                 rows.append([
-                    name, summary(layer.layers[0]), mark + NAMES[module.kind], tile, blocks, gma_alone, gma, dram_alone,
+                    name, summary(layer.layers[0]), kernel, tile, blocks, gma_alone, gma, dram_alone,
                     dram, redundant, us_alone, us, note,
                 ])  # fmt: skip
                 own = [""] * len(own)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dwlab.gpu import specs as gpus
 from dwlab.gpu import target
-from dwlab.planner import Plan, plan
+from dwlab.planner import Plan, plan, traced
 from dwlab.planner.modules import PlanError, Rules
 from dwlab.planner.picture import describe, draw
 from dwlab.planner.validation import recorded_run, validate
@@ -21,16 +21,17 @@ def register(command: commandline.Register) -> None:
     examples = (
         "examples: python -m dwlab plan mobilenet_v2 --gpu l4 --batch 32\n"
         "          python -m dwlab plan xception --gpu orin --dtype float16 --picture xception.png\n"
-        "          python -m dwlab plan mobilenet_v1 --validate"
+        "          python -m dwlab plan mobilenet_v1 --validate\n"
+        "          python -m dwlab plan FILE.py:make --gpu t4"
     )
     add = command("plan", main, examples).add_argument
     gpus = "such as gtx1660, orin, present; `predict --gpus` lists them (default: h200)"
     layouts = "NCHW or NHWC (default: %(default)s, in which networks are run and recorded)"
     whose = "whose times: ours, or ideal ones, at the GPU's ceilings; each has tiles of its own, unfused too"
-    add("network", metavar="NETWORK", help=", ".join(networks.NETWORKS))
+    add("network", metavar="NETWORK", help=f"{', '.join(networks.NETWORKS)}; or {traced.OWN}")
     add("--gpu", default="h200", metavar="NAME", help=gpus)
-    add("--dtype", default="float32", metavar="TYPE", help="float32, float16, bfloat16 or int8")
-    add("--batch", type=commandline.whole(1, 1 << 16), default=1, metavar="N", help="images (default: %(default)s)")
+    add("--dtype", metavar="TYPE", help="float32 (the default), float16, bfloat16 or int8")
+    add("--batch", type=commandline.whole(1, 1 << 16), metavar="N", help="images (default: 1)")
     add("--layout", default="NHWC", metavar="NAME", help=layouts)
     add("--objective", default="time", metavar="WHAT", help="least predicted time, or gma: fewest bytes accessed")
     add("--kernels", default="ours", metavar="WHOSE", help=whose)
@@ -49,9 +50,11 @@ def main(options: Namespace) -> int:
             f"--gpu present: there is none here ({target.reason}). Name one, which need not be here: "
             f"{', '.join(gpus.NAMES)}"
         )
-    made = plan(
-        options.network, options.gpu, dtype=options.dtype, batch=options.batch, rules=rules, layout=options.layout
-    )
+    how = {"dtype": options.dtype, "batch": options.batch, "layout": options.layout}
+    if ".py:" in options.network:
+        given = traced.of_file(options.network, options.dtype, options.batch, 224)
+        options.network, how = traced.trace(*given, options.layout)[0], {}
+    made = plan(options.network, options.gpu, rules=rules, **how)
     if options.validate:
         found = validate(made)
         text = found.to_dict() if options.json else found.text(terminal.width())

@@ -36,6 +36,8 @@ SIX = "its ReLU is a ReLU6: 127 stands for 6 at most"
 INPUT = "input"
 """The first layer's input: the image, or for feed-forward blocks alone a map."""
 
+ATEN = "aten."
+
 OPERATIONS = ("conv2d", "max_pool", "relu", "gelu", "subsample", "mean", "linear")
 
 
@@ -53,7 +55,8 @@ class Operation:
 
     op: "conv2d" (K×K over all channels), "max_pool" (what is padded never wins), "relu", "gelu", "subsample" (every
     stride-th pixel of every stride-th row), "mean" (over the map: P = Q = 1), "linear" (H = W = 1).
-    y = act(op(x) + b) + r, as for the other layers.
+    y = act(op(x) + b) + r, as for the other layers. "aten." and a name: what PyTorch runs of a model of one's own
+    (planner.traced), of which N, C, H, W say what it gives.
     """
 
     op: str
@@ -72,7 +75,7 @@ class Operation:
     residual: bool = False
 
     def __post_init__(self) -> None:
-        if self.op not in OPERATIONS:
+        if self.op not in OPERATIONS and not self.op.startswith(ATEN):
             raise NetworkError(f"there is no operation {self.op!r}. {nearest(self.op, OPERATIONS)}")
         for name in ("N", "C", "F", "H", "W", "K", "stride"):
             if getattr(self, name) < 1:
@@ -116,7 +119,8 @@ def in_float(network: Network, dtype: str = "float32") -> Network:
 class Layer:
     """One layer. block: the layers of one block share it. input: the layer whose output is x, or "input".
 
-    residual: the layer whose output is added, "" for none. note: what the problem alone does not say.
+    residual: the layer whose output is added, "" for none. note: what the problem alone does not say. more: what else
+    it reads.
     """
 
     name: str
@@ -125,6 +129,7 @@ class Layer:
     input: str
     residual: str = ""
     note: str = ""
+    more: tuple[str, ...] = ()
 
     @property
     def planned(self) -> bool:
@@ -203,6 +208,11 @@ class Network:
             f"{self.name} has no layer {name!r}. {nearest(name, tuple(one.name for one in self.layers))}"
         )
 
+    @property
+    def traced(self) -> bool:
+        """Whether it is a model of one's own, of which PyTorch runs what these kernels do not."""
+        return self.layers[-1].problem.op == f"{ATEN}output"
+
     def readers(self, name: str) -> tuple[str, ...]:
         """The layers that read a layer's output, as x or as what they add."""
         return self._readers.get(name, ())
@@ -211,7 +221,7 @@ class Network:
     def _readers(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         for one in self.layers:
-            for source in (one.input, one.residual):
+            for source in (one.input, one.residual, *one.more):
                 if source:
                     found[source] = (*found.get(source, ()), one.name)
         return found
