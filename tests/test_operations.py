@@ -75,7 +75,7 @@ def test_floats_are_as_near_to_float64_as_rounding_allows(problem, dtype):
     y = torch.full((problem.N, problem.F, problem.P, problem.Q), math.nan, dtype=kind, device=DEVICE)
     assert operations.takes(problem)
     exact = [None if one is None else one.double() for one in (x, w, b, r)]
-    wanted, allowed = comparison._bounded(problem, exact[0], torch.zeros_like(exact[0]), *exact[1:])
+    wanted, allowed = comparison.bounded(problem, exact[0], torch.zeros_like(exact[0]), *exact[1:])
     off = (run(problem, x, y, r, w, b).double() - wanted).abs()
     assert bool((off <= allowed).all()), float((off / allowed).max())
 

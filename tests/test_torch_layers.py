@@ -85,7 +85,7 @@ def test_torch_compile_has_them_in_its_graph():
     y = torch.compile(mine, backend="eager", fullgraph=True)(x)
     near(y, theirs(x))
     y.sum().backward()
-    problem = ours._text("float32", ours._depthwise(x, mine[0].weight, mine[0].bias, 1, 1, "relu"))
+    problem = ours._text("float32", "NHWC", False, tuple(x.shape), (8, (3, 1, 1), True, "relu"))
     torch.library.opcheck(
         torch.ops.dwlab.layers.default, (x, [mine[0].weight, mine[0].bias], problem),
         test_utils=("test_schema", "test_faketensor"),

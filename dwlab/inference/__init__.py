@@ -226,7 +226,7 @@ def prepare(
     and the fastest is kept; else they start one after the other.
     """
     if network.traced:
-        raise InferenceError(f"{network.name} is a model of your own, and is planned alone")
+        raise InferenceError(f"{network.name} is a model of your own: dwlab.inference.own.from_torch runs it")
     if network.dtype not in DTYPES:
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     weights = random_weights(network) if weights is None else weights

@@ -27,16 +27,17 @@ def register(command: commandline.Register) -> None:
     examples = (
         "examples: python -m dwlab infer mobilenet_v2 --batch 32 --dtype float16\n"
         "          python -m dwlab infer mobilenet_v1 --dtype int8 --tune\n"
-        "          python -m dwlab infer mobilenet_v2 --weights FILE.py:make"
+        "          python -m dwlab infer mobilenet_v2 --weights FILE.py:make\n"
+        "          python -m dwlab infer FILE.py:make --batch 2"
     )
     add, either = command("infer", main, examples).add_argument, argparse.BooleanOptionalAction
     fused = "two layers in a kernel, or none (default: whichever way of the whole network was faster)"
     overlap = "from compute capability 9.0 on: kernels may start while the one before runs, where that is faster"
     pixels = "pixels a side (default: 224; simulated 32)"
-    add("network", metavar="NETWORK", help=", ".join(networks.NETWORKS))
+    add("network", metavar="NETWORK", help=f"{', '.join(networks.NETWORKS)}; or {traced.OWN}")
     add("--weights", metavar="FILE.py:MAKE", help="a function that returns the same network as a torch.nn.Module")
     add("--batch", type=commandline.whole(1, 1 << 16), metavar="N", help="images (default: 1)")
-    add("--dtype", metavar="TYPE", help="float32 (the default), float16 or int8")
+    add("--dtype", metavar="TYPE", help="float32 (the default), float16 or int8; of a model of your own bfloat16, too")
     add("--layout", default="NHWC", metavar="NAME", help="NCHW or NHWC (default: %(default)s)")
     add("--fused", action=either, default=None, help=fused)
     add("--overlap", action=either, default=True, help=overlap)
@@ -55,6 +56,10 @@ def main(options: Namespace) -> int:
         raise InferenceError(target.NO_TORCH)
     on_gpu = target.mode == "gpu"
     resolution = options.resolution or (224 if on_gpu else SIMULATED_RESOLUTION)
+    if ".py:" in options.network:
+        from dwlab.inference import own
+
+        return own.main(options, resolution)
     network = networks.network(
         options.network, options.batch or 1, options.layout, options.dtype or "float32", resolution
     )

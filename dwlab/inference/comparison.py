@@ -55,6 +55,8 @@ _UNIT = 2.0**-24  # float32's rounding
 
 _HALF_UNIT, _HALF_LEAST = 2.0**-11, 2.0**-25  # float16's: relative, and half of its smallest step
 
+_STORED = {"float16": (_HALF_UNIT, _HALF_LEAST), "bfloat16": (2.0**-8, 2.0**-134)}
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -268,7 +270,7 @@ def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) 
         if layer.note == networks.SIX:
             problem = replace(problem, activation="relu6")
         twice = quantised is not None or step.runner == "PyTorch"
-        x, error = _bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None, twice)
+        x, error = bounded(problem, x, error, own.get("w"), own.get("b"), r if name == step.y else None, twice)
     if scale is not None and given == scale and problem.op in KEEPING:
         off = float((y - x).abs().max())
         return Compared(step.layers, step.runner, off, 0.0 if off == 0 else math.inf)
@@ -280,7 +282,7 @@ def _compared(model: Model, step: Step, exact: Mapping[str, Mapping[str, Any]]) 
     return Compared(step.layers, step.runner, float(off.max()), float((off / error).max()))
 
 
-def _bounded(
+def bounded(
     problem: networks.Problem, x: Any, error: Any, w: Any, b: Any, r: Any, twice: bool = False
 ) -> tuple[Any, Any]:
     """(y, how far a kernel's y may be off) of a layer in float64, for an x that may be off by `error`.
@@ -311,9 +313,11 @@ def _bounded(
         y = y + r
         allowed = allowed + _UNIT * (y.abs() + r.abs())
     allowed = allowed + float(np.finfo(np.float32).tiny)
-    if problem.dtype == "float16":  # stored, or between fused layers maybe
+    if problem.dtype in _STORED:  # stored, or between fused layers maybe
+        unit, least = _STORED[problem.dtype]
         if twice and b is not None:
-            allowed = allowed + _HALF_UNIT * linear_part(problem, x, w).abs() + _HALF_LEAST
-        allowed = allowed + _HALF_UNIT * (y.abs() + allowed) + _HALF_LEAST
+            allowed = allowed + unit * linear_part(problem, x, w).abs() + least
+        allowed = allowed + unit * (y.abs() + allowed) + least
+    if problem.dtype == "float16":
         y = torch.where(y.abs() >= 65520, torch.copysign(torch.full_like(y, math.inf), y), y)
     return y, allowed

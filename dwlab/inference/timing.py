@@ -76,29 +76,34 @@ def measure(model: Model, compiled: bool = True, unfused: Model | None = None, *
     """
     if model.graph is None:
         raise timing.TimingError(timing.SIMULATED)
-    torch = pytorch()
     inference.give(model, random_image(model.network))
     inference.launch(model)
     y = inference.output(model).float()
     ours = baselines.time_graph(model.graph, **how)
     alone = None if unfused is None else baselines.time_graph(unfused.graph, **how)
-    found = []
-    for name in ways(_baseline(model.network), model.weights, compiled):
-        time, why = None, ""
-        try:
-            with baseline_graph(model, name) as (graph, theirs):
-                graph.replay()
-                off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
-                why = "" if off <= allowed else f"its output differs from ours by {off:.1e}"
-                time = None if why else baselines.time_graph(graph, **how)
-        except torch.OutOfMemoryError:
-            why = "out of GPU memory"
-        except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
-            why = f"it does not run: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        finally:
-            graph = theirs = None
-        found.append(baselines.Baseline(name, name, time, failure=why))
-    return Measured(ours, tuple(found), alone)
+
+    def timed(name: str) -> tuple[Timing | None, str]:
+        with baseline_graph(model, name) as (graph, theirs):
+            graph.replay()
+            off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
+            if off > allowed:
+                return None, f"its output differs from ours by {off:.1e}"
+            return baselines.time_graph(graph, **how), ""
+
+    names = ways(_baseline(model.network), model.weights, compiled)
+    return Measured(ours, tuple(tried(name, functools.partial(timed, name)) for name in names), alone)
+
+
+def tried(name: str, timed: Callable[[], tuple[Timing | None, str]]) -> baselines.Baseline:
+    """A way with its time, or why it has none, both as `timed` gives them or fails."""
+    time, why = None, ""
+    try:
+        time, why = timed()
+    except pytorch().OutOfMemoryError:
+        why = "out of GPU memory"
+    except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
+        why = f"it does not run: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return baselines.Baseline(name, name, time, failure=why)
 
 
 def faster(decided: Decision, fused: Model, unfused: Model, **how: Any) -> tuple[Decision, Model, Model | None]:

@@ -23,6 +23,7 @@ from dwlab.problems import ProblemError, layers
 F = torch.nn.functional
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "gelu": F.gelu}
 TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 Parameters = tuple[torch.Tensor, torch.Tensor | None]
 """The weights of a layer, as nn.Conv2d has them, and its bias."""
 
@@ -32,14 +33,14 @@ def depthwise_conv2d(
     activation: str = "none",
 ) -> torch.Tensor:  # fmt: skip
     """x (N, C, H, W), w (C, 1, K, K), b (C,); y (N, C, P, Q). padding: -1 is K // 2."""
-    return _layers(x, [(w, b)], [_depthwise(x, w, b, stride, padding, activation)])
+    return chain(x, [(w, b, activation, stride, padding)])
 
 
 def pointwise(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None, activation: str = "none"
 ) -> torch.Tensor:
     """x (N, C, H, W), w (F, C, 1, 1), b (F,); y (N, F, H, W)."""
-    return _layers(x, [(w, b)], [_pointwise(x, x.shape[-2:], w, b, activation)])
+    return chain(x, [(w, b, activation)])
 
 
 def separable(
@@ -47,71 +48,68 @@ def separable(
     stride: int = 1, padding: int = -1,
 ) -> torch.Tensor:  # fmt: skip
     """A depthwise layer and a pointwise one: in one kernel where one is written for that, else one after the other."""
-    one = _depthwise(x, *first, stride, padding, activations[0])
-    return _layers(x, [first, second], [one, _pointwise(x, (), *second, activations[1])])
+    return chain(x, [(*first, activations[0], stride, padding), (*second, activations[1])])
 
 
-def _layout(x: torch.Tensor) -> str:
+def chain(x: torch.Tensor, given: Sequence[Any], r: torch.Tensor | None = None, layout: str = "") -> torch.Tensor:
+    """One layer or two that follow each other, each (w, b, activation), of a depthwise one its stride and padding, too;
+    w (F, C): x is (N, H, W, C). r: added to the last one's. layout: that x is brought into; "": the one it has.
+    """
+    if last := given[0][0].ndim == 2:
+        x, r = (None if one is None else one.permute(0, 3, 1, 2) for one in (x, r))
+        given = [(w[..., None, None], *more) for w, *more in given]
     if not isinstance(x, torch.Tensor) or x.ndim != 4 or x.dtype not in TYPES:
         got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, torch.Tensor) else type(x).__name__
         raise DispatchError(f"x is {got}: pass a tensor (N, C, H, W) of {', '.join(TYPES.values())}")
-    if x.is_contiguous():
-        return "NCHW"
-    if x.is_contiguous(memory_format=torch.channels_last):
-        return "NHWC"
-    raise DispatchError(f"x has strides {x.stride()}: pass x.contiguous(), in either memory format")
-
-
-def _depthwise(x: Any, w: Any, b: Any, stride: int, padding: int, activation: str) -> tuple[Any, ...]:
-    """What `_text` takes of a layer: its sizes, then its words."""
-    layout = _layout(x)
-    if w.ndim != 4 or w.shape[:2] != (x.shape[1], 1) or w.shape[2] != w.shape[3]:
-        raise DispatchError(f"w has shape {tuple(w.shape)}: {(x.shape[1], 1, 'K', 'K')} is needed")
-    return (*map(int, x.shape), int(w.shape[2]), stride, padding), (layout, b is not None, activation)
-
-
-def _pointwise(x: Any, size: Sequence[int], w: Any, b: Any, activation: str) -> tuple[Any, ...]:
-    layout = _layout(x)
-    if w.ndim != 4 or w.shape[1:] != (x.shape[1], 1, 1):
-        raise DispatchError(f"w has shape {tuple(w.shape)}: {('F', x.shape[1], 1, 1)} is needed")
-    sizes = int(x.shape[0]), int(x.shape[1]), int(w.shape[0]), *map(int, size)
-    return sizes, (layout, b is not None, activation)
-
-
-@torch.compiler.assume_constant_result  # of sizes and words: nothing that torch.compile could trace
-def _text(dtype: str, *given: tuple[Any, ...]) -> str:
-    """The problem of one or two layers as text. A pointwise layer without a size has that of the layer before."""
-    made: list[Any] = []
-    try:
-        for sizes, (layout, bias, activation) in given:
-            form = {"layout": layout, "dtype": dtype, "bias": bias, "activation": activation}
-            if len(sizes) == 7:
-                made.append(layers.DepthwiseConv2d(*sizes, **form))
-            else:
-                size = (made[0].P, made[0].Q) if len(sizes) == 3 else ()
-                made.append(layers.Pointwise(*sizes, *size, **form))
-    except ProblemError as error:
-        raise DispatchError(str(error)) from None
-    return str(layers.Fused(*made) if len(made) == 2 else made[0])
-
-
-def _layers(x: torch.Tensor, given: Sequence[Parameters], described: Sequence[tuple[Any, ...]]) -> torch.Tensor:
-    parameters = [one for pair in given for one in pair if one is not None]
+    x = x.contiguous(memory_format=FORMATS[layout]) if layout else x
+    layout = layout or next((one for one, form in FORMATS.items() if x.is_contiguous(memory_format=form)), "")
+    if not layout:
+        raise DispatchError(f"x has strides {x.stride()}: pass x.contiguous(), in either memory format")
+    parts, C = [], x.shape[1]
+    for w, b, activation, *how in given:
+        shape = (C, 1, "K", "K") if how else ("F", C, 1, 1)
+        fits = w.ndim == 4 and all(a in (b, "F", "K") for a, b in zip(shape, w.shape, strict=True))
+        if not fits or w.shape[2] != w.shape[3]:
+            raise DispatchError(f"w has shape {tuple(w.shape)}: {shape} is needed")
+        C = int(w.shape[0])
+        parts.append((C, (int(w.shape[2]), *how) if how else (), b is not None, activation))
+    parameters = [one for w, b, *_ in given for one in (w, b) if one is not None] + [r] * (r is not None)
     for one in parameters:
         if one.device != x.device:
             raise DispatchError(f"a parameter is on {one.device} and x on {x.device}")
-    return _operator(x, parameters, _text(TYPES[x.dtype], *described))
+    y = _operator(x, parameters, _text(TYPES[x.dtype], layout, r is not None, tuple(map(int, x.shape)), *parts))
+    return y.permute(0, 2, 3, 1) if last else y
 
 
 @functools.lru_cache(512)
-def _plan(text: str) -> tuple[tuple[Any, Any], ...]:
+@torch.compiler.assume_constant_result  # of sizes and words: nothing that torch.compile could trace
+def _text(dtype: str, layout: str, residual: bool, sizes: tuple[int, ...], *parts: tuple[Any, ...]) -> str:
+    """The problem of one or two layers as text. parts: filters, (K, stride, padding) or (), bias, activation."""
+    made: list[Any] = []
+    N, C, H, W = sizes
+    try:
+        for place, (F, how, bias, activation) in enumerate(parts, 1):
+            form = {"layout": layout, "dtype": dtype, "bias": bias, "activation": activation}
+            form["residual"] = residual and place == len(parts)
+            if how:
+                made.append(layers.DepthwiseConv2d(N, C, H, W, *how, **form))
+            else:
+                made.append(layers.Pointwise(N, C, F, H, W, **form))
+            C, H, W = F, made[-1].P, made[-1].Q
+        return str(layers.Fused(*made) if len(made) == 2 else made[0])
+    except ProblemError as error:
+        raise DispatchError(str(error)) from None
+
+
+@functools.lru_cache(512)
+def launches(text: str) -> tuple[tuple[Any, Any], ...]:
     """(problem, stage) of each launch: of two layers one, if a kernel that is none of a lesson's takes both; () where
     there is no stage for a layer.
     """
     problem = layers.problem(text)
     found = choices.ranking(problem, problem.main_path)
     if len(parts := _parts(problem)) == 2 and not (found and found[0].name != "naive"):
-        alone = [_plan(str(one)) for one in parts]
+        alone = [launches(str(one)) for one in parts]
         return sum(alone, ()) if all(alone) else ()
     return ((problem, found[0]),) if found else ()
 
@@ -122,9 +120,9 @@ def _parts(problem: Any) -> tuple[Any, ...]:
 
 @torch.library.custom_op("dwlab::layers", mutates_args=())
 def _operator(x: torch.Tensor, parameters: list[torch.Tensor], problem: str) -> torch.Tensor:
-    """The layers of a problem, as text for `layers.problem`. parameters: w, b, w, b, without those that are absent."""
+    """The layers of a problem, as text for `layers.problem`. parameters: w, b, w, b, r, without what is not there."""
     left = iter(parameters)
-    if not (plan := _plan(problem)):
+    if not (plan := launches(problem)):
         return _by_pytorch(x, parameters, layers.problem(problem)).clone()
     for made, stage in plan:
         x = _launched(x, left, made, stage)
@@ -134,13 +132,16 @@ def _operator(x: torch.Tensor, parameters: list[torch.Tensor], problem: str) -> 
 def _launched(x: torch.Tensor, left: Iterator[torch.Tensor], made: Any, stage: Any) -> torch.Tensor:
     y, parts = _empty(x, made), _parts(made)
     nhwc = parts[0].layout == "NHWC"
-    given = {"x": x.permute(0, 2, 3, 1) if nhwc else x, "y": y.permute(0, 2, 3, 1) if nhwc else y}
+    given = {"x": (x.permute(0, 2, 3, 1) if nhwc else x).contiguous(), "y": y.permute(0, 2, 3, 1) if nhwc else y}
     for part, number in zip(parts, ("1", "2") if len(parts) == 2 else ("",), strict=True):
         w = next(left)
         w = w[..., 0, 0] if isinstance(part, layers.Pointwise) else w[:, 0].permute(1, 2, 0) if nhwc else w[:, 0]
         given[f"w{number}"] = w.to(x.dtype).contiguous()
         if part.bias:
             given[f"b{number}"] = next(left).to(x.dtype).contiguous()
+    if parts[-1].residual:
+        r = next(left).contiguous(memory_format=FORMATS[parts[0].layout])
+        given["r"] = r.permute(0, 2, 3, 1) if nhwc else r
     arrays = {name: dispatch.memory_of(one.detach()) for name, one in given.items()}
     stage.starter(made, arrays)(dispatch.current_stream())
     return y
@@ -149,8 +150,7 @@ def _launched(x: torch.Tensor, left: Iterator[torch.Tensor], made: Any, stage: A
 def _empty(x: torch.Tensor, problem: Any) -> torch.Tensor:
     last = _parts(problem)[-1]
     size = last.N, last.F if isinstance(last, layers.Pointwise) else last.C, last.P, last.Q
-    form = torch.channels_last if last.layout == "NHWC" else torch.contiguous_format
-    return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=form)
+    return torch.empty(size, dtype=x.dtype, device=x.device, memory_format=FORMATS[last.layout])
 
 
 @_operator.register_fake
@@ -164,6 +164,7 @@ def _by_pytorch(x: torch.Tensor, parameters: Sequence[torch.Tensor], problem: An
         w, b = next(left).to(x.dtype), next(left).to(x.dtype) if part.bias else None
         more = (part.stride, part.padding, 1, part.C) if isinstance(part, layers.DepthwiseConv2d) else ()
         x = ACTIVATIONS[part.activation](F.conv2d(x, w, b, *more))
+        x = x + next(left) if part.residual else x
     return x
 
 
