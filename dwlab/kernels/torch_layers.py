@@ -17,6 +17,7 @@ from typing import Any
 
 from dwlab.kernels import choices, dispatch
 from dwlab.kernels.dispatch import DispatchError
+from dwlab.kernels.tiling import tuned
 from dwlab.kernels.torch_ops import torch
 from dwlab.problems import ProblemError, layers
 
@@ -107,6 +108,8 @@ def launches(text: str) -> tuple[tuple[Any, Any], ...]:
     there is no stage for a layer.
     """
     problem = layers.problem(text)
+    if tuned.first_launch:
+        tuned.first_launch(problem, problem.main_path)
     found = choices.ranking(problem, problem.main_path)
     if len(parts := _parts(problem)) == 2 and not (found and found[0].name != "naive"):
         alone = [launches(str(one)) for one in parts]
