@@ -20,15 +20,14 @@ from dataclasses import replace
 
 from dwlab.gpu import target
 from dwlab.kernels import choices
-from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem
-from dwlab.records.journal import Journal, JournalError
+from dwlab.records.journal import Journal
 from dwlab.tuning import replay, stages, strategies
-from dwlab.tuning.search import Bench, SearchError, search
-from dwlab.tuning.space import SpaceError, subject
-from dwlab.tuning.worker import Worker, WorkerError
+from dwlab.tuning.search import Bench, search
+from dwlab.tuning.space import subject
+from dwlab.tuning.worker import Worker
 
 SECONDS = "DWLAB_TUNE_SECONDS"
 BUDGET = 60.0
@@ -46,7 +45,7 @@ def first_launch(problem: Problem, path: str) -> None:
         best = choices.ranking(problem, path)[0]
         if best.tiles is not None:
             _searched(f"{best.id}{tuned.OPTIONS}", problem, journal, until - time.monotonic())
-    except (SearchError, SpaceError, StageError, WorkerError, JournalError, OSError, ValueError) as error:
+    except Exception as error:  # whatever it is, the launch can do without
         warnings.warn(f"{name} on {problem} is launched as without {tuned.SWITCH}=on: {error}", stacklevel=2)
 
 
