@@ -137,7 +137,7 @@ def run(client: Client, here: bool, python: Path, folder: Path) -> dict[str, Any
     there = folder / f"{client.name}-{client.version}"
     found = measured(python, tests if client.tests else [str(program)], here, there, folder / "path")
     found["outcomes"] = outcomes(file) if client.tests else {"program": "failed" if found["status"] else "passed"}
-    found["hazards"] = re.findall(r"^simt: (\S+:\d+: [a-z ]+: .*)$", found["says"], re.M)
+    found["hazards"] = re.findall(r"^simt: (?:\S*site-packages/)?(\S+:\d+: [a-z ]+: .*)$", found["says"], re.M)
     return found
 
 
