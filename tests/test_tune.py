@@ -230,6 +230,19 @@ def test_claims_are_of_all_rows_and_what_optuna_loses_is_kept(tmp_path, monkeypa
     assert tuning.kept(tmp_path) and not tuning.kept(tmp_path / "else")
 
 
+def test_the_page_says_of_searches_what_the_sweeps_show():
+    rows = tuning.rows(pathlib.Path(tuned.FOLDER))
+    claims = tuning.claims(rows)
+    _, every = claims["all"]
+    for place in (0, 1):  # 5 and 10 candidates
+        assert all(every["model"][place].mean < one[place].mean for name, one in every.items() if name != "model")
+        assert abs(every["far"][place].mean - every["cost"][place].mean) < 0.001
+    _, sparse = claims["sparse filters"]
+    assert sparse["default"][0].median == 0 and sparse["random"][2].mean - sparse["model"][2].mean < 0.001
+    spaces = sorted(one.space for one in rows if one.regrets and one.space >= tuning.MANY)
+    assert sum(size <= 50 for size in spaces) > len(spaces) / 2 and spaces[-1] < 100
+
+
 def test_near_layers_are_of_one_kind_and_each_size_within_a_factor():
     one = learned.layer_of("N=32 C=16 F=96 H=112 W=112 NHWC bias")
     for other, near in (("N=1 C=32 F=48 H=112 W=112", True), ("C=33 F=96 H=112 W=112", False), ("C=16 F=96", False)):

@@ -112,8 +112,9 @@ def tune_pruning(
     }
     kept = {form: kept_magnitude(w, form) for form in patterns} | {"dense": 1.0}
     layers = {form: SparsePointwise(**sizes, pattern=form) for form in patterns}
-    found = {form: fastest[0] for form, one in layers.items() if (fastest := ways(one, gpu))}
-    found |= dict([("dense", way) for way in ways(layers[patterns[0]], gpu) if way.storage == "dense"])
+    every = {form: ways(one, gpu) for form, one in layers.items()}
+    found = {form: its[0] for form, its in every.items() if its}
+    found |= {way.storage: way for its in every.values() for way in its if way.storage == "dense"}
     if not found:
         raise ValueError(f"no stage of which a time is known takes {layer} on {gpus.of(gpu)}")
     front = sparse.frontier(kept, {form: way.us for form, way in found.items()})
