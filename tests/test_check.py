@@ -671,20 +671,6 @@ def test_contrast_finds_multiples():
     assert exact(chosen, [False, False, True, False, True]).words == "L > 32 and not a multiple of it"
 
 
-@pytest.mark.parametrize(
-    "id, dtype",
-    [
-        ("depthwise1d/forward/warp_tiled", "float32"),
-        ("depthwise1d/forward/wide", "float16"),
-        ("pointwise/forward/split", "bfloat16"),
-    ],
-)
-def test_what_a_stage_is_judged_on_can_be_asked_beforehand(id, dtype):
-    judged = stage(id)
-    few = checked_on(judged, dtype, most=9)  # spread over all
-    assert few == tuple(result.case.problem for result in check(judged, dtype=dtype, most=9).results)
-
-
 @pytest.mark.parametrize("id", ["depthwise1d/forward/naive", "pointwise/forward/naive"])
 def test_a_few_problems_are_spread_over_all(id):
     every, few = checked_on(stage(id)), checked_on(stage(id), most=4)

@@ -264,10 +264,10 @@ def _tile_rule(mask: np.ndarray, hits: np.ndarray, period: int) -> Rule | None:
 _ACCIDENT = 1e-4  # how likely at most that so many wrong elements meet a rule by accident
 
 
-def region(mask: np.ndarray, tiles: Sequence[int] = (), names: str = "") -> list[tuple[str, Rule, str]]:
+def region(mask: np.ndarray, tiles: Sequence[int] = (), names: Sequence[str] = "") -> list[tuple[str, Rule, str]]:
     """The ways to describe a mask over (b, h, t) or (h, j), the simplest first: (axis, rule, words).
 
-    names: a letter for each axis, where they are others.
+    names: one for each axis, where they are others.
 
     Where it does not depend on one axis alone, the axis is "", and the words say how many elements it has and where the
     first is.
@@ -281,7 +281,7 @@ def region(mask: np.ndarray, tiles: Sequence[int] = (), names: str = "") -> list
         shape[axis] = -1
         if np.array_equal(np.broadcast_to(line.reshape(shape), mask.shape), mask):
             return [(names[axis], rule, rule.words(names[axis], len(line))) for rule in rules_of(line, tiles)]
-    if mask.ndim == 3:
+    if names == "bht":
         rows = mask.reshape(-1, mask.shape[2])
         if np.array_equal(rows.all(axis=1), rows.any(axis=1)):
             return [("row", rule, rule.words("row = b*H + h", len(rows))) for rule in rules_of(rows.all(axis=1), tiles)]
@@ -301,6 +301,18 @@ def region(mask: np.ndarray, tiles: Sequence[int] = (), names: str = "") -> list
     where = ", ".join(f"{name}={i}" for name, i in zip(names, first, strict=True))
     words = f"{int(mask.sum())} of {mask.size} elements, the first at {where}"
     return [("", Rule("scattered", count=int(mask.sum())), words)]
+
+
+def where(mask: np.ndarray) -> str:
+    """The simplest rule for some elements of any array, its axes by numbers; "" if there is none."""
+    names = [f"axis {axis}" for axis in range(mask.ndim)]
+    for axis, size in enumerate(mask.shape):
+        right = np.flatnonzero(~mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis)))
+        first, last = (int(right[0]), size - 1 - int(right[-1])) if len(right) else (0, 0)
+        if first and last and size - first - last == len(right) >= first + last:
+            return f"the first {first} and the last {last} of {size} along axis {axis}"
+    _, rule, words = region(mask, names=names)[0]
+    return "" if rule.kind in ("all", "scattered") else words
 
 
 def _axes(evidence: Evidence) -> str:

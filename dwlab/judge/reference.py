@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dwlab.judge import diagnosis
 from dwlab.judge.causes import LOOK, CheckError, as_findings, hint, message, raise_if_wrong, two_writers, why_not
 from dwlab.judge.diagnosis import Finding
 from dwlab.judge.isolation import SECONDS, WALL, isolated
@@ -511,7 +512,7 @@ def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missin
         at = [int(i) for i in np.argwhere(missing)[0]]
         text = f"{int(missing.sum()):,} of {got.size:,} elements of {name} are not written, the first at {at}"
         return Finding("not written", text, "has every element a thread? Is a guard too strict, or the grid too small?")
-    found = _by_value(got, want, wrong) or _by_move(name, got, right, wrong) or _by_place(got.shape, places)
+    found = _by_value(got, want, wrong) or _by_move(name, got, right, wrong) or _by_place(wrong)
     pattern, what, look = found or ("wrong", "", "step through that element's thread: dwlab.stepper plays it")
     return Finding(pattern, f"{seen}{what and '; '}{what}", look)
 
@@ -568,15 +569,11 @@ def _by_move(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray) -> _G
     return None
 
 
-def _by_place(shape: tuple[int, ...], places: np.ndarray) -> _Guess:
-    """Whether they lie at a border, or beyond some place."""
-    for axis, size in enumerate(shape):
-        lines = np.unique(places[:, axis]).tolist()
-        if size <= 2 or len(lines) == size:
-            continue
-        if set(lines) <= {0, size - 1}:
-            which = "first" if lines[-1] == 0 else "last" if lines[0] else "first and last"
-            return "edge", f"only the {which} along axis {axis}", "what happens at the border"
-        if lines == list(range(lines[0], size)):
+def _by_place(wrong: np.ndarray) -> _Guess:
+    """Whether they lie beyond some place, at a border, or where another rule says."""
+    for axis, size in enumerate(wrong.shape):
+        lines = np.flatnonzero(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != axis)))
+        if size > 2 and 1 < len(lines) < size and lines[-1] - lines[0] + 1 == len(lines) == size - lines[0]:
             return "tail", f"all at {lines[0]} or beyond along axis {axis}", "another block, or a later turn of a loop?"
-    return None
+    words = diagnosis.where(wrong)
+    return ("edge", f"only {words}", "what happens at the border, or in these threads?") if words else None

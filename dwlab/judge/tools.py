@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from dwlab import simt
-from dwlab.judge import causes
+from dwlab.judge import causes, diagnosis
 from dwlab.judge.answer import Answer, Function, Other, Raised, Unsolved, Wrong, many  # noqa: F401 (Raised: for judges)
 from dwlab.simt import cuda as simulated
 
@@ -407,13 +407,12 @@ def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: 
     if written is not None and written.shape == close.shape and (unwritten := wrong & ~written).any():
         if not written.any():
             return (NOTHING_STORED,)
-        where = _edge(unwritten)
-        return (f"{where[0].upper()}{where[1:]} are written by no thread.",) if where else ()
+        return (f"No thread writes these: {where}.",) if (where := diagnosis.where(unwritten)) else ()
     g, w = got[wrong].astype(np.float64), want[wrong].astype(np.float64)
     if g.any() and np.array_equal(g, np.floor(w)):
         return ("All of them are rounded down to whole numbers: / divides, // does that.",)
     if not (np.isfinite(g).all() and np.isfinite(w).all()) or g.size < 3 or np.ptp(w) == 0:
-        return (f"Only {where} are wrong.",) if (where := _edge(wrong)) else ()
+        return (f"Wrong are only these: {where}.",) if (where := diagnosis.where(wrong)) else ()
     size = np.abs(w).max()
     if np.abs(g + w).max() <= 1e-5 * size:
         return ("All of them have the other sign.",)
@@ -423,29 +422,13 @@ def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: 
         return (f"All of them are {ratio:.4g} times what is right: which factor is missing, or too much?",)
     if np.ptp(g - w) <= 1e-5 * size:
         return (f"All of them are off by {np.mean(g - w):.4g}: what is added once too often, or forgotten?",)
-    return (f"Only {where} are wrong.",) if (where := _edge(wrong)) else ()
+    return (f"Wrong are only these: {where}.",) if (where := diagnosis.where(wrong)) else ()
 
 
 NOTHING_STORED = (
     "No thread stores anything there. Does one come to the store? `array[index] = value` is one; `array = value`, "
     "print and return store nothing."
 )
-
-
-def _edge(wrong: np.ndarray) -> str:
-    """Which end, or ends, of which axis hold all that is wrong; "" if it lies elsewhere."""
-    for axis, size in enumerate(wrong.shape):
-        right = np.flatnonzero(~wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != axis)))
-        n = size - len(right)
-        if size < 3 or not 0 < n <= size // 2 or right[-1] - right[0] != len(right) - 1:
-            continue
-        some = "" if wrong.sum() == n * (wrong.size // size) else "some of "
-        first, last = right[0], size - 1 - right[-1]
-        if n == 1:
-            return f"{some}those with {'index 0' if first else 'the last index'} on axis {axis}"
-        ends = (f"the {end} {count}" for end, count in (("first", first), ("last", last)) if count)
-        return f"{some}{' and '.join(ends)} along axis {axis}"
-    return ""
 
 
 def convolves(kernel: Any, launch: Callable[[Any], Any], problem: Any = None, path: str = "forward") -> str:
