@@ -329,10 +329,10 @@ def sized(does, args=drawn, want=lambda x: 2 * x, grid=lambda n: -(-n // 32), **
 @pytest.mark.parametrize(
     ("a", "b", "d", "named"),
     [
-        ("g, t", "t, g", "g, t", "b read with its rows and columns exchanged"),
+        ("g, t", "t, g", "g, t", "b read with axes 0 and 1 exchanged"),
         ("(g + 4) % 8, t", "g, t", "g, t", "a read with the halves of its rows exchanged"),
         ("g, t", "g, (t + 4) % 8", "g, t", "b read with the halves of its columns exchanged"),
-        ("g, t", "g, t", "g, t ^ 1", "d stored with its columns in the order 1, 0, 3, 2, …"),
+        ("g, t", "g, t", "g, t ^ 1", "d stored with neighbours exchanged along axis 1"),
         ("g, t", "g, t", "g // 2 + g % 2 * 4, t", "d stored with its rows in the order 0, 2, 4, 6, …"),
     ],
 )
@@ -342,6 +342,29 @@ def test_a_matrix_in_another_order_is_named(a, b, d, named):
     made = of_lines("a, b, d", *head, summed, "t = h", f"d[{d}] = total")
     a, b = np.random.default_rng(3).normal(size=(2, 8, 8)).astype(np.float32)
     verdict = check(made, want=lambda a, b: a @ b.T, args=(a, b, np.zeros((8, 8), np.float32)), grid=1, block=(8, 8))
+    assert not verdict.passed and named in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("tap", "named"),
+    [
+        ("w[4 - j, 0]", "as w read with the last first along axis 0"),
+        ("w[j - 1, 0] if j > 0 else float32(0)", "as w read with one before along axis 0"),
+        ("w[(j + 1) % 5, 0]", "w read with one further on, round the end along axis 0"),
+        ("w[j, 0] if j > 0 else float32(0)", "w read with the first left out along axis 0"),
+        ("w[j, 1]", "w read with the last first along axis 1"),
+        ("w[4 - j, 1]", "w read with the last first along axes 0 and 1"),
+    ],
+)
+def test_a_filter_read_backwards_or_off_its_place_is_named(tap, named):
+    head, loop = ("t = cuda.grid(1)", "total = float32(0)"), "for j in range(5):"
+    made = of_lines("x, w, y", *head, loop, f"    if t >= j: total += ({tap}) * x[t - j]", "y[t] = total")
+    x, w = np.random.default_rng(3).integers(1, 9, 32).astype("f4"), np.arange(1, 11, dtype="f4").reshape(5, 2)
+
+    def want(x, w):
+        return np.convolve(x, w[:, 0])[:32]
+
+    verdict = check(made, want=want, args=(x, w, 0 * x), grid=1, block=32)
     assert not verdict.passed and named in str(verdict)
 
 

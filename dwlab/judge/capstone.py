@@ -7,9 +7,10 @@ operator: `python -m dwlab grade FILE` finds the judge by it. `rubric` gives a p
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +125,14 @@ def rubric(
     )
 
 
-class _points:
+@contextlib.contextmanager
+def _points(place: int) -> Iterator[None]:
     """Says before a Wrong how many points there are already, and which one is next."""
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Wrong):
-            head = f"{self.place} of {len(POINTS)} points. Next: {POINTS[self.place]}."
-            raise Wrong(f"{head} {error}", (*error.hints, *HINTS.get(self.place, ()))) from None
+    try:
+        yield
+    except Wrong as error:
+        head = f"{place} of {len(POINTS)} points. Next: {POINTS[place]}."
+        raise Wrong(f"{head} {error}", (*error.hints, *HINTS.get(place, ()))) from None
 
 
 def operators() -> dict[str, Path]:

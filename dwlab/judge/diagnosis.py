@@ -102,7 +102,7 @@ def diagnose(evidence: Evidence) -> tuple[tuple[Finding, ...], ...]:
             with np.errstate(all="ignore"):  # inputs may hold NaN and infinities
                 places = (*_by_value(evidence), *_places(evidence))
                 places = tuple(replace(one, place=True) for one in places)
-                particular = (*_values(evidence), *places, *_late(evidence))
+                particular = (*_named_guesses(evidence, _guesses(evidence)), *places, *_late(evidence))
                 particular = particular or tuple(_named_guesses(evidence, _moved_guesses(evidence)))
             faults.append(particular or (_anywhere(evidence),))
     where = str(evidence.problem)
@@ -393,7 +393,7 @@ def _named(evidence: Evidence, mask: np.ndarray, table: _Places, text: str, **mo
 
 def _unwritten(evidence: Evidence) -> list[Finding]:
     """Findings on elements that still hold the poison."""
-    name, mask = evidence.problem.outputs(evidence.path)[0], evidence.unwritten & evidence.wrong
+    name, mask = _output_of(evidence), evidence.unwritten & evidence.wrong
     text = f"never written in {name} (the NaN from before the launch is still there): {{words}}"
     first = int(np.flatnonzero(mask)[0])
     for unit, what in ((65535, "the most blocks of a grid along y and z"), (1 << 16, "2^16"), (1 << 15, "2^15")):
@@ -494,17 +494,12 @@ def _not_a_number(evidence: Evidence, mask: np.ndarray) -> str:
 
 def _example(evidence: Evidence, mask: np.ndarray) -> str:
     place = tuple(int(i) for i in np.argwhere(mask)[0])
-    name = evidence.problem.outputs(evidence.path)[0]
+    name = _output_of(evidence)
     index = ", ".join(map(str, place))
     return f"{name}[{index}] is {evidence.got[place]:.6g}, should be {evidence.want[place]:.6g}"
 
 
 # ---- values
-
-
-def _values(evidence: Evidence) -> list[Finding]:
-    """The mistakes whose output the kernel's output is."""
-    return list(_named_guesses(evidence, _guesses(evidence)))
 
 
 def _named_guesses(evidence: Evidence, guesses: Iterator[Mistake]) -> Iterator[Finding]:
@@ -562,6 +557,24 @@ def _guesses(evidence: Evidence) -> Iterator[Mistake]:
     yield from _constant_guesses(one)
 
 
+def orders(one: np.ndarray, axis: int) -> Iterator[tuple[str, np.ndarray]]:
+    """(how, an array of whose places along an axis others are read), as an index goes wrong. What is behind is 0."""
+    n = one.shape[axis]
+    at, longer = np.arange(n), np.append(one, np.zeros_like(one.take([0], axis)), axis)
+    for how, order in (
+        ("neighbours exchanged", np.where(at ^ 1 < n, at ^ 1, at)),
+        ("the last first", at[::-1]),
+        ("one further on", at + 1),
+        ("one further on, round the end", (at + 1) % n),
+        ("one before", at - 1),
+        ("one before, round the end", (at - 1) % n),
+        ("the first everywhere", 0 * at),
+        ("the first left out", np.where(at > 0, at, n)),
+    ):
+        if (order != at).any():
+            yield how, longer.take(order, axis)
+
+
 def _moved_guesses(evidence: Evidence) -> Iterator[Mistake]:
     """Each input read in another order along an axis, or in the place of one of its shape; and the output so stored."""
     problem, inputs, output = evidence.problem, evidence.inputs, _output_of(evidence)
@@ -571,17 +584,8 @@ def _moved_guesses(evidence: Evidence) -> Iterator[Mistake]:
     for name, one in ((output, evidence.want), *stored.items()):
         if name in getattr(problem, "places", ()):
             continue
-        for axis, size in enumerate(one.shape):
-            at = np.arange(size)
-            for how, order in (
-                ("neighbours exchanged", at ^ 1),
-                ("the last first", at[::-1]),
-                ("one further on", at + 1),
-            ):
-                order = np.where(order < size, order, at)
-                if (order == at).all():
-                    continue
-                moved = np.take(one, order, axis)
+        for axis in range(one.ndim):
+            for how, moved in orders(one, axis):
                 if name != output:
                     moved = references.reference(problem, evidence.path, stored | {name: moved})[output]
                 text, look = f"{name} with {how} along axis {axis}", f"how {name} is indexed along axis {axis}"
@@ -665,7 +669,7 @@ def _late(evidence: Evidence) -> Iterator[Finding]:
 def _by_value(evidence: Evidence) -> Iterator[Finding]:
     """Wrong exactly where the right number lies on one side of a bound: what is cut off, or done to one sign alone."""
     got, want, _, wrong = evidence.written
-    name = evidence.problem.outputs(evidence.path)[0]
+    name = _output_of(evidence)
     measures = [(f"the right {name}", want), (f"the magnitude of the right {name}", np.abs(want))]
     if not isinstance(evidence.problem, DepthwiseConv1d) and evidence.problem.dtype != "int8":
         before = mistakes.before_activation(evidence.problem, evidence.inputs)[~evidence.unwritten]
@@ -701,7 +705,7 @@ def _added_to_output(evidence: Evidence) -> Iterator[Finding]:
         evidence.allowed + abs(evidence.fill) * 2.0**-22,
     )
     if stale.any() and stale.sum() == evidence.wrong.sum():
-        name = evidence.problem.outputs(evidence.path)[0]
+        name = _output_of(evidence)
         yield Finding(
             "adds to the output",
             f"{name} = what it held before + the right result",

@@ -599,9 +599,8 @@ def main(args: argparse.Namespace) -> int:
     """Judges the named exercises, or all of exercises/. Each answer runs in a process of its own, with
     a time limit. Status 1 if one is not solved.
     """
-    names, folder = list(getattr(args, "names", None) or ()), getattr(args, "all", None)
-    home = SOLUTIONS if getattr(args, "solutions", False) else EXERCISES
-    seed = getattr(args, "seed", None)
+    names, folder, seed = args.names, args.all, args.seed
+    home = SOLUTIONS if args.solutions else EXERCISES
     try:
         if folder:
             if names:
@@ -611,7 +610,7 @@ def main(args: argparse.Namespace) -> int:
             if not names:
                 _there(home)
             picked = [_find(n, home) for n in names] or [(i, home / f.name) for i, f in known().items()]
-            hint = getattr(args, "hint", None) or 1
+            hint = args.hint or 1
             if len(picked) == 1 and not args.json:
                 one = judge_file(picked[0][1], picked[0][0], hint=hint, seed=seed)
                 print(one.text(f"python -m dwlab grade {(names or picked[0])[0]} --hint {{hint}}"))
@@ -622,8 +621,8 @@ def main(args: argparse.Namespace) -> int:
         return 2
     print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
     try:
-        written = [results.to_csv(args.csv)] if getattr(args, "csv", None) else []
-        if getattr(args, "results", None):
+        written = [results.to_csv(args.csv)] if args.csv else []
+        if args.results:
             written.append(f"{args.results} ({many(len(results.to_results(args.results)), 'files')})")
     except OSError as error:
         print(f"dwlab: cannot write {error.filename}: {error.strerror}", file=sys.stderr)

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -331,10 +332,11 @@ def _compared(
             ):
                 what = f"{one.text.split('; ')[0]}; {short.format(names)}"
                 one = Finding("last terms missing", what, "how many turns does the loop over the terms take?")
-            elif not missing.any() and (
+            elif one.pattern in ("wrong", "tail", "edge") and (
                 how := _exchanged(writing(want, args), args, names, place, last[place], right[place], tolerance)
             ):
-                one = Finding("exchanged", f"{one.text.split('; ')[0]}; {how}", "which element belongs to which lane?")
+                what, look = f"{one.text.split('; ')[0]}; {how}", "which index belongs to which thread or turn?"
+                one = Finding("exchanged", what, look)
             findings.append(one)
     wrong = sum(int(one.sum()) for one in off.values())
     alike = [names[i] for i, one in enumerate(args) if i not in right and np.size(one) > 1 and _alike(one)]
@@ -461,17 +463,25 @@ def _short_sum(
 
 
 def _exchanges(one: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """(what, a matrix of which that was exchanged), as happens where lanes hold a fragment of it."""
+    """(what, an array of which that was exchanged): of a matrix also as where lanes hold a fragment of it."""
+    for axis in range(one.ndim if one.size else 0):
+        for how, other in diagnosis.orders(one, axis):
+            yield f"{how} along axis {axis}", other
+    for a, b in itertools.combinations(range(one.ndim), 2):
+        yield f"the last first along axes {a} and {b}", np.flip(one, (a, b))
+        if one.shape[a] == one.shape[b]:
+            yield f"axes {a} and {b} exchanged", one.swapaxes(a, b)
+    if one.ndim != 2:
+        return
     half, middle = one.shape[0] // 2, one.shape[1] // 2
-    if one.shape[0] == one.shape[1]:
-        yield "its rows and columns exchanged", one.T
     for axis, what in enumerate(("rows", "columns")):
         at = np.arange(n := one.shape[axis])
         if n > 2 and n % 2 == 0:
             yield f"the halves of its {what} exchanged", np.roll(one, n // 2, axis)
-            for order in (at.reshape(-1, 2)[:, ::-1].ravel(), at.reshape(-1, 2).T.ravel(), at.reshape(2, -1).T.ravel()):
-                shown = ", ".join(map(str, order[:4]))
-                yield f"its {what} in the order {shown}, …", one.take(order, axis)
+        for by in {2, n // 2, math.isqrt(n)}:
+            if 1 < by < n and n % by == 0:
+                order = at.reshape(-1, by).T.ravel()
+                yield f"its {what} in the order {', '.join(map(str, order[:4]))}, …", one.take(order, axis)
     if half and middle and one.shape[0] % 2 == one.shape[1] % 2 == 0:
         for what, upper, lower in (
             ("its upper right quarter and its lower left one exchanged", np.s_[:half, middle:], np.s_[half:, :middle]),
@@ -485,17 +495,17 @@ def _exchanges(one: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 def _exchanged(
     run: Callable, args: list, names: list[str], place: int, got: np.ndarray, right: Wanted, tolerance: float | None
 ) -> str:
-    """A sentence on an output that the function gives where a matrix is taken or stored in another order; "" else."""
+    """A sentence on an output that the function gives where an array is taken or stored in another order; "" else."""
     begun, found = time.monotonic(), []
     for at, one in enumerate(args):
-        for how, other in _exchanges(right.values if at == place else one) if np.ndim(one) == 2 else ():
+        for how, other in _exchanges(right.values if at == place else np.asarray(one)):
             given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
             given[at] = np.ascontiguousarray(other)
             if time.monotonic() - begun < TRIED_SECONDS:
                 with contextlib.suppress(Exception):
                     if at != place:
                         run(*given)
-                    if close(got, replace(right, values=given[place]), tolerance).all():
+                    if close(got, Wanted(given[place], True, np.abs(given[place]).max()), tolerance).all():
                         found.append(f"{names[at]} {'stored' if at == place else 'read'} with {how}")
     return f"as {', or '.join(found)}" if found else ""
 
@@ -559,13 +569,13 @@ def _by_move(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray) -> _G
                 look = "the order of two indices where a block stores or reads, or x and y of the grid"
                 return "transposed", f"{name} is right when {'it' if side == m == n else part} is transposed", look
     for axis in range(got.ndim):
-        for by in (-1, 1):
+        for by in (-1, 1, -2, 2):
             inside = np.ones(got.shape, bool)
-            inside[(slice(None),) * axis + (-1 if by < 0 else 0,)] = False
+            inside[(slice(None),) * axis + (slice(by, None) if by < 0 else slice(by),)] = False
             if wrong[inside].sum() > 2 and like(functools.partial(np.roll, shift=by, axis=axis))[inside].all():
-                where = "one place further on" if by < 0 else "one place before"
+                where = f"{('one place', 'two places')[abs(by) - 1]} {'further on' if by < 0 else 'before'}"
                 what = f"each place along axis {axis} holds what belongs {where}"
-                return "shifted", what, "an index that is 1 too large or too small"
+                return "shifted", what, f"an index that is {abs(by)} too large or too small"
     return None
 
 

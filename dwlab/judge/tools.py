@@ -168,7 +168,45 @@ def launched(
     tensor cores, one a warp; `copied`, requests of asynchronous copies.
     """
     with _called(what):
-        return _launched(kernel, grid, block, args, shared_bytes, updates, hints, what)
+        names = parameters(kernel)
+        kept = [a.copy() if isinstance(a, np.ndarray) else None for a in args]
+        given, outputs = [], []
+        for one in args:
+            if isinstance(one, Output):
+                device = simulated.device_array(one.shape, one.dtype)
+                device.storage[...] = np.asarray(one)
+                outputs.append((one, device))
+            given.append(outputs[-1][1] if isinstance(one, Output) else one)
+        report, counted = _run(
+            kernel, grid, block, given, shared_bytes, hints,
+            [n for n, a in zip(names, args, strict=False) if isinstance(a, Output)],
+        )  # fmt: skip
+        for one, device in outputs:
+            one[...] = device.copy_to_host()
+            flags = device.allocation.written
+            one.written = np.ones(one.shape, bool) if flags is None else _elements(flags, one)
+        for name, one, before in zip(names, args, kept, strict=False):
+            if before is None or isinstance(one, Output) or any(one is u for u in updates):
+                continue
+            for access in report.accesses:
+                if access.space == "global" and access.kind != "load" and access.array == name:
+                    raise Wrong(
+                        f"Line {access.line}: a store to `{name}`, which is an input and stays as it is.", hints
+                    )
+            if one.tobytes() != before.tobytes():
+                raise Wrong(f"`{name}` is an input, and was changed.", hints)
+        expected = dict(zip(names, getattr(kernel.py_func, "expected", names), strict=True))
+        accesses = tuple(
+            dataclasses.replace(a, array=expected.get(a.array, a.array)) if a.space == "global" else a
+            for a in report.accesses
+        )
+        made = Launched(
+            **{**vars(report), "accesses": accesses}, what=what, products=counted.products, copied=counted.copied,
+            stored={expected.get(name, name): int(each.max()) for name, each in counted.stored.items()},
+            loaded={expected.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
+        )  # fmt: skip
+        kernel.py_func.__dict__.get("launches", []).append(made)
+        return made
 
 
 @contextlib.contextmanager
@@ -178,49 +216,6 @@ def _called(what: str) -> Iterator[None]:
         yield
     except Wrong as wrong:
         raise Wrong(f"{what}: {wrong}" if what else str(wrong), wrong.hints) from None
-
-
-def _launched(
-    kernel: Any, grid: Any, block: Any, args: Sequence[Any], shared_bytes: int, updates: Sequence[np.ndarray],
-    hints: Sequence[str], what: str,
-) -> Any:  # fmt: skip
-    names = parameters(kernel)
-    kept = [a.copy() if isinstance(a, np.ndarray) else None for a in args]
-    given, outputs = [], []
-    for one in args:
-        if isinstance(one, Output):
-            device = simulated.device_array(one.shape, one.dtype)
-            device.storage[...] = np.asarray(one)
-            outputs.append((one, device))
-        given.append(outputs[-1][1] if isinstance(one, Output) else one)
-    report, counted = _run(
-        kernel, grid, block, given, shared_bytes, hints,
-        [n for n, a in zip(names, args, strict=False) if isinstance(a, Output)],
-    )  # fmt: skip
-    for one, device in outputs:
-        one[...] = device.copy_to_host()
-        flags = device.allocation.written
-        one.written = np.ones(one.shape, bool) if flags is None else _elements(flags, one)
-    for name, one, before in zip(names, args, kept, strict=False):
-        if before is None or isinstance(one, Output) or any(one is u for u in updates):
-            continue
-        for access in report.accesses:
-            if access.space == "global" and access.kind != "load" and access.array == name:
-                raise Wrong(f"Line {access.line}: a store to `{name}`, which is an input and stays as it is.", hints)
-        if one.tobytes() != before.tobytes():
-            raise Wrong(f"`{name}` is an input, and was changed.", hints)
-    expected = dict(zip(names, getattr(kernel.py_func, "expected", names), strict=True))
-    accesses = tuple(
-        dataclasses.replace(a, array=expected.get(a.array, a.array)) if a.space == "global" else a
-        for a in report.accesses
-    )
-    made = Launched(
-        **{**vars(report), "accesses": accesses}, what=what, products=counted.products, copied=counted.copied,
-        stored={expected.get(name, name): int(each.max()) for name, each in counted.stored.items()},
-        loaded={expected.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
-    )  # fmt: skip
-    kernel.py_func.__dict__.get("launches", []).append(made)
-    return made
 
 
 @dataclass(frozen=True)
@@ -679,33 +674,27 @@ def whole(value: Any, what: str, hints: Sequence[str] = ()) -> int:
     return int(value)
 
 
+def _counted_look(look: Callable[..., Any]) -> Callable[..., Any]:
+    def looked(self: Lookups, *given: Any) -> Any:
+        self.lookups += 1
+        if self.lookups > self.wrong[0]:
+            raise Wrong(*self.wrong[1:])
+        return look(self, *given)
+
+    return looked
+
+
 class Lookups(dict):
     """A dictionary that counts its look-ups; more than `limit` of them are Wrong, with `text`."""
 
     def __init__(self, values: dict, limit: int, text: str, hints: Sequence[str] = ()):
         super().__init__(values)
-        self.lookups, self.limit, self.text, self.hints = 0, limit, text, tuple(hints)
+        self.lookups, self.wrong = 0, (limit, text, hints)
 
-    def _count(self) -> None:
-        self.lookups += 1
-        if self.lookups > self.limit:
-            raise Wrong(self.text, self.hints)
+    __getitem__, __contains__, get = map(_counted_look, (dict.__getitem__, dict.__contains__, dict.get))
 
     def __reduce__(self):
-        return type(self), (dict(self.items()), self.limit, self.text, self.hints)
-
-    def __getitem__(self, key):
-        self._count()
-        return super().__getitem__(key)
-
-    def __contains__(self, key):
-        self._count()
-        return super().__contains__(key)
-
-    def get(self, key, default=None):
-        """The value, or the default, as dict has it."""
-        self._count()
-        return super().get(key, default)
+        return type(self), (dict(self.items()), *self.wrong)
 
 
 def remedied(
