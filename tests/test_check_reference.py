@@ -11,7 +11,7 @@ from numba import float32
 from dwlab import check, cuda
 from dwlab.gpu import target
 from dwlab.judge.check import CheckError, CheckFailed
-from dwlab.judge.reference import wanted
+from dwlab.judge.reference import close, wanted
 from tests.loaded import loaded
 
 X = np.random.default_rng(1).standard_normal((5, 70)).astype(np.float32)
@@ -247,6 +247,20 @@ def test_a_sum_that_cancels_may_be_as_far_off_as_its_terms_say(size, seed):
     check(sums, want=want, args=(*args, 0), grid=1, block=64).raise_if_wrong()
     verdict = check(sums, want=want, args=(*args, 1), grid=1, block=64)
     assert [one.pattern for one in verdict.findings] == ["last terms missing"], str(verdict)
+
+
+def test_no_element_is_taken_for_smaller_than_it_is():
+    """Of how far elements move when the inputs do, three draws alone had rejected one right element in a thousand."""
+    draw = np.random.default_rng(0)
+    half = draw.uniform(500, 1000, (4096, 500))
+    x = np.concatenate([half, -half * (1 + 1e-6 * draw.standard_normal(half.shape))], axis=1).astype(np.float32)
+    w = np.tile(draw.uniform(0.5, 1, 500).astype(np.float32), 2)
+
+    def want(x, w, y):
+        y[:] = x.astype(np.float64) @ w
+
+    found = wanted(want, (x, w, np.zeros(4096, np.float32)))[2]
+    assert close(np.add.accumulate(x * w, axis=1)[:, -1], found, None).all()
 
 
 def test_a_product_that_lacks_its_last_terms_is_named_so():
