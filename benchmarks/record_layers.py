@@ -231,14 +231,18 @@ def measure(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> 
             if isinstance(row, records.Measurement):
                 made["measurements"].append(study.with_baseline(row, peer).to_dict())
         made["layers"].append(layer_row(group, batch, tried, ran, bench.machine))
-        made["peers"] += peer_rows(layer_baselines.baseline_problem(tried[0][1]), ran) if tried else []
+        made["peers"] += peer_rows(tried[0][1], ran) if tried else []
     return made
 
 
 def peer_rows(problem: Problem, ran: Sequence[baselines.Baseline]) -> list[dict[str, Any]]:
-    """A record's rows of PyTorch's ways for a problem."""
-    shown = {"path": problem.main_path, "shape": records.describe_problem(problem), "dtype": problem.dtype}
-    return [one.to_dict() | shown for one in ran]
+    """A record's rows of PyTorch's ways for a problem: as it solved it, of int8 in float16 but for its int8 product."""
+    made = []
+    for one in ran:
+        solved = problem if layer_baselines.INT_MM in one.way else layer_baselines.baseline_problem(problem)
+        shown = {"path": solved.main_path, "shape": records.describe_problem(solved), "dtype": solved.dtype}
+        made.append(one.to_dict() | shown)
+    return made
 
 
 def todo(problem: Problem, batch: int, layouts: Sequence[str], last: int) -> list[tuple[Problem, list[Any]]]:
@@ -259,9 +263,10 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, optio
 
     def compile_peers(group: Group) -> None:
         for batch in options["batches"]:
-            problem = layer_baselines.baseline_problem(variant(group.problem, batch, "NHWC"))
+            problem = variant(group.problem, batch, "NHWC")
             with contextlib.suppress(Exception):  # it fails again where it is measured, and is said there
-                layer_baselines.compile_ahead(problem)
+                for one in layer_baselines.solved(problem):
+                    layer_baselines.compile_ahead(one)
 
     import torch
 

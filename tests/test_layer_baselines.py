@@ -101,12 +101,25 @@ def test_the_ways_are_those_that_there_are():
 def test_int8_is_measured_against_float16():
     layer = Pointwise(1, 4, 8, 3, 3, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-5)
     with pytest.raises(ValueError, match="PyTorch has no way for .*int8"):
-        layer_baselines.ways(layer)
+        layer_baselines.ways(DepthwiseConv2d(1, 4, 5, 5, 3, dtype="int8"))
     other = layer_baselines.baseline_problem(layer)
     assert other == Pointwise(1, 4, 8, 3, 3, dtype="float16", bias=True, activation="relu")
     both = layer_baselines.baseline_problem(Fused(layer, dataclasses.replace(layer, C=8, zero_x=-5)))
     assert both.dtype == "float16" and both.first == other
     assert layer_baselines.baseline_problem(other) is other
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("more", [{}, {"bias": True, "activation": "relu"}, {"residual": True, "m_r": 0.5}], ids=str)
+def test_pytorchs_product_of_int8_is_exact(layout, more):
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    layer = Pointwise(2, 16, 24, 3, 5, layout, "int8", zero_x=3, zero_y=-5, **more)
+    inputs = layer.inputs("forward", seed=2)
+    (prepare,) = layer_baselines.ways(layer).values()
+    call, outputs = prepare(**{name: torch.from_numpy(one) for name, one in inputs.items()})
+    y = outputs(call())["y"].contiguous().float().numpy()
+    assert study.spot_check(layer, "forward", inputs, "y", y, None) == ""
+    assert study.spot_check(layer, "forward", inputs, "y", y + 1, None)
 
 
 def test_a_wrong_result_of_a_peer_has_no_time(monkeypatch):

@@ -22,10 +22,14 @@ from dwlab.inference.with_torch import activation_of, forward, pytorch, same_pre
 from dwlab.kernels import choices
 from dwlab.kernels.registry import Stage
 from dwlab.measure import baselines, timing
+from dwlab.measure.layer_baselines import COMPILE_OPTIONS
 from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.networks import INPUT, Network
 from dwlab.text import tabular
+
+EAGER = object()
+"""In place of torch.compile's options."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def compile_baselines(network: Network, weights: Weights | None = None) -> list[
     torch, failed = pytorch(), []
     weights = random_weights(network) if weights is None else weights
     for name, prepare_call in ways(_baseline(network), weights, True).items():
-        if " torch.compile, " in name:
+        if " torch.compile" in name:
             try:
                 with same_precision(), torch.inference_mode():
                     prepare_call()()
@@ -172,8 +176,8 @@ def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callab
     torch = pytorch()
     dtype = getattr(torch, network.dtype)
 
-    def prepared(form: Any, gemm: bool, compile: bool, joined: bool = False) -> Callable[[], Any]:
-        if compile:
+    def prepared(form: Any, gemm: bool, options: Any, joined: bool = False) -> Callable[[], Any]:
+        if compiled:
             baselines.compile_often()
             network.readers(INPUT)  # found once, outside of what is traced
         device = "cuda" if target.mode == "gpu" else "cpu"
@@ -186,7 +190,18 @@ def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callab
         def call() -> Any:
             return forward(network, own, image, gemm=gemm, joined=joined)
 
-        return torch.compile(call, dynamic=False) if compile else call
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.own = torch.nn.ModuleList(map(torch.nn.ParameterDict, own.values())).requires_grad_(False)
+
+            def forward(self) -> Any:
+                return forward(network, dict(zip(own, self.own, strict=True)), image, gemm=gemm, joined=joined)
+
+        if options is EAGER:
+            return call
+        # Only a module's parameters are frozen; such a program is compiled anew for each module.
+        return torch.compile(Net() if options else call, dynamic=False, options=options)
 
     last, version, found = torch.channels_last, torch.__version__.split("+")[0], {}
     forms = {
@@ -194,11 +209,14 @@ def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callab
         "channels last, pointwise as matrix products": (last, True),
     }  # fmt: skip
     relu = any(activation_of(layer.problem) == "relu" for layer in network.layers)
-    for how, compile, joined in (("eager", False, False), ("torch.compile", True, False), ("eager", False, True)):
-        for form, (kept, gemm) in forms.items() if not (compile and not compiled or joined and not relu) else ():
+    hows = [("eager", EAGER, False)]
+    if compiled:
+        searched = torch._inductor.list_mode_options(baselines.COMPILE_MODE) | COMPILE_OPTIONS | {"freezing": True}
+        hows += [("torch.compile", None, False), ("torch.compile max-autotune with freezing", searched, False)]
+    for how, options, joined in [*hows, ("eager", EAGER, True)]:
+        for form, (kept, gemm) in forms.items() if relu or not joined else ():
             end = "" if not joined else " with their ReLU" if gemm else ", ReLU in cuDNN's call"
-            name = f"PyTorch {version} {how}, {form}{end}"
-            found[name] = functools.partial(prepared, kept, gemm, compile, joined)
+            found[f"PyTorch {version} {how}, {form}{end}"] = functools.partial(prepared, kept, gemm, options, joined)
     return found
 
 

@@ -8,8 +8,9 @@ search over matrix products is a second baseline, where `compiled` says so; its 
 as they are those of a dense one: they took minutes, and cuDNN won each search for a depthwise layer.
 
 Maps, filters and residual lie in the format that a way wants before anything is timed. TF32 is off, the storage type is
-the layer's; PyTorch has no int8 kernel for these layers on a GPU, so theirs is float16. Each result is checked against
-float64 before its time counts, and failures are reported. The manner is that of dwlab.measure.baselines.
+the layer's. Of int8 PyTorch has one product, torch._int_mm, which pointwise layers are tried by, with what requantises
+its sums; beside all int8 layers stands float16, which is faster where that product is not. Each result is checked
+against float64 before its time counts, and failures are reported. The manner is that of dwlab.measure.baselines.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 
 FORMATS = ("NCHW", "channels last")
 COMPILE_OPTIONS = {"max_autotune_conv_backends": "ATEN"}
+INT_MM = "int_mm: pixels"
 SCREENING = {"rounds": 3, "min_seconds": 0.003, "most_seconds": 0.05}
 """How the ways of one of two layers are timed before the best are timed together."""
 SCREENED_SETS = 4
@@ -44,6 +46,12 @@ def baseline_problem(problem: Problem) -> Problem:
     return replace(problem, dtype="float16", zero_x=0, zero_y=0, zero_r=0, m_r=1.0)
 
 
+def solved(problem: Problem) -> tuple[Problem, ...]:
+    """All that it may solve in its place: of pointwise layers in int8 those themselves, too."""
+    theirs = baseline_problem(problem)
+    return (theirs, problem) if theirs != problem and isinstance(problem, Pointwise) else (theirs,)
+
+
 def relative_error(dtype: str) -> float:
     """Allowed ‖y - reference‖ / ‖reference‖: sums in any order, and in 16 bits a few roundings of each element."""
     return {"float16": 2.0**-9, "bfloat16": 2.0**-6}.get(dtype, 1e-5)
@@ -52,10 +60,13 @@ def relative_error(dtype: str) -> float:
 def ways(problem: Problem) -> dict[str, Prepare]:
     """How PyTorch can compute a problem: text -> prepare(x=…, w=…, …), tensors as the problem stores them.
 
-    Of two layers every pair of ways in the same format. Raises ValueError for int8, of which it has none.
+    Of two layers every pair of ways in the same format. Raises ValueError for int8, of which it has none, but for
+    pointwise layers.
     """
-    if problem.dtype == "int8":
+    if problem not in solved(problem):
         raise ValueError(f"PyTorch has no way for {problem}: take those of layer_baselines.baseline_problem(problem)")
+    if problem.dtype == "int8":
+        return {INT_MM: _int_mm(problem, compiled=False)}
     found = {}
     for form in FORMATS:
         if not isinstance(problem, Fused):
@@ -71,6 +82,8 @@ def ways(problem: Problem) -> dict[str, Prepare]:
 @functools.cache
 def compiled_ways(problem: Problem) -> dict[str, Prepare]:
     """torch.compile's, in both formats; the first call of each compiles, which takes many seconds, once a process."""
+    if problem.dtype == "int8":
+        return {f"compile: {baselines.COMPILE_MODE}, {INT_MM}": _int_mm(problem, compiled=True)}
     return {f"compile: {baselines.COMPILE_MODE}, {form}": _compiled(problem, form) for form in FORMATS}
 
 
@@ -83,9 +96,8 @@ def compile_ahead(problem: Problem) -> list[str]:
 
     failed = []
     with baselines.full_precision(), torch.inference_mode():
-        shapes = problem.shapes(problem.main_path)
-        dtype = getattr(torch, problem.dtype)
-        given = {name: torch.zeros(shapes[name], dtype=dtype, device="cuda") for name in _inputs(problem)}
+        shapes, kinds = problem.shapes(problem.main_path), {name: problem.dtype_of(name) for name in _inputs(problem)}
+        given = {name: torch.zeros(shapes[name], dtype=getattr(torch, kinds[name]), device="cuda") for name in kinds}
         for way, prepare in compiled_ways(problem).items():
             try:
                 prepare(**given)[0]()
@@ -328,15 +340,44 @@ def _compiled(problem: Problem, form: str) -> Prepare:
         return x
 
     def prepare(**given: Any) -> tuple[baselines.Call, Outputs]:
-        import torch
-
-        if not made:
-            baselines.compile_often()
-            options = torch._inductor.list_mode_options(baselines.COMPILE_MODE) | COMPILE_OPTIONS
-            made.append(torch.compile(forward, options=options, dynamic=False))
+        made[:] = made or [_compile(forward)]
         x = _map(layers[0], given["x"], form)
         numbers = range(1, len(layers) + 1)
         parameters = [one for number in numbers for one in _parameters(problem, given, number, form)]
         return lambda: made[0](x, *parameters), _output(layers[-1])
+
+    return prepare
+
+
+def _compile(forward: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    baselines.compile_often()
+    options = torch._inductor.list_mode_options(baselines.COMPILE_MODE) | COMPILE_OPTIONS
+    return torch.compile(forward, options=options, dynamic=False)
+
+
+def _int_mm(layer: Pointwise, compiled: bool) -> Prepare:
+    """PyTorch's product of int8, whose sums are int32, then what makes int8 of them: passes, or one if compiled."""
+    made: list[Any] = []
+
+    def forward(x: Any, w: Any, b: Any, m: Any, r: Any) -> Any:
+        import torch
+
+        y = (torch._int_mm(x, w) + b).float() * m
+        y = y.relu() if layer.activation == "relu" else y
+        y = y if r is None else y + (r.int() - layer.zero_r).float() * layer.m_r
+        return (y.round() + layer.zero_y).clamp(-128, 127).to(torch.int8)
+
+    def pixels(array: Any) -> Any:
+        return _map(layer, array, "channels last").permute(0, 2, 3, 1).flatten(0, 2)
+
+    def prepare(**given: Any) -> tuple[baselines.Call, Outputs]:
+        made[:] = made or [_compile(forward) if compiled else forward]
+        b = -layer.zero_x * given["w"].int().sum(1).int() + (given["b"] if layer.bias else 0)
+        args = pixels(given["x"]), given["w"].t(), b, given["m"], pixels(given["r"]) if layer.residual else None
+        shape = layer.N, layer.H, layer.W, layer.F
+        outputs = _output(layer)
+        return lambda: made[0](*args), lambda y: outputs(y.view(shape).permute(0, 3, 1, 2))
 
     return prepare

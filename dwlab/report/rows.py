@@ -133,10 +133,12 @@ def layers(runs: Runs = None) -> Found:
     used = [run for run in used if any(here[places[id(row)]] is run for row in rows)]
     timed = (one for run in here for one in run.peers if one.get("time") and one.get("shape") and one.get("dtype"))
     ways = grouped(timed, lambda one: _computed(one, "shape", "name"))
-    made = [
-        {**_with_best_way(row, ways.get(_computed(row, "problem", "peer"), ())), "file": here[places[id(row)]].file}
-        for row in rows
-    ]
+    made = []
+    for row in rows:
+        kinds = ("int8", "float16") if row["dtype"] == "int8" else (row["dtype"],)
+        keys = [_computed({**row, "dtype": kind}, "problem", "peer") for kind in kinds]
+        theirs = [one for key in keys for one in ways.get(key, ())]
+        made.append({**_with_best_way(row, theirs), "file": here[places[id(row)]].file})
     order = {"depthwise2d": 0, "pointwise": 1, "fused": 2}
 
     def place(row: Row) -> tuple[Any, ...]:
@@ -148,11 +150,10 @@ def layers(runs: Runs = None) -> Found:
 
 
 def _computed(row: Row, problem: str, name: str) -> tuple[Any, ...]:
-    """Key of what PyTorch computes for a row of layers or as one of its ways, and which PyTorch: int8 is float16."""
+    """Key of what PyTorch computes for a row of layers or as one of its ways, and which PyTorch."""
     words = records.shape_text(row[problem]).split()
     kept = tuple(word for word in words if word not in _STORED and not word.startswith(("layout=", "zero_", "m_r=")))
-    dtype = "float16" if row["dtype"] == "int8" else row["dtype"]
-    return (row["path"], dtype, kept, *(row.get(name) or "").split()[:2])
+    return (row["path"], row["dtype"], kept, *(row.get(name) or "").split()[:2])
 
 
 def _with_best_way(row: Row, ways: Sequence[Row]) -> Row:
