@@ -24,7 +24,6 @@ from dwlab.problems import networks
 from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Fused, Pointwise
 from dwlab.records import describe_problem, writing
 
-GPUS = ("gtx1660", "orin", "h100")
 IDEAL = Rules(kernels="ideal")
 
 # ------------------------------------------------------------------------------------- accesses, element by element
@@ -328,23 +327,6 @@ def partitions(count):
     for cuts in itertools.product([False, True], repeat=count - 1):
         ends = [index + 1 for index, cut in enumerate(cuts) if cut] + [count]
         yield list(zip([0, *ends[:-1]], ends, strict=True))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 7), st.data())
-def test_a_partition_is_the_cheapest_of_all(count, data):
-    """Pieces of one to three layers, some of them not allowed; costs that at times are equal."""
-    costs = {
-        (start, start + length): data.draw(st.integers(0, 9)) / 2
-        for length in (1, 2, 3)
-        for start in range(count - length + 1)
-        if length == 1 or data.draw(st.booleans())
-    }
-    every = [sum(costs.get(piece, math.inf) for piece in pieces) for pieces in partitions(count)]
-    found = planner.partition(count, costs)
-    assert sum(costs[piece] for piece in found) == min(every)
-    assert [end for _, end in found[:-1]] == [start for start, _ in found[1:]]
-    assert found[0][0] == 0 and found[-1][1] == count
 
 
 def test_layers_that_no_piece_covers_are_an_error():

@@ -1,6 +1,5 @@
 """Pointwise layers: tiles handed in, which the judge's small layers never get, and tiles of the networks' layers."""
 
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +10,8 @@ from launched import counts, launched, right_and_counted
 from dwlab.compiler import inspect
 from dwlab.kernels import registry
 from dwlab.kernels.parts import swizzle
-from dwlab.kernels.pointwise import forward_3_registers, forward_4_tensor, split_k, tensor_tiles
+from dwlab.kernels.pointwise import forward_3_registers, split_k, tensor_tiles
 from dwlab.kernels.tiling.gpu import H200
-from dwlab.problems import networks
 from dwlab.problems.layers import Pointwise
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -103,29 +101,6 @@ def test_large_tiles_of_multiply_adds_are_right_and_counted(layer, tile):
 def test_the_warps_of_split_add_up_all_channels(layer, tile):
     one = SPLIT.with_config(split_k.config_of(layer, *tile))
     right_and_counted(one, layer)
-
-
-@functools.cache
-def layers_of(name, batch, dtype):
-    found = (one.problem for one in networks.network(name, batch, "NHWC", dtype).layers)
-    return tuple(dict.fromkeys(problem for problem in found if isinstance(problem, Pointwise)))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("batch", [1, 32])
-@pytest.mark.parametrize("network", ["mobilenet_v1", "mobilenet_v2"])
-def test_the_layers_of_the_mobilenets_get_tiles_that_fit(network, batch, dtype):
-    found = layers_of(network, batch, dtype)
-    assert len(found) >= 8
-    for layer in found:
-        assert forward_4_tensor.supports(layer), layer
-        config, how = TENSOR.config(layer), TENSOR.launch(layer)
-        takes = tensor_tiles.resources(layer.kernel_key, config)
-        assert how.shared_bytes == takes.shared_bytes <= 227 * 1024 and how.threads == takes.threads <= 1024
-        assert takes.threads * takes.registers <= 65536
-        assert how.blocks * config.block_m * config.block_n >= layer.F * layer.H * layer.W * batch  # all have a block
-        config = SPLIT.config(layer)
-        assert 4 * config.warps_k * config.block_m * config.block_n <= 48 * 1024 and config.warps_k <= 32
 
 
 def test_many_images_get_large_tiles_and_one_gets_many_blocks():

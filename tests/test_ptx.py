@@ -170,28 +170,6 @@ def test_indices_run_through_all_dimensions_and_views_begin_where_they_begin():
     np.testing.assert_array_equal(y.ravel(), x[1].ravel())
 
 
-def test_groups_land_in_the_order_of_their_commits():
-    @cuda.jit
-    def two(x, y):
-        tile = cuda.shared.array(TWO_WARPS, float32, 16)
-        i = cuda.threadIdx.x * 4
-        ptx.copy4_async(tile, i, x, i)
-        ptx.commit()
-        ptx.copy4_async(tile, 128 + i, x, 128 + i)
-        ptx.commit()
-        ptx.wait(1)
-        a, b, c, d = ptx.load4_shared(tile, i)
-        ptx.wait(0)
-        e, f, g, h = ptx.load4_shared(tile, 128 + i)
-        ptx.store4(y, i, a + e, b + f, c + g, d + h)
-
-    x = np.arange(256, dtype=np.float32)
-    y = np.zeros(128, np.float32)
-    two[1, 32](x, y)
-    np.testing.assert_array_equal(y, x[:128] + x[128:])
-    assert kinds(two, x, y) == []
-
-
 def test_lanes_that_take_other_ways_have_groups_of_their_own():
     @cuda.jit
     def odd(x, y):

@@ -56,40 +56,6 @@ def test_a_stage_s_launch_takes_more_than_48_kib(nbytes):
         np.testing.assert_array_equal(y, x[::-1])
 
 
-def test_simt_gives_a_block_what_its_gpu_gives():
-    most = {(7, 5): 64 * KIB, (8, 0): 163 * KIB, (8, 6): 99 * KIB, (9, 0): 227 * KIB}
-
-    @cuda.jit
-    def plain(x, y):
-        tile = cuda.shared.array(0, float32)
-        for i in range(cuda.threadIdx.x, x.size, 32):
-            tile[i] = x[i]
-        cuda.syncwarp()
-        for i in range(cuda.threadIdx.x, x.size, 32):
-            y[i] = tile[x.size - 1 - i]
-
-    for cc, nbytes in most.items():
-        options = simt.Options(compute_capability=cc)
-        x = row(512)
-        report = simt.xray(plain, 1, 32, x, x.copy(), shared_bytes=nbytes, options=options)
-        assert report.hazards == () and report.shared_bytes == nbytes
-        with pytest.raises(simt.LaunchError, match=f"{nbytes + 1} bytes of shared memory; compute capability"):
-            simt.xray(plain, 1, 32, x, x.copy(), shared_bytes=nbytes + 1, options=options)
-
-
-def test_static_and_dynamic_shared_memory_are_one_budget():
-    @cuda.jit
-    def both(x):
-        first = cuda.shared.array(256, float32)
-        rest = cuda.shared.array(0, float32)
-        first[cuda.threadIdx.x] = rest.size
-        x[cuda.threadIdx.x] = first[cuda.threadIdx.x]
-
-    with pytest.raises(simt.LaunchError, match="232449 bytes"):
-        simt.xray(both, 1, 32, row(128), shared_bytes=226 * KIB + 1)
-    assert simt.xray(both, 1, 32, row(128), shared_bytes=226 * KIB).shared_bytes == 227 * KIB
-
-
 def test_a_launch_that_no_gpu_starts_is_known_before():
     assert limits(Launch(1, 32, shared_bytes=MAX_SHARED)) == ()
     (said,) = limits(Launch(1, 32, shared_bytes=MAX_SHARED + 1))

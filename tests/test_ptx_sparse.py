@@ -18,7 +18,6 @@ from dwlab.simt.cost import cost
 from dwlab.target import cuda
 
 FEW = settings(max_examples=12 if target.mode == "simulated" else 2, deadline=None)
-CODES = [0x4, 0x8, 0xC, 0x9, 0xD, 0xE]  # PTX ISA: the only ones with a meaning
 LEAST = np.int32(0x44444444)  # all groups keep their first two
 
 
@@ -80,24 +79,6 @@ def test_the_product_is_that_of_the_decoded_matrix(selector, seed, n):
     # What the other lanes hold is not looked at: all its indices descend.
     product(selector)[-(-n // 2), 64](a, b_words, c, registers(words, selector, 0x11111111), d)
     np.testing.assert_allclose(d, dense @ b.astype(np.float64).swapaxes(1, 2) + c, rtol=0, atol=2**-17)
-
-
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("selector", [0, 1])
-def test_each_code_stands_for_its_two_places(selector, code):
-    """Of each row and group by itself: only that group has weights, 1 and 2, and B's column n has k + 1 at k = 4 n …"""
-    a = np.zeros((8, 16, 16), np.float16)
-    b = np.zeros((8, 8, 32), np.float16)
-    words = np.full((8, 16, 2), 0x4444, np.uint32)
-    want = np.zeros((8, 16, 8))
-    for group in range(8):
-        a[group, :, 2 * group], a[group, :, 2 * group + 1] = 1, 2
-        b[group] = np.arange(1, 33)
-        words[group, :, group // 4] = 0x4444 & ~(15 << group % 4 * 4) | code << group % 4 * 4
-        want[group] = (4 * group + 1 + (code & 3)) + 2 * (4 * group + 1 + (code >> 2))
-    c, d = np.zeros((2, 8, 16, 8), np.float32)
-    product(selector)[4, 64](a.view(np.float32), b.view(np.float32), c, registers(words, selector), d)
-    np.testing.assert_array_equal(d, want)
 
 
 def test_infinity_and_nan_stay_in_their_row_and_what_is_not_kept_is_not_looked_at():

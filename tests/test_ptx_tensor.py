@@ -20,7 +20,6 @@ from dwlab.target import cuda
 
 ROW, COLUMN = 16, 8
 TILE = 1024  # words
-PADDED = 16 * 12  # words of 16 rows of 8, 12 words apart
 KINDS = {"tf32": 8, "float16": 16, "bfloat16": 16, "int8": 32}
 """What the words hold -> k of one instruction."""
 INSTRUCTIONS = {
@@ -118,34 +117,6 @@ def test_infinity_and_nan_stay_in_their_row(kind):
     product(kind)[1, 32](numbers, ones, d, d)
     assert (d[0, 3] == np.inf).all() and (d[0, 4] == -np.inf).all() and np.isnan(d[0, 5]).all()
     assert (np.delete(d[0], [3, 4, 5], axis=0) == KINDS[kind]).all()
-
-
-@cuda.jit
-def three_products(a, b, d):
-    """d = a b^T of float32 (16, 8) and (8, 8): in one product of tf32 cut off, one of tf32 rounded, and in three."""
-    g, t = cuda.laneid // 4, cuda.laneid % 4
-    nil = float32(0)
-    a0, a1, a2, a3 = a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4]
-    b0, b1 = b[g, t], b[g, t + 4]
-    h0, h1, h2, h3 = ptx.tf32(a0), ptx.tf32(a1), ptx.tf32(a2), ptx.tf32(a3)
-    l0, l1, l2, l3 = ptx.tf32(a0 - h0), ptx.tf32(a1 - h1), ptx.tf32(a2 - h2), ptx.tf32(a3 - h3)
-    i0, i1 = ptx.tf32(b0), ptx.tf32(b1)
-    k0, k1 = ptx.tf32(b0 - i0), ptx.tf32(b1 - i1)
-    d[0, g, 2 * t], x, y, z = ptx.mma_tf32(nil, nil, nil, nil, a0, a1, a2, a3, b0, b1)
-    d[1, g, 2 * t], x, y, z = ptx.mma_tf32(nil, nil, nil, nil, h0, h1, h2, h3, i0, i1)
-    c0, c1, c2, c3 = ptx.mma_tf32(nil, nil, nil, nil, l0, l1, l2, l3, i0, i1)
-    c0, c1, c2, c3 = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, k0, k1)
-    d[2, g, 2 * t], x, y, z = ptx.mma_tf32(c0, c1, c2, c3, h0, h1, h2, h3, i0, i1)
-
-
-def test_three_products_of_tf32_are_near_float32():
-    rng = np.random.default_rng(0)
-    a, b = (1 + rng.random((rows, 8), dtype=np.float32) for rows in (ROW, COLUMN))
-    d = np.zeros((3, ROW, COLUMN), np.float32)
-    three_products[1, 32](a, b, d)
-    want = a.astype(np.float64) @ b.T.astype(np.float64)
-    cut, rounded, three = (abs(one - want)[:8, ::2].max() / want.max() for one in d)
-    assert three < 2**-20 < rounded < cut < 2**-9
 
 
 EACH = """
@@ -300,32 +271,6 @@ def test_eight_rows_are_read_at_once(pitch, wavefronts):
     assert (load.wavefronts, load.ideal_wavefronts, load.bank_conflicts) == (wavefronts, 4, wavefronts - 4)
 
 
-def test_the_first_words_of_a_tile_are_an_mma_s_operand():
-    """Rows 0 to 15 of 8 words, padded to 12: matrices in the order that a0 to a3 have."""
-
-    @cuda.jit
-    def multiply(a, b, d):
-        tile = cuda.shared.array(PADDED, float32, 16)
-        lane = uint32(cuda.threadIdx.x)
-        g, t = lane // 4, lane % 4
-        for m in range(4):
-            tile[(m * 4 + lane // 8) * 12 + lane % 8] = a[m * 4 + lane // 8, lane % 8]
-        cuda.syncwarp()
-        a0, a1, a2, a3 = ptx.ldmatrix_x4(tile, lane % 16 * 12 + lane // 16 * 4)
-        nil = float32(0)
-        d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1] = ptx.mma_f16(
-            nil, nil, nil, nil, a0, a1, a2, a3, b[g, t], b[g, t + 4]
-        )
-
-    rng = np.random.default_rng(0)
-    (a, a_words), (b, b_words) = operands("float16", rng, (ROW, 16)), operands("float16", rng, (COLUMN, 16))
-    d = np.zeros((ROW, COLUMN), np.float32)
-    multiply[1, 32](a_words, b_words, d)
-    np.testing.assert_allclose(d, a @ b.T, atol=1e-5)
-    report = simt.xray(multiply, 1, 32, a_words, b_words, d)
-    assert report.hazards == () and report.totals.flops == 2 * ROW * COLUMN * 16
-
-
 # ---- what is counted
 
 
@@ -390,17 +335,6 @@ def test_a_warp_that_has_parted_is_named():
     (one,) = found(parted, zeros(32), zeros(32))
     assert one.kind == "inactive lane" and "thread 5 of block 0 is not here" in one.message
     assert "ptx.mma_tf32 takes all 32 lanes of a warp" in one.message
-
-
-def test_whole_warps_may_go_other_ways():
-    @cuda.jit
-    def one_warp(x, y):
-        nil = float32(0)
-        i = cuda.threadIdx.x
-        if i // 32 == 1:
-            y[i] = ptx.mma_f16(nil, nil, nil, nil, x[i], x[i], x[i], x[i], x[i], x[i])[0]
-
-    assert found(one_warp, zeros(96), zeros(96), block=96) == ()
 
 
 def test_a_block_that_is_no_whole_number_of_warps_is_named():

@@ -282,32 +282,6 @@ def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
     assert line.endswith("| 80.0 % | 1 of 3 | 2 of 3 |  |  |"), line
 
 
-def test_the_newest_row_of_each_layer_counts_and_runs_add_up(tmp_path):
-    old = recorded(tmp_path, [row(peer=75.0), row(layer="b")], "20", notes=["old"])
-    new = recorded(tmp_path, [row(), row(layer="c")], notes=["new"])
-    rows, used = report.layers([old, new])
-    assert {one["layer"]: one["speedup_vs_peer"] for one in rows} == {"DW 3×3 32@112": 2.0, "b": 2.0, "c": 2.0}
-    assert used == [old, new]
-    other = on(new, "NVIDIA T4")
-    assert report.layers([old, new, other])[1] == [old, new]  # of the GPU that tables show
-    assert report.layers([other])[1] == [other]
-    assert "3" in tables.layers([old, new]).split("| 32 |")[1][:4]
-
-
-def test_a_row_whose_rounds_scattered_does_not_count(tmp_path):
-    days = [f"2{day}" for day in range(3)]
-    calm, wild, later = ({"p10_us": low, "p90_us": 30.6} for low in (30.0, 20.0, 30.1))
-    runs = [
-        recorded(tmp_path, [row(us=30.0, **calm), row(layer="b", us=30.0, **wild)], days[0]),
-        recorded(tmp_path, [row(us=31.0, **wild), row(layer="b", us=31.0, **wild)], days[1]),
-    ]
-    rows, used = report.layers(runs)
-    assert {one["layer"]: one["time_us"] for one in rows} == {"DW 3×3 32@112": 30.0} and used == runs[:1]
-    runs.append(recorded(tmp_path, [row(us=32.0, **later), row(layer="b", us=32.0, **later)], days[2]))
-    rows, used = report.layers(runs)
-    assert [one["time_us"] for one in rows] == [32.0, 32.0] and used == runs[2:]
-
-
 # --------------------------------------------------------------------------------------------------------- command
 
 

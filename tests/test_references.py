@@ -41,36 +41,6 @@ def test_reference_is_the_definition(shape, padding, path):
         np.testing.assert_allclose(values, by_definition(p, p.alone(name), inputs), rtol=1e-13, atol=1e-13)
 
 
-def test_forward_is_numpys_convolution_where_causal():
-    p = DepthwiseConv1d(2, 3, 20, 7)
-    inputs = p.inputs("forward")
-    y = reference(p, "forward", inputs)["y"]
-    for b in range(2):
-        for h in range(3):
-            want = np.convolve(inputs["x"][b, h].astype(np.float64), inputs["w"][h].astype(np.float64))[:20]
-            np.testing.assert_allclose(y[b, h], want, rtol=1e-13, atol=1e-13)
-
-
-@pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("path", ["input_grad", "weight_grad"])
-def test_gradients_are_the_gradients_of_forward(path, padding):
-    # <dy, forward(x + e)> - <dy, forward(x)> is linear in e: exact differences, not small ones.
-    p = DepthwiseConv1d(2, 3, 8, 5, padding)
-    rng = np.random.default_rng(7)
-    x, w = rng.standard_normal((2, 3, 8)), rng.standard_normal((3, 5))
-    dy = rng.standard_normal((2, 3, 8))
-    if path == "input_grad":
-        gradient, point = reference(p, path, {"dy": dy, "w": w})["dx"], x
-        value = lambda e: (dy * reference(p, "forward", {"x": x + e, "w": w})["y"]).sum()  # noqa: E731
-    else:
-        gradient, point = reference(p, path, {"dy": dy, "x": x})["dw"], w
-        value = lambda e: (dy * reference(p, "forward", {"x": x, "w": w + e})["y"]).sum()  # noqa: E731
-    for index in np.ndindex(point.shape):
-        e = np.zeros(point.shape)
-        e[index] = 1.0
-        assert gradient[index] == pytest.approx(value(e) - value(np.zeros(point.shape)), abs=1e-10)
-
-
 def test_outside_the_row_is_nothing_even_for_infinite_weights():
     p = DepthwiseConv1d(1, 1, 4, 3)
     w = np.array([[1.0, np.inf, 2.0]])

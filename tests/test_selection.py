@@ -265,12 +265,13 @@ def test_every_recorded_network_runs_the_faster_of_its_two_ways(monkeypatch):
     assert slower, "no recorded network is slower fused: this test shows less than it could"
 
 
+@pytest.mark.family(0.05)  # tests/parts.py
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_what_is_chosen_for_a_gpu_can_start_there_or_it_is_said_what_is_in_the_way(layout, dtype):
-    for name in gpus.NAMES.values():
-        for problem in cut(network("mobilenet_v1", 1, layout, dtype), "2.pointwise").kernels.values():
-            try:
-                assert not selection.choose(problem, gpu=name).why_not(problem, planner.find(name))
-            except InferenceError as error:
-                assert dtype == "bfloat16" and re.search("compute capability|not for", str(error))
+@pytest.mark.parametrize("name", gpus.NAMES.values())
+def test_what_is_chosen_for_a_gpu_can_start_there_or_it_is_said_what_is_in_the_way(name, layout, dtype):
+    for problem in cut(network("mobilenet_v1", 1, layout, dtype), "2.pointwise").kernels.values():
+        try:
+            assert not selection.choose(problem, gpu=name).why_not(problem, planner.find(name))
+        except InferenceError as error:
+            assert dtype == "bfloat16" and re.search("compute capability|not for", str(error))

@@ -22,7 +22,7 @@ from dwlab.kernels.tiling import gpu as gpus
 from dwlab.model import sparse as roof
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
-from dwlab.problems.sparsity import compress, dense_of, kept_magnitude, stored
+from dwlab.problems.sparsity import compress, dense_of, stored
 
 NAIVE, COLUMNS, TENSOR, ROWS, WGMMA_ROWS = (
     registry.stage(f"sparse/forward/{name}") for name in ("naive", "columns", "tensor", "rows", "wgmma_rows")
@@ -326,43 +326,3 @@ def test_the_roofline_says_where_sparse_filters_can_pay():
 
 
 # ---- bad input
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("form", ["2:4", "64:2:16"])
-def test_a_weight_that_is_no_number_has_no_magnitude(value, form):
-    w = np.ones((64, 32), np.float16)
-    w[63, 31] = value
-    for make in (compress, kept_magnitude):
-        with pytest.raises(ProblemError, match="a weight is NaN or infinite"):
-            make(w, form)
-
-
-@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR], ids=lambda one: one.name)
-def test_rows_of_zeros_give_the_bias_and_nothing_else(stage):
-    layer = of(64, 32, 1, 9, "16:2:8" if stage.supports(of(64, 32, 1, 9, "16:2:8")) else "2:4", activation="none")
-    given = layer.inputs(seed=2)
-    w = layer.filters(given).copy()
-    w[[0, 5, 31]] = 0
-    arrays = given | stored(compress(w, layer.pattern)) | {"y": layer.nans("y")}
-    stage.run(layer, arrays)
-    zero = np.broadcast_to(np.asarray(given["b"])[[0, 5, 31]].astype(np.float16), (1, 1, 9, 3))
-    np.testing.assert_array_equal(np.asarray(arrays["y"])[..., [0, 5, 31]], zero)
-    empty = given | stored(compress(np.zeros_like(w), layer.pattern)) | {"y": layer.nans("y")}
-    stage.run(layer, empty)
-    np.testing.assert_array_equal(empty["y"], np.broadcast_to(np.asarray(given["b"], np.float16), (1, 1, 9, 32)))
-    assert kept_magnitude(np.zeros((4, 8)), "2:4") == 1
-
-
-@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR], ids=lambda one: one.name)
-@pytest.mark.parametrize(("C", "F", "form"), [(34, 6, "2:4"), (50, 18, "16:2:16"), (2, 2, "64:2:32"), (66, 2, "1:2")])
-def test_sizes_that_the_pattern_does_not_divide_are_padded_with_zeros(stage, C, F, form):
-    layer = of(C, F, 1, 7, form)
-    given = layer.inputs(seed=4)
-    assert np.array_equal(dense_of(given, form, F, C), layer.filters(given))
-    beyond = dense_of(given, form, layer.rows, layer.kept // layer.form.columns * layer.form.M)
-    assert not beyond[F:].any() and not beyond[:, C:].any()
-    arrays = given | {"y": layer.nans("y")}
-    stage.run(layer, arrays)
-    want, allowed = wanted(layer, "forward", arrays)
-    assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()

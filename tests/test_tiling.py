@@ -8,9 +8,8 @@ import statistics
 import pytest
 from parts import part
 
-from dwlab import planner, simt
+from dwlab import simt
 from dwlab.gpu import machine, occupancy, target
-from dwlab.inference import selection
 from dwlab.kernels import choices, registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.tiling import gpu as gpus
@@ -98,27 +97,6 @@ def test_every_pair_of_the_mobilenets_gets_a_tile_of_its_fastest_stage(id):
     assert len(pairs) >= 3 * {"dwpw": 20, "pwdw": 14}.get(stage.path, 1)
     for pair in part(f"test_tiling: pairs of networks for {id}", sorted(pairs, key=str)):
         assert stage.supports(pair) and not refused(stage, pair, H200), pair
-
-
-@pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA L4", "NVIDIA H200"])
-def test_what_is_chosen_for_a_gpu_is_what_it_can_start(name):
-    """By records of an H200, of those stages alone that the GPU has instructions and room for."""
-    for layer in ("N=1 C=16 F=24 H=7 W=7 NHWC float32", "N=1 C=16 H=7 W=7 K=3 NHWC float16"):
-        problem = layers.problem(layer)
-        chosen = selection.choose(problem, gpu=name)
-        assert chosen in choices.takers(problem, gpu=name) and not refused(chosen, problem, machine.datasheet(name))
-
-
-@pytest.mark.parametrize("short", GPUS.values())
-def test_plans_for_a_gpu_have_stages_that_it_can_start(short):
-    for dtype in ("float32", "float16"):
-        made = planner.plan(networks.network("mobilenet_v2", 1, "NHWC", dtype), short)
-        for step in made.steps:
-            for layer in step.module.layers:
-                assert choices.takers(layer, gpu=short), (short, str(layer))
-        for names in selection.decide(made.network, short).pieces:
-            layers_of = [made.network.layer(name).problem for name in names]
-            assert len(names) == 1 or choices.takers(layers.Fused(*layers_of), gpu=short), (short, names)
 
 
 def test_what_a_gpu_has_no_room_for_is_said_with_a_number_and_another_stage():

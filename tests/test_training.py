@@ -154,15 +154,6 @@ def test_pytorchs_random_state_is_left_alone():
 
 
 @needs_torch
-@pytest.mark.parametrize("stage", ["naive", "best", "fft", "toeplitz"])
-def test_loss_curves_of_the_ways_coincide(stage, through):
-    if stage in ("naive", "best") and target.mode == "gpu":
-        pytest.skip("kernels train CPU tensors in simulated mode only; benchmarks/epoch_time.py compares on a GPU")
-    got = training.train(dataclasses.replace(TINY, stage=stage), DATA, steps=12).losses
-    np.testing.assert_allclose(got, through, rtol=2e-4)
-
-
-@needs_torch
 @pytest.mark.parametrize("stop", [1, 5, 7])
 def test_a_resume_is_bit_for_bit_the_same(tmp_path, through, stop):
     file = tmp_path / "run.pt"

@@ -1,114 +1,17 @@
-"""Rows by products of warp groups: the instruction whose B lies by rows, and the stage, in every tile and compiled."""
+"""sparse/forward/wgmma_rows, products of warp groups whose B lies by rows: every tile, tile after tile, compiled."""
 
-import functools
-
-import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import counts, hopper, launched
+from launched import counts, launched
 from mutated import mutate
-from numba import float32, uint32
 
 from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.kernels import registry, traffic
-from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.sparse import wgmma_rows_tiles as tiles
 from dwlab.problems.layers import SparsePointwise
-from dwlab.problems.sparsity import compress
-from dwlab.target import cuda
 
 STAGE = registry.stage("sparse/forward/wgmma_rows")
-
-
-N, BLOCK = 128, 1024 + 256  # columns of B; words from the rows of 64 to those of the next 64
-SUMS, A_WORDS = N // 2, 1024
-place_a, place_b = swizzle.place(16), swizzle.place(32)
-
-
-@functools.cache
-def product(mistake=""):
-    """A kernel of one warp group: y (64, N) = a (64, 32) b (32, N), a in 2:4, b by rows; with one mistake."""
-    B_SHIFT, PITCH, COLUMNS = {"b": 32}.get(mistake, 0), {"pitch": 1000}.get(mistake, BLOCK), N - 8 * (mistake == "n")
-
-    @cuda.jit
-    def multiply(a, b, metadata, y):
-        shared = cuda.shared.array(0, float32, 1024)
-        acc = cuda.local.array(SUMS, float32)
-        thread = uint32(cuda.threadIdx.x)
-        warp, lane = uint32(thread // 32), uint32(thread % 32)
-        for i in range(SUMS):
-            acc[i] = float32(0)
-        for i in range(thread, 64 * 8, 128):
-            shared[place_a(uint32(i // 8), uint32(i % 8))] = a[i]
-        for i in range(thread, 32 * N // 2, 128):
-            k, word = uint32(i // (N // 2)), uint32(i % (N // 2))
-            shared[uint32(A_WORDS + word // 32 * BLOCK + place_b(k, uint32(word % 32)))] = b[i]
-        ptx.fence_async()
-        cuda.syncthreads()
-        ptx.wgmma_fence(acc, COLUMNS)
-        places = metadata[thread]
-        ptx.wgmma_sp_f16_trans(acc, COLUMNS, shared, uint32(0), uint32(A_WORDS + B_SHIFT), PITCH, places, 0)
-        ptx.wgmma_commit()
-        ptx.wgmma_sp_wait(acc, COLUMNS, 0, places, places)
-        for j in range(N // 8):
-            for c in range(4):
-                row = uint32(warp * 16 + lane // 4 + uint32(8 * (c // 2)))
-                y[row, uint32(uint32(8 * j + c % 2) + lane % 4 * 2)] = acc[4 * j + c]
-
-    return multiply
-
-
-def example(seed=0):
-    """(a's words, b's words, metadata of a lane, y of NaN, what is wanted in float64)."""
-    rng = np.random.default_rng(seed)
-    found = compress(rng.standard_normal((64, 32)).astype(np.float16), "2:4")
-    b = rng.standard_normal((32, N)).astype(np.float16)
-    two = found.metadata().astype(np.uint32).reshape(-1, 2, 8, 2)  # of rows r and r + 8, in lanes 4 r and 4 r + 1
-    lanes = np.repeat((two[:, 0] | two[:, 1] << 16)[:, :, None], 2, 2).reshape(-1)
-    words = (one.view(np.float32).reshape(-1) for one in (found.values, b))
-    wanted = found.dense().astype(np.float64) @ b.astype(np.float64)
-    return *words, lanes.view(np.int32), np.full((64, N), np.nan, np.float32), wanted
-
-
-SHARED = 4 * (A_WORDS + 2 * BLOCK)
-
-
-@hopper
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_the_product_of_rows(seed):
-    *args, wanted = example(seed)
-    product()[1, 128, 0, SHARED](*args)
-    np.testing.assert_allclose(args[-1], wanted, rtol=0, atol=32 * 8 * 2**-23)
-
-
-@counts
-@pytest.mark.parametrize(
-    ("mistake", "says"),
-    [
-        ("b", "a multiple of 256 words (1,024 bytes) plus 0"),
-        ("pitch", "a literal pitch, 1,024 to 65,280, a multiple of 256, not "),
-        ("n", "a literal n, 64 to 256, a multiple of 64, not 120"),
-    ],
-)
-def test_rows_elsewhere_are_named(mistake, says):
-    *args, _ = example()
-    if mistake == "b":
-        found = simt.xray(product(mistake), 1, 128, *args, shared_bytes=SHARED).hazards
-        assert found[0].kind == "misaligned" and says in found[0].message
-    else:
-        with pytest.raises(simt.UnsupportedError, match=says):
-            simt.xray(product(mistake), 1, 128, *args, shared_bytes=SHARED)
-
-
-@counts
-def test_it_counts_what_is_kept_and_nothing_is_wrong():
-    *args, _ = example()
-    seen = simt.xray(product(), 1, 128, *args, shared_bytes=SHARED)
-    assert seen.hazards == () and seen.totals.flops == 2 * 64 * N * 16
-
-
-# ---- the stage
 
 
 def of(C, F, pixels, form, N=1, **more):

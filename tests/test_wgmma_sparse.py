@@ -125,15 +125,6 @@ def test_operands_elsewhere_are_named(mistake, kind, says):
     assert any(one.kind == kind and says in one.message for one in found), found
 
 
-@counts
-def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane():
-    a, b, words, y, _ = example()
-    words[64 + 16 + 13, 3] = words[64 + 16 + 13, 3] & 0xF0FF | 0x500  # the second group's second warp, row 5 + 8
-    found = simt.xray(product(), 1, GROUPS * 128, a, b, registers(words), y, shared_bytes=SHARED).hazards
-    assert [one.kind for one in found] == ["metadata"]
-    assert f"in the metadata of thread {128 + 32 + 4 * 5 + 3} of block 0 group 6 has 1 and 1" in found[0].message
-
-
 @functools.cache
 def in_sequence(waits):
     """A kernel of products of CHUNKS metadata after each other: "kept" until a wait, "late", or by "none"."""
