@@ -78,7 +78,8 @@ def cheapest(tasks):
 def test_what_is_counted_on_a_gpu_asks_for_what_the_formula_says_in_the_interpreter_too(dtype):
     """It also refuses to read beyond an array, which a GPU does without a word."""
     tasks = cheapest(of_small_maps(dtype))
-    for task in part(f"test_ncu_layers: {dtype}", tasks, lambda task: [task.stage.id], 0.05):
+    each = (lambda task: [task.stage.op]) if dtype == "float32" else lambda task: [task.stage.id]  # the same stages
+    for task in part(f"test_ncu_layers: {dtype}", tasks, each, 0.05):
         formulas.compare(task.stage, task.problem).raise_if_different()
 
 

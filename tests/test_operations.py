@@ -63,6 +63,7 @@ def run(problem, x, y, r=None, w=None, b=None, scales=(None, None, None)):
     return stored[1].permute(0, 3, 1, 2) if problem.layout == "NHWC" else stored[1]
 
 
+@pytest.mark.family(0.1)  # tests/parts.py
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("problem", CASES, ids=name_of)
 def test_floats_are_as_near_to_float64_as_rounding_allows(problem, dtype):
@@ -93,6 +94,7 @@ def test_no_hazard_and_nothing_outside(problem):
     assert report.hazards == () and report.totals.global_store_requests
 
 
+@pytest.mark.family(0.1)
 @pytest.mark.parametrize("scale, zero", [(0.15, 0), (0.1, -128)])
 @pytest.mark.parametrize("problem", [one for one in CASES if one.op not in ("linear", "mean")], ids=name_of)
 def test_int8_is_what_the_numbers_stand_for(problem, scale, zero):

