@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from numba import float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from numba import float32, int8, int16, int32, uint8, uint16, uint32
 
 from dwlab import cuda, problems, simt
 from dwlab.gpu import machine, provenance, target
@@ -109,34 +109,16 @@ def wraps_32(out, a, b):
     out[i] = int32(int32(a[i] * b[i]) + int32(a[i] << int32(3))) ^ int32(b[i] >> int32(5))
 
 
-@kernel(np.uint32)
-def wraps_unsigned(out, a, b):
-    i = cuda.grid(1)
-    out[i] = uint32(uint32(a[i] * b[i]) - uint32(a[i] + b[i])) ^ uint32(a[i] >> uint32(7))
-
-
 @kernel(np.int64)
 def wraps_64(out, a, b):
     i = cuda.grid(1)
     out[i] = (a[i] * b[i]) ^ (a[i] - (b[i] << 11)) ^ (b[i] >> 17)
 
 
-@kernel(np.uint64)
-def wraps_unsigned_64(out, a, b):
-    i = cuda.grid(1)
-    out[i] = (a[i] * b[i]) ^ (a[i] - b[i]) ^ (b[i] >> uint64(17))
-
-
 @kernel(np.int64, np.int32)
 def promotes(out, a, b):
     i = cuda.grid(1)
     out[i] = a[i] * b[i] + a[i] * 3 - (b[i] + i)
-
-
-@kernel(np.int64, np.uint32)
-def promotes_unsigned(out, a, b):
-    i = cuda.grid(1)
-    out[i] = int64(a[i]) - int64(b[i]) + int64(uint32(a[i] + uint32(i)))
 
 
 @kernel(np.int32)
@@ -152,13 +134,6 @@ def divides(out, a, b):
     if divisor == 0:
         divisor = 7
     out[i] = a[i] // divisor + a[i] % divisor
-
-
-@kernel(np.int64)
-def divides_64(out, a, b):
-    i = cuda.grid(1)
-    divisor = b[i] | 1
-    out[i] = (a[i] // divisor) ^ (a[i] % divisor)
 
 
 @kernel(np.int32)
@@ -205,17 +180,6 @@ def shuffles(out, a, b):
     out[i] = x
 
 
-@kernel(np.int32)
-def warp_sum(out, a, b):
-    i = cuda.grid(1)
-    x = a[i]
-    offset = 16
-    while offset > 0:
-        x += cuda.shfl_down_sync(0xFFFFFFFF, x, offset)
-        offset //= 2
-    out[i] = x if cuda.laneid == 0 else b[i]
-
-
 @kernel(np.uint32)
 def votes(out, a, b):
     i = cuda.grid(1)
@@ -233,16 +197,6 @@ def matches(out, a, b):
     out[i] = uint32(cuda.match_any_sync(0xFFFFFFFF, key))
     same, every = cuda.match_all_sync(0xFFFFFFFF, key)
     out[i] ^= uint32(same) + uint32(every)
-
-
-@kernel(np.int32)
-def reverses_in_shared(out, a, b):
-    tile = cuda.shared.array(THREADS, int32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = a[i]
-    cuda.syncthreads()
-    out[i] = tile[THREADS - 1 - t] ^ b[i]
 
 
 @kernel(np.int32, shared_bytes=THREADS * 4)
@@ -269,27 +223,6 @@ def block_votes(out, a, b):
     out[i] = cuda.syncthreads_count(odd) + 1000 * cuda.syncthreads_and(positive) + 2000 * cuda.syncthreads_or(positive)
 
 
-@kernel(np.int32)
-def local_arrays(out, a, b):
-    i = cuda.grid(1)
-    mine = cuda.local.array(8, int32)
-    for j in range(8):
-        mine[j] = a[i] >> j
-    for j in range(8):
-        mine[j] ^= mine[(j + (b[i] & 7)) & 7]
-    total = int32(0)
-    for j in range(8):
-        total += mine[j] * int32(j + 1)
-    out[i] = total
-
-
-@kernel(np.int32, size=16)
-def atomic_histogram(out, a, b):
-    i = cuda.grid(1)
-    cuda.atomic.add(out, a[i % 16] & 15, 1)
-    cuda.atomic.add(out, b[i % 16] & 15, i)
-
-
 @kernel(np.int32, size=16)
 def atomic_extremes(out, a, b):
     i = cuda.grid(1)
@@ -307,30 +240,11 @@ def atomic_counters(out, a, b):
     cuda.atomic.dec(out, 1, uint32(77))
 
 
-@kernel(np.int32, size=16)
-def atomic_one_winner(out, a, b):
-    if cuda.atomic.cas(out, 0, int32(0), int32(5)) == 0:
-        cuda.atomic.add(out, 1, int32(1))
-
-
-@kernel(np.int32, size=(40, 33), grid=(2, 3), block=(17, 16))
-def two_dimensions(out, a, b):
-    i, j = cuda.grid(2)
-    if i < out.shape[0] and j < out.shape[1]:
-        out[i, j] = a[i, j] * 3 - b[out.shape[0] - 1 - i, j] + cuda.blockIdx.y * 7 + cuda.threadIdx.x
-
-
 @kernel(np.int32, size=(6, 7, 8), grid=(3, 4, 2), block=(2, 2, 4))
 def three_dimensions(out, a, b):
     i, j, k = cuda.grid(3)
     if i < 6 and j < 7 and k < 8:
         out[i, j, k] = a[i, j, k] ^ b[5 - i, 6 - j, 7 - k]
-
-
-@kernel(np.int32, size=1000)
-def grid_stride(out, a, b):
-    for i in range(cuda.grid(1), out.shape[0], cuda.gridsize(1)):
-        out[i] = a[i] - b[i] * int32(i)
 
 
 @kernel(np.int32, np.float32)

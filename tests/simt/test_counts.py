@@ -210,12 +210,6 @@ def test_broadcast(group):
         assert access(report, "x", "load").bytes_used == 4 * 128 // group
 
 
-def test_one_address_for_all_lanes_is_one_sector():
-    report = simt.xray(gather, 4, 64, np.zeros(1, np.float64), np.zeros(256), 0, 0)
-    load = access(report, "x", "load")
-    assert (load.requests, load.sectors, load.bytes_used, load.ideal_sectors, load.active_lanes) == (8, 8, 64, 8, 256)
-
-
 def test_reversed_and_permuted_lanes_touch_the_same_sectors():
     permute = kernel_of("x, y, p", "i = cuda.grid(1)", "y[i] = x[p[i]]")
     for p in (np.arange(64)[::-1].copy(), np.arange(64) ^ 21, np.random.default_rng(1).permutation(64)):
@@ -285,13 +279,6 @@ def test_arrays_with_gaps_between_rows():
 # --- predicated warps, loops, divergence ----------------------------------------------------------
 
 
-def test_only_active_lanes_count():
-    every_third = kernel_of("x, y", "i = cuda.grid(1)", "if i % 3 == 0:", "    y[i] = x[i]")
-    report = simt.xray(every_third, 2, 64, np.zeros(128, np.float32), np.zeros(128, np.float32))
-    warps = [[4 * i for i in range(w, w + 32) if i % 3 == 0] for w in range(0, 128, 32)]
-    expect_global(access(report, "x", "load"), warps, 4)
-
-
 def test_a_warp_without_active_lanes_makes_no_request():
     one_warp = kernel_of("x, y", "i = cuda.grid(1)", "if i >= 32 and i < 64:", "    y[i] = x[i]")
     report = simt.xray(one_warp, 4, 64, np.zeros(256, np.float32), np.zeros(256, np.float32))
@@ -346,11 +333,6 @@ def test_divergence(threshold):
     assert report.totals.divergent == (threshold % 32 != 0)
 
 
-def test_divergence_by_lane_parity():
-    parity = kernel_of("y", "i = cuda.grid(1)", "if i % 2:", "    y[i] = 1.0")
-    assert simt.xray(parity, 3, 64, np.zeros(192, np.float32)).totals.divergent == 6
-
-
 def test_a_partial_warp_does_not_diverge_by_its_missing_lanes():
     guard = kernel_of("y", "i = cuda.grid(1)", "if i < y.size:", "    y[i] = 1.0")
     assert simt.xray(guard, 1, 40, np.zeros(40, np.float32)).totals.divergent == 0
@@ -382,38 +364,6 @@ def test_flops():
 def test_integer_arithmetic_is_no_flop():
     integers = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = (x[i] * 3 + i) // 2 - (i << 2)")
     assert simt.xray(integers, 1, 32, np.ones(32, np.int32), np.ones(32, np.int32)).totals.flops == 0
-
-
-def test_convolution_flops():
-    @cuda.jit
-    def convolve(x, w, y):
-        t = cuda.grid(1)
-        if t < y.size:
-            total = float32(0.0)
-            for j in range(w.size):
-                if t >= j:
-                    total += w[j] * x[t - j]
-            y[t] = total
-
-    size, taps = 100, 7
-    x, w, y = (np.ones(n, np.float32) for n in (size, taps, size))
-    report = simt.xray(convolve, 2, 64, x, w, y)
-    inside = sum(min(t + 1, taps) for t in range(size))
-    assert report.totals.flops == 2 * inside and report.totals.flops64 == 0
-
-
-def test_float64_leak_is_counted():
-    @cuda.jit
-    def leak(x, y):
-        i = cuda.grid(1)
-        total = 0.0
-        for _ in range(4):
-            total += x[i]
-        y[i] = total
-
-    report = simt.xray(leak, 1, 32, np.ones(32, np.float32), np.ones(32, np.float32))
-    assert report.totals.flops64 == 4 * 32
-    assert lines_with(report, "total += ").flops64 == 4 * 32
 
 
 # --- shared memory --------------------------------------------------------------------------------
@@ -461,21 +411,6 @@ def test_tiles_with_and_without_padding(itemsize, width, column):
     assert report.totals.sectors == 2 * 32 * itemsize
 
 
-@pytest.mark.parametrize("width", range(1, 41))
-def test_bank_conflicts_of_a_column_are_the_greatest_common_divisor(width):
-    @cuda.jit
-    def column(y):
-        tile = cuda.shared.array((32, width), float32)
-        t = cuda.threadIdx.x
-        tile[t, 0] = float32(t)
-        cuda.syncwarp()
-        y[t] = tile[t, 0]
-
-    report = simt.xray(column, 3, 32, np.zeros(32, np.float32))
-    assert access(report, "tile", "store", "shared").wavefronts == 3 * math.gcd(width, 32)
-    assert access(report, "tile", "load", "shared").bank_conflicts == 3 * (math.gcd(width, 32) - 1)
-
-
 @pytest.mark.parametrize("itemsize", DTYPES)
 @pytest.mark.parametrize(
     "pattern", ["broadcast", "pairs", "odd lanes", "low half", "third quarter", "reversed", "none"]
@@ -511,22 +446,6 @@ def test_shared_patterns(itemsize, pattern):
     wavefronts, ideal = wavefronts_of([None if i is None else itemsize * i for i in table], itemsize)
     assert (load.wavefronts, load.ideal_wavefronts, load.requests) == (wavefronts, ideal, 1)
     assert load.bytes_used == itemsize * len({i for i in table if i is not None})
-
-
-def test_two_shared_arrays_are_counted_apart():
-    @cuda.jit
-    def two(y):
-        a = cuda.shared.array(32, float32)
-        b = cuda.shared.array((32, 32), float32)
-        t = cuda.threadIdx.x
-        a[t] = 1.0
-        b[t, 0] = 2.0
-        cuda.syncwarp()
-        y[t] = a[t] + b[t, 0]
-
-    report = simt.xray(two, 1, 32, np.zeros(32, np.float32))
-    assert access(report, "a", "store", "shared").wavefronts == 1
-    assert access(report, "b", "store", "shared").wavefronts == 32
 
 
 def test_dynamic_shared_memory_is_counted_too():
@@ -605,11 +524,6 @@ def test_footprint_counts_each_sector_once():
     assert load.sectors == sum(8 * (4 if j % 8 == 0 else 5) for j in range(taps))
 
 
-def test_footprint_of_a_strided_access():
-    report = simt.xray(gather, 1, 64, np.zeros(64 * 16, np.float32), np.zeros(64, np.float32), 16, 0)
-    assert report.footprint == {"x": 64, "y": 8}
-
-
 def test_totals_are_sums_over_accesses():
     data = np.zeros((32, 32), np.float32)
     no_hazards = simt.Options(hazards="off")  # four blocks write the same output
@@ -632,14 +546,6 @@ def test_counts_do_not_depend_on_how_many_blocks_run_at_once(lanes):
     few = simt.xray(transpose, (5, 7), (16, 8), x, y, options=simt.Options(lanes=lanes))
     many = simt.xray(transpose, (5, 7), (16, 8), x, y)
     assert few.to_dict() == many.to_dict()
-
-
-def test_xray_changes_nothing():
-    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
-    device = cuda.to_device(y)
-    simt.xray(gather, 1, 64, x, y, 1, 0)
-    simt.xray(gather, 1, 64, x, device, 1, 0)
-    assert not y.any() and not device.copy_to_host().any()
 
 
 def test_pattern_shows_the_first_warp():
@@ -689,19 +595,6 @@ def test_statements_that_only_compute_count_as_if_executed_one_by_one(monkeypatc
         found.append(simt.xray(kernel, 2, 32, x, x.copy(), 5, keep=True))
     assert found[0].to_dict() == found[1].to_dict()
     assert (found[0].outputs["out"] == found[1].outputs["out"]).all()
-
-
-def test_the_report_can_be_read():
-    import json
-
-    report = simt.xray(gather, 2, 64, np.zeros(512, np.float32), np.zeros(128, np.float32), 4, 0)
-    data = json.loads(report.to_json())
-    assert data == json.loads(json.dumps(report.to_dict()))
-    assert data["totals"]["sectors"] == report.totals.sectors
-    table = str(report)
-    assert table == report.table() and "gather" in table and "y[i] = x[j]" in table
-    html = report._repr_html_()
-    assert "<table" in html and "gather" in html
 
 
 def test_constant_and_local_arrays_are_not_global_traffic():

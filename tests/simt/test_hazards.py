@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import float32, int32, int64
+from numba import float32, int32
 
 from dwlab import simt
 from dwlab.simt import cuda
@@ -114,11 +114,6 @@ def test_read_of_another_warps_write_without_a_barrier():
     assert "thread 0 " in hazard.threads + " "
 
 
-@pytest.mark.parametrize("grid", [1, 3, 40])
-def test_a_race_is_found_in_any_number_of_blocks(grid):
-    found(forgotten_barrier, grid, 64, ones(64 * grid), ones(64 * grid), kind="race", at="tile[63 - t]")
-
-
 def test_every_time_and_not_by_luck():
     texts = {str(hazards(forgotten_barrier, 2, 64, ones(128), ones(128))) for _ in range(5)}
     assert len(texts) == 1
@@ -187,13 +182,6 @@ def test_reading_before_another_block_writes_is_a_race_too(lanes):
 
     options = simt.Options(hazards="report", lanes=lanes)
     found(backward, 2, 32, ones(), ones(), kind="race", at="x[i] = float32(0.0)", array="x", options=options)
-
-
-def test_two_arguments_that_are_one_array():
-    shift = kernel_of("x, y", "i = cuda.grid(1)", "if i < x.size - 1:", "    y[i + 1] = x[i]")
-    data = cuda.to_device(ones())
-    assert {h.kind for h in hazards(shift, 1, 64, data, data)} == {"race"}
-    clean(shift, 1, 64, data, cuda.to_device(ones()))
 
 
 def test_overlapping_slices_of_one_array():
@@ -360,12 +348,6 @@ def test_an_atomic_on_memory_that_nothing_cleared():
 # --- warp functions, division, launches -----------------------------------------------------------
 
 
-def test_full_mask_in_a_partial_warp_names_missing_threads():
-    vote = kernel_of("y", "y[cuda.threadIdx.x] = cuda.any_sync(0xFFFFFFFF, True)")
-    kinds = {h.kind for h in hazards(vote, 1, 20, ones(20))}
-    assert kinds <= {"inactive lane"}
-
-
 def test_integer_division_by_zero():
     divide = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = 100 // x[i]")
     hazard = found(divide, 1, 4, np.array([1, 2, 0, 4]), ones(4), kind="division by zero", at="100 // x[i]")
@@ -427,140 +409,6 @@ def double_buffered(x, y):
 
 def test_double_buffering_with_one_barrier_an_iteration():
     clean(double_buffered, 1, 64, ones(), ones())
-
-
-def test_shuffles_need_no_barrier():
-    @cuda.jit
-    def total(x, y):
-        sums = cuda.shared.array(4, float32)
-        t = cuda.threadIdx.x
-        v = x[t]
-        for k in range(5):
-            v += cuda.shfl_xor_sync(0xFFFFFFFF, v, 1 << k)
-        if t % 32 == 0:
-            sums[t // 32] = v
-        cuda.syncthreads()
-        if t < 4:
-            w = sums[t]
-            w += cuda.shfl_down_sync(0xF, w, 2)
-            w += cuda.shfl_down_sync(0xF, w, 1)
-            if t == 0:
-                y[0] = w
-
-    report = hazards(total, 1, 128, ones(128), ones(1))
-    # Lanes 2 and 3 shuffle down from lanes 4 and 5, which are not in the branch; their result is not used.
-    assert {h.kind for h in report} <= {"inactive lane"}
-
-
-def test_histogram_with_atomics():
-    @cuda.jit
-    def histogram(x, counts):
-        own = cuda.shared.array(16, int32)
-        t = cuda.threadIdx.x
-        if t < 16:
-            own[t] = 0
-        cuda.syncthreads()
-        cuda.atomic.add(own, x[cuda.grid(1)], 1)
-        cuda.syncthreads()
-        if t < 16:
-            cuda.atomic.add(counts, t, own[t])
-
-    x = np.arange(256) * 7 % 16
-    counts = np.zeros(16, np.int32)
-    clean(histogram, 4, 64, x, counts)
-    histogram[4, 64](x, counts)
-    assert counts.tolist() == np.bincount(x, minlength=16).tolist()
-
-
-def test_last_block_reduction_with_a_fence():
-    @cuda.jit
-    def reduce(x, partial, count, y):
-        last = cuda.shared.array(1, int32)
-        t = cuda.threadIdx.x
-        if t == 0:
-            partial[cuda.blockIdx.x] = x[cuda.blockIdx.x]
-            cuda.threadfence()
-            last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
-        cuda.syncthreads()
-        if last[0] and t == 0:
-            total = float32(0.0)
-            for k in range(cuda.gridDim.x):
-                total += partial[k]
-            y[0] = total
-
-    y = ones(1)
-    args = ones(4), ones(4), np.zeros(1, np.int32)
-    clean(reduce, 4, 32, *args, y)
-    reduce[4, 32](*args, y)
-    assert y[0] == 4
-
-
-def test_threads_that_have_returned_are_not_waited_for():
-    """A barrier waits for the threads that have not exited, from compute capability 7.0 on."""
-
-    @cuda.jit
-    def early(x, y):
-        tile = cuda.shared.array(64, float32)
-        i = cuda.grid(1)
-        if i >= x.size:
-            return
-        tile[cuda.threadIdx.x] = x[i]
-        cuda.syncthreads()
-        y[i] = tile[cuda.threadIdx.x]
-
-    clean(early, 1, 64, ones(40), ones(40))
-
-
-def test_prefix_sum():
-    @cuda.jit
-    def scan(x, y):
-        buffer = cuda.shared.array((2, 64), int64)
-        t = cuda.threadIdx.x
-        source = 0
-        buffer[0, t] = x[t]
-        cuda.syncthreads()
-        step = 1
-        while step < 64:
-            target = 1 - source
-            if t >= step:
-                buffer[target, t] = buffer[source, t] + buffer[source, t - step]
-            else:
-                buffer[target, t] = buffer[source, t]
-            source = target
-            cuda.syncthreads()
-            step *= 2
-        y[t] = buffer[source, t]
-
-    x, y = np.arange(64), np.zeros(64, np.int64)
-    clean(scan, 1, 64, x, y)
-    scan[1, 64](x, y)
-    assert y.tolist() == np.cumsum(x).tolist()
-
-
-def test_matrix_product_in_tiles():
-    @cuda.jit
-    def product(a, b, c):
-        sa = cuda.shared.array((8, 8), float32)
-        sb = cuda.shared.array((8, 8), float32)
-        i, j = cuda.grid(2)
-        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-        total = float32(0.0)
-        for k in range((a.shape[1] + 7) // 8):
-            sa[ty, tx] = a[j, k * 8 + tx] if j < a.shape[0] and k * 8 + tx < a.shape[1] else float32(0.0)
-            sb[ty, tx] = b[k * 8 + ty, i] if k * 8 + ty < b.shape[0] and i < b.shape[1] else float32(0.0)
-            cuda.syncthreads()
-            for m in range(8):
-                total += sa[ty, m] * sb[m, tx]
-            cuda.syncthreads()
-        if j < c.shape[0] and i < c.shape[1]:
-            c[j, i] = total
-
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((13, 20), np.float32), rng.standard_normal((20, 11), np.float32)
-    c = np.zeros((13, 11), np.float32)
-    clean(product, (2, 2), (8, 8), a, b, c)
-    product[(2, 2), (8, 8)](a, b, c)
-    np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
 
 
 def test_a_hazard_names_its_file_where_that_is_one_of_the_package():

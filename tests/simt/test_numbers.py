@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from numba import complex64, float32, int8, uint8
+from numba import float32, int8, uint8
 
 from dwlab import simt
 from dwlab.simt import cuda, libdevice, types
-from tests.loaded import kernel_of, program
+from tests.loaded import program
 
 pytestmark = pytest.mark.quick
 
@@ -93,34 +93,6 @@ def test_minima_of_two_floats_pass_over_nan_and_of_three_do_not():
     assert y[:2].tolist() == [2, 2] and np.isnan(y[2]) and y[3] == 2 and np.isnan(y[4])
 
 
-def test_a_variables_type_is_that_of_all_its_assignments():
-    @cuda.jit
-    def branch(y, flag):
-        base = 2
-        if flag:
-            base = 0.5
-        y[0] = base**-1
-        total = 0
-        for _ in range(3):
-            y[1] = total / 2
-            total = total + 0.5 if flag else total + 1
-        y[2] = total
-
-    @cuda.jit
-    def loop(x, y):
-        last = 0
-        for j in range(2):
-            last = x[j]
-        y[0] = last * last  # an int64 or a float32: a float64
-
-    y = np.zeros(3)
-    branch[1, 1](y, False)
-    assert y.tolist() == [0.5, 1, 3]
-    x = np.array([0.1, 1.1], np.float32)
-    loop[1, 1](x, y)
-    assert y[0] == float(x[1]) ** 2 != float(x[1] * x[1])
-
-
 ATOMICS = {
     "add sub max min nanmax nanmin": "int32 uint32 int64 uint64 float32 float64",
     "and_ or_ xor exch cas": "int32 uint32 int64 uint64",
@@ -147,27 +119,6 @@ def language_kernel(text):
     from tests.simt import language_table
 
     return cuda.jit(language_table.module(text, cuda, text)["k"])
-
-
-def test_a_complex_number_is_two_accesses():
-    @cuda.jit
-    def copy(x, y):
-        i = cuda.grid(1)
-        s = cuda.shared.array(32, complex64)
-        s[i] = x[i]
-        y[i] = s[i]
-
-    real = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i].real")
-    x = np.ones(32, np.complex64)
-    report = simt.xray(copy, 1, 32, x, x.copy())
-    load, store, shared = report.array("x"), report.array("y"), report.array("s", "load")
-    assert (load.requests, load.sectors, load.bytes_used) == (2, 16, 256) == (
-        store.requests, store.sectors, store.bytes_used)  # fmt: skip
-    assert (shared.requests, shared.wavefronts, shared.bank_conflicts) == (2, 4, 2)
-    wide = simt.xray(real, 1, 32, np.ones(32, np.complex128), np.zeros(32))
-    assert (wide.array("x").requests, wide.array("x").sectors) == (1, 16)
-    half = simt.xray(real, 1, 32, x, np.zeros(32, np.float32)).array("x")
-    assert (half.requests, half.sectors, half.bytes_used) == (1, 8, 128)
 
 
 PAIRS = [("sinf", np.sin), ("cosf", np.cos), ("expf", np.exp), ("logf", np.log), ("sqrtf", np.sqrt), ("fabsf", np.abs),

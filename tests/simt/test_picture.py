@@ -118,23 +118,6 @@ def test_agrees_with_the_interpreters_counting(elements, itemsize, space):
     assert (count.requests, count.bytes_used, count.active_lanes) == tuple(counted[[0, 3, 6]])
 
 
-@settings(max_examples=100, deadline=None)
-@given(addresses, st.sampled_from(pic.ITEMSIZES))
-def test_what_must_hold_of_any_access(elements, itemsize):
-    bytes_ = tuple(None if element is None else element * itemsize for element in elements)
-    far = pic.counts(access("global", itemsize, bytes_))
-    assert far.ideal_sectors <= far.sectors <= 32 * max(1, itemsize // 4)
-    assert far.bytes_used <= far.bytes_moved
-    moved = tuple(None if byte is None else byte + 32 * 1000 for byte in bytes_)
-    assert pic.counts(access("global", itemsize, moved)) == far
-    near = pic.counts(access("shared", itemsize, bytes_))
-    assert near.ideal_wavefronts <= near.wavefronts
-    shifted = tuple(None if byte is None else byte + 128 * 7 for byte in bytes_)
-    assert pic.counts(access("shared", itemsize, shifted)) == near
-    for one in (access("global", itemsize, bytes_), access("shared", itemsize, bytes_)):
-        assert pic.headline(one) in pic.describe(one) or far.requests == 0
-
-
 def test_alt_text_says_what_the_picture_shows():
     text = pic.describe(pattern("global", 4, lambda i: 4 * i + 4))
     assert text == (

@@ -134,9 +134,7 @@ def test_chained_scans(blocks, threads, order, where):
 
 @SETTINGS
 @given(
-    tasks=st.lists(st.integers(0, 7), min_size=8, max_size=8),
-    unit=st.sampled_from([1, 32, 40]),
-    grouped=st.booleans(),
+    tasks=st.lists(st.integers(0, 7), min_size=8, max_size=8), unit=st.sampled_from([1, 32, 40]), grouped=st.booleans()
 )
 def test_any_order_of_waiting_among_threads_warps_and_blocks(tasks, unit, grouped):
     """Eight workers; worker k waits for worker tasks[k] if that is smaller than k, in a drawn sequence of places."""

@@ -128,9 +128,8 @@ PLUGIN = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *NAMED, "test_suite.py
 
 @pytest.mark.parametrize("given, variables, failed, said", [
     (("--simt",), {}, 0, "2 kernels, 3 launches, 1 hazards"),
-    ((), {"DWLAB_SIMT": "1"}, 0, "2 kernels, 3 launches, 1 hazards"),
     (("--simt", "--simt-hazards=error"), {}, 1, "1 hazards"),
-    (("--simt", "--simt-hazards=ignore", "--simt-count=off"), {}, 0, "2 kernels, 3 launches, 0 hazards"),
+    (("--simt-hazards=ignore", "--simt-count=off"), {"DWLAB_SIMT": "1"}, 0, "2 kernels, 3 launches, 0 hazards"),
 ])  # fmt: skip
 def test_a_suite_runs_by_a_word(tmp_path, given, variables, failed, said):
     status, out, err = in_a_folder(tmp_path, *PLUGIN, *given, **variables)
