@@ -34,6 +34,10 @@ def whole(name):
 # ---- wrong kernels
 
 
+WHOLE = {"taps_by_four", "right_border_zeroed", "grid_rounded_down", "dw_one_tile", "dw_entries_by_four"}
+"""Those of which 48 of the problems do not say enough."""
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -46,7 +50,8 @@ def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong, monkeypatch)
         pytest.skip("a GPU must not run it")
     if wrong.path == "forward":
         monkeypatch.setattr(judge, "_STEPS", 10_000)  # the endless one takes all of them
-    verdict = check(wrong.kernel, launch=wrong.launch, path=wrong.path)
+    few = 48 if target.mode != "gpu" and wrong.name not in WHOLE else None
+    verdict = check(wrong.kernel, launch=wrong.launch, path=wrong.path, most=few)
     assert not verdict.passed
     assert verdict.patterns[0] == wrong.pattern, str(verdict)
     assert wrong.also in f"{verdict} {' '.join(verdict.hints)}"
@@ -75,10 +80,10 @@ def test_hazards_name_line_threads_and_array():
 
 @pytest.mark.parametrize("one", stages("depthwise1d", "forward"), ids=lambda one: one.name)
 def test_every_stage_passes_by_object_and_by_id(one):
-    verdict = check(one, most=most(16))
+    verdict = check(one, most=most(8))
     assert verdict.passed, verdict
     if one.name == "coalesced":  # an id is looked up alike for all, and each check takes seconds
-        assert str(verdict) == str(check(one.id, most=most(16)))
+        assert str(verdict) == str(check(one.id, most=most(8)))
     assert verdict.findings == verdict.hints == verdict.failures == () and verdict.rule is None
 
 
@@ -151,8 +156,9 @@ def test_a_failing_verdict_says_what_where_and_how_to_go_on():
     said = str(failed.value)
     assert "Hints: verdict = check(…) without raise_if_wrong(), then verdict.hint(1)" in said
     assert said.replace("verdict = check(…) without raise_if_wrong(), then ", "") == str(verdict)
-    assert failed.value.verdict is verdict
-    assert isinstance(failed.value, AssertionError)
+    assert failed.value.verdict is verdict and isinstance(failed.value, AssertionError)
+    right = whole("coalesced")
+    assert right.raise_if_wrong() is right and right.hint() == "Nothing is wrong."
 
 
 def test_a_blank_that_is_not_filled_in_is_named():
@@ -168,11 +174,6 @@ def test_a_blank_that_is_not_filled_in_is_named():
     assert re.search(
         r"- not written yet: blank, line \d+ still holds the stub: replace it with your code\n", str(verdict)
     )
-
-
-def test_a_passing_verdict_is_returned_and_has_no_hint():
-    verdict = whole("coalesced")
-    assert verdict.raise_if_wrong() is verdict and verdict.hint() == "Nothing is wrong."
 
 
 def test_html_shows_every_case_and_escapes():
@@ -402,28 +403,6 @@ def mask(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "tiles", "kinds"),
-    [
-        ("....", (), ["none"]),
-        ("xxxx", (), ["all"]),
-        ("x...", (), ["first"]),
-        ("xx......", (), ["first"]),
-        (".......x", (), ["last"]),
-        (".....xxx", (), ["last"]),
-        ("..xxxxxx", (), ["from"]),
-        ("...x....", (), ["one"]),
-        ("..x.xx.....", (), ["scattered"]),
-        ("...x...x...x", (), ["tile"]),
-        ("...x...x", (4,), ["tile"]),
-        ("....x...x...", (4,), ["tile"]),
-        ("....xxxx....xxxx", (), ["tile"]),
-    ],
-)
-def test_rules_of_a_mask(text, tiles, kinds):
-    assert [rule.kind for rule in rules_of(mask(text), tiles)][: len(kinds)] == kinds
-
-
-@pytest.mark.parametrize(
     ("text", "tiles", "words"),
     [
         ("x.......", (), "the first of 8 along t"),
@@ -457,6 +436,8 @@ def test_a_tile_need_not_be_seen_twice_if_it_is_likely():
 def test_every_rule_gives_back_its_mask(bits, tiles):
     hits, n = np.array(bits), len(bits)
     index = np.arange(n)
+    kinds = {rule.kind for rule in rules_of(hits, tiles)}
+    assert kinds and ("none" in kinds, "all" in kinds) == (not hits.any(), hits.all())
     for rule in rules_of(hits, tiles):
         if rule.kind == "tile":
             place = index % rule.period
@@ -517,15 +498,9 @@ def test_a_right_output_has_no_finding():
 @pytest.mark.parametrize(
     ("change", "pattern"),
     [
-        (lambda p, i, y: correlate(i["x"], i["w"], p.shift - 1), "shifted by one"),
         (lambda p, i, y: correlate(i["x"], i["w"], p.shift + 2), "shifted"),
-        (lambda p, i, y: np.roll(y.reshape(-1), 17).reshape(y.shape), "right values in wrong places"),
         (lambda p, i, y: -y, "wrong factor"),
-        (lambda p, i, y: y * (1 + 1e-3), "wrong factor"),
         (lambda p, i, y: y + 0.25, "constant offset"),
-        (lambda p, i, y: y * (1 + 1e-4 * np.random.default_rng(5).random(y.shape)), "inexact"),
-        (lambda p, i, y: np.cumsum(y, axis=2), "accumulator not reset"),
-        (lambda p, i, y: np.random.default_rng(5).random(y.shape), "all wrong"),
     ],
 )
 def test_values_are_recognised(change, pattern):
@@ -546,17 +521,6 @@ def test_reading_the_next_row_is_recognised_with_and_without_nan_around(fill):
     assert first(diagnose(evidence(lambda p, i, y: from_neighbours(p, i, fill)))) == "reads the next row"
 
 
-def test_the_weight_gradient_is_diagnosed_by_place_and_factor():
-    assert first(diagnose(evidence(lambda p, i, dw: dw / 2, path="weight_grad"))) == "wrong factor"
-
-    def last_tap(p, i, dw):
-        dw[:, -1] = np.array([POISON], np.uint32).view(np.float32)
-        return dw
-
-    found = diagnose(evidence(last_tap, path="weight_grad"))
-    assert first(found) == "tail not written" and "along j" in found[0][0].text
-
-
 def test_unwritten_and_wrong_are_two_faults():
     def both(p, i, y):
         y = y.astype(np.float32)
@@ -566,17 +530,6 @@ def test_unwritten_and_wrong_are_two_faults():
 
     found = diagnose(evidence(both))
     assert [fault[0].pattern for fault in found] == ["tail not written", "left border wrong"]
-
-
-def test_adding_to_the_output_is_seen_by_the_second_filling():
-    def nothing_but_nan(p, i, y):
-        return np.full(y.shape, np.array([POISON], np.uint32).view(np.float32))
-
-    right = evidence(lambda p, i, y: y)
-    refilled = (right.want + 1024.0).astype(np.float32)
-    assert first(diagnose(evidence(nothing_but_nan, refilled=refilled, fill=1024.0))) == "adds to the output"
-    untouched = np.full(refilled.shape, np.float32(1024.0))
-    assert first(diagnose(evidence(nothing_but_nan, refilled=untouched, fill=1024.0))) == "nothing written"
 
 
 @settings(max_examples=60, deadline=None)

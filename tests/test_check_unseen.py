@@ -26,17 +26,7 @@ from dwlab.gpu import target
 from dwlab.judge.check import CheckError, check, checked_on
 from dwlab.kernels.registry import Launch, by_shape, stage
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
-from dwlab.problems.cases import (
-    NOT_FINITE,
-    OWN_SEED,
-    TELLING,
-    Case,
-    cases,
-    layer_cases,
-    products,
-    properties,
-    sizes,
-)
+from dwlab.problems.cases import NOT_FINITE, OWN_SEED, TELLING, Case, cases, layer_cases, products, properties, sizes
 from dwlab.problems.cases import drawn as draw
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
@@ -297,14 +287,12 @@ def whole_beside(whole, ragged):
 
 # Where a kernel drops its first tap and is right else, and the seed of a check that finds it.
 DROPPED = {
-    **{f"{size} {more} more than whole {tile}": (at_tiles(size, tile, more), 21)
-       for size, tile, more in [("L", 96, 0), ("L", 80, 1), ("H", 192, 1), ("B", 48, 0)]},
-    **{f"{one} {how} {other}, {seed}": (where_related(one, how, other), seed)
-       for one, how, other, seed in [("K", "= 2", "L", 7), ("K", "= 2", "L", 8), ("L", "= 2", "K", 9),
-                                     ("K", "= 1 +", "L", 10), ("B", "= n", "K", 11)]},
-    **{f"{whole} whole vectors, {ragged} with a rest": (whole_beside(whole, ragged), seed)
-       for whole, ragged, seed in [("L", "B", 17), ("K", "H", 18), ("B", "L", 19), ("H", "K", 20)]},
-    "L + K = 64": (lambda p: p.K > 1 and p.L + p.K == 64, 15),
+    "L 0 more than whole 96": (at_tiles("L", 96, 0), 21),
+    "H 1 more than whole 192": (at_tiles("H", 192, 1), 21),
+    "K = 2 L": (where_related("K", "= 2", "L"), 7),
+    "K = 1 + L": (where_related("K", "= 1 +", "L"), 10),
+    "B = n K": (where_related("B", "= n", "K"), 11),
+    "K whole vectors, H with a rest": (whole_beside("K", "H"), 18),
     "L * K = 64": (lambda p: p.K > 1 and p.L * p.K == 64, 15),
     "L - K = 64": (lambda p: p.K > 1 and p.L - p.K == 64, 15),
 }  # fmt: skip

@@ -24,10 +24,7 @@ STAGES = registry.stages("depthwise1d")
 
 def inputs_of(problem, seed=3):
     """x, w and dy of a problem."""
-    return {
-        **problem.inputs("forward", seed),
-        "dy": problem.inputs("weight_grad", seed + 1)["dy"],
-    }
+    return {**problem.inputs("forward", seed), "dy": problem.inputs("weight_grad", seed + 1)["dy"]}
 
 
 def call(path, problem, arrays, **more):

@@ -182,10 +182,7 @@ def test_threads_draws_who_touches_what():
 def test_numbers_in_cells_can_be_read():
     """In small cells each fourth of a row and the last, of 9 pixels or more."""
     reports = {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
-    for body in (
-        drawings.threads(transpose, (1, 8), (32, 4), *arrays()).body,
-        drawings.banks("tile", reports).body,
-    ):
+    for body in (drawings.threads(transpose, (1, 8), (32, 4), *arrays()).body, drawings.banks("tile", reports).body):
         assert min(map(float, re.findall(r'font-size="([^"]+)"', body))) >= drawings.LEAST
     assert drawings._numbered(range(32), 10.0) == {0, 4, 8, 12, 16, 20, 24, 28, 31}
     assert drawings._numbered(range(33), 10.0) == {0, 4, 8, 12, 16, 20, 24, 28, 32}

@@ -53,7 +53,7 @@ def launches(exercise, seed):
     return found
 
 
-@pytest.mark.parametrize("exercise", part("drawn", FILES, share=0.3))
+@pytest.mark.parametrize("exercise", part("drawn", FILES, share=0.15))
 def test_sizes_vary_beyond_the_threads_of_a_block_and_values_reach_what_decides(exercise):
     text = FILES[exercise].read_text(encoding="utf-8").split("def judge(")[0]
     stated = {int(one.replace(",", "")) for one in re.findall(r"\b\d[\d,]*\b", text)}

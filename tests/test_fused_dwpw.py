@@ -77,19 +77,10 @@ def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
     ("problem", "config"),
     [
         # Warps for the depthwise layer alone, channels in two rounds, the last one past the end, rows without a pixel.
-        (
-            pair(2, 40, 9, 7, 3, 1, 24, "none", "relu", True),
-            tile(3, 4, 16, 32, (1, 2, 1), run=2, more=1),
-        ),
+        (pair(2, 40, 9, 7, 3, 1, 24, "none", "relu", True), tile(3, 4, 16, 32, (1, 2, 1), run=2, more=1)),
         # Warps that share the channels, and ask for two groups of them at a time; filters beyond the last.
-        (
-            pair(1, 136, 6, 5, 3, 2, 40, dtype="float16", bias=False),
-            tile(2, 2, 24, 128, (1, 3, 2), run=1, groups=2),
-        ),
-        (
-            pair(1, 32, 8, 9, 5, 2, 16, "relu", "gelu", True, dtype="bfloat16"),
-            tile(4, 6, 16, 16, (2, 1, 1), run=2),
-        ),
+        (pair(1, 136, 6, 5, 3, 2, 40, dtype="float16", bias=False), tile(2, 2, 24, 128, (1, 3, 2), run=1, groups=2)),
+        (pair(1, 32, 8, 9, 5, 2, 16, "relu", "gelu", True, dtype="bfloat16"), tile(4, 6, 16, 16, (2, 1, 1), run=2)),
         (pair(1, 16, 8, 8, 7, 1, 8), tile(2, 4, 8, 16, (1, 1, 1), run=1)),
         (pair(1, 16, 8, 8, 2, 3, 8), tile(2, 2, 8, 16, (1, 1, 1), run=2)),
     ],

@@ -183,7 +183,7 @@ def test_fill_zero_keeps_to_its_array():
 
 @each_stage
 def test_every_stage_passes_the_judge(one):
-    verdict = check(one, most=most(16))
+    verdict = check(one, most=most(8))
     assert verdict.passed, verdict
     assert len(verdict.notes) == (one.name == "naive" and one.path != "backward")
 

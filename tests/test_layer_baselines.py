@@ -279,11 +279,7 @@ def test_int8_outputs_that_are_not_written_are_found():
 # ------------------------------------------------------------------------------------------------------- command
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [*SOME, *MANY, TINY8],
-    ids=str,
-)
+@pytest.mark.parametrize("problem", [*SOME, *MANY, TINY8], ids=str)
 def test_a_layer_is_read_back_from_how_it_prints_itself(problem):
     assert layers.problem(str(problem)) == problem
 

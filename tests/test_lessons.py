@@ -612,8 +612,7 @@ def test_a_folded_cell_is_closed_in_both_copies_and_keeps_what_it_showed(worksho
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["predicted_a = 6", "@cuda.jit\ndef k(x):\n    x[0] = 1", "### BEGIN SOLUTION\na = 1\n### END SOLUTION"],
+    "text", ["predicted_a = 6", "@cuda.jit\ndef k(x):\n    x[0] = 1", "### BEGIN SOLUTION\na = 1\n### END SOLUTION"]
 )
 def test_what_a_student_writes_or_reads_is_not_folded(workshop, capsys, text):
     write(build.SOURCES, "90_small.py", f'# %% tags=["folded"]\n{text}\n')

@@ -85,8 +85,7 @@ def test_a_mutation_changes_nothing_but_itself():
 
 
 @pytest.mark.parametrize(
-    ("old", "said"),
-    [("no such text", "is in no module"), ("uint32(", "times in"), ("c = uint32(at % C)\n", None)],
+    ("old", "said"), [("no such text", "is in no module"), ("uint32(", "times in"), ("c = uint32(at % C)\n", None)]
 )
 def test_an_edit_must_be_found_once(old, said):
     if said is None:
