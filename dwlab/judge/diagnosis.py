@@ -493,10 +493,8 @@ def _not_a_number(evidence: Evidence, mask: np.ndarray) -> str:
 
 
 def _example(evidence: Evidence, mask: np.ndarray) -> str:
-    place = tuple(int(i) for i in np.argwhere(mask)[0])
-    name = _output_of(evidence)
-    index = ", ".join(map(str, place))
-    return f"{name}[{index}] is {evidence.got[place]:.6g}, should be {evidence.want[place]:.6g}"
+    place, name = tuple(np.argwhere(mask)[0].tolist()), _output_of(evidence)
+    return f"{name}[{', '.join(map(str, place))}] is {evidence.got[place]:.6g}, should be {evidence.want[place]:.6g}"
 
 
 # ---- values
@@ -586,6 +584,8 @@ def _moved_guesses(evidence: Evidence) -> Iterator[Mistake]:
             continue
         for axis in range(one.ndim):
             for how, moved in orders(one, axis):
+                if name[0] == "m" and 0 in moved:
+                    continue  # no scale is 0
                 if name != output:
                     moved = references.reference(problem, evidence.path, stored | {name: moved})[output]
                 text, look = f"{name} with {how} along axis {axis}", f"how {name} is indexed along axis {axis}"
@@ -593,9 +593,7 @@ def _moved_guesses(evidence: Evidence) -> Iterator[Mistake]:
         for other, two in stored.items():
             if name not in (output, other) and two.shape == one.shape and two.dtype == one.dtype:
                 found = references.reference(problem, evidence.path, stored | {name: two})[output]
-                yield Mistake(
-                    "wrong array", found, f"{other} in the place of {name}", "the names and the order of arrays"
-                )
+                yield Mistake("wrong array", found, f"{other} in the place of {name}", "names and order of arrays")
 
 
 _MOVED = 40_000  # operations of a problem on which the inputs' order is guessed at
