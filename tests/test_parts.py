@@ -36,7 +36,7 @@ def test_what_is_left_out_is_counted_by_file():
     )
 
 
-def test_a_marked_test_has_each_value_of_each_parameter(pytestconfig, tmp_path):
+def test_a_marked_test_has_each_value_of_each_parameter(pytestconfig, tmp_path, monkeypatch):
     """In a run of its own, with two processes: both take the same, and their count is the run's."""
     import subprocess
     import sys
@@ -47,6 +47,7 @@ def test_a_marked_test_has_each_value_of_each_parameter(pytestconfig, tmp_path):
         "import pytest\n@pytest.mark.family(0)\n@pytest.mark.parametrize('a', 'xyz')\n"
         "@pytest.mark.parametrize('b', range(5))\ndef test_one(a, b): pass\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "test_it.py"]
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each of the processes takes seconds to load others
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "2", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "7 passed" in done.stdout and "8 of 15 in test_it; --whole" in done.stdout, done.stdout + done.stderr

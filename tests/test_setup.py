@@ -519,6 +519,7 @@ def test_steps_keep_bytecode_where_none_may_lie_beside_the_sources(monkeypatch, 
 
 def test_results_are_written_for_ci_where_it_names_a_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("DWLAB_JUNIT", str(tmp_path / "junit"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # seconds
     monkeypatch.setattr(lab, "DOCTOR", lab.Step("sound", ("json.tool", "--help")))
     (tmp_path / "test_one.py").write_text("def test_it():\n    pass\n", encoding="utf-8")
     monkeypatch.setattr(lab, "STEPS", (lab.Step("some", ("pytest", "-q", str(tmp_path / "test_one.py"))),))

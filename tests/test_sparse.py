@@ -4,6 +4,7 @@ import itertools
 import re
 from dataclasses import replace
 
+import edits
 import numpy as np
 import pytest
 from compiler import needs_compiler
@@ -215,58 +216,11 @@ def test_stages_say_what_they_do_not_take():
     assert "9.0 alone" in WGMMA_ROWS.lacks("float16", (10, 0))
 
 
-SP_WAIT = "wgmma.wgmma_sp_wait(acc, N, 0, places, places)"
 EDITS = [
-    (NAIVE, "j // 2 * 4 +", "j // 2 * 2 +", ""),
-    (NAIVE, "int32(2 * (j % WEIGHTS))", "int32(j % WEIGHTS)", ""),
-    (NAIVE, "f // V * KEPT", "f * KEPT", ""),
-    (NAIVE, "if channel < C:", "if channel <= C:", ""),
-    (COLUMNS, "q if second == 3 else", "q if second == 2 else", "sparse_tile"),
-    (COLUMNS, "uint32(n0 // V)", "uint32(0)", ""),
-    (TENSOR, "b2, b3, places, 1)", "b2, b3, places, 0)", "mma_sparse"),
-    (TENSOR, "if t % uint32(2) else int32(0x5410)", "if t > uint32(1) else int32(0x5410)", "mma_sparse"),
-    (TENSOR, "base + (two & uint32(255))", "base + (two & uint32(7))", "mma_sparse"),
-    (TENSOR, "(p & int32(1)) * int32(0x0022)", "(p & int32(0)) * int32(0x0022)", "mma_sparse"),
-    (
-        TENSOR,
-        "row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(steps) + step)",
-        "row, at = uint32(n0 + line), uint32(chunk * uint32(steps) + step)",
-        "tensor_tiles",
-    ),
-    (TENSOR, "uint32(LAST))", "uint32(0))", "tensor_tiles"),
-    (TENSOR, "if (WHOLE or row < uint32(ROWS)) and", "if", "tensor_tiles"),
-    (TENSOR, "ROWS % LINES == 0, layer", "True, layer", "tensor_tiles"),
-    (TENSOR, "layer.kept % (STEP * steps) == 0  #", "True  #", "tensor_tiles"),
-    (TENSOR, "acc[i + e] = activate(acc[i + e])", "acc[i + e] = acc[i + e]", "run_epilogue"),
-    (ROWS, "uint32(32 * s) + lane", "lane", "mma_sparse"),
-    (ROWS, "c0 + uint32(4 * j)", "c0 + uint32(4 * (j ^ 1))", "mma_sparse"),
-    (ROWS, "for k in range(KEPT + thread", "for k in range(KEPT + THREADS + thread", "rows_tiles"),
-    (ROWS, "EVERY or channel < uint32(C)", "EVERY or channel <= uint32(C)", "rows_tiles"),
-    (ROWS, "wc[uint32(n0 // V * (KEPT // 4) + four)]", "wc[uint32(four)]", "rows_tiles"),
-    (ROWS, "m // HW * (C * (HW // 2)) +", "", ""),
-    (ROWS, "cuda.syncthreads()", "pass", "rows_tiles"),
-    (ROWS, "plus = high if f % uint32(2) else low", "plus = low", "row_epilogue"),
-    (ROWS, "p, s = acc[at], acc[at + RUN]", "p, s = acc[at], acc[at + 1]", "row_epilogue"),
-    (ROWS, "m // uint32(HW) * uint32(F) + f", "f", "row_epilogue"),
-    (ROWS, "transpose4(lane, words[0], words[1]", "transpose4(lane, words[1], words[0]", "row_epilogue"),
-    (WGMMA_ROWS, "step * uint32(e_pitch) + lane // uint32(4)", "lane // uint32(4)", "group_sparse"),
-    (WGMMA_ROWS, "load(shared, there, next, block)", "load(shared, here, next, block)", "group_sparse"),
-    (WGMMA_ROWS, "uint32(at + uint32(8) * step)", "at", "group_sparse"),
-    (WGMMA_ROWS, "int32(0x3276) if", "int32(0x7632) if", "group_sparse"),
-    (WGMMA_ROWS, SP_WAIT, "pass", "group_sparse"),
-    (WGMMA_ROWS, SP_WAIT, SP_WAIT.replace("0", "1"), "group_sparse"),
-    (WGMMA_ROWS, SP_WAIT, "wgmma.wgmma_wait(acc, N, 0)", "group_sparse"),
-    (WGMMA_ROWS, "E0 + warp_n * FILTERS", "E0", ""),
-    (WGMMA_ROWS, "second, x_pitch, places, 1)", "second, x_pitch, places, 0)", "group_sparse"),
-    (WGMMA_ROWS, "uint32(b + uint32(32 * 32))", "b", "group_sparse"),
-    (WGMMA_ROWS, "wgmma.fence_async()", "pass", "group_sparse"),
-    (
-        WGMMA_ROWS,
-        "acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]",
-        "acc[j + 1], acc[j + 2] = acc[j + 1], acc[j + 2]",
-        "",
-    ),
-    (WGMMA_ROWS, "find(shared, wc, n0, thread)", "find(shared, wc, uint32(0), thread)", ""),
+    (f"sparse/forward/{name}", *edit.split(" => "), module)
+    for name, (module,), changes in edits.rows("sparse_edits.txt")
+    for edit in changes
+    if not name.endswith(":tiles")
 ]
 
 
@@ -285,16 +239,13 @@ def test_a_stage_that_refuses_sizes_names_what_they_are_to_be(one, form):
             assert one.supports(replace(layer, layout=found[3] or layout, **sizes), gpus.H200), why
 
 
+TAKEN = part("wrong sparse kernels", EDITS, lambda edit: [edit[0]], 0.15)
+
+
 @counts
-@pytest.mark.parametrize(
-    ("stage", "old", "new", "module"),
-    [
-        pytest.param(*edit, id=f"{edit[0].name}-{edit[1][:25]}")
-        for edit in part("wrong sparse kernels", EDITS, lambda edit: [edit[0].id], 0.15)
-    ],
-)
-def test_no_wrong_kernel_is_accepted(stage, old, new, module):
-    verdict = judged(mutate(stage.id, old, new, module), stage.dtypes[0])
+@pytest.mark.parametrize(("id", "old", "new", "module"), TAKEN, ids=[f"{one[0]}-{one[1][:25]}" for one in TAKEN])
+def test_no_wrong_kernel_is_accepted(id, old, new, module):
+    verdict = judged(mutate(id, old, new, module), registry.stage(id).dtypes[0])
     assert not verdict.passed
     assert not {"raises", "cannot be interpreted"} & set(verdict.patterns), verdict
 

@@ -2,6 +2,7 @@
 
 import itertools
 
+import edits
 import pytest
 from compiler import needs_compiler
 from launched import counts, launched, right_and_counted
@@ -83,29 +84,18 @@ def test_every_tile_worth_a_look_is_right(layout):
 
 
 EDITS = [
-    ("uint32(chunk * uint32(SLICES) + slice)", "uint32(chunk)"),
-    ("uint32(thread // uint32(THREADS) * uint32(STAGES)), uint32(0)", "uint32(0), uint32(0)"),
-    ("before, free, place = place, parity,", "before, free, place = place, uint32(0),"),
-    ("uint32(parity ^ uint32(1))", "parity"),
-    ("return place, parity, before, free, next, ahead", "return place, parity, uint32(PLACES), free, next, ahead"),
-    ("if chunk < CHUNKS or below < end:", "if chunk < CHUNKS:"),
-    ("            wgmma.fence_async()\n        cuda", "        cuda"),
-    ("if before < uint32(PLACES) and ahead < end:", "if False:"),
-    ("wgmma.wgmma_sp_wait(acc, N, 0, places, places)", "pass"),
-    ("                zero(acc)", "                pass"),
-    (
-        '"""The first slice\'s sums and the second\'s, which lie where the chunks were."""\n        cuda.syncthreads()',
-        "pass",
-    ),
-    ("if SLICES == 1 or thread < uint32(THREADS):", "if True:"),
+    (*edit.split(" => "), module)
+    for name, (module,), changes in edits.rows("sparse_edits.txt")
+    for edit in changes
+    if name == "tma:tiles"
 ]
 
 
 @counts
-@pytest.mark.parametrize(("old", "new"), EDITS, ids=[one[0].strip()[:30] for one in EDITS])
-def test_no_wrong_way_is_right(old, new):
+@pytest.mark.parametrize(("old", "new", "module"), EDITS, ids=[one[0].strip()[:30] for one in EDITS])
+def test_no_wrong_way_is_right(old, new, module):
     """A deadlock, a race or a wrong sum, in tiles behind each other or in slices."""
-    mutant = mutate(STAGE.id, old, new, "bulk_sparse")
+    mutant = mutate(STAGE.id, old, new, module)
 
     def passes(layout, C, groups, slices):
         layer = of(layout, C, 64, 4, 80)

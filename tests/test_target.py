@@ -312,7 +312,8 @@ def test_without_a_gpu_nothing_needs_numbas_cuda(tmp_path):
 @pytest.mark.skipif(target.gpu_problem(driver.query()) == "", reason="a GPU can be used here")
 def test_lessons_fail_once_where_the_gpu_they_are_to_run_on_is_none():
     lesson = Path(__file__).parents[1] / "notebooks" / "01_the_operator.ipynb"
-    code = f"import pytest, sys; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '--nbval', {str(lesson)!r}]))"
-    done = in_a_process(code, DWLAB_TARGET="gpu")
+    options = ["-q", "-p", "no:cacheprovider", "-p", "nbval.plugin", "--nbval", str(lesson)]
+    code = f"import pytest, sys; sys.exit(pytest.main({options!r}))"
+    done = in_a_process(code, DWLAB_TARGET="gpu", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
     assert (done.stdout + done.stderr).count("no GPU can be used") == 1

@@ -1,5 +1,6 @@
 """sparse/forward/wgmma_rows, products of warp groups whose B lies by rows: every tile, tile after tile, compiled."""
 
+import edits
 import pytest
 from compiler import needs_compiler
 from launched import counts, launched
@@ -38,15 +39,10 @@ def test_every_tile_is_right_and_counted(shape, groups):
 
 
 EDITS = [
-    ("uint32(count * uint32(chunks))", "uint32(groups * chunks)", "group_sparse"),
-    ("next = uint32(next + uint32(1))", "next = uint32(next)", "group_sparse"),
-    ("            zero(acc)", "            pass", ""),
-    ("uint32(m + k // uint32(CHUNKS) * uint32(BM))", "m", ""),
-    ("min(uint32(GROUPS), uint32(DOWN - first))", "uint32(GROUPS)", ""),
-    ("if k < CHUNKS or k < count * CHUNKS:", "if True:", ""),
-    ("row + group * uint32(BM)", "row", ""),
-    ("warp_m * (N // 64 * PITCH)", "warp_m * PITCH", ""),
-    ("word // uint32(WORDS) * uint32(pitch)", "word // uint32(WORDS)", "wgmma_rows_tiles"),
+    (*edit.split(" => "), module)
+    for name, (module,), changes in edits.rows("sparse_edits.txt")
+    for edit in changes
+    if name == "wgmma_rows:tiles"
 ]
 
 
