@@ -347,11 +347,6 @@ def test_a_copy_that_is_not_waited_for_is_a_race(name, says, edits):
     assert says in found[0].message
 
 
-def test_a_copy_that_is_waited_for_is_none():
-    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
-    assert kinds(edited(COPIED, "right", ptx=ptx, ONE_WARP=ONE_WARP), x, y) == []
-
-
 def test_what_is_on_its_way_is_not_there_yet():
     """The interpreter lands a copy at the wait, and no sooner: a kernel that reads too early gets what was there."""
 

@@ -71,8 +71,8 @@ def compare(dtype, B, H, L, K, bias, activation, initial, layout, call=short_con
 def test_values_and_gradients_at_causal_conv1ds_lengths(dtype, K):
     ways = itertools.product((False, True), (None, "silu"), (False, True), LAYOUTS)
     cases = [(L, *way) for L, way in itertools.product(LENGTHS, ways)]
-    step = max(1, len(cases) // most(18) | 1)
-    for L, bias, activation, initial, layout in cases[::step]:
+    step = max(1, len(cases) // most(9) | 1)
+    for L, bias, activation, initial, layout in cases[3 * list(CLOSE).index(dtype) + K :: step]:
         compare(dtype, 1, 8, L, K, bias, activation, initial, layout)
 
 
@@ -92,14 +92,6 @@ def test_token_by_token_is_the_whole_row(dtype, K):
     for t in range(7):
         near(short_conv_update(x[..., t].contiguous(), state, w, bias, "silu"), y[..., t].double(), dtype)
     assert torch.equal(state, end)
-
-
-def test_gradients_by_finite_differences():
-    given = drawn(2, 4, 18), drawn(4, 3), drawn(4), drawn(2, 4, 2)
-    with pytest.warns(UserWarning, match="double precision"):
-        assert torch.autograd.gradcheck(
-            lambda x, w, b, s: short_conv(x, w, b, "silu", s), given, eps=1e-2, atol=5e-3, rtol=5e-3
-        )
 
 
 def test_pytorch_finds_nothing_wrong_with_the_operators():

@@ -371,20 +371,6 @@ def test_optuna_by_ask_and_tell_proposes_each_candidate_once():
     assert len(found.tried) == len(recorded.space) and recorded.regret(found.winner) < 0.01
 
 
-def test_a_search_resumes_from_its_journal(tmp_path):
-    recorded, order = sweep(2, size=40)
-    journal = Journal(tmp_path / "j.jsonl")
-    how = {"journal": journal, "key": KEY, "most": 10}
-    first = search.search(recorded.space, recorded, strategies.ordered(order), **how)
-
-    class Never(Plain):
-        def time_us(self, candidate):
-            raise AssertionError("it was timed already")
-
-    second = search.search(recorded.space, Never(), strategies.ordered(order), **how)
-    assert second.winner == first.winner and second.timed == 0 and first.timed == 10
-
-
 class Noisy(Plain):
     """Rounds of 100 µs and more, each with a disturbance of its own."""
 
@@ -482,12 +468,6 @@ def test_one_candidate_is_judged_and_not_timed():
             raise AssertionError("nothing to compare it with")
 
     assert search.search(space.space({"cost": (1,)}), Untimed(), strategies.exhaustive).winner == 0
-
-
-def test_where_all_fail_the_reasons_are_counted():
-    wrong = space.space({"cost": (1, 2), "wrong": (True,)})
-    with pytest.raises(search.SearchError, match=r"every candidate failed: 2 × incorrect: y\[3\] is 1.0"):
-        search.search(wrong, Plain(), strategies.exhaustive)
 
 
 def test_what_turns_wrong_after_the_race_does_not_win():
