@@ -22,7 +22,7 @@ ASK_NO_GPU = frozenset(
     evidence exercises exercises_class exercises_drawn exercises_gaming exercises_winners house
     inference_command lesson_times lessons machine meters mistakes moves ncu_layers networks occupancy pages
     parts plan_costs planner pool problems puzzles record_layers record_method record_networks record_sparse
-    records records_packing references report roofline selection setup site sparsity spills stepper tabular
+    records records_packing references report roofline selection setup site sparsity stepper tabular
     tiling timemodel timing traffic training tune tuning tuning_exercises weights widget_planner widgets words
     wrong_answers""".split()
 )

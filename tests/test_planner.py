@@ -21,7 +21,7 @@ from dwlab.planner.accesses import Tile
 from dwlab.planner.efficiency import STAGES, TABLE, Efficiency
 from dwlab.planner.modules import FUSED, KINDS, Module, PlanError, Rules, best
 from dwlab.problems import networks
-from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Fused, Pointwise, problem
 from dwlab.records import describe_problem, writing
 
 IDEAL = Rules(kernels="ideal")
@@ -196,37 +196,22 @@ def test_the_best_tile_is_the_best_of_all_that_fit():
     assert least <= quick.time_us <= least * (1 + modules.NEAR)
 
 
-@pytest.mark.parametrize(
-    "kind, layers, rules, why",
-    [
-        (
-            "pwpw",
-            (Pointwise(1, 60_000, 64, 8, 8), Pointwise(1, 64, 16, 8, 8)),
-            Rules(),
-            "shared memory: the least tile (16×1×8) needs 9,603,072 bytes a block, Tesla T4 allows 65,536",
-        ),
-        (
-            "pwdw_r",
-            (Pointwise(1, 16, 32, 8, 8), DepthwiseConv2d(1, 32, 8, 8, 3)),
-            Rules(redundant=0.01),
-            "redundant work: 16 % more multiply-adds at least (tile 8×4×8), 1 % are allowed",
-        ),
-        (
-            "dwpw",
-            (DepthwiseConv2d(1, 4, 4, 4, 3), Pointwise(1, 4, 8, 4, 4)),
-            Rules("gma"),
-            "blocks: 1 at most, Tesla T4 has 40 multiprocessors",
-        ),
-        (
-            "pwdw_r",
-            (Pointwise(1, 16, 32, 1, 1), DepthwiseConv2d(1, 32, 1, 1, 3)),
-            Rules(),
-            "a part of the map (1 × 1) has no 32 outputs for a block",
-        ),
-    ],
-)
-def test_where_no_tile_fits_the_limit_is_named(kind, layers, rules, why):
-    assert best(kind, layers, gpus.find("t4"), rules) == why
+NO_TILE = [
+    ("pwpw", "N=1 C=60000 F=64 H=8 W=8 -> N=1 C=64 F=16 H=8 W=8", Rules(),
+     "shared memory: the least tile (16×1×8) needs 9,603,072 bytes a block, Tesla T4 allows 65,536"),
+    ("pwdw_r", "N=1 C=16 F=32 H=8 W=8 -> N=1 C=32 H=8 W=8 K=3", Rules(redundant=0.01),
+     "redundant work: 16 % more multiply-adds at least (tile 8×4×8), 1 % are allowed"),
+    ("dwpw", "N=1 C=4 H=4 W=4 K=3 -> N=1 C=4 F=8 H=4 W=4", Rules("gma"),
+     "blocks: 1 at most, Tesla T4 has 40 multiprocessors"),
+    ("pwdw_r", "N=1 C=16 F=32 H=1 W=1 -> N=1 C=32 H=1 W=1 K=3", Rules(),
+     "a part of the map (1 × 1) has no 32 outputs for a block"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, pair, rules, why", NO_TILE)
+def test_where_no_tile_fits_the_limit_is_named(kind, pair, rules, why):
+    pair = problem(pair)
+    assert best(kind, (pair.first, pair.second), gpus.find("t4"), rules) == why
 
 
 # ------------------------------------------------------------------------------------------------------ L2 and time

@@ -9,7 +9,7 @@ from launched import counts, launched, right_and_counted
 
 from dwlab.compiler import inspect
 from dwlab.kernels import registry
-from dwlab.kernels.parts import swizzle
+from dwlab.kernels.parts import mma_tf32, swizzle
 from dwlab.kernels.pointwise import forward_3_registers, split_k, tensor_tiles
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems.layers import Pointwise
@@ -123,12 +123,22 @@ def test_many_images_get_large_tiles_and_one_gets_many_blocks():
         ("split", of(1, 1024, 256, 7, 7, "NHWC", "float32")),  # 16 warps, that would take 130 registers a thread
         ("split", of(1, 2048, 512, 7, 7, "NHWC", "float32")),
         ("tensor", of(32, 32, 192, 28, 28, "NHWC", "float16")),  # the largest tile
+        ("tensor", of(32, 728, 728, 14, 14, "NHWC", "float32", True, "relu")),  # warps of 48 x 96 sums
+        ("tensor", of(32, 128, 128, 56, 56, "NHWC", "float32", True, "relu")),  # of 64 x 64
     ],
     ids=str,
 )
 def test_no_register_is_spilled(name, layer):
     found = inspect.compile(f"pointwise/forward/{name}", problem=layer, cc="9.0")
-    assert found.local_bytes == found.spill_stores == found.float64_instructions == 0
-    assert found.occupancy.blocks_per_sm >= 1
-    if name == "tensor":  # the chosen tile counts on so many
+    assert found.local_bytes == found.spill_stores == found.spill_loads == found.float64_instructions == 0
+    assert found.occupancy.blocks_per_sm >= 1 and not found.accesses("local")
+    if name == "tensor" and layer.dtype == "float16":  # the chosen tile counts on so many
         assert found.registers <= tensor_tiles.resources(layer.kernel_key, TENSOR.config(layer)).registers
+
+
+def test_a_step_is_computed_in_halves_where_its_products_would_not_find_registers():
+    key = of(32, 728, 728, 14, 14, "NHWC", "float32", True, "relu").kernel_key
+    tried = [tensor_tiles.config_of(key, *shape) for shape in tensor_tiles.SHAPES]
+    sizes = {(config.warp_m, config.warp_n) for config in tried}
+    assert {size for size in sizes if mma_tf32.in_halves(*size, 255)} == {(48, 96), (64, 64)}
+    assert not mma_tf32.in_halves(64, 64, 320)

@@ -151,6 +151,8 @@ def test_a_workflow_is_valid_and_runs_commands_that_exist(path):
         parse(command.split(" > ")[0].split())
     assert commands or "make test" in runs
     assert any("make test" in step.get("run", "") for step in next(iter(workflow["jobs"].values()))["steps"])
+    used = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+    assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", one) for one in used), "pinned by commit"
 
 
 # --- which environment ------------------------------------------------------------------------------------------------
@@ -525,12 +527,6 @@ def test_results_are_written_for_ci_where_it_names_a_folder(monkeypatch, tmp_pat
     monkeypatch.setattr(lab, "STEPS", (lab.Step("some", ("pytest", "-q", str(tmp_path / "test_one.py"))),))
     assert lab.test(Path(sys.executable)) == 0
     assert 'tests="1"' in (tmp_path / "junit" / "some.xml").read_text(encoding="utf-8")
-
-
-def test_actions_are_pinned_by_commit():
-    for path in WORKFLOWS:
-        used = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
-        assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", one) for one in used), path.name
 
 
 def test_make_test_runs_lint_tests_and_lessons():

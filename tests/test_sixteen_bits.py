@@ -440,23 +440,12 @@ def test_dispatch_takes_rows_of_16_bits_of_every_kind(dtype, kind):
 def test_dispatch_refuses_filters_of_16_bits_and_mixed_rows():
     p = DepthwiseConv1d(3, 5, 48, 7, dtype="bfloat16")
     given = p.inputs("backward")
+    two = {"x": given["x"], "w": given["w"]}
     for path, arrays, message in (
-        (
-            "forward",
-            {"x": given["x"], "w": encode(given["w"], "bfloat16")},
-            "w is bfloat16; float32 is needed: pass dw",
-        ),
+        ("forward", two | {"w": encode(given["w"], "bfloat16")}, "w is bfloat16; float32 is needed: pass dw"),
         ("backward", given | {"dy": np.zeros((3, 5, 48), np.float16)}, "x is bfloat16; float16 is needed"),
-        (
-            "forward",
-            {"x": given["x"], "w": given["w"], "y": np.zeros((3, 5, 48), np.float32)},
-            "y is float32; bfloat16",
-        ),
-        (
-            "forward",
-            {"x": given["x"], "w": given["w"], "stage": "coalesced"},
-            "use depthwise1d/forward/wide or depthwise1d/forward/strips or depthwise1d/forward/tiles or",
-        ),
+        ("forward", two | {"y": np.zeros((3, 5, 48), np.float32)}, "y is float32; bfloat16"),
+        ("forward", two | {"stage": "coalesced"}, "use depthwise1d/forward/wide or depthwise1d/forward/strips or"),
     ):
         with pytest.raises(DispatchError, match=re.escape(message)):
             getattr(dispatch, path)(**arrays)

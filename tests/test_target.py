@@ -1,5 +1,6 @@
 """Which GPU the kernels run on: the decision, what keeps a GPU from use, the banner, and what importing dwlab loads."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -31,28 +32,21 @@ def in_a_process(code, **variables):
     )
 
 
-@pytest.mark.parametrize("requested", [None, "", "  "])
-def test_unset_the_machine_decides(requested):
-    assert target.decide(requested, "") == target.Target("gpu", "a usable GPU is here")
-    assert target.decide(requested, "no driver") == target.Target("simulated", "no driver")
+def test_unset_the_machine_decides_and_simulated_can_always_be_had():
+    for requested in (None, "", "  "):
+        assert target.decide(requested, "") == target.Target("gpu", "a usable GPU is here")
+        assert target.decide(requested, "no driver") == target.Target("simulated", "no driver")
+    for requested, problem in itertools.product(("simulated", "SIMULATED", " simulated "), ("", "no driver")):
+        assert target.decide(requested, problem).mode == "simulated"
 
 
-@pytest.mark.parametrize("requested", ["simulated", "SIMULATED", " simulated "])
-@pytest.mark.parametrize("problem", ["", "no driver"])
-def test_simulated_can_always_be_had(requested, problem):
-    assert target.decide(requested, problem).mode == "simulated"
-
-
-def test_gpu_asked_for_and_not_there_says_why_and_what_to_do():
+def test_what_cannot_be_had_is_said_with_what_to_do():
     words = r"DWLAB_TARGET=gpu.*the driver sees no GPU.*Unset DWLAB_TARGET.*doctor"
     with pytest.raises(target.TargetError, match=words):
         target.decide("gpu", "the driver sees no GPU")
-
-
-@pytest.mark.parametrize("problem", ["", "no driver"])
-def test_what_is_no_mode_is_named(problem):
-    with pytest.raises(target.TargetError, match=r"'cuda' is not a mode.*'gpu' or 'simulated'"):
-        target.decide("cuda", problem)
+    for problem in ("", "no driver"):
+        with pytest.raises(target.TargetError, match=r"'cuda' is not a mode.*'gpu' or 'simulated'"):
+            target.decide("cuda", problem)
 
 
 def test_no_usable_driver_is_the_problem():
@@ -232,17 +226,13 @@ def asked(monkeypatch, library, release=None):
     return driver.query()
 
 
-def test_a_driver_with_a_gpu(monkeypatch):
+def test_a_driver_with_gpus_and_none(monkeypatch):
     found = asked(monkeypatch, Library(12040, devices=(("A", 8, 0), ("B", 6, 1))), "550.54.15")
     assert found == driver.Driver(
         True, (12, 4), "550.54.15", (driver.Device("A", (8, 0)), driver.Device("B", (6, 1))), ""
     )
-    assert found.usable
-
-
-def test_no_driver_library(monkeypatch):
-    found = asked(monkeypatch, None)
-    assert (found.found, found.usable, found.toolkit) == (False, False, None)
+    none = asked(monkeypatch, None)
+    assert found.usable and (none.found, none.usable, none.toolkit) == (False, False, None)
 
 
 @pytest.mark.parametrize(

@@ -137,17 +137,6 @@ def test_the_bound_is_the_largest(changes, bound):
     assert f"{bound}" in str(made) and "<- binds" in str(made)
 
 
-AMOUNTS = ("instructions", "instructions32", "instructions64", "global_passes", "global_lines", "store_passes",
-           "shared_passes", "through_bytes", "compulsory_bytes")  # fmt: skip
-
-
-@pytest.mark.parametrize("name", AMOUNTS)
-def test_more_work_is_never_faster(name):
-    base = of_counts("a", PAPER, some(), toy()).total_us
-    more = of_counts("a", PAPER, some(**{name: 10 * getattr(some(), name)}), toy()).total_us
-    assert more >= base
-
-
 @pytest.mark.parametrize("name", ["copy_gbps", "l2_gbps"])
 @pytest.mark.parametrize("stage", STEPS)
 def test_half_the_bandwidth_is_at_least_as_slow(stage, name):
