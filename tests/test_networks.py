@@ -112,9 +112,6 @@ def test_proxylessnas_has_its_widths():
     assert adds == ["4", "6", "8", "9", "11", "12", "13"]
 
 
-# ---------------------------------------------------------------------------------------------- what may be fused
-
-
 def index(made, name):
     return made.layers.index(made.layer(name))
 
@@ -172,9 +169,6 @@ def test_int8_layers_have_what_int8_can(name):
     assert [layer.name for layer in back.layers if layer.problem.activation == "relu6"] == six
     if "gelu" not in activations:
         assert [layer.problem for layer in back.layers] == [layer.problem for layer in plain.layers]
-
-
-# ------------------------------------------------------------------------------------------------- text and bad input
 
 
 def test_what_is_not_there_is_answered_with_the_nearest():

@@ -119,8 +119,6 @@ def test_a_foreign_device_function_is_no_kernel():
         check(device, want=want, args=ARGS, grid=1, block=32)
 
 
-# --- FILE.py:KERNEL ---------------------------------------------------------------------------------------------------
-
 OWN = """
 import numpy as np
 from {package} import cuda

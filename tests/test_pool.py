@@ -105,9 +105,6 @@ def test_the_command_gives_each_gpu_a_process(run, monkeypatch):
     assert status == 2 and "somebody else uses all of them" in err
 
 
-# --- Dask -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[cluster]'")

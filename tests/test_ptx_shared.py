@@ -42,9 +42,6 @@ def row(nbytes):
     return np.arange(nbytes // 4, dtype=np.float32)
 
 
-# ---- launches, in either mode
-
-
 @pytest.mark.parametrize("nbytes", [4 * KIB, 48 * KIB, 48 * KIB + 16, HIGH - KIB])
 def test_a_stage_s_launch_takes_more_than_48_kib(nbytes):
     if target.mode == "gpu" and nbytes > cuda.get_current_device().MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
@@ -60,9 +57,6 @@ def test_a_launch_that_no_gpu_starts_is_known_before():
     assert limits(Launch(1, 32, shared_bytes=MAX_SHARED)) == ()
     (said,) = limits(Launch(1, 32, shared_bytes=MAX_SHARED + 1))
     assert f"{MAX_SHARED + 1:,} bytes of shared memory a block; no GPU gives more than {MAX_SHARED:,}" in said
-
-
-# ---- views
 
 
 @cuda.jit
@@ -115,9 +109,6 @@ def test_the_end_of_dynamic_memory_is_the_launch_s():
     assert simt.xray(matrices, 1, 32, y, shared_bytes=512).hazards == ()
     found = simt.xray(matrices, 1, 32, y, shared_bytes=508).hazards
     assert {one.kind for one in found} == {"out of bounds"} and "(size 127) in thread 31" in found[0].message
-
-
-# ---- what asks the driver
 
 
 NAMES = """

@@ -92,9 +92,6 @@ def test_infinity_and_nan_stay_in_their_row_and_what_is_not_kept_is_not_looked_a
     assert (d[0, 3] == np.inf).all() and np.isnan(d[0, 4]).all() and (np.delete(d[0], [3, 4], axis=0) == 16).all()
 
 
-# ---- counted, and which mistakes are found
-
-
 def test_it_counts_what_is_kept():
     _, a, words, _, b, c = example(3, 0)
     args = (a, b, c, registers(words, 0), c.copy())

@@ -26,9 +26,6 @@ MACHINE = dataclasses.replace(fakes.MACHINE, l2_bytes=4000)
 NAIVE = registry.stage("depthwise2d/forward/naive")
 
 
-# ---------------------------------------------------------------------------------------------------------- the plan
-
-
 def test_every_depthwise_and_pointwise_layer_of_the_networks_is_planned_once():
     groups = record_layers.plan([], ["float32"])
     for name in record_layers.NETWORKS:
@@ -46,9 +43,6 @@ def test_the_last_stages_that_take_a_problem_are_tried():
     problem = DepthwiseConv2d(1, 8, 7, 7, 3)
     taking = [stage for stage in registry.stages("depthwise2d", "forward") if stage.supports(problem)]
     assert record_layers.candidates(problem, 1) == taking[-1:] and record_layers.candidates(problem, 0) == taking
-
-
-# ------------------------------------------------------------------------------------------------------- measuring
 
 
 @pytest.fixture
@@ -189,9 +183,6 @@ def test_torch_compile_takes_its_times_alone_on_the_gpu():
         mine.benchmark_gpu = before
 
 
-# --------------------------------------------------------------------------------------------------------- records
-
-
 def row(
     op="depthwise2d", path="forward", layer="DW 3×3 32@112", batch=32, dtype="float32", us=50.0, peer=100.0, **more
 ):
@@ -280,9 +271,6 @@ def test_large_layers_are_held_against_a_copy_as_large_too(tmp_path):
     run = recorded(tmp_path / "layers", [row(), row(layer="a", us=85.0, peer=40.0), row(layer="b", us=45.0, peer=90.0)])
     line = tables.layers([sized, run]).splitlines()[2]
     assert line.endswith("| 80.0 % | 1 of 3 | 2 of 3 |  |  |"), line
-
-
-# --------------------------------------------------------------------------------------------------------- command
 
 
 def test_only_missing_layers_are_asked_for(tmp_path):

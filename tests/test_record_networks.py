@@ -34,9 +34,6 @@ def timing_of(us):
     return Timing(us, 0.9 * us, 1.1 * us, 5, 10, "graph", "warm")
 
 
-# ---------------------------------------------------------------------------------------------------------- the plan
-
-
 def test_mobilenets_at_batch_1_come_first():
     tasks = record_networks.plan(record_networks.arguments([]))
     assert [(one.name, one.dtype) for one in tasks[:4]] == [
@@ -60,9 +57,6 @@ def test_an_unknown_network_gets_the_nearest_and_the_list_needs_no_gpu(capsys):
     assert record_networks.main(["--list", "--network", "xception", "--dtype", "float32"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[1] for line in lines[:-1]] == [" batch 1", " batch 32"] and lines[-1] == "2 networks"
-
-
-# --------------------------------------------------------------------------------------------------------- measuring
 
 
 @pytest.fixture
@@ -208,9 +202,6 @@ def test_a_failure_is_a_row_and_no_end(tiny_network, monkeypatch, capsys):
     assert "out of" in capsys.readouterr().err
 
 
-# --------------------------------------------------------------------------------------------------------- processes
-
-
 @on_interpreter
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_process_measures_what_it_took_after_torch_compile(tiny_network, monkeypatch, compiled):
@@ -225,9 +216,6 @@ def test_a_process_measures_what_it_took_after_torch_compile(tiny_network, monke
     assert [(row["batch"], "joules" in row) for one in answers for row in one["networks"]] == [(1, True), (2, True)]
     assert all(len(one["peers"]) == 2 and one["network_kernels"] for one in answers)
     assert ahead == ([1, 2] if compiled else [])
-
-
-# ----------------------------------------------------------------------------------------------------------- records
 
 
 def row(network="mobilenet_v1", batch=32, dtype="float32", speedup=2.0, **more):
@@ -288,9 +276,6 @@ def test_the_newest_row_of_each_network_counts(tmp_path):
     other = on(new, "NVIDIA T4")
     assert report.networks([old, new, other])[1] == [old, new]  # of the GPU that tables show
     assert report.networks([old, new, other], "NVIDIA T4")[1] == [other]
-
-
-# ----------------------------------------------------------------------------------------------------------- command
 
 
 def test_pairs_that_may_not_share_a_kernel_are_no_rows():

@@ -164,9 +164,6 @@ def test_the_projects_records_get_a_report_only_where_one_is_asked_for(made, tmp
     assert sorted(path.suffix for path in (tmp_path / "later").iterdir()) == [".md", ".png"]
 
 
-# ------------------------------------------------------------------------------------- what kernels and fusion bring
-
-
 def slower(value):
     """The same rows with all times twice as long and all bandwidths half as high."""
     if isinstance(value, dict):
@@ -242,9 +239,6 @@ def test_what_lesson_37_says_of_fusions_energy_is_what_is_recorded():
         assert min(found["fused"]) > max(found["apart"])
     both = above["mobilenet_v1", "float16"]
     assert max(both["fused"]) == pytest.approx(min(both["PyTorch"]), rel=0.02)
-
-
-# ------------------------------------------------------------------------------------------------------ the headline
 
 
 def test_the_losses_are_as_many_as_the_tables_have():

@@ -77,8 +77,6 @@ def test_a_time_or_size_that_is_none_is_refused(bad):
             point("k", *numbers, CEILINGS)
 
 
-# ---------------------------------------------------------------------------------------------------- the plot
-
 POINTS = tuple(
     point(name, 4.93e9, 805e6, us, CEILINGS) for name, us in {"naive": 8884, "shared": 900, "tiled": 400}.items()
 )

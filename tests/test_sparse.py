@@ -39,9 +39,6 @@ def of(C, F, H, W, form, N=1, bias=True, activation="relu6", residual=False, lay
     return SparsePointwise(N, C, F, H, W, layout, bias=bias, activation=activation, residual=residual, pattern=form)
 
 
-# ---- the problem
-
-
 @settings(max_examples=100, deadline=None)
 @given(FORMS, st.integers(1, 70), st.integers(1, 90), st.integers(0, 99))
 def test_stored_filters_lead_back_to_the_pruned_ones(form, F, C, seed):
@@ -110,9 +107,6 @@ def test_metadata_that_do_not_ascend_are_refused():
     given["wi"][1, 5] = given["wi"][1, 5] & ~0xF0 | 0x50
     with pytest.raises(ProblemError, match=r"group 9 of row 5 keeps places \[1, 1\]"):
         references.reference(layer, "forward", given)
-
-
-# ---- the stages
 
 
 @pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR], ids=lambda one: one.name)
@@ -261,9 +255,6 @@ def test_the_larger_tiles_keep_their_sums_in_registers(form, stage):
     assert "mma.sp::ordered_metadata.sync.aligned.m16n8k32" in made.ptx
 
 
-# ---- the roofline
-
-
 def test_the_roofline_says_where_sparse_filters_can_pay():
     large = of(4096, 4096, 64, 64, "2:4")
     found = roof.gain(large, 4000, 600)
@@ -274,6 +265,3 @@ def test_the_roofline_says_where_sparse_filters_can_pay():
     assert list(gains.values()) == sorted(gains.values()) and gains["64:2:16"] <= 8
     with pytest.raises(ValueError, match="both must be positive"):
         roof.bound(large, 0, 600)
-
-
-# ---- bad input

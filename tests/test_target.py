@@ -187,9 +187,6 @@ def test_every_public_name_is_there_and_nothing_else_is_claimed():
         target.mod  # noqa: B018
 
 
-# --- the driver, asked through a library that answers as told ---------------------------------------------------------
-
-
 class Library:
     """libcuda's five functions, answering as told; devices are (name, major, minor)."""
 

@@ -137,9 +137,6 @@ def test_a_gpu_newer_than_the_table_has_the_limits_of_the_newest_before_it():
     assert gpus.of((8, 6)) == Gpu((8, 6), 72) and gpus.of((9, 0)) == H200
 
 
-# ---- choosing
-
-
 def tiles(costs, shared=0, why_not=None):
     """Tiles numbered by block_m, of these costs."""
     return Tiles(
@@ -203,9 +200,6 @@ def test_the_least_cost_is_near_the_fastest_of_those_that_searches_timed():
     assert math.exp(sum(map(math.log, over)) / len(over)) < 1.08
 
 
-# ---- recorded tiles
-
-
 def test_a_recorded_time_has_the_tile_that_it_was_measured_with():
     with recorded.TABLE.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -219,9 +213,6 @@ def test_a_recorded_time_has_the_tile_that_it_was_measured_with():
         if stage.config(problem, H200) == tile:
             assert stage.why_config(problem, H200) == "the tile of its recorded time"
         assert recorded.tiles(stage.id, problem, Gpu((8, 6), 84)) == ()
-
-
-# ---- instructions
 
 
 @pytest.mark.skipif(target.mode != "simulated", reason="the interpreter asks what a GPU has: simulated mode only")

@@ -26,9 +26,6 @@ each_stage = pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id.remov
 HUGE = part("test_traffic: huge problems", [one.id for one in STAGES])
 
 
-# ---- the pieces that formulas are made of
-
-
 @given(first=st.integers(0, 100), count=st.integers(0, 70))
 def test_run_sectors_counts_the_sectors_of_a_run(first, count):
     assert int(run_sectors(first, count)) == len({element // 8 for element in range(first, first + count)})
@@ -88,9 +85,6 @@ def test_sectors_by_place_moves_the_whole_access():
     assert sectors_by_place(np.arange(32)).tolist() == [4] + [5] * 7
     assert sectors_by_place(np.array([0, 8, -1])).tolist() == [2] * 8
     assert sectors_by_place(np.array([0, 7, -1])).tolist() == [1] + [2] * 7
-
-
-# ---- the formulas
 
 
 def shape(B, H, L, K, padding="causal"):
@@ -166,9 +160,6 @@ def test_the_papers_shape_gets_less_from_stage_to_stage_until_the_filter_is_copi
     # warp_tiled copies the filter for each row: 6 sectors more a row than shared, at most.
     assert 0 < warp.load_sectors - shared.load_sectors < 6 * 16384 * 128
     assert shared.bytes_moved < 1.15 * PAPER.compulsory_bytes("forward")
-
-
-# ---- Traffic and Comparison
 
 
 def test_a_wrong_formula_is_told_and_an_estimate_is_not():

@@ -730,14 +730,18 @@ def test_the_first_launch_of_a_problem_searches_and_later_ones_take_what_won(lau
     assert one.name == "tensor" != before.name and options == {"max_registers": 64}
     asked = bench.asked
     assert launching(bench)[0] is one and bench.asked == asked  # it is in the journal
-    code = (
-        "from dwlab.kernels import choices; from dwlab.problems import layers; from dwlab.kernels.tiling import gpu\n"
-    )
-    code += f"with gpu.using(gpu.H200): print(choices.ranking(layers.problem({str(LAYER)!r}))[0].name)"
-    for switch, name in (("on", "tensor"), ("off", before.name)):
-        home = {tuned.SWITCH: switch, tuned.VARIABLE: str(tuned.OWN) if switch == "on" else ""}
-        got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | home)
-        assert got.stdout.strip() == name, got.stderr
+    shown = f"with gpu.using(gpu.H200): print(choices.ranking(layers.problem({str(LAYER)!r}))[0].name)"
+    code = f"""import os
+from dwlab.kernels import choices
+from dwlab.kernels.tiling import gpu, tuned
+from dwlab.problems import layers
+{shown}
+os.environ |= {{tuned.SWITCH: "off", tuned.VARIABLE: ""}}
+tuned.reread()
+{shown}"""
+    there = os.environ | {tuned.SWITCH: "on", tuned.VARIABLE: str(tuned.OWN)}
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=there)
+    assert got.stdout.split() == ["tensor", before.name], got.stderr
 
 
 def test_a_search_that_finds_nothing_faster_changes_nothing(launching):

@@ -149,9 +149,6 @@ def test_blocks_of_no_whole_groups_and_other_gpus_are_refused():
             simt.xray(product(), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED, options=options)
 
 
-# ---- the stage
-
-
 @counts
 @pytest.mark.parametrize(
     ("stage", "shape", "depth"),

@@ -237,9 +237,6 @@ def test_the_assembler_keeps_metadata_where_the_wait_takes_them_and_nowhere_else
     assert (in_flight_writes(found.sass) == set()) == safe
 
 
-# ---- the stages
-
-
 @needs_compiler
 @pytest.mark.parametrize(("name", "layout"), [("wgmma_rows", "NCHW"), ("tma", "NCHW"), ("tma", "NHWC")])
 def test_a_chunks_products_follow_each_other_and_keep_their_metadata(name, layout):
