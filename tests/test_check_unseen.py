@@ -2,6 +2,7 @@
 launches that misbehave, and right kernels of unusual kinds."""
 
 import functools
+import inspect
 import itertools
 import math
 import re
@@ -17,6 +18,7 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loaded import loaded
 from mutated import mutate
 from numba import float32, int32, uint16
 from parts import most, part
@@ -24,6 +26,8 @@ from wrong_kernels import DW, ROW, edited
 
 from dwlab.gpu import target
 from dwlab.judge.check import CheckError, check, checked_on
+from dwlab.judge.contrast import layers_of
+from dwlab.kernels.fused import ladder
 from dwlab.kernels.registry import Launch, by_shape, stage
 from dwlab.problems import PAPER, DepthwiseConv1d, decode
 from dwlab.problems.cases import NOT_FINITE, OWN_SEED, TELLING, Case, cases, layer_cases, products, properties, sizes
@@ -96,7 +100,7 @@ def test_the_drawn_problems_hold_all_pairs_and_all_edges(op, path, dtypes, seed)
 
 
 def depthwise_of(problem):
-    return next(one for one in judge._layers_of(problem) if isinstance(one, DepthwiseConv2d))
+    return next(one for one in layers_of(problem) if isinstance(one, DepthwiseConv2d))
 
 
 # What a kernel may do wrong there and nowhere else: name -> whether a problem is such a one.
@@ -218,7 +222,7 @@ def named_sizes(problem):
     """Name -> size of all that two problems of an op may differ in, channels and filters of both layers included."""
     if isinstance(problem, DepthwiseConv1d):
         return {name: getattr(problem, name) for name in "BHLK"}
-    parts = judge._layers_of(problem)
+    parts = layers_of(problem)
     found = {name: getattr(parts[0], name) for name in "NCHW"} | {"out": parts[-1].channels_out}
     found |= {"between": parts[0].channels_out} if len(parts) > 1 else {}
     slides = [one for one in parts if isinstance(one, DepthwiseConv2d)]
@@ -395,7 +399,7 @@ def test_the_fixed_family_of_layers_tells_what_could_be_taken_for_each_other(op,
         last = [p.second if isinstance(p, Fused) else p for p in found]
         assert any(one.residual and one.activation != "none" for one in last)
         assert any(one.residual and not one.bias for one in last)
-        assert any(p.N > 1 and all(getattr(one, "stride", 1) == 1 for one in judge._layers_of(p)) for p in found)
+        assert any(p.N > 1 and all(getattr(one, "stride", 1) == 1 for one in layers_of(p)) for p in found)
         if isinstance(found[0], Fused):
             assert {(p.first.bias, p.second.bias) for p in found} == {
                 (a, b) for a in (True, False) for b in (True, False)
@@ -730,6 +734,16 @@ def test_exchanged_axes_of_the_grid_are_named(order, edit):
 
     verdict = check(edited(CHANNELS, "kernel", edit) if edit else edited(CHANNELS, "kernel"), launch=launch)
     assert not verdict.passed and "grid axes exchanged: everything is right when y and z" in str(verdict)
+
+
+@simulated
+def test_a_stage_whose_device_function_has_g_and_t_exchanged_is_told_so():
+    text = inspect.getsource(ladder.with_mma).replace("g, t =", "t, g =")
+    more = {"bias": True, "activation": "relu6", "layout": "NHWC"}
+    pair = Fused(DepthwiseConv2d(1, 32, 5, 4, 3, **more), Pointwise(1, 32, 64, 5, 4, **more))
+    made = loaded(text, **vars(ladder))["with_mma"]
+    verdict = check(ladder.rung(ladder.down_a_column, made, ladder.of_fragments, ladder.mma_pitch), pair)
+    assert verdict.patterns[0] == "g and t exchanged", str(verdict)
 
 
 SIZES = {  # wrong from some size on, in one dimension

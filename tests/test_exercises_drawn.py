@@ -38,16 +38,15 @@ REASONS = {
 
 def launches(exercise, seed):
     """Name and value of each argument of each launch that our solution's judge makes with a seed."""
-    found, launch = [], tools._launched
+    found, run = [], tools._run
 
-    def noted(kernel, grid, block, args, *rest):
-        names = getattr(kernel.py_func, "expected", tools.parameters(kernel))
-        found.extend((name, np.array(one, subok=False)) for name, one in zip(names, args, strict=False)
-                     if not isinstance(one, tools.Output))  # fmt: skip
-        return launch(kernel, grid, block, args, *rest)
+    def noted(kernel, grid, block, args, shared, hints, outputs):
+        named = zip(getattr(kernel.py_func, "expected", own := tools.parameters(kernel)), own, args, strict=False)
+        found.extend((name, np.array(one)) for name, mine, one in named if mine not in outputs)
+        return run(kernel, grid, block, args, shared, hints, outputs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tools, "_launched", noted)
+        patch.setattr(tools, "_run", noted)
         verdict = exercises._judge(FILES[exercise], exercises.known()[exercise], seed=seed)
     assert verdict["status"] == "passed", verdict["message"]
     return found

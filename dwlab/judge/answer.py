@@ -159,7 +159,7 @@ def _packed(kernel: Any, module: ModuleType) -> bytes:
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, value: Any) -> Any:
             if isinstance(python := getattr(value, "py_func", None), FunctionType):
-                return _jitted, (python, *_options(value))
+                return jitted, (python, *options(value))
             if type(value).__name__ == "DeviceName":
                 return _device_name, (value.path,)
             if type(value).__module__ == _MODULE:
@@ -174,7 +174,7 @@ def _packed(kernel: Any, module: ModuleType) -> bytes:
     return file.getvalue()
 
 
-def _options(kernel: Any) -> tuple[bool, dict[str, Any]]:
+def options(kernel: Any) -> tuple[bool, dict[str, Any]]:
     """Whether it is a device function, and how else cuda.jit was called."""
     given = getattr(kernel, "options", None) or getattr(kernel, "targetoptions", None) or {}
     kept = ("fastmath", "max_registers", "launch_bounds", "opt")
@@ -182,7 +182,7 @@ def _options(kernel: Any) -> tuple[bool, dict[str, Any]]:
     return device, {name: plain(given[name]) for name in kept if given.get(name) is not None}
 
 
-def _jitted(python: FunctionType, device: bool, options: dict[str, Any]) -> Any:
+def jitted(python: FunctionType, device: bool, options: dict[str, Any]) -> Any:
     from dwlab.target import cuda
 
     return cuda.jit(device=True, **options)(python) if device else cuda.jit(**options)(python)
@@ -211,8 +211,9 @@ class _Stopped(BaseException):
 def failure(error: BaseException, file: Path) -> dict[str, Any]:
     """Status and one line for what a student's code raised."""
     text = " ".join(str(error).split())
-    if isinstance(error, NameError) and error.name in _IMPORTED:
-        text += f": import it above, `{_IMPORTED[error.name]}`"
+    for name, how in _IMPORTED.items():
+        if f"name {name!r} is not defined" in text:
+            text += f": import it above, `{how}`"
     where = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file]
     at = f"Line {where[-1].lineno}, `{where[-1].line}`: " if where else ""
     if isinstance(error, MemoryError) and not text:
@@ -224,9 +225,6 @@ def failure(error: BaseException, file: Path) -> dict[str, Any]:
         if isinstance(error, simt.StepLimitError):
             status, message = "timeout", f"The kernel does not end, or is far too slow: {text}"
         elif isinstance(error, simt.SimtError):
-            for name, how in _IMPORTED.items():
-                if f"name {name!r} is not defined" in text:
-                    text += f": import it above, `{how}`"
             status, message = "wrong", f"The kernel does not run as it should: {text}"
     return {"status": status, "message": message, "names": tuple(c.__name__ for c in type(error).__mro__)}
 

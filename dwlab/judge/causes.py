@@ -103,8 +103,7 @@ def as_findings(hazards: Iterable[Any], where: str) -> list[Finding]:
 
 
 def message(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:400]}{'…' if len(text) > 400 else ''}"
+    return f"{type(error).__name__}: {shortened(str(error), 400)}"
 
 
 def why_not(error: BaseException) -> Finding:
@@ -142,10 +141,9 @@ STUB = "raise NotImplementedError("
 COMPILES = "the construct that the message names: Numba-CUDA knows a part of Python, and needs a type for each name"
 
 
-def shortened(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    joined = " ".join(lines)
-    return joined if len(joined) <= 600 else joined[:600] + " …"
+def shortened(text: str, most: int = 600) -> str:
+    joined = " ".join(text.split())
+    return joined if len(joined) <= most else joined[:most] + " …"
 
 
 class NoKernel(Exception):

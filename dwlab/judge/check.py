@@ -51,7 +51,7 @@ from typing import Any
 import numpy as np
 
 from dwlab import problems as _problems
-from dwlab.judge import causes, contrast, diagnosis, reference
+from dwlab.judge import causes, contrast, diagnosis, lanes, reference
 from dwlab.judge.causes import KINDS, LOOK, CheckError, CheckFailed, as_findings  # noqa: F401 (CheckFailed: for callers)
 from dwlab.judge.diagnosis import Finding
 from dwlab.judge.isolation import LAUNCH_SECONDS, LAUNCH_WALL, SECONDS, WALL, TooLong, isolated
@@ -250,9 +250,8 @@ class Verdict:
 def _headline(verdict: Verdict) -> str:
     count = len(verdict.results)
     problems = ("1 problem" if count == 1 else f"{count} problems") + f" (seed {verdict.seed})"
-    if verdict.passed:
-        return f"passed: {verdict.subject}, {verdict.path}, {problems}"
-    return f"FAILED: {verdict.subject}, {verdict.path}, {len(verdict.failures)} of {problems}"
+    failed = "" if verdict.passed else f"{len(verdict.failures)} of "
+    return f"{'FAILED' if failed else 'passed'}: {verdict.subject}, {verdict.path}, {failed}{problems}"
 
 
 def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
@@ -871,7 +870,7 @@ def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) 
         allowed = references.allowed_error(problem, path, plain)
         spread = references.reference(problem, path, marked) if marked else want
         exact = references.reference(problem, path, inputs) if marked else {}
-    loses = any(getattr(layer, "activation", "none") != "none" for layer in _layers_of(problem))
+    loses = any(getattr(layer, "activation", "none") != "none" for layer in contrast.layers_of(problem))
     loses |= problem.op == "sparse"  # 0 * NaN is NaN where a kernel multiplies it, and need not be
     found = {}
     for name in want:
@@ -884,10 +883,6 @@ def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) 
             may = np.broadcast_to(spoilt.any(axis=1, keepdims=True), spoilt.shape)
         found[name] = _Right(want[name], margin, spoilt, None if loses else exact.get(name), may)
     return found
-
-
-def _layers_of(problem: Problem) -> tuple[Any, ...]:
-    return (problem.first, problem.second) if isinstance(problem, layers.Fused) else (problem,)
 
 
 def _compare(trial: _Trial, run: _Run, hazards: tuple[Any, ...], rules: _Rules, diagnose: bool) -> CaseResult:
@@ -929,19 +924,22 @@ def _compare(trial: _Trial, run: _Run, hazards: tuple[Any, ...], rules: _Rules, 
 
 
 def _exchanged(trial: _Trial, right: dict[str, _Right]) -> Finding | None:
-    """Whether all outputs are right once two axes of the grid are exchanged."""
-    problem, sizes = trial.case.problem, (*trial.how.grid, 1, 1)[:3]
-    for a, b in ((0, 1), (0, 2), (1, 2)):
-        order = {a: b, b: a}
-        grid = tuple(sizes[order.get(axis, axis)] for axis in range(3))
-        run = replace(trial, how=replace(trial.how, grid=grid)).run() if grid != sizes else None
+    """Whether all outputs are right once two axes of the grid are exchanged, or a fragment's g and t."""
+    problem, sizes, tried = trial.case.problem, dict(zip("xyz", (*trial.how.grid, 1, 1), strict=False)), []
+    for a, b in ("xy", "xz", "yz"):
+        how = replace(trial.how, grid=tuple((sizes | {a: sizes[b], b: sizes[a]}).values()))
+        what, look = f"when {a} and {b} of the grid are exchanged", f"Launch(…), and blockIdx.{a} and blockIdx.{b}"
+        tried += [(replace(trial, how=how), "grid axes exchanged", what, look)] if sizes[a] != sizes[b] else []
+    for text, kernel in lanes.exchanged(trial.stage.kernel_for(problem)):
+        stage = replace(trial.stage, kernel=kernel)
+        tried.append((replace(trial, stage=stage), lanes.PATTERN, f"with {text}", lanes.LOOK))
+    for other, pattern, text, look in tried:
+        run = other.run()
         if isinstance(run, _Run) and not run.trespasses and not any(
             (_untouched(problem, run, None, name) | one.off(decode(run.outputs[name], problem.dtype_of(name)))).any()
             for name, one in right.items()
         ):  # fmt: skip
-            text = f"everything is right when {'xyz'[a]} and {'xyz'[b]} of the grid are exchanged"
-            look = f"Launch(…), and what the kernel takes from blockIdx.{'xyz'[a]} and blockIdx.{'xyz'[b]}"
-            return Finding("grid axes exchanged", text, look)
+            return Finding(pattern, f"everything is right {text}", look)
     return None
 
 

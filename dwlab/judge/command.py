@@ -8,9 +8,7 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from dwlab.judge.causes import KINDS
 from dwlab.kernels import registry
@@ -47,7 +45,9 @@ def main(options: argparse.Namespace) -> int:
             kernel, grid, block, args, want, module = own_kernel(options.stage, "want")
             example = getattr(module, (options.stage.split(":")[2:] or ["example"])[0] or "example")
             if inspect.signature(example).parameters:  # of sizes: several are tried
-                grid, block, args = (_part(example, at) for at in (0, 1, slice(2, None)))
+                grid, block, args = (
+                    functools.wraps(example)(lambda at=at, **size: example(**size)[at]) for at in (0, 1, slice(2, None))
+                )
             how = {"want": want, "args": args, "grid": grid, "block": block, "tolerance": options.tolerance}
             found = check(kernel, allow=options.allow, **how)
         else:
@@ -64,7 +64,3 @@ def main(options: argparse.Namespace) -> int:
         lines = [line for line in str(found).splitlines() if not line.startswith("Hints: ")]
         print(*lines, *(f"hint {n}: {one}" for n, one in enumerate(found.hints if stage else (), 1)), sep="\n")
     return 0 if found.passed else 1
-
-
-def _part(example: Callable[..., Any], at: int | slice) -> Callable[..., Any]:
-    return functools.wraps(example)(lambda **size: example(**size)[at])

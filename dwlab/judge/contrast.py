@@ -117,7 +117,7 @@ def _not_only_large(rule: Rule, problems: Sequence[Problem], failed: Sequence[bo
     """Whether a passing problem is as large as a failing one in every size but the rule's."""
 
     def sizes(problem: Problem) -> dict[str, int]:
-        found = {name: getattr(one, name) for one in _layers(problem) for name in _SIZES if hasattr(one, name)}
+        found = {name: getattr(one, name) for one in layers_of(problem) for name in _SIZES if hasattr(one, name)}
         return {name: size for name, size in found.items() if name not in rule.size.split("*")}
 
     small = [sizes(p) for p, bad in zip(problems, failed, strict=True) if bad]
@@ -128,7 +128,8 @@ def _not_only_large(rule: Rule, problems: Sequence[Problem], failed: Sequence[bo
 _SIZES = ("N", "B", "C", "F", "H", "W", "L", "K")
 
 
-def _layers(problem: Problem) -> tuple[Any, ...]:
+def layers_of(problem: Problem) -> tuple[Any, ...]:
+    """The layers of a problem: itself, or two."""
     return (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
 
 

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from dwlab.judge import mistakes, row_mistakes
+from dwlab.judge.contrast import layers_of
 from dwlab.judge.mistakes import Mistake
 from dwlab.problems import DepthwiseConv1d, Problem, encode, references
-from dwlab.problems.layers import DepthwiseConv2d, Fused
+from dwlab.problems.layers import DepthwiseConv2d
 
 
 @dataclass(frozen=True)
@@ -433,8 +434,7 @@ def _places(evidence: Evidence) -> list[Finding]:
 def _ring(evidence: Evidence, mask: np.ndarray) -> Iterator[Finding]:
     """Wrong in nothing but outputs whose windows reach beyond the map, or in nothing but the others."""
     problem = evidence.problem
-    layers = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
-    windows = [layer for layer in layers if isinstance(layer, DepthwiseConv2d)]
+    windows = [layer for layer in layers_of(problem) if isinstance(layer, DepthwiseConv2d)]
     if not windows:
         return
     one = windows[0]
@@ -555,17 +555,18 @@ def _guesses(evidence: Evidence) -> Iterator[Mistake]:
     yield from _constant_guesses(one)
 
 
-def orders(one: np.ndarray, axis: int) -> Iterator[tuple[str, np.ndarray]]:
-    """(how, an array of whose places along an axis others are read), as an index goes wrong. What is behind is 0."""
+def orders(one: np.ndarray, axis: int, beside: float = 0.0) -> Iterator[tuple[str, np.ndarray]]:
+    """(how, an array of whose places along an axis others are read), as an index goes wrong. beside: what is there."""
     n = one.shape[axis]
-    at, longer = np.arange(n), np.append(one, np.zeros_like(one.take([0], axis)), axis)
+    at, longer = np.arange(n), np.append(one, np.full_like(one.take([0], axis), beside), axis)
     for how, order in (
         ("neighbours exchanged", np.where(at ^ 1 < n, at ^ 1, at)),
         ("the last first", at[::-1]),
         ("one further on", at + 1),
         ("one further on, round the end", (at + 1) % n),
+        ("two further on", np.minimum(at + 2, n)),
         ("one before", at - 1),
-        ("one before, round the end", (at - 1) % n),
+        ("two before", np.where(at < 2, n, at - 2)),
         ("the first everywhere", 0 * at),
         ("the first left out", np.where(at > 0, at, n)),
     ):

@@ -34,7 +34,7 @@ import sys
 import threading
 import tokenize
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -174,9 +174,6 @@ class Results:
     def __iter__(self):
         return iter(self.results)
 
-    def __len__(self) -> int:
-        return len(self.results)
-
     def to_dict(self) -> list[dict[str, Any]]:
         """One object a file, hints included; "counts" is false where a better one was handed in."""
         counting = {id(r) for r in self.counting}
@@ -302,22 +299,15 @@ def grade(
     if what is None:
         _there(EXERCISES)
         files = [("", i, EXERCISES / f.name) for i, f in known().items()]
-        return grade_files(files, time_limit=time_limit, done=_counting(len(files)), seed=seed)
+        return grade_files(files, time_limit, seed)
     exercise, file = _find(str(what), EXERCISES)
     return judge_file(file, exercise, hint=hint, time_limit=time_limit, seed=seed)
 
 
-def grade_folder(
-    folder: str | Path,
-    time_limit: float = TIME_LIMIT_S,
-    progress: Callable[[int, int], None] | None = None,
-    seed: int | None = None,
-) -> Results:
+def grade_folder(folder: str | Path, time_limit: float = TIME_LIMIT_S, seed: int | None = None) -> Results:
     """Judge every Python file below `folder`: handed in as STUDENT/01_2_topic.py or as STUDENT_01_2_topic.py.
 
     Another file whose name holds an exercise's number, such as a notebook, is listed as what cannot be graded.
-
-    progress: called after each file with how many are graded, of how many.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -335,10 +325,7 @@ def grade_folder(
         found.append((student, ids[0][1] if ids else "", file))
     if not found:
         raise GradeError(f"{folder} holds no Python file")
-    graded = itertools.count(1)
-    done = progress and (lambda: progress(next(graded), len(found)))
-    results = grade_files(found, time_limit=time_limit, done=done, seed=seed)
-    return Results(results.results, _fence())
+    return Results(grade_files(found, time_limit, seed).results, _fence())
 
 
 def _fence() -> str:
@@ -351,16 +338,13 @@ def _fence() -> str:
 
 
 def grade_files(
-    files: Sequence[tuple[str, str, Path]],
-    time_limit: float = TIME_LIMIT_S,
-    done: Callable[[], None] | None = None,
-    seed: int | None = None,
+    files: Sequence[tuple[str, str, Path]], time_limit: float = TIME_LIMIT_S, seed: int | None = None
 ) -> Results:
-    """Judge (student, exercise id, file) triples, a few at a time; `done` is called after each.
+    """Judge (student, exercise id, file) triples, a few at a time; says after each how many, where somebody looks on.
 
     GradeError if the package, a judge or a student's file changed meanwhile: what is graded then means nothing.
     """
-    watched = _digests([file for student, _, file in files if student])
+    watched, graded = _digests([file for student, _, file in files if student]), itertools.count(1)
     idle: queue.SimpleQueue[_Judge] = queue.SimpleQueue()
     workers = min(4, os.cpu_count() or 1)
     judges = [_Judge() for _ in range(workers)]
@@ -384,8 +368,9 @@ def grade_files(
                 )
             finally:
                 idle.put(judge)
-        if done:
-            done()
+        if _watched():
+            of = f"\r{(n := next(graded))} of {len(files)} files graded"
+            print(of, end="\n" if n == len(files) else "", file=sys.stderr, flush=True)
         return result
 
     try:
@@ -524,18 +509,13 @@ def _unsolved(tree: ast.Module, judge: Path, name: str) -> str:
     empty = set()
     for node in (n for n in tree.body if isinstance(n, ast.Assign)):
         for target in node.targets:
-            pairs = zip(_parts(target), _parts(node.value), strict=False)
-            for one, value in pairs:
+            for one, value in zip(*(getattr(one, "elts", [one]) for one in (target, node.value)), strict=False):
                 if isinstance(one, ast.Name):
                     nothing = isinstance(value, ast.Constant) and value.value is None
                     (empty.add if nothing else empty.discard)(one.id)
     if wanted and empty.issuperset(wanted):
         return f"`{wanted[0]}` is still None: write your prediction down, then run this again."
     return ""
-
-
-def _parts(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
 def _stub_line(tree: ast.AST) -> int | None:
@@ -599,26 +579,21 @@ def main(args: argparse.Namespace) -> int:
     """Judges the named exercises, or all of exercises/. Each answer runs in a process of its own, with
     a time limit. Status 1 if one is not solved.
     """
-    names, folder, seed = args.names, args.all, args.seed
+    names, seed = args.names, args.seed
     home = SOLUTIONS if args.solutions else EXERCISES
-    try:
-        if folder:
-            if names:
-                raise GradeError(f"give names or --all DIR, not both: {', '.join(names)}")
-            results = grade_folder(folder, progress=_progress if _watched() else None, seed=seed)
-        else:
-            if not names:
-                _there(home)
-            picked = [_find(n, home) for n in names] or [(i, home / f.name) for i, f in known().items()]
-            hint = args.hint or 1
-            if len(picked) == 1 and not args.json:
-                one = judge_file(picked[0][1], picked[0][0], hint=hint, seed=seed)
-                print(one.text(f"python -m dwlab grade {(names or picked[0])[0]} --hint {{hint}}"))
-                return 0 if one.passed else 1
-            results = grade_files([("", i, f) for i, f in picked], done=_counting(len(picked)), seed=seed)
-    except GradeError as error:
-        print(f"dwlab: {terminal.plain(error)}", file=sys.stderr)
-        return 2
+    if args.all:
+        if names:
+            raise GradeError(f"give names or --all DIR, not both: {', '.join(names)}")
+        results = grade_folder(args.all, seed=seed)
+    else:
+        if not names:
+            _there(home)
+        picked = [_find(n, home) for n in names] or [(i, home / f.name) for i, f in known().items()]
+        if len(picked) == 1 and not args.json:
+            one = judge_file(picked[0][1], picked[0][0], hint=args.hint or 1, seed=seed)
+            print(one.text(f"python -m dwlab grade {(names or picked[0])[0]} --hint {{hint}}"))
+            return 0 if one.passed else 1
+        results = grade_files([("", i, f) for i, f in picked], seed=seed)
     print(json.dumps(results.to_dict(), indent=1, ensure_ascii=False) if args.json else results)
     try:
         written = [results.to_csv(args.csv)] if args.csv else []
@@ -634,12 +609,7 @@ def main(args: argparse.Namespace) -> int:
 
 def progress(args: argparse.Namespace) -> int:
     """Judges the answers in exercises/ and says, lesson by lesson, how many are right and which is next."""
-    try:
-        results = grade()
-    except GradeError as error:
-        print(f"dwlab: {error}", file=sys.stderr)
-        return 2
-    rows = results.lessons()
+    rows = grade().lessons()
     if args.json:
         keys = ("lesson", "passed", "exercises", "next")
         print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=1))
@@ -647,25 +617,13 @@ def progress(args: argparse.Namespace) -> int:
     for lesson, passed, count, following in rows:
         bar = "■" * passed + "□" * (count - passed)
         print(f"lesson {lesson}  {bar}  {passed} of {count}" + (f"  next: {following}" if following else ""))
-    done = sum(row[1] for row in rows)
-    print(f"{done} of {sum(row[2] for row in rows)} exercises solved")
+    print(f"{sum(row[1] for row in rows)} of {sum(row[2] for row in rows)} exercises solved")
     return 0
 
 
 def _watched() -> bool:
     """Whether somebody looks on: a terminal, or a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
-
-
-def _counting(files: int) -> Callable[[], None] | None:
-    """A function that prints after each file how many are graded, where somebody looks on."""
-    graded = itertools.count(1)
-    return (lambda: _progress(next(graded), files)) if _watched() else None
-
-
-def _progress(graded: int, files: int) -> None:
-    end = "\n" if graded == files else ""
-    print(f"\r{graded} of {files} files graded", end=end, file=sys.stderr, flush=True)
 
 
 def run(file: str) -> None:

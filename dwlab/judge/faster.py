@@ -18,10 +18,9 @@ def microseconds(kernel: Any, grid: Any, block: Any, *args: Any) -> float:
     clock = timing.DeviceClock()
     given = [target.cuda.to_device(np.asarray(one)) if isinstance(one, np.ndarray) else one for one in args]
     target.cuda.synchronize()  # the stream that is timed does not wait for the copies
-    timed = timing.time_launches(
+    return timing.time_launches(
         lambda stream: kernel[grid, block, stream](*given), rounds=5, min_seconds=0.02, most_seconds=0.5, clock=clock
-    )
-    return timed.median_us
+    ).median_us
 
 
 def faster(

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dwlab.judge import diagnosis
+from dwlab.judge import diagnosis, lanes
 from dwlab.judge.causes import LOOK, CheckError, as_findings, hint, message, raise_if_wrong, two_writers, why_not
 from dwlab.judge.diagnosis import Finding
 from dwlab.judge.isolation import SECONDS, WALL, isolated
@@ -226,7 +226,12 @@ def against(
                 raise CheckError(f"args returns {type(given).__name__}, not a tuple of the kernel's arguments")
             given = [EXTREME[kind](one) if kind and isinstance(one, np.ndarray) and one.size else one for one in given]
             launch = [one(**size) if made and callable(one) else one for one in (grid, block)]
-            found = _compared(kernel, *launch, want, given, shared_bytes, tolerance, allow)
+            rest = (*launch, want, given, shared_bytes, tolerance, allow)
+            found = _compared(kernel, *rest)
+            ways = () if found.passed else lanes.exchanged(kernel)
+            if how := next((how for how, other in ways if _compared(other, *rest).passed), ""):
+                text = f"{found.findings[0].text.split('; ')[0]}; everything is right with {how}"
+                found = replace(found, findings=(Finding(lanes.PATTERN, text, lanes.LOOK),))
         except Exception as error:
             if not made or (size, kind) == tried[-1] and not results:
                 raise error if isinstance(error, CheckError) else CheckError(f"args raises {message(error)}") from error
@@ -335,15 +340,12 @@ def _compared(
             missing = wrong & unwritten[place] & right[place].overwritten
             one = _unlike(names[place], last[place], right[place], wrong, missing)
             if one.pattern in _OF_SUMS and (
-                short := _short_sum(writing(want, args), args, block, place, last[place], right[place], tolerance)
+                how := _exchanged(writing(want, args), args, names, block, place, last[place], right[place], tolerance)
             ):
-                what = f"{one.text.split('; ')[0]}; {short.format(names)}"
-                one = Finding("last terms missing", what, "how many turns does the loop over the terms take?")
-            elif one.pattern in ("wrong", "tail", "edge") and (
-                how := _exchanged(writing(want, args), args, names, place, last[place], right[place], tolerance)
-            ):
-                what, look = f"{one.text.split('; ')[0]}; {how}", "which index belongs to which thread or turn?"
-                one = Finding("exchanged", what, look)
+                pattern, look = "exchanged", "which index belongs to which thread or turn?"
+                if "only the first" in how:
+                    pattern, look = "last terms missing", "how many turns does the loop over the terms take?"
+                one = Finding(pattern, f"{one.text.split('; ')[0]}; {how}", look)
             findings.append(one)
     wrong = sum(int(one.sum()) for one in off.values())
     alike = [names[i] for i, one in enumerate(args) if i not in right and np.size(one) > 1 and _alike(one)]
@@ -447,37 +449,28 @@ def close(got: np.ndarray, want: Wanted, tolerance: float | None) -> np.ndarray:
         return np.isclose(got, want.values, tolerance, least + tolerance * want.scale, equal_nan=True)
 
 
-def _short_sum(
-    run: Callable, args: list, block: Any, place: int, got: np.ndarray, right: Wanted, tolerance: float | None
-) -> str:
-    """A sentence on an output that the function gives where an input ends early, a sum without its last terms; "" for
-    another. Tried are multiples of the block's sizes, and one too few."""
-    begun, steps = time.monotonic(), [int(by) for by in np.atleast_1d(block) if by > 1]
-    part = (~close(got, right, tolerance)).mean()
-    for at, one in enumerate(args):
-        for axis, size in enumerate(one.shape if isinstance(one, np.ndarray) and at != place else ()):
-            for end in sorted({size - 1, *(i for by in steps for i in range(by, size, by))} - {0}, reverse=True):
-                # No sum, if no more than one place of the output is wrong for each that is left out.
-                if part <= 1 - end / size or time.monotonic() - begun > TRIED_SECONDS:
-                    continue
-                given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
-                given[at][(slice(None),) * axis + (slice(end, None),)] = 0
-                with contextlib.suppress(Exception):
-                    run(*given)
-                    if close(got, replace(right, values=given[place]), tolerance).all():
-                        return f"each is the sum of the first {end} of {size} terms, along axis {axis} of {{0[{at}]}}"
-    return ""
-
-
-def _exchanges(one: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """(what, an array of which that was exchanged): of a matrix also as where lanes hold a fragment of it."""
+def _exchanges(one: np.ndarray, ends: Callable[[int], set[int]], beside: float) -> Iterator[tuple[str, np.ndarray]]:
+    """(what, an array of which that was exchanged, or cut off at one of the ends of its size): of a matrix also as
+    where lanes hold a fragment of it. beside: what stands beside an array."""
+    for axis, n in enumerate(one.shape):
+        for end in sorted(ends(n), reverse=True):
+            after = np.zeros_like(one.take(range(end, n), axis))
+            yield f"only the first {end} of {n} along axis {axis}", np.append(one.take(range(end), axis), after, axis)
     for axis in range(one.ndim if one.size else 0):
-        for how, other in diagnosis.orders(one, axis):
+        for how, other in diagnosis.orders(one, axis, beside):
             yield f"{how} along axis {axis}", other
     for a, b in itertools.combinations(range(one.ndim), 2):
         yield f"the last first along axes {a} and {b}", np.flip(one, (a, b))
         if one.shape[a] == one.shape[b]:
             yield f"axes {a} and {b} exchanged", one.swapaxes(a, b)
+    for a, side in itertools.product(range(one.ndim - 1), (4, 8, 16, 32)):
+        m, n = one.shape[a : a + 2]
+        if m % side == n % side == 0 < one.size and side < max(m, n):
+            parts = one.reshape(*one.shape[:a], m // side, side, n // side, side, *one.shape[a + 2 :])
+            yield (
+                f"each {side} × {side} of axes {a} and {a + 1} transposed",
+                parts.swapaxes(a + 1, a + 3).reshape(one.shape),
+            )
     if one.ndim != 2:
         return
     half, middle = one.shape[0] // 2, one.shape[1] // 2
@@ -500,19 +493,32 @@ def _exchanges(one: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _exchanged(
-    run: Callable, args: list, names: list[str], place: int, got: np.ndarray, right: Wanted, tolerance: float | None
-) -> str:
-    """A sentence on an output that the function gives where an array is taken or stored in another order; "" else."""
-    begun, found = time.monotonic(), []
+    run: Callable, args: list, names: list[str], block: Any, place: int, got: np.ndarray, right: Wanted,
+    tolerance: float | None,
+) -> str:  # fmt: skip
+    """A sentence on an output that the function gives where an array is taken or stored in another order, or ends
+    early, as in a sum without its last terms: at multiples of the block's sizes, and one too few; "" else."""
+    begun, found, steps = time.monotonic(), [], [int(by) for by in np.atleast_1d(block) if by > 1]
+    off = ~close(got, right, tolerance)
+
+    def ends(n: int) -> set[int]:
+        # No sum, if no more than one place of the output is wrong for each that is left out.
+        tried = {n - 1, *(i for by in steps for i in range(by, n, by))} - {0}
+        return {end for end in tried if off.mean() > 1 - end / n} if at != place else set()
+
     for at, one in enumerate(args):
-        for how, other in _exchanges(right.values if at == place else np.asarray(one)):
+        # What an output holds in place of what lies beside it is not known.
+        beside = np.nan if at == place and got.dtype.kind in "fc" else 0
+        for how, other in _exchanges(right.values if at == place else np.asarray(one), ends, beside):
             given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
             given[at] = np.ascontiguousarray(other)
             if time.monotonic() - begun < TRIED_SECONDS:
                 with contextlib.suppress(Exception):
                     if at != place:
                         run(*given)
-                    if close(got, Wanted(given[place], True, np.abs(given[place]).max()), tolerance).all():
+                    unknown, scale = np.isnan(given[place]), np.abs(np.nan_to_num(given[place])).max()
+                    like = close(got, Wanted(given[place], True, scale + right.scale), tolerance)
+                    if (unknown | like).all() and (off & ~unknown).any():
                         found.append(f"{names[at]} {'stored' if at == place else 'read'} with {how}")
     return f"as {', or '.join(found)}" if found else ""
 
@@ -529,7 +535,7 @@ def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missin
         at = [int(i) for i in np.argwhere(missing)[0]]
         text = f"{int(missing.sum()):,} of {got.size:,} elements of {name} are not written, the first at {at}"
         return Finding("not written", text, "has every element a thread? Is a guard too strict, or the grid too small?")
-    found = _by_value(got, want, wrong) or _by_move(name, got, right, wrong) or _by_place(wrong)
+    found = _by_value(got, want, wrong) or _by_place(wrong)
     pattern, what, look = found or ("wrong", "", "step through that element's thread: dwlab.stepper plays it")
     return Finding(pattern, f"{seen}{what and '; '}{what}", look)
 
@@ -560,30 +566,6 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
 
 def _number(value: complex) -> str:
     return f"{value.real:.4g}" if abs(value.imag) < 1e-6 * abs(value) else f"{value:.4g}"
-
-
-def _by_move(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray) -> _Guess:
-    """Whether what is right stands elsewhere."""
-
-    def like(move: Callable[[Any], Any]) -> np.ndarray:
-        return close(got, Wanted(move(right.values), True, move(right.scale)), None)
-
-    for axis, side in itertools.product(range(got.ndim - 1), (4, 8, 16, 32, got.shape[0])):
-        (m, n), part = got.shape[axis : axis + 2], f"each {side} × {side} of axes {axis} and {axis + 1}"
-        if 1 < side <= min(m, n) and m % side == n % side == 0:
-            cut = (*got.shape[:axis], m // side, side, n // side, side, *got.shape[axis + 2 :])
-            if like(lambda one, cut=cut, a=axis + 1: np.reshape(one, cut).swapaxes(a, a + 2).reshape(one.shape)).all():
-                look = "the order of two indices where a block stores or reads, or x and y of the grid"
-                return "transposed", f"{name} is right when {'it' if side == m == n else part} is transposed", look
-    for axis in range(got.ndim):
-        for by in (-1, 1, -2, 2):
-            inside = np.ones(got.shape, bool)
-            inside[(slice(None),) * axis + (slice(by, None) if by < 0 else slice(by),)] = False
-            if wrong[inside].sum() > 2 and like(functools.partial(np.roll, shift=by, axis=axis))[inside].all():
-                where = f"{('one place', 'two places')[abs(by) - 1]} {'further on' if by < 0 else 'before'}"
-                what = f"each place along axis {axis} holds what belongs {where}"
-                return "shifted", what, f"an index that is {abs(by)} too large or too small"
-    return None
 
 
 def _by_place(wrong: np.ndarray) -> _Guess:

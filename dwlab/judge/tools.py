@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from dwlab import simt
-from dwlab.judge import causes, diagnosis
+from dwlab.judge import causes, diagnosis, lanes
 from dwlab.judge.answer import Answer, Function, Other, Raised, Unsolved, Wrong, many  # noqa: F401 (Raised: for judges)
 from dwlab.simt import cuda as simulated
 
@@ -288,6 +288,9 @@ def _run(
         if found.kind == "race" and (look := causes.on_one_line(found)):
             first = (f"{look[0].upper()}{look[1:].rstrip('?')}.",)
             text = text.partition(" (it takes")[0]  # no barrier helps
+        ways = lanes.exchanged(made) if kind == "out of bounds" else ()
+        if how := [how for how, one in ways if not simt.xray(one, grid, block, *args, shared_bytes=shared).hazards]:
+            first = (f"There is no such index with {how[0]}: {lanes.LOOK}",)
         raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
     return report, counted
 
@@ -335,13 +338,13 @@ def agree(
     scale = float(np.abs(number[np.isfinite(number)]).max(initial=0)) or 1.0
     with np.errstate(invalid="ignore", over="ignore"):
         close = (np.abs(got - number) <= tolerance * scale) | (got == want) | (np.isnan(got) & np.isnan(want))
-    if written is not None and written.shape == close.shape:
+    if written is not None:
         close &= written
     if close.all():
         return
     first = tuple(int(i) for i in np.argwhere(~close)[0])
     place = ", ".join(map(str, first))
-    never = not written[first] if written is not None and written.shape == close.shape else False
+    never = written is not None and not written[first]
     it, right = _distinct(got[first], want[first])
     seen = "was never written" if never else "is NaN" if np.isnan(got[first]) else f"is {it}"
     made = mistakes() if mistakes else {}
@@ -349,7 +352,7 @@ def agree(
     raise Wrong(
         f"{what}: element [{place}] {seen}; {right} is right. "
         f"{int((~close).sum())} of {want.size} element{'s are' if want.size > 1 else ' is'} wrong.",
-        (*([" Or: ".join(typical)] if typical else _value_hints(got, number, close, written)), *hints),
+        tuple(filter(None, (" Or: ".join(typical) or _value_hint(got, number, close, written), *hints))),
     )
 
 
@@ -396,28 +399,28 @@ def _distinct(got: float, want: float) -> tuple[str, str]:
     return texts
 
 
-def _value_hints(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: np.ndarray | None) -> tuple[str, ...]:
+def _value_hint(got: np.ndarray, want: np.ndarray, close: np.ndarray, written: np.ndarray | None) -> str:
     """A first hint from what wrong values have in common, if they have anything."""
     wrong = ~close
-    if written is not None and written.shape == close.shape and (unwritten := wrong & ~written).any():
-        if not written.any():
-            return (NOTHING_STORED,)
-        return (f"No thread writes these: {where}.",) if (where := diagnosis.where(unwritten)) else ()
-    g, w = got[wrong].astype(np.float64), want[wrong].astype(np.float64)
+    if written is not None and (unwritten := wrong & ~written).any():
+        where = diagnosis.where(unwritten)
+        return NOTHING_STORED if not written.any() else f"No thread writes these: {where}." if where else ""
+    where, g, w = diagnosis.where(wrong), got[wrong].astype(np.float64), want[wrong].astype(np.float64)
+    which = f"Wrong are only these: {where}." if where else ""
     if g.any() and np.array_equal(g, np.floor(w)):
-        return ("All of them are rounded down to whole numbers: / divides, // does that.",)
+        return "All of them are rounded down to whole numbers: / divides, // does that."
     if not (np.isfinite(g).all() and np.isfinite(w).all()) or g.size < 3 or np.ptp(w) == 0:
-        return (f"Wrong are only these: {where}.",) if (where := diagnosis.where(wrong)) else ()
+        return which
     size = np.abs(w).max()
     if np.abs(g + w).max() <= 1e-5 * size:
-        return ("All of them have the other sign.",)
+        return "All of them have the other sign."
     with np.errstate(all="ignore"):
         ratio = g[np.abs(w) == size][0] / w[np.abs(w) == size][0]
     if np.abs(g - ratio * w).max() <= 1e-5 * size and abs(ratio) > 1e-6:
-        return (f"All of them are {ratio:.4g} times what is right: which factor is missing, or too much?",)
+        return f"All of them are {ratio:.4g} times what is right: which factor is missing, or too much?"
     if np.ptp(g - w) <= 1e-5 * size:
-        return (f"All of them are off by {np.mean(g - w):.4g}: what is added once too often, or forgotten?",)
-    return (f"Wrong are only these: {where}.",) if (where := diagnosis.where(wrong)) else ()
+        return f"All of them are off by {np.mean(g - w):.4g}: what is added once too often, or forgotten?"
+    return which
 
 
 NOTHING_STORED = (

@@ -32,16 +32,16 @@ FAULTS = {
 }
 """The possible mistakes, by number."""
 
-LOOK = {
-    1: "Its answers are right and it has no hazard. Which of its numbers is worse than that of all the others?",
-    2: "Is there a hazard? What do the two threads that it names have between them?",
-    3: "Compare the sectors per request with the ideal, for each array.",
-    4: "Compare the wavefronts of shared memory with its requests: one each is the least.",
-    5: "Which column should be 0 in a kernel for float32?",
-    6: "Compare the requests for the same array with those of the other kernels.",
-    7: "Are all answers right? If not: which ones, and how many?",
-    8: "Does it run to its end at all?",
-}
+LOOK = (
+    "Its answers are right and it has no hazard. Which of its numbers is worse than that of all the others?",
+    "Is there a hazard? What do the two threads that it names have between them?",
+    "Compare the sectors per request with the ideal, for each array.",
+    "Compare the wavefronts of shared memory with its requests: one each is the least.",
+    "Which column should be 0 in a kernel for float32?",
+    "Compare the requests for the same array with those of the other kernels.",
+    "Are all answers right? If not: which ones, and how many?",
+    "Does it run to its end at all?",
+)
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,6 @@ def diagnosed(answer: Answer) -> str:
     off = [letter for letter, fault in right.items() if value[letter] != fault]
     if off:
         raise Wrong(
-            f"{len(right) - len(off)} of {len(right)} are right; look at {off[0]} again.", (LOOK[right[off[0]]],)
+            f"{len(right) - len(off)} of {len(right)} are right; look at {off[0]} again.", (LOOK[right[off[0]] - 1],)
         )
     return "; ".join(f"{letter}: {FAULTS[fault]}" for letter, fault in right.items()) + "."
