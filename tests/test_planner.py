@@ -362,7 +362,7 @@ def test_a_plan_has_every_layer_once_and_crosses_no_shortcut(name):
     assert [pair.layers for pair in made.pairs] == [tuple(order[i : i + 2]) for i in joints]
 
 
-@pytest.mark.family(0.1, by=("gpu", "dtype", "layout"))  # tests/parts.py
+@pytest.mark.family(0.03, by=("gpu", "dtype", "layout"))  # tests/parts.py
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("gpu", gpus.NAMES)

@@ -205,26 +205,6 @@ def recorded(folder, rows, day="", **more):
     return written(folder, day=day, sections={"layers": rows}, **more)
 
 
-def test_the_summary_has_the_geometric_mean_the_losses_and_the_failures(tmp_path):
-    rows = [
-        row(), row(layer="a", us=80.0, peer=40.0), row(layer="b", us=45.0, peer=360.0), FAILED,
-        row(layer="c", batch=1, us=4.0, peer=6.0, copy_bound_us=2.0, fraction_of_copy=0.5),
-        row("fused", "dwpw", dtype="float16", us=44.0, peer=132.0),
-    ]  # fmt: skip
-    text = tables.layers([recorded(tmp_path, rows)])
-    mean = math.exp((math.log(2) + math.log(0.5) + math.log(8)) / 3)
-    large = next(line for line in text.splitlines() if line.startswith("| depthwise2d | float32 | 32 |"))
-    assert large == (
-        f"| depthwise2d | float32 | 32 | 4 | 31 | {mean:.2f} | 0.50 | 1 | 80.0 % | 80.0 % | 1 of 3 |  |  |  |"
-    )
-    assert "| depthwise2d | float32 | 1 | 1 | 32 | 1.50 | 1.50 | 0 | 50.0 % |  |  |" in text
-    assert "| fused/dwpw | float16 | 32 | 1 | 42 | 3.00 |" in text
-    assert "Slower than the baseline: 1 of 6, the worst a (float32, batch 32) 0.50." in text
-    assert "Measured on NVIDIA H200" in text
-    # The order: operators, float32 before float16, batch 1 before 32.
-    assert [line.split(" | ")[2] for line in text.splitlines()[2:5]] == ["1", "32", "32"]
-
-
 def way(us=9.0, way="compile: default, NCHW", **change):
     """One of PyTorch's ways for the layer of `row`, as a record has it."""
     time = {"median_us": us, "p10_us": us, "p90_us": us}

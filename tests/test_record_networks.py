@@ -238,20 +238,6 @@ ENERGY = {
 }  # fmt: skip
 
 
-def test_the_summary_has_times_energies_and_losses(tmp_path):
-    rows = [
-        row(batch=1, **ENERGY), row(speedup=0.5), row("xception", failure="WRONG: apart: no", speedup=8.0),
-        row("xception", 1, "float16", fused_us=None, energy_failure="EnergyError: none"),
-    ]  # fmt: skip
-    text = tables.networks([recorded(tmp_path, rows)])
-    lines = text.splitlines()
-    assert lines[2] == (
-        "| mobilenet_v1 | float32 | 1 | 100.0 | 60.00 | 50.00 | 6 | 1.67 | 1.20 | 2.00 | 2.000 | 5.000 | 2.50 |"
-    )
-    assert lines[3].endswith("| 0.50 (slower) |  |  |  |") and "which took 110 to 114 W at rest" in text
-    assert "Measured on NVIDIA H200" in text
-
-
 def test_a_run_without_energies_keeps_those_of_the_one_before(tmp_path):
     old = recorded(tmp_path / "old", [row(**ENERGY), row(batch=1, **ENERGY), row("xception", 1, **ENERGY)])
     again = [row(), row(batch=1, **ENERGY | {"joules": 0.004}), row("xception", 1, energy_failure="EnergyError: none")]

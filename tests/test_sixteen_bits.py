@@ -241,7 +241,7 @@ def test_the_stages_at_the_roof_take_16_bits_on_every_path():
 def test_the_judge_passes_them(one, dtype):
     # One of the two on the whole family, the other on the paper's row and one more: what differs is one conversion.
     if (one.path in ("forward", "weight_grad")) == (dtype == "float16"):
-        check(one, dtype=dtype, most=most(14)).raise_if_wrong()
+        check(one, dtype=dtype, most=most(9)).raise_if_wrong()
     else:
         for text in (f"3,11,48,{9 if one.name == 'flat' else 48},causal,{dtype}", f"2,3,16,5,same,{dtype}"):
             check(one, text).raise_if_wrong()

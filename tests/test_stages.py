@@ -464,30 +464,6 @@ def test_parts_are_added_up_each_once(n, size):
     np.testing.assert_array_equal(output, parts.sum(axis=0, dtype=np.float64))
 
 
-@pytest.mark.parametrize("n", [3, 129, 700])
-def test_parts_are_added_in_an_order_that_is_always_the_same(n):
-    parts = ((np.random.default_rng(n).random((n, 5, 9)) - 0.3) * 1000).astype(np.float32)
-    outputs = [np.zeros((5, 9), np.float32) for _ in range(3)]
-    add_parts(parts, outputs[0])
-    device = cuda.to_device(parts), cuda.to_device(outputs[1])
-    add_parts(*device)
-    add_parts(device[0], outputs[2])
-    assert outputs[0].tobytes() == device[1].copy_to_host().tobytes() == outputs[2].tobytes()
-    allowed = n * 2.0**-24 * np.abs(parts).sum(axis=0, dtype=np.float64)
-    assert (np.abs(outputs[0] - parts.sum(axis=0, dtype=np.float64)) <= allowed).all()
-
-
-def test_adding_parts_keeps_to_its_output_and_shows_a_part_that_was_not_written():
-    parts = np.ones((4, 40), np.float32)
-    parts[2, 7] = np.nan
-    around = cuda.to_device(np.full(60, 9, np.float32))
-    add_parts(parts, around[10:50])
-    after = around.copy_to_host()
-    assert (after[:10] == 9).all() and (after[50:] == 9).all()
-    assert np.argwhere(np.isnan(after)).tolist() == [[17]]
-    assert (np.delete(after[10:50], 7) == 4).all()
-
-
 @pytest.mark.parametrize("one", SUMMED, ids=lambda one: one.id)
 def test_the_workspace_of_a_launch_in_parts(one):
     problem = DepthwiseConv1d(3, 5, 24, 7, "same")

@@ -7,16 +7,7 @@ from parts import most, part
 from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels import traffic
 from dwlab.kernels.registry import stage, stages
-from dwlab.kernels.traffic import (
-    Traffic,
-    phases,
-    pieces,
-    residues,
-    rows_sectors,
-    run_sectors,
-    sectors_by_place,
-    warp_traffic,
-)
+from dwlab.kernels.traffic import Traffic, residues
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -26,65 +17,11 @@ each_stage = pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id.remov
 HUGE = part("test_traffic: huge problems", [one.id for one in STAGES])
 
 
-@given(first=st.integers(0, 100), count=st.integers(0, 70))
-def test_run_sectors_counts_the_sectors_of_a_run(first, count):
-    assert int(run_sectors(first, count)) == len({element // 8 for element in range(first, first + count)})
-
-
-@given(count=st.integers(0, 60), pitch=st.integers(0, 40))
-def test_phases_are_the_places_of_multiples(count, pitch):
-    assert phases(count, pitch).tolist() == [sum(i * pitch % 8 == place for i in range(count)) for place in range(8)]
-
-
 @given(first=st.integers(-30, 30), count=st.integers(-5, 40))
 def test_residues_are_the_places_of_a_run(first, count):
     assert residues(first, first + count).tolist() == [
         sum(n % 8 == place for n in range(first, first + count)) for place in range(8)
     ]
-
-
-@settings(deadline=None)
-@given(
-    rows=st.integers(1, 30),
-    pitch=st.integers(1, 40),
-    runs=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=4),
-)
-def test_rows_sectors_sums_over_rows(rows, pitch, runs):
-    first, count = np.array(runs).T
-    brute = sum(len({(row * pitch + f + i) // 8 for i in range(c)}) for row in range(rows) for f, c in runs)
-    assert rows_sectors(rows, pitch, first, count) == brute
-
-
-@given(n=st.integers(1, 200), size=st.integers(1, 40))
-def test_pieces_cover_everything_once_and_join_only_alike_groups(n, size):
-    found = pieces(n, size)
-    assert sum(count * times for _, count, times in found) == n
-    full = [start for start, count, _ in found if count == size and start + size <= n // size * size]
-    assert len({start % 8 for start in full}) == len(full)
-    for start, count, times in found:
-        alike = [g for g in range(n // size) if g * size % 8 == start % 8]
-        if count == size:
-            assert times == len(alike)
-        else:
-            assert (start, count, times) == (n - n % size, n % size, 1)
-
-
-def test_warp_traffic_counts_each_warp_by_itself():
-    threads = np.arange(64)
-    assert warp_traffic(threads).tolist() == [2, 8]  # two coalesced warps
-    assert warp_traffic(threads + 4).tolist() == [2, 10]  # each straddles one sector more
-    assert warp_traffic(threads * 8).tolist() == [2, 64]
-    assert warp_traffic(threads * 0).tolist() == [2, 2]  # the same sector, once for each warp
-    assert warp_traffic(np.where(threads < 32, threads, -1)).tolist() == [1, 4]
-    assert warp_traffic(np.arange(40)).tolist() == [2, 5]  # the last warp has 8 threads
-    assert warp_traffic(np.full((3, 32), -1)).tolist() == [0, 0]
-    assert warp_traffic([[5, 100, 5, -1], [-1, 7, 8, -1]]).tolist() == [2, 4]
-
-
-def test_sectors_by_place_moves_the_whole_access():
-    assert sectors_by_place(np.arange(32)).tolist() == [4] + [5] * 7
-    assert sectors_by_place(np.array([0, 8, -1])).tolist() == [2] * 8
-    assert sectors_by_place(np.array([0, 7, -1])).tolist() == [1] + [2] * 7
 
 
 def shape(B, H, L, K, padding="causal"):

@@ -217,12 +217,10 @@ def test_terms_are_explained_and_used():
 
 def docstrings(tree: ast.AST) -> list[str]:
     """The docstrings of a module, its classes and functions, and those below its assignments."""
-    found = [ast.get_docstring(one) or "" for one in ast.walk(tree) if isinstance(one, DOCUMENTED)]
     texts = (one.value for one in ast.walk(tree) if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-    return found + [one.value for one in texts if isinstance(one.value, str)]
+    return [one.value for one in texts if isinstance(one.value, str)]
 
 
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 FRAGMENT = re.compile(r"(Of|As|In|To|What|For|From)\b")
 
 
