@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import small_networks
 from compiler import needs_compiler
 from fakes import cells, script
 from tuning_benches import Plain, doubled, doubling, largely, numbers, slowly
@@ -742,6 +743,16 @@ tuned.reread()
     there = os.environ | {tuned.SWITCH: "on", tuned.VARIABLE: str(tuned.OWN)}
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=there)
     assert got.stdout.split() == ["tensor", before.name], got.stderr
+
+
+def test_the_layers_of_a_network_that_is_prepared_are_searched(launching, monkeypatch):
+    inference = pytest.importorskip("dwlab.inference", exc_type=ImportError)
+    launching(Favouring(("stage", "registers")))  # as does each search from here on
+    before = inference.prepare(small_networks.tiny()).steps
+    monkeypatch.setattr(tuned, "first_launch", running.first_launch)
+    with gpus.using(gpus.H200):
+        steps = inference.prepare(small_networks.tiny()).steps
+    assert {one.stage.name for one in steps[1:]} == {"registers"} < {one.stage.name for one in before[1:]}
 
 
 def test_a_search_that_finds_nothing_faster_changes_nothing(launching):

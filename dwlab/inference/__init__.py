@@ -54,6 +54,7 @@ from dwlab.kernels.dispatch import current_stream
 from dwlab.kernels.operations import kernel_array
 from dwlab.kernels.parts import dependent_launch, ptx
 from dwlab.kernels.registry import Stage, StageError
+from dwlab.kernels.tiling import tuned
 from dwlab.measure import baselines
 from dwlab.problems import networks
 from dwlab.problems.layers import DepthwiseConv2d, Fused
@@ -157,17 +158,12 @@ class Model:
         return f"{self.network.summary()} {text}"
 
     def __str__(self) -> str:
-        notes = [f" ({step.note})" if step.note else "" for step in self.steps]
-        rows = [[" + ".join(step.layers), step.runner + note] for step, note in zip(self.steps, notes, strict=True)]
+        rows = [[" + ".join(one.layers), one.runner + (f" ({one.note})" if one.note else "")] for one in self.steps]
         return f"{self.summary()}\n\n{tabular.columns(['layers', 'run by'], rows, (0, 1))}"
 
 
 def steps_of(
-    network: Network,
-    pieces: Partition,
-    fallback: bool = False,
-    gpu: str | None = None,
-    times: Times | None = None,
+    network: Network, pieces: Partition, fallback: bool = False, gpu: str | None = None, times: Times | None = None
 ) -> tuple[Step, ...]:
     """The steps that run, in order. Raises InferenceError where no stage takes a layer or pair, unless fallback."""
     steps, whole = [], int8.stored(network) if network.dtype == "int8" else frozenset()
@@ -182,6 +178,8 @@ def steps_of(
             if fallback and not choices.takers(problem):
                 note = "no stage takes it"
             else:
+                if tuned.first_launch and times is None:
+                    tuned.first_launch(problem, problem.main_path)
                 chosen = selection.choose(problem, gpu=gpu, times=times)
         steps.append(Step(piece, problem, chosen, layers[0].input, layers[-1].residual, layers[-1].name, note, own))
     return tuple(steps)
@@ -206,24 +204,18 @@ def share(steps: Sequence[Step], keep: bool = False) -> dict[str, int]:
 
 
 def prepare(
-    network: Network,
-    weights: Weights | None = None,
-    given: Partition | planner.Plan | None = None,
-    *,
-    keep: bool = False,
-    fallback: bool = False,
-    times: Times | None = None,
-    calibration: Mapping[str, Range] | None = None,
-    overlap: bool = True,
-) -> Model:
+    network: Network, weights: Weights | None = None, given: Partition | planner.Plan | None = None, *,
+    keep: bool = False, fallback: bool = False, times: Times | None = None,
+    calibration: Mapping[str, Range] | None = None, overlap: bool = True,
+) -> Model:  # fmt: skip
     """A model: a stage for each step, weights and maps on the device, every launch prepared, captured on a GPU.
 
     weights: random ones of seed 0 if None. given: which layers share a kernel; None: layer by layer. keep: every map
     keeps memory of its own, to be looked at afterwards. fallback: layers that no stage takes are run by PyTorch, and
     their step says so; else they are an InferenceError, as are weights, partitions and dtypes that cannot be used.
-    times: as selection.choose takes them. calibration: the ranges of an int8 network's maps, what int8.calibrate finds
-    if None. overlap: graphs in which kernels start while the one before runs are tried too, where the GPU can do that,
-    and the fastest is kept; else they start one after the other.
+    times: as selection.choose takes them; without any, DWLAB_TUNE=on searches for each layer. calibration: the ranges
+    of an int8 network's maps, what int8.calibrate finds if None. overlap: graphs in which kernels start while the one
+    before runs are tried too, where the GPU can do that, and the fastest is kept; else they start one after the other.
     """
     if network.traced:
         raise InferenceError(f"{network.name} is a model of your own: dwlab.inference.own.from_torch runs it")
@@ -239,8 +231,8 @@ def prepare(
         network = quantised.network
     elif calibration is not None:
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
-    ports = tuple(dependent_launch.PORTS) if overlap else ()
-    return built(network, weights, steps_of(network, pieces, fallback, gpu, times), keep, quantised, ports)
+    steps = steps_of(network, pieces, fallback, gpu, times)
+    return built(network, weights, steps, keep, quantised, tuple(dependent_launch.PORTS) if overlap else ())
 
 
 def built(

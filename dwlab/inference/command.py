@@ -73,7 +73,7 @@ def main(options: Namespace) -> int:
         calibration = int8.calibrate(network, weights)
         network = int8.quantise(network, weights, calibration).network
     tuned = timing.tune(network) if on_gpu and options.tune else None
-    times = None if tuned is None else tuned.times
+    times = tuned and tuned.times
     here = "present" if on_gpu else "h200"
     decided = selection.decide(network, here, times=times, fuse=options.fused)
     how = {"times": times, "calibration": calibration, "overlap": options.overlap}
@@ -93,7 +93,7 @@ def main(options: Namespace) -> int:
         "launches": None if model.graph is None else model.order, "tried_us": dict(model.tried),
         "check": compared.to_dict(),
     }  # fmt: skip
-    if tuned is not None:
+    if tuned:
         found["not_timed"] = dict(tuned.failures)
     energy = None
     if on_gpu:

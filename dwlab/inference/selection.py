@@ -27,11 +27,9 @@ Times = Mapping[Planned, Mapping[str, float]]
 
 
 def choose(
-    problem: Planned,
-    rows: Iterable[records.Measurement] | None = None,
-    gpu: str | None = None,
+    problem: Planned, rows: Iterable[records.Measurement] | None = None, gpu: str | None = None,
     times: Times | None = None,
-) -> Stage:
+) -> Stage:  # fmt: skip
     """The stage that runs a layer or a fused pair: the first of `choices.ranking`, which says what decides.
 
     times: what timing.tune measured, which comes before all records. Raises InferenceError if no stage takes it.
@@ -76,12 +74,9 @@ class Decision:
 
 
 def decide(
-    network: Network,
-    gpu: str = "h200",
-    runs: Sequence[records.Record] | None = None,
-    times: Times | None = None,
+    network: Network, gpu: str = "h200", runs: Sequence[records.Record] | None = None, times: Times | None = None,
     fuse: bool | None = None,
-) -> Decision:
+) -> Decision:  # fmt: skip
     """Whether a network is run with layers in one kernel, and which, or layer by layer: the faster of the two.
 
     By the newest record of the whole network on that GPU, in which both ways were timed; else the cheapest of all
