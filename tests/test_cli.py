@@ -518,12 +518,11 @@ def test_a_reader_that_goes_away_is_no_error():
     assert done.stderr == b""
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_every_command_prints_whatever_the_code_page(encoding):
+def test_every_command_prints_whatever_the_code_page():
     for arguments in (("stages",), ("xray", NAIVE), ("grade", "--help")):
-        done = process(*arguments, variables={"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"})
+        done = process(*arguments, variables={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
         assert done.returncode == 0, done.stderr
-        done.stdout.decode(encoding)
+        done.stdout.decode("ascii")
 
 
 def test_a_pipe_gets_utf8_where_the_locale_has_another_code_page():

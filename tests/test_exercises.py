@@ -346,7 +346,7 @@ def test_a_file_is_not_told_where_its_verdict_goes(tmp_path):
 def test_a_file_is_read_as_python_reads_it(tmp_path, write):
     path = tmp_path / "00_2_answer.py"
     path.write_bytes(write((ROOT / "solutions" / "00_2_sectors.py").read_text(encoding="utf-8")))
-    assert exercises.judge_file(path, "00_2").passed
+    assert exercises.judge_file(path, "00_2", judge=JUDGE).passed
 
 
 def test_of_a_file_handed_in_twice_the_better_one_counts_everywhere(given, tmp_path):

@@ -1,11 +1,8 @@
 """Fused depthwise and pointwise layers: what tests/test_layers.py, which judges the stages, does not cover."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from launched import right_and_counted
-from left_out import LEFT_OUT
 
 from dwlab.judge import formulas
 from dwlab.judge.check import check
@@ -88,31 +85,6 @@ def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
 def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(problem, config):
     one = STAGE.with_config(config)
     right_and_counted(one, problem)
-
-
-def wrong(change, problem):
-    """The verdict on the sliding stage's kernel, made for layers with something changed."""
-
-    @registry.by_shape
-    def kernel(layers, config):
-        changed = Fused(*(replace(layer, **change(layer)) for layer in (layers.first, layers.second)))
-        return dwpw_4_slide.kernel.make(changed, config)
-
-    return check(registry.stage("fused/dwpw/slide").with_kernel(kernel), problem)
-
-
-SMALL = pair(1, 16, 6, 7, 3, 1, 16, "relu6", "relu", True)
-
-
-def test_a_kernel_with_nothing_changed_is_accepted():
-    assert wrong(lambda layer: {}, SMALL).passed
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("what", LEFT_OUT)
-def test_a_kernel_that_leaves_something_out_is_rejected(what, dtype):
-    problem = Fused(*(replace(layer, dtype=dtype) for layer in (SMALL.first, SMALL.second)))
-    assert not wrong(LEFT_OUT[what], problem).passed
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

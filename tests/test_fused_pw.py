@@ -1,7 +1,5 @@
 """Fused layers whose first is pointwise: what tests/test_layers.py, which judges the stages, does not cover."""
 
-from dataclasses import replace
-
 import pytest
 from launched import right_and_counted
 from numba import float32, uint32
@@ -228,44 +226,3 @@ def test_a_kernel_that_pads_before_the_bias_is_rejected(act):
 @pytest.mark.parametrize("easy", [{"padding": 0}, {"bias": False}], ids=str)
 def test_and_accepted_where_it_makes_no_difference(easy):
     assert check(outside(pads_x=True), pwdw(2, 3, 4, 5, 6, **easy)).passed
-
-
-# ---- what the stages refuse
-
-
-# ---- kernels that leave something out
-
-
-def wrong(stage, change, problem):
-    """The verdict on a stage's kernel, made for layers with something changed."""
-    one = registry.stage(f"fused/{stage}")
-
-    class Wrong(type(one.kernel)):
-        def for_problem(self, problem, config, gpu):
-            changed = Fused(change(problem.first), change(problem.second))
-            return self.make(changed.kernel_key, config)
-
-    return check(one.with_kernel(Wrong(one.kernel.make)), problem)
-
-
-SMALL = {
-    "pwdw/strips": pwdw(1, 16, 16, 5, 6, between="relu6", after="relu", residual=True),
-    "pwpw/tensor": pwpw(1, 16, 16, 16, 5, 6, "relu6", "relu", True),
-}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("stage", SMALL)
-def test_a_kernel_that_leaves_something_out_is_rejected(stage, dtype):
-    one, other = (replace(layer, dtype=dtype) for layer in (SMALL[stage].first, SMALL[stage].second))
-    problem = Fused(one, other)
-    assert wrong(stage, lambda layer: layer, problem).passed
-    for layer, less in (
-        (one, {"bias": False}),
-        (one, {"activation": "none"}),
-        (other, {"bias": False}),
-        (other, {"activation": "none"}),
-        (other, {"residual": False}),
-    ):
-        verdict = wrong(stage, lambda this, of=layer, less=less: replace(this, **less) if this == of else this, problem)
-        assert not verdict.passed, less
