@@ -204,16 +204,12 @@ def test_weight_grad_is_judged_where_a_block_goes_round_and_the_others_are_not()
 @pytest.mark.parametrize(
     ("spoil", "pattern"),
     [
-        (lambda i, dw: np.cumsum(dw, axis=1), "accumulator not reset"),
-        (lambda i, dw: np.cumsum(dw, axis=0), "accumulator not reset"),
         (lambda i, dw: tap_sums(i["dy"][:-1], i["x"][:-1], 6, 3), "last batch entry missing"),
         (lambda i, dw: tap_sums(i["dy"][1:], i["x"][1:], 6, 3), "first batch entry missing"),
         (lambda i, dw: tap_sums(i["dy"][:4], i["x"][:4], 6, 3), "first batch entries only"),
         (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) > 0), i["x"], 6, 3), "first time missing"),
         (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) < 64), i["x"], 6, 3), "last times missing"),
         (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) >= 64), i["x"], 6, 3), "sum reset at each tile"),
-        (lambda i, dw: tap_sums(i["dy"] * (np.arange(70) & 2 == 0), i["x"], 6, 3), "partial sums lost"),
-        (lambda i, dw: dw / 6, "mean in place of sum"),
         (lambda i, dw: np.roll(dw, 1, axis=0), "right values in wrong places"),
         (lambda i, dw: np.concatenate([np.full((3, 1), np.nan), dw[:, :-1]], axis=1), "stored shifted"),
         (lambda i, dw: tap_sums(*(i[k].reshape(3, 6, 70).transpose(1, 0, 2) for k in ("dy", "x")), 6, 3),

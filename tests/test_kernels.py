@@ -250,12 +250,3 @@ def test_compiled_for_hopper_a_row_in_registers_is_straight_line_code():
         assert all(name.endswith(".128") for name in moved)
         copies = moved.pop("LDGSTS.E.BYPASS.128")
         assert (sum(moved.values()), copies) == (wide.ptx.count(".v4.f32"), wide.ptx.count("cp.async.cg"))
-
-
-@pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: registers and local memory of the compiled kernels")
-@pytest.mark.parametrize("one", FORWARD, ids=lambda one: one.name)
-def test_on_the_gpu_nothing_is_in_local_memory(one):
-    run(one, SMALL)
-    kernel = one.kernel_for(SMALL)
-    assert set(kernel.get_local_mem_per_thread().values()) == {0}
-    assert max(kernel.get_regs_per_thread().values()) <= (64 if one.order < 5 else 128)

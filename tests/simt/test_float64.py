@@ -11,7 +11,6 @@ import pytest
 from numba import float32
 
 from dwlab import simt
-from dwlab.kernels.registry import stages
 from dwlab.simt import cuda
 from tests.compiler import needs_compiler
 from tests.loaded import kernel_of
@@ -90,17 +89,6 @@ def test_a_number_that_is_a_float64_leaks():
     x = np.ones(32, np.float32)
     assert simt.xray(scale, 1, 32, x, x.copy(), 2.0).float64_leaks
     assert not simt.xray(scale, 1, 32, x, x.copy(), float32(2.0)).float64_leaks
-
-
-def test_only_the_naive_stages_leak():
-    from dwlab import DepthwiseConv1d
-    from dwlab.judge import check
-
-    problem = DepthwiseConv1d(2, 8, 96, 16)
-    for one in stages("depthwise1d"):
-        trial = check._Trial(one, check.Case(problem, ""), one.launch(problem), problem.inputs(one.path))
-        report = check._xray(trial)
-        assert bool(report.float64_leaks) == (one.name == "naive" and one.path != "backward"), one.id
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from numba import float32, int32
 from dwlab import simt
 from dwlab.simt import cuda
 from dwlab.simt.options import Hazard
-from tests.loaded import kernel_of, loaded
+from tests.loaded import kernel_of, loaded, program
 
 pytestmark = pytest.mark.quick
 
@@ -257,31 +257,17 @@ def test_a_column_past_the_row_is_out_of_bounds_though_inside_the_array():
     assert "axis" in hazard.message and "size 4" in hazard.message
 
 
-@pytest.mark.parametrize("space", ["shared", "local", "const"])
-def test_out_of_bounds_in_every_space(space):
-    constants = np.ones(8, np.float32)
-
-    @cuda.jit
-    def shared_kernel(y, k):
-        table = cuda.shared.array(8, float32)
-        t = cuda.threadIdx.x
-        table[t] = float32(1.0)
-        cuda.syncthreads()
-        y[t] = table[t + k]
-
-    @cuda.jit
-    def local_kernel(y, k):
-        table = cuda.local.array(8, float32)
-        for m in range(8):
-            table[m] = float32(1.0)
-        y[cuda.threadIdx.x] = table[cuda.threadIdx.x + k]
-
-    @cuda.jit
-    def const_kernel(y, k):
-        table = cuda.const.array_like(constants)
-        y[cuda.threadIdx.x] = table[cuda.threadIdx.x + k]
-
-    kernel = {"shared": shared_kernel, "local": local_kernel, "const": const_kernel}[space]
+@pytest.mark.parametrize(
+    "made",
+    [
+        ["table = cuda.shared.array(8, float32)", "table[t] = float32(1.0)", "cuda.syncthreads()"],
+        ["table = cuda.local.array(8, float32)", "for m in range(8):", "    table[m] = float32(1.0)"],
+        ["table = cuda.const.array_like(ONES)"],
+    ],
+    ids=["shared", "local", "const"],
+)
+def test_out_of_bounds_in_every_space(made):
+    kernel, _ = program(["t = cuda.threadIdx.x", *made, "y[t] = table[t + k]"], "y, k", float32=float32, ONES=ones(8))
     clean(kernel, 1, 8, ones(8), 0)
     found(kernel, 1, 8, ones(8), 1, kind="out of bounds", at="+ k]", threads=["thread 7"])
 

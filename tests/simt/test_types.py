@@ -12,7 +12,6 @@ import numba.np.numpy_support
 import numpy as np
 import pytest
 from numba import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
-from numba.core.errors import TypingError
 from numba.types import float16
 
 from dwlab import simt
@@ -179,16 +178,6 @@ def test_pairs_of_types_compiled_by_numba(group, left, right):
         np.testing.assert_array_equal(oracle(operation, a, b).astype(np.float64), compiled_reals[row])
 
 
-@pytest.mark.parametrize("left, right", [("float32", "int32"), ("int8", "float64"), ("float32", "float32")])
-def test_bits_of_floats_are_refused_as_numba_refuses_them(left, right):
-    a, b = operands(left, right)
-    out = np.zeros((5, len(a)))
-    with pytest.raises(TypingError):
-        numba.njit(looped("bitwise"))(a, b, out, out, len(a))
-    with pytest.raises(simt.UnsupportedError, match=f"(?s)line 2.*{left}.*{right}|and_"):
-        ON_DEVICE["bitwise"][1, 32](a, b, out, out, len(a))
-
-
 # --- expressions with literals, casts, builtins, math ----------------------------------------------
 
 EXPRESSIONS = re.split(
@@ -302,12 +291,6 @@ def test_precision_of_cudas_own_functions():
     assert out[2] == pytest.approx(expected[2], rel=2e-7)
     for row in (0, 1, 3, 4, 5, 6, 7):
         assert out[row].tolist() == expected[row].astype(np.float64).tolist(), row
-
-
-def test_a_float_is_no_index():
-    use = kernel_of("x, out", "out[0] = x[math.floor(2.5)]")
-    with pytest.raises(simt.UnsupportedError, match="(?s)float.*int"):
-        use[1, 1](np.zeros(4), np.zeros(1))
 
 
 # --- variables ------------------------------------------------------------------------------------
