@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from parts import most
 
@@ -18,6 +18,7 @@ from dwlab.problems.references import allowed_error, reference
 from dwlab.target import cuda
 
 FLAT = [stage(f"depthwise1d/{path}/flat") for path in ("forward", "input_grad")]
+SUMS = [stage(f"depthwise1d/{path}/flat") for path in ("weight_grad", "backward")]
 each_stage = pytest.mark.parametrize("one", FLAT, ids=lambda one: one.path)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -42,6 +43,44 @@ def test_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, lef
     (want,), (allowed,) = (found(problem, one.path, inputs).values() for found in (reference, allowed_error))
     assert (np.abs(run(one, problem, inputs) - want) <= allowed).all()
     compare(one, problem).raise_if_different()
+
+
+@pytest.mark.parametrize("one", SUMS, ids=lambda one: one.path)
+@each_dtype
+@settings(max_examples=most(10), deadline=None)
+@given(B=st.integers(1, 70), H=st.integers(1, 6), more=st.integers(0, 90), K=st.integers(1, 9), left=st.floats(0, 1))
+@example(B=70, H=3, more=90, K=3, left=0.5)  # several blocks share a channel
+def test_sums_over_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, left):
+    short = 1 if one.path == "weight_grad" else pieces.elements(dtype) + K - 1
+    problem = DepthwiseConv1d(B, H, short + more, K, round(left * (K - 1)), dtype)
+    if not one.supports(problem):  # an odd number of 16 bits, or fewer than a piece
+        problem = replace(problem, B=4 * B, H=2 * H)
+    compare(one, problem).raise_if_different()
+    inputs = problem.inputs(one.path, seed=more)
+    arrays = {name: values.copy() for name, values in inputs.items()}
+    arrays |= {name: problem.nans(name, one.path) for name in problem.outputs(one.path)}
+    one.run(problem, arrays)
+    allowed = allowed_error(problem, one.path, inputs)
+    for name, want in reference(problem, one.path, inputs).items():
+        got = arrays[name] if problem.dtype_of(name) == "float32" else decode(arrays[name], dtype)
+        assert (np.abs(got - want) <= allowed[name]).all(), name
+
+
+@pytest.mark.parametrize("one", SUMS, ids=lambda one: one.path)
+@each_dtype
+@pytest.mark.parametrize("padding", ["causal", "same", 0])
+def test_sums_take_nothing_from_other_rows(one, dtype, padding):
+    """Rows of 17 end at each place of a piece; every second channel is NaN."""
+    problem = DepthwiseConv1d(4, 4, 17, 4, padding, dtype)
+    inputs = problem.inputs(one.path)
+    for name in ("dy", "x"):
+        inputs[name][:, ::2] = problem.nans(name, one.path).ravel()[0]
+    arrays = inputs | {name: problem.nans(name, one.path) for name in problem.outputs(one.path)}
+    one.run(problem, arrays)
+    assert np.isnan(arrays["dw"][::2]).all() and np.isfinite(arrays["dw"][1::2]).all()
+    if one.path == "backward":
+        dx = decode(arrays["dx"], dtype)
+        assert np.isnan(dx[:, ::2]).all() and np.isfinite(dx[:, 1::2]).all()
 
 
 @each_stage

@@ -71,6 +71,21 @@ def _read(before: int, away: int, width: int) -> Any:
 
 
 @functools.cache
+def elements(count: int, dtype: str) -> Any:
+    """elements(values, words): what `count` words hold, as float32; behind it in values they themselves."""
+    each = count * pieces.elements(dtype) // 4
+    unpack = pieces.unpack(each, dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def elements(values, words):
+        for k in range(count):
+            values[each + k] = words[k]
+        unpack(values, 0, each)
+
+    return elements
+
+
+@functools.cache
 def store(dtype: str) -> Any:
     """store(y, word, stop, sums): a piece, rounded, to the words of y from `word` on, those before stop."""
     pack = pieces.pack_vector(dtype)
@@ -113,17 +128,14 @@ def convolve(K: int, shift: int, dtype: str, reverse: bool, bias: bool, activati
     """
     each, (before, behind) = pieces.elements(dtype), neighbours(K, shift, dtype)
     count, before = before + 4 + behind, before * each // 4
-    values, activated = count * each // 4, activate(activation)
-    both, unpack = values + count, pieces.unpack(values, dtype)
+    both, activated, unpack = count * each // 4 + count, activate(activation), elements(count, dtype)
     own, step = (K - 1 - shift, -1) if reverse else (shift, 1)  # the tap of an element itself, and the next one back
     up = _walk(each, before, own, step, K - 1 - shift, True, 1)
     down = _walk(each, before, own, -step, shift, False, -1)
 
     @cuda.jit(device=True, forceinline=True)
     def begin(sums, x, words, first, last, left):
-        for k in range(count):
-            x[values + k] = words[k]
-        unpack(x, 0, values)
+        unpack(x, words)
         for k in range(each):
             sums[k] = float32(0)
             if bias:

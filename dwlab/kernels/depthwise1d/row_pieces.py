@@ -1,0 +1,86 @@
+"""A channel's rows in 16-byte pieces of the line that all rows make: how many, for which blocks, and their traffic.
+
+Piece p of row b is item b*P + p of its channel, P what any row has at most. A piece in which a row ends and the next
+one begins is an item of both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dwlab.kernels.depthwise1d import flat_rows
+from dwlab.kernels.parts import pieces
+from dwlab.kernels.traffic import rows_sectors
+from dwlab.problems import DepthwiseConv1d
+
+WARPS = 4  # of a block
+PITCH = 64  # words of shared memory in which a warp leaves its sums
+POOL = WARPS * PITCH
+BLOCKS = 4224  # that share the pieces, if there are enough: 16 at a time on each of 132 SMs, twice
+FEW = 4  # pieces that a lane takes at least
+
+
+def of_row(problem: DepthwiseConv1d) -> int:
+    """Pieces that any of the rows has an element in, at most."""
+    each, L = pieces.elements(problem.dtype), problem.L
+    return L // each if L % each == 0 else (L + 2 * each - 2) // each
+
+
+def splits(problem: DepthwiseConv1d) -> int:
+    """Blocks that share a channel."""
+    return max(1, min(-(-BLOCKS // problem.H), problem.B * of_row(problem) // (32 * WARPS * FEW)))
+
+
+def takes(problem: DepthwiseConv1d) -> bool:
+    """Few taps, whole words, and 32 bits for each element and item."""
+    count, of_channel = problem.B * problem.H * problem.L, problem.B * of_row(problem)
+    whole = count * problem.itemsize % 4 == 0 and count * problem.itemsize >= 16
+    return whole and problem.K <= flat_rows.MOST and count <= 2**31 and of_channel < 2**31
+
+
+def moved(problem: DepthwiseConv1d, away: int, width: int, begun: bool = False) -> np.ndarray:
+    """[requests, sectors] where each item's lane moves `width` words, those `away` from its piece's first.
+
+    Words beyond the array go one by one where some are within. begun: of pieces whose first element is in the row.
+    """
+    B, H, L, each, of_each = problem.B, problem.H, problem.L, pieces.elements(problem.dtype), of_row(problem)
+    stop = B * H * L * problem.itemsize // 4
+    b, h = np.arange(B)[:, None], np.arange(H)
+    row, item = (b * H + h) * L, np.broadcast_to(b * of_each, (B, H))
+    skip = (row % each > 0) & begun
+    has = (row + L - 1) // each - row // each + 1
+    least, most = -(away // 4) * 4, (stop - width - away) // 4 * 4  # first words of pieces that are moved whole
+    taken, ended = np.zeros((2, H, -(-B * of_each // 32)), bool)  # warps that do, and those whose piece the array ends
+    sectors = 0
+    for s in range(of_each // 32 + 2):
+        begin = np.maximum(item + skip, (item // 32 + s) * 32)
+        end = np.minimum(item + has, (item // 32 + s + 1) * 32)
+        first, last = (4 * (row // each + at - item) for at in (begin, end - 1))
+        for found, low, high in ((ended, most + 4, most + 4), (taken, least, most)):
+            there = (begin < end) & (np.maximum(first, low) <= np.minimum(last, high))
+            found[np.broadcast_to(h, (B, H))[there], (item // 32 + s)[there]] = True
+        first, last = np.maximum(first, least), np.minimum(last, most)
+        sectors += ((last + away) // 8 - (first + away) // 8 + 1)[there].sum()
+    # Rows that lie close may have a sector in common within a warp.
+    (first, here), (last, there) = ((4 * (row // each + at), (item + at) // 32) for at in (skip * 1, has - 1))
+    both = (there[:-1] == here[1:]) & (last[:-1] >= least) & (first[1:] <= most) & (has > skip)[:-1] & (has > skip)[1:]
+    sectors -= np.maximum(0, (last[:-1] + away) // 8 - (first[1:] + away) // 8 + 1)[both].sum()
+    rest = max(0, stop - most - 4 - away) if away >= 0 and width > 1 else 0
+    return np.array([np.count_nonzero(taken), sectors]) + rest * np.count_nonzero(ended)
+
+
+def loads(problem: DepthwiseConv1d, shift: int) -> np.ndarray:
+    """[requests, sectors] of the pieces of two arrays, and of the neighbours of one of them for K taps."""
+    before, behind = flat_rows.neighbours(problem.K, shift, problem.dtype)
+    found = 2 * moved(problem, 0, 4)
+    for k in range(0, before, 4):
+        found += moved(problem, k - before, min(before, 4))
+    for k in range(0, behind, 4):
+        found += moved(problem, 4 + k, min(behind, 4))
+    return found
+
+
+def sums(problem: DepthwiseConv1d) -> np.ndarray:
+    """[requests, sectors] of the blocks' stores of K sums each."""
+    blocks = splits(problem) * problem.H
+    return np.array([blocks, rows_sectors(blocks, problem.K, np.zeros(1, int), np.full(1, problem.K))])
