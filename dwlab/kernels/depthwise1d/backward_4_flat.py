@@ -18,7 +18,7 @@ from dwlab.kernels.depthwise1d import channel_strips, flat_rows, row_pieces
 from dwlab.kernels.depthwise1d.flat_rows import quotient
 from dwlab.kernels.depthwise1d.row_pieces import PITCH, POOL, WARPS
 from dwlab.kernels.parts import pieces
-from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.registry import by_shape, register
 from dwlab.kernels.traffic import Traffic
 from dwlab.target import cuda
 
@@ -26,13 +26,9 @@ from dwlab.target import cuda
 @by_shape
 def kernel(K, SHIFT, DTYPE):
     BACK = K - 1 - SHIFT
-    EACH, (BEFORE, BEHIND) = pieces.elements(DTYPE), flat_rows.neighbours(K, BACK, DTYPE)
-    WORDS, FIRST = BEFORE + 4 + BEHIND, BEFORE * EACH // 4  # of dy, and the piece's own first element among them
-    ALL, OWN = WORDS * EACH // 4, EACH + 4
-    NEAR = ALL + WORDS
-    load_dy, load_x, store = flat_rows.load(K, BACK, DTYPE), flat_rows.load(1, 0, DTYPE), flat_rows.store(DTYPE)
-    elements_of_dy, elements_of_x = flat_rows.elements(WORDS, DTYPE), flat_rows.elements(4, DTYPE)
-    within, across = flat_rows.convolve(K, BACK, DTYPE, True, False, "none")
+    EACH, (WORDS, OWN, NEAR) = pieces.elements(DTYPE), row_pieces.sizes(K, BACK, DTYPE)
+    load, add_products = row_pieces.load(K, BACK, DTYPE), row_pieces.add_products(K, BACK, DTYPE)
+    convolve, store = row_pieces.convolve(K, BACK, DTYPE), flat_rows.store(DTYPE)
     load_filter, add_warps = flat_rows.load_filter(K), channel_strips.add_warps(K, PITCH)
 
     @cuda.jit
@@ -41,7 +37,6 @@ def kernel(K, SHIFT, DTYPE):
         sums = cuda.local.array(K, float32)
         first = cuda.local.array(K, float32)  # this channel's filter, and the next row's
         other = cuda.local.array(K, float32)
-        last = cuda.local.array(K, float32)  # of a piece's last element
         words = cuda.local.array(WORDS, float32)
         near = cuda.local.array(NEAR, float32)
         own = cuda.local.array(OWN, float32)
@@ -62,26 +57,11 @@ def kernel(K, SHIFT, DTYPE):
             word = uint32(piece * uint32(4))
             t0 = int32(uint32(piece * uint32(EACH) - row))  # of the piece's first element in the row, or before it
             if t0 < int32(length):
-                load_x(words, x, word, stop)
-                elements_of_x(own, words)
-                load_dy(words, dy, word, stop)
-                elements_of_dy(near, words)
-                if t0 >= K - 1 - BACK and t0 + int32(EACH + BACK) <= int32(length):
-                    within(found, words, first)
-                else:
-                    if t0 >= 0:
-                        for j in range(K):
-                            last[j] = other[j] if t0 + int32(EACH) > int32(length) else first[j]
-                        across(found, words, first, last, uint32(t0), uint32(int32(length) - t0))
-                    for k in range(EACH):
-                        own[k] = own[k] if uint32(t0 + int32(k)) < uint32(length) else float32(0)
-                    for k in range(ALL):
-                        near[k] = near[k] if uint32(t0 + int32(k - FIRST)) < uint32(length) else float32(0)
+                load(words, own, near, dy, x, word, stop)
                 if t0 >= 0:
+                    convolve(found, words, first, other, t0, int32(length))
                     store(dx, word, stop, found)
-                for j in range(K):
-                    for k in range(EACH):
-                        sums[j] += own[k] * near[FIRST + k + j - SHIFT]
+                add_products(sums, own, near, t0, int32(length))
             item = uint32(item + splits * uint32(32 * WARPS))
         add_warps(sums, pool, parts, part, h, lane, warp, WARPS)
 
@@ -104,6 +84,4 @@ def supports(problem):
     view="words", needs={"bfloat16": ("join_bfloats",)},
 )  # fmt: skip
 def launch(problem):
-    each_row, parts = row_pieces.of_row(problem), row_pieces.splits(problem)
-    scalars = (problem.shift, problem.L, problem.B, each_row, *flat_rows.magic(each_row))
-    return Launch(grid=(problem.H * parts,), block=(32, WARPS), scalars=scalars, parts=parts)
+    return row_pieces.launch(problem)

@@ -6,18 +6,91 @@ one begins is an item of both.
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
+from numba import float32, int32, uint32
 
 from dwlab.kernels.depthwise1d import flat_rows
 from dwlab.kernels.parts import pieces
+from dwlab.kernels.registry import Launch
 from dwlab.kernels.traffic import rows_sectors
 from dwlab.problems import DepthwiseConv1d
+from dwlab.target import cuda
 
 WARPS = 4  # of a block
 PITCH = 64  # words of shared memory in which a warp leaves its sums
 POOL = WARPS * PITCH
 BLOCKS = 4224  # that share the pieces, if there are enough: 16 at a time on each of 132 SMs, twice
 FEW = 4  # pieces that a lane takes at least
+
+
+@functools.cache
+def sizes(K: int, back: int, dtype: str) -> tuple[int, int, int]:
+    """Words of dy that a piece's sums need, and values that `load` leaves of x and of dy."""
+    count = 4 + sum(flat_rows.neighbours(K, back, dtype))
+    each = pieces.elements(dtype)
+    return count, each + 4, count * each // 4 + count
+
+
+@functools.cache
+def load(K: int, back: int, dtype: str) -> Any:
+    """load(words, own, near, dy, x, word, stop): the piece at `word`, of x to own as float32, of dy with its neighbours
+    to words as they are and to near as float32."""
+    count, _, _ = sizes(K, back, dtype)
+    read_dy, read_x = flat_rows.load(K, back, dtype), flat_rows.load(1, 0, dtype)
+    elements_of_dy, elements_of_x = flat_rows.elements(count, dtype), flat_rows.elements(4, dtype)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(words, own, near, dy, x, word, stop):
+        read_x(words, x, word, stop)
+        elements_of_x(own, words)
+        read_dy(words, dy, word, stop)
+        elements_of_dy(near, words)
+
+    return load
+
+
+@functools.cache
+def add_products(K: int, back: int, dtype: str) -> Any:
+    """add_products(sums, own, near, t0, length): to the sums of all taps what a row of this length has in the piece,
+    whose first element is at t0 of it. What the piece has of other rows becomes 0 in own and near."""
+    each, (before, behind) = pieces.elements(dtype), flat_rows.neighbours(K, back, dtype)
+    first, every = before * each // 4, (before + 4 + behind) * each // 4
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_products(sums, own, near, t0, length):
+        if t0 < K - 1 - back or t0 + int32(each + back) > length:
+            for k in range(each):
+                own[k] = own[k] if uint32(t0 + int32(k)) < uint32(length) else float32(0)
+            for k in range(every):
+                near[k] = near[k] if uint32(t0 + int32(k - first)) < uint32(length) else float32(0)
+        for j in range(K):
+            for k in range(each):
+                sums[j] += own[k] * near[first + k + back - (K - 1 - j)]
+
+    return add_products
+
+
+@functools.cache
+def convolve(K: int, back: int, dtype: str) -> Any:
+    """convolve(found, words, w, next_w, t0, length): the piece's dx from the words of dy, with this row's filter, and
+    with the next row's behind its end."""
+    each = pieces.elements(dtype)
+    within, across = flat_rows.convolve(K, back, dtype, True, False, "none")
+
+    @cuda.jit(device=True, forceinline=True)
+    def convolve(found, words, w, next_w, t0, length):
+        if t0 >= K - 1 - back and t0 + int32(each + back) <= length:
+            within(found, words, w)
+        else:
+            last = cuda.local.array(K, float32)
+            for j in range(K):
+                last[j] = next_w[j] if t0 + int32(each) > length else w[j]
+            across(found, words, w, last, uint32(t0), uint32(length - t0))
+
+    return convolve
 
 
 def of_row(problem: DepthwiseConv1d) -> int:
@@ -84,3 +157,10 @@ def sums(problem: DepthwiseConv1d) -> np.ndarray:
     """[requests, sectors] of the blocks' stores of K sums each."""
     blocks = splits(problem) * problem.H
     return np.array([blocks, rows_sectors(blocks, problem.K, np.zeros(1, int), np.full(1, problem.K))])
+
+
+def launch(problem: DepthwiseConv1d) -> Launch:
+    """Four warps a block, as many blocks a channel as share it."""
+    each_row, parts = of_row(problem), splits(problem)
+    scalars = (problem.shift, problem.L, problem.B, each_row, *flat_rows.magic(each_row))
+    return Launch(grid=(problem.H * parts,), block=(32, WARPS), scalars=scalars, parts=parts)

@@ -14,11 +14,11 @@ Traffic: dy and x once, a piece that two rows share twice, the neighbours, and t
 
 from numba import float32, int32, uint32
 
-from dwlab.kernels.depthwise1d import channel_strips, flat_rows, row_pieces
+from dwlab.kernels.depthwise1d import channel_strips, row_pieces
 from dwlab.kernels.depthwise1d.flat_rows import quotient
 from dwlab.kernels.depthwise1d.row_pieces import PITCH, POOL, WARPS
 from dwlab.kernels.parts import pieces
-from dwlab.kernels.registry import Launch, by_shape, register
+from dwlab.kernels.registry import by_shape, register
 from dwlab.kernels.traffic import Traffic
 from dwlab.target import cuda
 
@@ -26,12 +26,8 @@ from dwlab.target import cuda
 @by_shape
 def kernel(K, SHIFT, DTYPE):
     BACK = K - 1 - SHIFT  # dw[j] is the sum of x[s] * dy[s + BACK - (K - 1 - j)]
-    EACH, (BEFORE, BEHIND) = pieces.elements(DTYPE), flat_rows.neighbours(K, BACK, DTYPE)
-    WORDS, FIRST = BEFORE + 4 + BEHIND, BEFORE * EACH // 4  # of dy, and the piece's own first element among them
-    ALL, OWN = WORDS * EACH // 4, EACH + 4
-    NEAR = ALL + WORDS
-    load_dy, load_x = flat_rows.load(K, BACK, DTYPE), flat_rows.load(1, 0, DTYPE)
-    elements_of_dy, elements_of_x = flat_rows.elements(WORDS, DTYPE), flat_rows.elements(4, DTYPE)
+    EACH, (WORDS, OWN, NEAR) = pieces.elements(DTYPE), row_pieces.sizes(K, BACK, DTYPE)
+    load, add_products = row_pieces.load(K, BACK, DTYPE), row_pieces.add_products(K, BACK, DTYPE)
     add_warps = channel_strips.add_warps(K, PITCH)
 
     @cuda.jit
@@ -54,18 +50,8 @@ def kernel(K, SHIFT, DTYPE):
             piece = uint32(uint32(row // uint32(EACH)) + uint32(item - b * uint32(each_row)))
             t0 = int32(uint32(piece * uint32(EACH) - row))  # of the piece's first element in the row, or before it
             if t0 < int32(length):
-                load_x(words, x, uint32(piece * uint32(4)), stop)
-                elements_of_x(own, words)
-                load_dy(words, dy, uint32(piece * uint32(4)), stop)
-                elements_of_dy(near, words)
-                if t0 < K - 1 - BACK or t0 + int32(EACH + BACK) > int32(length):
-                    for k in range(EACH):
-                        own[k] = own[k] if uint32(t0 + int32(k)) < uint32(length) else float32(0)
-                    for k in range(ALL):
-                        near[k] = near[k] if uint32(t0 + int32(k - FIRST)) < uint32(length) else float32(0)
-                for j in range(K):
-                    for k in range(EACH):
-                        sums[j] += own[k] * near[FIRST + k + j - SHIFT]
+                load(words, own, near, dy, x, uint32(piece * uint32(4)), stop)
+                add_products(sums, own, near, t0, int32(length))
             item = uint32(item + splits * uint32(32 * WARPS))
         add_warps(sums, pool, parts, part, h, lane, warp, WARPS)
 
@@ -85,6 +71,4 @@ def supports(problem):
     view="words",
 )  # fmt: skip
 def launch(problem):
-    each_row, parts = row_pieces.of_row(problem), row_pieces.splits(problem)
-    scalars = (problem.shift, problem.L, problem.B, each_row, *flat_rows.magic(each_row))
-    return Launch(grid=(problem.H * parts,), block=(32, WARPS), scalars=scalars, parts=parts)
+    return row_pieces.launch(problem)
