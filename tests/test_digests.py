@@ -82,7 +82,8 @@ EDITS = [
     ("dwlab.kernels.tiling.gpu", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",
      ids("depthwise1d/weight_grad/strips"), set(ALL) - ids("*/*/naive", "*/*/coalesced")),
     ("dwlab.kernels.registry", "n = uint32(parts.shape[0])", "n = uint32(parts.shape[0] - 1)",
-     ids("depthwise1d/*/channels") | ids("depthwise1d/weight_grad/tiles"), ids("depthwise1d/*/strips")),
+     ids("depthwise1d/*/channels") | ids("depthwise1d/weight_grad/tiles"),
+     ids("depthwise1d/*/strips", "depthwise1d/weight_grad/flat", "depthwise1d/backward/flat")),
     ("dwlab.kernels.registry", "array[i] = 0", "array[i] = 1", ids("depthwise1d/weight_grad/warp_tiled"),
      ids("depthwise1d/weight_grad/*", "depthwise1d/backward/*", "fused/*/*")),
 ]  # fmt: skip

@@ -231,7 +231,8 @@ def test_the_stages_at_the_roof_take_16_bits_on_every_path():
     assert [one.id.removeprefix("depthwise1d/") for one in TAKERS] == [
         "forward/wide", "forward/strips", "forward/tiles", "forward/flat",
         "input_grad/wide", "input_grad/strips", "input_grad/tiles", "input_grad/flat",
-        "weight_grad/channels", "weight_grad/strips", "weight_grad/tiles", "backward/channels", "backward/strips",
+        "weight_grad/channels", "weight_grad/strips", "weight_grad/tiles", "weight_grad/flat",
+        "backward/channels", "backward/strips", "backward/flat",
     ]  # fmt: skip
     assert all(one.dtypes == DTYPES for one in TAKERS)
 
