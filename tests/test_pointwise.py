@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from compiler import needs_compiler
 from launched import counts, launched, right_and_counted
 
 from dwlab.compiler import inspect
 from dwlab.kernels import registry
-from dwlab.kernels.parts import mma_tf32, swizzle
+from dwlab.kernels.parts import mma_tf32
 from dwlab.kernels.pointwise import forward_3_registers, split_k, tensor_tiles
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems.layers import Pointwise
@@ -57,16 +56,6 @@ def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(chunk, dep
     assert worst <= 1
     assert one.launch(layer).shared_bytes == 4 * depth * 64 * chunk  # no spare words
     assert seen.bank_conflicts == seen.copied_again == 0
-
-
-@pytest.mark.parametrize("words", [4, 8, 12, 16, 24, 32, 40, 48, 64, 68])
-def test_eight_rows_of_any_pitch_lie_in_different_banks(words):
-    shift, mask = swizzle.swizzle(words)
-    row = np.arange(64)
-    for piece in range(words // 4):
-        place = row * (words // 4) + (piece ^ (row >> shift & mask))
-        assert (place // (words // 4) == row).all()  # within its row
-        assert all(len(set(place[m : m + 8] % 8)) == 8 for m in range(0, 64, 8))
 
 
 @counts

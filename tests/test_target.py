@@ -247,21 +247,6 @@ def test_a_hidden_gpu_is_not_called_missing(monkeypatch):
     assert "CUDA_VISIBLE_DEVICES='' hides every GPU" in asked(monkeypatch, Library(init=100)).problem
 
 
-@pytest.mark.parametrize(
-    "cuda, devices, toolkit",
-    [
-        ((13, 0), (H200,), 13),
-        ((13, 2), (H200, PASCAL), 12),  # CUDA 13's compiler does not know Pascal
-        ((12, 9), (H200,), 12),
-        ((11, 8), (H200,), None),
-        (None, (H200,), None),
-        ((13, 0), (), None),
-    ],
-)
-def test_the_toolkit_for_a_driver_and_its_gpus(cuda, devices, toolkit):
-    assert a_driver(cuda, devices, "" if devices else "the driver sees no GPU").toolkit == toolkit
-
-
 WITHOUT = """
 import sys
 

@@ -187,18 +187,6 @@ def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
         assert getattr(made, name) == pytest.approx(wanted, rel=0.05, abs=1), name
 
 
-@pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
-def test_rows_are_alike_by_the_formulas_too(stage):
-    """The paper's requests and sectors, from the formula at the cut-down problem times the rows that were left out."""
-    few = timemodel.cut_down(PAPER)
-    ratio = PAPER.B * PAPER.H / (few.B * few.H)
-    if stage.launch(PAPER).blocks < 0.5 * ratio * stage.launch(few).blocks:
-        pytest.skip("its blocks walk through shares of the batch: what each does once is counted apart")
-    for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
-        wanted = getattr(stage.traffic(PAPER), name)
-        assert ratio * getattr(stage.traffic(few), name) == pytest.approx(wanted, rel=0.02), name
-
-
 def test_walking_blocks_work_is_a_part_done_once_and_a_share():
     """From two small batches, against a larger one that is interpreted whole."""
     stage = registry.stage("depthwise1d/weight_grad/warp_tiled")

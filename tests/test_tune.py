@@ -316,13 +316,14 @@ def test_a_winner_of_a_sparse_layer_decides_for_its_pattern(tmp_path, monkeypatc
     assert one.config(replace(layer, pattern="32:2:8")) == one.config(replace(layer, pattern="32:2:8"), measured=False)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"gpu": f"{COUNTED}, with the ceilings of NVIDIA H200"}, {"sparsity": "2:4"}, {"dtype": "float16"}]
-)
-def test_a_winner_of_another_problem_or_that_was_counted_decides_nothing(tmp_path, monkeypatch, changes):
+def test_a_winner_of_another_problem_that_was_counted_or_is_no_tile_of_the_stage_decides_nothing(tmp_path, monkeypatch):
     before = stage(TENSOR).config(LAYER)
-    sweep_of(tmp_path / "j.jsonl", **changes)
-    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
+    others = {"gpu": f"{COUNTED}, with the ceilings of NVIDIA H200"}, {"sparsity": "2:4"}, {"dtype": "float16"}
+    for number, changes in enumerate(others):
+        sweep_of(tmp_path / f"{number}.jsonl", **changes)
+    for odd in ({"block_m": 7}, {"warps": 3}):
+        Journal(tmp_path / "odd.jsonl").append(key(), Tried(odd, times_us=(1.0,), won=True))
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path))
     assert stage(TENSOR).config(LAYER) == before
 
 
@@ -344,14 +345,6 @@ def test_a_winner_of_a_whole_path_decides_its_stage_and_the_tile(tmp_path, monke
     assert stage(TENSOR).config(LAYER, gpus.H200) == TileConfig(**others[0])
     assert choices.ranking(LAYER, gpu="NVIDIA H200")[0].name == name  # the last one
     assert choices.ranking(LAYER, gpu="NVIDIA L4")[0].name != name
-
-
-def test_a_winner_that_is_no_tile_of_the_stage_decides_nothing(tmp_path, monkeypatch):
-    before = stage(TENSOR).config(LAYER)
-    for odd in ({"block_m": 7}, {"warps": 3}):
-        Journal(tmp_path / "j.jsonl").append(key(), Tried(odd, times_us=(1.0,), won=True))
-    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
-    assert stage(TENSOR).config(LAYER) == before
 
 
 # --- a kernel of one's own --------------------------------------------------------------------------------------------
